@@ -18,9 +18,9 @@ from app.edge.audiosocket_listener import AudioSocketListener, bind_audiosocket
 from app.edge.guard import Guard
 from app.edge.protocols import HttpProtocol, WebSocketProtocol
 from app.edge.tls_listener import TlsListener
-from app.errors import SettingsError
+from app.errors import RequestError, SettingsError
 from app.media.decoders import Decoders
-from app.routes import not_found, routes, serve_audiosocket
+from app.routes import not_found, refused, routes, serve_audiosocket
 from app.service.request_ids import RequestIds
 from app.service.service import Service
 from app.service.settings import Settings
@@ -80,7 +80,7 @@ def build_app(
     app = Starlette(
         routes=routes(),
         middleware=_middleware(settings),
-        exception_handlers={404: not_found, 405: not_found},
+        exception_handlers={404: not_found, 405: not_found, RequestError: refused},
         lifespan=lifespan,
     )
     app.state.tracing = tracing

@@ -90,6 +90,24 @@ SEGMENT = _object(
     }
 )
 USAGE = _object({"type": {"const": "duration"}, "seconds": INTEGER})
+USED = _object(
+    {
+        "key_id": TEXT,
+        "key": TEXT_OR_NULL,
+        "day": {"type": "string", "format": "date"},
+        "kind": {"enum": ["live", "file", "job"]},
+        "audio_s": NUMBER,
+        "n": INTEGER,
+    }
+)
+KEY_USAGE = _object(
+    {
+        "object": {"const": "list"},
+        "from": {"type": "string", "format": "date"},
+        "to": {"type": "string", "format": "date"},
+        "data": _list(USED),
+    }
+)
 LANGUAGES = _list(_object({"code": TEXT}))
 LOGPROBS = _list(_object({"token": TEXT, "logprob": NUMBER, "bytes": _list(INTEGER)}))
 TRANSCRIPT = _object({"text": TEXT, "usage": USAGE, "languages": LANGUAGES}, {"logprobs": LOGPROBS})
@@ -213,6 +231,7 @@ EXPIRY = _object(
     },
 )
 SCHEMAS = {
+    "Usage": KEY_USAGE,
     "Error": ERROR,
     "DeepgramError": DEEPGRAM_ERROR,
     "Model": MODEL,
@@ -284,13 +303,16 @@ def _operation(
     """One operation. Every request can be malformed (400, 414, 431), and come from a foreign page (403)."""
     reasons = {
         "400": "The request, or one of its values, is wrong.",
-        "403": "A web page of another origin asks, or the host is unknown.",
+        "403": "A web page of another origin asks, the host is unknown, or the key may not be used for this.",
         "414": "The URL is too long.",
         "431": "The head of the request is too long.",
-        **({"401": "A valid key is needed."} if needs_key else {}),
+        **({"401": "A valid key is needed.", "503": "The database of keys is away."} if needs_key else {}),
         **(refusals or {}),
     }
-    refused = {status: _refused(status, why, "Error" if status == "403" else error) for status, why in reasons.items()}
+    refused = {status: _refused(status, why, error) for status, why in reasons.items()}
+    # Refused before the dialect sees the request, or by the dialect.
+    either = {"schema": {"anyOf": [_ref(name) for name in sorted({"Error", error})]}}
+    refused["403"]["content"]["application/json"] = either
     security: Schema = {"security": [{"key": []}, {}]} if needs_key else {"security": []}
     return {"operationId": name, "summary": summary, "responses": refused | answers, **security, **more}
 
@@ -404,6 +426,13 @@ ROOM_PATHS = {
         [ROOM_NAME, EVENT_ID],
     ),
 }
+
+DAY: Schema = {"type": "string", "format": "date"}
+
+
+def _query(name: str, description: str, schema: Schema) -> Schema:
+    return {"name": name, "in": "query", "description": description, "schema": schema}
+
 
 PATHS: dict[str, dict[str, Schema]] = {
     **ROOM_PATHS,
@@ -565,7 +594,19 @@ PATHS: dict[str, dict[str, Schema]] = {
             "metrics",
             "The metrics, in Prometheus' text format.",
             {"200": _answer("The metrics.", **PLAIN)},
-            needs_key=False,
+        )
+    },
+    "/v1/usage": {
+        "get": _operation(
+            "usage",
+            "How much audio the key has used, or all keys have used, by day and kind.",
+            {"200": _answer("What was used.", application_json=_ref("Usage"))},
+            refusals={"404": "There is no such key, or usage is not counted."},
+            parameters=[
+                _query("from", "The first day, in UTC. Default: the first of the month of `to`.", DAY),
+                _query("to", "The last day, in UTC. Default: today.", DAY),
+                _query("key", "The name or the id of a key. Another one than the own needs the scope `usage`.", TEXT),
+            ],
         )
     },
     "/openapi.json": {

@@ -4,10 +4,11 @@ from pathlib import Path
 from typing import Any
 
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
+from starlette.requests import HTTPConnection, Request
 from starlette.responses import FileResponse, JSONResponse, PlainTextResponse, Response
 from starlette.routing import BaseRoute, Mount, Route, WebSocketRoute
 from starlette.staticfiles import StaticFiles
+from starlette.websockets import WebSocket
 
 from app.dialects.asterisk.endpoint import AsteriskEndpoint
 from app.dialects.audiohook.endpoint import AudioHookEndpoint
@@ -18,6 +19,7 @@ from app.dialects.deepgram import endpoint as deepgram
 from app.dialects.deepgram.flux_endpoint import listen_to_turns
 from app.dialects.freeswitch.endpoint import FreeSwitchEndpoint
 from app.dialects.native import endpoint as native
+from app.dialects.native.usage_endpoint import show_usage
 from app.dialects.native.wire import messages
 from app.dialects.openai import realtime_endpoint as openai_realtime
 from app.dialects.openai.files_endpoint import FileEndpoint
@@ -28,7 +30,8 @@ from app.errors import RETRY_AFTER_S, RequestError
 from app.languages import NAMES
 from app.openapi import openapi
 from app.service import metrics
-from app.service.http_errors import error_response
+from app.service.auth import header_key
+from app.service.http_errors import error_response, invalid_key
 from app.service.service import Service
 from app.session.translations import languages_of
 
@@ -89,6 +92,7 @@ def routes() -> list[BaseRoute]:
         Route("/metrics", show_metrics),
         Route("/openapi.json", openapi),
         *_carrier_routes(),
+        Route("/v1/usage", show_usage),
     ]
 
 
@@ -165,13 +169,26 @@ async def readyz(request: Request) -> Response:
     problems = [*service.transcriber.problems]
     if not service.store.is_up:
         problems.append("without Redis: limits of keys are not checked, calls cannot be followed")
+    if service.access.directory is not None and service.access.directory.problem:
+        problems.append(service.access.directory.problem)
     return PlainTextResponse("; ".join(["ready", *problems]) + "\n")
 
 
 async def show_metrics(request: Request) -> Response:
     """The metrics in Prometheus's text format."""
     service: Service = request.app.state.service
+    if service.settings.metrics_need_key and not service.access.admits(header_key(request.headers), "metrics"):
+        return error_response(invalid_key())
     return Response(await service.metrics.page(), media_type=metrics.CONTENT_TYPE)
+
+
+async def refused(connection: HTTPConnection, error: Exception) -> Response | None:
+    """The answer to a request that an endpoint refuses without answering it by itself."""
+    assert isinstance(error, RequestError)
+    if isinstance(connection, WebSocket):
+        await connection.send_denial_response(error_response(error))
+        return None
+    return error_response(error)
 
 
 async def not_found(request: Request, error: Exception) -> Response:

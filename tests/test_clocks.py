@@ -22,10 +22,15 @@ TIME_OF_DAY = {
     ("date", "today"),
 }
 ALLOWED = {
+    "app/cli/keys.py": "when a key expires, as the operator reads and writes it",
+    "app/customers/key_directory.py": "whether a key has expired",
+    "app/customers/key_records.py": "when a key was made and withdrawn",
+    "app/customers/usage_counter.py": "the day of usage",
     "app/delivery/webhook.py": "the date in the signature of a request",
     "app/dialects/audiohook/endpoint.py": "the age of a signature",
     "app/dialects/audiosocket/announcing_endpoint.py": "when an announcement expires",
     "app/dialects/deepgram/endpoint.py": "the date in Deepgram's metadata, and when a token expires",
+    "app/dialects/native/usage_endpoint.py": "the days of usage that are shown if none are named",
     "app/dialects/openai/realtime_endpoint.py": "when a client secret expires",
     "app/rooms/follower.py": "how long the speaker of a room has been gone, as machines with the room agree",
     "app/rooms/speaker.py": "when a room began and how long it has lasted, as machines with the room agree",

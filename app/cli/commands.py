@@ -13,6 +13,7 @@ from typing import IO, Any, Literal, TypeVar, get_args, get_origin, get_type_hin
 import click
 from click.core import ParameterSource
 
+from app.cli.keys import keys
 from app.cli.output_errors import explaining_output_errors
 from app.errors import SettingsError
 from app.files.formats import FORMATS, WITH_WORDS, Layout
@@ -261,6 +262,9 @@ def models() -> None:
     from app.cli import terminal
 
     terminal.print_models(terminal.console())
+
+
+cli.add_command(keys)
 
 
 def _settings(values: dict[str, Any]) -> Settings:

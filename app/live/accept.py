@@ -16,7 +16,7 @@ from app.service.key_limits import TakeKeyPlace
 from app.service.request_ids import request_id
 from app.service.service import Service
 from app.service.strangers import admit, let_wait
-from app.session.session import Session
+from app.session.session import Session, used_audio_s
 from app.tracing.tracing import Tracing
 
 Refuse = Callable[[LimitExceeded], Response]
@@ -87,7 +87,11 @@ async def serve_session(
         first_messages=first_messages,
     )
     limits, may_return = service.access.limits, service.admission.expects_returns
-    async with limits.session(client.key, lambda: session.audio_s, may_return=may_return) as take_key_place:
+
+    def used_s() -> float:
+        return used_audio_s(session, is_lost=connection.is_lost)
+
+    async with limits.session(client.key, used_s, may_return=may_return) as take_key_place:
         await _serve_admitted(websocket, connection, session.id, subprotocol, headers or {}, take_key_place)
 
 

@@ -106,7 +106,8 @@ class Connection:
             code, reason = str(CLOSE_OUR_FAULT), "internal_error"
             await self._writer.close_socket(Close(CLOSE_OUR_FAULT, reason))
         finally:
-            if self._is_lost:
+            # A silent client may stay silent, and its session had a place all the time: none is kept for it.
+            if self.is_lost and reason != IDLE:
                 self._service.admission.keep_place()
             self._service.metrics.closed_total.labels(code).inc()
             audio_s = self._session.audio_s
@@ -117,13 +118,10 @@ class Connection:
                 trace.note(close_code=code, close_reason=reason, audio_s=round(audio_s, 3))
 
     @property
-    def _is_lost(self) -> bool:
-        """Whether the session has ended in the middle, and its client goes on with it in another one at once.
-
-        A silent client may stay silent, and its session had a place all the time, so no place is kept for it.
-        """
+    def is_lost(self) -> bool:
+        """Whether the session has ended in the middle, or would do so now, and its client goes on in another one."""
         close = self._writer.close
-        is_cut = close is None or (close.code in RESUMABLE_CLOSE_CODES and close.reason != IDLE)
+        is_cut = close is None or close.code in RESUMABLE_CLOSE_CODES
         return self._session.resumes and is_cut
 
     def drain(self) -> None:

@@ -4,14 +4,20 @@ import hmac
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from app.customers.api_keys import ApiKey
+from app.customers.scopes import CLIENT_SCOPES, Scope
+from app.errors import RequestError
 from app.service import client_secrets
-from app.service.api_keys import ApiKey
 from app.service.client_secrets import ClientSecret
 from app.service.key_limits import KeyLimits
 from app.service.withdrawals import Withdrawals
 from app.sharing.store import SharedStore
+
+if TYPE_CHECKING:
+    from app.customers.key_directory import KeyDirectory
+    from app.customers.usage_counter import UsageCounter
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,11 +25,16 @@ class Client:
     """A client whose credential is valid."""
 
     key: ApiKey | None = None
-    """The key that its sessions and uploads count for; `None` if that key has no limits."""
+    """The key that its sessions and uploads count for; `None` for one without a name, or if clients need none."""
     secret: ClientSecret | None = None
     """The client secret that it has shown in place of a key."""
     may_open_rooms: bool = True
     """Whether its sessions may be published in rooms."""
+
+    @property
+    def scopes(self) -> frozenset[Scope]:
+        """What it may use."""
+        return self.key.scopes if self.key else CLIENT_SCOPES
 
 
 class Access:
@@ -39,72 +50,140 @@ class Access:
         on_refused: Callable[[str], None],
         store: SharedStore,
         named_keys: Collection[ApiKey] = (),
+        directory: "KeyDirectory | None" = None,
+        usage: "UsageCounter | None" = None,
     ) -> None:
         """Create the check for one service.
 
         Args:
-            keys: the API keys of the operator, the limited ones among them.
+            keys: the API keys of the operator, the named ones among them.
             signing_key: signs client secrets while there are no API keys. All gateways have the same one.
-            on_refused: called with a reason for each credential, session and upload that is refused: `unauthorized` or
-                `key_limit`.
+            on_refused: called with a reason for each credential, session and upload that is refused: `unauthorized`,
+                `scope` or `key_limit`.
             store: holds what all gateways must know.
             named_keys: those keys that have a name, with their limits and rights.
+            directory: the keys of the database, if it has any.
+            usage: counts the audio of all keys; `None` where none is counted.
         """
         self._keys = tuple(keys)
         self._signing_key = signing_key
         self._on_refused = on_refused
-        self._limited = {each.key: each for each in named_keys if each.has_limits}
-        self._without_rooms = frozenset(each.key for each in named_keys if not each.rooms)
-        self.limits = KeyLimits(store, lambda: on_refused("key_limit"))
+        self._named = {each.key: each for each in named_keys}
+        self.directory = directory
+        """The keys of the database; `None` if they are not used."""
+        self.usage = usage
+        """Counts the audio of all keys; `None` where none is counted."""
+        self.limits = KeyLimits(store, lambda: on_refused("key_limit"), usage)
         self.withdrawals = Withdrawals(store)
 
     @property
     def is_open(self) -> bool:
         """Whether clients need no credential, so that nothing is known of them before their first message."""
-        return not self._keys
+        return not self._keys and self.directory is None
 
     def is_valid(self, key: str | None) -> bool:
-        """Whether this API key may use the service."""
-        # Compare with every key, so that the time taken does not show which key was close.
-        matches = [hmac.compare_digest(known.encode(), (key or "").encode()) for known in self._keys]
-        return not self._keys or any(matches)
+        """Whether this API key may use the service, for whatever.
 
-    def admits(self, key: str | None) -> bool:
-        """Whether this API key may use the service; counts a refusal."""
-        return self._counted(self.is_valid(key))
+        Raises:
+            RequestError: it cannot be known, as the database of keys is away.
+        """
+        return self._found(key) is not None
 
-    def client(self, key: str | None) -> Client | None:
-        """The client with this API key; `None` if the key may not use the service. Counts a refusal."""
-        if not self.admits(key):
-            return None
-        return Client(self._limited.get(key or ""), may_open_rooms=key not in self._without_rooms)
+    def known_client(self, key: str | None) -> Client:
+        """The client with this valid API key, whatever it may be used for."""
+        client = self._found(key)
+        assert client, "the key is valid"
+        return client
+
+    def admits(self, key: str | None, scope: Scope = "live") -> bool:
+        """Whether this API key may use the service; counts a refusal. Raises like `client`."""
+        return self.client(key, scope) is not None
+
+    def client(self, key: str | None, scope: Scope = "live") -> Client | None:
+        """The client with this API key; `None` if the key may not use the service. Counts a refusal.
+
+        Args:
+            key: what the client has sent.
+            scope: what it wants to use.
+
+        Raises:
+            RequestError: 403 if the key may be used for other things only; 503 if it cannot be known whether the key is
+                valid, as the database of keys is away.
+        """
+        client = self._found(key)
+        self._counted(client is not None)
+        return self._within(client, scope) if client else None
 
     async def live_client(self, credential: str | None) -> Client | None:
-        """The client with this API key or client secret; `None` if it may open no live session. Counts a refusal."""
+        """The client with this API key or client secret; `None` if it opens no live session. Raises like `client`."""
         secret = self.client_secret(credential)
         if secret is None:
             return self.client(credential)
-        if self._counted(not await self.withdrawals.is_withdrawn(secret)):
-            may_open_rooms = secret.rooms and secret.key not in self._without_rooms
-            return Client(self._limited.get(secret.key), secret, may_open_rooms or self.is_open)
-        return None
+        if not self._counted(not await self.withdrawals.is_withdrawn(secret)):
+            return None
+        owner = self._owner(secret)
+        may_open_rooms = (secret.rooms and owner.may_open_rooms) or self.is_open
+        return self._within(Client(owner.key, secret, may_open_rooms), "live")
 
     def client_secret(self, credential: str | None) -> ClientSecret | None:
         """The client secret in a credential; `None` if it is not one, or is not valid now."""
-        return client_secrets.verify(credential or "", self._keys or (self._signing_key,), time.time())
+        value = credential or ""
+        if key_id := client_secrets.key_id_of(value):
+            record = self.directory.find_id(key_id) if self.directory else None
+            return client_secrets.verify(value, (record.signing_key,), time.time()) if record else None
+        keys = (self._signing_key,) if self.is_open else self._keys
+        return client_secrets.verify(value, keys, time.time())
 
     def sign_client_secret(
         self, key: str | None, expires_at: int, session: dict[str, Any], rooms: bool = False
     ) -> ClientSecret:
         """Make a client secret for the owner of a valid API key. Raises like `client_secrets.sign`."""
-        return client_secrets.sign(self._signing_key_of(key), expires_at, session, rooms)
+        signing_key, key_id = self._signing_key_of(key)
+        return client_secrets.sign(signing_key, expires_at, session, rooms, key_id)
 
     def own_client_secret(self, key: str | None, value: str) -> ClientSecret | None:
         """The client secret with this value, if it is valid and was made with this valid API key; else `None`."""
-        return client_secrets.verify(value, (self._signing_key_of(key),), time.time())
+        signing_key, key_id = self._signing_key_of(key)
+        if client_secrets.key_id_of(value) != key_id:
+            return None
+        return client_secrets.verify(value, (signing_key,), time.time())
 
-    def _signing_key_of(self, key: str | None) -> str:
-        return key if key and self._keys else self._signing_key
+    def _found(self, key: str | None) -> Client | None:
+        """The client with this API key, whatever it may be used for."""
+        if self.is_open:
+            return Client()
+        # Compare with every key, so that the time taken does not show which key was close.
+        matches = [known for known in self._keys if hmac.compare_digest(known.encode(), (key or "").encode())]
+        if matches:
+            named = self._named.get(matches[0])
+        elif record := self.directory.find(key) if self.directory else None:
+            named = record.api_key
+        else:
+            return None
+        return Client(named, may_open_rooms=named is None or named.may_open_rooms)
+
+    def _owner(self, secret: ClientSecret) -> Client:
+        """Whoever has the key that signed a valid secret."""
+        if not secret.key_id:
+            return self._found(secret.key) or Client()
+        record = self.directory.find_id(secret.key_id) if self.directory else None
+        assert record, "a valid secret was verified with its record"
+        return Client(record.api_key, may_open_rooms=record.api_key.may_open_rooms)
+
+    def _within(self, client: Client, scope: Scope) -> Client:
+        """The client, if it may use this; counts a refusal."""
+        if scope not in client.scopes:
+            self._on_refused("scope")
+            name = f"the key {client.key.name}" if client.key else "this key"
+            allowed = ", ".join(sorted(client.scopes))
+            raise RequestError(403, f"expected a key with the scope {scope}; {name} has {allowed}", code="scope")
+        return client
+
+    def _signing_key_of(self, key: str | None) -> tuple[str, str]:
+        """What signs the secrets of a valid key, and the id of its record in the database, if it has one."""
+        if record := self.directory.find(key) if self.directory else None:
+            return record.signing_key, record.id
+        return (key if key and self._keys else self._signing_key), ""
 
     def _counted(self, is_admitted: bool) -> bool:
         if not is_admitted:

@@ -38,11 +38,13 @@ class ClientSecret:
     """Tells it from all others, and opens nothing."""
     key: str = field(repr=False)
     """The key that signed it."""
+    key_id: str = ""
+    """The record of the key in the database; empty for a key of the settings."""
     rooms: bool = False
     """Whether its sessions may be published in rooms, if those of the key may."""
 
 
-def sign(key: str, expires_at: int, session: dict[str, Any], rooms: bool = False) -> ClientSecret:
+def sign(key: str, expires_at: int, session: dict[str, Any], rooms: bool = False, key_id: str = "") -> ClientSecret:
     """Make a new secret. Its owner can read `session`, and can open sessions until the secret expires.
 
     Args:
@@ -50,6 +52,7 @@ def sign(key: str, expires_at: int, session: dict[str, Any], rooms: bool = False
         expires_at: in seconds since 1970.
         session: the first settings of its sessions.
         rooms: whether its sessions may be published in rooms.
+        key_id: tells by which record of the database the secret is verified. It stands in the secret, readable.
 
     Raises:
         ValueError: the session is too long to travel in a header.
@@ -60,12 +63,26 @@ def sign(key: str, expires_at: int, session: dict[str, Any], rooms: bool = False
     encoded = base64.urlsafe_b64encode(_mac(key, payload) + payload).rstrip(b"=").decode()
     if len(encoded) > MAX_CHARS:
         raise ValueError(f"expected a session that fits into {MAX_CHARS} characters, got {len(encoded)}")
-    return ClientSecret(value=PREFIX + encoded, expires_at=expires_at, session=session, id=id_, key=key, rooms=rooms)
+    return ClientSecret(
+        value=f"{PREFIX}{key_id}.{encoded}" if key_id else PREFIX + encoded,
+        expires_at=expires_at,
+        session=session,
+        id=id_,
+        key=key,
+        key_id=key_id,
+        rooms=rooms,
+    )
+
+
+def key_id_of(value: str) -> str:
+    """The record of the key that is said to have signed a secret; empty for a key of the settings."""
+    return value.removeprefix(PREFIX).partition(".")[0] if value.startswith(PREFIX) and "." in value else ""
 
 
 def verify(value: str, keys: Iterable[str], now: float) -> ClientSecret | None:
     """The secret, if one of the keys signed it and it has not expired at `now` (seconds since 1970); else `None`."""
-    encoded = value.removeprefix(PREFIX)
+    key_id = key_id_of(value)
+    encoded = value.removeprefix(PREFIX).removeprefix(f"{key_id}." if key_id else "")
     if not value.startswith(PREFIX) or len(encoded) > MAX_CHARS:
         return None
     try:
@@ -85,6 +102,7 @@ def verify(value: str, keys: Iterable[str], now: float) -> ClientSecret | None:
         session=content["session"],
         id=content["id"],
         key=key,
+        key_id=key_id,
         rooms=content.get("rooms", False),
     )
 

@@ -2,14 +2,19 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
 from datetime import UTC, datetime, timedelta
 from secrets import token_hex
+from typing import TYPE_CHECKING
 
+from app.customers.api_keys import ApiKey
 from app.errors import RETRY_AFTER_S, KeyLimitExceeded
-from app.service.api_keys import ApiKey
 from app.sharing.leases import Leases
 from app.sharing.store import Lease, SharedStore, StoreAway
+
+if TYPE_CHECKING:
+    from app.customers.usage import Kind
+    from app.customers.usage_counter import UsageCounter
 
 COUNT_EVERY_S = 5.0
 """How often the audio of open sessions is counted, in seconds. As much may be missing after a gateway has died."""
@@ -50,6 +55,7 @@ class KeyLimits:
         self,
         store: SharedStore,
         on_refused: Callable[[], None],
+        usage: "UsageCounter | None" = None,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         """Create the limits of one gateway.
@@ -57,10 +63,12 @@ class KeyLimits:
         Args:
             store: holds the counts of all gateways.
             on_refused: called for each session and upload that is refused.
+            usage: counts the audio of all keys, with limits and without; `None` where it is not counted.
             now: the time in UTC.
         """
         self._store = store
         self._on_refused = on_refused
+        self._usage = usage
         self._now = now
         self._leases = Leases(store)
         self._meters: set[_Meter] = set()
@@ -98,15 +106,16 @@ class KeyLimits:
             KeyLimitExceeded: the key has used what it may. Of its sessions only if the client cannot be one that
                 returns.
         """
-        if key is None or not key.has_limits:
-            yield _take_nothing
-            return
-        async with self._metered(key, audio_s), self._place(key, may_return) as take:
-            yield take
+        with self._counting(key, "live", audio_s):
+            if key is None or not key.has_limits:
+                yield _take_nothing
+                return
+            async with self._metered(key, audio_s), self._place(key, may_return) as take:
+                yield take
 
     @asynccontextmanager
-    async def upload(self, key: ApiKey | None) -> AsyncIterator[Callable[[float], None]]:
-        """Count the audio of one upload; raises like `session`. Uploads are no sessions.
+    async def upload(self, key: ApiKey | None, kind: "Kind" = "file") -> AsyncIterator[Callable[[float], None]]:
+        """Count the audio of one upload or job; raises like `session`. They are no sessions.
 
         Yields:
             To be called with the seconds of audio that are done.
@@ -117,11 +126,26 @@ class KeyLimits:
             nonlocal done_s
             done_s = until_s
 
-        if key is None or not key.has_limits:
-            yield note
-            return
-        async with self._metered(key, lambda: done_s):
-            yield note
+        with self._counting(key, kind, lambda: done_s):
+            if key is None or not key.has_limits:
+                yield note
+                return
+            async with self._metered(key, lambda: done_s):
+                yield note
+
+    def check_jobs(self, key: ApiKey | None, n_open: int) -> None:
+        """Check that a key may have one job more than these, which wait or run.
+
+        Raises:
+            KeyLimitExceeded: it has as many as it may have.
+        """
+        if key is not None and key.jobs is not None and n_open >= key.jobs:
+            self._on_refused()
+            message = f"the key {key.name} has {n_open} jobs of {key.jobs} that wait or run"
+            raise KeyLimitExceeded("job_limit", f"{message}; try again in {RETRY_AFTER_S} s", RETRY_AFTER_S)
+
+    def _counting(self, key: ApiKey | None, kind: "Kind", audio_s: Callable[[], float]) -> AbstractContextManager[None]:
+        return self._usage.counting(key, kind, audio_s) if self._usage else nullcontext()
 
     @asynccontextmanager
     async def _place(self, key: ApiKey, may_return: bool) -> AsyncIterator[TakeKeyPlace]:
@@ -129,7 +153,7 @@ class KeyLimits:
         if key.sessions is None:
             yield _take_nothing
             return
-        lease = Lease(f"sessions:{key.name}", token_hex(8))
+        lease = Lease(f"sessions:{key.account}", token_hex(8))
         try:
             is_free = await self._leases.take(lease, key.sessions)
         except StoreAway:
@@ -160,6 +184,10 @@ class KeyLimits:
             yield
             return
         await self._check_minutes(key)
+        if self._usage is not None:
+            # Which counts the audio in the database, for good.
+            yield
+            return
         meter = _Meter(key, audio_s)
         self._meters.add(meter)
         try:
@@ -173,18 +201,28 @@ class KeyLimits:
         tomorrow = (now + timedelta(days=1)).replace(hour=0, minute=0, second=0, microsecond=0)
         next_month = (now.replace(day=1, hour=0, minute=0, second=0, microsecond=0) + timedelta(days=32)).replace(day=1)
         limits = [
-            (key.minutes_per_day, _day(key, now), "this day", tomorrow),
-            (key.minutes_per_month, _month(key, now), "this month", next_month),
+            (key.minutes_per_day, "this day", tomorrow),
+            (key.minutes_per_month, "this month", next_month),
         ]
-        try:
-            totals = await self._store.totals([counter for _, counter, _, _ in limits])
-        except StoreAway:
-            return
-        for (limit, counter, period, ends), total_s in zip(limits, totals, strict=True):
-            if limit is not None and total_s + self._uncounted_s.get(counter, 0.0) >= limit * 60:
+        totals = await self._used_s(key, now)
+        for (limit, period, ends), total_s in zip(limits, totals, strict=True):
+            if limit is not None and total_s >= limit * 60:
                 self._on_refused()
                 message = f"the key {key.name} has used its {limit:g} minutes of audio for {period} (UTC)"
                 raise KeyLimitExceeded("quota_exceeded", message, int((ends - now).total_seconds()) + 1)
+
+    async def _used_s(self, key: ApiKey, now: datetime) -> list[float]:
+        """The seconds of audio of a key on this day and in this month; none while they cannot be known."""
+        if self._usage is not None:
+            return await self._usage.audio_since(key, [now.date(), now.date().replace(day=1)]) or [0.0, 0.0]
+        counters = [_day(key, now), _month(key, now)]
+        try:
+            totals = await self._store.totals(counters)
+        except StoreAway:
+            return [0.0, 0.0]
+        return [
+            total_s + self._uncounted_s.get(counter, 0.0) for counter, total_s in zip(counters, totals, strict=True)
+        ]
 
     async def _keep_counting(self) -> None:
         while True:
@@ -214,8 +252,8 @@ class KeyLimits:
 
 
 def _day(key: ApiKey, now: datetime) -> str:
-    return f"audio_s:{key.name}:{now:%Y-%m-%d}"
+    return f"audio_s:{key.account}:{now:%Y-%m-%d}"
 
 
 def _month(key: ApiKey, now: datetime) -> str:
-    return f"audio_s:{key.name}:{now:%Y-%m}"
+    return f"audio_s:{key.account}:{now:%Y-%m}"

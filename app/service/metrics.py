@@ -11,6 +11,7 @@ from prometheus_client.multiprocess import MultiProcessCollector
 from prometheus_client.registry import Collector
 
 from app.errors import CLOSE_CODES
+from app.service.key_metrics import KeyMetrics
 from app.service.shared_state import GatherMetrics
 from app.session import events
 from engine import api
@@ -46,13 +47,14 @@ LOOP_LAG_PERIOD_S = 0.5
 
 
 class SessionMetrics:
-    """How many live sessions there are and were."""
+    """How many live sessions there are and were, and what the clients of each key have used."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self.n_open = Gauge(
             "tutti_sessions_open", "Live sessions that are open now", registry=registry, multiprocess_mode="livesum"
         )
         self.opened_total = Counter("tutti_sessions", "Live sessions opened", registry=registry)
+        self.keys = KeyMetrics(registry)
 
 
 class LatencyMetrics:
@@ -226,7 +228,7 @@ class Metrics:
             "tutti_refused",
             "Sessions and uploads refused, by reason",
             "reason",
-            ("overloaded", "draining", "no_engine", "unauthorized", "key_limit"),
+            ("overloaded", "draining", "no_engine", "unauthorized", "key_limit", "scope"),
             registry,
         )
         self.strangers = StrangerMetrics(registry)

@@ -1,12 +1,13 @@
 """What the routes of one running service share: its settings, engine, metrics, admission and deliveries."""
 
 import asyncio
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Coroutine, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from app.customers.api_keys import ApiKey
 from app.database.address import database_address, file_address
 from app.delivery.call_subscribers import MAX_SUBSCRIBERS_PER_CALL, CallHub, Calls
 from app.delivery.shared_calls import SharedCalls
@@ -26,6 +27,8 @@ from app.tracing.tracing import NO_TRACING, Tracing
 from engine import api
 
 if TYPE_CHECKING:
+    from app.customers.key_directory import KeyDirectory
+    from app.customers.usage_counter import UsageCounter
     from app.database.database import Database
     from app.delivery.webhook import Webhook
     from app.speakers.model import SpeakerModel
@@ -57,6 +60,8 @@ class Service:
             lambda reason: self.metrics.refused_total.labels(reason).inc(),
             self.store,
             settings.named_keys,
+            self._make_directory() if settings.database_keys else None,
+            self._make_usage() if settings.database_keys else None,
         )
         self.admission = Admission(settings, self.metrics, shared.counter, transcriber)
         self.session_config = replace(
@@ -108,6 +113,10 @@ class Service:
         async with AsyncExitStack() as stack:
             await stack.enter_async_context(self.store.running())
             stack.push_async_callback(self._close_database)
+            if self.access.directory is not None:
+                await stack.enter_async_context(self.access.directory.running())
+            if self.usage is not None:
+                await stack.enter_async_context(self.usage.running())
             await stack.enter_async_context(self.access.limits.running())
             await stack.enter_async_context(self.calls.running())
             await stack.enter_async_context(self.rooms.running())
@@ -117,6 +126,36 @@ class Service:
                 await stack.enter_async_context(self.session_config.translator.running())
             await stack.enter_async_context(_running(self.admission.watch()))
             yield
+
+    @property
+    def usage(self) -> "UsageCounter | None":
+        """Counts the audio of all keys; `None` where it is not counted."""
+        return self.access.usage
+
+    @property
+    def named_keys(self) -> Sequence[ApiKey]:
+        """The keys with names that are in use: those of the file, then those of the database, the oldest first."""
+        records = self.access.directory.records if self.access.directory else []
+        return (*self.settings.named_keys, *(each.api_key for each in records if each.withdrawn is None))
+
+    @property
+    def accounts(self) -> dict[str, str]:
+        """The names of all keys that there are or were, by their accounts; the newest last."""
+        records = self.access.directory.records if self.access.directory else []
+        keys = (*self.settings.named_keys, *(each.api_key for each in records))
+        return {key.account: key.name for key in keys}
+
+    def _make_directory(self) -> "KeyDirectory":
+        # Imported here because it brings the database.
+        from app.customers.key_directory import KeyDirectory
+
+        return KeyDirectory(self.database)
+
+    def _make_usage(self) -> "UsageCounter":
+        from app.customers.usage_counter import UsageCounter
+
+        self.metrics.sessions.keys.name_first(self.settings.max_key_labels, lambda: self.named_keys)
+        return UsageCounter(self.database, self.metrics.sessions.keys.note)
 
     async def _close_database(self) -> None:
         if "database" in self.__dict__:

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
+from app.customers.api_keys import ApiKey, read_api_keys
 from app.database.address import database_address, state_folder
 from app.errors import SettingsError
 from app.languages import NAMES
-from app.service.api_keys import ApiKey, read_api_keys
 from app.service.carrier_settings import check_carriers
 from app.session.events import Limits
 from app.session.stabilizer import POLICIES
@@ -30,7 +30,7 @@ DETECTORS = ("webrtc", "silero")
 LOG_LEVELS = ("debug", "info", "warning", "error")
 AUTO = "auto"
 """The value of `engines` for one engine on each GPU."""
-NOT_NEGATIVE = ("threads", "slots", "max_wait_ms", "gateways", "max_rooms")
+NOT_NEGATIVE = ("threads", "slots", "max_wait_ms", "gateways", "max_rooms", "max_key_labels")
 """Settings that may be 0."""
 POSITIVE = (
     "gpu_memory_fraction",
@@ -87,7 +87,7 @@ class Settings:
     keys_file: str = _setting(
         "",
         "TOML file with more keys, each in a table with its name, and with limits: sessions, minutes_per_day, "
-        "minutes_per_month; rooms = false for a key that publishes no rooms.",
+        "minutes_per_month, jobs; scopes, what it may be used for; rooms = false for a key that publishes no rooms.",
     )
     redis_url: str = _setting(
         "",
@@ -105,6 +105,15 @@ class Settings:
         "Database for the same: postgresql://user:password@host/name, which several machines can share and which needs "
         "the extra postgres, or sqlite:///path. Empty: the file tutti.db in data_folder.",
     )
+    database_keys: bool = _setting(
+        False,
+        "Accept the API keys that `tutti keys` makes in the database, and count there what all keys use. Several "
+        "gateways need redis_url with it, several machines database_url, too.",
+    )
+    max_key_labels: int = _setting(
+        20, "The most keys whose names are labels of metrics; the oldest have one. All others are counted together."
+    )
+    metrics_need_key: bool = _setting(False, "Ask for a key with the scope metrics at /metrics.")
     allow_anyone: bool = _setting(False, "Allow an address that other machines can reach without API keys.")
     model: str = _setting(
         "tutti-demo",
@@ -423,7 +432,9 @@ class Settings:
         """A service that other machines can reach needs keys, or an operator who allows everybody."""
         if self.api_keys and not _listed(self.api_keys):
             raise SettingsError("api_keys: expected keys separated by commas, got nothing but separators")
-        if not (self.keys or self.allow_anyone or self.is_loopback):
+        if self.metrics_need_key and not (self.keys or self.database_keys):
+            raise SettingsError("metrics_need_key: expected api_keys, keys_file or database_keys with it, got none")
+        if not (self.keys or self.database_keys or self.allow_anyone or self.is_loopback):
             raise SettingsError(
                 f"host: other machines can reach {self.host}, and no API keys are set. Set TUTTI_API_KEYS (or "
                 "--api-keys), or add --allow-anyone to serve everybody"
@@ -449,6 +460,9 @@ class Settings:
         """
         if n_gateways > 1 and not self.redis_url and any(each.has_limits for each in self.named_keys):
             raise SettingsError("keys_file: expected redis_url with it, as several gateways count the limits of keys")
+        if n_gateways > 1 and not self.redis_url and self.database_keys:
+            # Any key may be given a limit at any time.
+            raise SettingsError("database_keys: expected redis_url with it, as several gateways count limits of keys")
 
     @property
     def keys(self) -> frozenset[str]:

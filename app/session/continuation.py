@@ -37,6 +37,11 @@ class Continuation:
     untranslated: tuple[Untranslated, ...] = ()
     """Text of the lost session that is still to be translated."""
 
+    @property
+    def resumed_at_s(self) -> float:
+        """The time before which no channel gets text in this session, in seconds."""
+        return self.from_s + min(channel.done_until for channel in self.channels) / SAMPLE_RATE
+
 
 def find_start(resume: Resume | None, n_channels: int, translate: tuple[str, ...] = ()) -> Continuation:
     """Where a session with these channels begins.

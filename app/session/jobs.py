@@ -103,12 +103,24 @@ class HasFinalUntil(Protocol):
         ...
 
 
+@dataclass(slots=True)
+class OwnAudio:
+    """The audio of a session that may have been resumed, and may be. Times are in seconds on its timeline."""
+
+    from_s: float = 0.0
+    """All channels had their final text before this time in the lost session."""
+    until_s: float = 0.0
+    """A session that goes on with this one begins here: the newest time that the client was sent."""
+
+
 class SessionPort:
     """What the channels of a session see of it: its numbers, its timeline, its jobs and its effects."""
 
     def __init__(self, session_id: str, final_priority: api.Priority = api.Priority.FINAL) -> None:
         self.from_s = 0.0
         """The time of the session's first sample on its timeline, in seconds; above 0 if the session was resumed."""
+        self.own_audio = OwnAudio()
+        """Which audio is this session's, and of no session before or after it."""
         self.channels: list[HasFinalUntil] = []
         """All channels, once the session has started."""
         self.jobs: dict[int, Job] = {}
@@ -201,6 +213,8 @@ class SessionPort:
 
     def send(self, event: events.Event) -> None:
         """Append the effect that sends an event to the client."""
+        if isinstance(event, events.Utterance):
+            self.own_audio.until_s = min(event.resume_from_s)
         self._effects.append(Send(event))
 
     def score_turn(self, channel: int, audio_end: int, samples: Samples) -> None:

@@ -33,7 +33,7 @@ from app.session.finals import FinalOptions
 from app.session.flushes import PendingFlushes
 from app.session.hallucination_filter import HallucinationFilter
 from app.session.interim_schedule import no_extra_interval
-from app.session.jobs import JobKind, SessionPort
+from app.session.jobs import JobKind, OwnAudio, SessionPort
 from app.session.language_choice import LanguageRequest
 from app.session.options import ChannelOptions
 from app.session.stabilizer import Agreement, MakePolicy
@@ -325,6 +325,7 @@ class Session:
         targets = targets_of(start, self._model, self.config.translator)
         begin = find_start(start.resume, start.audio.n_transcribed, (*targets.by_engine, *targets.by_service))
         self._port.from_s = begin.from_s
+        self._port.own_audio = OwnAudio(begin.resumed_at_s, begin.resumed_at_s)
         start = replace(start, endpointing=_with_mode(start.endpointing, self._model, self.config))
         self._options = options = _channel_options(start, language, targets, self.config)
         channels = [
@@ -377,6 +378,17 @@ class Session:
         if error.close_code is not None:
             self._state = State.CLOSED
             self._port.close(error.close_code, error.code)
+
+
+def used_audio_s(session: Session, *, is_lost: bool) -> float:
+    """Seconds of audio that are this session's, and of no session that was lost before it or goes on after it.
+
+    Args:
+        session: in any state.
+        is_lost: whether another session goes on with this one, from the newest time that its client was sent.
+    """
+    own = session._port.own_audio
+    return max((own.until_s if is_lost else session.now_s) - own.from_s, 0.0)
 
 
 def _channel_options(

@@ -19,6 +19,7 @@ SCHEMES = ("token", "bearer")
 SLOW_UPLOAD = 408
 UPLOAD_CODES = {
     400: "Bad Request",
+    403: "FORBIDDEN",
     SLOW_UPLOAD: "SLOW_UPLOAD",
     413: "PAYLOAD_TOO_LARGE",
     503: "SERVICE_UNAVAILABLE",
@@ -50,13 +51,16 @@ async def admit_live(websocket: WebSocket) -> tuple[Client, str | None]:
     """Check the key of a live session. Returns its client, and the subprotocol to select.
 
     Raises:
-        Refusal: the key is not valid, or the subprotocols are others than Deepgram's.
+        Refusal: the key is not valid here, or the subprotocols are others than Deepgram's.
     """
     service: Service = websocket.app.state.service
     offered: list[str] = websocket.scope.get("subprotocols", [])
     subprotocol = offered[0] if offered and offered[0].lower() in SCHEMES else None
     offered_key = offered[1] if subprotocol and len(offered) > 1 else None
-    client = await service.access.live_client(request_key(websocket, offered_key))
+    try:
+        client = await service.access.live_client(request_key(websocket, offered_key))
+    except RequestError as error:
+        raise refusal_of(error) from error
     if client is None:
         raise invalid_key()
     if offered and subprotocol is None:

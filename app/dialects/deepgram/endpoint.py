@@ -95,7 +95,7 @@ async def listen(request: Request) -> Response:
 async def _listen(request: Request, upload: Upload, id_: str) -> Response:
     service: Service = request.app.state.service
     try:
-        client = service.access.client(request_key(request))
+        client = service.access.client(request_key(request), "files")
         if client is None:
             raise invalid_key()
         options = _options(request, is_live=False)

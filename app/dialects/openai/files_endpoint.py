@@ -78,7 +78,7 @@ class FileEndpoint:
 
     def _check(self, service: Service, request: Request) -> Client:
         """The client of a request. Refuses the request for reasons that do not depend on its body."""
-        client = service.access.client(header_key(request.headers))
+        client = service.access.client(header_key(request.headers), "files")
         if client is None:
             raise invalid_key()
         info = service.transcriber.info

@@ -13,7 +13,7 @@ from app.delivery.call_subscribers import PublishedCall
 from app.delivery.outbox import CallEvent, WriteEvent
 from app.dialects.json_text import read_object, write_object
 from app.dialects.twilio.wire import START_TIMEOUT_S, Call, Twilio, shown_key
-from app.errors import CLOSE_POLICY, LimitExceeded, SessionError
+from app.errors import CLOSE_OVERLOADED, CLOSE_POLICY, LimitExceeded, RequestError, SessionError
 from app.live.accept import serve_session
 from app.service.auth import Client
 from app.service.http_errors import error_response, invalid_key, no_room
@@ -43,11 +43,11 @@ class CallEndpoint:
         """Serve one stream of a call. Its key is in the path, or in the parameter `token` of its `start` message."""
         service: Service = websocket.app.state.service
         key = websocket.path_params.get("token")
-        if key is not None and not service.access.admits(key):
+        first_messages: list[str] = []
+        client = service.access.client(key) if key is not None or service.access.is_open else None
+        if client is None and key is not None:
             await websocket.send_denial_response(error_response(invalid_key()))
             return
-        first_messages: list[str] = []
-        client = service.access.client(key) if service.access.is_valid(key) else None
         if client is None:
             await websocket.accept()
             try:
@@ -102,7 +102,11 @@ async def _introduction(websocket: WebSocket) -> tuple[Client, list[str]]:
                 key = shown_key(messages[-1])
     except TimeoutError:
         raise SessionError("idle", f"no start message for {START_TIMEOUT_S:g} s", CLOSE_POLICY) from None
-    client = service.access.client(key)
+    try:
+        client = service.access.client(key)
+    except RequestError as error:
+        close_code = CLOSE_POLICY if error.status == 403 else CLOSE_OVERLOADED
+        raise SessionError(error.code or "unauthorized", error.message, close_code) from error
     if client is None:
         expected = "a valid API key is needed: in the path, or as the parameter token"
         raise SessionError("unauthorized", expected, CLOSE_POLICY)

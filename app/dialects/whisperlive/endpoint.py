@@ -7,7 +7,7 @@ from starlette.responses import PlainTextResponse
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from app.dialects.whisperlive.wire import MAX_TEXT_CHARS, WhisperLive
-from app.errors import CLOSE_OVERLOADED, RETRY_AFTER_S, KeyLimitExceeded, LimitExceeded, SessionError
+from app.errors import CLOSE_OVERLOADED, RETRY_AFTER_S, KeyLimitExceeded, LimitExceeded, RequestError, SessionError
 from app.live.accept import serve_session
 from app.service.auth import header_key
 from app.service.service import Service
@@ -28,7 +28,11 @@ async def whisperlive(websocket: WebSocket) -> None:
     """Serve a session. The key is in the header, in the query as `?token=`, or in a subprotocol after `bearer`."""
     service: Service = websocket.app.state.service
     subprotocols: list[str] = websocket.scope.get("subprotocols", [])
-    client = service.access.client(_key(websocket, subprotocols))
+    try:
+        client = service.access.client(_key(websocket, subprotocols))
+    except RequestError as error:
+        await websocket.send_denial_response(PlainTextResponse(f"{error.message}\n", error.status))
+        return
     if client is None:
         message = "a valid API key is needed: Authorization: Bearer KEY, or ?token=KEY\n"
         await websocket.send_denial_response(PlainTextResponse(message, 401))

@@ -6,7 +6,7 @@ from itertools import product
 
 import pytest
 
-from app.service.api_keys import ApiKey
+from app.customers.api_keys import ApiKey
 from app.service.auth import Access, Client, header_key, prefixed_key
 from app.sharing.local_store import LocalStore
 

@@ -7,8 +7,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from app.customers.api_keys import ApiKey
 from app.errors import KeyLimitExceeded
-from app.service.api_keys import ApiKey
 from app.service.key_limits import KeyLimits
 from app.sharing.local_store import LocalStore
 from app.sharing.redis_store import RedisStore
@@ -32,7 +32,7 @@ class Gateways:
     def __init__(self, n: int, store: SharedStore) -> None:
         self.now = NOON
         self.n_refused = 0
-        self.limits = [KeyLimits(store, self._note_refused, lambda: self.now) for _ in range(n)]
+        self.limits = [KeyLimits(store, self._note_refused, now=lambda: self.now) for _ in range(n)]
 
     def _note_refused(self) -> None:
         self.n_refused += 1

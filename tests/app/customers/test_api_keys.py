@@ -4,8 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from app.customers.api_keys import ApiKey, read_api_keys
+from app.customers.scopes import CLIENT_SCOPES
 from app.errors import SettingsError
-from app.service.api_keys import ApiKey, read_api_keys
 from app.service.settings import Settings
 
 FILE = """
@@ -51,7 +52,11 @@ def test_they_are_keys_like_the_others(tmp_path: Path) -> None:
         ('[a]\nkey = "k,l"', "a.key: expected text without commas"),
         ("[a]\nkey = 1", "a.key: expected text"),
         ('[a]\nkey = "k"\nrooms = "no"', "a.rooms: expected true or false, got 'no'"),
-        ('[a]\nkey = "k"\nsession = 1', "a: expected key, rooms, sessions, .* got session"),
+        ('[a]\nkey = "k"\njobs = 1.5', "a.jobs: expected an integer from 0, got 1.5"),
+        ('[a]\nkey = "k"\nscopes = "live"', "a.scopes: expected a list of scopes, got 'live'"),
+        ('[a]\nkey = "k"\nscopes = ["video"]', "a.scopes: expected live, .*, got 'video'"),
+        ('[a]\nkey = "k"\nscopes = []', "a.scopes: expected at least one of"),
+        ('[a]\nkey = "k"\nsession = 1', "a: expected key, rooms, scopes, sessions, .* got session"),
         ('[a]\nkey = "k"\nsessions = 1.5', "a.sessions: expected an integer from 0, got 1.5"),
         ('[a]\nkey = "k"\nsessions = true', "a.sessions: expected an integer"),
         ('[a]\nkey = "k"\nminutes_per_day = -1', "a.minutes_per_day: expected a number from 0, got -1"),
@@ -99,3 +104,20 @@ def test_redis_needs_its_client(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("app.service.settings.find_spec", lambda name: None)
     with pytest.raises(SettingsError, match=r"redis_url: needs redis: pip install 'tutti-asr\[redis\]'"):
         Settings(redis_url="redis://localhost")
+
+
+def test_a_key_of_the_file_has_scopes(tmp_path: Path) -> None:
+    """Without a word the ones of clients; the operator's must be named."""
+    path = written(tmp_path, '[a]\nkey = "k"\nscopes = ["metrics"]\njobs = 2\n[b]\nkey = "l"\nrooms = false')
+    first, second = read_api_keys(Path(path))
+    assert (first.scopes, first.jobs, first.account) == ({"metrics"}, 2, "a")
+    assert second.scopes == CLIENT_SCOPES and not second.may_open_rooms and not first.may_open_rooms
+
+
+def test_keys_of_the_database_allow_a_public_address_and_need_redis_for_several_gateways() -> None:
+    Settings(host="0.0.0.0", database_keys=True)
+    Settings(database_keys=True, gateways=2, redis_url="redis://localhost")
+    with pytest.raises(SettingsError, match="database_keys: expected redis_url with it"):
+        Settings(database_keys=True, gateways=2)
+    with pytest.raises(SettingsError, match="metrics_need_key: expected api_keys, keys_file or database_keys with it"):
+        Settings(metrics_need_key=True)

@@ -1,12 +1,13 @@
-"""API keys with names and limits, from the operator's file."""
+"""API keys with names, scopes and limits, and the operator's file of them."""
 
 import math
 import tomllib
 from collections.abc import Iterator
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from app.customers.scopes import CLIENT_SCOPES, Scope, read_scopes
 from app.errors import SettingsError
 
 MAX_NAME_CHARS = 64
@@ -18,25 +19,43 @@ class ApiKey:
 
     name: str
     """Stands for the key in messages, in the log and in the shared store. It is no secret."""
-    key: str = field(repr=False)
-    """What clients send."""
+    key: str = field(default="", repr=False)
+    """What clients send. Empty for a key of the database, which has nothing but its hash."""
+    id: str = ""
+    """Tells a key of the database from others of its name, in counts and in usage. Empty: its name does."""
+    scopes: frozenset[Scope] = CLIENT_SCOPES
+    """What it may be used for."""
     sessions: int | None = None
     """Live sessions at the same time."""
     minutes_per_day: float | None = None
-    """Minutes of audio on one day, in UTC: of live sessions and files."""
+    """Minutes of audio on one day, in UTC: of live sessions, files and jobs."""
     minutes_per_month: float | None = None
     """Minutes of audio in one calendar month, in UTC."""
+    jobs: int | None = None
+    """Jobs that wait or run at the same time."""
 
     rooms: bool = True
-    """Whether its clients may publish sessions in rooms."""
+    """Whether its clients may publish sessions in rooms, if `scopes` has that, too."""
+
+    @property
+    def account(self) -> str:
+        """The name under which its sessions and its audio are counted."""
+        return self.id or self.name
+
+    @property
+    def may_open_rooms(self) -> bool:
+        """Whether its clients may publish sessions in rooms."""
+        return self.rooms and "rooms" in self.scopes
 
     @property
     def has_limits(self) -> bool:
-        """Whether anything about it is limited."""
-        return any(getattr(self, name) is not None for name in _LIMITS)
+        """Whether its sessions or its audio are limited, which all gateways must count together."""
+        return any(limit is not None for limit in (self.sessions, self.minutes_per_day, self.minutes_per_month))
 
 
-_LIMITS = tuple(each.name for each in fields(ApiKey) if each.name not in ("name", "key", "rooms"))
+_LIMITS = ("sessions", "minutes_per_day", "minutes_per_month", "jobs")
+_WHOLE = ("sessions", "jobs")
+"""Limits that are integers."""
 
 
 def read_api_keys(path: Path) -> tuple[ApiKey, ...]:
@@ -63,9 +82,9 @@ def _parsed(content: dict[str, Any]) -> Iterator[ApiKey]:
             raise SettingsError(f"keys_file: expected tables only, such as [{name}], got {name} = {values!r}")
         if len(name) > MAX_NAME_CHARS or not name.isprintable():
             raise SettingsError(f"keys_file: expected names of up to {MAX_NAME_CHARS} characters, got {name!r}")
-        unknown = values.keys() - {"key", "rooms", *_LIMITS}
+        unknown = values.keys() - {"key", "rooms", "scopes", *_LIMITS}
         if unknown:
-            expected = f"key, rooms, {', '.join(_LIMITS)}"
+            expected = f"key, rooms, scopes, {', '.join(_LIMITS)}"
             raise SettingsError(f"keys_file: {name}: expected {expected}, got {', '.join(sorted(unknown))}")
         key = values.get("key")
         if not isinstance(key, str) or not key.strip() or key != key.strip() or "," in key:
@@ -74,8 +93,18 @@ def _parsed(content: dict[str, Any]) -> Iterator[ApiKey]:
         if not isinstance(values.get("rooms", True), bool):
             raise SettingsError(f"keys_file: {name}.rooms: expected true or false, got {values['rooms']!r}")
         for limit in _LIMITS:
-            _check_limit(f"{name}.{limit}", values.get(limit), is_whole=limit == "sessions")
-        yield ApiKey(name=name, **values)
+            _check_limit(f"{name}.{limit}", values.get(limit), is_whole=limit in _WHOLE)
+        yield ApiKey(name=name, **(values | {"scopes": _scopes(name, values)}))
+
+
+def _scopes(name: str, values: dict[str, Any]) -> frozenset[Scope]:
+    given = values.get("scopes", sorted(CLIENT_SCOPES))
+    try:
+        if not isinstance(given, list):
+            raise ValueError(f"expected a list of scopes, got {given!r}")
+        return read_scopes(given)
+    except ValueError as error:
+        raise SettingsError(f"keys_file: {name}.scopes: {error}") from error
 
 
 def _check_limit(name: str, value: object, is_whole: bool) -> None:

@@ -1,0 +1,143 @@
+"""Which keys of the database a gateway accepts, and how it goes on without the database."""
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+import pytest
+from sqlalchemy import Connection, make_url
+
+from app.customers import key_records
+from app.customers.api_keys import ApiKey
+from app.customers.key_directory import KEEP_S, KeyDirectory
+from app.database.database import Database, DatabaseAway
+from app.errors import RequestError
+
+Result = TypeVar("Result")
+
+
+class Unsteady(Database):
+    """A database that can be away."""
+
+    is_away = False
+    n_asked = 0
+
+    async def run(self, work: Callable[[Connection], Result]) -> Result:
+        self.n_asked += 1
+        if self.is_away:
+            raise DatabaseAway("it is away")
+        return await super().run(work)
+
+
+class Times:
+    """Two clocks of a directory."""
+
+    clock_s = 100.0
+    now_s = 1e9
+
+
+@pytest.fixture
+async def unsteady(tmp_path: Path) -> Unsteady:
+    return Unsteady(make_url(f"sqlite:///{tmp_path / 'tutti.db'}"))
+
+
+def directory_of(database: Database, times: Times | None = None) -> KeyDirectory:
+    times = times or Times()
+    return KeyDirectory(database, lambda: times.clock_s, lambda: times.now_s)
+
+
+async def made(database: Database, name: str, expires: float | None = None) -> str:
+    key, _ = await database.run(lambda connection: key_records.create(connection, ApiKey(name=name), expires))
+    return key
+
+
+async def until(condition: Callable[[], Result | None]) -> Result:
+    """What a condition returns as soon as it holds; the loop runs meanwhile."""
+    while not (result := condition()):
+        await asyncio.to_thread(lambda: None)
+    return result
+
+
+async def test_changes_are_known_without_a_restart(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A key is valid soon after it was made, and invalid soon after it was withdrawn or rotated."""
+    monkeypatch.setattr("app.customers.key_directory.POLL_S", 0.01)
+    directory = directory_of(database)
+    async with asyncio.timeout(30), directory.running():
+        key = await made(database, "acme")
+        record = await until(lambda: directory.find(key))
+        assert record.name == "acme" and directory.find_id(record.id) == record
+        new, _ = await database.run(lambda connection: key_records.rotate(connection, "acme"))
+        await until(lambda: directory.find(key) is None)
+        assert directory.find(new)
+        await database.run(lambda connection: key_records.withdraw(connection, "acme"))
+        await until(lambda: directory.find(new) is None)
+        assert directory.find_id(record.id) is None
+
+
+async def test_unknown_keys_cost_no_query(unsteady: Unsteady) -> None:
+    directory = directory_of(unsteady)
+    await directory.refresh()
+    before = unsteady.n_asked
+    for key in (None, "", "k", "tutti_", "tutti_x", "é"):
+        assert directory.find(key) is None
+    assert unsteady.n_asked == before
+
+
+async def test_a_key_expires(unsteady: Unsteady) -> None:
+    times = Times()
+    key = await made(unsteady, "acme", times.now_s + 10)
+    directory = directory_of(unsteady, times)
+    await directory.refresh()
+    assert directory.find(key)
+    times.now_s += 10
+    assert directory.find(key) is None
+
+
+async def test_without_the_database_known_keys_go_on_for_a_bounded_time(unsteady: Unsteady) -> None:
+    """Unknown ones are refused with 503: they may have been made meanwhile. What is no such key needs no database."""
+    times = Times()
+    key = await made(unsteady, "acme")
+    directory = directory_of(unsteady, times)
+    await directory.refresh()
+    assert directory.problem is None
+    unsteady.is_away = True
+    await directory.refresh()
+    assert directory.problem
+    assert directory.find(key) and directory.find("k") is None
+    with pytest.raises(RequestError, match="the database of keys cannot be reached") as refused:
+        directory.find("tutti_unknown")
+    assert (refused.value.status, refused.value.code) == (503, "keys_away")
+    times.clock_s += KEEP_S + 1
+    with pytest.raises(RequestError):
+        directory.find(key)
+    unsteady.is_away = False
+    await directory.refresh()
+    assert directory.find(key) and directory.find("tutti_unknown") is None and directory.problem is None
+
+
+async def test_a_start_without_the_database_knows_no_key(unsteady: Unsteady) -> None:
+    key = await made(unsteady, "acme")
+    unsteady.is_away = True
+    directory = directory_of(unsteady)
+    async with directory.running():
+        with pytest.raises(RequestError):
+            directory.find(key)
+        unsteady.is_away = False
+        await directory.refresh()
+        assert directory.find(key)
+
+
+async def test_ten_thousand_keys_are_known_at_once(unsteady: Unsteady) -> None:
+    """And each of them is found by itself, without a query."""
+    names = [f"{n:05}" for n in range(10_000)]
+    _, record = await unsteady.run(lambda connection: key_records.create(connection, ApiKey(name="first")))
+    columns = {"signing_key": "s", "created": record.created + 1, "scopes": "live", "version": 1}
+    rows = [{"id": name, "name": name, "hash": key_records.hash_of(f"tutti_{name}"), **columns} for name in names]
+    await unsteady.run(lambda connection: connection.execute(key_records._keys.insert(), rows))
+    directory = directory_of(unsteady)
+    await directory.refresh()
+    before = unsteady.n_asked
+    assert [directory.find(f"tutti_{name}").name for name in names] == names  # type: ignore[union-attr]
+    assert unsteady.n_asked == before
+    assert [each.name for each in directory.records] == ["first", *names]
