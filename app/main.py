@@ -77,10 +77,12 @@ def build_app(
         measuring.cancel()
         await asyncio.gather(measuring, return_exceptions=True)
 
+    # Its type allows no handler for both requests and WebSockets.
+    answers: dict[Any, Any] = {404: not_found, 405: not_found, RequestError: refused}
     app = Starlette(
         routes=routes(),
         middleware=_middleware(settings),
-        exception_handlers={404: not_found, 405: not_found, RequestError: refused},
+        exception_handlers=answers,
         lifespan=lifespan,
     )
     app.state.tracing = tracing

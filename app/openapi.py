@@ -430,10 +430,6 @@ ROOM_PATHS = {
 DAY: Schema = {"type": "string", "format": "date"}
 
 
-def _query(name: str, description: str, schema: Schema) -> Schema:
-    return {"name": name, "in": "query", "description": description, "schema": schema}
-
-
 PATHS: dict[str, dict[str, Schema]] = {
     **ROOM_PATHS,
     "/v1/audio/transcriptions": {"post": _file_operation("transcribe", "Transcribe a recording.")},
@@ -603,9 +599,9 @@ PATHS: dict[str, dict[str, Schema]] = {
             {"200": _answer("What was used.", application_json=_ref("Usage"))},
             refusals={"404": "There is no such key, or usage is not counted."},
             parameters=[
-                _query("from", "The first day, in UTC. Default: the first of the month of `to`.", DAY),
-                _query("to", "The last day, in UTC. Default: today.", DAY),
-                _query("key", "The name or the id of a key. Another one than the own needs the scope `usage`.", TEXT),
+                _query("from", DAY, "The first day, in UTC. Default: the first of the month of `to`."),
+                _query("to", DAY, "The last day, in UTC. Default: today."),
+                _query("key", TEXT, "The name or the id of a key. Another one than the own needs the scope `usage`."),
             ],
         )
     },

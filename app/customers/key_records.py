@@ -205,7 +205,8 @@ def _next_version(connection: Connection) -> int:
     """Count one change, and make the next one wait for the end of this transaction."""
     connection.execute(insert_into(connection, _versions).values(id=1, version=0).on_conflict_do_nothing())
     counted = update(_versions).values(version=_versions.c.version + 1).returning(_versions.c.version)
-    return connection.execute(counted).scalar_one()
+    version: int = connection.execute(counted).scalar_one()
+    return version
 
 
 def _record(row: Row[Any]) -> KeyRecord:

@@ -16,7 +16,7 @@ from app.delivery.outbox import WriteEvent
 from app.dialects.audiosocket.announcements import Announcements
 from app.dialects.audiosocket.wire import HANGUP_PACKET, HEADER_BYTES, AudioSocket, payload_bytes, read_id
 from app.dialects.call_streams.endpoint import serve_call
-from app.errors import BadMessage
+from app.errors import BadMessage, RequestError
 from app.service.auth import Client
 from app.service.carrier_settings import audiosocket_networks
 from app.service.request_ids import request_id
@@ -105,6 +105,9 @@ async def _client(service: Service, call: uuid.UUID, address: str) -> tuple[Clie
         if announcement is not None:
             client = await service.access.live_client(announcement.secret)
             return (client, announcement.parameters) if client else None
+    except RequestError as error:
+        logger.info("the call %s is not taken: %s", call, error.message)
+        return None
     except StoreAway:
         logger.info("whether the call %s was announced is not known, as Redis cannot be reached", call)
     if service.access.is_open or _is_in(address, service):
