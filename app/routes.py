@@ -25,6 +25,7 @@ from app.dialects.openai import realtime_endpoint as openai_realtime
 from app.dialects.openai.files_endpoint import FileEndpoint
 from app.dialects.openai.models_endpoint import list_models, retrieve_model
 from app.dialects.twilio.endpoint import CallEndpoint
+from app.dialects.vonage.endpoint import VonageEndpoint
 from app.dialects.whisperlive.endpoint import whisperlive
 from app.errors import RETRY_AFTER_S, RequestError
 from app.languages import NAMES
@@ -100,12 +101,15 @@ def _carrier_routes() -> list[BaseRoute]:
     """The paths of telephone systems."""
     asterisk = AsteriskEndpoint(write_event=messages).serve
     freeswitch = FreeSwitchEndpoint(write_event=messages).serve
+    vonage = VonageEndpoint(write_event=messages).serve
     return [
         WebSocketRoute("/v1/asterisk", asterisk),
         WebSocketRoute("/v1/asterisk/{token}", asterisk),
         WebSocketRoute("/v1/audiohook", AudioHookEndpoint(write_event=messages).serve),
         WebSocketRoute("/v1/freeswitch", freeswitch),
         WebSocketRoute("/v1/freeswitch/{token}", freeswitch),
+        WebSocketRoute("/v1/vonage", vonage),
+        WebSocketRoute("/v1/vonage/{token}", vonage),
         Route("/v1/audiosocket/calls", announce_call, methods=["POST"]),
     ]
 

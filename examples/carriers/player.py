@@ -15,7 +15,7 @@ from recording import Recording
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import WebSocketException
 
-CARRIERS = ("asterisk", "audiosocket", "audiohook", "freeswitch")
+CARRIERS = ("asterisk", "audiosocket", "audiohook", "freeswitch", "vonage")
 """Each is a module of this folder with `play`, and `NEEDS_MONO` if its streams have one side of a call."""
 
 

@@ -22,6 +22,7 @@ DIALECTS = {
     "audiosocket": "Asterisk, AudioSocket",
     "audiohook": "Genesys AudioHook",
     "freeswitch": "FreeSWITCH audio streams",
+    "vonage": "Vonage Voice API, WebSocket",
 }
 """The name of each dialect for the decorators, and its heading on the page, in the order of the page."""
 

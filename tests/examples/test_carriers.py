@@ -24,6 +24,7 @@ TRACKS = {
     "audiohook": ("external", "internal"),
     "asterisk": ("inbound",),
     "audiosocket": ("inbound",),
+    "vonage": ("mixed",),
 }
 """The sides that the stream of each system has, the one that speaks about the train first."""
 

@@ -1,0 +1,1 @@
+"""Calls of the Vonage Voice API, which dials a WebSocket."""

@@ -1,0 +1,99 @@
+"""Vonage's WebSockets: a description of the audio, the audio of one leg, and events of the call."""
+
+import json
+
+import pytest
+
+from app.dialects.call_streams.wire import Call
+from app.dialects.vonage.wire import Vonage
+from app.errors import SessionError
+from app.media.pcm import AudioFormat
+from app.session import commands, events
+from tests.app.dialects.call_streams.lines import FakeLine
+from tests.compat.conformance import supported
+
+CONNECTED = {"event": "websocket:connected", "content-type": "audio/l16;rate=16000"}
+
+
+def stream(line: FakeLine | None = None, **parameters: str) -> Vonage:
+    return Vonage(line or FakeLine(), parameters, stream_sid="s1")
+
+
+def started(line: FakeLine) -> Vonage:
+    dialect = stream(line)
+    tuple(dialect.read(json.dumps(CONNECTED)))
+    return dialect
+
+
+@supported("vonage", "websocket:connected, with headers of the NCCO")
+@pytest.mark.parametrize("rate", [8000, 16_000, 24_000])
+def test_the_first_message_describes_the_call(rate: int) -> None:
+    """Parameters of the address win over headers."""
+    line = FakeLine()
+    headers = {"call": "c1", "language": "de", "agent": "Ann"}
+    message = {**CONNECTED, "content-type": f"audio/l16;rate={rate}", **headers}
+    assert tuple(stream(line, language="en").read(json.dumps(message))) == (
+        commands.Start(audio=AudioFormat("pcm_s16le", rate, 1), language="en"),
+    )
+    assert line.calls == [Call("c1", "s1", ("mixed",), {"agent": "Ann"})]
+
+
+@supported("vonage", "audio/l16 at 8, 16 and 24 kHz")
+def test_audio_goes_to_the_session() -> None:
+    dialect = started(FakeLine())
+    assert tuple(dialect.read(b"\0" * 640)) == (commands.Audio(b"\0" * 640),)
+    assert tuple(dialect.read(b"")) == ()
+
+
+@supported("vonage", "websocket:dtmf, websocket:cleared, websocket:notify")
+def test_events_of_the_call_go_to_subscribers() -> None:
+    line = FakeLine()
+    dialect = started(line)
+    tuple(dialect.read('{"event":"websocket:dtmf","digit":"5","duration":260}'))
+    tuple(dialect.read('{"event":"websocket:cleared"}'))
+    assert line.texts == ['{"type":"dtmf","digit":"5","duration":260}', '{"type":"cleared"}']
+
+
+def test_events_of_the_session_go_to_subscribers_only() -> None:
+    line = FakeLine()
+    notice = events.Notice("a", "b")
+    assert tuple(started(line).write(notice)) == ()
+    assert line.published == [notice]
+
+
+def test_the_stream_ends_once() -> None:
+    assert tuple(stream().leave()) == ()
+    dialect = started(FakeLine())
+    assert tuple(dialect.leave()) == (commands.Stop(),)
+    assert tuple(dialect.leave()) == ()
+
+
+@pytest.mark.parametrize(
+    ("first", "expected"),
+    [
+        (b"\0\0", "audio: expected websocket:connected first"),
+        ('{"event":"websocket:dtmf"}', "websocket:dtmf: expected websocket:connected first"),
+        ('{"event":"other"}', "an event of websocket:connected, websocket:dtmf"),
+        ('{"event"', "JSON object"),
+        (
+            {**CONNECTED, "content-type": "audio/l16;rate=44100"},
+            "content-type: expected audio/l16;rate= and",
+        ),
+        ({**CONNECTED, "content-type": "audio/opus"}, "content-type: expected audio/l16"),
+        ({"event": "websocket:connected"}, "content-type: expected audio/l16"),
+        ({**CONNECTED, "queue": 7}, "headers: expected values of text"),
+        ({**CONNECTED, "call": "a\nb"}, "call: expected 1 to 100 printable"),
+    ],
+)
+def test_a_bad_beginning_is_fatal_and_says_what_is_expected(first: object, expected: str) -> None:
+    with pytest.raises(SessionError, match=expected) as error:
+        stream().read(first if isinstance(first, str | bytes) else json.dumps(first))
+    assert error.value.is_fatal
+
+
+def test_a_later_mistake_does_not_end_the_call() -> None:
+    dialect = started(FakeLine())
+    for message in ('{"event":"other"}', json.dumps(CONNECTED)):
+        with pytest.raises(SessionError) as error:
+            dialect.read(message)
+        assert not error.value.is_fatal
