@@ -89,8 +89,11 @@ class RayService:
         return True
 
     async def wait_until_ready(self) -> bool:
-        """Wait until every node has an engine and a gateway, and connections are served. Returns whether they are."""
-        return await asyncio.to_thread(self._wait_until_ready, self.n_nodes)
+        """Wait until there is an engine and a gateway for each node, and connections are served.
+
+        Returns whether they are. A node is added first where Ray finds no room, as in `scale`.
+        """
+        return await self._have_room(self.n_nodes)
 
     def engines(self) -> list[int]:
         """The process ids of the engines."""
@@ -111,10 +114,15 @@ class RayService:
         waits for room without end. Another node gives it that, as an operator would.
         """
         await asyncio.to_thread(self._deploy, n_replicas)
-        if not await asyncio.to_thread(self._wait_until_ready, n_replicas):
-            await self.add_node()
-            self.n_added_nodes += 1
-            await asyncio.to_thread(self._wait_until_ready, n_replicas)
+        await self._have_room(n_replicas)
+
+    async def _have_room(self, n_replicas: int) -> bool:
+        """Wait for this number of engines and of gateways; add a node if they do not come. Returns whether they do."""
+        if await asyncio.to_thread(self._wait_until_ready, n_replicas):
+            return True
+        await self.add_node()
+        self.n_added_nodes += 1
+        return await asyncio.to_thread(self._wait_until_ready, n_replicas)
 
     async def replace_node(self, number: int) -> None:
         """Kill all processes of a node at once, as a power cut would, and start another node."""

@@ -15,6 +15,8 @@ from engine.runner import Runner
 from tests.engine.conftest import Samples, collect, noise, read_clip, start_engine
 from tests.engine.reference import Reference
 
+pytestmark = pytest.mark.long
+
 CLIPS = ("hello", "train", "call")
 
 

@@ -30,6 +30,8 @@ from tests.engine.conftest import Samples, noise, read_clip
 from tests.engine.reference import Decoded, Reference
 from tests.engine.test_parity import decode, tokens_of
 
+pytestmark = pytest.mark.long
+
 logger = logging.getLogger(__name__)
 
 N_CASES = 8

@@ -1,6 +1,7 @@
 """A stranger's folder: the server's wheel is installed in `.venv`, and recordings lie beside it."""
 
 import os
+import shutil
 import subprocess
 import sys
 import sysconfig
@@ -18,6 +19,8 @@ from tests.app.dialects.openai.test_files_endpoint import wav
 from tests.app.media.test_file_decoder import encode, film
 from tests.recordings import read
 from tests.wheels import BUILD_TIMEOUT_S, build_wheels
+
+REPOSITORY = Path(__file__).parents[2]
 
 LONG_S = 2 * 3600
 """The length of `long.wav` in seconds."""
@@ -55,6 +58,8 @@ def _record(folder: Path) -> None:
     (folder / "speech.wav").write_bytes(wav(hello))
     (folder / "film.mp4").write_bytes(film("mp4", "aac", audio_s=2, picture_s=20))
     (folder / "notes.txt").write_text("no audio\n")
+    (folder / "app" / "assets").mkdir(parents=True)
+    shutil.copy(REPOSITORY / "app" / "assets" / "sample.flac", folder / "app" / "assets")
     (folder / "talks" / "monday").mkdir(parents=True)
     (folder / "talks" / "train.flac").write_bytes(encode("flac", "flac", SAMPLE_RATE, train))
     (folder / "talks" / "monday" / "hello.webm").write_bytes(encode("webm", "libopus", 48_000, hello))

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -24,6 +25,8 @@ from engine.api import SAMPLE_RATE, WINDOW_SAMPLES
 from engine.errors import EngineFailed, EngineOverloaded
 from tests.bench import CONFIG, START, Bench, check_promises
 from tests.fakes import TIMESTAMP_BEGIN, as_events, pcm, silence, speech, timestamp
+
+pytestmark = pytest.mark.long
 
 MAX_JOBS = 2 * CONFIG.max_finals_in_flight + 3
 """The most jobs of a channel.

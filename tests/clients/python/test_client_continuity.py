@@ -290,6 +290,7 @@ def _run(random: Random, recording: list[Spoken], is_exact: bool) -> Receiver:
 SEEDS = st.integers(0, 2**32)
 
 
+@pytest.mark.long
 @settings(max_examples=300, deadline=None)
 @given(SEEDS)
 def test_what_was_shown_stays_whatever_the_connections_send(seed: int) -> None:
@@ -298,6 +299,7 @@ def test_what_was_shown_stays_whatever_the_connections_send(seed: int) -> None:
     _run(random, make_recording(random), is_exact=False)
 
 
+@pytest.mark.long
 @settings(max_examples=300, deadline=None)
 @given(SEEDS)
 def test_equal_decodes_give_the_undisturbed_text(seed: int) -> None:

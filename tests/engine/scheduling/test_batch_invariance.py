@@ -32,6 +32,8 @@ from tests.engine.checkpoints import SHAPES, make_checkpoint
 from tests.engine.conftest import Samples, noise, read_clip
 from tests.engine.test_parity import tokens_of
 
+pytestmark = pytest.mark.long
+
 logger = logging.getLogger(__name__)
 
 NEAR_TIE = 1e-4
