@@ -1,4 +1,4 @@
-"""Calls of Asterisk, AudioSocket, AudioHook and FreeSWITCH, message by message."""
+"""Calls of Asterisk, AudioSocket, AudioHook, FreeSWITCH and Vonage, message by message."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -11,6 +11,7 @@ from app.dialects.audiosocket.wire import AudioSocket, packet
 from app.dialects.call_streams.wire import Line
 from app.dialects.freeswitch.wire import FreeSwitch
 from app.dialects.native import wire
+from app.dialects.vonage.wire import Vonage
 from app.live.dialect import Dialect
 from app.media.pcm import Samples
 from tests.compat.exchange import Step, golden, replay
@@ -25,6 +26,7 @@ DIALECTS: dict[str, Callable[[Line, Path], Dialect]] = {
     "freeswitch": lambda line, path: FreeSwitch(
         line, {"rate": "16k"}, wire.messages, stream_sid="s_1", is_fork=path.stem == "fork"
     ),
+    "vonage": lambda line, path: Vonage(line, {}, stream_sid="s_1"),
 }
 
 
@@ -42,7 +44,7 @@ def packets(samples: Samples) -> Iterator[bytes]:
     yield from (packet(0x12, piece) for piece in linear(samples))
 
 
-AUDIO = {"asterisk": in_mulaw, "audiohook": in_mulaw, "audiosocket": packets, "freeswitch": linear}
+AUDIO = {"asterisk": in_mulaw, "audiohook": in_mulaw, "audiosocket": packets, "freeswitch": linear, "vonage": linear}
 
 
 @pytest.mark.parametrize(

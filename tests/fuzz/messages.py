@@ -22,6 +22,7 @@ PATHS = {
     "asterisk": "/v1/asterisk",
     "audiohook": "/v1/audiohook",
     "freeswitch": "/v1/freeswitch",
+    "vonage": "/v1/vonage",
     "whisperlive": "/",
 }
 """The address of each dialect."""
