@@ -37,7 +37,6 @@ _keys = Table(
     Column("sessions", Integer),
     Column("minutes_per_day", Float),
     Column("minutes_per_month", Float),
-    Column("jobs", Integer),
     Column("version", Integer, nullable=False, index=True),
 )
 _versions = Table(
@@ -114,7 +113,6 @@ def create(connection: Connection, wanted: ApiKey, expires: float | None = None)
             sessions=wanted.sessions,
             minutes_per_day=wanted.minutes_per_day,
             minutes_per_month=wanted.minutes_per_month,
-            jobs=wanted.jobs,
             version=version,
         )
     )
@@ -220,6 +218,6 @@ def _record(row: Row[Any]) -> KeyRecord:
             name=values["name"],
             id=values["id"],
             scopes=read_scopes(values["scopes"].split(",")),
-            **{name: values[name] for name in ("sessions", "minutes_per_day", "minutes_per_month", "jobs")},
+            **{name: values[name] for name in ("sessions", "minutes_per_day", "minutes_per_month")},
         ),
     )
