@@ -53,6 +53,8 @@ HEAD_AWAY_S = (0.5, 4.0)
 """Shortest and longest time without a head, in seconds."""
 READY_TIMEOUT_S = 90.0
 """How long the service may take to be whole again after a fault, in seconds."""
+MAX_WAITS = 4
+"""How often a fault waits for a process that it can kill."""
 
 
 class RayService:
@@ -195,10 +197,7 @@ class RayService:
     def _children(node: Any) -> list[int]:
         """The process ids of the workers of a node."""
         raylet = node.all_processes["raylet"][0].process.pid
-        tasks = Path(f"/proc/{raylet}/task")
-        with suppress(OSError):
-            return [int(pid) for task in tasks.iterdir() for pid in (task / "children").read_text().split()]
-        return []
+        return [int(each.name) for each in Path("/proc").iterdir() if each.name.isdigit() and _parent(each) == raylet]
 
 
 @contextmanager
@@ -283,19 +282,32 @@ def ray_service(settings: Settings, n_nodes: int, *, can_lose_head: bool = False
         yield service
 
 
+async def _one_of(service: RayService, find: Callable[[], list[int]], random: Random) -> int:
+    """One of the processes that are found. Where there is none, the service gets time, and a node, to start one.
+
+    Raises:
+        RuntimeError: there is still none.
+    """
+    for _ in range(MAX_WAITS):
+        if found := find():
+            return random.choice(found)
+        await service.wait_until_ready()
+    raise RuntimeError(f"expected a process to kill, got none after {MAX_WAITS} waits of {READY_TIMEOUT_S:g} s")
+
+
 async def kill_engine(service: RayService, random: Random) -> None:
     """An engine is killed; Serve starts another."""
-    send(random.sample(service.engines(), 1), signal.SIGKILL)
+    send([await _one_of(service, service.engines, random)], signal.SIGKILL)
 
 
 async def kill_gateway(service: RayService, random: Random) -> None:
     """A gateway is killed; Serve starts another."""
-    send(random.sample(service.gateways(), 1), signal.SIGKILL)
+    send([await _one_of(service, service.gateways, random)], signal.SIGKILL)
 
 
 async def kill_proxy(service: RayService, random: Random) -> None:
     """A proxy is killed; Serve starts another."""
-    send(random.sample(service.proxies(), 1), signal.SIGKILL)
+    send([await _one_of(service, service.proxies, random)], signal.SIGKILL)
 
 
 async def kill_node(service: RayService, random: Random) -> None:
@@ -345,6 +357,16 @@ def _with_patience(start: Callable[[], Any]) -> Any:
         with suppress(Exception):
             return start()
     return start()
+
+
+def _parent(process: Path) -> int | None:
+    """The parent of a process with this folder in /proc; None if it has ended."""
+    try:
+        status = (process / "stat").read_text()
+    except OSError:
+        return None
+    # The second field is the name in parentheses, which may contain anything.
+    return int(status.rpartition(")")[2].split()[1])
 
 
 def _command(pid: int) -> str:
