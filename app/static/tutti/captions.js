@@ -15,16 +15,14 @@ export class Captions {
     apply(event) {
         switch (event.type) {
             case "speech_started":
-                return this.#change(event.channel, event.utterance, event.at_s, {});
+                return this.#change(event, event.at_s, () => ({}));
             case "interim":
-                return this.#change(event.channel, event.utterance, event.start_s, { stable: event.stable, tail: event.tail });
-            case "segment": {
-                const before = this.#find(event.channel, event.utterance);
-                return this.#change(event.channel, event.utterance, event.start_s, {
-                    segments: (before?.segments ?? "") + event.text,
-                    ...withoutSegment(event.text, before?.stable ?? "", before?.tail ?? ""),
-                });
-            }
+                return this.#change(event, event.start_s, () => ({ stable: event.stable, tail: event.tail }));
+            case "segment":
+                return this.#change(event, event.start_s, ({ segments, stable, tail }) => ({
+                    segments: segments + event.text,
+                    ...withoutSegment(event.text, stable, tail),
+                }));
             case "utterance": {
                 const { utterance, channel, start_s, end_s, text, uncovered } = event;
                 const line = { utterance, channel, start_s, end_s, text, uncovered };
@@ -38,27 +36,16 @@ export class Captions {
         }
     }
     #channel(channel) {
-        let captions = this.#channels.get(channel);
-        if (captions === undefined) {
-            captions = { lines: [], open: [] };
-            this.#channels.set(channel, captions);
-        }
+        const captions = this.#channels.get(channel) ?? { lines: [], open: [] };
+        this.#channels.set(channel, captions);
         return captions;
     }
-    #find(channel, utterance) {
-        return this.#channels.get(channel)?.open.find((open) => open.utterance === utterance);
-    }
-    #change(channel, utterance, start_s, changes) {
+    #change({ utterance, channel }, start_s, changes) {
         const captions = this.#channel(channel);
-        const before = this.#find(channel, utterance);
-        const changed = {
-            ...(before ?? { utterance, channel, start_s, segments: "", stable: "", tail: "" }),
-            ...changes,
-        };
-        captions.open =
-            before === undefined
-                ? [...captions.open, changed]
-                : captions.open.map((open) => (open === before ? changed : open));
+        const before = captions.open.find((open) => open.utterance === utterance);
+        const line = before ?? { utterance, channel, start_s, segments: "", stable: "", tail: "" };
+        const changed = { ...line, ...changes(line) };
+        captions.open = before ? captions.open.map((open) => (open === before ? changed : open)) : [...captions.open, changed];
         return changed;
     }
 }
@@ -71,14 +58,9 @@ export function withoutSegment(segment, stable, tail) {
         return { stable: stable.slice(segment.length), tail };
     }
     const shown = stable + tail;
+    const nWords = segment.match(/\S+/g)?.length ?? 0;
     const rest = shown.startsWith(segment)
         ? shown.slice(segment.length)
-        : withoutFirstWords(shown, countWords(segment));
+        : shown.replace(new RegExp(`^(?:\\s*\\S+){0,${nWords}}`), "");
     return { stable: "", tail: rest };
-}
-function countWords(text) {
-    return text.match(/\S+/g)?.length ?? 0;
-}
-function withoutFirstWords(text, n) {
-    return text.replace(new RegExp(`^(?:\\s*\\S+){0,${n}}`), "");
 }

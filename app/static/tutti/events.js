@@ -10,14 +10,12 @@ import { ProtocolError } from "./errors.js";
  * @throws ProtocolError if a field is missing or wrong; it has the field, the expected type and the value.
  */
 export function parseEvent(value) {
-    if (!isRecord(value)) {
-        throw new ProtocolError("event", "an object", value);
-    }
-    const type = text(value["type"], "type");
+    const fields = record(value, "event");
+    const type = text(fields["type"], "type");
     if (!Object.keys(EVENTS).includes(type)) {
-        return { type: "unknown", name: type, fields: value };
+        return { type: "unknown", name: type, fields };
     }
-    return { type, ...EVENTS[type](value, type) };
+    return { type, ...EVENTS[type](fields, type) };
 }
 /** Parses a text message. */
 export function parseJson(data) {
@@ -37,25 +35,24 @@ const is = (expected, isExpected) => (value, field) => {
     }
     throw new ProtocolError(field, expected, value);
 };
+const record = is("an object", isRecord);
 const isText = (value) => typeof value === "string";
 const text = is("a string", isText);
-const textOrNull = is("a string or null", (value) => value === null || isText(value));
 const boolean = is("true or false", (value) => typeof value === "boolean");
 const number = is("a number", Number.isFinite);
-const numberOrNull = is("a number or null", (value) => value === null || Number.isFinite(value));
 const count = is("an integer from 0", (value) => Number.isSafeInteger(value) && value >= 0);
 const flushId = is("a string or an integer", (value) => isText(value) || Number.isSafeInteger(value));
 const stretch = is("[start_s, end_s]", (value) => Array.isArray(value) && value.length === 2 && value.every(Number.isFinite));
-const oneOf = (...texts) => is(`one of ${texts.join(", ")}`, (value) => texts.some((each) => each === value));
+const TURNS = ["eager_end", "resumed", "end"];
+const turn = is(TURNS.join(" or "), (value) => TURNS.includes(value));
 const list = (read) => (value, field) => is("a list", Array.isArray)(value, field).map((item, index) => read(item, `${field}[${index}]`));
+const orNull = (read) => (value, field) => value === null ? null : read(value, field);
 /** A field that may be left out. */
 const optional = (read) => (value, field) => value === undefined ? undefined : read(value, field);
 const object = (shape) => (value, field) => {
-    if (!isRecord(value)) {
-        throw new ProtocolError(field, "an object", value);
-    }
+    const given = record(value, field);
     const readers = Object.entries(shape);
-    const fields = readers.map(([name, read]) => [name, read(value[name], `${field}.${name}`)]);
+    const fields = readers.map(([name, read]) => [name, read(given[name], `${field}.${name}`)]);
     return Object.fromEntries(fields.filter(([, item]) => item !== undefined));
 };
 const place = { utterance: count, channel: count };
@@ -91,7 +88,7 @@ const EVENTS = {
         text,
         words,
         confidence: number,
-        language: textOrNull,
+        language: orNull(text),
         language_probability: optional(number),
     }),
     utterance: object({
@@ -101,7 +98,7 @@ const EVENTS = {
         uncovered: list(stretch),
         final_until_s: number,
         resume_from_s: list(number),
-        detector_from_s: (value = [], field) => list(numberOrNull)(value, field),
+        detector_from_s: (value = [], field) => list(orNull(number))(value, field),
         language: optional(text),
         language_probability: optional(number),
         translated_until_s: optional(list(number)),
@@ -115,11 +112,11 @@ const EVENTS = {
         earlier: optional(boolean),
     }),
     turn: object({
-        event: oneOf("eager_end", "resumed", "end"),
+        event: turn,
         ...place,
         at_s: number,
-        confidence: numberOrNull,
-        text: textOrNull,
+        confidence: orNull(number),
+        text: orNull(text),
     }),
     flushed: object({ id: flushId }),
     lag: object({ behind_s: number }),

@@ -2,8 +2,7 @@
  * An utterance of a session whose connection may be lost and resumed: what was shown of it, and what of the new
  * connection's text is to be shown. `continuity.ts` says how. This module does no I/O.
  */
-import { align, followsWords, wordsOf } from "./align.js";
-import { growWords, wordsAfter } from "./stable_words.js";
+import { align, followsWords } from "./align.js";
 /** An utterance that was announced and has not ended. */
 export class OpenUtterance {
     number;
@@ -19,8 +18,8 @@ export class OpenUtterance {
     #final;
     /** `#final`, and the stable text that was delivered after it. */
     #shown;
-    /** The words of that stable text, if they were asked for. */
-    #words = [];
+    /** The words of the utterance, if they were asked for. */
+    #words;
     /** The segments that were delivered, each with `#final` after it. */
     #segments = [];
     /** The part of `#final` that this connection does not repeat. */
@@ -30,11 +29,12 @@ export class OpenUtterance {
     /** Our text, and the length of theirs, after which both go on alike; undefined if theirs is not so far yet. */
     #joint;
     /** @param hidden text that the connection may send in this utterance, but which was delivered before it. */
-    constructor(number, channel, atS, hidden) {
+    constructor(number, channel, atS, hidden, words) {
         this.number = number;
         this.channel = channel;
         this.atS = this.shownUntilS = atS;
         this.#nHidden = hidden.length;
+        this.#words = words;
         this.#final = this.#shown = hidden;
         this.#joint = hidden === "" ? { ours: "", nTheirs: 0 } : undefined;
     }
@@ -93,13 +93,12 @@ export class OpenUtterance {
         if (text === "" && event.text !== "") {
             return undefined;
         }
-        this.#words = wordsAfter(this.#words, text);
         if (this.#isHiddenBefore(nBefore)) {
             text = text.trimStart();
         }
         const isTheirs = text === event.text;
         const startS = isTheirs ? event.start_s : Math.min(Math.max(event.start_s, this.endS), event.end_s);
-        const words = timedWords(text, event, startS);
+        const words = this.#words?.finish(text, event, startS) ?? event.words;
         return this.#keep({ ...event, utterance: this.number, start_s: startS, text, words });
     }
     /** The interim to deliver, if it shows anything that is not shown already. */
@@ -146,10 +145,8 @@ export class OpenUtterance {
     }
     #interim(event, tail) {
         const stable = this.#shown.slice(this.#final.length);
-        const theirs = event.stable_words ?? [];
-        this.#words = this.isWhole ? theirs : growWords(this.#words, stable, theirs);
-        const { stable_words: _, ...rest } = event;
-        const words = this.#words.length === 0 ? {} : { stable_words: this.#words };
+        const { stable_words = [], ...rest } = event;
+        const words = this.#words?.show(stable, stable_words, this.isWhole);
         const shown = { ...rest, utterance: this.number, stable, tail, ...words };
         if (!this.#isHiddenBefore(this.#final.length)) {
             return shown;
@@ -184,30 +181,4 @@ export class OpenUtterance {
     #separator(theirs) {
         return this.#kept !== "" && this.#shown === this.#kept && !followsWords(theirs) ? " " : "";
     }
-}
-/** The times of the words of `text`, which may be the end of the segment's text, or another version of it. */
-function timedWords(text, event, startS) {
-    if (text === event.text || event.words.length === 0) {
-        return event.words;
-    }
-    const words = wordsOf(text);
-    const last = words.length === 0 ? [] : event.words.slice(-words.length);
-    if (event.text.endsWith(text) && last.map(({ word }) => word.trim()).join("") === words.join("")) {
-        return last;
-    }
-    // Each word gets a share of the time by its length.
-    const timed = [];
-    let nChars = words.join("").length;
-    let fromS = startS;
-    for (const word of words) {
-        const untilS = fromS + ((event.end_s - fromS) * word.length) / nChars;
-        nChars -= word.length;
-        timed.push({ word, start_s: rounded(fromS), end_s: rounded(untilS), confidence: event.confidence });
-        fromS = untilS;
-    }
-    return timed;
-}
-/** A time with whole milliseconds. */
-export function rounded(timeS) {
-    return Math.round(timeS * 1000) / 1000;
 }

@@ -34,7 +34,7 @@ export function resumeAt(continuity, audioFromS) {
     const { resumeFromS, detectorFromS, languages } = continuity;
     const fromS = resumeFromS.map((timeS) => Math.max(timeS, audioFromS));
     const [first] = fromS;
-    const untranslated = continuity.translations.missing(fromS);
+    const untranslated = continuity.translations?.missing(fromS) ?? [];
     // Times are rounded: one that is this little before the first sample means this sample.
     const knownS = detectorFromS.map((timeS) => (timeS !== null && timeS >= audioFromS - ROUNDING_S ? timeS : null));
     return {

@@ -37,9 +37,23 @@ export async function connect(url, options = {}) {
     if (options.signal?.aborted === true) {
         throw new AbortedError(options.signal.reason);
     }
-    const session = new Session(server, options);
+    const start = options.start ?? {};
+    const session = new Session(server, options, needsParts(start) ? await loadParts(start) : {});
     await session.opened;
     return session;
+}
+function needsParts({ translate, turns, words }) {
+    return translate !== undefined || turns === true || words === true;
+}
+async function loadParts({ translate = [], turns, words }) {
+    const { EagerEnds, PendingTranslations, UtteranceWords } = await import("./optional.js").catch((error) => {
+        throw new ConnectError("connect_failed", "a part of this package cannot be loaded: optional.js", undefined, error);
+    });
+    return {
+        ...(translate.length > 0 ? { translations: new PendingTranslations(translate) } : {}),
+        ...(turns === true ? { eagerEnds: new EagerEnds() } : {}),
+        ...(words === true ? { makeWords: () => new UtteranceWords() } : {}),
+    };
 }
 /** One open session. `connect` makes it. */
 export class Session {
@@ -78,12 +92,12 @@ export class Session {
     #onAbort = () => this.end(new AbortedError(this.#options.signal?.reason));
     #onNews = () => this.#retryNow?.();
     /** @internal Use `connect`. */
-    constructor(server, options) {
+    constructor(server, options, parts) {
         this.#server = server;
         this.#options = options;
         this.#start = { ...options.start, ...(options.resumeBufferS === 0 ? {} : { resumes: true }) };
         const fromS = [this.#start.resume?.from_s ?? 0].flat();
-        this.#continuity = new Continuity(fromS, this.#start.translate);
+        this.#continuity = new Continuity(fromS, parts);
         this.#replay = { audioFromS: Math.min(...fromS), lostUntilS: undefined };
         this.#outgoing = new Outgoing(formatOf(this.#start), options.resumeBufferS ?? RESUME_BUFFER_S, Math.min(...fromS));
         this.#sender = new Sender(this.#outgoing);
@@ -274,7 +288,7 @@ export class Session {
         const { finalUntilS } = this.#continuity;
         this.#continuity.receive(event).forEach((each) => this.deliver(each));
         if (this.#continuity.finalUntilS > finalUntilS || event.type === "translation") {
-            const { neededFromS } = this.#continuity.translations;
+            const neededFromS = this.#continuity.translations?.neededFromS ?? null;
             this.#outgoing.forget(this.#continuity.finalUntilS, this.#continuity.detectorFromS, neededFromS);
             this.#backoff.reset();
         }

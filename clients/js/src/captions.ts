@@ -39,6 +39,12 @@ export interface ChannelCaptions {
   readonly open: readonly OpenLine[];
 }
 
+/** Which utterance an event is about. */
+interface Place {
+  readonly utterance: number;
+  readonly channel: number;
+}
+
 interface Channel {
   lines: Line[];
   open: OpenLine[];
@@ -57,16 +63,14 @@ export class Captions {
   apply(event: SessionEvent): Line | OpenLine | undefined {
     switch (event.type) {
       case "speech_started":
-        return this.#change(event.channel, event.utterance, event.at_s, {});
+        return this.#change(event, event.at_s, () => ({}));
       case "interim":
-        return this.#change(event.channel, event.utterance, event.start_s, { stable: event.stable, tail: event.tail });
-      case "segment": {
-        const before = this.#find(event.channel, event.utterance);
-        return this.#change(event.channel, event.utterance, event.start_s, {
-          segments: (before?.segments ?? "") + event.text,
-          ...withoutSegment(event.text, before?.stable ?? "", before?.tail ?? ""),
-        });
-      }
+        return this.#change(event, event.start_s, () => ({ stable: event.stable, tail: event.tail }));
+      case "segment":
+        return this.#change(event, event.start_s, ({ segments, stable, tail }) => ({
+          segments: segments + event.text,
+          ...withoutSegment(event.text, stable, tail),
+        }));
       case "utterance": {
         const { utterance, channel, start_s, end_s, text, uncovered } = event;
         const line: Line = { utterance, channel, start_s, end_s, text, uncovered };
@@ -81,34 +85,21 @@ export class Captions {
   }
 
   #channel(channel: number): Channel {
-    let captions = this.#channels.get(channel);
-    if (captions === undefined) {
-      captions = { lines: [], open: [] };
-      this.#channels.set(channel, captions);
-    }
+    const captions = this.#channels.get(channel) ?? { lines: [], open: [] };
+    this.#channels.set(channel, captions);
     return captions;
   }
 
-  #find(channel: number, utterance: number): OpenLine | undefined {
-    return this.#channels.get(channel)?.open.find((open) => open.utterance === utterance);
-  }
-
   #change(
-    channel: number,
-    utterance: number,
+    { utterance, channel }: Place,
     start_s: number,
-    changes: Partial<Pick<OpenLine, "segments" | "stable" | "tail">>,
+    changes: (before: OpenLine) => Partial<Pick<OpenLine, "segments" | "stable" | "tail">>,
   ): OpenLine {
     const captions = this.#channel(channel);
-    const before = this.#find(channel, utterance);
-    const changed: OpenLine = {
-      ...(before ?? { utterance, channel, start_s, segments: "", stable: "", tail: "" }),
-      ...changes,
-    };
-    captions.open =
-      before === undefined
-        ? [...captions.open, changed]
-        : captions.open.map((open) => (open === before ? changed : open));
+    const before = captions.open.find((open) => open.utterance === utterance);
+    const line = before ?? { utterance, channel, start_s, segments: "", stable: "", tail: "" };
+    const changed = { ...line, ...changes(line) };
+    captions.open = before ? captions.open.map((open) => (open === before ? changed : open)) : [...captions.open, changed];
     return changed;
   }
 }
@@ -122,16 +113,9 @@ export function withoutSegment(segment: string, stable: string, tail: string): {
     return { stable: stable.slice(segment.length), tail };
   }
   const shown = stable + tail;
+  const nWords = segment.match(/\S+/g)?.length ?? 0;
   const rest = shown.startsWith(segment)
     ? shown.slice(segment.length)
-    : withoutFirstWords(shown, countWords(segment));
+    : shown.replace(new RegExp(`^(?:\\s*\\S+){0,${nWords}}`), "");
   return { stable: "", tail: rest };
-}
-
-function countWords(text: string): number {
-  return text.match(/\S+/g)?.length ?? 0;
-}
-
-function withoutFirstWords(text: string, n: number): string {
-  return text.replace(new RegExp(`^(?:\\s*\\S+){0,${n}}`), "");
 }

@@ -23,8 +23,8 @@
  */
 
 import { wordsOf } from "./align.js";
-import { OpenUtterance, rounded } from "./open_utterance.js";
-import { PendingTranslations } from "./translations.js";
+import type { EagerEnds } from "./eager_ends.js";
+import { OpenUtterance } from "./open_utterance.js";
 import type {
   InterimEvent,
   SegmentEvent,
@@ -34,9 +34,18 @@ import type {
   TurnEvent,
   UtteranceEvent,
 } from "./events.js";
+import type { PendingTranslations } from "./translations.js";
+import type { UtteranceWords } from "./utterance_words.js";
 
 /** Two utterances of a channel whose beginnings differ by less than this, in seconds, may be the same one. */
 const SAME_START_S = 1;
+
+/** What a session needs for options that few applications ask for. */
+export interface Parts {
+  readonly translations?: PendingTranslations;
+  readonly eagerEnds?: EagerEnds;
+  readonly makeWords?: () => UtteranceWords;
+}
 
 /** The events of a session over all of its connections. */
 export class Continuity {
@@ -56,20 +65,22 @@ export class Continuity {
   #nextSegmentId = 0;
   /** The words of all segments that were delivered. */
   #nWords = 0;
-  /** For each utterance, the eager end that was delivered and not taken back. */
-  readonly #eagerEnds = new Map<number, TurnEvent>();
   /** The length of all utterances that have ended, in seconds. */
   #speechS = 0;
 
-  /** Which translations are still to come. */
-  readonly translations: PendingTranslations;
+  /** Which translations are still to come, if any were asked for. */
+  readonly translations: PendingTranslations | undefined;
+  readonly #eagerEnds: EagerEnds | undefined;
+  readonly #makeWords: (() => UtteranceWords) | undefined;
 
   /**
    * @param fromS where the session begins: one time for each channel, or one for all.
-   * @param translate the languages that final text is translated to.
+   * @param parts what the session needs for options that few applications ask for.
    */
-  constructor(fromS: readonly number[], translate: readonly string[] = []) {
-    this.translations = new PendingTranslations(translate);
+  constructor(fromS: readonly number[], { translations, eagerEnds, makeWords }: Parts = {}) {
+    this.translations = translations;
+    this.#eagerEnds = eagerEnds;
+    this.#makeWords = makeWords;
     this.#resumeFromS = fromS;
     this.#detectorFromS = fromS.map(() => null);
     this.#beganS = this.#audioFromS = Math.min(...fromS);
@@ -108,8 +119,8 @@ export class Continuity {
     this.#audioFromS = audioFromS;
     this.#counterparts.clear();
     this.#unrepeated.clear();
-    this.translations.restart();
-    const takenBack = this.#open.flatMap((utterance) => this.#takeBack(utterance));
+    this.translations?.restart();
+    const takenBack = this.#open.flatMap((utterance) => this.#eagerEnds?.takeBack(utterance) ?? []);
     for (const utterance of this.#open) {
       utterance.waitForCounterpart(timeOf(this.#resumeFromS, utterance.channel));
     }
@@ -137,7 +148,7 @@ export class Continuity {
       case "segment":
         return this.#deliver(this.#find(event, event.start_s).addSegment(event));
       case "translation": {
-        const translation = this.translations.receive(event);
+        const translation = this.translations?.receive(event);
         return translation === undefined ? [] : [translation];
       }
       case "turn":
@@ -162,18 +173,19 @@ export class Continuity {
     const distance = ({ atS }: OpenUtterance) => Math.abs(atS - event.at_s);
     const counterpart = earlier.reduce((best, each) => (distance(each) < distance(best) ? each : best), first);
     this.#counterparts.set(event.utterance, counterpart);
-    this.translations.noteNumber(event.utterance, counterpart.number);
+    this.translations?.noteNumber(event.utterance, counterpart.number);
     counterpart.isWaiting = false;
     const skipped = earlier.slice(0, earlier.indexOf(counterpart));
     return skipped.flatMap((utterance) => this.#close(utterance, event.at_s));
   }
 
   #announce({ utterance, channel }: { utterance: number; channel: number }, atS: number): OpenUtterance {
-    const announced = new OpenUtterance(this.#nextNumber++, channel, atS, this.#unrepeated.get(channel) ?? "");
+    const hidden = this.#unrepeated.get(channel) ?? "";
+    const announced = new OpenUtterance(this.#nextNumber++, channel, atS, hidden, this.#makeWords?.());
     this.#unrepeated.delete(channel);
     this.#open.push(announced);
     this.#counterparts.set(utterance, announced);
-    this.translations.noteNumber(utterance, announced.number);
+    this.translations?.noteNumber(utterance, announced.number);
     return announced;
   }
 
@@ -186,7 +198,7 @@ export class Continuity {
       return [];
     }
     this.#nWords += wordsOf(segment.text).length;
-    this.translations.add(segment);
+    this.translations?.add(segment);
     return [{ ...segment, id: this.#nextSegmentId++ }];
   }
 
@@ -194,23 +206,8 @@ export class Continuity {
     const utterance = this.#find(event, event.at_s);
     const text = event.text === null ? null : utterance.textWith(event.text);
     const turn = { ...event, utterance: utterance.number, text };
-    if (turn.event === "eager_end") {
-      this.#eagerEnds.set(utterance.number, turn);
-    } else if (turn.event === "resumed") {
-      this.#eagerEnds.delete(utterance.number);
-    }
+    this.#eagerEnds?.note(turn);
     return turn;
-  }
-
-  /** What follows an eager end whose text is not that of the utterance, which is `text`, or is not known. */
-  #takeBack(utterance: OpenUtterance, text?: string): TurnEvent[] {
-    const turn = this.#eagerEnds.get(utterance.number);
-    this.#eagerEnds.delete(utterance.number);
-    if (turn === undefined || turn.text === text) {
-      return [];
-    }
-    const atS = Math.max(turn.at_s, utterance.shownUntilS);
-    return [{ ...turn, event: "resumed", at_s: atS, confidence: null, text: null }];
   }
 
   #end(event: UtteranceEvent): ServerEvent[] {
@@ -228,7 +225,7 @@ export class Continuity {
     const closed = passed.flatMap((each) => this.#close(each, untilS));
     this.#resumeFromS = resumeFromS;
     this.#detectorFromS = points.map(({ knownS }) => knownS);
-    this.translations.forgetBefore(event.translated_until_s);
+    this.translations?.forgetBefore(event.translated_until_s);
     const rest = utterance.unrepeated;
     if (rest !== "") {
       this.#unrepeated.set(event.channel, rest);
@@ -273,7 +270,7 @@ export class Continuity {
     const rest = this.#deliver(utterance.popRest());
     this.#speechS += event.end_s - event.start_s;
     if (!this.#isResumed) {
-      this.#eagerEnds.delete(utterance.number);
+      this.#eagerEnds?.takeBack(utterance);
       return [...rest, event];
     }
     const ended = {
@@ -286,7 +283,7 @@ export class Continuity {
       resume_from_s: this.#resumeFromS,
       detector_from_s: this.#detectorFromS,
     };
-    return [...rest, ...this.#takeBack(utterance, ended.text), ended];
+    return [...rest, ...(this.#eagerEnds?.takeBack(utterance, ended.text) ?? []), ended];
   }
 
   #stop(event: StoppedEvent): ServerEvent[] {
@@ -303,4 +300,9 @@ export class Continuity {
 /** The time of a channel, in a list with one for each channel or one for all. */
 function timeOf(timesS: readonly number[], channel: number): number {
   return timesS[Math.min(channel, timesS.length - 1)] ?? 0;
+}
+
+/** A time with whole milliseconds. */
+function rounded(timeS: number): number {
+  return Math.round(timeS * 1000) / 1000;
 }

@@ -363,14 +363,12 @@ export type SessionEvent = ServerEvent | ReconnectingEvent | ResumedEvent | Sour
  * @throws ProtocolError if a field is missing or wrong; it has the field, the expected type and the value.
  */
 export function parseEvent(value: unknown): ServerEvent {
-  if (!isRecord(value)) {
-    throw new ProtocolError("event", "an object", value);
-  }
-  const type = text(value["type"], "type");
+  const fields = record(value, "event");
+  const type = text(fields["type"], "type");
   if (!Object.keys(EVENTS).includes(type)) {
-    return { type: "unknown", name: type, fields: value };
+    return { type: "unknown", name: type, fields };
   }
-  return { type, ...EVENTS[type as KnownEvent["type"]](value, type) } as ServerEvent;
+  return { type, ...EVENTS[type as KnownEvent["type"]](fields, type) } as ServerEvent;
 }
 
 /** Parses a text message. */
@@ -400,12 +398,11 @@ const is =
     throw new ProtocolError(field, expected, value);
   };
 
+const record = is<Record<string, unknown>>("an object", isRecord);
 const isText = (value: unknown) => typeof value === "string";
 const text = is<string>("a string", isText);
-const textOrNull = is<string | null>("a string or null", (value) => value === null || isText(value));
 const boolean = is<boolean>("true or false", (value) => typeof value === "boolean");
 const number = is<number>("a number", Number.isFinite);
-const numberOrNull = is<number | null>("a number or null", (value) => value === null || Number.isFinite(value));
 const count = is<number>("an integer from 0", (value) => Number.isSafeInteger(value) && (value as number) >= 0);
 const flushId = is<FlushId>("a string or an integer", (value) => isText(value) || Number.isSafeInteger(value));
 const stretch = is<readonly [number, number]>(
@@ -413,13 +410,18 @@ const stretch = is<readonly [number, number]>(
   (value) => Array.isArray(value) && value.length === 2 && value.every(Number.isFinite),
 );
 
-const oneOf = <T extends string>(...texts: T[]) =>
-  is<T>(`one of ${texts.join(", ")}`, (value) => texts.some((each) => each === value));
+const TURNS: readonly unknown[] = ["eager_end", "resumed", "end"];
+const turn = is<TurnEvent["event"]>(TURNS.join(" or "), (value) => TURNS.includes(value));
 
 const list =
   <T>(read: Read<T>): Read<readonly T[]> =>
   (value, field) =>
     is<unknown[]>("a list", Array.isArray)(value, field).map((item, index) => read(item, `${field}[${index}]`));
+
+const orNull =
+  <T>(read: Read<T>): Read<T | null> =>
+  (value, field) =>
+    value === null ? null : read(value, field);
 
 /** A field that may be left out. */
 const optional =
@@ -430,11 +432,9 @@ const optional =
 const object =
   <T>(shape: Shape<T>): Read<T> =>
   (value, field) => {
-    if (!isRecord(value)) {
-      throw new ProtocolError(field, "an object", value);
-    }
+    const given = record(value, field);
     const readers = Object.entries<Read<unknown>>(shape);
-    const fields = readers.map(([name, read]) => [name, read(value[name], `${field}.${name}`)] as const);
+    const fields = readers.map(([name, read]) => [name, read(given[name], `${field}.${name}`)] as const);
     return Object.fromEntries(fields.filter(([, item]) => item !== undefined)) as T;
   };
 
@@ -474,7 +474,7 @@ const EVENTS: { readonly [Event in KnownEvent as Event["type"]]: Read<Omit<Event
     text,
     words,
     confidence: number,
-    language: textOrNull,
+    language: orNull(text),
     language_probability: optional(number),
   }),
   utterance: object<Omit<UtteranceEvent, "type">>({
@@ -484,7 +484,7 @@ const EVENTS: { readonly [Event in KnownEvent as Event["type"]]: Read<Omit<Event
     uncovered: list(stretch),
     final_until_s: number,
     resume_from_s: list(number),
-    detector_from_s: (value = [], field) => list(numberOrNull)(value, field),
+    detector_from_s: (value = [], field) => list(orNull(number))(value, field),
     language: optional(text),
     language_probability: optional(number),
     translated_until_s: optional(list(number)),
@@ -498,11 +498,11 @@ const EVENTS: { readonly [Event in KnownEvent as Event["type"]]: Read<Omit<Event
     earlier: optional(boolean),
   }),
   turn: object({
-    event: oneOf("eager_end", "resumed", "end"),
+    event: turn,
     ...place,
     at_s: number,
-    confidence: numberOrNull,
-    text: textOrNull,
+    confidence: orNull(number),
+    text: orNull(text),
   }),
   flushed: object({ id: flushId }),
   lag: object({ behind_s: number }),

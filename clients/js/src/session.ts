@@ -7,7 +7,7 @@ import { bytesOf, checkEncoding, formatOf } from "./audio.js";
 import { Backoff } from "./backoff.js";
 import { nowMs } from "./clock.js";
 import { CLOSE_ABNORMAL, Connection, type End } from "./connection.js";
-import { Continuity } from "./continuity.js";
+import { Continuity, type Parts } from "./continuity.js";
 import { AbortedError, ConnectError, ConnectionLost, SessionError, type TuttiError, UsageError } from "./errors.js";
 import { EventQueue, MAX_UNREAD_EVENTS } from "./event_queue.js";
 import type { FlushId, Limits, ServerEvent, SessionEvent, StartedEvent, StartOptions } from "./events.js";
@@ -54,9 +54,25 @@ export async function connect(url: Address, options: ConnectOptions = {}): Promi
   if (options.signal?.aborted === true) {
     throw new AbortedError(options.signal.reason);
   }
-  const session = new Session(server, options);
+  const start = options.start ?? {};
+  const session = new Session(server, options, needsParts(start) ? await loadParts(start) : {});
   await session.opened;
   return session;
+}
+
+function needsParts({ translate, turns, words }: StartOptions): boolean {
+  return translate !== undefined || turns === true || words === true;
+}
+
+async function loadParts({ translate = [], turns, words }: StartOptions): Promise<Parts> {
+  const { EagerEnds, PendingTranslations, UtteranceWords } = await import("./optional.js").catch((error: unknown) => {
+    throw new ConnectError("connect_failed", "a part of this package cannot be loaded: optional.js", undefined, error);
+  });
+  return {
+    ...(translate.length > 0 ? { translations: new PendingTranslations(translate) } : {}),
+    ...(turns === true ? { eagerEnds: new EagerEnds() } : {}),
+    ...(words === true ? { makeWords: () => new UtteranceWords() } : {}),
+  };
 }
 
 /** While it flushes, a session waits for the last audio of its source. */
@@ -112,12 +128,12 @@ export class Session implements AsyncIterable<SessionEvent> {
   readonly #onNews = () => this.#retryNow?.();
 
   /** @internal Use `connect`. */
-  constructor(server: Server, options: ConnectOptions) {
+  constructor(server: Server, options: ConnectOptions, parts: Parts) {
     this.#server = server;
     this.#options = options;
     this.#start = { ...options.start, ...(options.resumeBufferS === 0 ? {} : { resumes: true }) };
     const fromS = [this.#start.resume?.from_s ?? 0].flat();
-    this.#continuity = new Continuity(fromS, this.#start.translate);
+    this.#continuity = new Continuity(fromS, parts);
     this.#replay = { audioFromS: Math.min(...fromS), lostUntilS: undefined };
     this.#outgoing = new Outgoing(formatOf(this.#start), options.resumeBufferS ?? RESUME_BUFFER_S, Math.min(...fromS));
     this.#sender = new Sender(this.#outgoing);
@@ -325,7 +341,7 @@ export class Session implements AsyncIterable<SessionEvent> {
     const { finalUntilS } = this.#continuity;
     this.#continuity.receive(event).forEach((each) => this.deliver(each));
     if (this.#continuity.finalUntilS > finalUntilS || event.type === "translation") {
-      const { neededFromS } = this.#continuity.translations;
+      const neededFromS = this.#continuity.translations?.neededFromS ?? null;
       this.#outgoing.forget(this.#continuity.finalUntilS, this.#continuity.detectorFromS, neededFromS);
       this.#backoff.reset();
     }

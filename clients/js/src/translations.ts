@@ -44,16 +44,12 @@ export class PendingTranslations {
 
   /** Notes which utterance has a number in this connection. */
   noteNumber(theirs: number, ours: number): void {
-    if (this.#targets.length > 0) {
-      remember(this.#numbers, theirs, ours);
-    }
+    remember(this.#numbers, theirs, ours);
   }
 
   /** Notes final text that was delivered. */
   add(segment: SegmentEvent): void {
-    if (this.#targets.length > 0) {
-      this.#texts = [...this.#texts, segment].slice(-MAX_REMEMBERED);
-    }
+    this.#texts = [...this.#texts, segment].slice(-MAX_REMEMBERED);
   }
 
   /** Before these times, one for each channel, no more translations come. */

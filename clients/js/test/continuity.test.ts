@@ -2,6 +2,7 @@ import { readFileSync } from "node:fs";
 import { describe, expect, test } from "vitest";
 import { align } from "../src/align.js";
 import { Continuity } from "../src/continuity.js";
+import { EagerEnds, PendingTranslations, UtteranceWords } from "../src/optional.js";
 import { parseEvent } from "../src/index.js";
 
 interface Case {
@@ -21,10 +22,14 @@ const CASES = JSON.parse(readFileSync(new URL("../../../tests/wire/resume.json",
 
 describe("the events of several connections become one stream", () => {
   test.each(CASES.map((each) => [each.name, each] as const))("%s", (_, { from_s, translate, connections }) => {
-    const continuity = new Continuity(from_s, translate);
+    const continuity = new Continuity(from_s, {
+      ...(translate === undefined ? {} : { translations: new PendingTranslations(translate) }),
+      eagerEnds: new EagerEnds(),
+      makeWords: () => new UtteranceWords(),
+    });
     connections.forEach(({ audio_from_s, lost_until_s, untranslated, events, delivered }, number) => {
       if (number > 0) {
-        expect(continuity.translations.missing(continuity.resumeFromS)).toEqual(untranslated ?? []);
+        expect(continuity.translations?.missing(continuity.resumeFromS) ?? []).toEqual(untranslated ?? []);
       }
       const received = number > 0 ? continuity.resume(audio_from_s, lost_until_s) : [];
       received.push(...events.flatMap((event) => continuity.receive(parseEvent(event))));

@@ -84,6 +84,7 @@ describe("client messages", () => {
       resumeBufferS: 0,
       openSocket: socket.open,
     });
+    await socket.isWanted;
     socket.accept();
     await connecting;
     expect(socket.sentText).toEqual([wire]);

@@ -17,12 +17,22 @@ export class FakeSocket implements Socket {
   readonly sentText: unknown[] = [];
   readonly sentAudio: number[][] = [];
   closedWith: number | undefined;
+  /** Resolves when the client has asked for the socket. */
+  readonly isWanted: Promise<void>;
+  #want: () => void = () => {};
   readonly #listeners: [SocketEventType, SocketListener][] = [];
+
+  constructor() {
+    this.isWanted = new Promise((resolve) => {
+      this.#want = resolve;
+    });
+  }
 
   /** The value for `openSocket`. */
   readonly open = (url: string, protocols: string[]): Socket => {
     this.url = url;
     this.protocols = protocols;
+    this.#want();
     return this;
   };
 
