@@ -75,12 +75,28 @@ class RayService:
         Raises:
             RuntimeError: it is not whole in time.
         """
+        self._start(n_replicas=self.n_nodes, num_replicas=self.n_nodes)
+
+    def launch_scaling(self, engines: Mapping[str, Any], gateways: Mapping[str, Any]) -> None:
+        """Start the service with one engine and one gateway, whose numbers Serve chooses from then on.
+
+        Args:
+            engines: the `autoscaling_config` of the engines.
+            gateways: that of the gateways.
+
+        Raises:
+            RuntimeError: it does not serve in time.
+        """
+        scaled = {"autoscaling_config": dict(engines)}
+        self._start(n_replicas=1, engine_options=scaled, autoscaling_config=dict(gateways))
+
+    def _start(self, n_replicas: int, **options: Any) -> None:
         from ray import serve
 
         serve.start(proxy_location="EveryNode", http_options={"host": "127.0.0.1", "port": self._port})
-        self._deploy(self.n_nodes)
-        if not self._wait_until_ready(self.n_nodes):
-            raise RuntimeError(f"the service on Ray is not whole after {READY_TIMEOUT_S:g} s: {self._n_running()}")
+        self._deploy(**options)
+        if not self._wait_until_ready(n_replicas):
+            raise RuntimeError(f"the service on Ray is not whole after {READY_TIMEOUT_S:g} s: {self.n_running()}")
 
     async def start(self) -> None:
         """Not needed: no fault of this module ends the service."""
@@ -115,7 +131,7 @@ class RayService:
         After a head was killed, Ray may count a replica that has ended as one that still has its place, and then it
         waits for room without end. Another node gives it that, as an operator would.
         """
-        await asyncio.to_thread(self._deploy, n_replicas)
+        await asyncio.to_thread(self._deploy, num_replicas=n_replicas)
         await self._have_room(n_replicas)
 
     async def _have_room(self, n_replicas: int) -> bool:
@@ -156,13 +172,13 @@ class RayService:
         """Start another node."""
         await asyncio.to_thread(_with_patience, lambda: self._cluster.add_node(**_node()))
 
-    def _deploy(self, n_replicas: int) -> None:
-        """Deploy this number of engines and of gateways. Does not wait until they run."""
+    def _deploy(self, **options: Any) -> None:
+        """Deploy engines and gateways with these options of `bind`. Does not wait until they run."""
         from ray import serve
 
         from cluster.ray.application import bind
 
-        application = bind(self._settings, num_replicas=n_replicas, max_replicas_per_node=1)
+        application = bind(self._settings, max_replicas_per_node=1, **options)
         target = serve.RunTarget(application, name=APPLICATION, route_prefix="/")
         serve.run_many([target], wait_for_ingress_deployment_creation=False, wait_for_applications_running=False)
 
@@ -171,13 +187,13 @@ class RayService:
         while time.monotonic() < deadline:
             # While Serve's controller is away, Ray raises no narrower error.
             with suppress(Exception):
-                is_whole = self._n_running() == (n_replicas, n_replicas)
+                is_whole = self.n_running() == (n_replicas, n_replicas)
                 if is_whole and httpx.get(f"{self.url}/readyz", timeout=5.0).status_code == 200:
                     return True
             time.sleep(PROBE_S)
         return False
 
-    def _n_running(self) -> tuple[int, int]:
+    def n_running(self) -> tuple[int, int]:
         """How many engines and gateways serve."""
         from ray import serve
 
