@@ -50,6 +50,8 @@ WARM_UP_S = 2.0
 """Seconds of load before a measurement, so that the batcher has seen all clients."""
 MIN_REQUESTS = 24
 """Least number of requests for a figure."""
+PROMPT_TOKENS = 4
+"""Tokens of a plain prompt."""
 MAX_ENCODED = 16
 """Most windows in one encoder call when stages are timed."""
 
@@ -91,6 +93,8 @@ VARIANTS = (
     Variant("without FlashInfer", {"kernels": "triton"}),
     Variant("with FlashInfer for steps too", {"kernels": "flashinfer"}),
     Variant("with an fp8 encoder", {"encoder_dtype": "fp8"}),
+    Variant("with an int8 cross-attention cache", {"cross_dtype": "int8"}),
+    Variant("with both in 8 bits", {"encoder_dtype": "fp8", "cross_dtype": "int8"}),
 )
 
 
@@ -136,7 +140,7 @@ class LoadResult:
 
 
 def lower_bound_s(runner: "Runner", concurrency: int, work: Work) -> float:
-    """The least seconds that a request can take: the arithmetic of the encoder plus the memory reads of the decoder."""
+    """The least seconds that a request can take in 16 bits: the encoder's arithmetic and the decoder's memory reads."""
     model, n_states = runner.checkpoint.model, runner.checkpoint.model.max_source_positions
     d, ffn = model.d_model, model.encoder_ffn_dim
     layer = 2 * n_states * (4 * d * d + 2 * d * ffn) + 4 * n_states**2 * d
@@ -144,7 +148,9 @@ def lower_bound_s(runner: "Runner", concurrency: int, work: Work) -> float:
     cross = model.decoder_layers * 2 * n_states * d * 2 * d
     weights = model.decoder_layers * (6 * d * d + 2 * d * model.decoder_ffn_dim) + model.vocab_size * d
     keys_values = model.decoder_layers * 2 * n_states * d
-    step_s = 2 * (weights + concurrency * keys_values) / BYTES_PER_S
+    # Its own tokens, on average, and those of a plain prompt.
+    own = model.decoder_layers * 2 * (PROMPT_TOKENS + work.n_tokens / 2) * d
+    step_s = 2 * (weights + concurrency * (keys_values + own)) / BYTES_PER_S
     encode_s = (model.encoder_layers * layer + convolutions + cross) / FLOPS
     return encode_s + work.n_tokens * step_s / concurrency
 
@@ -253,7 +259,15 @@ async def measure(
 ) -> list[dict[str, Any]]:
     """The figures of one variant at each level of concurrency."""
     rows = []
-    async with running_engine(replace(config, **variant.changes), variant.prepare) as (engine, runner):
+
+    def prepare(runner: "Runner") -> None:
+        from engine.model.random_weights import PREFIX, let_go_on
+
+        if runner.checkpoint.name.startswith(PREFIX):
+            let_go_on(runner.model)
+        variant.prepare(runner)
+
+    async with running_engine(replace(config, **variant.changes), prepare) as (engine, runner):
         for concurrency in concurrencies:
             warm_at = time.perf_counter() + WARM_UP_S
             while time.perf_counter() < warm_at:
@@ -286,6 +300,7 @@ def describe_device(config: EngineConfig) -> dict[str, Any]:
 @click.option("--device", default="auto", show_default=True)
 @click.option("--dtype", default="auto", show_default=True)
 @click.option("--encoder-dtype", default="auto", show_default=True)
+@click.option("--cross-dtype", default="auto", show_default=True)
 @click.option("--stages", is_flag=True, help="Also time the encoder, the prefill and decode steps alone.")
 @click.option(
     "--ablation", is_flag=True, help="Also run the engine with each of its optimisations switched off in turn."
@@ -303,6 +318,7 @@ def main(
     device: str,
     dtype: str,
     encoder_dtype: str,
+    cross_dtype: str,
     stages: bool,
     ablation: bool,
     markdown: bool,
@@ -321,6 +337,7 @@ def main(
             device=device,  # type: ignore[arg-type]  # checked by the config
             dtype=dtype,  # type: ignore[arg-type]
             encoder_dtype=encoder_dtype,  # type: ignore[arg-type]
+            cross_dtype=cross_dtype,  # type: ignore[arg-type]
             n_slots=slots,
             max_encode_batch=max_encode_batch,
             audio_context="full",

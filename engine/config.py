@@ -6,6 +6,7 @@ from typing import Literal, get_args, get_type_hints
 Device = Literal["auto", "cpu", "cuda"]
 Dtype = Literal["auto", "float32", "bfloat16", "float16"]
 EncoderDtype = Literal["auto", "fp8"]
+CrossDtype = Literal["auto", "int8"]
 AudioContext = Literal["auto", "interims", "full"]
 Kernels = Literal["auto", "torch", "triton", "flashinfer"]
 
@@ -32,6 +33,12 @@ class EngineConfig:
 
     `auto`: the type of all others. `fp8`: faster and less exact; it needs a GPU of compute capability 8.9 or newer. A
     checkpoint that loses too much accuracy with it is refused at start.
+    """
+    cross_dtype: CrossDtype = "auto"
+    """The type of the keys and values of encoder states that the decoder keeps, and reads in every step.
+
+    `auto`: the type of all others. `int8`: with a scale for each key and value; steps of many rows are faster and slots
+    smaller. It needs the fused kernels. A checkpoint that loses too much accuracy with it is refused at start.
     """
     audio_context: AudioContext = "auto"
     """How much of a window is encoded.
@@ -82,7 +89,7 @@ class EngineConfig:
 
     def __post_init__(self) -> None:
         hints = get_type_hints(EngineConfig)
-        for name in ("device", "dtype", "encoder_dtype", "audio_context", "kernels"):
+        for name in ("device", "dtype", "encoder_dtype", "cross_dtype", "audio_context", "kernels"):
             choices = get_args(hints[name])
             self._require(name, getattr(self, name) in choices, "one of " + ", ".join(choices))
         self._require("model", bool(self.model), "a name or a folder")

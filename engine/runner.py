@@ -107,7 +107,8 @@ class Runner:
         is_fused = uses_fused_kernels(config, model_config, self.device, self.dtype)
         filters = mel_filters(model_config.n_mels).to(self.device)
         # The fused forward pass has a padding slot, the last one: it fills up the rows of a graph.
-        self.cache = KVCache(model_config, n_slots + is_fused, self.device, self.dtype)
+        has_int8_cross = config.cross_dtype == "int8"
+        self.cache = KVCache(model_config, n_slots + is_fused, self.device, self.dtype, has_int8_cross=has_int8_cross)
         self.states = SlotStates(checkpoint, n_rows_held(n_slots) if is_fused else n_slots, self.device)
         self._eager = EagerForward(self.model, self.cache, self.states.tokens, self.states.positions)
         self.cuda_forward = (
@@ -186,7 +187,7 @@ class Runner:
                 pool.n_graphs,
                 pool.seconds,
                 torch.cuda.memory_reserved(self.device) / (1 << 30),
-                n_slots * slot_bytes(model, self.dtype.itemsize) / (1 << 30),
+                n_slots * slot_bytes(model, self.dtype.itemsize, self._config.cross_dtype == "int8") / (1 << 30),
                 n_slots,
             )
         self.return_free_memory()

@@ -28,6 +28,7 @@ ENGINE_SETTINGS = (
     "device",
     "dtype",
     "encoder_dtype",
+    "cross_dtype",
     "audio_context",
     "kernels",
     "threads",

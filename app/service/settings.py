@@ -127,6 +127,11 @@ class Settings:
         "Number format of the encoder's matrix products. fp8: 8 bits, faster and less exact, on GPUs that support it. "
         "auto: the same as dtype.",
     )
+    cross_dtype: str = _setting(
+        "auto",
+        "Number format of the keys and values of encoder states that each decode step reads. int8: 8 bits, faster for "
+        "many requests, with our own kernels on NVIDIA GPUs. auto: the same as dtype.",
+    )
     audio_context: str = _setting(
         "auto",
         "How much of each 30 s window is encoded. full: all of it. auto: only the part with audio, if the checkpoint "

@@ -15,7 +15,7 @@ from engine.errors import CheckpointError
 from engine.model.kv_cache import KVCache
 from engine.model.log_mel import log_mel
 from engine.model.packing import find_runs
-from engine.model.slot_budget import CPU_SLOTS, choose_slots
+from engine.model.slot_budget import CPU_SLOTS, choose_slots, slot_bytes
 from engine.model.whisper import Whisper
 
 if TYPE_CHECKING:
@@ -57,7 +57,8 @@ def pick_n_slots(config: EngineConfig, model: ModelConfig, device: torch.device,
     if device.type != "cuda":
         return config.n_slots or CPU_SLOTS
     free_bytes, _ = torch.cuda.mem_get_info(device)
-    return choose_slots(model, dtype.itemsize, config.n_slots, free_bytes, config.gpu_memory_fraction)
+    each = slot_bytes(model, dtype.itemsize, config.cross_dtype == "int8")
+    return choose_slots(each, config.n_slots, free_bytes, config.gpu_memory_fraction)
 
 
 def uses_fused_kernels(config: EngineConfig, model: ModelConfig, device: torch.device, dtype: torch.dtype) -> bool:
@@ -67,11 +68,14 @@ def uses_fused_kernels(config: EngineConfig, model: ModelConfig, device: torch.d
         CheckpointError: the configuration asks for kernels that this device or dtype does not have.
     """
     is_fused = can_fuse(device, dtype, model) and config.kernels != "torch"
-    if config.encoder_dtype == "fp8" and not is_fused:
-        raise CheckpointError(
-            f"encoder_dtype fp8: expected 16 bits and our own kernels on a CUDA device, got {dtype} and "
-            f"kernels {config.kernels} on {device}"
-        )
+    for name, value in (("encoder_dtype", config.encoder_dtype), ("cross_dtype", config.cross_dtype)):
+        if value != "auto" and not is_fused:
+            raise CheckpointError(
+                f"{name} {value}: expected 16 bits and our own kernels on a CUDA device, got {dtype} and "
+                f"kernels {config.kernels} on {device}"
+            )
+    if config.cross_dtype == "int8" and config.kernels == "flashinfer":
+        raise CheckpointError("cross_dtype int8: expected kernels auto or triton, got flashinfer")
     if config.kernels in ("triton", "flashinfer") and not is_fused:
         raise CheckpointError(f"kernels {config.kernels}: expected 16 bits on a CUDA device, got {dtype} on {device}")
     return is_fused
@@ -105,19 +109,24 @@ def build_cuda_forward(
         filters: the mel filterbank, on the device.
 
     Raises:
-        CheckpointError: the encoder is to run in 8 bits, and the device or the checkpoint does not allow it.
+        CheckpointError: the encoder or the cache is to have 8 bits, and the device or the checkpoint does not allow it.
     """
     # Triton comes only with PyTorch for CUDA.
     from engine.cuda.fused_sampling import FusedSampler
     from engine.cuda.graphs import CudaGraphForward
 
+    products = _encoder_products(checkpoint, config, model, filters)
+    if config.cross_dtype == "int8":
+        from engine.cuda import int8_cache
+
+        int8_cache.check(checkpoint, model, filters, products)
     return CudaGraphForward(
         model,
         cache,
         states.tokens,
         states.positions,
         FusedSampler(checkpoint, states.rule_state, states.tokens, states.positions),
-        _encoder_products(checkpoint, config, model, filters),
+        products,
         config,
     )
 

@@ -176,8 +176,7 @@ class FusedDecoder:
             if attention:
                 heads = attention.cross_attention(index, query)
             else:
-                keys, values = cache.cross_attention[index]
-                heads = cross_attention(query, keys, values, slots, cache.lengths, n_tokens)
+                heads = cross_attention(query, *cross_caches(cache, index), slots, cache.lengths, n_tokens)
             x, normed = _added(layer.final_layer_norm, x, _residual(cross.out_proj, heads))
             residual = _residual(mlp.fc2, _product(mlp.fc1, normed, with_gelu=True))
         return _added(decoder.layer_norm, x, residual)[1].view(rows, n_tokens, -1)
@@ -198,8 +197,13 @@ class FusedDecoder:
         """
         operand = products.to_operand(states)
         for index, layer in enumerate(_decoder_layers(self._decoder)):
-            keys, values = self._cache.cross_attention[index]
-            store_cross_attention(products.product(layer.encoder_attn.kv_proj, operand), keys, values, slots)
+            projected = products.product(layer.encoder_attn.kv_proj, operand)
+            store_cross_attention(projected, *cross_caches(self._cache, index), slots)
+
+
+def cross_caches(cache: KVCache, layer: int) -> tuple[Tensor, Tensor | None]:
+    """One layer's keys and values of cross-attention, and their scales if they are in 8 bits."""
+    return cache.cross_attention[layer], None if cache.cross_scales is None else cache.cross_scales[layer]
 
 
 _Residual = tuple[Tensor, Tensor | None]

@@ -132,12 +132,12 @@ class CrossAttention:
 
     def __call__(self, layer: int, query: Tensor) -> Tensor:
         """`(rows, heads, tokens, head_dim)` to the same shape."""
-        keys, values = self._cache.cross_attention[layer][:, self._rows, :, : self._n_states]
+        keys, values = self._cache.read_cross_attention(layer, self._rows, self._n_states)
         return F.scaled_dot_product_attention(query, keys, values, attn_mask=self._mask)
 
     def weights(self, layer: int, head: int, query: Tensor) -> Tensor:
         """The attention weights of one head, `(rows, tokens, n_states)` float32."""
-        keys = self._cache.cross_attention[layer, 0, self._rows, head, : self._n_states]
+        keys = self._cache.read_cross_attention(layer, self._rows, self._n_states)[0, :, head]
         scores = (query[:, head] @ keys.mT).float() / query.shape[-1] ** 0.5
         if self._mask is not None:
             scores = scores.masked_fill(~self._mask[:, 0], float("-inf"))

@@ -17,6 +17,12 @@ Rows = slice | Tensor
 """Slots, in order. Consecutive slots are a slice, so that indexing gives a view; other slots are an index tensor."""
 
 
+INT8_MAX = 127
+"""The largest integer of a key or value in 8 bits, and with a minus the smallest."""
+MIN_SCALE = 1e-6
+"""The scale of keys and values that are all zero, or nearly: a positive number in 16 bits, too."""
+
+
 class KVCache:
     """Self-attention and cross-attention keys and values of all slots.
 
@@ -24,14 +30,37 @@ class KVCache:
     there. Attention masks these positions, so they must hold finite numbers: zero times NaN is NaN.
     """
 
-    def __init__(self, model: ModelConfig, n_slots: int, device: torch.device, dtype: torch.dtype) -> None:
+    def __init__(
+        self,
+        model: ModelConfig,
+        n_slots: int,
+        device: torch.device,
+        dtype: torch.dtype,
+        *,
+        has_int8_cross: bool = False,
+    ) -> None:
+        """Allocate the buffers.
+
+        Args:
+            model: the sizes of the model.
+            n_slots: how many slots there are.
+            device: where they lie.
+            dtype: the type of keys and values.
+            has_int8_cross: whether those of cross-attention are kept in 8 bits; see `quantise`.
+        """
         head_dim = model.d_model // model.decoder_attention_heads
         shape = (model.decoder_layers, 2, n_slots, model.decoder_attention_heads)
         # (layers, keys | values, slots, heads, positions, head_dim)
         self.self_attention, *self_memory = _zeros((*shape, model.max_target_positions, head_dim), device, dtype)
-        self.cross_attention, *cross_memory = _zeros((*shape, model.max_source_positions, head_dim), device, dtype)
+        cross_shape, cross_dtype = (*shape, model.max_source_positions), torch.int8 if has_int8_cross else dtype
+        self.cross_attention, *cross_memory = _zeros((*cross_shape, head_dim), device, cross_dtype)
+        self.cross_scales: Tensor | None = None
+        """In 8 bits, the scale of every key and value: `(layers, 2, slots, heads, positions)`."""
+        if has_int8_cross:
+            self.cross_scales, *scale_memory = _zeros(cross_shape, device, dtype)
+            cross_memory += scale_memory
         self._host_memory = (*self_memory, *cross_memory)
-        """The memory of both buffers on a CPU; empty elsewhere."""
+        """The memory of the buffers on a CPU; empty elsewhere."""
         self.encoder_lengths = [0] * n_slots
         """The number of encoder states of each slot's window; 0 for a slot without a window."""
         self.lengths = torch.zeros(n_slots, dtype=torch.int32, device=device)
@@ -66,9 +95,19 @@ class KVCache:
         for run in runs:
             own = slots[run.windows]
             values = run.unpack(keys_values).permute(2, 0, 3, 1, 4)  # (2, windows, heads, states, head_dim)
-            self.cross_attention[layer, :, self.rows(own), :, : run.n_states] = values
+            rows = self.rows(own)
+            if self.cross_scales is not None:
+                values, self.cross_scales[layer, :, rows, :, : run.n_states] = quantise(values)
+            self.cross_attention[layer, :, rows, :, : run.n_states] = values
             for slot in own:
                 self.set_length(slot, run.n_states)
+
+    def read_cross_attention(self, layer: int, rows: Rows, n_states: int) -> Tensor:
+        """One layer's keys and values of some slots, `(2, slots, heads, n_states, head_dim)` of the cache's dtype."""
+        values = self.cross_attention[layer][:, rows, :, :n_states]
+        if self.cross_scales is None:
+            return values
+        return values.to(self.dtype) * self.cross_scales[layer][:, rows, :, :n_states, None]
 
     def set_length(self, slot: int, n_states: int) -> None:
         """Set how many encoder states a slot holds."""
@@ -98,6 +137,21 @@ class KVCache:
             used_bytes = part_bytes // len(self.encoder_lengths) * n_used
             for begin in range(0, len(memory), part_bytes):
                 _return(memory, begin + used_bytes, begin + part_bytes)
+
+
+def quantise(values: Tensor) -> tuple[Tensor, Tensor]:
+    """Bring keys or values into 8 bits. Each has its own scale, so that none depends on another.
+
+    Args:
+        values: `(..., head_dim)`.
+
+    Returns:
+        Integers from -127 to 127, int8 of the same shape; and the scales to multiply them by, `(...)` of the dtype of
+        `values`.
+    """
+    scales = (values.float().abs().amax(-1) / INT8_MAX).clamp(min=MIN_SCALE).to(values.dtype)
+    integers = (values.float() / scales.float()[..., None] + 0.5).floor()
+    return integers.clamp(-INT8_MAX, INT8_MAX).to(torch.int8), scales
 
 
 def _zeros(

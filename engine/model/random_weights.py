@@ -135,3 +135,11 @@ def _vocabulary() -> Backend:
     backend.add_special_tokens([*specials, "<|nospeech|>", "<|notimestamps|>"])
     backend.add_tokens([AddedToken(f"<|{index * 0.02:.2f}|>", normalized=False) for index in range(_N_TIMESTAMPS)])
     return backend
+
+
+@torch.inference_mode()
+def let_go_on(model: Whisper) -> None:
+    """Let sequences of random weights go on past the positions at which they end, up to a request's `max_tokens`."""
+    ends = slice(_END_POSITION, None, _END_PERIOD)
+    weight = model.decoder.embed_positions.weight.data
+    weight[ends] = weight[_END_POSITION - 1 :: _END_PERIOD][: len(weight[ends])]

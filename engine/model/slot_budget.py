@@ -12,18 +12,24 @@ SCRATCH_BYTES = 3 << 30
 _GIB = 1 << 30
 
 
-def slot_bytes(model: ModelConfig, itemsize: int) -> int:
-    """Bytes of one slot: the keys and values of all its tokens, and of a full window's encoder states."""
-    positions = model.max_target_positions + model.max_source_positions
-    return 2 * model.decoder_layers * positions * model.d_model * itemsize
-
-
-def choose_slots(model: ModelConfig, itemsize: int, n_slots: int | None, free_bytes: int, fraction: float) -> int:
-    """Choose how many slots a GPU gets.
+def slot_bytes(model: ModelConfig, itemsize: int, has_int8_cross: bool = False) -> int:
+    """Bytes of one slot: the keys and values of all its tokens, and of a full window's encoder states.
 
     Args:
         model: the sizes of the model.
         itemsize: bytes of one number of the caches.
+        has_int8_cross: whether the encoder states' have one byte for each number, and a scale for each head.
+    """
+    own = model.max_target_positions * model.d_model * itemsize
+    cross = model.d_model + model.decoder_attention_heads * itemsize if has_int8_cross else model.d_model * itemsize
+    return 2 * model.decoder_layers * (own + model.max_source_positions * cross)
+
+
+def choose_slots(each: int, n_slots: int | None, free_bytes: int, fraction: float) -> int:
+    """Choose how many slots a GPU gets.
+
+    Args:
+        each: the bytes of one slot.
         n_slots: the number that the configuration asks for; `None` for as many as fit.
         free_bytes: free memory of the device, after the model was loaded.
         fraction: the part of this memory that slots and scratch may use.
@@ -31,7 +37,6 @@ def choose_slots(model: ModelConfig, itemsize: int, n_slots: int | None, free_by
     Raises:
         CheckpointError: the slots that were asked for do not fit, or not even one fits.
     """
-    each = slot_bytes(model, itemsize)
     fit = int((free_bytes * fraction - SCRATCH_BYTES) // each)
     if n_slots is None:
         n_slots = min(max(fit, 1), MAX_SLOTS)

@@ -31,6 +31,17 @@ def test_every_request_gets_its_tokens(tmp_path: Path) -> None:
     assert "| random:tiny | 2 |" in ran.output
 
 
+def test_long_texts_are_really_decoded(tmp_path: Path) -> None:
+    """Random weights end after 28 tokens by themselves, and the benchmark lets them go on."""
+    path = tmp_path / "a.json"
+    ran = CliRunner().invoke(main, [*SMALLEST, "--audio-s", "0.5", "--tokens", "40", "--json", str(path)])
+    assert ran.exit_code == 0, ran.output
+    (load,) = json.loads(path.read_text())["loads"]
+    assert load["wrong_length"] == 0
+    assert load["decode_batch"] > 1
+    assert load["requests_per_s"] < load["floor_requests_per_s"]
+
+
 def test_the_time_is_shared_out_among_the_stages() -> None:
     """64 requests at 128 a second take 500 ms, of which so many are left to the host."""
     timed = {("encode", 16): 80.0, ("prefill", 64): 10.0, ("steps ahead", 64): 5.0}

@@ -3,7 +3,8 @@
 Both kernels keep a running softmax: they read keys block by block and never hold all scores of a row. Cross-attention
 also splits a window's keys among programs (flash decoding), and a second kernel combines their results.
 
-The caches are `(slots, heads, positions, head_dim)`, contiguous: the keys, or the values, of one layer.
+The caches are `(slots, heads, positions, head_dim)`, contiguous: the keys, or the values, of one layer. Those of
+cross-attention may be in 8 bits, with a scale for each key and value: `engine/model/kv_cache.py`.
 """
 
 # mypy: disable-error-code="no-untyped-def, untyped-decorator, no-untyped-call"
@@ -14,6 +15,7 @@ import triton.language as tl
 from torch import Tensor
 
 from engine.cuda.kernels.launch import launch_options, wait_for_previous_kernel
+from engine.model.kv_cache import INT8_MAX, MIN_SCALE
 
 LOG2_E = 1.4426950408889634
 """Scores are multiplied by it, because GPUs compute powers of two faster than powers of e."""
@@ -25,10 +27,11 @@ _BLOCK_KEYS = 64
 
 
 @triton.jit
-def _add_to_softmax(scores, is_visible, values, peak, total, acc):
+def _add_to_softmax(scores, is_visible, values, value_scales, peak, total, acc):
     """Add a block of keys to a running softmax: its largest score, the sum of its weights, its weighted values.
 
-    When a larger score comes, what was summed before is scaled down to it.
+    A value counts with its weight times its scale. When a larger score comes, what was summed before is scaled down to
+    it.
 
     Source of the idea: Milakov, Gimelshein, "Online normalizer calculation for softmax", 2018.
     """
@@ -37,7 +40,7 @@ def _add_to_softmax(scores, is_visible, values, peak, total, acc):
     weights = tl.where(is_visible, tl.exp2(scores - new_peak[:, None]), 0.0)
     shrink = tl.exp2(peak - new_peak)
     total = total * shrink + tl.sum(weights, 1)
-    acc = acc * shrink[:, None] + tl.dot(weights.to(values.dtype), values)
+    acc = acc * shrink[:, None] + tl.dot((weights * value_scales).to(values.dtype), values)
     return new_peak, total, acc
 
 
@@ -96,7 +99,7 @@ def _self_attention(
         values = tl.load(VALUES + offsets, mask=exists, other=0.0)
         scores = tl.dot(query, tl.trans(keys)) * scale
         is_visible = positions[None, :] <= (start + tokens)[:, None]
-        peak, total, acc = _add_to_softmax(scores, is_visible, values, peak, total, acc)
+        peak, total, acc = _add_to_softmax(scores, is_visible, values, 1.0, peak, total, acc)
         first += BLOCK_K
     out = acc / tl.maximum(total, 1e-30)[:, None]
     out_offsets = (row * n_tokens + tokens).to(tl.int64)[:, None] * width + head * D + dims[None, :]
@@ -202,6 +205,8 @@ def _cross_attention(
     Q,
     KEYS,
     VALUES,
+    KEY_SCALES,
+    VALUE_SCALES,
     PARTIALS,
     STATS,
     SLOTS,
@@ -212,6 +217,7 @@ def _cross_attention(
     scale,
     SPLITS: tl.constexpr,
     SPLIT_STATES: tl.constexpr,
+    SCALED: tl.constexpr,
     BLOCK_Q: tl.constexpr,
     BLOCK_K: tl.constexpr,
     D: tl.constexpr,
@@ -237,18 +243,27 @@ def _cross_attention(
     is_token = (tokens < n_tokens)[:, None]
     q_offsets = (row * n_tokens + tokens).to(tl.int64)[:, None] * width + head * D + dims[None, :]
     query = tl.load(Q + q_offsets, mask=is_token, other=0.0)
-    base = (slot * n_heads + head) * n_states * D
+    base = (slot * n_heads + head) * n_states
     peak = tl.full([BLOCK_Q], -1e30, tl.float32)
     total = tl.zeros([BLOCK_Q], tl.float32)
     acc = tl.zeros([BLOCK_Q, D], tl.float32)
     for first in range(0, SPLIT_STATES, BLOCK_K):
         states = begin + first + tl.arange(0, BLOCK_K)
         exists = states < end
-        offsets = base + states[:, None] * D + dims[None, :]
-        keys = tl.load(KEYS + offsets, mask=exists[:, None], other=0.0)
-        values = tl.load(VALUES + offsets, mask=exists[:, None], other=0.0)
-        scores = tl.dot(query, tl.trans(keys)) * scale
-        peak, total, acc = _add_to_softmax(scores, exists[None, :], values, peak, total, acc)
+        offsets = (base + states)[:, None] * D + dims[None, :]
+        keys = tl.load(KEYS + offsets, mask=exists[:, None], other=0)
+        values = tl.load(VALUES + offsets, mask=exists[:, None], other=0)
+        if SCALED:
+            # Integers of 8 bits are exact in 16 bits.
+            key_scales = tl.load(KEY_SCALES + base + states, mask=exists, other=0.0).to(tl.float32)
+            value_scales = tl.load(VALUE_SCALES + base + states, mask=exists, other=0.0).to(tl.float32)
+            scores = tl.dot(query, tl.trans(keys.to(query.dtype))) * (key_scales * scale)[None, :]
+            peak, total, acc = _add_to_softmax(
+                scores, exists[None, :], values.to(query.dtype), value_scales[None, :], peak, total, acc
+            )
+        else:
+            scores = tl.dot(query, tl.trans(keys)) * scale
+            peak, total, acc = _add_to_softmax(scores, exists[None, :], values, 1.0, peak, total, acc)
     entry = ((row * n_tokens + tokens) * n_heads + head) * SPLITS + split
     tl.store(PARTIALS + entry.to(tl.int64)[:, None] * D + dims[None, :], acc, mask=is_token)
     tl.store(STATS + 2 * entry, peak, mask=tokens < n_tokens)
@@ -288,14 +303,19 @@ def _combine_splits(
 
 
 def cross_attention(
-    query: Tensor, keys: Tensor, values: Tensor, slots: Tensor, lengths: Tensor, n_tokens: int
+    query: Tensor,
+    keys_values: Tensor,
+    scales: Tensor | None,
+    slots: Tensor,
+    lengths: Tensor,
+    n_tokens: int,
 ) -> Tensor:
     """Attend to the encoder states of each row's slot.
 
     Args:
         query: `(rows * n_tokens, width)`, contiguous.
-        keys: cache of one layer's keys.
-        values: cache of the same layer's values.
+        keys_values: `(2, slots, heads, states, head_dim)`: the caches of one layer's keys and values.
+        scales: `(2, slots, heads, states)`: their scales, if they are in 8 bits.
         slots: `(rows,)`: the slot of each row.
         lengths: `(slots,)`: how many encoder states each slot holds. A row whose slot holds none gets zeros.
         n_tokens: tokens of each row.
@@ -303,6 +323,9 @@ def cross_attention(
     Returns:
         `(rows * n_tokens, width)`.
     """
+    keys, values = keys_values
+    # Pointers that the kernel does not use still need a tensor.
+    key_scales, value_scales = keys_values if scales is None else scales
     n_heads, n_states, head_dim = keys.shape[1:]
     n_rows = slots.shape[0]
     out = torch.empty_like(query)
@@ -316,6 +339,8 @@ def cross_attention(
         query,
         keys,
         values,
+        key_scales,
+        value_scales,
         partials,
         stats,
         slots,
@@ -326,6 +351,7 @@ def cross_attention(
         LOG2_E / head_dim**0.5,
         SPLITS=n_splits,
         SPLIT_STATES=SPLIT_STATES,
+        SCALED=scales is not None,
         BLOCK_Q=block_q,
         BLOCK_K=_BLOCK_KEYS,
         D=head_dim,
@@ -351,15 +377,35 @@ def cross_attention(
 
 
 @triton.jit
+def _store_in_heads(
+    x, CACHE, SCALES, entries, is_inside, SCALED: tl.constexpr, LARGEST: tl.constexpr, LEAST: tl.constexpr
+):
+    """Store the key or value of each head, `(heads, head_dim)`, at the entries of a cache; in 8 bits with its scale."""
+    dims = tl.arange(0, x.shape[1])
+    places = CACHE + entries[:, None] * x.shape[1] + dims[None, :]
+    if SCALED:
+        scales = tl.maximum(tl.max(tl.abs(x.to(tl.float32)), 1) / LARGEST, LEAST).to(SCALES.dtype.element_ty)
+        tl.store(SCALES + entries, scales, mask=is_inside)
+        integers = tl.floor(x.to(tl.float32) / scales.to(tl.float32)[:, None] + 0.5)
+        x = tl.minimum(tl.maximum(integers, -LARGEST), LARGEST).to(tl.int8)
+    tl.store(places, x, mask=is_inside[:, None])
+
+
+@triton.jit
 def _store_cross_attention(
     STATES,
     KEYS,
     VALUES,
+    KEY_SCALES,
+    VALUE_SCALES,
     SLOTS,
     n_states,
     n_heads,
     n_positions,
-    WIDTH: tl.constexpr,
+    SCALED: tl.constexpr,
+    LARGEST: tl.constexpr,
+    LEAST: tl.constexpr,
+    HEADS: tl.constexpr,
     D: tl.constexpr,
     PDL: tl.constexpr,
 ):
@@ -367,35 +413,44 @@ def _store_cross_attention(
     wait_for_previous_kernel(PDL)
     window, state = tl.program_id(0) // n_states, tl.program_id(0) % n_states
     slot = tl.load(SLOTS + window).to(tl.int64)
-    columns = tl.arange(0, WIDTH)
+    heads = tl.arange(0, HEADS)
+    is_inside = heads < n_heads
     width = n_heads * D
-    is_inside = columns < width
-    source = STATES + tl.program_id(0).to(tl.int64) * (2 * width) + columns
-    offsets = ((slot * n_heads + columns // D) * n_positions + state) * D + columns % D
-    tl.store(KEYS + offsets, tl.load(source, mask=is_inside), mask=is_inside)
-    tl.store(VALUES + offsets, tl.load(source + width, mask=is_inside), mask=is_inside)
+    source = STATES + tl.program_id(0).to(tl.int64) * (2 * width) + heads[:, None] * D + tl.arange(0, D)[None, :]
+    entries = (slot * n_heads + heads) * n_positions + state
+    keys = tl.load(source, mask=is_inside[:, None], other=0.0)
+    _store_in_heads(keys, KEYS, KEY_SCALES, entries, is_inside, SCALED, LARGEST, LEAST)
+    values = tl.load(source + width, mask=is_inside[:, None], other=0.0)
+    _store_in_heads(values, VALUES, VALUE_SCALES, entries, is_inside, SCALED, LARGEST, LEAST)
 
 
-def store_cross_attention(keys_values: Tensor, keys: Tensor, values: Tensor, slots: Tensor) -> None:
+def store_cross_attention(projected: Tensor, keys_values: Tensor, scales: Tensor | None, slots: Tensor) -> None:
     """Store one layer's keys and values of encoded windows in the slots of these windows.
 
     Args:
-        keys_values: `(windows * states, 2 * width)`, contiguous.
-        keys: cache of one layer's keys.
-        values: cache of the same layer's values.
+        projected: `(windows * states, 2 * width)`, contiguous: the keys and values.
+        keys_values: `(2, slots, heads, states, head_dim)`: the caches of one layer's keys and values.
+        scales: `(2, slots, heads, states)`: their scales, if they are in 8 bits.
         slots: `(windows,)`: the slot of each window.
     """
+    keys, values = keys_values
+    key_scales, value_scales = keys_values if scales is None else scales
     n_heads, n_positions, head_dim = keys.shape[1:]
-    n_states = keys_values.shape[0] // slots.shape[0]
-    _store_cross_attention[(keys_values.shape[0],)](
-        keys_values,
+    n_states = projected.shape[0] // slots.shape[0]
+    _store_cross_attention[(projected.shape[0],)](
+        projected,
         keys,
         values,
+        key_scales,
+        value_scales,
         slots,
         n_states,
         n_heads,
         n_positions,
-        WIDTH=triton.next_power_of_2(n_heads * head_dim),
+        SCALED=scales is not None,
+        LARGEST=INT8_MAX,
+        LEAST=MIN_SCALE,
+        HEADS=triton.next_power_of_2(n_heads),
         D=head_dim,
         **launch_options(),
         num_warps=4,

@@ -156,6 +156,20 @@ async def test_an_encoder_in_eight_bits_has_the_same_words() -> None:
         assert [done.text for done in coarse] == [done.text for done in ours]
 
 
+async def test_a_cache_in_eight_bits_has_the_same_words() -> None:
+    """So has a window alone and in a batch, to the bit. Log-probabilities differ in the third digit."""
+    ours = await transcribe(HALF, NAMES)
+    config = replace(HALF, cross_dtype="int8")
+    alone = {name: (await transcribe(config, [name]))[0] for name in NAMES}
+    together = await transcribe(config, [NAMES[index % 3] for index in range(64)])
+    assert [done.text for done in together[:3]] == [done.text for done in ours]
+    for index, done in enumerate(together):
+        assert done.pieces == alone[NAMES[index % 3]].pieces
+        assert done.avg_logprob == pytest.approx(ours[index % 3].avg_logprob, abs=0.02)
+    both = await transcribe(replace(config, encoder_dtype="fp8"), NAMES)
+    assert [done.text for done in both] == [done.text for done in ours]
+
+
 async def test_drafts_change_nothing_in_half_precision() -> None:
     """The correct draft tokens save a step each, and the pieces stay the same."""
     async with Engine.start(HALF) as engine:

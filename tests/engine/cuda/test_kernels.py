@@ -9,6 +9,7 @@ pytest.importorskip("triton")
 from engine.cuda.kernels.attention import cross_attention, self_attention, store_cross_attention
 from engine.cuda.kernels.linear import linear, linear_split_k
 from engine.cuda.kernels.norm import Scaled, layer_norm, layer_norm_scaled, scale_rows
+from engine.model.kv_cache import quantise
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 HEADS, HEAD_DIM = 2, 64
@@ -122,13 +123,18 @@ def test_self_attention_stays_inside_its_slot() -> None:
     assert not keys.any() and not values.any()
 
 
+@pytest.mark.parametrize("in_eight_bits", [False, True])
 @pytest.mark.parametrize("n_tokens", [1, 5, 40])
-def test_cross_attention_reads_as_many_states_as_each_slot_holds(n_tokens: int) -> None:
+def test_cross_attention_reads_as_many_states_as_each_slot_holds(n_tokens: int, in_eight_bits: bool) -> None:
     n_states = 400
     keys, values = random(4, HEADS, n_states, HEAD_DIM, seed=1), random(4, HEADS, n_states, HEAD_DIM, seed=2)
     slots, lengths = integers(2, 0, 3), integers(400, 250, 7, 0)
     query = random(3 * n_tokens, WIDTH, seed=3)
-    out = cross_attention(query, keys, values, slots, lengths, n_tokens).view(3, n_tokens, WIDTH)
+    caches, scales = torch.stack([keys, values]), None
+    if in_eight_bits:
+        caches, scales = quantise(caches)
+        keys, values = caches * scales[..., None]
+    out = cross_attention(query, caches, scales, slots, lengths, n_tokens).view(3, n_tokens, WIDTH)
     for row, slot in enumerate((2, 0)):
         length = int(lengths[slot])
         own = query.view(3, n_tokens, HEADS, HEAD_DIM)[row].transpose(0, 1)
@@ -139,13 +145,29 @@ def test_cross_attention_reads_as_many_states_as_each_slot_holds(n_tokens: int) 
 
 def test_cross_keys_and_values_are_stored_by_slot() -> None:
     n_states, width = 6, WIDTH
-    keys, values = (
-        torch.zeros(3, HEADS, 10, HEAD_DIM, device=DEVICE),
-        torch.zeros(3, HEADS, 10, HEAD_DIM, device=DEVICE),
-    )
+    keys, values = caches = torch.zeros(2, 3, HEADS, 10, HEAD_DIM, device=DEVICE)
     product = random(2 * n_states, 2 * width)
-    store_cross_attention(product, keys, values, integers(2, 0))
+    store_cross_attention(product, caches, None, integers(2, 0))
     split = product.view(2, n_states, 2, HEADS, HEAD_DIM).permute(2, 0, 3, 1, 4)
     assert torch.equal(keys[[2, 0], :, :n_states], split[0])
     assert torch.equal(values[[2, 0], :, :n_states], split[1])
     assert not keys[1].any() and not keys[:, :, n_states:].any()
+
+
+def test_cross_keys_and_values_are_stored_in_eight_bits() -> None:
+    """As PyTorch brings them there. A key of zeros stays zeros, however its neighbours are."""
+    n_states = 6
+    caches = torch.zeros(2, 3, HEADS, 10, HEAD_DIM, device=DEVICE, dtype=torch.int8)
+    scales = torch.zeros(2, 3, HEADS, 10, device=DEVICE)
+    product = random(2 * n_states, 2 * WIDTH) * torch.logspace(-3, 3, 2 * n_states, device=DEVICE)[:, None]
+    product[3, :HEAD_DIM] = 0.0
+    store_cross_attention(product, caches, scales, integers(2, 0))
+    split = product.view(2, n_states, 2, HEADS, HEAD_DIM).permute(2, 0, 3, 1, 4)
+    expected, expected_scales = quantise(split)
+    assert torch.equal(scales[:, [2, 0], :, :n_states], expected_scales)
+    assert int((caches[:, [2, 0], :, :n_states].int() - expected.int()).abs().max()) <= 1
+    assert not caches[:, 1].any() and not caches[:, :, :, n_states:].any() and not scales[:, :, :, n_states:].any()
+    assert not caches[0, 2, 0, 3].any()
+    largest = split.abs().amax(-1, keepdim=True)
+    restored = caches[:, [2, 0], :, :n_states] * scales[:, [2, 0], :, :n_states, None]
+    assert bool(((restored - split).abs() <= largest / 250 + 1e-6).all())

@@ -1,0 +1,62 @@
+"""Whether a checkpoint bears keys and values of encoder states in 8 bits. `engine/model/kv_cache.py` has the format.
+
+Each key and each value of each head has its own scale, so a number loses at most a 254th part of the largest one beside
+it, and no window or row depends on another.
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from engine.checkpoint.checkpoint import Checkpoint
+from engine.cuda.fp8 import sound
+from engine.cuda.fused_model import FusedDecoder, FusedEncoder, Products
+from engine.errors import CheckpointError
+from engine.model.kv_cache import KVCache
+from engine.model.log_mel import log_mel
+from engine.model.packing import find_runs
+from engine.model.whisper import Whisper
+
+MAX_ERROR = 0.05
+"""The largest error that is accepted of logits, relative to those with a cache in 16 bits: the norm of the difference,
+divided by the norm of the logits about their mean."""
+N_TOKENS = 16
+"""Tokens whose logits are compared."""
+
+
+def check(checkpoint: Checkpoint, model: Whisper, filters: Tensor, products: Products[Any]) -> float:
+    """Compare the logits of `sound` with both caches, and return the relative error.
+
+    Args:
+        checkpoint: the checkpoint of the model.
+        model: the loaded model.
+        filters: the mel filterbank, on the device.
+        products: the encoder's matrix products.
+
+    Raises:
+        CheckpointError: the error is too large, because keys or values of this checkpoint do not fit 8 bits.
+    """
+    features = log_mel(sound().to(filters.device), filters).to(model.encoder.conv1.weight.dtype)
+    states = FusedEncoder(model.encoder, products)(features, find_runs([checkpoint.model.max_source_positions]))
+    expected, found = (_logits(checkpoint, model, states, products, is_int8) for is_int8 in (False, True))
+    error = float((found - expected).norm() / (expected - expected.mean(1, keepdim=True)).norm())
+    # Written this way so that an error of NaN is too large.
+    if not error <= MAX_ERROR:
+        raise CheckpointError(
+            f"cross_dtype int8: expected logits within {MAX_ERROR:g} of those in 16 bits, got {error:.3f}; "
+            "use auto with this checkpoint"
+        )
+    return error
+
+
+def _logits(checkpoint: Checkpoint, model: Whisper, states: Tensor, products: Products[Any], is_int8: bool) -> Tensor:
+    """The logits after the first token and after some others, `(tokens, vocab_size)`, with a cache of one slot."""
+    cache = KVCache(checkpoint.model, 1, states.device, states.dtype, has_int8_cross=is_int8)
+    decoder = FusedDecoder(model.decoder, cache)
+    slots = torch.zeros(1, dtype=torch.long, device=states.device)
+    decoder.write_cross_attention(states, slots, products)
+    cache.set_length(0, len(states))
+    cache.update()
+    tokens = torch.tensor([[checkpoint.tokenizer.sot, *range(N_TOKENS - 1)]], device=states.device)
+    return decoder.logits(decoder(tokens, slots, slots)[0])

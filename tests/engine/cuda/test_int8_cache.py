@@ -1,0 +1,105 @@
+"""Keys and values of encoder states in 8 bits. Without a GPU, Triton's interpreter runs the kernels."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+pytest.importorskip("triton")
+
+from engine.api import DecodeOptions, DoneEvent, Window
+from engine.checkpoint.checkpoint import Checkpoint
+from engine.config import EngineConfig
+from engine.cuda import build, int8_cache
+from engine.cuda.fused_model import HalfProducts
+from engine.engine import Engine
+from engine.errors import CheckpointError
+from engine.model.forward import EagerForward
+from engine.model.kv_cache import KVCache, quantise
+from engine.model.log_mel import mel_filters
+from engine.model.packing import find_runs
+from engine.model.random_weights import fill, random_checkpoint
+from engine.model.whisper import Whisper
+from engine.model.whisper import build as build_model
+from tests.engine.cuda.test_fused_model import DEVICE, SMALL
+from tests.engine.cuda.test_gpu import NAMES, last, read_clip
+
+SIZES = replace(SMALL, decoder_layers=1, max_source_positions=24)
+CPU = torch.device("cpu")
+
+
+def test_numbers_lose_little_whatever_is_beside_them() -> None:
+    """The largest number of a key has 127 steps; others have the same steps. Zeros stay zeros."""
+    values = torch.randn(3, 5, 64) * torch.logspace(-4, 4, 5)[:, None]
+    values[0, 0] = 0.0
+    integers, scales = quantise(values)
+    assert integers.dtype == torch.int8
+    assert (integers.abs().amax(-1) == 127).sum() == 14
+    assert not integers[0, 0].any()
+    assert bool(((integers * scales[..., None] - values).abs() <= 0.51 * scales[..., None]).all())
+
+
+@pytest.fixture(scope="module")
+def model() -> Whisper:
+    model = build_model(SIZES, DEVICE, torch.float32)
+    fill(model)
+    return model
+
+
+@torch.inference_mode()
+def test_a_window_reads_the_same_keys_alone_and_in_a_batch(model: Whisper) -> None:
+    """No window's numbers depend on another's, in any slot."""
+    features = torch.randn(3, SIZES.n_mels, 48, device=DEVICE)
+    features[0] *= 100.0
+    none = torch.zeros(0, dtype=torch.long)
+    together, alone = (KVCache(SIZES, 4, DEVICE, torch.float32, has_int8_cross=True) for _ in range(2))
+    EagerForward(model, together, none, none).encode(features, [2, 0, 3], find_runs([24, 24, 16]))
+    EagerForward(model, alone, none, none).encode(features[1:2], [1], find_runs([24]))
+    found = together.read_cross_attention(0, slice(0, 1), 24)
+    # Sums of products of another number of rows differ in their last bits.
+    expected = alone.read_cross_attention(0, slice(1, 2), 24)
+    torch.testing.assert_close(found, expected, atol=float(expected.abs().max()) / 120, rtol=0)
+
+
+@torch.inference_mode()
+def test_a_checkpoint_is_compared_with_sixteen_bits(monkeypatch: pytest.MonkeyPatch) -> None:
+    checkpoint = random_checkpoint("random:tiny")
+    checkpoint = replace(checkpoint, model=replace(SIZES, vocab_size=checkpoint.model.vocab_size))
+    model = build_model(checkpoint.model, DEVICE, torch.float32)
+    fill(model)
+    # Our own products are slow in Triton's interpreter, and have tests of their own.
+    monkeypatch.setattr("engine.cuda.fused_model.MAX_TRITON_ROWS", 0)
+    monkeypatch.setattr(int8_cache, "sound", lambda: torch.randn(1, 24 * 320))
+    filters = mel_filters(SIZES.n_mels).to(DEVICE)
+    error = int8_cache.check(checkpoint, model, filters, HalfProducts())
+    assert 0 < error < 0.02
+    monkeypatch.setattr(int8_cache, "MAX_ERROR", error / 2)
+    with pytest.raises(CheckpointError, match=r"cross_dtype int8: expected logits within .*, got 0"):
+        int8_cache.check(checkpoint, model, filters, HalfProducts())
+
+
+def test_flashinfers_steps_are_refused(demo: Checkpoint, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its kernels do not know the format."""
+    monkeypatch.setattr(build, "can_fuse", lambda *_: True)
+    config = EngineConfig(cross_dtype="int8", kernels="flashinfer")
+    with pytest.raises(CheckpointError, match="cross_dtype int8: expected kernels auto or triton, got flashinfer"):
+        build.uses_fused_kernels(config, demo.model, CPU, torch.bfloat16)
+
+
+async def transcribe(config: EngineConfig, name: str) -> DoneEvent:
+    window = Window(samples=read_clip(name), session=name, options=DecodeOptions(language="en"))
+    async with Engine.start(config) as engine:
+        return await last(engine, window)
+
+
+async def test_the_embedded_model_says_the_same_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Read by the plain forward pass. Log-probabilities differ in the third digit."""
+    config = EngineConfig(device="cpu", n_slots=2)
+    expected = [await transcribe(config, name) for name in NAMES]
+    # A CPU gains nothing from it, and so refuses it.
+    monkeypatch.setattr("engine.runner.uses_fused_kernels", lambda *_: False)
+    found = [await transcribe(replace(config, cross_dtype="int8"), name) for name in NAMES]
+    assert [done.text for done in found] == [done.text for done in expected]
+    for ours, theirs in zip(found, expected, strict=True):
+        assert ours.avg_logprob == pytest.approx(theirs.avg_logprob, abs=0.005)
+        assert ours.avg_logprob != theirs.avg_logprob
