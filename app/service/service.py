@@ -23,6 +23,7 @@ from app.service.strangers import Strangers
 from app.session.session import SessionConfig
 from app.sharing.local_store import LocalStore
 from app.sharing.store import SharedStore
+from app.speakers.live import LiveSpeakers
 from app.tracing.tracing import NO_TRACING, Tracing
 from engine import api
 
@@ -68,6 +69,7 @@ class Service:
             session_config,
             extra_interval_s=self.admission.interim_load.extra_s,
             translator=self._make_translator() if settings.translate_url else None,
+            speaker_teller=LiveSpeakers(lambda: self.speaker_model),
         )
         self.strangers = Strangers(settings, self.metrics.strangers)
         self.calls = self._make_calls()

@@ -18,6 +18,8 @@ class SpeakerModel:
 
     embed: Embed
     thresholds: Thresholds
+    embed_live: Embed | None = None
+    """As `embed`, but before what is not live; `None` if there is no such order."""
 
 
 def load(path: Path = DEFAULT_WEIGHTS) -> SpeakerModel | None:
@@ -35,4 +37,5 @@ def load(path: Path = DEFAULT_WEIGHTS) -> SpeakerModel | None:
     # On a busy machine several threads wait for each other: a stretch of 3 s took 482 ms, with one thread 8 ms. This is
     # NumPy's library; PyTorch has one of its own.
     ThreadpoolController().select(internal_api="openblas").limit(limits=1)
-    return SpeakerModel(EmbedderBatcher(NumpyNetwork(path)).embed, Thresholds(joins=joins, knows=knows))
+    batcher = EmbedderBatcher(NumpyNetwork(path))
+    return SpeakerModel(batcher.embed, Thresholds(joins=joins, knows=knows), batcher.embed_live)

@@ -219,6 +219,7 @@ class Deepgram:
                 | events.Lag()
                 | events.Notice()
                 | events.Translation()
+                | events.Speakers()
             ):
                 pass
             case _:

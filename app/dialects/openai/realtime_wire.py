@@ -166,7 +166,7 @@ class OpenAIRealtime:
             case events.Failure():
                 if not event.is_fatal or event.code not in CLOSE_ONLY_CODES:
                     messages = (self._error(event.code, event.message),)
-            case events.EagerEnd() | events.SpeechResumed():
+            case events.EagerEnd() | events.SpeechResumed() | events.Speakers():
                 pass
             case events.Started() | events.Lag() | events.Notice() | events.Stopped() | events.Translation():
                 pass

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from app.dialects.openai.form import Form, bad_value
+from app.dialects.speaker_names import letters
 from app.errors import RequestError
 from app.speakers.spoken import SpokenText
 
@@ -65,11 +66,7 @@ def label(speaker: int, names: Mapping[int, str]) -> str:
     """The name of a known speaker; for others a letter in the order of their first words: A to Z, then AA and so on."""
     if speaker in names:
         return names[speaker]
-    letters, rank = "", speaker - sum(each < speaker for each in names)
-    while rank >= 0:
-        letters = chr(ord("A") + rank % 26) + letters
-        rank = rank // 26 - 1
-    return letters
+    return letters(speaker - sum(each < speaker for each in names))
 
 
 def segments(texts: Sequence[SpokenText], names: Mapping[int, str]) -> list[dict[str, Any]]:
