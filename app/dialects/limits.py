@@ -17,3 +17,5 @@ MIN_SILENCE_MS, MAX_SILENCE_MS = 100, 5000
 
 MAX_PADDING_MS = 1000
 """The most audio before detected speech that an utterance may include, in milliseconds."""
+MAX_SPEAKERS = 10
+"""The most speakers that are told apart, and how many are if the client names no number."""

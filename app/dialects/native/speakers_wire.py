@@ -4,12 +4,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from app.dialects.checks import integer_from
+from app.dialects.limits import MAX_SPEAKERS
 from app.dialects.speaker_names import letters
 from app.errors import BadStart
 from app.session import events
 
-MAX_SPEAKERS = 10
-"""The most speakers that are told apart, and the default."""
 MAX_NAME_CHARS = 64
 MAX_VOICES_CHARS = 20_000
 """The longest `resume.voices`: that of more speakers than there may be."""

@@ -143,7 +143,7 @@ class OpenAIRealtime:
         """Start the session, unless it has started. It starts with the first audio, after the client's settings."""
         if not self._is_started:
             self._is_started = True
-            yield self._session.settings.start()
+            yield self._session.start()
 
     # Server events.
 
