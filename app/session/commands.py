@@ -162,7 +162,7 @@ class Start:
     channel_names: tuple[str, ...] = ()
     """What the client calls the speaker of each channel; for the dialect, which repeats it in the text."""
     max_speakers: int | None = None
-    """The most speakers that are told apart on the one channel; `None`: they are not told apart."""
+    """The most speakers of the one channel to tell apart; `None`: speakers are of no interest."""
     room: RoomRequest | None = None
     """Where the session is published. The session itself does nothing about it."""
     notices: tuple[Notice, ...] = ()

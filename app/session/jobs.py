@@ -247,7 +247,7 @@ class SessionPort:
 
     def embed_speech(self) -> None:
         """Append the effect that finds the speakers of the speech that waits for it, if there is any."""
-        if self.speakers and (stretches := self.speakers.pop_asked()):
+        if self.speakers and (stretches := self.speakers.submit()):
             self._effects.append(EmbedSpeech(self.speakers.voices, stretches))
 
     def translate(self, owner: TranslationOwner, language: str, source: str | None, text: str) -> int:

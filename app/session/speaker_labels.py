@@ -44,8 +44,8 @@ class _Waiting:
     """What the network is still to be asked for."""
 
     stretches: deque[Stretch]
-    asked: tuple[Stretch, ...] = ()
-    """What it was asked for and has not answered."""
+    submitted: tuple[Stretch, ...] = ()
+    """What it has and has not answered."""
     is_late: bool = False
     """Whether the client knows that stretches are dropped."""
 
@@ -73,7 +73,7 @@ class SpeakerLabels:
     @property
     def is_waiting(self) -> bool:
         """Whether answers are still to come."""
-        return bool(self._waiting.asked or self._waiting.stretches)
+        return bool(self._waiting.submitted or self._waiting.stretches)
 
     def push(self, position: int, frame: Samples, is_voiced: bool) -> Iterable[events.Notice]:
         """Process a frame that begins at this position. Returns what the client must know."""
@@ -93,24 +93,24 @@ class SpeakerLabels:
                     self._waiting.is_late = True
                     yield LATE
 
-    def pop_asked(self) -> tuple[Stretch, ...]:
+    def submit(self) -> tuple[Stretch, ...]:
         """The stretches that the network is to be asked for now; none while it has not answered the last ones."""
         waiting = self._waiting
-        if waiting.asked:
+        if waiting.submitted:
             return ()
-        n_asked = min(len(waiting.stretches), MAX_STRETCHES_PER_CALL)
-        waiting.asked = tuple(waiting.stretches.popleft() for _ in range(n_asked))
-        return waiting.asked
+        n_submitted = min(len(waiting.stretches), MAX_STRETCHES_PER_CALL)
+        waiting.submitted = tuple(waiting.stretches.popleft() for _ in range(n_submitted))
+        return waiting.submitted
 
     def answered(self, found: SpeakersFound | None) -> events.Speakers | events.Notice | None:
-        """Note the answer to `pop_asked`, or that there is none. Returns the event for the client, if there is one."""
-        asked, self._waiting.asked = self._waiting.asked, ()
+        """Note the answer to `submit`, or that there is none. Returns the event for the client, if there is one."""
+        submitted, self._waiting.submitted = self._waiting.submitted, ()
         if not self._waiting.stretches:
             self._waiting.is_late = False
         if found is None:
             return FAILED
         self._last_voices = found.voices
-        new = {each.id: each for each in asked}
+        new = {each.id: each for each in submitted}
         changed: list[_Label] = []
         for id_, speaker in found.speakers.items():
             if id_ in new:

@@ -18,7 +18,7 @@ MIN_VOICED_FRAMES = HOP_FRAMES
 MIN_RUN_FRAMES = 20
 """A run of speech with fewer frames (0.4 s) is not embedded on its own: no network knows a voice by so little."""
 RUN_GAP_FRAMES = 15
-"""So many frames without speech (0.3 s) end a run."""
+"""The frames without speech that end a run (0.3 s)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

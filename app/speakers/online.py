@@ -34,7 +34,7 @@ class _Group:
     """Similar embeddings."""
 
     speaker: int
-    """The number of its speaker, as it was last told."""
+    """The number of its speaker, as it was last answered."""
     stretches: list[int]
     """The ids of its stretches whose speaker may still be revised."""
 
@@ -72,7 +72,7 @@ class OnlineSpeakers:
             vectors: `(stretches, dimensions)` unit vectors.
             are_short: whether each is too short to be a group. It gets the speaker who is the most similar.
         """
-        told = {stretch: group.speaker for group in self._groups for stretch in group.stretches}
+        before = {stretch: group.speaker for group in self._groups for stretch in group.stretches}
         short: dict[int, Array] = {}
         for id_, vector, is_short in zip(ids, vectors, are_short, strict=True):
             if is_short and self._groups:
@@ -81,7 +81,7 @@ class OnlineSpeakers:
                 self._append(id_, vector)
         self._number(self._labels())
         found = {stretch: group.speaker for group in self._groups for stretch in group.stretches}
-        changed = {id_: speaker for id_, speaker in found.items() if told.get(id_) != speaker}
+        changed = {id_: speaker for id_, speaker in found.items() if before.get(id_) != speaker}
         self._bound()
         return changed | {id_: self._nearest(vector) for id_, vector in short.items()}
 

@@ -97,7 +97,7 @@ class Options:
 
     @property
     def diarizes(self) -> bool:
-        """Whether the speakers are told apart."""
+        """Whether the client wants to know who speaks."""
         return self.max_speakers is not None
 
     @property

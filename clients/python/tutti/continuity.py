@@ -143,7 +143,7 @@ class Continuity:
         self._eager_ends: dict[int, Turn] = {}
         """For each utterance, the eager end that was delivered and not taken back."""
         self.voices: str | None = None
-        """What another connection needs to know the same speakers, if they are told apart."""
+        """What another connection needs to know the same speakers, if the session tells them apart."""
 
     @property
     def final_until_s(self) -> float:

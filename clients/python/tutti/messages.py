@@ -117,7 +117,7 @@ class Room:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpeakerLimit:
-    """The speakers of the one channel are told apart."""
+    """The server tells the speakers of the one channel apart."""
 
     max: int | None = None
     """The most speakers, 1 to 10. None: the server's default, 10."""

@@ -73,13 +73,6 @@ class TranscriptionOptions(TypedDict, total=False):
     """
     hotwords: Sequence[str]
     """Names and terms to expect, as they are written: at most 64. A single string is one of them. Default: none."""
-    channel_names: Sequence[str]
-    """A name for each channel, which then is `speaker` of its text, such as ["agent", "caller"]. Default: none."""
-    max_speakers: int | None
-    """Tell apart up to this many speakers of the one channel, 1 to 10. Default: None, they are not told apart.
-
-    `speaker` of segments and words is a letter then, and `Speakers` events say who speaks when, and revise it.
-    """
     room: Room | None
     """The room in which the session is published for readers; `Room()` has a name that cannot be guessed.
 
@@ -87,6 +80,18 @@ class TranscriptionOptions(TypedDict, total=False):
     """
     resume: Resume | None
     """The times at which to continue after a `ConnectionLost`. Default: None, a new session."""
+
+
+class SpeakerOptions(TypedDict, total=False):
+    """Who speaks, beside the text."""
+
+    channel_names: Sequence[str]
+    """A name for each channel, which then is `speaker` of its text, such as ["agent", "caller"]. Default: none."""
+    max_speakers: int | None
+    """Tell apart up to this many speakers of the one channel, 1 to 10. Default: None, speakers have no labels.
+
+    `speaker` of segments and words is a letter then, and `Speakers` events say who speaks when, and revise it.
+    """
 
 
 class EndpointingOptions(TypedDict, total=False):
@@ -160,7 +165,9 @@ class ResumeOptions(TypedDict, total=False):
     """Seconds after which a session that cannot be resumed ends with the error of the last attempt. Default: 300."""
 
 
-class SessionOptions(TranscriptionOptions, EndpointingOptions, ConnectionOptions, ResumeOptions, total=False):
+class SessionOptions(
+    TranscriptionOptions, SpeakerOptions, EndpointingOptions, ConnectionOptions, ResumeOptions, total=False
+):
     """All options of `connect` except the audio format."""
 
 
