@@ -110,7 +110,7 @@ class ConversationItems:
                 "content_index": 0,
                 "id": f"segment_{self._session.id}_{event.id}" + (f"_{number}" if number else ""),
                 "text": part.text,
-                # The typed clients require it. It is empty where nobody asked for speakers, or none is known.
+                # The typed clients require it. It is empty where no speaker is known, or the client did not ask.
                 "speaker": "" if part.speaker is None else letters(part.speaker),
                 "start": part.start_s,
                 "end": part.end_s,
