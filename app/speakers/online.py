@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from app.speakers.clustering import Labels, Thresholds, linked
+from app.speakers.clustering import MIN_SHARE, Labels, Thresholds, linked
 
 Array = NDArray[np.float32]
 
@@ -21,8 +21,10 @@ MAX_ONLINE_GROUPS = 64
 """The most groups. Above it the two most similar ones become one."""
 MAX_REVISABLE = 800
 """The most stretches whose speaker may be revised: ten minutes of speech without a pause."""
-MIN_STRETCHES = 2
-"""A speaker with fewer stretches joins the nearest other one, until there are more."""
+MIN_STRETCHES, MAX_MIN_STRETCHES = 2, 4
+"""A speaker with fewer stretches joins the nearest other one, until there are more. As many are required as `MIN_SHARE`
+says, but no fewer and no more than these, so that a new speaker is noticed soon in a short session and in a long one.
+"""
 VOICES_HEAD = "v1"
 """Begins what `OnlineSpeakers.voices` writes, for a later version that writes something else."""
 MAX_WEIGHT = 255
@@ -156,7 +158,8 @@ class OnlineSpeakers:
         """The cluster of each group."""
         labels = linked(self._sums, self._sizes, self._joins, self._max_speakers)
         totals = np.bincount(labels, self._sizes)
-        kept = np.flatnonzero(totals >= MIN_STRETCHES)
+        required = min(max(MIN_STRETCHES, MIN_SHARE * totals.sum()), MAX_MIN_STRETCHES)
+        kept = np.flatnonzero(totals >= required)
         if len(kept) not in (0, len(totals)):
             # A single stretch is a noise, two voices at once, or the beginning of what a new speaker has to tell.
             sums = np.stack([self._sums[labels == each].sum(0) for each in range(len(totals))])

@@ -61,7 +61,8 @@ const object = (shape) => (value, field) => {
 const place = { utterance: count, channel: count };
 const span = { start_s: number, end_s: number };
 const notice = { code: text, message: text };
-const words = list(object({ word: text, ...span, confidence: number }));
+const speaker = optional(text);
+const words = list(object({ word: text, ...span, confidence: number, speaker }));
 /** Reads the fields of each event. */
 const EVENTS = {
     started: object({
@@ -83,6 +84,7 @@ const EVENTS = {
         stable: text,
         tail: text,
         stable_words: optional(words),
+        speaker,
     }),
     segment: object({
         ...place,
@@ -93,6 +95,7 @@ const EVENTS = {
         confidence: number,
         language: textOrNull,
         language_probability: optional(number),
+        speaker,
     }),
     utterance: object({
         ...place,
@@ -105,6 +108,8 @@ const EVENTS = {
         language: optional(text),
         language_probability: optional(number),
         translated_until_s: optional(list(number)),
+        speaker,
+        voices: optional(text),
     }),
     translation: object({
         ...place,
@@ -120,6 +125,10 @@ const EVENTS = {
         at_s: number,
         confidence: numberOrNull,
         text: textOrNull,
+    }),
+    speakers: object({
+        channel: count,
+        spans: list(object({ from_s: number, until_s: number, speaker: text })),
     }),
     flushed: object({ id: flushId }),
     lag: object({ behind_s: number }),

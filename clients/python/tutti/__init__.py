@@ -61,6 +61,7 @@ from tutti.messages import (
 )
 from tutti.options import ConnectOptions, FileProgress, SessionOptions
 from tutti.session import Session, connect, transcribe_file
+from tutti.speakers import SpeakerTimeline
 from tutti.subtitles import to_srt, to_vtt
 
 __version__ = "0.1.0"
@@ -99,6 +100,7 @@ __all__ = [
     "SessionOptions",
     "SessionStopped",
     "SpeakerSpan",
+    "SpeakerTimeline",
     "Speakers",
     "SpeechStarted",
     "Started",
