@@ -17,9 +17,9 @@ class SpeakerTimeline:
         for span in event.spans:
             before = [part for each in self.spans for part in _cut(each, float("-inf"), span.from_s)]
             after = [part for each in self.spans for part in _cut(each, span.until_s, float("inf"))]
-            if before and before[-1].speaker == span.speaker and before[-1].until_s == span.from_s:
-                span = SpeakerSpan(before.pop().from_s, span.until_s, span.speaker)
-            self.spans = [*before, span, *after]
+            goes_on = before and before[-1].speaker == span.speaker and before[-1].until_s == span.from_s
+            from_s = before.pop().from_s if goes_on else span.from_s
+            self.spans = [*before, SpeakerSpan(from_s, span.until_s, span.speaker), *after]
 
     def speaker_of(self, start_s: float, end_s: float) -> str | None:
         """Who speaks for most of a time in seconds; None if that is not known."""
