@@ -22,6 +22,19 @@ class SpeakerModel:
     """As `embed`, but before what is not live; `None` if there is no such order."""
 
 
+def load_onnx(path: Path, thresholds: Thresholds) -> SpeakerModel:
+    """The network in an operator's ONNX file, with the cosines that belong to it.
+
+    Raises:
+        SettingsError: the file holds no such network.
+    """
+    # Imported here because most services use the network that comes with the package.
+    from app.speakers.onnx_network import OnnxNetwork
+
+    batcher = EmbedderBatcher(OnnxNetwork(path))
+    return SpeakerModel(batcher.embed, thresholds, batcher.embed_live)
+
+
 def load(path: Path = DEFAULT_WEIGHTS) -> SpeakerModel | None:
     """The network in a file of weights; `None` if there is no such file.
 
