@@ -109,7 +109,8 @@ class Service:
     def speaker_model(self) -> "SpeakerModel | None":
         """What tells speakers apart; `None` if this installation has no network for it. Loaded when first asked for."""
         # Imported here because few services are asked for it.
-        from app.speakers.model import Thresholds, load, load_onnx
+        from app.speakers.clustering import Thresholds
+        from app.speakers.model import load, load_onnx
 
         if not (path := self.settings.speaker_model):
             return load()

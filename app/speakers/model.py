@@ -4,7 +4,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from threadpoolctl import ThreadpoolController
 
 from app.speakers.clustering import Thresholds
 from app.speakers.diarization import Embed
@@ -47,6 +46,9 @@ def load(path: Path = DEFAULT_WEIGHTS) -> SpeakerModel | None:
         if "thresholds" not in arrays.files:
             raise ValueError(f"{path}: expected thresholds, as training.speakers.calibration writes them, got none")
         joins, knows = (float(each) for each in arrays["thresholds"])
+    # Imported here because it sets an environment variable.
+    from threadpoolctl import ThreadpoolController
+
     # On a busy machine several threads wait for each other: a stretch of 3 s took 482 ms, with one thread 8 ms. This is
     # NumPy's library; PyTorch has one of its own.
     ThreadpoolController().select(internal_api="openblas").limit(limits=1)
