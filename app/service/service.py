@@ -70,7 +70,10 @@ class Service:
             session_config,
             extra_interval_s=self.admission.interim_load.extra_s,
             translator=self._make_translator() if settings.translate_url else None,
-            speaker_teller=LiveSpeakers(lambda: self.speaker_model),
+            speaker_teller=LiveSpeakers(
+                lambda: self.speaker_model,
+                lambda outcome, n: self.metrics.others.speaker_stretches_total.labels(outcome).inc(n),
+            ),
         )
         if settings.speaker_model:
             # A file that is no speaker network stops the start, and not the first client.
