@@ -1,9 +1,12 @@
 """Measures the diarization error of the speaker network, on calls made for it and on recordings with known turns.
 
     python -m benchmarks.diarization --calls 10 --audio AUDIO
+    python -m benchmarks.diarization --calls 10 --audio AUDIO --live
 
 Speech is found by the service's detector, and the speakers as for an uploaded file. Words do not take part. Where a
-recording has a channel for each side, the same recording is also measured with a speaker for each channel.
+recording has a channel for each side, the same recording is also measured with a speaker for each channel. With
+`--live` the speakers are found as in a live session: the last column is the error of the labels that text goes out
+with, and the others are those after all revisions.
 """
 
 import asyncio
@@ -23,6 +26,7 @@ from app.speakers.diarization import MAX_SPEAKERS, Diarizer, Embed, Span
 from app.speakers.model import load
 from app.speakers.network import DEFAULT_WEIGHTS
 from benchmarks.diarization_error import DiarizationError, diarization_error
+from benchmarks.live_diarization import live_speakers
 from benchmarks.synthetic_calls import Call, CallMaker, Turn
 from engine.api import SAMPLE_RATE
 
@@ -59,13 +63,36 @@ async def diarized(samples: Samples, embed: Embed, thresholds: Thresholds, most:
         pass
     speech = speech_spans(samples)
     speakers = await diarizer.speakers(speech, thresholds, most)
-    turns = []
-    for start_s, end_s in speech:
-        edges = np.linspace(start_s, end_s, max(2, round((end_s - start_s) / PIECE_S) + 1)).tolist()
-        pieces = [(*each, (speakers.speaking(*each) or (0, 0.0))[0]) for each in pairwise(edges)]
-        for speaker, run in groupby(pieces, key=lambda each: each[2]):
-            parts = list(run)
-            turns.append(Turn(parts[0][0], parts[-1][1], str(speaker)))
+    pieces = _pieces(speech)
+    return _turns(pieces, [(speakers.speaking(*each) or (0, 0.0))[0] for each in pieces])
+
+
+async def diarized_live(
+    samples: Samples, embed: Embed, thresholds: Thresholds, most: int = MAX_SPEAKERS
+) -> tuple[list[Turn], list[Turn]]:
+    """The turns as a live session finds them: as text goes out with them, and after all revisions."""
+    pieces = _pieces(speech_spans(samples))
+    first, last = await live_speakers(samples, embed, thresholds, most, pieces)
+    return _turns(pieces, first), _turns(pieces, last)
+
+
+def _pieces(speech: Sequence[Span]) -> list[Span]:
+    """Speech in pieces of about `PIECE_S`."""
+    return [
+        each
+        for start_s, end_s in speech
+        for each in pairwise(np.linspace(start_s, end_s, max(2, round((end_s - start_s) / PIECE_S) + 1)).tolist())
+    ]
+
+
+def _turns(pieces: Sequence[Span], speakers: Sequence[int]) -> list[Turn]:
+    """Pieces that touch and have one speaker are a turn."""
+    turns: list[Turn] = []
+    for (start_s, end_s), speaker in zip(pieces, map(str, speakers), strict=True):
+        if turns and turns[-1].speaker == speaker and turns[-1].end_s == start_s:
+            turns[-1] = Turn(turns[-1].start_s, end_s, speaker)
+        else:
+            turns.append(Turn(start_s, end_s, speaker))
     return turns
 
 
@@ -109,7 +136,7 @@ def _sum(errors: Sequence[DiarizationError]) -> DiarizationError:
     return DiarizationError(**{name: sum(getattr(each, name) for each in errors) for name in names})
 
 
-async def _measure(calls: Sequence[tuple[str, Call]], weights: Path, most: int) -> Iterator[str]:
+async def _measure(calls: Sequence[tuple[str, Call]], weights: Path, most: int, is_live: bool) -> Iterator[str]:
     model = load(weights)
     if model is None:
         raise click.UsageError(f"{weights}: expected the weights of a speaker network, got no file")
@@ -118,9 +145,13 @@ async def _measure(calls: Sequence[tuple[str, Call]], weights: Path, most: int) 
         errors, sides, n = list[DiarizationError](), list[DiarizationError](), 0
         for _, call in group:
             mono = call.mono / max(1.0, float(np.abs(call.mono).max()))
-            turns = await diarized(mono.astype(np.float32), model.embed, model.thresholds, most)
+            network = (mono.astype(np.float32), model.embed, model.thresholds, most)
+            first, turns = await diarized_live(*network) if is_live else ([], await diarized(*network))
             errors.append(diarization_error(call.turns, turns))
-            own = [diarization_error(call.turns, by_channel(call))] if len(call.channels) > 1 else []
+            if is_live:
+                own = [diarization_error(call.turns, first)]
+            else:
+                own = [diarization_error(call.turns, by_channel(call))] if len(call.channels) > 1 else []
             sides += own
             n_found = len({turn.speaker for turn in turns})
             rows.append(_row(f"&nbsp;&nbsp;{call.name}", n_found, errors[-1:], own))
@@ -137,7 +168,17 @@ async def _measure(calls: Sequence[tuple[str, Call]], weights: Path, most: int) 
 @click.option("--weights", default=DEFAULT_WEIGHTS, type=click.Path(path_type=Path), help="Weights of the network.")
 @click.option("--most", default=MAX_SPEAKERS, help="The most speakers of a recording.")
 @click.option("--seed", default=1000)
-def main(calls: int, seconds: float, audio: Path | None, root: Path, weights: Path, most: int, seed: int) -> None:
+@click.option("--live", "is_live", is_flag=True, help="Find speakers as in a live session.")
+def main(
+    calls: int,
+    seconds: float,
+    audio: Path | None,
+    root: Path,
+    weights: Path,
+    most: int,
+    seed: int,
+    is_live: bool,
+) -> None:
     """Print a table in Markdown."""
     measured: list[tuple[str, Call]] = []
     if calls:
@@ -145,9 +186,10 @@ def main(calls: int, seconds: float, audio: Path | None, root: Path, weights: Pa
         measured += [("made calls", maker.make(f"call {number}", seconds)) for number in range(calls)]
     if audio:
         measured += sorted(recordings(audio), key=lambda each: KINDS.index(each[0]))
-    click.echo("| recordings | speakers | error | missed | false alarm | confused | a channel each |")
+    last = "as text goes out" if is_live else "a channel each"
+    click.echo(f"| recordings | speakers | error | missed | false alarm | confused | {last} |")
     click.echo("|---|--:|--:|--:|--:|--:|--:|")
-    for row in asyncio.run(_measure(measured, weights, most)):
+    for row in asyncio.run(_measure(measured, weights, most, is_live)):
         click.echo(row)
 
 

@@ -14,14 +14,21 @@ Operator = tuple[str, Mapping[str, int | Sequence[int]]]
 """The name of an operator, and its attributes."""
 
 
-def save_model(path: Path, operators: Sequence[Operator], n_samples: int, n_inputs: int = 1) -> Path:
-    """Write a model that applies operators in a row to its first input, `(batch, n_samples)` float32."""
+def save_model(
+    path: Path, operators: Sequence[Operator], n_samples: int | str, n_inputs: int = 1, n_bands: int | None = None
+) -> Path:
+    """Write a model that applies operators in a row to its first input, `(batch, n_samples)` float32.
+
+    With `n_bands` the input is `(batch, n_samples, n_bands)`. A text as `n_samples` is the name of any number.
+    """
     names = ["audio", *(f"x{index}" for index in range(len(operators)))]
     nodes = [
         _field(1, _node(name, before, after, attributes))
         for (name, attributes), before, after in zip(operators, names, names[1:], strict=False)
     ]
-    shape = _field(1, _field(2, "batch")) + _field(1, _field(1, n_samples))
+    length = _field(2, n_samples) if isinstance(n_samples, str) else _field(1, n_samples)
+    shape = _field(1, _field(2, "batch")) + _field(1, length)
+    shape += b"" if n_bands is None else _field(1, _field(1, n_bands))
     inputs = [_field(11, _value(name, _field(2, shape))) for name in ("audio", *map(str, range(n_inputs - 1)))]
     graph = b"".join(nodes) + _field(2, "turns") + b"".join(inputs) + _field(12, _value(names[-1]))
     path.write_bytes(_field(1, IR_VERSION) + _field(7, graph) + _field(8, _field(1, "") + _field(2, OPSET)))

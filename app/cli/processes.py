@@ -34,6 +34,7 @@ from app.service.lost_places import KEEP_S
 from app.service.settings import Settings
 from app.service.shared_state import N_COUNTS, AdmissionCounter, SharedState, keep_counts
 from app.service.tls import load_tls
+from app.speakers.onnx_network import OnnxNetwork
 from app.speech.turn_model import AudioTurnModel
 from app.tracing.start import check_traces, start_tracing
 from cluster.local.roles import GatewaySlot
@@ -188,6 +189,8 @@ async def _serve_gateways(settings: Settings, engines: Sequence[EnginePlace]) ->
     check_traces(os.environ)
     if settings.turn_model:
         AudioTurnModel(Path(settings.turn_model))
+    if settings.speaker_model:
+        OnnxNetwork(Path(settings.speaker_model))
     listeners = bind_each(settings)
     port = listeners[0].getsockname()[1]
     multiprocessing.current_process().name = "supervisor"

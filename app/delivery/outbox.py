@@ -2,9 +2,9 @@
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 from app.errors import CLOSE_POLICY, LimitExceeded
 from app.session import events
@@ -18,8 +18,13 @@ Outgoing = events.Event | events.Reply | events.LateReply
 CallEvent = events.Event | events.Reply
 """What the receivers of a call's events get."""
 
-WriteEvent = Callable[[CallEvent], Iterable[str]]
-"""Writes an event as JSON texts, in the protocol that the receivers of a call's events understand."""
+
+class WriteEvent(Protocol):
+    """Writes an event as JSON texts, in the protocol that the receivers of a call's events understand."""
+
+    def __call__(self, event: CallEvent, channel_names: Sequence[str] = ()) -> Iterable[str]:
+        """The texts of an event; `channel_names` say who speaks on each channel."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)

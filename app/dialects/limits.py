@@ -17,3 +17,5 @@ MIN_SILENCE_MS, MAX_SILENCE_MS = 100, 5000
 
 MAX_PADDING_MS = 1000
 """The most audio before detected speech that an utterance may include, in milliseconds."""
+MAX_SPEAKERS = 10
+"""The most speakers of a channel, also where the client names no number."""

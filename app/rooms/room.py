@@ -26,7 +26,15 @@ ROUNDING_S = 1e-6
 """Times that differ by less than this are the same, in seconds."""
 TEXT = ("interim", "segment", "utterance")
 """The events that show text for the first time. Translations follow them."""
-PRIVATE = ("final_until_s", "resume_from_s", "detector_from_s", "stable_words", "translated_until_s", "earlier")
+PRIVATE = (
+    "final_until_s",
+    "resume_from_s",
+    "detector_from_s",
+    "stable_words",
+    "translated_until_s",
+    "earlier",
+    "voices",
+)
 """Fields for the client of the session alone."""
 MISSED = {"type": "warning", "code": "events_missed", "message": "text was lost on its way here"}
 

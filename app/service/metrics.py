@@ -163,6 +163,13 @@ class OtherServerMetrics:
             ("translated", "failed"),
             registry,
         )
+        self.speaker_stretches_total = _labelled_counter(
+            "tutti_speaker_stretches",
+            "Stretches of live speech for the speaker network, by outcome",
+            "outcome",
+            ("embedded", "failed", "dropped"),
+            registry,
+        )
         self.redis_is_away = Gauge(
             "tutti_redis_away",
             "Gateways that cannot reach Redis now",

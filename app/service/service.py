@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Coroutine, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from app.customers.api_keys import ApiKey
@@ -23,6 +24,7 @@ from app.service.strangers import Strangers
 from app.session.session import SessionConfig
 from app.sharing.local_store import LocalStore
 from app.sharing.store import SharedStore
+from app.speakers.live import LiveSpeakers
 from app.tracing.tracing import NO_TRACING, Tracing
 from engine import api
 
@@ -68,7 +70,14 @@ class Service:
             session_config,
             extra_interval_s=self.admission.interim_load.extra_s,
             translator=self._make_translator() if settings.translate_url else None,
+            speaker_teller=LiveSpeakers(
+                lambda: self.speaker_model,
+                lambda outcome, n: self.metrics.others.speaker_stretches_total.labels(outcome).inc(n),
+            ),
         )
+        if settings.speaker_model:
+            # A file that is no speaker network stops the start, and not the first client.
+            assert self.speaker_model
         self.strangers = Strangers(settings, self.metrics.strangers)
         self.calls = self._make_calls()
         self.webhook = self._make_webhook(tracing) if settings.webhook_url else None
@@ -103,9 +112,13 @@ class Service:
     def speaker_model(self) -> "SpeakerModel | None":
         """What tells speakers apart; `None` if this installation has no network for it. Loaded when first asked for."""
         # Imported here because few services are asked for it.
-        from app.speakers.model import load
+        from app.speakers.clustering import Thresholds
+        from app.speakers.model import load, load_onnx
 
-        return load()
+        if not (path := self.settings.speaker_model):
+            return load()
+        thresholds = Thresholds(joins=self.settings.speaker_joins, knows=self.settings.speaker_knows)
+        return load_onnx(Path(path), thresholds)
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:

@@ -273,6 +273,19 @@ class Settings:
         "ONNX file of a model that tells from the audio before a pause whether the speaker has finished, beside the "
         "text. Used in mode adaptive and for eager ends; needs the extra turn-model. Empty: the text alone tells.",
     )
+    speaker_model: str = _setting(
+        "",
+        "ONNX file of a network that tells voices apart, in place of the one that comes with tutti; needs the extra "
+        "turn-model. It has one input, (batch, frames, 80) features or (batch, samples) of audio.",
+    )
+    speaker_joins: float = _setting(
+        0.45,
+        "With speaker_model: two voices are one speaker if the mean cosine of their embeddings is at least this.",
+    )
+    speaker_knows: float = _setting(
+        0.55,
+        "With speaker_model: a speaker is a known one if the cosine of their mean embeddings is at least this.",
+    )
     max_message_kb: int = _setting(1024, "Size limit of a WebSocket message, in KiB.")
     max_ahead_s: float = _setting(
         60.0, "How far a client's audio may be ahead of the clock, in seconds. A client further ahead is disconnected."
@@ -325,6 +338,7 @@ class Settings:
         self._check_engines()
         self._check_detector()
         self._check_turn_model()
+        _check_speaker_model(self)
         self._check_tls()
         self._check_webhook()
         self._check_translation()
@@ -534,6 +548,22 @@ class Settings:
         if self.detector == "silero":
             config = _with_silero(config, self.speech_threshold)
         return _with_turn_model(config, Path(self.turn_model)) if self.turn_model else config
+
+
+def _check_speaker_model(settings: Settings) -> None:
+    default = {each.name: each.default for each in fields(Settings)}
+    for name in ("speaker_joins", "speaker_knows"):
+        value = getattr(settings, name)
+        _require(0 < value < 1, name, "a number above 0 and below 1", value)
+        if not settings.speaker_model and value != default[name]:
+            raise SettingsError(f"{name}: expected speaker_model with it, as the network of tutti has its own")
+    if not settings.speaker_model:
+        return
+    from app.speakers import onnx_network
+
+    if not onnx_network.is_installed():
+        raise SettingsError(f"speaker_model: needs {onnx_network.PACKAGE}: pip install 'tutti-asr[turn-model]'")
+    _require(Path(settings.speaker_model).is_file(), "speaker_model", "an ONNX file", settings.speaker_model)
 
 
 def _with_silero(config: "SessionConfig", threshold: float) -> "SessionConfig":

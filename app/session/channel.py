@@ -173,7 +173,11 @@ class Channel:
         if self._buffer.end < self._endpointer.position:
             self.earlier.forget_before(self._buffer.end)
         while self._buffer.end - (position := self._endpointer.position) >= FRAME_SAMPLES:
-            self._on_frame(self._endpointer.push(self._buffer.view(position, position + FRAME_SAMPLES)))
+            frame = self._buffer.view(position, position + FRAME_SAMPLES)
+            change = self._endpointer.push(frame)
+            if position >= self._done_until:
+                self._session.hear(position, frame, self._endpointer.voiced_until == self.position)
+            self._on_frame(change)
 
     def flush(self, flush_id: events.FlushId | None = None) -> None:
         """End the open utterance now, and speech that has begun and was not announced yet."""

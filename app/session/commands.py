@@ -105,6 +105,8 @@ class Resume:
     """
     untranslated: tuple[Untranslated, ...] = field(default=(), kw_only=True)
     """Text before `from_s` that is still to be translated. The engine needs its audio, from `audio_from_s` on."""
+    voices: str = field(default="", kw_only=True)
+    """The last `Utterance.voices` that the client received: the same speakers keep their numbers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,6 +159,10 @@ class Start:
 
     Such an end then leaves the open utterances open, because what was cut in the middle of a word would stay cut.
     """
+    channel_names: tuple[str, ...] = ()
+    """What the client calls the speaker of each channel; for the dialect, which repeats it in the text."""
+    max_speakers: int | None = None
+    """The most speakers of the one channel to tell apart; `None`: speakers are of no interest."""
     room: RoomRequest | None = None
     """Where the session is published. The session itself does nothing about it."""
     notices: tuple[Notice, ...] = ()

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from app.media.pcm import Samples
 from app.session.events import Event
+from app.session.speaker_stretches import Stretch, VoiceMemory
 from engine import api
 
 
@@ -67,6 +68,18 @@ class Translate:
     text: str
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class EmbedSpeech:
+    """Find the speakers of stretches of speech, and give the answer to `speakers_found`.
+
+    The session asks for no more before it has the answer.
+    """
+
+    voices: VoiceMemory
+    """That of the session."""
+    stretches: tuple[Stretch, ...]
+
+
 @dataclass(frozen=True, slots=True)
 class Close:
     """Close the connection. It is the last effect of a session."""
@@ -77,4 +90,4 @@ class Close:
     """The close reason: a stable code in words, such as `done` or `overloaded`."""
 
 
-Effect = Send | Submit | Cancel | ScoreTurn | Translate | Close
+Effect = Send | Submit | Cancel | ScoreTurn | Translate | EmbedSpeech | Close

@@ -10,8 +10,8 @@ from typing import Protocol
 
 from app.errors import TranslationFailed
 from app.session import commands, events
-from app.session.effects import Cancel, Close, Effect, ScoreTurn, Send, Submit, Translate
-from app.session.session import Session
+from app.session.effects import Cancel, Close, Effect, EmbedSpeech, ScoreTurn, Send, Submit, Translate
+from app.session.session import Session, speakers_found
 from engine import api
 from engine.errors import EngineError
 
@@ -20,7 +20,8 @@ MAX_BACKLOG = 8
 
 At this number no more audio is read until one of them is done.
 """
-
+SPEAKERS = -1
+"""Stands for the speakers among the channels that wait for a model."""
 
 Submission = AbstractAsyncContextManager[AsyncIterator[api.EngineEvent]]
 """A window on its way through the engine, as `Transcriber.submit` returns it."""
@@ -76,8 +77,8 @@ class SessionDriver:
         self._on_close = on_close
         self._windows: dict[int, asyncio.Task[None]] = {}
         """The tasks of the windows and translations that run, by the ids of their jobs."""
-        self._scoring: dict[int, asyncio.Task[None]] = {}
-        """The last task of each channel that waits, or has waited, for the turn model."""
+        self._listening: dict[int, asyncio.Task[None]] = {}
+        """The last task of each channel that waits, or has waited, for the turn model; and that for the speakers."""
         translator = session.config.translator
         self._translator = translator.open() if translator else None
         """The operator's service for translations, as this session uses it."""
@@ -110,9 +111,11 @@ class SessionDriver:
                     self._cancel(job)
                 case ScoreTurn(channel):
                     self._stop_scoring(channel)
-                    self._scoring[channel] = self._tasks.create_task(self._score(effect))
+                    self._listening[channel] = self._tasks.create_task(self._score(effect))
                 case Translate(id=job):
                     self._windows[job] = self._tasks.create_task(self._translate(effect))
+                case EmbedSpeech():
+                    self._listening[SPEAKERS] = self._tasks.create_task(self._find_speakers(effect))
                 case Close():
                     self._on_close(effect)
         if self.session.backlog < MAX_BACKLOG or self.session.is_closed:
@@ -125,10 +128,10 @@ class SessionDriver:
         await self._has_room.wait()
 
     def cancel_windows(self) -> None:
-        """Withdraw all windows and translations that still run, and all pauses that wait for the turn model."""
+        """Withdraw all windows and translations that still run, and all audio that waits for a model of voices."""
         for job in list(self._windows):
             self._cancel(job)
-        for channel in list(self._scoring):
+        for channel in list(self._listening):
             self._stop_scoring(channel)
 
     def _cancel(self, job: int) -> None:
@@ -170,7 +173,7 @@ class SessionDriver:
         self.perform(self.session.translated(request.id, text, failure))
 
     def _stop_scoring(self, channel: int) -> None:
-        task = self._scoring.pop(channel, None)
+        task = self._listening.pop(channel, None)
         if task:
             task.cancel()
 
@@ -181,6 +184,10 @@ class SessionDriver:
         probability = await score_turn(pause.samples)
         if probability is not None:
             self.perform(self.session.turn_scored(pause.channel, pause.audio_end, probability))
+
+    async def _find_speakers(self, speech: EmbedSpeech) -> None:
+        """Find the speakers of stretches of speech, and tell the session."""
+        self.perform(speakers_found(self.session, await speech.voices.add(speech.stretches)))
 
     def _note_speculative(self, event: events.Event) -> None:
         """A final whose text was ready, or nearly so, when it was due has not waited."""

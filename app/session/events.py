@@ -6,7 +6,7 @@ Utterances and segments are numbered from 0, over all channels of the session. C
 
 import math
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from engine import api
 
@@ -122,6 +122,8 @@ class Word:
     end_s: float
     confidence: float
     """0 to 1: the mean probability of its tokens."""
+    speaker: int | None = field(default=None, kw_only=True)
+    """Who speaks it, as far as that is known; `None` where the client did not ask."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -176,6 +178,8 @@ class Segment:
     """The words of the segment, if the client asked for them."""
     goes_on: bool = False
     """Whether the utterance has another window after this one, so that more segments are likely to follow."""
+    speaker: int | None = None
+    """Who speaks most of it, as far as that is known; `None` where the client did not ask. `Speakers` may revise it."""
 
     @property
     def confidence(self) -> float:
@@ -220,6 +224,8 @@ class Utterance:
     """Whether the last of these decodings gave its final text."""
     is_complete: bool = True
     """Whether all audio was decoded. False if the session ended, or the client discarded the audio, before that."""
+    voices: str = ""
+    """What a session that goes on with this one needs to know its speakers again; empty if it tells none apart."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -240,6 +246,25 @@ class Translation:
     """For each channel the time before which no more translations come."""
     is_earlier: bool = False
     """Whether the utterance is one of the session that this one goes on with."""
+
+
+@dataclass(frozen=True, slots=True)
+class SpeakerSpan:
+    """One speaker speaks between two times."""
+
+    from_s: float
+    until_s: float
+    speaker: int
+    """Counts from 0 in the order in which speakers first speak."""
+
+
+@dataclass(frozen=True, slots=True)
+class Speakers:
+    """Who speaks when. What it says of a time replaces what earlier events said of it."""
+
+    channel: int
+    spans: tuple[SpeakerSpan, ...]
+    """In the order of their times; none overlaps another."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -314,6 +339,7 @@ Event = (
     | Segment
     | Utterance
     | Translation
+    | Speakers
     | Flushed
     | Lag
     | Notice

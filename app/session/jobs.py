@@ -10,7 +10,8 @@ from typing import Protocol
 
 from app.media.pcm import Samples
 from app.session import events
-from app.session.effects import Cancel, Close, Effect, ScoreTurn, Send, Submit, Translate
+from app.session.effects import Cancel, Close, Effect, EmbedSpeech, ScoreTurn, Send, Submit, Translate
+from app.session.speaker_labels import SpeakerLabels
 from app.session.windows import EndedWindow
 from engine import api
 from engine.api import SAMPLE_RATE
@@ -113,6 +114,15 @@ class OwnAudio:
     """A session that goes on with this one begins here: the newest time that the client was sent."""
 
 
+@dataclass(slots=True)
+class _Counts:
+    """How many things a session has numbered."""
+
+    jobs: int = 0
+    utterances: int = 0
+    segments: int = 0
+
+
 class SessionPort:
     """What the channels of a session see of it: its numbers, its timeline, its jobs and its effects."""
 
@@ -140,26 +150,26 @@ class SessionPort:
         }
         """The priority of each kind of job in the engine's queue."""
         self._effects: list[Effect] = []
-        self._n_jobs = 0
-        self._n_utterances = 0
-        self._n_segments = 0
+        self._counts = _Counts()
+        self.speakers: SpeakerLabels | None = None
+        """Who speaks; `None` if the client did not ask."""
 
     # Numbers and times.
 
     def next_job(self) -> int:
         """The id of a new job."""
-        self._n_jobs += 1
-        return self._n_jobs - 1
+        self._counts.jobs += 1
+        return self._counts.jobs - 1
 
     def next_utterance(self) -> int:
         """The number of a new utterance; they count up from 0 over all channels."""
-        self._n_utterances += 1
-        return self._n_utterances - 1
+        self._counts.utterances += 1
+        return self._counts.utterances - 1
 
     def next_segment(self) -> int:
         """The number of a new segment; they count up from 0 over all channels."""
-        self._n_segments += 1
-        return self._n_segments - 1
+        self._counts.segments += 1
+        return self._counts.segments - 1
 
     def seconds(self, position: int) -> float:
         """A position in samples as a time on the session's timeline, in seconds."""
@@ -215,11 +225,30 @@ class SessionPort:
         """Append the effect that sends an event to the client."""
         if isinstance(event, events.Utterance):
             self.own_audio.until_s = min(event.resume_from_s)
-        self._effects.append(Send(event))
+        self._effects.append(Send(self.speakers.labelled(event) if self.speakers else event))
 
     def score_turn(self, channel: int, audio_end: int, samples: Samples) -> None:
         """Append the effect that has the turn model score the pause of a channel at this position."""
         self._effects.append(ScoreTurn(channel, audio_end, samples))
+
+    def hear(self, position: int, frame: Samples, is_voiced: bool) -> None:
+        """Note a frame that begins at this position, for the speakers, if the client asked for them."""
+        if self.speakers:
+            for notice in self.speakers.push(position, frame, is_voiced):
+                self.send(notice)
+            self.embed_speech()
+
+    def end_run(self) -> None:
+        """Speech ends here, because the client says so: its speaker is asked for without waiting for silence."""
+        if self.speakers:
+            for notice in self.speakers.end_run():
+                self.send(notice)
+            self.embed_speech()
+
+    def embed_speech(self) -> None:
+        """Append the effect that finds the speakers of the speech that waits for it, if there is any."""
+        if self.speakers and (stretches := self.speakers.submit()):
+            self._effects.append(EmbedSpeech(self.speakers.voices, stretches))
 
     def translate(self, owner: TranslationOwner, language: str, source: str | None, text: str) -> int:
         """Append the effect that has a text translated. `owner` will receive the answer, under the id returned."""

@@ -36,6 +36,8 @@ from app.session.interim_schedule import no_extra_interval
 from app.session.jobs import JobKind, OwnAudio, SessionPort
 from app.session.language_choice import LanguageRequest
 from app.session.options import ChannelOptions
+from app.session.speaker_labels import SpeakerLabels
+from app.session.speaker_stretches import SpeakersFound, SpeakerTeller
 from app.session.stabilizer import Agreement, MakePolicy
 from app.session.states import State, already_started, must_carry_out
 from app.session.translations import Targets, Translator, targets_of
@@ -76,6 +78,8 @@ class SessionConfig:
     """The operator's turn model, which scores the audio before a pause; the shells of sessions call it."""
     translator: Translator | None = None
     """The operator's service for translations; the shells of sessions call it."""
+    speaker_teller: SpeakerTeller | None = None
+    """Tells speakers apart; the shells of sessions call it. `None` if it cannot be asked for."""
     make_policy: MakePolicy = Agreement
     """Makes the policy that decides which text of an open window is stable."""
 
@@ -293,6 +297,7 @@ class Session:
             case commands.Flush(flush_id, number):
                 self._flushes.require_room()
                 intake.drain()
+                self._port.end_run()
                 self._flushes.add(flush_id, [each for each in intake.channels if number in (None, each.number)])
                 self._answer()
             case commands.Discard():
@@ -326,6 +331,7 @@ class Session:
         begin = find_start(start.resume, start.audio.n_transcribed, (*targets.by_engine, *targets.by_service))
         self._port.from_s = begin.from_s
         self._port.own_audio = OwnAudio(begin.resumed_at_s, begin.resumed_at_s)
+        self._port.speakers = _speaker_labels(start, self.config.speaker_teller, begin.from_s)
         start = replace(start, endpointing=_with_mode(start.endpointing, self._model, self.config))
         self._options = options = _channel_options(start, language, targets, self.config)
         channels = [
@@ -347,6 +353,7 @@ class Session:
         was_open, self._state = self._state is State.OPEN, state
         if was_open and self._intake:
             self._intake.finish()
+            self._port.end_run()
         self._answer()
 
     def _answer(self) -> None:
@@ -354,6 +361,8 @@ class Session:
         self._flushes.answer()
         finals = [channel.finals for channel in self._intake.channels] if self._intake else []
         if not self.is_stopping or any(finals) or any(each.translations.is_open for each in finals):
+            return
+        if self._port.speakers and self._port.speakers.is_waiting:
             return
         if self._reason_to_end:
             self._fail(self._reason_to_end)
@@ -389,6 +398,37 @@ def used_audio_s(session: Session, *, is_lost: bool) -> float:
     """
     own = session._port.own_audio
     return max((own.until_s if is_lost else session.now_s) - own.from_s, 0.0)
+
+
+def speakers_found(session: Session, found: SpeakersFound | None) -> list[Effect]:
+    """Have the session process the answer to an `EmbedSpeech`; `None` if there is none."""
+    port = session._port
+    if port.speakers and not session.is_closed:
+        if event := port.speakers.answered(found):
+            port.send(event)
+        port.embed_speech()
+        session._answer()
+    return port.pop_effects()
+
+
+def _speaker_labels(start: commands.Start, teller: SpeakerTeller | None, from_s: float) -> SpeakerLabels | None:
+    """What tells the speakers of a session apart, if its client asks for it."""
+    voices = start.resume.voices if start.resume else ""
+    if start.max_speakers is None:
+        if voices:
+            raise BadStart("resume.voices", "none without speakers", voices)
+        return None
+    if start.audio.n_transcribed > 1:
+        expected = "null with more than one channel, as each channel has a speaker of its own"
+        raise BadStart("speakers", expected, {"max": start.max_speakers})
+    try:
+        memory = teller.open(start.max_speakers, voices) if teller else None
+    except ValueError as error:
+        raise BadStart("resume.voices", f"the voices of the last utterance ({error})", voices) from error
+    if memory is None:
+        expected = "null, as this server does not tell speakers apart"
+        raise BadStart("speakers", expected, {"max": start.max_speakers})
+    return SpeakerLabels(memory, from_s, resumes=start.resumes)
 
 
 def _channel_options(

@@ -39,7 +39,10 @@ def cluster(embeddings: Array, joins: float, max_speakers: int) -> Labels:
     if not len(embeddings):
         return np.zeros(0, np.int64)
     groups = _groups(embeddings)
-    labels = _linked(embeddings, groups, joins, max_speakers)[groups]
+    n_groups = int(groups.max()) + 1
+    membership = np.zeros((n_groups, len(embeddings)), np.float32)
+    membership[groups, np.arange(len(embeddings))] = 1
+    labels = linked(membership @ embeddings, membership.sum(1), joins, max_speakers)[groups]
     labels = _without_rare(embeddings, labels)
     # Groups are coarse at their edges: each embedding goes to the speaker whose centroid is nearest.
     labels = np.argmax(embeddings @ centroids(embeddings, labels).T, axis=1)
@@ -73,15 +76,18 @@ def _groups(embeddings: Array) -> Labels:
     return np.unique(np.argmax(embeddings @ seeds.T, axis=1), return_inverse=True)[1]
 
 
-def _linked(embeddings: Array, groups: Labels, joins: float, max_speakers: int) -> Labels:
-    """The speaker of each group. The two most similar are joined until no two are similar enough."""
-    n = int(groups.max()) + 1
-    membership = np.zeros((n, len(embeddings)), np.float32)
-    membership[groups, np.arange(len(embeddings))] = 1
-    sizes = membership.sum(1)
-    sums = membership @ embeddings
+def linked(sums: Array, sizes: Array, joins: float, max_speakers: int) -> Labels:
+    """The cluster of each group. The two most similar are joined until no two are similar enough.
+
+    Args:
+        sums: `(groups, dimensions)`: the sum of the unit vectors of each group.
+        sizes: how many each has.
+        joins: `Thresholds.joins`.
+        max_speakers: the most clusters.
+    """
+    n = len(sums)
     # The mean similarity of all pairs of two groups is the product of their means.
-    total = sums @ sums.T
+    total, sizes = sums @ sums.T, sizes.astype(np.float32)
     labels, is_alive = np.arange(n), np.ones(n, bool)
     for _ in range(n - 1):
         mean = total / np.outer(sizes, sizes)

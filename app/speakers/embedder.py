@@ -41,14 +41,22 @@ class EmbedderBatcher:
         self._embedder = embedder
         self._thread = ThreadPoolExecutor(1, "speaker-network")
         self._waiting: deque[_Request] = deque()
-        """Bounded: each session waits for one call of `embed` at a time."""
+        """Bounded: each upload waits for one call of `embed` at a time, as each session does for `embed_live`."""
+        self._waiting_live: deque[_Request] = deque()
         self._is_running = False
 
     async def embed(self, stretches: Sequence[Samples]) -> NDArray[np.float32]:
         """Unit vectors, `(stretches, dimensions)`. Cancelling is safe. An error of the network is raised."""
+        return await self._embed(stretches, self._waiting)
+
+    async def embed_live(self, stretches: Sequence[Samples]) -> NDArray[np.float32]:
+        """The same, before all stretches that are not live."""
+        return await self._embed(stretches, self._waiting_live)
+
+    async def _embed(self, stretches: Sequence[Samples], waiting: deque[_Request]) -> NDArray[np.float32]:
         loop = asyncio.get_running_loop()
         requests = [_Request(each, loop.create_future()) for each in stretches]
-        self._waiting += requests
+        waiting += requests
         if not self._is_running:
             self._begin()
         try:
@@ -58,12 +66,13 @@ class EmbedderBatcher:
                 each.vector.cancel()
 
     def _begin(self) -> None:
-        """Run the network for those that have waited longest, if any do."""
+        """Run the network for those that have waited longest, if any do: live ones, then others."""
         batch: list[_Request] = []
-        while self._waiting and len(batch) < MAX_BATCH:
-            request = self._waiting.popleft()
-            if not request.vector.done():
-                batch.append(request)
+        for waiting in (self._waiting_live, self._waiting):
+            while waiting and len(batch) < MAX_BATCH:
+                request = waiting.popleft()
+                if not request.vector.done():
+                    batch.append(request)
         self._is_running = bool(batch)
         if batch:
             audio = [each.samples for each in batch]

@@ -4,7 +4,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from threadpoolctl import ThreadpoolController
 
 from app.speakers.clustering import Thresholds
 from app.speakers.diarization import Embed
@@ -18,6 +17,21 @@ class SpeakerModel:
 
     embed: Embed
     thresholds: Thresholds
+    embed_live: Embed | None = None
+    """As `embed`, but before what is not live; `None` if there is no such order."""
+
+
+def load_onnx(path: Path, thresholds: Thresholds) -> SpeakerModel:
+    """The network in an operator's ONNX file, with the cosines that belong to it.
+
+    Raises:
+        SettingsError: the file holds no such network.
+    """
+    # Imported here because most services use the network that comes with the package.
+    from app.speakers.onnx_network import OnnxNetwork
+
+    batcher = EmbedderBatcher(OnnxNetwork(path))
+    return SpeakerModel(batcher.embed, thresholds, batcher.embed_live)
 
 
 def load(path: Path = DEFAULT_WEIGHTS) -> SpeakerModel | None:
@@ -32,7 +46,11 @@ def load(path: Path = DEFAULT_WEIGHTS) -> SpeakerModel | None:
         if "thresholds" not in arrays.files:
             raise ValueError(f"{path}: expected thresholds, as training.speakers.calibration writes them, got none")
         joins, knows = (float(each) for each in arrays["thresholds"])
+    # Imported here because it sets an environment variable.
+    from threadpoolctl import ThreadpoolController
+
     # On a busy machine several threads wait for each other: a stretch of 3 s took 482 ms, with one thread 8 ms. This is
     # NumPy's library; PyTorch has one of its own.
     ThreadpoolController().select(internal_api="openblas").limit(limits=1)
-    return SpeakerModel(EmbedderBatcher(NumpyNetwork(path)).embed, Thresholds(joins=joins, knows=knows))
+    batcher = EmbedderBatcher(NumpyNetwork(path))
+    return SpeakerModel(batcher.embed, Thresholds(joins=joins, knows=knows), batcher.embed_live)

@@ -244,6 +244,25 @@ async def test_captions_are_shared_and_translated(page_server: FakeServer, micro
     assert [start["translate"] for start in page_server.starts] == [["de"]] * 3
 
 
+async def test_lines_name_their_speakers(page_server: FakeServer, microphone: Path, tmp_path: Path) -> None:
+    """Where the user wants it. A later event may revise a line, and the text for the clipboard has the name."""
+    page_server.script = [Step(0.1, [speech_started()])]
+    async with open_page(tmp_path / "profile", microphone) as page:
+        await open_with(page, page_server, {"speakers": True, "withTimes": False})
+        await page.click("#toggle")
+        await state(page, "live")
+        segment, utterance = final("Hello everyone.")
+        await page_server.send(segment | {"speaker": "A"}, utterance)
+        await page.wait_for("document.querySelector('#finals .text')?.innerText === 'A: Hello everyone.'")
+        spans = [{"from_s": 0.0, "until_s": 1.1, "speaker": "B"}]
+        await page_server.send({"type": "speakers", "channel": 0, "spans": spans})
+        await page.wait_for("document.querySelector('#finals .text').innerText === 'B: Hello everyone.'")
+        await page.click("#toggle")
+        await state(page, "done")
+        assert page.errors == []
+    assert [start["speakers"] for start in page_server.starts] == [{}]
+
+
 async def test_the_page_opens_without_its_server(microphone: Path, tmp_path: Path) -> None:
     """From copies that hold neither text nor keys. As soon as the server is back, everything comes from it again."""
     async with open_page(tmp_path / "profile", microphone) as page:

@@ -173,6 +173,32 @@ async def test_the_async_client_transcribes_what_comes_in_chunks(server: Running
     assert answer.results.channels[0].alternatives[0].transcript.split() == words(TEXTS["train"])
 
 
+@approximated("deepgram-live", "diarize", how="a final has the speakers that are known when it goes out")
+@approximated(
+    "deepgram-live",
+    "diarize_model",
+    how="every version is the server's one network; has no effect with `multichannel`, and is named as such",
+)
+def test_the_blocking_client_is_told_who_speaks_live(server: Running) -> None:
+    messages: list[Any] = []
+    with (
+        connected(server) as client,
+        client.listen.v1.connect(**LIVE, interim_results=True, diarize_model="latest") as connection,
+    ):
+        connection.on(EventType.MESSAGE, messages.append)
+        connection.send_media(read("train").tobytes())
+        # The labels of the first speech are there long before the second is final.
+        connection.send_media(bytes(64_000) + read("train").tobytes())
+        connection.send_finalize()
+        connection.send_close_stream()
+        connection.start_listening()
+    assert [lack for message in messages for lack in missing(message)] == []
+    finals = [each for each in messages if each.type == "Results" and each.is_final]
+    known = [word.speaker for each in finals for word in each.channel.alternatives[0].words]
+    assert transcript(messages).split()[:3] == words(TEXTS["train"])[:3]
+    assert set(known) <= {0, None} and 0 in known
+
+
 @supported("deepgram-prerecorded", "diarize")
 @approximated(
     "deepgram-prerecorded",

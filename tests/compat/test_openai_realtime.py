@@ -15,7 +15,7 @@ from pydantic import TypeAdapter
 from websockets.exceptions import InvalidStatus
 
 from tests.compat.agents import run_agent
-from tests.compat.conformance import supported
+from tests.compat.conformance import approximated, supported
 from tests.compat.conftest import KEY, NPM_TIMEOUT_S, Running
 from tests.recordings import TEXTS, encoded, read, words
 
@@ -100,6 +100,30 @@ def test_turns_end_by_themselves(server: Running) -> None:
     segments = [event for event in told if event.type == SEGMENT]
     assert "".join(segment.text for segment in segments) == TEXTS["train"]
     assert segments[0].start < 0.5 and 3.4 < segments[-1].end < 5.0
+
+
+@approximated(
+    DIALECT,
+    "transcription.model: gpt-4o-transcribe-diarize",
+    how="segments name the speakers that are known when they go out; another model of that name is not run",
+)
+def test_segments_name_their_speakers(server: Running) -> None:
+    source = {"transcription": {"model": "gpt-4o-transcribe-diarize", "language": "en"}}
+    session: Any = {"type": "transcription", "audio": {"input": source}}
+    told = []
+    with (
+        openai.OpenAI(base_url=f"{server.http}/v1", api_key="any") as client,
+        client.realtime.connect(extra_query={"intent": "transcription"}) as connection,
+    ):
+        connection.session.update(session=session)
+        # The labels of the first turn are there when the second is final.
+        for _ in range(2):
+            for piece in spoken("train"):
+                connection.input_audio_buffer.append(audio=piece)
+            told += until_completed(connection)
+    check_events(told)
+    speakers = [event.speaker for event in told if event.type == SEGMENT]
+    assert set(speakers) <= {"", "A"} and speakers[-1] == "A"
 
 
 @pytest.mark.parametrize(("kind", "encoding"), [("audio/pcmu", "mulaw"), ("audio/pcma", "alaw")])

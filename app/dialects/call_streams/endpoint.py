@@ -6,6 +6,7 @@ import binascii
 import logging
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
@@ -126,6 +127,7 @@ class CallLine:
 
     def begin(self, call: Call) -> None:
         """See `Line`."""
+        self._write_event = partial(self._write_event, channel_names=call.tracks)
         introduction = _message("call_started", call, tracks=list(call.tracks), parameters=dict(call.parameters))
         self._active_call = self._service.calls.begin(call.sid, introduction, self._write_event)
         self._has_begun.set()

@@ -187,7 +187,7 @@ async def _transcribe(
         audio_format = AudioFormat("pcm_f32le", channels=n_file_channels or 1)
     recording = Recording(options, _request_metadata(service, id_), audio_format.n_transcribed)
     model = service.speaker_model
-    speakers = RecordingSpeakers(model, audio_format) if model and options.diarizes else None
+    speakers = RecordingSpeakers(model, audio_format, options.max_speakers) if model and options.max_speakers else None
 
     def push(event: events.Event) -> None:
         recording.push(event)

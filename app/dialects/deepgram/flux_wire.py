@@ -186,7 +186,7 @@ class Flux:
                 yield self._failure(event)
             case events.Flushed():
                 self._n_flushed += 1
-            case events.Lag() | events.Stopped() | events.Translation():
+            case events.Lag() | events.Stopped() | events.Translation() | events.Speakers():
                 pass
             case _:
                 assert_never(event)

@@ -68,6 +68,7 @@ class Deepgram:
                 hotwords=options.hotwords,
                 words=True,
                 interim_words=options.interim,
+                max_speakers=options.max_speakers,
             ),
         )
 
@@ -219,6 +220,7 @@ class Deepgram:
                 | events.Lag()
                 | events.Notice()
                 | events.Translation()
+                | events.Speakers()
             ):
                 pass
             case _:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from app.dialects.deepgram.query import BOOLEANS, Query
-from app.dialects.limits import MAX_SILENCE_MS
+from app.dialects.limits import MAX_SILENCE_MS, MAX_SPEAKERS
 from app.errors import BadStart
 from app.languages import known_among, without_region
 from app.media.pcm import AudioFormat, Encoding
@@ -34,8 +34,8 @@ MAX_EXTRA = 20
 """The metadata repeats at most this many `extra` parameters."""
 MAX_EXTRA_CHARS = 200
 """The metadata repeats at most this many characters of an `extra` parameter."""
-DIARIZE_MODELS = ("latest", "v1", "v2")
-"""The values of `diarize_model` for recordings."""
+DIARIZE_MODELS = {False: ("latest", "v1", "v2"), True: ("latest", "v1")}
+"""The values of `diarize_model` for recordings, and for live audio (`True`)."""
 MULTI = "multi"
 """The value of `language` that asks for all languages."""
 _KEYWORD = re.compile(r"(.*?)(?::([+-]?\d+(?:\.\d+)?))?", re.DOTALL)
@@ -86,14 +86,19 @@ class Options:
     utterance_split_s: float = SPLIT_S
     """The pause between two utterances of a recording, in seconds."""
     wants_paragraphs: bool = False
-    diarizes: bool = False
-    """Say who has spoken each word of a recording."""
+    max_speakers: int | None = None
+    """Say who has spoken each word, up to this many speakers; `None`: do not."""
     extra: tuple[tuple[str, str], ...] = ()
     """Names and values that the metadata repeats."""
     ignored: tuple[str, ...] = ()
     """Names of the parameters without effect."""
     adjusted: tuple[str, ...] = ()
     """Parameters whose value was replaced, as `name=value`."""
+
+    @property
+    def diarizes(self) -> bool:
+        """Whether the client wants to know who speaks."""
+        return self.max_speakers is not None
 
     @property
     def is_formatted(self) -> bool:
@@ -115,8 +120,8 @@ def parse(
         query: names and values.
         languages: the codes that the model knows.
         is_live: the audio is live, not a recording.
-        tells_speakers: whether the server has a speaker network. It tells the speakers of one channel of a recording
-            apart; elsewhere the parameters have no effect, and are listed.
+        tells_speakers: whether the server has a speaker network. It tells the speakers of one channel apart; elsewhere
+            the parameters have no effect, and are listed.
 
     Raises:
         BadStart: a value is wrong, or a parameter is one that the server refuses.
@@ -151,7 +156,7 @@ def parse(
         vad_events=is_live and values.boolean("vad_events"),
         utterances=not is_live and values.boolean("utterances"),
         utterance_split_s=SPLIT_S if is_live else values.number("utt_split", SPLIT_S, MAX_SPLIT_S),
-        diarizes=tells_speakers and not is_live and not is_multichannel and _diarizes(values),
+        max_speakers=_max_speakers(values, is_live) if tells_speakers and not is_multichannel else None,
         wants_paragraphs=not is_live and values.boolean("paragraphs"),
         extra=tuple(map(_pair, values.texts("extra")[:MAX_EXTRA])),
         ignored=values.ignored(),
@@ -216,13 +221,18 @@ def _detects(values: Query, languages: Sequence[str]) -> tuple[bool, tuple[str, 
     return True, candidates
 
 
-def _diarizes(values: Query) -> bool:
-    """Whether the speakers are to be told apart. There is one network, so the version of the model changes nothing."""
+def _max_speakers(values: Query, is_live: bool) -> int | None:
+    """The most speakers to tell apart, if they are to be. There is one network, whatever version the client names.
+
+    `max_speakers` is our extension; without `diarize` it has no effect, and is listed.
+    """
     wanted = values.boolean("diarize")
-    model = values.text("diarize_model")
-    if model is not None and model not in DIARIZE_MODELS:
-        raise BadStart("diarize_model", f"one of {', '.join(DIARIZE_MODELS)}", model)
-    return wanted or model is not None
+    model, known = values.text("diarize_model"), DIARIZE_MODELS[is_live]
+    if model is not None and model not in known:
+        raise BadStart("diarize_model", f"one of {', '.join(known)}", model)
+    if not wanted and model is None:
+        return None
+    return values.integer("max_speakers", 1, MAX_SPEAKERS) or MAX_SPEAKERS
 
 
 def _endpointing(values: Query) -> tuple[int, bool]:

@@ -4,7 +4,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 
 from app.media.pcm import AudioDecoder, AudioFormat, Samples
 from app.session.events import Word
-from app.speakers.diarization import MAX_SPEAKERS, Diarizer
+from app.speakers.diarization import Diarizer
 from app.speakers.model import SpeakerModel
 from app.speakers.spoken import SpokenWord, spoken_words
 
@@ -12,9 +12,10 @@ from app.speakers.spoken import SpokenWord, spoken_words
 class RecordingSpeakers:
     """Listens to a recording of one channel while it is transcribed, and then knows who has spoken each word."""
 
-    def __init__(self, model: SpeakerModel, audio: AudioFormat) -> None:
+    def __init__(self, model: SpeakerModel, audio: AudioFormat, max_speakers: int) -> None:
         """`audio` is the format of the recording where it arrives as bytes."""
         self._model = model
+        self._max_speakers = max_speakers
         self._diarizer = Diarizer(model.embed)
         self._decoder = AudioDecoder(audio)
 
@@ -31,5 +32,5 @@ class RecordingSpeakers:
     async def labels(self, words: Sequence[Word]) -> list[SpokenWord]:
         """The speaker of each word, once the recording is transcribed."""
         spans = [(each.start_s, each.end_s) for each in words]
-        speakers = await self._diarizer.speakers(spans, self._model.thresholds, MAX_SPEAKERS)
+        speakers = await self._diarizer.speakers(spans, self._model.thresholds, self._max_speakers)
         return spoken_words(words, speakers)

@@ -47,6 +47,8 @@ def wire_words(words: Iterable[Word], is_formatted: bool, language: str | None =
             each["punctuated_word"] = word.text
         if language:
             each["language"] = language
+        if word.speaker is not None:
+            each["speaker"] = word.speaker
         written.append(each)
     return written
 

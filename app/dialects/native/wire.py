@@ -1,7 +1,7 @@
 """The native protocol, `tutti.v1`: JSON text to commands, events to JSON text. See docs/protocol.md."""
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any, Protocol, assert_never, get_args
 
@@ -24,6 +24,7 @@ from app.dialects.limits import (
     MAX_TEXT_CHARS,
     MIN_SILENCE_MS,
 )
+from app.dialects.native import speakers_wire as speakers
 from app.errors import BadMessage, BadStart, SessionError
 from app.languages import LOCK
 from app.live.dialect import ClientMessage, Preparation
@@ -99,6 +100,7 @@ class Native:
         self._publisher = publisher
         self._sends_turns: bool | None = None
         """Whether the client asked for `turn` messages; `None` before its `start`."""
+        self._channel_names: tuple[str, ...] = ()
 
     def open(self) -> Iterable[ClientMessage]:
         """Nothing: the client sends `start` first."""
@@ -112,6 +114,7 @@ class Native:
         if not isinstance(command, commands.Start) or self._sends_turns is not None:
             return (*notices, command)
         self._sends_turns = command.endpointing.eager_confidence is not None
+        self._channel_names = command.channel_names
         opening = [Preparation(partial(self._publisher.open, command))] if command.room else []
         return (*notices, *opening, command)
 
@@ -121,7 +124,7 @@ class Native:
             return (write_object(_turn(event)),)
         if isinstance(event, events.Started) and (room := self._publisher.begin()) is not None:
             return (write_object(_started(event) | {"room": room}),)
-        written = messages(event)
+        written = messages(event, self._channel_names)
         for message in written:
             self._publisher.publish(event, message)
         return written
@@ -145,6 +148,7 @@ ControlMessage = (
     | events.Segment
     | events.Utterance
     | events.Translation
+    | events.Speakers
     | events.Flushed
     | events.Lag
     | events.Notice
@@ -154,8 +158,13 @@ ControlMessage = (
 """The events that every client gets a message for."""
 
 
-def messages(event: events.Event | events.Reply | events.LateReply) -> tuple[str, ...]:
-    """An event as text messages: one, or none for what a client must ask for. A dialect makes its replies itself."""
+def messages(
+    event: events.Event | events.Reply | events.LateReply, channel_names: Sequence[str] = ()
+) -> tuple[str, ...]:
+    """An event as text messages: one, or none for what a client must ask for. A dialect makes its replies itself.
+
+    `channel_names` are those of the channels, if they have any: text then names its speaker.
+    """
     match event:
         case events.Endpoint() | events.EagerEnd() | events.SpeechResumed():
             return ()
@@ -164,7 +173,7 @@ def messages(event: events.Event | events.Reply | events.LateReply) -> tuple[str
         case events.LateReply(make):
             return tuple(make())
         case _:
-            return (encode(event),)
+            return (encode(event, channel_names),)
 
 
 # Client messages.
@@ -205,6 +214,9 @@ def _start(message: dict[str, Any]) -> commands.Start:
     endpointing, notices = _endpointing(fields.nested("endpointing"), wants_turns)
     resume = _resume(fields)
     room = _room(fields)
+    max_speakers = speakers.parse_max(fields)
+    channel_names = speakers.parse_channel_names(fields, audio_format.channels)
+    speakers.require_one_kind(max_speakers, channel_names)
     hotwords: list[str] = fields.pop("hotwords", HOTWORDS_EXPECTED, are_hotwords, [])
     language = fields.pop("language", f"a language code, {LOCK} or null", _is_language, default.language)
     return commands.Start(
@@ -223,6 +235,8 @@ def _start(message: dict[str, Any]) -> commands.Start:
         resume=resume,
         resumes=fields.pop("resumes", "true or false", is_boolean, default.resumes),
         room=room,
+        max_speakers=max_speakers,
+        channel_names=channel_names,
         notices=(*notices, *fields.unknown()),
     )
 
@@ -295,6 +309,7 @@ def _resume(fields: "_Fields") -> commands.Resume | None:
         tuple(None if time_s is None else float(time_s) for time_s in detector_from_s),
         language=tuple(language) if isinstance(language, list) else (language,) if language else (),
         untranslated=tuple(map(_untranslated, resume.objects("untranslated", MAX_UNTRANSLATED))),
+        voices=speakers.parse_voices(resume),
     )
 
 
@@ -445,21 +460,19 @@ def _is_detector_from_s(value: object) -> bool:
 # Server messages.
 
 
-def encode(event: ControlMessage) -> str:
-    """Write an event as a text message."""
+def encode(event: ControlMessage, channel_names: Sequence[str] = ()) -> str:
+    """Write an event as a text message; `channel_names` as for `messages`."""
+    if isinstance(event, events.Interim | events.Segment | events.Utterance):
+        return write_object(speakers.named(_text(event), channel_names))
     match event:
         case events.Started():
             message = _started(event)
         case events.SpeechStarted(utterance=number, channel=channel, at_s=at_s):
             message = {"type": "speech_started", "utterance": number, "channel": channel, "at_s": at_s}
-        case events.Interim():
-            message = _interim(event)
-        case events.Segment():
-            message = _segment(event)
-        case events.Utterance():
-            message = _utterance(event)
         case events.Translation():
             message = _translation(event)
+        case events.Speakers():
+            message = speakers.changed(event)
         case events.Flushed(flush_id):
             message = {"type": "flushed", "id": flush_id}
         case events.Lag(behind_s):
@@ -506,6 +519,16 @@ def _started(event: events.Started) -> dict[str, Any]:
     }
 
 
+def _text(event: events.Interim | events.Segment | events.Utterance) -> dict[str, Any]:
+    match event:
+        case events.Interim():
+            return _interim(event)
+        case events.Segment():
+            return _segment(event)
+        case events.Utterance():
+            return _utterance(event)
+
+
 def _interim(event: events.Interim) -> dict[str, Any]:
     return {
         "type": "interim",
@@ -535,12 +558,13 @@ def _segment(event: events.Segment) -> dict[str, Any]:
     }
     if event.language_probability is not None:
         message["language_probability"] = event.language_probability
-    return message
+    return message | speakers.speaker(event.speaker)
 
 
 def _words(words: Iterable[events.Word]) -> list[dict[str, Any]]:
     return [
         {"word": word.text, "start_s": word.start_s, "end_s": word.end_s, "confidence": word.confidence}
+        | speakers.speaker(word.speaker)
         for word in words
     ]
 
@@ -564,6 +588,8 @@ def _utterance(event: events.Utterance) -> dict[str, Any]:
         message["language_probability"] = event.language_probability
     if event.translated_until_s:
         message["translated_until_s"] = list(event.translated_until_s)
+    if event.voices:
+        message["voices"] = event.voices
     return message
 
 

@@ -16,10 +16,10 @@ from starlette.types import Receive, Scope, Send
 from app.delivery.server_sent_events import PING, PING_EVERY_S, EventStream
 from app.dialects.http_answers import CLIENT_GONE, IGNORED_HEADER, header_value
 from app.dialects.openai.files_wire import FileOptions, TextStream, parse_options, response_body, sse_frame
-from app.dialects.openai.speakers_endpoint import FileSpeakers
+from app.dialects.openai.speakers_endpoint import ChannelSpeakers, FileSpeakers, TellsSpeakers
 from app.errors import KeyLimitExceeded, LimitExceeded, MediaError, RequestError, SessionError
 from app.files.transcript import Transcript
-from app.files.transcription import FILE_ENDPOINTING, TranscriptionOptions, transcribe
+from app.files.transcription import FILE_ENDPOINTING, FLOAT_PCM, TranscriptionOptions, transcribe
 from app.files.uploads import Upload, refusing_without_resources
 from app.service.auth import Client, header_key
 from app.service.http_errors import error_body, error_response, invalid_key, key_limit
@@ -28,6 +28,7 @@ from app.service.service import Service
 from app.service.strangers import admit
 from app.session import events
 from app.session.engine_driver import SessionTrace
+from app.speakers.model import SpeakerModel
 from app.tracing.tracing import Tracing
 from engine import api
 
@@ -101,7 +102,7 @@ class FileEndpoint:
         fields = [(name, value) for name, value in form.multi_items() if isinstance(value, str) and name != "file"]
         model = service.speaker_model
         options = parse_options(fields, self.task, service.transcriber.info.languages, model is not None)
-        speakers = FileSpeakers(model, options.known_speakers) if model and options.has_speakers else None
+        speakers = _speakers(model, options) if model and options.has_speakers else None
         headers = {MODEL_HEADER: header_value(service.transcriber.info.name)}
         if options.ignored:
             headers[IGNORED_HEADER] = header_value(", ".join(options.ignored))
@@ -122,7 +123,7 @@ class FileEndpoint:
 
 
 async def _stream(
-    transcription: Transcription, text: TextStream, stream: EventStream, speakers: FileSpeakers | None
+    transcription: Transcription, text: TextStream, stream: EventStream, speakers: TellsSpeakers | None
 ) -> None:
     """Send text while the file is transcribed. Text by speaker follows, before the last event.
 
@@ -173,7 +174,7 @@ async def _transcribe(
     service: Service,
     file: IO[bytes],
     options: FileOptions,
-    speakers: FileSpeakers | None,
+    speakers: TellsSpeakers | None,
     name: str,
     on_event: Callable[[events.Event], None],
     on_progress: Callable[[float], None],
@@ -193,10 +194,11 @@ async def _transcribe(
         on_event(event)
 
     endpointing = replace(FILE_ENDPOINTING, **options.chunking)
+    n_channels = speakers.n_channels if speakers else None
     if speakers:
-        await speakers.learn(service.decoders)
+        await speakers.learn(service.decoders, file)
     try:
-        async with aclosing(service.decoders.decode(file)) as audio:
+        async with aclosing(service.decoders.decode(file, n_channels)) as audio:
             await transcribe(
                 service.transcriber,
                 speakers.listen(audio) if speakers else audio,
@@ -216,6 +218,7 @@ async def _transcribe(
                     falls_back=options.falls_back,
                     carries_context=options.carries_context,
                     endpointing=endpointing,
+                    audio_format=replace(FLOAT_PCM, channels=n_channels or 1),
                 ),
                 on_progress=on_progress,
                 trace=trace,
@@ -227,6 +230,13 @@ async def _transcribe(
             raise RequestError(400, error.message, error.message.partition(":")[0]) from error
         logger.warning("[%s] failed with %s: %s", name, error.code, error.message)
         raise RequestError(503 if error.code == "overloaded" else 500, error.message, code=error.code) from error
+
+
+def _speakers(model: SpeakerModel, options: FileOptions) -> TellsSpeakers:
+    """What knows who speaks in a file."""
+    if options.channel_names:
+        return ChannelSpeakers(options.channel_names)
+    return FileSpeakers(model, options.known_speakers, options.max_speakers)
 
 
 def _file(form: FormData) -> IO[bytes]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypedDict
 
 from app.dialects.json_text import write_large
-from app.dialects.limits import MAX_PADDING_MS, MAX_PROMPT_CHARS, MAX_SILENCE_MS, MIN_SILENCE_MS
+from app.dialects.limits import MAX_PADDING_MS, MAX_PROMPT_CHARS, MAX_SILENCE_MS, MAX_SPEAKERS, MIN_SILENCE_MS
 from app.dialects.openai import speakers_wire
 from app.dialects.openai.form import Form, bad_value
 from app.dialects.openai.speakers_wire import KnownSpeaker
@@ -64,6 +64,10 @@ class FileOptions:
     """Where the audio may be cut."""
     known_speakers: tuple[KnownSpeaker, ...] = ()
     """The speakers that the client names; for `diarized_json`."""
+    channel_names: tuple[str, ...] = ()
+    """The speakers of the channels, where each channel has one; for `diarized_json`."""
+    max_speakers: int = MAX_SPEAKERS
+    """The most speakers of one channel; for `diarized_json`."""
     ignored: tuple[str, ...] = ()
     """Names of the form fields that had no effect."""
 
@@ -109,6 +113,8 @@ def parse_options(
     if not tells_speakers:
         _refuse_speakers(form)
     known_speakers = speakers_wire.parse_known(form, response_format)
+    channel_names = speakers_wire.parse_channel_names(form, response_format, known_speakers)
+    max_speakers = speakers_wire.parse_max(form, response_format, channel_names)
     language, languages = _languages(form, known_languages)
     return FileOptions(
         task=task,
@@ -128,6 +134,8 @@ def parse_options(
         carries_context=form.boolean("condition_on_previous_text"),
         chunking=_chunking(form),
         known_speakers=known_speakers,
+        channel_names=channel_names,
+        max_speakers=max_speakers,
         ignored=form.ignored,
     )
 
@@ -272,7 +280,8 @@ def _diarized(transcript: Transcript, options: FileOptions, spoken: Sequence[dic
     return {
         "task": options.task,
         "duration": transcript.audio_s,
-        "text": transcript.text,
+        # Of several channels, utterances come in the order in which they end.
+        "text": " ".join(each["text"] for each in spoken) if options.channel_names else transcript.text,
         "segments": list(spoken),
         "usage": _duration(transcript),
     }

@@ -55,7 +55,14 @@ async def realtime(websocket: WebSocket) -> None:
     limits = service.settings
     is_flat = "openai-beta" in websocket.headers or BETA_SUBPROTOCOL in offered
     dialect = OpenAIRealtime(
-        RealtimeSession(token_hex(8), service.transcriber.info, settings, is_flat, service.session_config.speculates),
+        RealtimeSession(
+            token_hex(8),
+            service.transcriber.info,
+            settings,
+            is_flat,
+            service.session_config.speculates,
+            lambda: service.speaker_model is not None,
+        ),
         warnings=warnings,
         idle_timeout_s=max(limits.idle_timeout_s, MIN_IDLE_TIMEOUT_S),
         max_text_chars=limits.max_message_kb * 1024 * TEXT_PER_AUDIO,

@@ -1,12 +1,15 @@
 """Conversation items of the Realtime API: each utterance is an item, and its text becomes events about the item."""
 
 import math
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from itertools import groupby
 from typing import Any
 
 from app.dialects.json_text import write_object
 from app.dialects.openai.realtime_session import RealtimeSession
+from app.dialects.speaker_names import letters
+from app.languages import WITHOUT_SPACES
 from app.session import events
 
 MIN_PROBABILITY = 1e-9
@@ -101,22 +104,23 @@ class ConversationItems:
         # Clients of the older shape know no segments, and mistake events that they do not know for others.
         if item.is_discarded or self._session.is_flat:
             return
-        fields: dict[str, Any] = {
-            "item_id": item.id,
-            "content_index": 0,
-            "id": f"segment_{self._session.id}_{event.id}",
-            "text": event.text,
-            # The typed clients require it. This server does not tell speakers apart.
-            "speaker": "",
-            "start": event.start_s,
-            "end": event.end_s,
-        }
-        if self._session.settings.has_words:
-            fields["words"] = [
-                {"word": word.text, "start": word.start_s, "end": word.end_s, "confidence": word.confidence}
-                for word in event.words
-            ]
-        yield self._write(f"{TRANSCRIPTION}.segment", **fields)
+        for number, part in enumerate(parts_by_speaker(event)):
+            fields: dict[str, Any] = {
+                "item_id": item.id,
+                "content_index": 0,
+                "id": f"segment_{self._session.id}_{event.id}" + (f"_{number}" if number else ""),
+                "text": part.text,
+                # The typed clients require it. It is empty where no speaker is known, or the client did not ask.
+                "speaker": "" if part.speaker is None else letters(part.speaker),
+                "start": part.start_s,
+                "end": part.end_s,
+            }
+            if self._session.settings.has_words:
+                fields["words"] = [
+                    {"word": word.text, "start": word.start_s, "end": word.end_s, "confidence": word.confidence}
+                    for word in part.words
+                ]
+            yield self._write(f"{TRANSCRIPTION}.segment", **fields)
 
     def utterance(self, event: events.Utterance) -> Iterable[str]:
         """An utterance is complete."""
@@ -176,6 +180,24 @@ class ConversationItems:
         if self._session.settings.has_logprobs:
             fields["logprobs"] = [_logprob(word) for word in item.words]
         return self._write(f"{TRANSCRIPTION}.completed", **fields)
+
+
+def parts_by_speaker(segment: events.Segment) -> Iterator[events.Segment]:
+    """The segment, split where its speaker changes between two words."""
+    runs = [list(run) for _, run in groupby(segment.words, key=lambda word: word.speaker)]
+    if len(runs) < 2:
+        yield segment
+        return
+    joint = "" if segment.language in WITHOUT_SPACES else " "
+    for number, words in enumerate(runs):
+        yield replace(
+            segment,
+            start_s=words[0].start_s if number else segment.start_s,
+            end_s=words[-1].end_s if number < len(runs) - 1 else segment.end_s,
+            text=(joint if number or segment.text.startswith(" ") else "") + joint.join(each.text for each in words),
+            words=tuple(words),
+            speaker=words[0].speaker,
+        )
 
 
 def _logprob(word: events.Word) -> dict[str, Any]:

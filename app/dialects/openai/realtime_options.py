@@ -44,6 +44,8 @@ EAGERNESS = {
 """When a turn of `semantic_vad` ends. The longest silences are those that OpenAI documents."""
 MANUAL_MODELS = ("gpt-realtime-whisper", "gpt-live-transcribe")
 """OpenAI's models without turn detection, by the start of their names. Their clients commit each turn themselves."""
+DIARIZING_MODELS = ("gpt-4o-transcribe-diarize",)
+"""OpenAI's models that tell speakers apart, by the start of their names."""
 MAX_MANUAL_S = 900.0
 """The longest audio without a commit in sessions without turn detection, in seconds.
 
@@ -90,6 +92,11 @@ class RealtimeSettings:
     def is_manual(self) -> bool:
         """Whether the client commits each turn itself."""
         return self.endpointing.mode == "manual"
+
+    @property
+    def wants_speakers(self) -> bool:
+        """Whether clients of the model in `requested_model` expect the speakers of segments."""
+        return (self.requested_model or "").startswith(DIARIZING_MODELS)
 
     @property
     def bytes_per_s(self) -> int:

@@ -1,11 +1,15 @@
 """The Realtime session of one connection: its settings, and its description in the shape that the client uses."""
 
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
+from app.dialects.limits import MAX_SPEAKERS
 from app.dialects.openai import realtime_options as options
 from app.dialects.openai.realtime_fields import Warnings
 from app.dialects.openai.realtime_options import RealtimeSettings
 from app.media.pcm import AudioFormat
+from app.session import commands
 from engine import api
 
 
@@ -13,7 +17,13 @@ class RealtimeSession:
     """What is in force on one connection."""
 
     def __init__(
-        self, id_: str, model: api.ModelInfo, settings: RealtimeSettings, is_flat: bool, judges_turns: bool = True
+        self,
+        id_: str,
+        model: api.ModelInfo,
+        settings: RealtimeSettings,
+        is_flat: bool,
+        judges_turns: bool = True,
+        tells_speakers: Callable[[], bool] = lambda: False,
     ) -> None:
         """Begin with the settings of the connection's URL.
 
@@ -23,12 +33,22 @@ class RealtimeSession:
             settings: those before the first update.
             is_flat: the client is known to use the older shape.
             judges_turns: the server can tell from what was spoken whether a turn has ended.
+            tells_speakers: returns whether the server can tell speakers apart.
         """
         self.id = id_
         self.settings = settings
         self.is_flat = is_flat
         self._model = model
         self._judges_turns = judges_turns
+        self._tells_speakers = tells_speakers
+        self._is_started = False
+
+    def start(self) -> commands.Start:
+        """The command that starts the session. Only clients of the GA shape learn who speaks, in segments."""
+        self._is_started = True
+        wants_speakers = self.settings.wants_speakers and not self.is_flat and self._tells_speakers()
+        start = self.settings.start()
+        return replace(start, max_speakers=MAX_SPEAKERS, words=True) if wants_speakers else start
 
     def update(self, fields: object, is_flat_event: bool) -> Warnings:
         """Apply an update, which also shows the shape that the client uses. Returns warnings.
@@ -40,7 +60,12 @@ class RealtimeSession:
         Raises:
             BadField: the server cannot follow one of the settings; nothing has changed.
         """
+        before = self.settings
         self.settings, warnings = options.updated(self.settings, fields, self._model)
+        if self.settings.wants_speakers and not before.wants_speakers and not self._can_begin_to_tell_speakers:
+            why = "the session has started without it" if self._is_started else "this server cannot do it"
+            message = f"speakers are not told apart: {why}"
+            warnings = [*warnings, {"param": "transcription.model", "message": message}]
         is_flat = True if is_flat_event else options.is_flat(fields)
         if is_flat is not None:
             self.is_flat = is_flat
@@ -49,6 +74,10 @@ class RealtimeSession:
             message = f"turns end after {silence_ms} ms of silence: speculative finals are switched off on this server"
             warnings = [*warnings, {"param": "turn_detection.type", "message": message}]
         return warnings
+
+    @property
+    def _can_begin_to_tell_speakers(self) -> bool:
+        return not self._is_started and self._tells_speakers()
 
     def describe(self) -> dict[str, Any]:
         """The session as an object, in the client's shape."""

@@ -143,7 +143,7 @@ class OpenAIRealtime:
         """Start the session, unless it has started. It starts with the first audio, after the client's settings."""
         if not self._is_started:
             self._is_started = True
-            yield self._session.settings.start()
+            yield self._session.start()
 
     # Server events.
 
@@ -166,7 +166,7 @@ class OpenAIRealtime:
             case events.Failure():
                 if not event.is_fatal or event.code not in CLOSE_ONLY_CODES:
                     messages = (self._error(event.code, event.message),)
-            case events.EagerEnd() | events.SpeechResumed():
+            case events.EagerEnd() | events.SpeechResumed() | events.Speakers():
                 pass
             case events.Started() | events.Lag() | events.Notice() | events.Stopped() | events.Translation():
                 pass

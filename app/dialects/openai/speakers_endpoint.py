@@ -3,32 +3,111 @@
 import tempfile
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
-from typing import Any
+from typing import IO, Any, Protocol
 
 import numpy as np
 
-from app.dialects.openai.speakers_wire import MAX_REFERENCE_S, MIN_REFERENCE_S, REFERENCES, KnownSpeaker, segments
+from app.dialects.openai.speakers_wire import (
+    CHANNEL_NAMES,
+    MAX_REFERENCE_S,
+    MIN_REFERENCE_S,
+    REFERENCES,
+    KnownSpeaker,
+    segments,
+)
 from app.errors import MediaError, RequestError
 from app.media.decoders import Decoders
 from app.media.pcm import Samples
 from app.session import events
-from app.speakers.diarization import MAX_SPEAKERS, Diarizer
+from app.speakers.diarization import Diarizer
 from app.speakers.model import SpeakerModel
-from app.speakers.spoken import speech_of, spoken_texts
+from app.speakers.spoken import SpokenText, speech_of, spoken_texts
 from engine.api import SAMPLE_RATE
 
 
-class FileSpeakers:
-    """Listens to a file while it is transcribed, and then knows who has said what."""
+class TellsSpeakers(Protocol):
+    """Knows who has said what in one file."""
 
-    def __init__(self, model: SpeakerModel, known: Sequence[KnownSpeaker]) -> None:
+    @property
+    def n_channels(self) -> int | None:
+        """How many channels of the file are transcribed on their own; `None` if they are mixed."""
+        ...
+
+    async def learn(self, decoders: Decoders, file: IO[bytes]) -> None:
+        """Get ready for the file.
+
+        Raises:
+            RequestError: what the client has said of its speakers cannot be.
+        """
+        ...
+
+    def listen(self, audio: AsyncGenerator[Samples, None]) -> AsyncGenerator[Samples, None]:
+        """Pass on the audio of the file."""
+        ...
+
+    def add(self, event: events.Event) -> None:
+        """Keep the text of the file."""
+        ...
+
+    async def segments(self) -> list[dict[str, Any]]:
+        """The text by speaker, once the file is transcribed."""
+        ...
+
+
+class ChannelSpeakers:
+    """Each channel of the file has a speaker, whom the client names."""
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self._names = names
+        self._segments: list[events.Segment] = []
+
+    @property
+    def n_channels(self) -> int | None:
+        """See `TellsSpeakers`."""
+        return len(self._names)
+
+    async def learn(self, decoders: Decoders, file: IO[bytes]) -> None:
+        """See `TellsSpeakers`. The file must have as many channels as there are names."""
+        try:
+            n_channels = await decoders.n_channels(file)
+        except MediaError as error:
+            raise RequestError(400, str(error), "file", "invalid_file") from error
+        if n_channels != len(self._names):
+            message = f"{CHANNEL_NAMES}: expected {n_channels}, one for each channel, got {len(self._names)}"
+            raise RequestError(400, message, CHANNEL_NAMES)
+
+    def listen(self, audio: AsyncGenerator[Samples, None]) -> AsyncGenerator[Samples, None]:
+        """See `TellsSpeakers`."""
+        return audio
+
+    def add(self, event: events.Event) -> None:
+        """See `TellsSpeakers`."""
+        if isinstance(event, events.Segment):
+            self._segments.append(event)
+
+    async def segments(self) -> list[dict[str, Any]]:
+        """See `TellsSpeakers`."""
+        texts = [
+            SpokenText(start_s=each.start_s, end_s=each.end_s, speaker=each.channel, text=each.text.strip())
+            for each in sorted(self._segments, key=lambda each: each.start_s)
+        ]
+        return segments(texts, dict(enumerate(self._names)))
+
+
+class FileSpeakers:
+    """Listens to a file of one channel while it is transcribed, and then knows who has said what."""
+
+    n_channels: int | None = None
+
+    def __init__(self, model: SpeakerModel, known: Sequence[KnownSpeaker], max_speakers: int) -> None:
         self._model = model
         self._known = known
+        self._max_speakers = max_speakers
         self._diarizer = Diarizer(model.embed)
         self._references = np.zeros((0, 0), np.float32)
         self._segments: list[events.Segment] = []
 
-    async def learn(self, decoders: Decoders) -> None:
+    async def learn(self, decoders: Decoders, file: IO[bytes]) -> None:
         """Embed the references of the known speakers.
 
         Raises:
@@ -50,7 +129,7 @@ class FileSpeakers:
     async def segments(self) -> list[dict[str, Any]]:
         """The text by speaker, once the file is transcribed."""
         thresholds = self._model.thresholds
-        speakers = await self._diarizer.speakers(speech_of(self._segments), thresholds, MAX_SPEAKERS)
+        speakers = await self._diarizer.speakers(speech_of(self._segments), thresholds, self._max_speakers)
         found = speakers.known(self._references, thresholds.knows)
         names = {speaker: self._known[reference].name for speaker, reference in found.items()}
         return segments(list(spoken_texts(self._segments, speakers)), names)

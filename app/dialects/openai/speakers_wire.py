@@ -9,7 +9,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from app.dialects.limits import MAX_SPEAKERS
 from app.dialects.openai.form import Form, bad_value
+from app.dialects.speaker_names import letters
 from app.errors import RequestError
 from app.speakers.spoken import SpokenText
 
@@ -18,8 +20,14 @@ MAX_KNOWN = 4
 """The most known speakers of a request."""
 MIN_REFERENCE_S, MAX_REFERENCE_S = 2.0, 10.0
 """The length of a reference, in seconds."""
+MAX_CHANNELS = 8
+"""The most channels of a recording whose names the client gives."""
 REFERENCES = "known_speaker_references"
 NAMES = "known_speaker_names"
+CHANNEL_NAMES = "channel_names"
+"""Our extension: each channel of the recording is a speaker, with this name."""
+MAX = "max_speakers"
+"""Our extension: the most speakers that are found."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +47,7 @@ def parse_known(form: Form, response_format: str) -> tuple[KnownSpeaker, ...]:
     """
     names, references = form.texts(NAMES), form.texts(REFERENCES)
     for name, values in ((NAMES, names), (REFERENCES, references)):
-        if values and response_format != FORMAT:
-            raise RequestError(400, f"{name}: expected response_format {FORMAT}, got {response_format}", name)
+        _require_format(name, values, response_format)
     if len(names) != len(references) or len(names) > MAX_KNOWN:
         expected = f"as many references as names, at most {MAX_KNOWN}"
         message = f"{REFERENCES}: expected {expected}, got {len(references)} for {len(names)} names"
@@ -48,6 +55,38 @@ def parse_known(form: Form, response_format: str) -> tuple[KnownSpeaker, ...]:
     if len(set(names)) != len(names) or not all(map(str.strip, names)):
         raise bad_value(NAMES, "names that differ and are not empty", ", ".join(names))
     return tuple(KnownSpeaker(name, _data(url)) for name, url in zip(names, references, strict=True))
+
+
+def parse_channel_names(form: Form, response_format: str, known: Sequence[KnownSpeaker]) -> tuple[str, ...]:
+    """The names of the channels of a recording, whose speakers they are; none if the client gives none.
+
+    Raises:
+        RequestError: they are no such names, or stand beside other speakers.
+    """
+    names = form.texts(CHANNEL_NAMES)
+    _require_format(CHANNEL_NAMES, names, response_format)
+    if names and (known or len(names) > MAX_CHANNELS or len(set(names)) != len(names) or not all(names)):
+        expected = f"at most {MAX_CHANNELS} names that differ and are not empty, without {NAMES}"
+        raise bad_value(CHANNEL_NAMES, expected, ", ".join(names))
+    return names
+
+
+def parse_max(form: Form, response_format: str, channel_names: Sequence[str]) -> int:
+    """The most speakers that are found.
+
+    Raises:
+        RequestError: the number is wrong, or there is nothing that it could limit.
+    """
+    value = form.number(MAX, 0, 1, MAX_SPEAKERS)
+    _require_format(MAX, (str(value),) if value else (), response_format)
+    if value and channel_names:
+        raise bad_value(MAX, f"none with {CHANNEL_NAMES}", str(value))
+    return value or MAX_SPEAKERS
+
+
+def _require_format(name: str, values: Sequence[str], response_format: str) -> None:
+    if values and response_format != FORMAT:
+        raise RequestError(400, f"{name}: expected response_format {FORMAT}, got {response_format}", name)
 
 
 def _data(url: str) -> bytes:
@@ -65,11 +104,7 @@ def label(speaker: int, names: Mapping[int, str]) -> str:
     """The name of a known speaker; for others a letter in the order of their first words: A to Z, then AA and so on."""
     if speaker in names:
         return names[speaker]
-    letters, rank = "", speaker - sum(each < speaker for each in names)
-    while rank >= 0:
-        letters = chr(ord("A") + rank % 26) + letters
-        rank = rank // 26 - 1
-    return letters
+    return letters(speaker - sum(each < speaker for each in names))
 
 
 def segments(texts: Sequence[SpokenText], names: Mapping[int, str]) -> list[dict[str, Any]]:

@@ -5,6 +5,7 @@ import logging
 from collections.abc import Coroutine
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
@@ -153,6 +154,7 @@ class _CallLine:
             await asyncio.gather(session, refusal, return_exceptions=True)
 
     def begin(self, call: Call) -> None:
+        self._write_event = partial(self._write_event, channel_names=call.tracks)
         introduction = _message("call_started", call, tracks=list(call.tracks), parameters=call.parameters)
         self._active_call = self._service.calls.begin(call.sid, introduction, self._write_event)
         self._has_begun.set()

@@ -104,6 +104,7 @@ class WhisperLive:
                 | events.Lag()
                 | events.Stopped()
                 | events.Translation()
+                | events.Speakers()
             ):
                 pass
             case _:

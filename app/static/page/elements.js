@@ -47,6 +47,7 @@ export const page = {
   detection: element("detection"),
   candidates: element("candidates"),
   lock: element("lock"),
+  speakers: element("speakers"),
   hotwords: element("hotwords"),
   translations: element("translations"),
   size: element("size"),

@@ -22,7 +22,8 @@ export function toText(entries, language, withTimes) {
 /** An entry as one line of text. */
 export function lineText(entry, language, withTimes) {
   const text = (language === "" || entry.kind !== "line" ? entry.text : joined(entry.translations[language])).trim();
-  return withTimes ? `[${clock(entry.start_s)}] ${text}` : text;
+  const said = entry.kind === "line" && typeof entry.speaker === "string" ? `${entry.speaker}: ${text}` : text;
+  return withTimes ? `[${clock(entry.start_s)}] ${said}` : said;
 }
 
 function joined(pieces = []) {

@@ -23,6 +23,7 @@ onTranscript((what, entry) => {
     page.finals.replaceChildren();
   } else if (what === "change") {
     drawTranslations(nodes.get(entry.n), entry.translations);
+    drawSpeaker(nodes.get(entry.n), entry.speaker);
   } else {
     drawEntry(entry, what === "restore");
   }
@@ -50,6 +51,7 @@ function drawEntry(entry, isRestored) {
     text.lang = entry.language;
   }
   node.querySelector(".solid").textContent = entry.text;
+  drawSpeaker(node, entry.speaker);
   drawTranslations(node, entry.translations);
   if (open !== undefined && open.nextElementSibling !== null) {
     // The final text may be shorter. The line below it must not move.
@@ -116,6 +118,19 @@ function drawTranslations(node, translations) {
       node.append(place);
     }
     place.textContent = pieces.map(({ text }) => text).join("").trim();
+  }
+}
+
+/** Names who speaks, before the text. */
+function drawSpeaker(node, speaker = null) {
+  let label = node.querySelector(".speaker");
+  if (label === null && speaker !== null) {
+    label = document.createElement("span");
+    label.className = "speaker";
+    node.querySelector(".text").prepend(label);
+  }
+  if (label !== null) {
+    label.textContent = `${speaker}: `;
   }
 }
 

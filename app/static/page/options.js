@@ -17,6 +17,7 @@ export function sessionOptions() {
     ...candidates(),
     ...hotwords(),
     ...(translate.length > 0 ? { translate } : {}),
+    ...(settings.speakers ? { speakers: {} } : {}),
     endpointing: { max_utterance_s: MAX_UTTERANCE_S },
   };
 }

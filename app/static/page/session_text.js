@@ -1,15 +1,16 @@
 /** Brings the events of one session, or of one file, into the transcript. Open lines are shown and kept, too. */
 
-import { Captions } from "../tutti/index.js";
+import { Captions, SpeakerTimeline } from "../tutti/index.js";
 import { clock } from "./clock.js";
 import { keepOpen } from "./keeper.js";
 import { drawOpen, removeOpen } from "./lines.js";
-import { add, addTranslation } from "./transcript.js";
+import { add, addTranslation, setSpeaker } from "./transcript.js";
 
 export class SessionText {
   /** Added to all times, in seconds. */
   #offsetS;
   #captions = new Captions();
+  #speakers = new SpeakerTimeline();
   /**
    * What is known of each utterance beside its text: its segments, translations, language and end so far; when it is
    * final, its entry.
@@ -26,10 +27,20 @@ export class SessionText {
       this.#translate(event);
       return;
     }
+    if (event.type === "speakers") {
+      this.#speakers.apply(event);
+      for (const { entry } of this.#utterances.values()) {
+        if (entry !== undefined) {
+          setSpeaker(entry, this.#speakerOf(entry) ?? entry.speaker);
+        }
+      }
+      return;
+    }
     if (event.type === "segment") {
       const about = this.#utterance(event.utterance);
       about.segments.push(this.#piece(event));
       about.language ??= event.language;
+      about.speaker ??= event.speaker ?? null;
     } else if (event.type === "interim") {
       this.#utterance(event.utterance).endS = event.end_s + this.#offsetS;
     }
@@ -63,6 +74,7 @@ export class SessionText {
   #finish(line, rest, isCut) {
     const about = this.#utterance(line.utterance);
     const entry = this.#entryOf(line, rest, isCut);
+    entry.speaker = this.#speakerOf(entry) ?? about.speaker;
     if (entry.text.trim() !== "") {
       about.entry = add(entry);
     }
@@ -114,7 +126,7 @@ export class SessionText {
   #utterance(number) {
     let about = this.#utterances.get(number);
     if (about === undefined) {
-      about = { segments: [], translations: {}, language: null, endS: 0, entry: undefined };
+      about = { segments: [], translations: {}, language: null, speaker: null, endS: 0, entry: undefined };
       this.#utterances.set(number, about);
     }
     return about;
@@ -122,6 +134,10 @@ export class SessionText {
 
   #piece({ start_s, end_s, text }) {
     return { start_s: start_s + this.#offsetS, end_s: end_s + this.#offsetS, text };
+  }
+
+  #speakerOf({ start_s, end_s }) {
+    return this.#speakers.speakerOf(start_s - this.#offsetS, end_s - this.#offsetS);
   }
 
   #shifted(line) {

@@ -14,6 +14,8 @@ const DEFAULTS = {
   candidates: [],
   /** Whether the language is detected once and kept. */
   lock: false,
+  /** Whether the server says who speaks each line of live sound. */
+  speakers: false,
   /** Names and terms, with commas between them. */
   hotwords: "",
   /** The codes of the languages that the text is translated to. */

@@ -43,6 +43,7 @@ page.microphone.addEventListener("change", () => {
 });
 for (const [box, name] of [
   [page.lock, "lock"],
+  [page.speakers, "speakers"],
   [page.showTimes, "showTimes"],
   [page.keep, "keep"],
   [page.useShortcuts, "useShortcuts"],
@@ -66,6 +67,7 @@ for (const radio of themes) {
 function fill() {
   void fillMicrophones();
   page.lock.checked = settings.lock;
+  page.speakers.checked = settings.speakers;
   page.showTimes.checked = settings.showTimes;
   page.keep.checked = settings.keep;
   page.useShortcuts.checked = settings.useShortcuts;

@@ -12,6 +12,7 @@
  * - `text`: its text.
  * - `segments`: of a line, `{ start_s, end_s, text }` in the order of time.
  * - `language`: of a line, the code of its language; null if the server did not say.
+ * - `speaker`: of a line, the letter of who speaks it; null if the server did not say.
  * - `is_cut`: of a line, whether the session ended before the line did.
  * - `translations`: of a line, for each language a list like `segments`.
  */
@@ -42,6 +43,7 @@ export function add(said) {
     at: new Date().toISOString(),
     segments: [],
     language: null,
+    speaker: null,
     is_cut: false,
     translations: {},
     ...said,
@@ -56,6 +58,14 @@ export function add(said) {
 export function addTranslation(entry, language, piece) {
   (entry.translations[language] ??= []).push(piece);
   tell("change", entry);
+}
+
+/** Notes who speaks a line. */
+export function setSpeaker(entry, speaker) {
+  if (entry.speaker !== speaker) {
+    entry.speaker = speaker;
+    tell("change", entry);
+  }
 }
 
 /** Removes everything. Returns the entries, for `restore`. */

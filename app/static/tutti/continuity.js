@@ -45,6 +45,8 @@ export class Continuity {
     #nWords = 0;
     /** The length of all utterances that have ended, in seconds. */
     #speechS = 0;
+    /** What another connection needs to know the same speakers. */
+    voices;
     /** Which translations are still to come, if any were asked for. */
     translations;
     #eagerEnds;
@@ -183,6 +185,7 @@ export class Continuity {
         const closed = passed.flatMap((each) => this.#close(each, untilS));
         this.#resumeFromS = resumeFromS;
         this.#detectorFromS = points.map(({ knownS }) => knownS);
+        this.voices = event.voices ?? this.voices;
         this.translations?.forgetBefore(event.translated_until_s);
         const rest = utterance.unrepeated;
         if (rest !== "") {

@@ -58,7 +58,8 @@ const object = (shape) => (value, field) => {
 const place = { utterance: count, channel: count };
 const span = { start_s: number, end_s: number };
 const notice = { code: text, message: text };
-const words = list(object({ word: text, ...span, confidence: number }));
+const speaker = optional(text);
+const words = list(object({ word: text, ...span, confidence: number, speaker }));
 /** Reads the fields of each event. */
 const EVENTS = {
     started: object({
@@ -80,6 +81,7 @@ const EVENTS = {
         stable: text,
         tail: text,
         stable_words: optional(words),
+        speaker,
     }),
     segment: object({
         ...place,
@@ -90,6 +92,7 @@ const EVENTS = {
         confidence: number,
         language: orNull(text),
         language_probability: optional(number),
+        speaker,
     }),
     utterance: object({
         ...place,
@@ -102,6 +105,8 @@ const EVENTS = {
         language: optional(text),
         language_probability: optional(number),
         translated_until_s: optional(list(number)),
+        speaker,
+        voices: optional(text),
     }),
     translation: object({
         ...place,
@@ -117,6 +122,10 @@ const EVENTS = {
         at_s: number,
         confidence: orNull(number),
         text: orNull(text),
+    }),
+    speakers: object({
+        channel: count,
+        spans: list(object({ from_s: number, until_s: number, speaker: text })),
     }),
     flushed: object({ id: flushId }),
     lag: object({ behind_s: number }),

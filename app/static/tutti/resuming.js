@@ -31,7 +31,7 @@ export function mayResume(end) {
 }
 /** The fields of `resume` for a connection whose first sample has this time. */
 export function resumeAt(continuity, audioFromS) {
-    const { resumeFromS, detectorFromS, languages } = continuity;
+    const { resumeFromS, detectorFromS, languages, voices } = continuity;
     const fromS = resumeFromS.map((timeS) => Math.max(timeS, audioFromS));
     const [first] = fromS;
     const untranslated = continuity.translations?.missing(fromS) ?? [];
@@ -44,6 +44,7 @@ export function resumeAt(continuity, audioFromS) {
         ...(knownS.some((timeS) => timeS !== null) ? { detector_from_s: knownS } : {}),
         ...(languages === undefined ? {} : { language: languages }),
         ...(untranslated.length === 0 ? {} : { untranslated }),
+        ...(voices === undefined ? {} : { voices }),
     };
 }
 /** The options of `start` with which a session goes on in the room in which it has begun, if it has one. */

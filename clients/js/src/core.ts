@@ -31,6 +31,8 @@ export type {
   ServerEvent,
   SessionEvent,
   SourceEvent,
+  SpeakersEvent,
+  SpeakerSpan,
   SpeechStartedEvent,
   StartedEvent,
   StartOptions,
@@ -53,5 +55,6 @@ export { connect } from "./session.js";
 export type { Session } from "./session.js";
 export type { Signal } from "./signal.js";
 export type { OpenSocket, Socket, SocketEvent, SocketEventType, SocketListener } from "./socket.js";
+export { SpeakerTimeline } from "./speakers.js";
 export { toSrt, toVtt } from "./subtitles.js";
 export type { Subtitle } from "./subtitles.js";

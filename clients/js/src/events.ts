@@ -83,7 +83,16 @@ export interface StartOptions {
     readonly language?: string | null | readonly (string | null)[];
     /** Final text before `from_s` whose translations did not come. A session fills this in by itself. */
     readonly untranslated?: readonly Untranslated[];
+    /** The `voices` of the session's last `utterance`, so that its speakers keep their letters. */
+    readonly voices?: string;
   } | null;
+  /** A name for each channel, which then is `speaker` of its text, such as `["agent", "caller"]`. */
+  readonly channel_names?: readonly string[];
+  /**
+   * Tells the speakers of the one channel apart, up to `max` of them, 1 to 10 (default: 10). `speaker` of segments and
+   * words is a letter then, and `speakers` events say who speaks when, and revise it.
+   */
+  readonly speakers?: { readonly max?: number } | null;
   /** Whether the client goes on in another session if the server ends this one. A session that resumes sets it. */
   readonly resumes?: boolean;
   /** The room in which the session is published for readers; `{}` has a name that cannot be guessed. */
@@ -185,6 +194,8 @@ export interface InterimEvent {
    * more, and those of the segment are the same. Only the text of the last word may grow, by punctuation.
    */
   readonly stable_words?: readonly Word[];
+  /** The name of its channel, from `channel_names`. */
+  readonly speaker?: string;
 }
 
 /** A word of a segment or of an interim, with its times. */
@@ -193,6 +204,8 @@ export interface Word {
   readonly start_s: number;
   readonly end_s: number;
   readonly confidence: number;
+  /** The letter of its speaker, if `start` has `speakers`, as far as it is known by then. */
+  readonly speaker?: string;
 }
 
 /** Final text between two timestamps, with its own leading space. */
@@ -209,6 +222,11 @@ export interface SegmentEvent {
   readonly language: string | null;
   /** The probability of the language in this audio, from 0 to 1, if the server detected it. */
   readonly language_probability?: number;
+  /**
+   * The name of its channel, from `channel_names`; or the letter of the speaker of most of its words, if `start` has
+   * `speakers`, as far as it is known by then: `speakers` events may revise it.
+   */
+  readonly speaker?: string;
 }
 
 /** An utterance has ended, and all of its text is final. */
@@ -236,6 +254,26 @@ export interface UtteranceEvent {
   readonly language_probability?: number;
   /** For each channel the time before which no more translations come, if the session asked for translations. */
   readonly translated_until_s?: readonly number[];
+  /** The name of its channel, from `channel_names`. */
+  readonly speaker?: string;
+  /** The value for `resume.voices`, if `start` has `speakers`. */
+  readonly voices?: string;
+}
+
+/** One speaker speaks between two times. */
+export interface SpeakerSpan {
+  readonly from_s: number;
+  readonly until_s: number;
+  /** A letter: "A" is the speaker who was heard first. */
+  readonly speaker: string;
+}
+
+/** Who speaks when, if `start` has `speakers`. It replaces what earlier events said of these times. */
+export interface SpeakersEvent {
+  readonly type: "speakers";
+  readonly channel: number;
+  /** In the order of their times; none overlaps another. */
+  readonly spans: readonly SpeakerSpan[];
 }
 
 /**
@@ -324,6 +362,7 @@ export type ServerEvent =
   | UtteranceEvent
   | TranslationEvent
   | TurnEvent
+  | SpeakersEvent
   | FlushedEvent
   | LagEvent
   | WarningEvent
@@ -441,7 +480,8 @@ const object =
 const place = { utterance: count, channel: count };
 const span = { start_s: number, end_s: number };
 const notice = { code: text, message: text };
-const words = list(object<Word>({ word: text, ...span, confidence: number }));
+const speaker = optional(text);
+const words = list(object<Word>({ word: text, ...span, confidence: number, speaker }));
 
 type KnownEvent = Exclude<ServerEvent, UnknownEvent>;
 
@@ -466,6 +506,7 @@ const EVENTS: { readonly [Event in KnownEvent as Event["type"]]: Read<Omit<Event
     stable: text,
     tail: text,
     stable_words: optional(words),
+    speaker,
   }),
   segment: object<Omit<SegmentEvent, "type">>({
     ...place,
@@ -476,6 +517,7 @@ const EVENTS: { readonly [Event in KnownEvent as Event["type"]]: Read<Omit<Event
     confidence: number,
     language: orNull(text),
     language_probability: optional(number),
+    speaker,
   }),
   utterance: object<Omit<UtteranceEvent, "type">>({
     ...place,
@@ -488,6 +530,8 @@ const EVENTS: { readonly [Event in KnownEvent as Event["type"]]: Read<Omit<Event
     language: optional(text),
     language_probability: optional(number),
     translated_until_s: optional(list(number)),
+    speaker,
+    voices: optional(text),
   }),
   translation: object<Omit<TranslationEvent, "type">>({
     ...place,
@@ -503,6 +547,10 @@ const EVENTS: { readonly [Event in KnownEvent as Event["type"]]: Read<Omit<Event
     at_s: number,
     confidence: orNull(number),
     text: orNull(text),
+  }),
+  speakers: object<Omit<SpeakersEvent, "type">>({
+    channel: count,
+    spans: list(object<SpeakerSpan>({ from_s: number, until_s: number, speaker: text })),
   }),
   flushed: object({ id: flushId }),
   lag: object({ behind_s: number }),

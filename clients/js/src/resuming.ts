@@ -38,7 +38,7 @@ export function mayResume(end: End): boolean {
 
 /** The fields of `resume` for a connection whose first sample has this time. */
 export function resumeAt(continuity: Continuity, audioFromS: number): NonNullable<StartOptions["resume"]> {
-  const { resumeFromS, detectorFromS, languages } = continuity;
+  const { resumeFromS, detectorFromS, languages, voices } = continuity;
   const fromS = resumeFromS.map((timeS) => Math.max(timeS, audioFromS));
   const [first] = fromS;
   const untranslated = continuity.translations?.missing(fromS) ?? [];
@@ -51,6 +51,7 @@ export function resumeAt(continuity: Continuity, audioFromS: number): NonNullabl
     ...(knownS.some((timeS) => timeS !== null) ? { detector_from_s: knownS } : {}),
     ...(languages === undefined ? {} : { language: languages }),
     ...(untranslated.length === 0 ? {} : { untranslated }),
+    ...(voices === undefined ? {} : { voices }),
   };
 }
 

@@ -51,6 +51,22 @@ function applied(transcript: Transcript, ...events: CaptionEvent[]): Change[] {
 }
 
 describe("Transcript", () => {
+  it("names the speaker of each line, and follows what the server says later", () => {
+    const transcript = new Transcript();
+    const speakers = (speaker: string): CaptionEvent => ({
+      type: "speakers",
+      channel: 0,
+      spans: [{ from_s: 0, until_s: 1, speaker }],
+    });
+    applied(transcript, { ...segment(0, "Hello."), speaker: "A" } as CaptionEvent, ended(0, "Hello."));
+    expect(transcript.lines[0]?.speaker).toBe("A");
+    expect(transcript.apply(speakers("A"))).toEqual([]);
+    expect(transcript.apply(speakers("B")).map(({ kind }) => kind)).toEqual(["labelled"]);
+    expect(transcript.lines[0]?.speaker).toBe("B");
+    applied(transcript, { ...interim(1, "How", " are"), channel: 1, speaker: "caller" } as CaptionEvent);
+    expect(transcript.open[0]?.speaker).toBe("caller");
+  });
+
   it("has the texts of the recorded utterances, in the order in which they ended", () => {
     const transcript = new Transcript();
     applied(transcript, ...recorded);

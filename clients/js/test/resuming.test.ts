@@ -210,11 +210,11 @@ test("the audio that the server's speech detector needs is sent again, and no mo
   await reconnect();
   expect(socket().sentText[0]).toMatchObject({ resume: { from_s: 20, audio_from_s: 14, detector_from_s: [14] } });
   expect(audioOf(socket())).toEqual([...bytes(140, 110)]);
-  socket().deliver({ ...ended(0, 22, "", 24), detector_from_s: [null] });
+  socket().deliver({ ...ended(0, 22, "", 24), detector_from_s: [null], voices: "v1.1.AA" });
   lose();
   await reconnect();
   const second = socket().sentText[0] as { resume: object };
-  expect(second.resume).toEqual({ from_s: 24, audio_from_s: 14 });
+  expect(second.resume).toEqual({ from_s: 24, audio_from_s: 14, voices: "v1.1.AA" });
   session.close();
   await end;
 });

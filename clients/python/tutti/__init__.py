@@ -43,6 +43,8 @@ from tutti.messages import (
     RoomAddress,
     Segment,
     ServerWarning,
+    Speakers,
+    SpeakerSpan,
     SpeechStarted,
     Started,
     Stopped,
@@ -59,6 +61,7 @@ from tutti.messages import (
 )
 from tutti.options import ConnectOptions, FileProgress, SessionOptions
 from tutti.session import Session, connect, transcribe_file
+from tutti.speakers import SpeakerTimeline
 from tutti.subtitles import to_srt, to_vtt
 
 __version__ = "0.1.0"
@@ -96,6 +99,9 @@ __all__ = [
     "SessionError",
     "SessionOptions",
     "SessionStopped",
+    "SpeakerSpan",
+    "SpeakerTimeline",
+    "Speakers",
     "SpeechStarted",
     "Started",
     "Stopped",

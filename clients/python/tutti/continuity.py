@@ -142,6 +142,8 @@ class Continuity:
         self._totals = _Totals()
         self._eager_ends: dict[int, Turn] = {}
         """For each utterance, the eager end that was delivered and not taken back."""
+        self.voices: str | None = None
+        """What another connection needs to know the same speakers, if the session tells them apart."""
 
     @property
     def final_until_s(self) -> float:
@@ -279,6 +281,7 @@ class Continuity:
         ]
         closed = [closing for each in passed for closing in self._close(each, until_s)]
         self._points = points
+        self.voices = event.voices or self.voices
         self.translations.forget_before(event.translated_until_s)
         if rest := utterance.unrepeated:
             self._unrepeated[event.channel] = rest

@@ -83,6 +83,8 @@ class Resume:
     """The `Utterance.language` of each channel that the lost session sent last, so that the server goes on with it."""
     untranslated: tuple[Untranslated, ...] | None = field(default=None, kw_only=True)
     """Text before `from_s` that is still to be translated. Send its audio, too, by `audio_from_s`."""
+    voices: str | None = field(default=None, kw_only=True)
+    """The lost session's last `Utterance.voices`, so that its speakers keep their letters."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,6 +116,14 @@ class Room:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SpeakerLimit:
+    """The server tells the speakers of the one channel apart."""
+
+    max: int | None = None
+    """The most speakers, 1 to 10. None: the server's default, 10."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Start:
     """The first command: asks for a session. A field that is None is not sent, so the server's default applies."""
 
@@ -133,6 +143,8 @@ class Start:
     resumes: bool | None = None
     """Whether the client resumes the session in another one if the server ends it, so that no utterance need end."""
     room: Room | None = None
+    channel_names: tuple[str, ...] | None = None
+    speakers: SpeakerLimit | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,6 +261,8 @@ class Word:
     end_s: float
     confidence: float
     """How sure the model is of the word, from 0 to 1."""
+    speaker: str | None = field(default=None, kw_only=True)
+    """The letter of its speaker, with the option `max_speakers`, as far as it is known by then."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -270,6 +284,8 @@ class Interim:
     Their times and confidences do not change any more, and those of the segment are the same. Only the text of the last
     word may grow, by punctuation.
     """
+    speaker: str | None = None
+    """The name of its channel, from the option `channel_names`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -292,6 +308,10 @@ class Segment:
     """A code such as "en", or None if the server does not know it."""
     language_probability: float | None = None
     """The probability of the language in this audio, from 0 to 1. None if the server did not detect it."""
+    speaker: str | None = None
+    """The name of its channel, from the option `channel_names`; or the letter of the speaker of most of its words, with
+    `max_speakers`, as far as it is known by then: `Speakers` may revise it.
+    """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -320,6 +340,10 @@ class Utterance:
     """The probability of that language, from 0 to 1. None if the server did not detect it for this utterance."""
     translated_until_s: tuple[float, ...] = ()
     """For each channel the time before which no more translations come. Empty without the option `translate`."""
+    speaker: str | None = None
+    """The name of its channel, from the option `channel_names`."""
+    voices: str | None = None
+    """The value for `Resume.voices`, with the option `max_speakers`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -364,6 +388,26 @@ class Turn:
     """How sure the server is that the speaker has finished, from 0 to 1; None if it does not know."""
     text: str | None
     """All text of the utterance so far, of an `eager_end`; None of the others."""
+
+
+@dataclass(frozen=True, slots=True)
+class SpeakerSpan:
+    """One speaker speaks between two times."""
+
+    from_s: float
+    until_s: float
+    speaker: str
+    """A letter: "A" is the speaker who was heard first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Speakers:
+    """Who speaks when, with the option `max_speakers`. It replaces what earlier events said of these times."""
+
+    type: ClassVar[str] = "speakers"
+    channel: int
+    spans: tuple[SpeakerSpan, ...]
+    """In the order of their times; none overlaps another."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -445,6 +489,7 @@ Event: TypeAlias = (
     | Utterance
     | Translation
     | Turn
+    | Speakers
     | Flushed
     | Lag
     | ServerWarning
@@ -484,6 +529,7 @@ _LEFT_OUT = {
     ("segment", "language_probability"),
     ("utterance", "language"),
     ("utterance", "language_probability"),
+    ("utterance", "voices"),
 }
 """The fields that an event has only where there is something to say, with the types of their events."""
 
@@ -494,7 +540,7 @@ def event_to_wire(event: Event) -> dict[str, object]:
         return dict(event.data)
     wire = {"type": event.type} | {
         name: _to_lists(value)
-        for name, value in asdict(event).items()
+        for name, value in asdict(event, dict_factory=_without_speaker).items()
         if value is not None or (event.type, name) not in _LEFT_OUT
     }
     if isinstance(event, Interim) and not event.stable_words:
@@ -504,6 +550,11 @@ def event_to_wire(event: Event) -> dict[str, object]:
     if isinstance(event, Translation) and not event.earlier:
         del wire["earlier"]
     return wire
+
+
+def _without_speaker(items: list[tuple[str, object]]) -> dict[str, object]:
+    """The fields of an event, or of a word, which has a speaker only where that is known."""
+    return {name: value for name, value in items if (name, value) != ("speaker", None)}
 
 
 def _to_lists(value: object) -> object:
@@ -540,6 +591,10 @@ class _Fields:
     def text(self, name: str) -> str:
         value = self._get(name, "a string")
         return value if isinstance(value, str) else self._wrong(name, "a string")
+
+    def optional_text(self, name: str) -> str | None:
+        """A string; None if the field is not there."""
+        return self.text(name) if name in self._data else None
 
     def text_or_null(self, name: str) -> str | None:
         value = self._get(name, "a string or null")
@@ -642,6 +697,7 @@ def _parse_interim(data: _Fields) -> Interim:
         stable=data.text("stable"),
         tail=data.text("tail"),
         stable_words=_parse_words(data.optional_objects("stable_words")),
+        speaker=data.optional_text("speaker"),
     )
 
 
@@ -657,6 +713,7 @@ def _parse_segment(data: _Fields) -> Segment:
         confidence=data.number("confidence"),
         language=data.text_or_null("language"),
         language_probability=data.number("language_probability") if data.has("language_probability") else None,
+        speaker=data.optional_text("speaker"),
     )
 
 
@@ -667,6 +724,7 @@ def _parse_words(items: list[_Fields]) -> tuple[Word, ...]:
             start_s=item.number("start_s"),
             end_s=item.number("end_s"),
             confidence=item.number("confidence"),
+            speaker=item.optional_text("speaker"),
         )
         for item in items
     )
@@ -686,6 +744,8 @@ def _parse_utterance(data: _Fields) -> Utterance:
         language=data.text("language") if data.has("language") else None,
         language_probability=data.number("language_probability") if data.has("language_probability") else None,
         translated_until_s=data.numbers("translated_until_s") if data.has("translated_until_s") else (),
+        speaker=data.optional_text("speaker"),
+        voices=data.optional_text("voices"),
     )
 
 
@@ -711,6 +771,14 @@ def _parse_turn(data: _Fields) -> Turn:
         confidence=data.number_or_null("confidence"),
         text=data.text_or_null("text"),
     )
+
+
+def _parse_speakers(data: _Fields) -> Speakers:
+    spans = tuple(
+        SpeakerSpan(item.number("from_s"), item.number("until_s"), item.text("speaker"))
+        for item in data.objects("spans")
+    )
+    return Speakers(data.integer("channel"), spans)
 
 
 def _parse_flushed(data: _Fields) -> Flushed:
@@ -741,6 +809,7 @@ _PARSERS: Mapping[str, Callable[[_Fields], Event]] = {
     Utterance.type: _parse_utterance,
     Translation.type: _parse_translation,
     Turn.type: _parse_turn,
+    Speakers.type: _parse_speakers,
     Flushed.type: _parse_flushed,
     Lag.type: _parse_lag,
     ServerWarning.type: _parse_warning,

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias, TypedDict
 
 from tutti.errors import BadOption
-from tutti.messages import AudioFormat, Encoding, Endpointing, EndpointingMode, Resume, Room, Start, Task
+from tutti.messages import AudioFormat, Encoding, Endpointing, EndpointingMode, Resume, Room, SpeakerLimit, Start, Task
 
 OPEN_TIMEOUT_S = 10.0
 """Default of `open_timeout_s`, in seconds."""
@@ -80,6 +80,18 @@ class TranscriptionOptions(TypedDict, total=False):
     """
     resume: Resume | None
     """The times at which to continue after a `ConnectionLost`. Default: None, a new session."""
+
+
+class SpeakerOptions(TypedDict, total=False):
+    """Who speaks, beside the text."""
+
+    channel_names: Sequence[str]
+    """A name for each channel, which then is `speaker` of its text, such as ["agent", "caller"]. Default: none."""
+    max_speakers: int | None
+    """Tell apart up to this many speakers of the one channel, 1 to 10. Default: None, speakers have no labels.
+
+    `speaker` of segments and words is a letter then, and `Speakers` events say who speaks when, and revise it.
+    """
 
 
 class EndpointingOptions(TypedDict, total=False):
@@ -153,7 +165,9 @@ class ResumeOptions(TypedDict, total=False):
     """Seconds after which a session that cannot be resumed ends with the error of the last attempt. Default: 300."""
 
 
-class SessionOptions(TranscriptionOptions, EndpointingOptions, ConnectionOptions, ResumeOptions, total=False):
+class SessionOptions(
+    TranscriptionOptions, SpeakerOptions, EndpointingOptions, ConnectionOptions, ResumeOptions, total=False
+):
     """All options of `connect` except the audio format."""
 
 
@@ -218,6 +232,7 @@ def start_message(options: ConnectOptions) -> Start:
         threshold=options.get("speech_threshold"),
     )
     hotwords = options.get("hotwords", ())
+    max_speakers = options.get("max_speakers")
     return Start(
         audio=AudioFormat(
             encoding=options.get("encoding", "pcm_s16le"),
@@ -239,5 +254,7 @@ def start_message(options: ConnectOptions) -> Start:
         hotwords=((hotwords,) if isinstance(hotwords, str) else tuple(hotwords)) or None,
         resume=options.get("resume"),
         room=options.get("room"),
+        channel_names=tuple(options.get("channel_names", ())) or None,
+        speakers=None if max_speakers is None else SpeakerLimit(max=max_speakers),
         resumes=resume_buffer_s(options) > 0 or None,
     )

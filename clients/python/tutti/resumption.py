@@ -122,6 +122,7 @@ def resume_command(continuity: Continuity, audio_from_s: float, has_lead_in: boo
         detector_from_s=detector_from_s if any(known_s is not None for known_s in detector_from_s) else None,
         language=continuity.languages if any(continuity.languages) else None,
         untranslated=continuity.translations.missing(times_s) or None,
+        voices=continuity.voices,
     )
 
 

@@ -69,9 +69,37 @@ async def test_known_speakers_have_their_names(serve: Serve) -> None:
     assert [each["speaker"] for each in body["segments"]] == ["A", "agent"]
 
 
+async def test_the_sides_of_a_call_have_the_names_that_the_client_gives(serve: Serve) -> None:
+    """Each channel is a speaker. The text is in the order of time."""
+    first = np.concatenate((silence(0.3), speech(LOW), silence(4.0)))
+    second = np.concatenate((silence(4.0), speech(HIGH), silence(4.0)))[: len(first)]
+    server = await start(serve)
+    names = {"channel_names[]": ["agent", "caller"]}
+    content = wav(np.stack((first, second), 1).reshape(-1), n_channels=2)
+    body = (await post(server.http, content, {"response_format": "diarized_json", **names})).json()
+    assert [(each["speaker"], each["text"]) for each in body["segments"]] == [
+        ("agent", said(LOW)),
+        ("caller", said(HIGH)),
+    ]
+    assert body["text"] == said([*LOW, *HIGH]) and body["duration"] == pytest.approx(len(first) / 16_000, abs=0.01)
+    refused = await diarized(server, **names)
+    assert refused.status_code == 400
+    assert "channel_names: expected 1, one for each channel, got 2" in refused.json()["error"]["message"]
+
+
+async def test_no_more_speakers_are_found_than_the_client_says(serve: Serve) -> None:
+    body = (await diarized(await start(serve), max_speakers="1")).json()
+    assert {each["speaker"] for each in body["segments"]} == {"A"}
+
+
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
+        ({"channel_names[]": ["a", "a"]}, "names that differ"),
+        ({"channel_names[]": ["a"], "response_format": "json"}, "expected response_format diarized_json"),
+        ({"channel_names[]": ["a", "b"], "max_speakers": "2"}, "none with channel_names"),
+        ({"max_speakers": "11"}, "a whole number from 1 to 10"),
+        ({"max_speakers": "2", "response_format": "json"}, "expected response_format diarized_json"),
         ({"known_speaker_names[]": ["a"]}, "as many references as names"),
         ({"known_speaker_names[]": ["a", "a"], "known_speaker_references[]": ["data:,"] * 2}, "names that differ"),
         ({"known_speaker_names[]": ["a"], "known_speaker_references[]": ["data:,x"]}, "a data URL in base64"),

@@ -15,6 +15,7 @@ from tutti.messages import (
     KeepAlive,
     Resume,
     Room,
+    SpeakerLimit,
     Start,
     Stop,
     UnknownEvent,
@@ -88,6 +89,11 @@ COMMANDS: dict[str, Command] = {
             ),
         ),
     ),
+    "start that names its channels": Start(audio=AudioFormat(channels=2), channel_names=("agent", "caller")),
+    "start that tells speakers apart": Start(speakers=SpeakerLimit(max=4)),
+    "start that resumes with the speakers of before": Start(
+        speakers=SpeakerLimit(max=4), resume=Resume(12.25, voices="v1.1.AAnffwCBQA")
+    ),
     "start of push-to-talk": Start(endpointing=Endpointing(mode="manual")),
     "flush with a string id": Flush("turn-7"),
     "flush with a number id": Flush(0),
@@ -103,6 +109,10 @@ LEFT_OUT = [
     ("utterance", "language_probability"),
     ("utterance", "translated_until_s"),
     ("translation", "earlier"),
+    ("interim", "speaker"),
+    ("segment", "speaker"),
+    ("utterance", "speaker"),
+    ("utterance", "voices"),
 ]
 """Fields that the server leaves out where there is nothing to say, with the types of their events."""
 

@@ -3,7 +3,7 @@
  * readers: each final text once.
  */
 import { LineList, OVERDUE_LINES } from "./line_list.js";
-import { newElement, setLanguage } from "./line_view.js";
+import { labelOf, newElement, setLanguage } from "./line_view.js";
 import { styleSheet } from "./style.js";
 /** How many texts stay in the live region. A reader who looks through the page finds few of them a second time. */
 const MAX_SPOKEN = 4;
@@ -80,26 +80,26 @@ export class CaptionsView {
     #speakChange({ line, kind, spoken, language }) {
         const { show, language: wanted } = this.#options;
         if (show === "original" || wanted === undefined) {
-            if (kind !== "translated") {
-                this.#speak(spoken, language, line.channel);
+            if (kind !== "translated" && kind !== "labelled") {
+                this.#speak(spoken, language, line);
             }
         }
         else if (kind === "translated" && language === wanted) {
-            this.#speak(spoken, language, line.channel);
+            this.#speak(spoken, language, line);
         }
         else if (kind === "final") {
             const overdue = this.#transcript.at(line.index - OVERDUE_LINES);
             if (overdue !== undefined && overdue.translation(wanted) === undefined) {
-                this.#speak(overdue.text, overdue.language, overdue.channel);
+                this.#speak(overdue.text, overdue.language, overdue);
             }
         }
     }
-    #speak(text, language, channel) {
+    #speak(text, language, line) {
         if (text.trim() === "") {
             return;
         }
         const node = document.createElement("p");
-        const label = this.#options.labels[channel];
+        const label = labelOf(line, this.#options.labels);
         node.textContent = label === undefined ? text.trim() : `${label}: ${text.trim()}`;
         setLanguage(node, language);
         this.#spoken.append(node);

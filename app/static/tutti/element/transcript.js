@@ -3,6 +3,7 @@
  * time changes nothing, so the history of a room may be sent again. Nothing of the browser is used here.
  */
 import { withoutSegment } from "../captions.js";
+import { SpeakerTimeline } from "../speakers.js";
 /** More lines than a person says in a day. The oldest ones are forgotten after that. */
 const MAX_LINES = 20_000;
 class Line {
@@ -14,6 +15,7 @@ class Line {
     text = "";
     changing = "";
     language;
+    speaker;
     isCut = false;
     gap;
     /** How much of `text` is the text of segments. The rest is stable text of the newest interim. */
@@ -58,6 +60,7 @@ export class Transcript {
     #open = new Set();
     #spoken = new Map();
     #languages = new Set();
+    #speakers = new SpeakerTimeline();
     /** The final lines, in the order in which they ended. `toSrt` and `toVtt` take them. */
     get lines() {
         return this.#lines.filter(hasContent);
@@ -91,6 +94,7 @@ export class Transcript {
                 return this.#change(event.utterance, event.channel, event.start_s, (line) => {
                     line.text = line.segments + event.stable;
                     line.changing = event.tail;
+                    line.speaker = event.speaker ?? line.speaker;
                     return true;
                 });
             case "segment":
@@ -103,6 +107,7 @@ export class Transcript {
                     line.segments += event.text;
                     line.text = line.segments + rest.stable;
                     line.changing = rest.tail;
+                    line.speaker = this.#speakers.speakerOf(line.start_s, event.end_s) ?? line.speaker ?? event.speaker;
                     this.#noteLanguage(line, event.language);
                     return event.text;
                 });
@@ -111,12 +116,16 @@ export class Transcript {
                     const spoken = line.lastSegment < 0 ? event.text : true;
                     line.text = event.text;
                     line.end_s = event.end_s;
+                    line.speaker = this.#speakers.speakerOf(line.start_s, line.end_s) ?? line.speaker ?? event.speaker;
                     this.#noteLanguage(line, event.language);
                     this.#settle(line);
                     return spoken;
                 });
             case "translation":
                 return this.#translate(event);
+            case "speakers":
+                this.#speakers.apply(event);
+                return [...this.#byUtterance.values()].flatMap((line) => this.#label(line));
             case "resumed":
                 return event.gap === null ? [] : this.#addGap(event.gap);
             case "retract":
@@ -134,6 +143,7 @@ export class Transcript {
             return this.#changed(line, "");
         });
         this.#byUtterance.clear();
+        this.#speakers = new SpeakerTimeline();
         return changes;
     }
     /** @internal */
@@ -144,6 +154,7 @@ export class Transcript {
         this.#byUtterance.clear();
         this.#spoken.clear();
         this.#languages.clear();
+        this.#speakers = new SpeakerTimeline();
     }
     /** Changes an open line, or a new one. `change` returns false if it knows the event, or text that is final now. */
     #change(utterance, channel, startS, change) {
@@ -193,6 +204,15 @@ export class Transcript {
         }
         this.#languages.add(event.language);
         return [{ line, kind: "translated", spoken: event.text, language: event.language }];
+    }
+    /** Notes who speaks a line, if it is another speaker than was known. */
+    #label(line) {
+        const speaker = this.#speakers.speakerOf(line.start_s, line.end_s);
+        if (speaker === undefined || speaker === line.speaker) {
+            return [];
+        }
+        line.speaker = speaker;
+        return line.index < 0 && !this.#open.has(line) ? [] : [{ line, kind: "labelled", spoken: "", language: line.language }];
     }
     /** A final line keeps its place, without text: the places of the others stay as they are. */
     #retract(utterance) {

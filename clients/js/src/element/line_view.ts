@@ -62,12 +62,17 @@ export class LineView {
 
   /** What stands before the text. */
   #head(options: LineOptions): (Node | string)[] {
-    const label = options.labels[this.line.channel];
+    const label = labelOf(this.line, options.labels);
     this.#time.textContent = clock(this.line.start_s);
     this.#label.textContent = `${label}:`;
     const hasLabel = label !== undefined && this.line.gap === undefined;
     return [...(options.hasTimes ? [this.#time, " "] : []), ...(hasLabel ? [this.#label, " "] : [])];
   }
+}
+
+/** What stands before the text of a line: the page's label of its channel, or its speaker. */
+export function labelOf(line: CaptionLine, labels: readonly string[]): string | undefined {
+  return labels[line.channel] ?? line.speaker;
 }
 
 /** Marks text with its language, for voices and fonts, and with its direction. */

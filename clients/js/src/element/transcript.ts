@@ -4,6 +4,7 @@
  */
 
 import { withoutSegment } from "../captions.js";
+import { SpeakerTimeline } from "../speakers.js";
 import type { CaptionEvent, Translation } from "./events.js";
 
 /** More lines than a person says in a day. The oldest ones are forgotten after that. */
@@ -24,6 +25,8 @@ export interface CaptionLine {
   readonly changing: string;
   /** The code of the language that was spoken, once it is known. */
   readonly language: string | undefined;
+  /** Who speaks: the name of the channel, or a letter, which may change; undefined where nothing is known. */
+  readonly speaker: string | undefined;
   /** Whether the line has lost its end: the session ended before its text was final. */
   readonly isCut: boolean;
   /** Not an utterance, but audio, `[from_s, until_s]`, that was lost with the connection: it has no text. */
@@ -35,7 +38,7 @@ export interface CaptionLine {
 /** What an event has done to a line. `spoken` is text that has become final with it and was not final before. */
 export interface Change {
   readonly line: CaptionLine;
-  readonly kind: "open" | "final" | "removed" | "translated";
+  readonly kind: "open" | "final" | "removed" | "translated" | "labelled";
   readonly spoken: string;
   /** The language of `spoken`. */
   readonly language: string | undefined;
@@ -47,6 +50,7 @@ class Line implements CaptionLine {
   text = "";
   changing = "";
   language: string | undefined;
+  speaker: string | undefined;
   isCut = false;
   gap: readonly [number, number] | undefined;
   /** How much of `text` is the text of segments. The rest is stable text of the newest interim. */
@@ -97,6 +101,7 @@ export class Transcript {
   readonly #open = new Set<Line>();
   readonly #spoken = new Map<number, string>();
   readonly #languages = new Set<string>();
+  #speakers = new SpeakerTimeline();
 
   /** The final lines, in the order in which they ended. `toSrt` and `toVtt` take them. */
   get lines(): readonly CaptionLine[] {
@@ -137,6 +142,7 @@ export class Transcript {
         return this.#change(event.utterance, event.channel, event.start_s, (line) => {
           line.text = line.segments + event.stable;
           line.changing = event.tail;
+          line.speaker = event.speaker ?? line.speaker;
           return true;
         });
       case "segment":
@@ -149,6 +155,7 @@ export class Transcript {
           line.segments += event.text;
           line.text = line.segments + rest.stable;
           line.changing = rest.tail;
+          line.speaker = this.#speakers.speakerOf(line.start_s, event.end_s) ?? line.speaker ?? event.speaker;
           this.#noteLanguage(line, event.language);
           return event.text;
         });
@@ -157,12 +164,16 @@ export class Transcript {
           const spoken = line.lastSegment < 0 ? event.text : true;
           line.text = event.text;
           line.end_s = event.end_s;
+          line.speaker = this.#speakers.speakerOf(line.start_s, line.end_s) ?? line.speaker ?? event.speaker;
           this.#noteLanguage(line, event.language);
           this.#settle(line);
           return spoken;
         });
       case "translation":
         return this.#translate(event);
+      case "speakers":
+        this.#speakers.apply(event);
+        return [...this.#byUtterance.values()].flatMap((line) => this.#label(line));
       case "resumed":
         return event.gap === null ? [] : this.#addGap(event.gap);
       case "retract":
@@ -181,6 +192,7 @@ export class Transcript {
       return this.#changed(line, "");
     });
     this.#byUtterance.clear();
+    this.#speakers = new SpeakerTimeline();
     return changes;
   }
 
@@ -192,6 +204,7 @@ export class Transcript {
     this.#byUtterance.clear();
     this.#spoken.clear();
     this.#languages.clear();
+    this.#speakers = new SpeakerTimeline();
   }
 
   /** Changes an open line, or a new one. `change` returns false if it knows the event, or text that is final now. */
@@ -247,6 +260,16 @@ export class Transcript {
     }
     this.#languages.add(event.language);
     return [{ line, kind: "translated", spoken: event.text, language: event.language }];
+  }
+
+  /** Notes who speaks a line, if it is another speaker than was known. */
+  #label(line: Line): Change[] {
+    const speaker = this.#speakers.speakerOf(line.start_s, line.end_s);
+    if (speaker === undefined || speaker === line.speaker) {
+      return [];
+    }
+    line.speaker = speaker;
+    return line.index < 0 && !this.#open.has(line) ? [] : [{ line, kind: "labelled", spoken: "", language: line.language }];
   }
 
   /** A final line keeps its place, without text: the places of the others stay as they are. */

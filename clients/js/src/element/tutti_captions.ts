@@ -320,10 +320,21 @@ export class TuttiCaptions extends Base {
     return {
       server: this.#server,
       apiKey: typeof apiKey === "function" ? apiKey : () => apiKey,
-      start: { ...(spoken === null ? {} : { language: spoken }), ...translation, ...this.startOptions },
+      start: {
+        ...(spoken === null ? {} : { language: spoken }),
+        ...(this.hasAttribute("speakers") ? { speakers: this.#mostSpeakers } : {}),
+        ...translation,
+        ...this.startOptions,
+      },
       workletUrl: this.getAttribute("worklet") ?? undefined,
       fromS: this.#clockS,
     };
+  }
+
+  /** `speakers` without a number leaves the number to the server. */
+  get #mostSpeakers(): { readonly max?: number } {
+    const max = this.getAttribute("speakers") === "" ? undefined : this.#positive("speakers");
+    return max === undefined ? {} : { max };
   }
 
   get #options(): ViewOptions {

@@ -167,11 +167,11 @@ async def test_channels_are_transcribed_on_their_own(serve: Serve, is_raw: bool)
 
 async def test_the_upgrade_names_what_is_ignored_or_adjusted(serve: Serve) -> None:
     server = await serve()
-    query = {**RAW, "model": "nova-3", "diarize": "true", "numerals": "false", "tiér": "1", "endpointing": "10"}
+    query = {**RAW, "model": "nova-3", "detect_entities": "true", "numerals": "false", "tiér": "1", "endpointing": "10"}
     async with connect(live_url(server, **query)) as socket:
         assert socket.response is not None
         headers = socket.response.headers
-        assert headers["x-tutti-ignored"] == "diarize, ti?r"
+        assert headers["x-tutti-ignored"] == "detect_entities, ti?r"
         assert headers["x-tutti-adjusted"] == "endpointing=300"
         assert headers["dg-request-id"]
 

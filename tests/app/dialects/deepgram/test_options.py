@@ -35,7 +35,7 @@ IGNORED = {
     "version": "latest",
     "language_hint": "es",
 }
-IGNORED_LIVE = {"filler_words": "true", "diarize": "true", "diarize_model": "latest", **IGNORED}
+IGNORED_LIVE = {"filler_words": "true", **IGNORED}
 IGNORED_FILE = {
     "filler_words": "true",
     "measurements": "true",

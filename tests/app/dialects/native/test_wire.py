@@ -93,6 +93,13 @@ CLIENT = {
         endpointing=OPEN,
     ),
     "start of push-to-talk": commands.Start(endpointing=commands.Endpointing(mode="manual")),
+    "start that names its channels": commands.Start(
+        audio=AudioFormat(channels=2), channel_names=("agent", "caller"), endpointing=OPEN
+    ),
+    "start that tells speakers apart": commands.Start(max_speakers=4, endpointing=OPEN),
+    "start that resumes with the speakers of before": commands.Start(
+        max_speakers=4, resume=commands.Resume((12.25,), voices="v1.1.AAnffwCBQA"), endpointing=OPEN
+    ),
     "flush with a string id": commands.Flush("turn-7"),
     "flush with a number id": commands.Flush(0),
     "keepalive": commands.Keepalive(),
@@ -226,6 +233,32 @@ SERVER: dict[str, wire.ControlMessage] = {
         translated_until_s=(12.25,),
         is_earlier=True,
     ),
+    "segment with speakers": events.Segment(
+        utterance=0,
+        id=3,
+        channel=0,
+        start_s=0.12,
+        end_s=1.5,
+        text="Hello there.",
+        language="en",
+        source=SOURCE,
+        window_start_s=0.0,
+        words=(events.Word("Hello", 0.12, 0.6, 0.98, speaker=0), events.Word("there.", 0.6, 1.5, 0.91, speaker=1)),
+        speaker=1,
+    ),
+    "speakers": events.Speakers(0, (events.SpeakerSpan(0.0, 1.11, 0), events.SpeakerSpan(1.11, 2.22, 1))),
+    "an utterance with what tells its speakers": events.Utterance(
+        utterance=2,
+        channel=0,
+        start_s=4.0,
+        end_s=5.25,
+        text="Hello.",
+        uncovered=(),
+        final_until_s=5.5,
+        resume_from_s=(5.5,),
+        detector_from_s=(5.5,),
+        voices="v1.1.AAnffwCBQA",
+    ),
     "flushed with a string id": events.Flushed("turn-7"),
     "flushed with a number id": events.Flushed(0),
     "lag": events.Lag(4.2),
@@ -249,6 +282,36 @@ TURNS: dict[str, wire.TurnEvent] = {
 }
 
 
+NAMED: dict[str, wire.ControlMessage] = {
+    "interim of a channel with a name": events.Interim(
+        utterance=0, channel=1, start_s=0.12, end_s=2.3, stable="Thank you for", tail=" calling north"
+    ),
+    "segment of a channel with a name": events.Segment(
+        utterance=1,
+        id=0,
+        channel=1,
+        start_s=2.0,
+        end_s=3.25,
+        text=" How are you?",
+        language=None,
+        source=SOURCE,
+        window_start_s=2.0,
+    ),
+    "utterance of a channel with a name": events.Utterance(
+        utterance=2,
+        channel=0,
+        start_s=4.0,
+        end_s=5.25,
+        text="Hello.",
+        uncovered=(),
+        final_until_s=5.5,
+        resume_from_s=(5.5, 4.0),
+        detector_from_s=(5.5, None),
+    ),
+}
+"""The events of a session whose channels have names."""
+
+
 @pytest.mark.parametrize("case", golden("client"))
 def test_client_messages_are_decoded(case: dict[str, Any]) -> None:
     command, notices = wire.decode(json.dumps(case["wire"]))
@@ -263,11 +326,19 @@ def test_server_messages_are_encoded(case: dict[str, Any]) -> None:
 
 def test_every_golden_message_has_its_event() -> None:
     names = {case.values[0]["name"] for case in golden("server")}
-    assert names - SERVER.keys() - TURNS.keys() == {
+    assert names - SERVER.keys() - TURNS.keys() - NAMED.keys() == {
         "segment with words",
         "segment without words or language",
         "started in a room",
     }
+
+
+@pytest.mark.parametrize("case", [c for c in golden("server") if c.values[0]["name"] in NAMED])
+def test_text_of_a_channel_has_the_name_that_the_client_gave_it(case: dict[str, Any]) -> None:
+    dialect = wire.Native(RecordingPublisher())
+    start = {"type": "start", "audio": {"channels": 2}, "channel_names": ["agent", "caller"]}
+    list(dialect.read(json.dumps(start)))
+    assert [json.loads(text) for text in dialect.write(NAMED[case["name"]])] == [case["wire"]]
 
 
 @pytest.mark.parametrize("case", [c for c in golden("server") if c.values[0]["name"] in TURNS])
@@ -343,7 +414,11 @@ def test_a_second_start_changes_no_turns() -> None:
 
 
 def test_segments_are_encoded() -> None:
-    with_words, without = (c.values[0]["wire"] for c in golden("server") if c.values[0]["name"].startswith("segment"))
+    with_words, without = (
+        c.values[0]["wire"]
+        for c in golden("server")
+        if c.values[0]["name"].startswith("segment with") and "speakers" not in c.values[0]["name"]
+    )
     event = events.Segment(
         utterance=1,
         id=0,

@@ -33,10 +33,10 @@ SILENCE = "chunking_strategy[silence_duration_ms]"
 TALK = np.concatenate((silence(0.3), speech([1, 2, 3, 4]), silence(4.0), speech([5, 6, 7]), silence(0.5)))
 
 
-def wav(samples: np.ndarray, sample_rate: int = 16_000) -> bytes:
+def wav(samples: np.ndarray, sample_rate: int = 16_000, n_channels: int = 1) -> bytes:
     file = io.BytesIO()
     with wave.open(file, "wb") as writer:
-        writer.setnchannels(1)
+        writer.setnchannels(n_channels)
         writer.setsampwidth(2)
         writer.setframerate(sample_rate)
         writer.writeframes((samples * 32768).astype("<i2").tobytes())

@@ -94,6 +94,8 @@ async def test_a_subscriber_receives_both_sides_of_a_call(serve: Serve) -> None:
     }
     assert [each["type"] for each in (heard[1], *heard[-2:])] == ["started", "stopped", "call_ended"]
     assert (texts(heard, 0), texts(heard, 1)) == ([said([1, 2])], [said([3, 4, 5])])
+    speakers = {(each["channel"], each["speaker"]) for each in heard if each["type"] in ("segment", "utterance")}
+    assert speakers == {(0, "inbound"), (1, "outbound")}
 
 
 @pytest.mark.parametrize("stops", [True, False])

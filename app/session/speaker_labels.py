@@ -1,0 +1,206 @@
+"""Who speaks when on the one channel of a session, as far as the speaker network has answered; no I/O.
+
+Text never waits for it: what is sent gets the speakers that are known by then, and `events.Speakers` gives the rest.
+"""
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from app.media.pcm import Samples
+from app.session import events
+from app.session.speaker_stretches import SpeakersFound, SpeechStretches, Stretch, VoiceMemory
+from engine.api import SAMPLE_RATE
+
+MAX_STRETCHES_PER_CALL = 8
+"""The most stretches that the network is asked for at once, so that answers come bit by bit."""
+MAX_WAITING = 128
+"""The most stretches that wait for the network: about 95 s of speech. The oldest are dropped when there are more.
+
+A client may send `Limits.max_ahead_s` at once, and these must not be dropped.
+"""
+MAX_LABELS = 1000
+"""The most stretches whose speakers are remembered: 12 minutes of speech."""
+MAX_DISTANCE_SAMPLES = 2 * SAMPLE_RATE
+"""Text that is further than this from all speech with a speaker (2 s) gets none."""
+LATE = events.Notice(
+    "speakers_late", "the speaker network is too busy: some speech gets no speaker of its own; text is not affected"
+)
+FAILED = events.Notice("speakers_failed", "the speaker network has failed: some speech gets no speaker of its own")
+
+
+@dataclass(slots=True)
+class _Label:
+    """A stretch that has a speaker. Positions are in samples since the session began."""
+
+    start: int
+    end: int
+    speaker: int
+    is_run: bool
+
+
+@dataclass(slots=True)
+class _Waiting:
+    """What the network is still to be asked for."""
+
+    stretches: deque[Stretch]
+    submitted: tuple[Stretch, ...] = ()
+    """What it has and has not answered."""
+    is_late: bool = False
+    """Whether the client knows that stretches are dropped."""
+
+
+class SpeakerLabels:
+    """Cuts speech into stretches, notes the answers of the network, and labels text with them."""
+
+    def __init__(self, voices: VoiceMemory, from_s: float, *, resumes: bool) -> None:
+        """Make the labels of a session.
+
+        Args:
+            voices: tells its speakers apart.
+            from_s: the time of its first sample, in seconds.
+            resumes: whether its client may go on in another session, and needs to know how.
+        """
+        self.voices = voices
+        self._from_s = from_s
+        self._resumes = resumes
+        self._stretches = SpeechStretches(round(from_s * SAMPLE_RATE))
+        self._waiting = _Waiting(deque())
+        self._labels: dict[int, _Label] = {}
+        """The stretches with a speaker, by their ids; no more than `MAX_LABELS`."""
+        self._last_voices = ""
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether answers are still to come."""
+        return bool(self._waiting.submitted or self._waiting.stretches)
+
+    def push(self, position: int, frame: Samples, is_voiced: bool) -> Iterable[events.Notice]:
+        """Process a frame that begins at this position. Returns what the client must know."""
+        return self._add(self._stretches.push(position, frame, is_voiced))
+
+    def end_run(self) -> Iterable[events.Notice]:
+        """Speech ends here: the client has flushed it, or there is no more audio."""
+        return self._add(self._stretches.end_run())
+
+    def _add(self, stretches: Iterable[Stretch]) -> Iterable[events.Notice]:
+        waiting = self._waiting.stretches
+        for stretch in stretches:
+            waiting.append(stretch)
+            if len(waiting) > MAX_WAITING:
+                waiting.popleft()
+                if not self._waiting.is_late:
+                    self._waiting.is_late = True
+                    yield LATE
+
+    def submit(self) -> tuple[Stretch, ...]:
+        """The stretches that the network is to be asked for now; none while it has not answered the last ones."""
+        waiting = self._waiting
+        if waiting.submitted:
+            return ()
+        n_submitted = min(len(waiting.stretches), MAX_STRETCHES_PER_CALL)
+        waiting.submitted = tuple(waiting.stretches.popleft() for _ in range(n_submitted))
+        return waiting.submitted
+
+    def answered(self, found: SpeakersFound | None) -> events.Speakers | events.Notice | None:
+        """Note the answer to `submit`, or that there is none. Returns the event for the client, if there is one."""
+        submitted, self._waiting.submitted = self._waiting.submitted, ()
+        if not self._waiting.stretches:
+            self._waiting.is_late = False
+        if found is None:
+            return FAILED
+        self._last_voices = found.voices
+        new = {each.id: each for each in submitted}
+        changed: list[_Label] = []
+        for id_, speaker in found.speakers.items():
+            if id_ in new:
+                self._labels[id_] = _Label(new[id_].start, new[id_].end, speaker, new[id_].is_run)
+            elif id_ in self._labels:
+                self._labels[id_].speaker = speaker
+            else:
+                continue
+            changed.append(self._labels[id_])
+        while len(self._labels) > MAX_LABELS:
+            del self._labels[next(iter(self._labels))]
+        return events.Speakers(0, self._spans_of(changed)) if changed else None
+
+    def _spans_of(self, changed: Sequence[_Label]) -> tuple[events.SpeakerSpan, ...]:
+        """The speakers of all speech that these stretches reach into."""
+        spans: list[events.SpeakerSpan] = []
+        until = -1
+        for label in sorted(changed, key=lambda each: each.start):
+            start, until = max(label.start, until), max(label.end, until)
+            spans += self._between(start, until) if start < until else ()
+        return tuple(_joined(spans))
+
+    def _between(self, start: int, end: int) -> list[events.SpeakerSpan]:
+        """The speakers between two positions."""
+        near = [each for each in self._labels.values() if each.start < end and each.end > start]
+        painted: list[tuple[int, int, int]] = []
+        for label in sorted(near, key=lambda each: each.is_run):
+            first, last = max(label.start, start), min(label.end, end)
+            painted = [
+                rest
+                for begin, finish, speaker in painted
+                for rest in ((begin, min(finish, first), speaker), (max(begin, last), finish, speaker))
+                if rest[0] < rest[1]
+            ]
+            painted.append((first, last, label.speaker))
+        return [
+            events.SpeakerSpan(self._seconds(begin), self._seconds(finish), speaker)
+            for begin, finish, speaker in sorted(painted)
+        ]
+
+    def labelled(self, event: events.Event) -> events.Event:
+        """The event with the speakers that are known."""
+        match event:
+            case events.Segment():
+                spans = self._near(event.start_s, event.end_s)
+                speaker = _speaker(spans, event.start_s, event.end_s)
+                return replace(event, speaker=speaker, words=_labelled(event.words, spans))
+            case events.Interim() if event.stable_words or event.tail_words:
+                spans = self._near(event.start_s, event.end_s)
+                words, tail = _labelled(event.stable_words, spans), _labelled(event.tail_words, spans)
+                return replace(event, stable_words=words, tail_words=tail)
+            case events.Utterance() if self._resumes:
+                return replace(event, voices=self._last_voices)
+        return event
+
+    def _near(self, start_s: float, end_s: float) -> list[events.SpeakerSpan]:
+        """The speakers near some text, in the order of time."""
+        start, end = (round((each - self._from_s) * SAMPLE_RATE) for each in (start_s, end_s))
+        return self._between(start - MAX_DISTANCE_SAMPLES, end + MAX_DISTANCE_SAMPLES)
+
+    def _seconds(self, position: int) -> float:
+        return round(self._from_s + position / SAMPLE_RATE, 3)
+
+
+def _labelled(words: tuple[events.Word, ...], spans: Sequence[events.SpeakerSpan]) -> tuple[events.Word, ...]:
+    return tuple(replace(word, speaker=_speaker(spans, word.start_s, word.end_s)) for word in words)
+
+
+def _speaker(spans: Sequence[events.SpeakerSpan], start_s: float, end_s: float) -> int | None:
+    """Who speaks for most of a time, else who speaks nearest to it; `None` if there are no spans."""
+    totals: dict[int, float] = {}
+    for span in spans:
+        common_s = min(span.until_s, end_s) - max(span.from_s, start_s)
+        if common_s > 0:
+            totals[span.speaker] = totals.get(span.speaker, 0.0) + common_s
+    if totals:
+        return max(totals, key=lambda each: totals[each])
+    nearest = min(spans, key=lambda each: max(each.from_s - end_s, start_s - each.until_s), default=None)
+    return nearest.speaker if nearest else None
+
+
+def _joined(spans: Iterable[events.SpeakerSpan]) -> Iterable[events.SpeakerSpan]:
+    """The spans, where those of one speaker that touch are one."""
+    last: events.SpeakerSpan | None = None
+    for span in spans:
+        if last and last.speaker == span.speaker and last.until_s == span.from_s:
+            last = replace(last, until_s=span.until_s)
+            continue
+        if last:
+            yield last
+        last = span
+    if last:
+        yield last

@@ -1,0 +1,206 @@
+"""Speakers of live sessions on a real server, in each dialect that has a word for them."""
+
+import asyncio
+import base64
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import numpy as np
+import pytest
+from websockets.asyncio.client import ClientConnection, connect
+from websockets.exceptions import InvalidStatus
+
+import tutti
+from app.dialects.deepgram.options import parse
+from app.errors import BadStart
+from app.media.pcm import Samples
+from app.speakers.clustering import Thresholds
+from app.speakers.model import SpeakerModel
+from tests.app.conftest import Serve
+from tests.app.dialects.deepgram.test_endpoint import live_url
+from tests.app.dialects.test_file_speakers import HIGH, LOW, start
+from tests.fakes import pcm, said, silence, speech
+
+FIRST = np.concatenate((silence(0.3), speech(LOW)))
+SECOND = np.concatenate((silence(1.0), speech(HIGH)))
+END = silence(1.0)
+
+
+def pieces(*parts: Samples) -> list[bytes]:
+    audio = np.concatenate(parts)
+    return [pcm(audio[at : at + 1600]) for at in range(0, len(audio), 1600)]
+
+
+async def send(socket: ClientConnection, *parts: Samples) -> None:
+    for piece in pieces(*parts):
+        await socket.send(piece)
+
+
+async def receive_until(socket: ClientConnection, is_last: Any) -> list[dict[str, Any]]:
+    """The messages up to one of which this holds."""
+    told: list[dict[str, Any]] = []
+    async with asyncio.timeout(20):
+        while not (told and is_last(told[-1])):
+            told.append(json.loads(await socket.recv()))
+    return told
+
+
+async def test_native_sessions_get_labels_and_their_revisions(serve: Serve) -> None:
+    server = await start(serve)
+    options: tutti.ConnectOptions = {"encoding": "pcm_f32le", "max_speakers": 3, "words": True, "api_key": None}
+    async with tutti.connect(f"ws://{server.address}", **options) as session:
+        for piece in pieces(FIRST, SECOND, END):
+            await session.send(piece)
+        await session.stop()
+        async with asyncio.timeout(20):
+            told = [event async for event in session]
+    spans = [span for event in told if isinstance(event, tutti.Speakers) for span in event.spans]
+    first_s = len(FIRST) / 16_000
+    by_time = {round(span.from_s, 2): span.speaker for span in spans}
+    assert {speaker for at_s, speaker in by_time.items() if at_s > first_s + 1.0} == {"B"}
+    assert {speaker for at_s, speaker in by_time.items() if at_s < first_s - 1.0} == {"A"}
+    assert isinstance(told[-1], tutti.Stopped)
+    last = [event for event in told if isinstance(event, tutti.Utterance)][-1]
+    assert last.voices and last.voices.startswith("v1.")
+
+
+async def test_channels_have_the_names_that_the_client_gives(serve: Serve) -> None:
+    server = await serve()
+    length = len(FIRST) + len(END)
+    other = np.zeros(length, np.float32)
+    voice = np.concatenate((silence(0.3), speech(HIGH)))[:length]
+    other[: len(voice)] = voice
+    interleaved = np.stack((np.concatenate((FIRST, END)), other), 1).reshape(-1)
+    options: tutti.ConnectOptions = {"encoding": "pcm_f32le", "channels": 2, "channel_names": ["agent", "caller"]}
+    async with tutti.connect(f"ws://{server.address}", **options) as session:
+        await session.send(pcm(interleaved))
+        await session.stop()
+        async with asyncio.timeout(20):
+            told = [event async for event in session]
+    finals = [event for event in told if isinstance(event, tutti.Segment | tutti.Utterance | tutti.Interim)]
+    assert {(event.channel, event.speaker) for event in finals} == {(0, "agent"), (1, "caller")}
+
+
+async def test_a_lost_session_keeps_its_speakers(serve: Serve) -> None:
+    """Another server that gets the voices gives the second speaker the same letter."""
+    server = await start(serve)
+    start_message: dict[str, Any] = {
+        "type": "start",
+        "audio": {"encoding": "pcm_f32le"},
+        "speakers": {},
+        "resumes": True,
+    }
+    async with connect(server.stream) as socket:
+        await socket.send(json.dumps(start_message))
+        await send(socket, FIRST, SECOND, END)
+        told = await receive_until(socket, lambda each: each["type"] == "utterance" and each["start_s"] > 3)
+        # The last labels may come after the text: an utterance of silence does not exist, so speech follows.
+        await send(socket, speech(HIGH[:4]), END)
+        told += await receive_until(socket, lambda each: each["type"] == "utterance")
+    last = told[-1]
+    resume = {"from_s": last["resume_from_s"], "voices": last["voices"]}
+    async with connect(server.stream) as socket:
+        await socket.send(json.dumps({**start_message, "resume": resume}))
+        await send(socket, speech(HIGH), END)
+        (*_, speakers) = await receive_until(socket, lambda each: each["type"] == "speakers")
+    assert {span["speaker"] for span in speakers["spans"]} == {"B"}
+
+
+async def test_deepgram_words_have_the_speakers_that_are_known(serve: Serve) -> None:
+    """A label may come after the final it belongs to; those of later finals are there."""
+    server = await start(serve)
+    raw = {"encoding": "linear32", "sample_rate": "16000"}
+    async with connect(live_url(server, **raw, diarize_model="latest", max_speakers="4")) as socket:
+        assert socket.response and "x-tutti-ignored" not in socket.response.headers
+        known: dict[str, set[int]] = {}
+        for _ in range(10):
+            for part in (FIRST, SECOND):
+                await send(socket, part, END)
+                told = await receive_until(socket, lambda each: each.get("speech_final", False))
+                for word in (word for message in told for word in words_of(message) if "speaker" in word):
+                    known.setdefault(word["word"], set()).add(word["speaker"])
+            if 1 in known.get(said(HIGH[4:5]), ()):
+                break
+    assert known[said(HIGH[4:5])] >= {1} and known[said(LOW[4:5])] <= {0}
+
+
+def words_of(message: dict[str, Any]) -> list[dict[str, Any]]:
+    words: list[dict[str, Any]] = message["channel"]["alternatives"][0]["words"] if message["type"] == "Results" else []
+    return words
+
+
+async def test_deepgram_names_what_has_no_effect_and_refuses_what_it_documents_for_recordings(serve: Serve) -> None:
+    server = await start(serve)
+    raw = {"encoding": "linear32", "sample_rate": "16000"}
+    async with connect(live_url(server, **raw, diarize="true", multichannel="true", channels="2")) as socket:
+        assert socket.response and socket.response.headers["x-tutti-ignored"] == "diarize"
+    async with connect(live_url(server, **raw, max_speakers="3")) as socket:
+        assert socket.response and socket.response.headers["x-tutti-ignored"] == "max_speakers"
+    with pytest.raises(InvalidStatus) as refused:
+        await connect(live_url(server, **raw, diarize_model="v2"))
+    assert b"one of latest, v1" in refused.value.response.body
+    server.service.speaker_model = None
+    async with connect(live_url(server, **raw, diarize="true")) as socket:
+        assert socket.response and socket.response.headers["x-tutti-ignored"] == "diarize"
+
+
+def test_deepgram_recordings_take_the_most_speakers() -> None:
+    query = [("diarize", "true"), ("max_speakers", "2")]
+    assert parse(query, ("en",), is_live=False, tells_speakers=True).max_speakers == 2
+    with pytest.raises(BadStart, match="an integer from 1 to 10"):
+        parse([("diarize", "true"), ("max_speakers", "0")], ("en",), is_live=False, tells_speakers=True)
+
+
+async def realtime(socket: ClientConnection, model: str, *parts: Samples) -> AsyncIterator[dict[str, Any]]:
+    """The segments of a session with this model, which ends a turn after the last part."""
+    source = {"transcription": {"model": model}, "format": {"type": "audio/pcm", "rate": 16_000}}
+    session = {"type": "transcription", "audio": {"input": source}}
+    await socket.send(json.dumps({"type": "session.update", "session": session}))
+    for part in parts:
+        pcm16 = (part * 32767).astype("<i2").tobytes()
+        for at in range(0, len(pcm16), 6400):
+            audio = base64.b64encode(pcm16[at : at + 6400]).decode()
+            await socket.send(json.dumps({"type": "input_audio_buffer.append", "audio": audio}))
+        for message in await receive_until(socket, lambda each: each["type"].endswith(".completed")):
+            yield message
+
+
+async def test_realtime_segments_name_their_speakers_with_the_diarizing_model(serve: Serve) -> None:
+    server = await start(serve)
+    url = f"ws://{server.address}/v1/realtime?intent=transcription"
+    for model, expected in (("gpt-4o-transcribe-diarize", {"A", "B"}), ("whisper-1", {""})):
+        async with connect(url) as socket:
+            parts = [np.concatenate((part, END)) for part in (FIRST, speech(HIGH), speech(HIGH), FIRST)]
+            told = [message async for message in realtime(socket, model, *parts)]
+        segments = [each for each in told if each["type"].endswith(".segment")]
+        assert {each["speaker"] for each in segments} - ({""} if expected != {""} else set()) == expected
+        assert len({each["id"] for each in segments}) == len(segments)
+
+
+async def test_realtime_warns_where_speakers_are_not_told_apart(serve: Serve) -> None:
+    server = await start(serve)
+    server.service.speaker_model = None
+    async with connect(f"ws://{server.address}/v1/realtime?intent=transcription") as socket:
+        told = [
+            message async for message in realtime(socket, "gpt-4o-transcribe-diarize", np.concatenate((FIRST, END)))
+        ]
+    (updated,) = (each for each in told if each["type"] == "session.updated")
+    assert "this server cannot do it" in str(updated["warnings"])
+    assert {each["speaker"] for each in told if each["type"].endswith(".segment")} == {""}
+
+
+async def test_a_network_that_fails_costs_labels_only(serve: Serve) -> None:
+    server = await start(serve)
+
+    async def fail(stretches: object) -> Any:
+        raise RuntimeError("broken")
+
+    server.service.speaker_model = SpeakerModel(fail, Thresholds(joins=0.5, knows=0.6))
+    async with connect(server.stream) as socket:
+        await socket.send(json.dumps({"type": "start", "audio": {"encoding": "pcm_f32le"}, "speakers": {}}))
+        await send(socket, FIRST, END)
+        await socket.send(json.dumps({"type": "stop"}))
+        told = await receive_until(socket, lambda each: each["type"] == "stopped")
+    assert "speakers_failed" in {each["code"] for each in told if each["type"] == "warning"}
+    assert said(LOW) in [each["text"] for each in told if each["type"] == "utterance"]

@@ -1,0 +1,31 @@
+"""The benchmark of live labels finds the turns of two voices."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from app.media.pcm import Samples
+from app.speakers.clustering import Thresholds
+from benchmarks.diarization import diarized_live
+from benchmarks.diarization_error import diarization_error
+from benchmarks.synthetic_calls import Turn
+from tests.recordings import read
+
+
+async def embed(stretches: Sequence[Samples]) -> NDArray[np.float32]:
+    """A voice is a level here."""
+    return np.stack([np.eye(2, dtype=np.float32)[int(np.abs(each).max() > 0.3)] for each in stretches])
+
+
+async def test_two_voices_are_told_apart_at_once_and_in_the_end() -> None:
+    speech = read("train").astype(np.float32) / 32768
+    quiet, loud = (speech / np.abs(speech).max() * level for level in (0.2, 0.8))
+    audio = np.concatenate((quiet, quiet, loud, loud)).astype(np.float32)
+    turn_s = 2 * len(speech) / 16_000
+    truth = [Turn(0, turn_s, "quiet"), Turn(turn_s, 2 * turn_s, "loud")]
+    first, last = await diarized_live(audio, embed, Thresholds(joins=0.5, knows=0.6))
+    for turns in (first, last):
+        error = diarization_error(truth, turns)
+        assert error.speech > 0 and error.confused < 0.05 * error.speech
+        assert {turn.speaker for turn in turns} == {"0", "1"}
