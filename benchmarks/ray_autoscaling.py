@@ -44,7 +44,7 @@ SAMPLE_S = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Phase:
-    """So many people speak for so long."""
+    """How many people speak at the same time, and for how long."""
 
     n_sessions: int
     seconds: float

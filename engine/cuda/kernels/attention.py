@@ -14,11 +14,10 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from engine.cuda.kernels.int8_attention import LOG2_E, attend_in_8_bits
 from engine.cuda.kernels.launch import launch_options, wait_for_previous_kernel
 from engine.model.kv_cache import INT8_MAX, MIN_SCALE
 
-LOG2_E = 1.4426950408889634
-"""Scores are multiplied by it, because GPUs compute powers of two faster than powers of e."""
 SPLIT_STATES = 192
 """Encoder states that one program of cross-attention reads. A full window has eight splits, whatever the batch size, so
 that sums run in the same order for every batch."""
@@ -323,10 +322,7 @@ def cross_attention(
     Returns:
         `(rows * n_tokens, width)`.
     """
-    keys, values = keys_values
-    # Pointers that the kernel does not use still need a tensor.
-    key_scales, value_scales = keys_values if scales is None else scales
-    n_heads, n_states, head_dim = keys.shape[1:]
+    n_heads, n_states, head_dim = keys_values.shape[2:]
     n_rows = slots.shape[0]
     out = torch.empty_like(query)
     # A power of two, because the second kernel loads all splits of an entry as one block.
@@ -334,31 +330,10 @@ def cross_attention(
     n_entries = n_rows * n_tokens * n_heads
     partials = torch.empty((n_entries, n_splits, head_dim), device=query.device, dtype=torch.float32)
     stats = torch.empty((n_entries, n_splits, 2), device=query.device, dtype=torch.float32)
-    block_q = 16 if n_tokens <= 16 else 32
-    _cross_attention[(triton.cdiv(n_states, SPLIT_STATES), n_rows * n_heads, triton.cdiv(n_tokens, block_q))](
-        query,
-        keys,
-        values,
-        key_scales,
-        value_scales,
-        partials,
-        stats,
-        slots,
-        lengths,
-        n_tokens,
-        n_heads,
-        n_states,
-        LOG2_E / head_dim**0.5,
-        SPLITS=n_splits,
-        SPLIT_STATES=SPLIT_STATES,
-        SCALED=scales is not None,
-        BLOCK_Q=block_q,
-        BLOCK_K=_BLOCK_KEYS,
-        D=head_dim,
-        **launch_options(),
-        num_warps=4,
-        num_stages=3,
-    )
+    if scales is not None and n_tokens == 1:
+        attend_in_8_bits(query, keys_values, scales, slots, lengths, partials, stats, SPLIT_STATES)
+    else:
+        _attend_to_splits(query, keys_values, scales, slots, lengths, partials, stats, n_tokens)
     _combine_splits[(n_entries,)](
         partials,
         stats,
@@ -374,6 +349,48 @@ def cross_attention(
         num_warps=1,
     )
     return out
+
+
+def _attend_to_splits(
+    query: Tensor,
+    keys_values: Tensor,
+    scales: Tensor | None,
+    slots: Tensor,
+    lengths: Tensor,
+    partials: Tensor,
+    stats: Tensor,
+    n_tokens: int,
+) -> None:
+    keys, values = keys_values
+    # Pointers that the kernel does not use still need a tensor.
+    key_scales, value_scales = keys_values if scales is None else scales
+    n_heads, n_states, head_dim = keys.shape[1:]
+    block_q = 16 if n_tokens <= 16 else 32
+    n_blocks = triton.cdiv(n_tokens, block_q)
+    _cross_attention[(triton.cdiv(n_states, SPLIT_STATES), slots.shape[0] * n_heads, n_blocks)](
+        query,
+        keys,
+        values,
+        key_scales,
+        value_scales,
+        partials,
+        stats,
+        slots,
+        lengths,
+        n_tokens,
+        n_heads,
+        n_states,
+        LOG2_E / head_dim**0.5,
+        SPLITS=partials.shape[1],
+        SPLIT_STATES=SPLIT_STATES,
+        SCALED=scales is not None,
+        BLOCK_Q=block_q,
+        BLOCK_K=_BLOCK_KEYS,
+        D=head_dim,
+        **launch_options(),
+        num_warps=4,
+        num_stages=3,
+    )
 
 
 @triton.jit
