@@ -1,5 +1,6 @@
 """Subscribers receive the events of a call."""
 
+from collections.abc import Sequence
 from contextlib import ExitStack
 
 import pytest
@@ -13,7 +14,7 @@ INTRODUCTION = events.Reply('{"type":"call_started"}')
 STARTED = events.Started("s_0", "fake", events.Limits())
 
 
-def write(event: CallEvent) -> tuple[str, ...]:
+def write(event: CallEvent, channel_names: Sequence[str] = ()) -> tuple[str, ...]:
     """Stands for the protocol of the subscribers."""
     return (repr(event),)
 

@@ -67,7 +67,7 @@ async def gateways(request: pytest.FixtureRequest) -> AsyncIterator[Gateways]:
         yield Gateways(stack, stores)
 
 
-def write(event: CallEvent) -> tuple[str, ...]:
+def write(event: CallEvent, channel_names: Sequence[str] = ()) -> tuple[str, ...]:
     return (repr(event),)
 
 
