@@ -15,8 +15,9 @@ import pytest
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed
 
+from app.dialects.call_streams.wire import Call
 from app.dialects.native import wire
-from app.dialects.twilio.wire import Call, Twilio
+from app.dialects.twilio.wire import Twilio
 from app.media.pcm import Samples
 from app.session import events
 from tests.compat.conformance import approximated, supported

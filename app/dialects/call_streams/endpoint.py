@@ -4,7 +4,7 @@ import asyncio
 import base64
 import binascii
 import logging
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
@@ -48,31 +48,45 @@ async def serve_call(
     *,
     client: Client,
     subprotocol: str | None = None,
+    first_messages: Sequence[str] = (),
 ) -> None:
     """Serve one stream until it ends, and publish its events.
 
     Args:
-        websocket: not accepted yet.
+        websocket: not accepted yet, unless messages were received.
         make_dialect: makes the dialect of the stream, which publishes on this line.
         write_event: writes events for subscribers.
         client: whose session it is.
         subprotocol: the WebSocket subprotocol to select.
+        first_messages: messages that were received already.
     """
     line = CallLine(websocket.app.state.service, write_event, request_id(websocket.scope))
     dialect = make_dialect(line)
     try:
         await line.serve_until_refused(
-            serve_session(websocket, dialect, subprotocol, client=client, on_disconnect=dialect.leave)
+            serve_session(
+                websocket,
+                dialect,
+                subprotocol,
+                client=client,
+                on_disconnect=dialect.leave,
+                first_messages=first_messages,
+            )
         )
     except SessionError as error:
         if websocket.application_state is WebSocketState.CONNECTING and isinstance(error, LimitExceeded):
             await websocket.send_denial_response(error_response(no_room(error)))
         else:
-            logger.info("[%s] a call is not taken: %s", request_id(websocket.scope), error.message)
-            with suppress(RuntimeError, WebSocketDisconnect):
-                await websocket.close(error.close_code or CLOSE_POLICY, error.code)
+            await refuse_call(websocket, error)
     finally:
         line.end()
+
+
+async def refuse_call(websocket: WebSocket, error: SessionError) -> None:
+    """Close a stream that was accepted. Not every telephone system shows the reason to people, so the log has it."""
+    logger.info("[%s] a call is not taken: %s", request_id(websocket.scope), error.message)
+    with suppress(RuntimeError, WebSocketDisconnect):
+        await websocket.close(error.close_code or CLOSE_POLICY, error.code)
 
 
 def stream_key(websocket: WebSocket) -> str | None:

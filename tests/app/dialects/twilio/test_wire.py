@@ -10,13 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.dialects.twilio.track_sync import SILENCE
-from app.dialects.twilio.wire import START_TIMEOUT_S, Call, Twilio, shown_key
+from app.dialects.call_streams.track_sync import SILENCE as SILENCES
+from app.dialects.call_streams.wire import START_TIMEOUT_S, Call
+from app.dialects.twilio.wire import Twilio, shown_key
 from app.errors import BadMessage, BadStart, SessionError, WrongState
 from app.media.pcm import AudioFormat
 from app.session import commands, events
 from tests.compat.conformance import approximated, refused, supported
 
+SILENCE = SILENCES["mulaw"]
 FORMAT = {"encoding": "audio/x-mulaw", "sampleRate": 8000, "channels": 1}
 
 

@@ -4,11 +4,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.dialects.twilio.track_sync import MAX_GAP_S, MAX_SKEW_SAMPLES, SILENCE, TrackSync
+from app.dialects.call_streams.track_sync import MAX_GAP_S, MAX_SKEW_MS, TrackSync
+from app.dialects.call_streams.track_sync import SILENCE as SILENCES
 from app.errors import LimitExceeded
+from app.media.pcm import AudioFormat
 
 CHUNK_MS = 20
 CHUNK = 160
+MULAW = AudioFormat("mulaw", 8000, 1)
+SILENCE = SILENCES["mulaw"]
+MAX_SKEW_SAMPLES = 8 * MAX_SKEW_MS
 
 
 def chunk(number: int) -> bytes:
@@ -21,27 +26,27 @@ def channels(audio: bytes, n: int = 2) -> list[bytes]:
 
 def test_two_tracks_become_two_channels() -> None:
     """As soon as both of them are there."""
-    tracks = TrackSync(("inbound", "outbound"))
+    tracks = TrackSync(("inbound", "outbound"), MULAW)
     assert tracks.add("inbound", 0, chunk(1)) == b""
     assert channels(tracks.add("outbound", 0, chunk(2))) == [chunk(1), chunk(2)]
     assert tracks.finish() == b""
 
 
 def test_one_track_is_handed_on_at_once() -> None:
-    tracks = TrackSync(("inbound",))
+    tracks = TrackSync(("inbound",), MULAW)
     assert tracks.add("inbound", 5, chunk(1)) == chunk(1)
     assert tracks.add("inbound", 25, chunk(2)) == chunk(2)
 
 
 def test_missing_chunks_are_silence() -> None:
-    tracks = TrackSync(("inbound",))
+    tracks = TrackSync(("inbound",), MULAW)
     assert tracks.add("inbound", 0, chunk(1)) == chunk(1)
     assert tracks.add("inbound", 120, chunk(2)) == SILENCE * 5 * CHUNK + chunk(2)
 
 
 def test_a_track_that_says_nothing_does_not_hold_up_the_other() -> None:
     """It counts as silent, and its later audio for that time is dropped; then both tracks continue together."""
-    tracks = TrackSync(("inbound", "outbound"))
+    tracks = TrackSync(("inbound", "outbound"), MULAW)
     heard = b"".join(tracks.add("inbound", at * CHUNK_MS, chunk(at)) for at in range(50))
     n_heard = 50 * CHUNK - MAX_SKEW_SAMPLES
     assert channels(heard) == [b"".join(map(chunk, range(50)))[:n_heard], SILENCE * n_heard]
@@ -53,7 +58,7 @@ def test_a_track_that_says_nothing_does_not_hold_up_the_other() -> None:
 
 def test_a_gap_that_no_network_makes_ends_the_call() -> None:
     """Nothing is allocated for it."""
-    tracks = TrackSync(("inbound",))
+    tracks = TrackSync(("inbound",), MULAW)
     tracks.add("inbound", MAX_GAP_S * 1000, chunk(1))
     with pytest.raises(LimitExceeded, match="gaps of at most 60 s"):
         tracks.add("inbound", 10**15 - 1, chunk(2))
@@ -75,7 +80,7 @@ def interleaved(draw: st.DrawFn) -> list[tuple[int, int]]:
 @given(interleaved(), st.integers(0, 15))
 def test_whatever_the_order_each_channel_is_its_track(order: list[tuple[int, int]], first_ms: int) -> None:
     """No sample is lost, moved or added, except for silence after the track that ends first."""
-    tracks = TrackSync(("inbound", "outbound"))
+    tracks = TrackSync(("inbound", "outbound"), MULAW)
     audio = b""
     for track, number in order:
         audio += tracks.add(("inbound", "outbound")[track], first_ms + number * CHUNK_MS, chunk(number + 100 * track))
