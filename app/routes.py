@@ -18,12 +18,15 @@ from app.dialects.captions import endpoint as captions
 from app.dialects.deepgram import endpoint as deepgram
 from app.dialects.deepgram.flux_endpoint import listen_to_turns
 from app.dialects.freeswitch.endpoint import FreeSwitchEndpoint
+from app.dialects.jambonz.endpoint import jambonz
 from app.dialects.native import endpoint as native
 from app.dialects.native.usage_endpoint import show_usage
 from app.dialects.native.wire import messages
 from app.dialects.openai import realtime_endpoint as openai_realtime
 from app.dialects.openai.files_endpoint import FileEndpoint
 from app.dialects.openai.models_endpoint import list_models, retrieve_model
+from app.dialects.plivo.endpoint import PlivoEndpoint
+from app.dialects.telnyx.endpoint import TelnyxEndpoint
 from app.dialects.twilio.endpoint import CallEndpoint
 from app.dialects.vonage.endpoint import VonageEndpoint
 from app.dialects.whisperlive.endpoint import whisperlive
@@ -101,6 +104,8 @@ def _carrier_routes() -> list[BaseRoute]:
     """The paths of telephone systems."""
     asterisk = AsteriskEndpoint(write_event=messages).serve
     freeswitch = FreeSwitchEndpoint(write_event=messages).serve
+    plivo = PlivoEndpoint(write_event=messages).serve
+    telnyx = TelnyxEndpoint(write_event=messages).serve
     vonage = VonageEndpoint(write_event=messages).serve
     return [
         WebSocketRoute("/v1/asterisk", asterisk),
@@ -108,6 +113,12 @@ def _carrier_routes() -> list[BaseRoute]:
         WebSocketRoute("/v1/audiohook", AudioHookEndpoint(write_event=messages).serve),
         WebSocketRoute("/v1/freeswitch", freeswitch),
         WebSocketRoute("/v1/freeswitch/{token}", freeswitch),
+        WebSocketRoute("/v1/jambonz", jambonz),
+        WebSocketRoute("/v1/jambonz/{token}", jambonz),
+        WebSocketRoute("/v1/plivo", plivo),
+        WebSocketRoute("/v1/plivo/{token}", plivo),
+        WebSocketRoute("/v1/telnyx", telnyx),
+        WebSocketRoute("/v1/telnyx/{token}", telnyx),
         WebSocketRoute("/v1/vonage", vonage),
         WebSocketRoute("/v1/vonage/{token}", vonage),
         Route("/v1/audiosocket/calls", announce_call, methods=["POST"]),

@@ -15,7 +15,7 @@ from recording import Recording
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import WebSocketException
 
-CARRIERS = ("asterisk", "audiosocket", "audiohook", "freeswitch", "vonage")
+CARRIERS = ("asterisk", "audiosocket", "audiohook", "freeswitch", "vonage", "telnyx", "plivo", "jambonz")
 """Each is a module of this folder with `play`, and `NEEDS_MONO` if its streams have one side of a call."""
 
 
@@ -28,6 +28,9 @@ async def show(args: argparse.Namespace) -> None:
         recording = recording.channel(0)
     play = partial(carrier.play, port=args.port) if args.carrier == "audiosocket" else carrier.play
     call = str(uuid.uuid4())
+    if hasattr(carrier, "ANSWERS"):
+        await play(recording, args.url, args.key, call, args.speed)
+        return
     headers = {"Authorization": f"Bearer {args.key}"} if args.key else {}
     async with connect(f"{args.url}/v1/calls/{call}", additional_headers=headers, compression=None) as subscriber:
         printing = asyncio.ensure_future(print_utterances(subscriber))

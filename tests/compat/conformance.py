@@ -23,6 +23,9 @@ DIALECTS = {
     "audiohook": "Genesys AudioHook",
     "freeswitch": "FreeSWITCH audio streams",
     "vonage": "Vonage Voice API, WebSocket",
+    "telnyx": "Telnyx media streaming",
+    "plivo": "Plivo audio streaming",
+    "jambonz": "jambonz, custom speech recognition",
 }
 """The name of each dialect for the decorators, and its heading on the page, in the order of the page."""
 

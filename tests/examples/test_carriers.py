@@ -25,6 +25,9 @@ TRACKS = {
     "asterisk": ("inbound",),
     "audiosocket": ("inbound",),
     "vonage": ("mixed",),
+    "telnyx": ("inbound", "outbound"),
+    "plivo": ("inbound", "outbound"),
+    "jambonz": ("inbound",),
 }
 """The sides that the stream of each system has, the one that speaks about the train first."""
 
@@ -68,7 +71,7 @@ def as_file(server: Running, name: str) -> list[str]:
 
 
 def test_each_player_gives_the_text_of_the_file(exchange: tuple[Running, int], call: Path) -> None:
-    """Both sides by their names, where a stream has both. AudioHook's audio is mu-law at 8 kHz."""
+    """Both sides by their names, where a stream has both. The audio of some is mu-law at 8 kHz."""
     server, port = exchange
     url = server.http.replace("http", "ws", 1)
 

@@ -23,6 +23,9 @@ PATHS = {
     "audiohook": "/v1/audiohook",
     "freeswitch": "/v1/freeswitch",
     "vonage": "/v1/vonage",
+    "telnyx": "/v1/telnyx",
+    "plivo": "/v1/plivo",
+    "jambonz": "/v1/jambonz",
     "whisperlive": "/",
 }
 """The address of each dialect."""

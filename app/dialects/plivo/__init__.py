@@ -1,0 +1,1 @@
+"""Calls of Plivo, whose audio streaming dials a WebSocket."""

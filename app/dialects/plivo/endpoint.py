@@ -1,0 +1,28 @@
+"""The socket that receives calls of Plivo."""
+
+from dataclasses import dataclass
+
+from starlette.websockets import WebSocket
+
+from app.delivery.outbox import WriteEvent
+from app.dialects.call_streams.endpoint import serve_call, stream_key
+from app.dialects.plivo.wire import Plivo
+from app.service.http_errors import error_response, invalid_key
+from app.service.service import Service
+
+
+@dataclass(frozen=True, slots=True)
+class PlivoEndpoint:
+    """Serves WebSockets that Plivo dials."""
+
+    write_event: WriteEvent
+
+    async def serve(self, websocket: WebSocket) -> None:
+        """Serve one stream of a call."""
+        service: Service = websocket.app.state.service
+        client = service.access.client(stream_key(websocket))
+        if client is None:
+            await websocket.send_denial_response(error_response(invalid_key()))
+            return
+        parameters = dict(websocket.query_params)
+        await serve_call(websocket, lambda line: Plivo(line, parameters), self.write_event, client=client)

@@ -1,0 +1,96 @@
+"""Plivo's audio streaming: the tracks of a call, as JSON messages with base64 audio.
+
+Source: Plivo's documentation, "Audio Streaming reference" and "Stream".
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from app.dialects.call_streams.track_stream import TRACKS, TrackStream, nested, payload, whole_number
+from app.dialects.call_streams.wire import Call, Line, call_id, own_parameters
+from app.errors import BadMessage, BadStart
+from app.live.dialect import ClientMessage
+from app.media.pcm import AudioFormat, Encoding
+from app.session import commands
+
+FORMATS: dict[tuple[str, int], Encoding] = {
+    ("audio/x-mulaw", 8000): "mulaw",
+    ("audio/x-l16", 8000): "pcm_s16le",
+    ("audio/x-l16", 16_000): "pcm_s16le",
+}
+"""The formats that Plivo offers. The bytes of 16-bit samples are taken as little-endian, which it does not say."""
+
+
+class Plivo(TrackStream):
+    """One stream of a call."""
+
+    def __init__(self, line: Line, parameters: Mapping[str, str]) -> None:
+        """Translate for one stream.
+
+        Args:
+            line: receives the events of the call.
+            parameters: those of the address. They win over the extra headers of the stream.
+        """
+        super().__init__(line)
+        self._parameters = dict(parameters)
+        self._first_ms: int | None = None
+        """The time of the first chunk. Plivo's times are those of a clock, not of the call."""
+
+    def _read(self, fields: dict[str, Any]) -> Iterable[ClientMessage]:
+        items: Iterable[ClientMessage] = ()
+        match fields.get("event"):
+            case "start":
+                items = (self._start(fields, nested(fields, "start")),)
+            case "media":
+                self._open_tracks("media")
+                items = self._timed_media(nested(fields, "media"))
+            case "dtmf":
+                dtmf = nested(fields, "dtmf")
+                self._pass_on("dtmf", digit=dtmf.get("digit"), track=dtmf.get("track"))
+            case "playedStream":
+                self._pass_on("played", name=fields.get("name"))
+            case "clearedAudio":
+                self._pass_on("cleared")
+            case "stop":
+                items = self.leave()
+            case other:
+                expected = "an event of start, media, dtmf, playedStream, clearedAudio or stop"
+                raise BadMessage("unknown_type", expected, other)
+        return items
+
+    def _start(self, fields: dict[str, Any], start: dict[str, Any]) -> commands.Start:
+        self._require_new()
+        names = start.get("tracks")
+        if not isinstance(names, list) or not names or any(name not in TRACKS for name in names):
+            raise BadStart("tracks", f"a list of {' and '.join(TRACKS)}", names)
+        parameters = {**_headers(fields.get("extra_headers") or ""), **self._parameters}
+        call = Call(
+            call_id("callId", start.get("callId")),
+            call_id("streamId", start.get("streamId")),
+            tuple(name for name in TRACKS if name in names),
+            own_parameters(parameters),
+        )
+        self._line.begin(call)
+        media_format = start.get("mediaFormat")
+        described = media_format if isinstance(media_format, dict) else {}
+        encoding, rate = described.get("encoding"), described.get("sampleRate")
+        if not isinstance(encoding, str) or not isinstance(rate, int) or (encoding, rate) not in FORMATS:
+            expected = " or ".join(f"{name} at {hz} Hz" for name, hz in FORMATS)
+            raise BadStart("mediaFormat", expected, media_format)
+        return self._begin(call, parameters, AudioFormat(FORMATS[encoding, rate], rate, 1))
+
+    def _timed_media(self, media: dict[str, Any]) -> Iterable[ClientMessage]:
+        time_ms = whole_number(media, "timestamp", "milliseconds of a clock")
+        data = payload(media)
+        if self._first_ms is None:
+            self._first_ms = time_ms
+        return self._media(media.get("track"), time_ms - self._first_ms, data)
+
+
+def _headers(text: object) -> dict[str, str]:
+    """The extra headers of a stream: `name=value`, separated by `;` in messages, and by commas in Plivo's XML."""
+    pairs = [each.partition("=") for each in re.split("[;,]", text) if each.strip()] if isinstance(text, str) else None
+    if pairs is None or not all(equals for _, equals, _ in pairs):
+        raise BadStart("extra_headers", "name=value, separated by semicolons", text)
+    return {name.strip(): value.strip() for name, _, value in pairs}

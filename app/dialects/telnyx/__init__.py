@@ -1,0 +1,1 @@
+"""Calls of Telnyx, whose media streaming dials a WebSocket."""

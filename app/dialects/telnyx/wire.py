@@ -1,0 +1,124 @@
+"""Telnyx's media streaming: the tracks of a call, as JSON messages with base64 audio.
+
+Source: Telnyx's documentation, "Media Streaming over WebSockets" and "Stream call media over WebSocket".
+"""
+
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from itertools import chain
+from typing import Any
+
+from app.dialects.call_streams.track_stream import TRACKS, TrackStream, nested, payload, whole_number
+from app.dialects.call_streams.track_sync import TrackSync
+from app.dialects.call_streams.wire import Call, Line, call_id, own_parameters
+from app.dialects.telnyx.chunk_order import Chunk, ChunkOrder
+from app.errors import BadMessage, BadStart, LimitExceeded
+from app.live.dialect import ClientMessage
+from app.media.pcm import AudioFormat, Encoding
+from app.session import commands
+
+ENCODINGS: dict[str, Encoding] = {
+    "PCMU": "mulaw",
+    "PCMA": "alaw",
+    "audio/x-mulaw": "mulaw",
+    "audio/x-alaw": "alaw",
+}
+"""Telnyx's names of the encodings that are decoded here. The second two are of older documentation."""
+SAMPLE_RATE = 8000
+TRACK = "track"
+"""The parameter of the address that says which tracks the stream has: `start` does not."""
+STREAM_TRACKS = {"both_tracks": TRACKS, "inbound_track": TRACKS[:1], "outbound_track": TRACKS[1:]}
+"""Telnyx's names of the tracks that are streamed. All of them are expected unless the address says otherwise."""
+
+
+class Telnyx(TrackStream):
+    """One stream of a call."""
+
+    def __init__(self, line: Line, parameters: Mapping[str, str]) -> None:
+        """Translate for one stream.
+
+        Args:
+            line: receives the events of the call.
+            parameters: those of the address. They win over the custom parameters of `start`.
+        """
+        super().__init__(line)
+        self._parameters = dict(parameters)
+        self._orders: dict[str, ChunkOrder] = {}
+
+    def _read(self, fields: dict[str, Any]) -> Iterable[ClientMessage]:
+        items: Iterable[ClientMessage] = ()
+        match fields.get("event"):
+            case "connected":
+                pass
+            case "start":
+                items = (self._start(fields, nested(fields, "start")),)
+            case "media":
+                self._open_tracks("media")
+                items = self._ordered_media(nested(fields, "media"))
+            case "dtmf":
+                self._pass_on("dtmf", digit=nested(fields, "dtmf").get("digit"))
+            case "mark":
+                self._pass_on("mark", name=nested(fields, "mark").get("name"))
+            case "error":
+                self._pass_on("stream_error", **nested(fields, "payload"))
+            case "stop":
+                items = self.leave()
+            case other:
+                expected = "an event of connected, start, media, dtmf, mark, error or stop"
+                raise BadMessage("unknown_type", expected, other)
+        return items
+
+    def _start(self, fields: dict[str, Any], start: dict[str, Any]) -> commands.Start:
+        self._require_new()
+        custom = start.get("custom_parameters") or {}
+        if not isinstance(custom, dict) or not all(isinstance(value, str) for value in custom.values()):
+            raise BadStart("custom_parameters", "an object with values of text", custom)
+        sides = {name: start[name] for name in ("from", "to") if isinstance(start.get(name), str)}
+        parameters = {**sides, **custom, **self._parameters}
+        track = parameters.get(TRACK, "both_tracks")
+        if track not in STREAM_TRACKS:
+            raise BadStart(TRACK, " or ".join(STREAM_TRACKS), track)
+        call = Call(
+            call_id("call_control_id", start.get("call_control_id")),
+            call_id("stream_id", fields.get("stream_id")),
+            STREAM_TRACKS[track],
+            own_parameters(parameters, (TRACK,)),
+        )
+        self._line.begin(call)
+        command = self._begin(call, parameters, _audio_format(start.get("media_format")))
+        self._orders = {name: ChunkOrder() for name in call.tracks}
+        return command
+
+    def _ordered_media(self, media: dict[str, Any]) -> Iterable[ClientMessage]:
+        track = media.get("track")
+        chunk = Chunk(
+            whole_number(media, "chunk", "the number of the chunk"),
+            whole_number(media, "timestamp", "milliseconds since the start"),
+            payload(media),
+        )
+        if not isinstance(track, str) or track not in self._orders:
+            # The audio of a track that is not expected must not be lost without a word.
+            named = " or ".join(STREAM_TRACKS)
+            raise BadMessage("bad_message", f"{' or '.join(self._orders)} as media.track ({TRACK} is {named})", track)
+        ready = self._orders[track].add(chunk)
+        return tuple(chain.from_iterable(self._media(track, each.start_ms, each.data) for each in ready))
+
+    def _finish(self, tracks: TrackSync) -> bytes:
+        audio = bytearray()
+        for track, order in self._orders.items():
+            for chunk in order.finish():
+                # A chunk from far ahead has no place any more: the stream is over.
+                with suppress(LimitExceeded):
+                    audio += tracks.add(track, chunk.start_ms, chunk.data)
+        return bytes(audio + tracks.finish())
+
+
+def _audio_format(described: object) -> AudioFormat:
+    """The format of each track, from `media_format`."""
+    match described:
+        case {"encoding": str(encoding), "sample_rate": rate, **rest} if (
+            encoding in ENCODINGS and rate == SAMPLE_RATE and rest.get("channels", 1) == 1
+        ):
+            return AudioFormat(ENCODINGS[encoding], SAMPLE_RATE, 1)
+        case _:
+            raise BadStart("media_format", "PCMU or PCMA at 8000 Hz with one channel (stream_codec)", described)

@@ -1,0 +1,157 @@
+"""jambonz's custom speech recognition: a start, audio, a stop; and text as the answer."""
+
+import json
+import math
+from typing import Any
+
+import pytest
+
+from app.dialects.call_streams.wire import START_TIMEOUT_S
+from app.dialects.jambonz.wire import Jambonz
+from app.errors import SessionError
+from app.media.pcm import AudioFormat
+from app.session import commands, events
+from app.session.effects import Close
+from engine import api
+from tests.compat.conformance import approximated, supported
+
+START = {"type": "start", "language": "en-US", "format": "raw", "encoding": "LINEAR16", "sampleRateHz": 8000}
+
+
+def read(dialect: Jambonz, **fields: object) -> tuple[Any, ...]:
+    return tuple(dialect.read(json.dumps(fields)))
+
+
+def started(**fields: object) -> Jambonz:
+    dialect = Jambonz()
+    assert dialect.idle_timeout_s == START_TIMEOUT_S
+    read(dialect, **(START | fields))
+    assert dialect.idle_timeout_s is None
+    return dialect
+
+
+def answers(dialect: Jambonz, *all_events: events.Event) -> list[dict[str, Any]]:
+    return [json.loads(text) for event in all_events for text in dialect.write(event)]
+
+
+def segment(number: int, text: str, confidence: float) -> events.Segment:
+    source = api.Segment(
+        start_s=0.0,
+        end_s=1.0,
+        text=text,
+        tokens=(),
+        avg_logprob=math.log(confidence),
+        compression_ratio=1.0,
+        no_speech_prob=0.0,
+    )
+    return events.Segment(
+        utterance=0,
+        id=number,
+        channel=0,
+        start_s=0.0,
+        end_s=1.0,
+        text=text,
+        language="en",
+        source=source,
+        window_start_s=0.0,
+    )
+
+
+def utterance(text: str) -> events.Utterance:
+    return events.Utterance(
+        utterance=0,
+        channel=0,
+        start_s=0.0,
+        end_s=1.0,
+        text=text,
+        uncovered=(),
+        final_until_s=1.0,
+        resume_from_s=(1.0,),
+    )
+
+
+def interim(stable: str, tail: str) -> events.Interim:
+    return events.Interim(utterance=0, channel=0, start_s=0.0, end_s=1.0, stable=stable, tail=tail)
+
+
+@supported("jambonz", "start: language, interimResults, sampleRateHz, options.hints")
+def test_the_start_has_the_options_of_the_recogniser() -> None:
+    hints = ["Ahoy", {"phrase": "Brno", "boost": 5}]
+    assert read(Jambonz(), **START, interimResults=True, options={"hints": hints}) == (
+        commands.Start(audio=AudioFormat("pcm_s16le", 8000, 1), language="en", interim=True, hotwords=("Ahoy", "Brno")),
+    )
+    assert read(Jambonz(), type="start", sampleRateHz=16_000) == (
+        commands.Start(audio=AudioFormat("pcm_s16le", 16_000, 1), language=None, interim=False),
+    )
+
+
+@approximated("jambonz", "other options", how="ignored | a notice")
+def test_other_options_are_ignored_with_a_notice() -> None:
+    _, *notices = read(Jambonz(), **START, options={"profanityFilter": True})
+    assert notices == [events.Notice("ignored", "options.profanityFilter is ignored")]
+
+
+@supported("jambonz", "transcription, with confidence")
+def test_text_is_answered_on_the_socket() -> None:
+    """An interim has all text of the utterance up to now, and its final text comes once."""
+    dialect = started(interimResults=True)
+    assert answers(dialect, interim("Hello", " wor"), segment(0, "Hello world.", 0.8), interim("", " How")) == [
+        transcription("Hello wor", 0.0, is_final=False),
+        transcription("Hello world. How", 0.0, is_final=False),
+    ]
+    final = answers(dialect, segment(1, " How are you?", 0.6), utterance("Hello world. How are you?"))
+    assert final == [transcription("Hello world. How are you?", 0.7, is_final=True)]
+    assert answers(dialect, utterance("")) == []
+
+
+def transcription(text: str, confidence: float, *, is_final: bool) -> dict[str, Any]:
+    alternatives = [{"confidence": confidence, "transcript": text}]
+    named = {"channel": 1, "language": "en-US"}
+    return {"type": "transcription", "is_final": is_final, "alternatives": alternatives, **named}
+
+
+@supported("jambonz", "error")
+def test_errors_are_answered() -> None:
+    assert answers(started(), events.Failure("overloaded", "no room", True), events.Notice("a", "b")) == [
+        {"type": "error", "error": "no room"}
+    ]
+
+
+@supported("jambonz", "stop: the rest of the text, then the server closes")
+def test_the_stop_ends_the_session_once() -> None:
+    dialect = started()
+    assert tuple(dialect.read(b"\0" * 320)) == (commands.Audio(b"\0" * 320),)
+    assert read(dialect, type="stop") == (commands.Stop(),)
+    assert tuple(dialect.read(b"\0" * 320)) == ()
+    assert tuple(dialect.leave()) == ()
+    assert dialect.close(Close(1000, "")) == Close(1000, "")
+
+
+@pytest.mark.parametrize(
+    ("first", "expected"),
+    [
+        (b"\0\0", "audio: expected start first"),
+        ({"type": "stop"}, "stop: expected start first"),
+        ({"type": "other"}, "a type of start or stop"),
+        ({**START, "encoding": "MULAW"}, "encoding: expected format raw and encoding LINEAR16"),
+        ({**START, "sampleRateHz": 44_100}, "sampleRateHz: expected 8000 or 16000"),
+        ({**START, "language": 7}, "language: expected a tag"),
+        ({**START, "interimResults": "yes"}, "interimResults: expected true or false"),
+        ({**START, "options": [1]}, "options: expected an object"),
+        ({**START, "options": {"hints": "Ahoy"}}, "options.hints: expected at most"),
+        ({**START, "options": {"hints": [""]}}, "options.hints: expected at most"),
+    ],
+)
+def test_a_bad_beginning_is_fatal_and_says_what_is_expected(first: object, expected: str) -> None:
+    message = first if isinstance(first, bytes) else json.dumps(first)
+    with pytest.raises(SessionError, match=expected) as error:
+        tuple(Jambonz().read(message))
+    assert error.value.is_fatal
+
+
+@pytest.mark.parametrize("message", [START, {"type": "other"}])
+def test_a_later_mistake_does_not_end_the_session(message: object) -> None:
+    dialect = started()
+    with pytest.raises(SessionError) as error:
+        dialect.read(json.dumps(message))
+    assert not error.value.is_fatal

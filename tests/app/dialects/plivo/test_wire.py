@@ -1,0 +1,129 @@
+"""Plivo's audio streaming: a description of the call, and chunks of its tracks with times of a clock."""
+
+import base64
+import json
+from typing import Any
+
+import pytest
+
+from app.dialects.call_streams.wire import Call
+from app.dialects.plivo.wire import Plivo
+from app.errors import SessionError
+from app.media.pcm import AudioFormat
+from app.session import commands
+from tests.app.dialects.call_streams.lines import FakeLine
+from tests.compat.conformance import supported
+
+CLOCK_MS = 1_705_312_200_000
+
+
+def start(extra_headers: object = "", **fields: object) -> dict[str, Any]:
+    media_format = {"encoding": "audio/x-mulaw", "sampleRate": 8000}
+    described = {"callId": "c1", "streamId": "s1", "accountId": "MA1", "tracks": ["inbound"], **fields}
+    return {
+        "event": "start",
+        "sequenceNumber": 1,
+        "start": {"mediaFormat": media_format} | described,
+        "extra_headers": extra_headers,
+    }
+
+
+def media(at_ms: int, audio: bytes, track: str = "inbound") -> dict[str, Any]:
+    payload = base64.b64encode(audio).decode()
+    described = {"track": track, "timestamp": str(CLOCK_MS + at_ms), "chunk": 1, "payload": payload}
+    return {"event": "media", "streamId": "s1", "media": described}
+
+
+def read(dialect: Plivo, message: object) -> tuple[Any, ...]:
+    return tuple(dialect.read(json.dumps(message)))
+
+
+def started(line: FakeLine, **fields: object) -> Plivo:
+    dialect = Plivo(line, {})
+    read(dialect, start(**fields))
+    return dialect
+
+
+@supported("plivo", "start, with extraHeaders")
+@pytest.mark.parametrize("headers", ["language=de;agent=Ann", "language=de,agent=Ann"])
+def test_the_start_describes_the_call(headers: str) -> None:
+    """Parameters of the address win over extra headers."""
+    line = FakeLine()
+    assert read(Plivo(line, {"language": "en"}), start(headers)) == (
+        commands.Start(audio=AudioFormat("mulaw", 8000, 1), language="en"),
+    )
+    assert line.calls == [Call("c1", "s1", ("inbound",), {"agent": "Ann"})]
+
+
+@supported("plivo", "audio/x-mulaw at 8 kHz, audio/x-l16 at 8 and 16 kHz")
+@pytest.mark.parametrize(
+    ("encoding", "rate", "expected"),
+    [("audio/x-mulaw", 8000, "mulaw"), ("audio/x-l16", 8000, "pcm_s16le"), ("audio/x-l16", 16_000, "pcm_s16le")],
+)
+def test_the_formats_of_plivo(encoding: str, rate: int, expected: Any) -> None:
+    media_format = {"encoding": encoding, "sampleRate": rate}
+    command = commands.Start(audio=AudioFormat(expected, rate, 1))
+    assert read(Plivo(FakeLine(), {}), start(mediaFormat=media_format)) == (command,)
+
+
+@supported("plivo", "media of both tracks")
+def test_times_of_a_clock_become_places_in_the_call() -> None:
+    """Both tracks count from the first chunk of either. The missing 20 ms are silence."""
+    dialect = started(
+        FakeLine(), tracks=["outbound", "inbound"], mediaFormat={"encoding": "audio/x-l16", "sampleRate": 8000}
+    )
+    assert read(dialect, media(0, b"\1\2" * 160)) == ()
+    assert read(dialect, media(0, b"\3\4" * 160, "outbound")) == (commands.Audio(b"\1\2\3\4" * 160),)
+    assert read(dialect, media(40, b"\1\2" * 160)) == ()
+    assert read(dialect, media(20, b"\3\4" * 320, "outbound")) == (
+        commands.Audio(b"\0\0\3\4" * 160 + b"\1\2\3\4" * 160),
+    )
+
+
+@supported("plivo", "dtmf, playedStream, clearedAudio")
+def test_what_happens_on_the_call_goes_to_subscribers() -> None:
+    line = FakeLine()
+    dialect = started(line)
+    read(dialect, {"event": "dtmf", "dtmf": {"digit": "1", "track": "inbound"}})
+    read(dialect, {"event": "playedStream", "streamId": "s1", "name": "hello"})
+    read(dialect, {"event": "clearedAudio", "streamId": "s1"})
+    assert [json.loads(text) for text in line.texts] == [
+        {"type": "dtmf", "digit": "1", "track": "inbound"},
+        {"type": "played", "name": "hello"},
+        {"type": "cleared"},
+    ]
+
+
+def test_the_stream_ends_once() -> None:
+    dialect = started(FakeLine(), tracks=["inbound", "outbound"])
+    read(dialect, media(0, b"\1" * 160))
+    assert read(dialect, {"event": "stop"}) == (commands.Audio(b"\1\xff" * 160), commands.Stop())
+    assert tuple(dialect.leave()) == ()
+
+
+@pytest.mark.parametrize(
+    ("first", "expected"),
+    [
+        (media(0, b""), "media: expected start first"),
+        ({"event": "connected"}, "an event of start, media"),
+        (start(tracks=["both"]), "tracks: expected a list of inbound and outbound"),
+        (start(tracks=[]), "tracks: expected a list"),
+        (start(mediaFormat={"encoding": "audio/x-mulaw", "sampleRate": 16_000}), "audio/x-mulaw at 8000 Hz or"),
+        (start(mediaFormat=7), "mediaFormat: expected audio/x-mulaw"),
+        (start(extra_headers="language"), "extra_headers: expected name=value"),
+        (start(extra_headers={"a": "b"}), "extra_headers: expected name=value"),
+        (start(callId=""), "callId: expected 1 to 100 printable"),
+    ],
+)
+def test_a_bad_beginning_is_fatal_and_says_what_is_expected(first: object, expected: str) -> None:
+    with pytest.raises(SessionError, match=expected) as error:
+        read(Plivo(FakeLine(), {}), first)
+    assert error.value.is_fatal
+
+
+@pytest.mark.parametrize("message", [{"event": "other"}, start(), {"event": "media", "media": {"timestamp": "now"}}])
+def test_a_later_mistake_does_not_end_the_call(message: object) -> None:
+    dialect = started(FakeLine())
+    with pytest.raises(SessionError) as error:
+        read(dialect, message)
+    assert not error.value.is_fatal

@@ -1,0 +1,156 @@
+"""Telnyx's media streaming: a description of the call, and chunks of its tracks in any order."""
+
+import base64
+import json
+from typing import Any
+
+import pytest
+
+from app.dialects.call_streams.wire import START_TIMEOUT_S, Call
+from app.dialects.telnyx.wire import Telnyx
+from app.errors import SessionError
+from app.media.pcm import AudioFormat
+from app.session import commands, events
+from tests.app.dialects.call_streams.lines import FakeLine
+from tests.compat.conformance import approximated, refused, supported
+
+FORMAT = {"encoding": "PCMU", "sample_rate": 8000, "channels": 1}
+
+
+def start(**fields: object) -> dict[str, Any]:
+    described = {"call_control_id": "v2:c1", "from": "+1312", "to": "+1313", "media_format": FORMAT, **fields}
+    return {"event": "start", "sequence_number": "1", "stream_id": "s1", "start": described}
+
+
+def media(chunk: int, timestamp: object, audio: bytes = b"\x10" * 160, track: str = "inbound") -> dict[str, Any]:
+    payload = base64.b64encode(audio).decode()
+    described = {"track": track, "chunk": str(chunk), "timestamp": timestamp, "payload": payload}
+    return {"event": "media", "sequence_number": "4", "media": described, "stream_id": "s1"}
+
+
+def read(dialect: Telnyx, message: object) -> tuple[Any, ...]:
+    return tuple(dialect.read(json.dumps(message)))
+
+
+def started(line: FakeLine, **parameters: str) -> Telnyx:
+    dialect = Telnyx(line, parameters)
+    assert dialect.idle_timeout_s == START_TIMEOUT_S
+    assert read(dialect, {"event": "connected", "version": "1.0.0"}) == ()
+    read(dialect, start())
+    assert dialect.idle_timeout_s is None
+    return dialect
+
+
+@supported("telnyx", "start, with custom_parameters")
+@pytest.mark.parametrize(("encoding", "expected"), [("PCMU", "mulaw"), ("PCMA", "alaw"), ("audio/x-mulaw", "mulaw")])
+def test_the_start_describes_the_call(encoding: str, expected: Any) -> None:
+    """Parameters of the address win over those of the call."""
+    line = FakeLine()
+    custom = {"language": "de", "customer": "7"}
+    message = start(custom_parameters=custom, media_format={**FORMAT, "encoding": encoding})
+    assert read(Telnyx(line, {"language": "en"}), message) == (
+        commands.Start(audio=AudioFormat(expected, 8000, 2), language="en"),
+    )
+    sides = {"from": "+1312", "to": "+1313"}
+    assert line.calls == [Call("v2:c1", "s1", ("inbound", "outbound"), {**sides, "customer": "7"})]
+
+
+@approximated("telnyx", "stream_track", how="named again | as `track` in the address")
+def test_the_address_says_which_track_comes() -> None:
+    line = FakeLine()
+    dialect = started(line, track="outbound_track")
+    assert line.calls[0].tracks == ("outbound",)
+    assert "track" not in line.calls[0].parameters
+    assert read(dialect, media(1, "0", track="outbound")) == (commands.Audio(b"\x10" * 160),)
+    with pytest.raises(SessionError, match=r"expected outbound as media.track \(track is both_tracks or"):
+        read(dialect, media(1, "0"))
+
+
+@supported("telnyx", "media of both tracks")
+def test_two_tracks_become_two_channels() -> None:
+    dialect = started(FakeLine())
+    assert read(dialect, media(1, "0", b"\x01" * 160)) == ()
+    assert read(dialect, media(1, "0", b"\x02" * 160, "outbound")) == (commands.Audio(b"\x01\x02" * 160),)
+
+
+@supported("telnyx", "media out of order")
+def test_chunks_out_of_order_keep_their_places() -> None:
+    dialect = started(FakeLine(), track="inbound_track")
+    read(dialect, media(1, "0", b"\x01" * 160))
+    assert read(dialect, media(3, "40", b"\x03" * 160)) == ()
+    items = read(dialect, media(2, "20", b"\x02" * 160))
+    assert items == (commands.Audio(b"\x02" * 160), commands.Audio(b"\x03" * 160))
+
+
+def test_the_end_returns_what_waits_for_a_lost_chunk() -> None:
+    dialect = started(FakeLine(), track="inbound_track")
+    read(dialect, media(1, "0", b"\x01" * 160))
+    read(dialect, media(3, "40", b"\x03" * 160))
+    # A chunk that is an hour ahead has no place, and the end stays an end.
+    read(dialect, media(4, "3600000"))
+    silence = b"\xff" * 160
+    assert read(dialect, {"event": "stop", "stop": {}}) == (commands.Audio(silence + b"\x03" * 160), commands.Stop())
+    assert tuple(dialect.leave()) == ()
+
+
+@supported("telnyx", "dtmf, mark, error")
+def test_what_happens_on_the_call_goes_to_subscribers() -> None:
+    line = FakeLine()
+    dialect = started(line)
+    read(dialect, {"event": "dtmf", "dtmf": {"digit": "1"}})
+    read(dialect, {"event": "mark", "mark": {"name": "end"}})
+    read(dialect, {"event": "error", "payload": {"code": 100003, "title": "malformed_frame"}})
+    assert [json.loads(text) for text in line.texts] == [
+        {"type": "dtmf", "digit": "1"},
+        {"type": "mark", "name": "end"},
+        {"type": "stream_error", "code": 100003, "title": "malformed_frame"},
+    ]
+
+
+def test_events_of_the_session_go_to_subscribers_only() -> None:
+    line = FakeLine()
+    notice = events.Notice("a", "b")
+    assert tuple(started(line).write(notice)) == ()
+    assert line.published == [notice]
+
+
+@refused("telnyx", "stream_codec of G722, OPUS, AMR-WB or L16", how="an error | names PCMU and PCMA")
+@pytest.mark.parametrize("encoding", ["G722", "OPUS", "L16", None])
+def test_other_codecs_are_refused(encoding: object) -> None:
+    with pytest.raises(SessionError, match="media_format: expected PCMU or PCMA at 8000 Hz"):
+        read(Telnyx(FakeLine(), {}), start(media_format={**FORMAT, "encoding": encoding}))
+
+
+@pytest.mark.parametrize(
+    ("first", "expected"),
+    [
+        (media(1, "0"), "media: expected start first"),
+        ({"event": "dtmf", "dtmf": {"digit": "1"}}, "dtmf: expected start first"),
+        ({"event": "other"}, "an event of connected, start"),
+        ({"event": "start"}, "an object as start"),
+        (start(call_control_id="a\nb"), "call_control_id: expected 1 to 100 printable"),
+        (start(custom_parameters={"a": 1}), "custom_parameters: expected an object with values of text"),
+        (start(custom_parameters={"track": "all"}), "track: expected both_tracks or inbound_track or outbound_track"),
+        (start(custom_parameters={"task": "sing"}), "task: expected transcribe or translate"),
+    ],
+)
+def test_a_bad_beginning_is_fatal_and_says_what_is_expected(first: object, expected: str) -> None:
+    with pytest.raises(SessionError, match=expected) as error:
+        read(Telnyx(FakeLine(), {}), first)
+    assert error.value.is_fatal
+
+
+@pytest.mark.parametrize(
+    ("message", "expected"),
+    [
+        (start(), "the call has started already"),
+        ({**media(1, "0"), "media": {"track": "inbound", "chunk": "x"}}, "the number of the chunk as media.chunk"),
+        (media(1, "-1"), "milliseconds since the start as media.timestamp"),
+        ({"event": "media", "media": {"track": "inbound", "chunk": 1, "timestamp": 0, "payload": "?"}}, "base64"),
+    ],
+)
+def test_a_later_mistake_does_not_end_the_call(message: object, expected: str) -> None:
+    dialect = started(FakeLine())
+    with pytest.raises(SessionError, match=expected) as error:
+        read(dialect, message)
+    assert not error.value.is_fatal
