@@ -12,6 +12,7 @@ from starlette.responses import JSONResponse, Response
 
 from app.dialects.captions.endpoint import MAX_MPEGTS
 from app.dialects.deepgram.endpoint import DEFAULT_TOKEN_S, MAX_TOKEN_S
+from app.dialects.limits import MAX_SPEAKERS
 from app.dialects.openai.files_wire import FORMATS
 from app.dialects.openai.realtime_endpoint import DEFAULT_SECRET_S, MAX_SECRET_S, MIN_SECRET_S
 from engine.api import MAX_BEST_OF
@@ -268,6 +269,16 @@ FORM = _object(
         "hotwords": {"type": "string", "description": "Names and terms to expect, separated by commas."},
         "keywords": {**_list(TEXT), "description": "The same as a list."},
         "chunking_strategy": {"type": "string", "description": "`auto`, or an object of type `server_vad` as JSON."},
+        "known_speaker_names[]": {**_list(TEXT), "description": "With `diarized_json`, names for speakers."},
+        "known_speaker_references[]": {**_list(TEXT), "description": "A clip of each as a data URL, 2 to 10 s."},
+        "channel_names[]": {**_list(TEXT), "description": "With `diarized_json`, the speaker on each channel."},
+        "max_speakers": {
+            "type": "integer",
+            "minimum": 1,
+            "maximum": MAX_SPEAKERS,
+            "default": MAX_SPEAKERS,
+            "description": "With `diarized_json`, the most speakers that are told apart.",
+        },
     },
 )
 _UPLOAD_REFUSALS = {
