@@ -30,6 +30,8 @@ class SpokenText:
     end_s: float
     speaker: int
     text: str
+    words: tuple[events.Word, ...] = ()
+    language: str | None = None
 
 
 def speech_of(segments: Iterable[events.Segment]) -> list[Span]:
@@ -60,9 +62,21 @@ def spoken_texts(segments: Iterable[events.Segment], speakers: Speakers) -> Iter
         if not segment.words:
             speaker, _ = speakers.speaking(segment.start_s, segment.end_s) or (0, 0.0)
             if text := segment.text.strip():
-                yield SpokenText(start_s=segment.start_s, end_s=segment.end_s, speaker=speaker, text=text)
+                yield SpokenText(
+                    start_s=segment.start_s,
+                    end_s=segment.end_s,
+                    speaker=speaker,
+                    text=text,
+                    language=segment.language,
+                )
             continue
         for speaker, run in groupby(spoken_words(segment.words, speakers), key=lambda each: each.speaker):
-            words = [each.word for each in run]
-            text = joint.join(each.text for each in words)
-            yield SpokenText(start_s=words[0].start_s, end_s=words[-1].end_s, speaker=speaker, text=text)
+            words = tuple(each.word for each in run)
+            yield SpokenText(
+                start_s=words[0].start_s,
+                end_s=words[-1].end_s,
+                speaker=speaker,
+                text=joint.join(each.text for each in words),
+                words=words,
+                language=segment.language,
+            )

@@ -17,6 +17,7 @@ from app.delivery.server_sent_events import PING, PING_EVERY_S, EventStream
 from app.dialects.http_answers import CLIENT_GONE, IGNORED_HEADER, header_value
 from app.dialects.openai.files_wire import FileOptions, TextStream, parse_options, response_body, sse_frame
 from app.dialects.openai.speakers_endpoint import ChannelSpeakers, FileSpeakers, TellsSpeakers
+from app.dialects.openai.speakers_wire import Spoken, segments
 from app.errors import KeyLimitExceeded, LimitExceeded, MediaError, RequestError, SessionError
 from app.files.transcript import Transcript
 from app.files.transcription import FILE_ENDPOINTING, FLOAT_PCM, TranscriptionOptions, transcribe
@@ -117,7 +118,7 @@ class FileEndpoint:
             return
         transcript = Transcript()
         await transcription(transcript.add)
-        spoken = await speakers.segments() if speakers else []
+        spoken = await speakers.spoken() if speakers else Spoken()
         content, media_type = await asyncio.to_thread(response_body, transcript, options, spoken)
         await Response(content, 200, headers, media_type)(scope, receive, send)
 
@@ -139,7 +140,7 @@ async def _stream(
     async def whole() -> None:
         last: list[events.Stopped] = []
         await transcription(lambda event: last.append(event) if isinstance(event, events.Stopped) else on_event(event))
-        for segment in await speakers.segments() if speakers else []:
+        for segment in segments(await speakers.spoken()) if speakers else []:
             waiting.put_nowait(segment)
         for event in last:
             on_event(event)

@@ -5,11 +5,12 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypedDict
 
+from app.call_records.rendering import as_cues, as_json
 from app.dialects.json_text import write_large
 from app.dialects.limits import MAX_PADDING_MS, MAX_PROMPT_CHARS, MAX_SILENCE_MS, MAX_SPEAKERS, MIN_SILENCE_MS
 from app.dialects.openai import speakers_wire
 from app.dialects.openai.form import Form, bad_value
-from app.dialects.openai.speakers_wire import KnownSpeaker
+from app.dialects.openai.speakers_wire import KnownSpeaker, Spoken, call_record, segments
 from app.errors import RequestError
 from app.files.subtitles import cues, srt, vtt
 from app.files.transcript import Transcript, separator
@@ -24,6 +25,7 @@ MIN_PROBABILITY = 1e-6
 """A lower probability counts as this one, since a probability that was rounded to 0 has no logarithm."""
 UNSET = -1
 """Stands for a number that the client left out."""
+NOTHING = Spoken()
 CODES = {name: code for code, name in NAMES.items()}
 """The code of each language's English name."""
 
@@ -74,12 +76,12 @@ class FileOptions:
     @property
     def has_speakers(self) -> bool:
         """Whether the client wants to know who has said what."""
-        return self.response_format == speakers_wire.FORMAT
+        return self.response_format in speakers_wire.FORMATS
 
     @property
     def needs_words(self) -> bool:
         """Whether the engine must time words; subtitles need it too, because they are cut at the ends of words."""
-        return self.has_words or self.has_logprobs or self.response_format in ("srt", "vtt", speakers_wire.FORMAT)
+        return self.has_words or self.has_logprobs or self.has_speakers or self.response_format in ("srt", "vtt")
 
 
 def parse_options(
@@ -142,10 +144,10 @@ def parse_options(
 
 def _response_format(form: Form, task: api.Task, tells_speakers: bool) -> str:
     value = form.text("response_format") or "json"
-    if value == speakers_wire.FORMAT and task == "transcribe":
+    if value in speakers_wire.FORMATS and task == "transcribe":
         if tells_speakers:
             return value
-        message = "response_format: diarized_json is not offered, since this server does not tell speakers apart"
+        message = f"response_format: {value} is not offered, since this server does not tell speakers apart"
         raise RequestError(400, message, "response_format", "unsupported_value")
     if value not in FORMATS:
         raise bad_value("response_format", f"one of {', '.join(FORMATS)}", value)
@@ -239,26 +241,39 @@ def _chunking(form: Form) -> Chunking:
     return chunking
 
 
-def response_body(
-    transcript: Transcript, options: FileOptions, spoken: Sequence[dict[str, Any]] = ()
-) -> tuple[str, str]:
+def response_body(transcript: Transcript, options: FileOptions, spoken: Spoken = NOTHING) -> tuple[str, str]:
     """The body of an answer that is not streamed, and its media type. For long recordings it takes a second.
 
-    `spoken` is the text by speaker, for `diarized_json`.
+    `spoken` is the text by speaker, for the formats that name speakers.
     """
     match options.response_format:
-        case speakers_wire.FORMAT:
-            return write_large(_diarized(transcript, options, spoken)), "application/json"
         case "text":
-            return transcript.text + "\n", "text/plain"
+            body = transcript.text + "\n", "text/plain"
         case "srt":
-            return srt(cues(transcript.segments)), "text/plain"
+            body = srt(cues(transcript.segments)), "text/plain"
         case "vtt":
-            return vtt(cues(transcript.segments)), "text/vtt"
+            body = vtt(cues(transcript.segments)), "text/vtt"
         case "verbose_json":
-            return write_large(_verbose(transcript, options)), "application/json"
+            body = write_large(_verbose(transcript, options)), "application/json"
+        case speakers_wire.FORMAT:
+            body = write_large(_diarized(transcript, options, segments(spoken))), "application/json"
+        case _ if options.has_speakers:
+            body = _recorded(transcript, options, spoken)
         case _:
-            return write_large(_plain(transcript, options)), "application/json"
+            body = write_large(_plain(transcript, options)), "application/json"
+    return body
+
+
+def _recorded(transcript: Transcript, options: FileOptions, spoken: Spoken) -> tuple[str, str]:
+    """The record of a call, and its media type."""
+    record = call_record(spoken, transcript.audio_s)
+    match options.response_format:
+        case "call_record_srt":
+            return srt(as_cues(record)), "text/plain"
+        case "call_record_vtt":
+            return vtt(as_cues(record)), "text/vtt"
+        case _:
+            return write_large(as_json(record) | {"usage": _duration(transcript)}), "application/json"
 
 
 def _plain(transcript: Transcript, options: FileOptions) -> dict[str, Any]:

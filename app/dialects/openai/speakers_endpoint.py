@@ -3,7 +3,7 @@
 import tempfile
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
-from typing import IO, Any, Protocol
+from typing import IO, Protocol
 
 import numpy as np
 
@@ -13,7 +13,7 @@ from app.dialects.openai.speakers_wire import (
     MIN_REFERENCE_S,
     REFERENCES,
     KnownSpeaker,
-    segments,
+    Spoken,
 )
 from app.errors import MediaError, RequestError
 from app.media.decoders import Decoders
@@ -49,7 +49,7 @@ class TellsSpeakers(Protocol):
         """Keep the text of the file."""
         ...
 
-    async def segments(self) -> list[dict[str, Any]]:
+    async def spoken(self) -> Spoken:
         """The text by speaker, once the file is transcribed."""
         ...
 
@@ -85,13 +85,20 @@ class ChannelSpeakers:
         if isinstance(event, events.Segment):
             self._segments.append(event)
 
-    async def segments(self) -> list[dict[str, Any]]:
+    async def spoken(self) -> Spoken:
         """See `TellsSpeakers`."""
         texts = [
-            SpokenText(start_s=each.start_s, end_s=each.end_s, speaker=each.channel, text=each.text.strip())
+            SpokenText(
+                start_s=each.start_s,
+                end_s=each.end_s,
+                speaker=each.channel,
+                text=each.text.strip(),
+                words=each.words,
+                language=each.language,
+            )
             for each in sorted(self._segments, key=lambda each: each.start_s)
         ]
-        return segments(texts, dict(enumerate(self._names)))
+        return Spoken(texts, dict(enumerate(self._names)))
 
 
 class FileSpeakers:
@@ -126,13 +133,13 @@ class FileSpeakers:
         if isinstance(event, events.Segment):
             self._segments.append(event)
 
-    async def segments(self) -> list[dict[str, Any]]:
+    async def spoken(self) -> Spoken:
         """The text by speaker, once the file is transcribed."""
         thresholds = self._model.thresholds
         speakers = await self._diarizer.speakers(speech_of(self._segments), thresholds, self._max_speakers)
         found = speakers.known(self._references, thresholds.knows)
         names = {speaker: self._known[reference].name for speaker, reference in found.items()}
-        return segments(list(spoken_texts(self._segments, speakers)), names)
+        return Spoken(list(spoken_texts(self._segments, speakers)), names)
 
 
 async def _reference(decoders: Decoders, known: KnownSpeaker) -> Samples:

@@ -6,9 +6,10 @@ Source: the types of openai 3.54 (`types/audio/transcription_diarized*.py`, `tra
 import base64
 import binascii
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
+from app.call_records.record import CallRecord, Stretch, make_record
 from app.dialects.limits import MAX_SPEAKERS
 from app.dialects.openai.form import Form, bad_value
 from app.dialects.speaker_names import letters
@@ -16,6 +17,10 @@ from app.errors import RequestError
 from app.speakers.spoken import SpokenText
 
 FORMAT = "diarized_json"
+RECORD_FORMATS = ("call_record", "call_record_srt", "call_record_vtt")
+"""Our extension: the record of a call, as JSON and as subtitles."""
+FORMATS = (FORMAT, *RECORD_FORMATS)
+"""The formats that name speakers."""
 MAX_KNOWN = 4
 """The most known speakers of a request."""
 MIN_REFERENCE_S, MAX_REFERENCE_S = 2.0, 10.0
@@ -85,7 +90,7 @@ def parse_max(form: Form, response_format: str, channel_names: Sequence[str]) ->
 
 
 def _require_format(name: str, values: Sequence[str], response_format: str) -> None:
-    if values and response_format != FORMAT:
+    if values and response_format not in FORMATS:
         raise RequestError(400, f"{name}: expected response_format {FORMAT}, got {response_format}", name)
 
 
@@ -107,13 +112,18 @@ def label(speaker: int, names: Mapping[int, str]) -> str:
     return letters(speaker - sum(each < speaker for each in names))
 
 
-def segments(texts: Sequence[SpokenText], names: Mapping[int, str]) -> list[dict[str, Any]]:
-    """Text by speaker, as segments of the answer and as events of a stream.
+@dataclass(frozen=True, slots=True)
+class Spoken:
+    """What was said in a file, by speaker."""
 
-    Args:
-        texts: in the order of their times.
-        names: those of the known speakers that take part, by the numbers of the speakers.
-    """
+    texts: Sequence[SpokenText] = ()
+    """In the order of their times."""
+    names: Mapping[int, str] = field(default_factory=dict)
+    """Those of the known speakers that take part, by the numbers of the speakers."""
+
+
+def segments(spoken: Spoken) -> list[dict[str, Any]]:
+    """Text by speaker, as segments of the answer and as events of a stream."""
     return [
         {
             "type": "transcript.text.segment",
@@ -121,7 +131,23 @@ def segments(texts: Sequence[SpokenText], names: Mapping[int, str]) -> list[dict
             "start": each.start_s,
             "end": each.end_s,
             "text": each.text,
-            "speaker": label(each.speaker, names),
+            "speaker": label(each.speaker, spoken.names),
         }
-        for number, each in enumerate(texts)
+        for number, each in enumerate(spoken.texts)
     ]
+
+
+def call_record(spoken: Spoken, duration_s: float) -> CallRecord:
+    """The record of a call, from the text of its recording."""
+    stretches = (
+        Stretch(
+            speaker=label(each.speaker, spoken.names),
+            start_s=each.start_s,
+            end_s=each.end_s,
+            text=each.text,
+            words=each.words,
+            language=each.language,
+        )
+        for each in spoken.texts
+    )
+    return make_record(stretches, duration_s)

@@ -153,3 +153,34 @@ async def test_deepgram_refuses_an_unknown_diarizer_and_names_what_has_no_effect
 def test_unknown_speakers_have_letters() -> None:
     assert [label(each, {1: "agent"}) for each in range(4)] == ["A", "agent", "B", "C"]
     assert [label(each, {}) for each in (25, 26, 27, 52)] == ["Z", "AA", "AB", "BA"]
+
+
+async def test_a_call_has_a_record(serve: Serve) -> None:
+    """Of its sides by name where each has a channel; of voices that are told apart where both are on one."""
+    server = await start(serve)
+    first = np.concatenate((silence(0.3), speech(LOW), silence(4.0)))
+    second = np.concatenate((silence(4.0), speech(HIGH), silence(4.0)))[: len(first)]
+    content = wav(np.stack((first, second), 1).reshape(-1), n_channels=2)
+    fields = {"response_format": "call_record", "channel_names[]": ["agent", "caller"]}
+    record = (await post(server.http, content, fields)).json()
+    assert [(each["speaker"], each["text"]) for each in record["turns"]] == [
+        ("agent", said(LOW)),
+        ("caller", said(HIGH)),
+    ]
+    assert [(each["name"], each["words"]) for each in record["speakers"]] == [("agent", 10), ("caller", 10)]
+    assert [each["word"] for each in record["turns"][0]["words"]] == said(LOW).split()
+    assert record["duration_s"] == pytest.approx(len(first) / 16_000, abs=0.01)
+    assert record["usage"]["type"] == "duration"
+
+    one = await diarized(server, response_format="call_record_vtt")
+    assert one.headers["content-type"].startswith("text/vtt")
+    assert f"<v A>{said(LOW)}" in one.text and f"<v B>{said(HIGH)}" in one.text
+    assert f"A: {said(LOW)}" in (await diarized(server, response_format="call_record_srt")).text
+
+
+async def test_records_need_a_speaker_network(serve: Serve) -> None:
+    server = await serve()
+    server.service.speaker_model = None
+    refused = await diarized(server, response_format="call_record")
+    assert refused.status_code == 400
+    assert "call_record is not offered" in refused.json()["error"]["message"]
