@@ -3,7 +3,6 @@
  * What browsers, systems and phone calls take away, it takes back as soon as they allow it.
  */
 import { MicrophoneError, TuttiError } from "./errors.js";
-import { ScreenLock } from "./screen_lock.js";
 import { within } from "./signal.js";
 /** The highest sample rate that the server accepts. A faster audio context is replaced by one of this rate. */
 const MAX_SAMPLE_RATE = 48_000;
@@ -52,7 +51,9 @@ export async function openMicrophone(options = {}) {
     }
     const build = (sampleRate) => buildGraph(options.workletUrl, sampleRate, signal);
     try {
-        return new Microphone(stream, await build(), { open, build, keepScreenOn: options.keepScreenOn ?? false });
+        // Few pages ask for it, and only these load it.
+        const screen = options.keepScreenOn === true ? new (await import("./screen_lock.js")).ScreenLock() : undefined;
+        return new Microphone(stream, await build(), { open, build, screen });
     }
     catch (error) {
         stopTracks(stream);
@@ -101,13 +102,13 @@ export class Microphone {
     #onNews = () => this.#update();
     #onPageNews = () => this.#update(globalThis.document.visibilityState === "visible");
     /** @internal Use `openMicrophone`. */
-    constructor(stream, graph, { open, build, keepScreenOn }) {
+    constructor(stream, graph, { open, build, screen }) {
         this.sampleRate = graph.context.sampleRate;
         this.#stream = stream;
         this.#graph = graph;
         this.#open = open;
         this.#build = build;
-        this.#screen = keepScreenOn ? new ScreenLock() : undefined;
+        this.#screen = screen;
     }
     /** Whether audio comes, and if not, why. */
     get state() {

@@ -5,7 +5,7 @@
 
 import type { AudioSource, AudioState } from "./audio_source.js";
 import { MicrophoneError, TuttiError } from "./errors.js";
-import { ScreenLock } from "./screen_lock.js";
+import type { ScreenLock } from "./screen_lock.js";
 import { within } from "./signal.js";
 
 /** The highest sample rate that the server accepts. A faster audio context is replaced by one of this rate. */
@@ -82,7 +82,9 @@ export async function openMicrophone(options: MicrophoneOptions = {}): Promise<M
   }
   const build = (sampleRate?: number) => buildGraph(options.workletUrl, sampleRate, signal);
   try {
-    return new Microphone(stream, await build(), { open, build, keepScreenOn: options.keepScreenOn ?? false });
+    // Few pages ask for it, and only these load it.
+    const screen = options.keepScreenOn === true ? new (await import("./screen_lock.js")).ScreenLock() : undefined;
+    return new Microphone(stream, await build(), { open, build, screen });
   } catch (error) {
     stopTracks(stream);
     throw microphoneError(error);
@@ -117,7 +119,7 @@ async function buildGraph(workletUrl?: string | URL, sampleRate?: number, signal
 interface MicrophoneParts {
   readonly open: () => Promise<MediaStream>;
   readonly build: (sampleRate: number) => Promise<Graph>;
-  readonly keepScreenOn: boolean;
+  readonly screen: ScreenLock | undefined;
 }
 
 /** An open microphone. `openMicrophone` makes it. */
@@ -146,13 +148,13 @@ export class Microphone implements AudioSource {
   readonly #onPageNews = () => this.#update(globalThis.document.visibilityState === "visible");
 
   /** @internal Use `openMicrophone`. */
-  constructor(stream: MediaStream, graph: Graph, { open, build, keepScreenOn }: MicrophoneParts) {
+  constructor(stream: MediaStream, graph: Graph, { open, build, screen }: MicrophoneParts) {
     this.sampleRate = graph.context.sampleRate;
     this.#stream = stream;
     this.#graph = graph;
     this.#open = open;
     this.#build = build;
-    this.#screen = keepScreenOn ? new ScreenLock() : undefined;
+    this.#screen = screen;
   }
 
   /** Whether audio comes, and if not, why. */
