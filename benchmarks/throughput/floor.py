@@ -38,7 +38,7 @@ def lower_bound_s(
 ) -> float:
     """The least seconds of the device that a request takes on average.
 
-    Every request is a window of 30 s. A pass of the decoder is shared by `concurrency` sequences. It reads all its
+    Every request is a window of 30 s. A step of the decoder is shared by `concurrency` sequences. It reads all its
     weights once, and of each sequence the keys and values of the encoder states and of the tokens before.
 
     Args:
@@ -47,12 +47,12 @@ def lower_bound_s(
         lengths: the tokens of each request, its end token included.
         precision: what is in 8 bits; the rest is in 16.
     """
-    n_passes = sum(lengths) / len(lengths)
-    # The n-th pass reads the prompt and the n tokens before its result.
+    n_steps = sum(lengths) / len(lengths)
+    # The n-th step reads the prompt and the n tokens before its result.
     n_tokens_read = sum(n * (PROMPT_TOKENS + n / 2) for n in lengths) / len(lengths)
     d, layers = model.d_model, model.decoder_layers
     weights = layers * (6 * d * d + 2 * d * model.decoder_ffn_dim) + model.vocab_size * d
-    n_bytes = n_passes * (ITEM_BYTES * weights / concurrency + _cross_bytes(model, precision))
+    n_bytes = n_steps * (ITEM_BYTES * weights / concurrency + _cross_bytes(model, precision))
     n_bytes += n_tokens_read * ITEM_BYTES * layers * 2 * d
     return encode_s(model, precision) + n_bytes / BYTES_PER_S
 
