@@ -7,6 +7,8 @@ Each request is a full 30 s window with `--audio-s` seconds of noise and is deco
 `--preset mlperf-shaped` lengths differ as in MLPerf Inference's Whisper benchmark; figures are no results of MLPerf.
 Requests go through the engine's own interface, with `--concurrency` of them under way at any time. `--stages` also
 times each stage alone. `--ablation` also runs the engine with each of its optimisations switched off in turn.
+`--profile FILE` writes a Chrome trace of 100 steps, after the measurement; `--nvtx` names the calls of the engine's
+thread for Nsight Systems.
 
 The command exits with 1 when a request got another number of tokens than it asked for, or when a device was
 faster than the limit, which is that of an NVIDIA H200: then work was skipped, and the figures are wrong.
@@ -18,7 +20,7 @@ import sys
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -36,6 +38,7 @@ from benchmarks.options import (
 from benchmarks.report import NO_VALUE, Table, number
 from benchmarks.throughput import mlperf_shape
 from benchmarks.throughput.floor import lower_bound_s, precision_of
+from benchmarks.throughput.profiling import Recorder
 from benchmarks.throughput.work import Work
 from engine.api import DoneEvent, EngineStats
 from engine.config import EngineConfig
@@ -100,6 +103,18 @@ VARIANTS = (
     Variant("with an int8 cross-attention cache", {"cross_dtype": "int8"}),
     Variant("with both in 8 bits", {"encoder_dtype": "fp8", "cross_dtype": "int8"}),
 )
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """How to look into a run."""
+
+    trace: Path | None = None
+    """Where a Chrome trace goes."""
+    with_nvtx: bool = False
+    """Whether the engine's calls are NVTX ranges."""
+    tables: list[Table] = field(default_factory=list)
+    """What was found."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -227,9 +242,15 @@ async def running_engine(
 
 
 async def measure(
-    config: EngineConfig, concurrencies: list[int], work: Work, per_client: int, variant: Variant
+    config: EngineConfig,
+    concurrencies: list[int],
+    work: Work,
+    per_client: int,
+    variant: Variant,
+    observation: Observation | None = None,
 ) -> list[dict[str, Any]]:
-    """The figures of one variant at each level of concurrency."""
+    """The figures of one variant at each level of concurrency. A trace is recorded after the last measurement."""
+    observation = observation or Observation()
     rows = []
 
     def prepare(runner: "Runner") -> None:
@@ -238,6 +259,8 @@ async def measure(
         if runner.checkpoint.name.startswith(PREFIX):
             let_go_on(runner.model)
         variant.prepare(runner)
+        if observation.with_nvtx:
+            Recorder(runner, with_nvtx=True)
 
     async with running_engine(replace(config, **variant.changes), prepare) as (engine, runner):
         for concurrency in concurrencies:
@@ -250,6 +273,13 @@ async def measure(
             limit = 1 / lower_bound_s(runner.checkpoint.model, concurrency, work.lengths(n_requests), precision)
             rows.append({"model": config.model, "floor_requests_per_s": limit, **asdict(load)})
             print(f"{config.model} {variant.name}, {concurrency}: {load.requests_per_s:.1f} req/s", file=sys.stderr)
+        if observation.trace:
+            recorder = Recorder(runner, with_nvtx=False)
+            recorder.request()
+            while not recorder.has_ended:
+                await apply_load(engine, concurrencies[-1], 2 * concurrencies[-1], work)
+            recorder.write(observation.trace)
+            observation.tables.append(recorder.table())
     return rows
 
 
@@ -287,6 +317,10 @@ def describe_device(config: EngineConfig) -> dict[str, Any]:
 @click.option(
     "--clips", type=int, help=f"Requests of the preset at each level. Default: all {mlperf_shape.N_CLIPS} clips."
 )
+@click.option(
+    "--profile", "trace", type=click.Path(path_type=Path), help="Write a Chrome trace of one model at one level."
+)
+@click.option("--nvtx", "with_nvtx", is_flag=True, help="Name the engine's calls with NVTX ranges. Needs CUDA.")
 @markdown_option
 @json_option("engine_throughput")
 def main(
@@ -306,17 +340,20 @@ def main(
     preset: str | None,
     mean_tokens: float | None,
     clips: int | None,
+    trace: Path | None,
+    with_nvtx: bool,
     markdown: bool,
     path: Path,
 ) -> None:
     """Measure the throughput of the engine under load."""
     prepare_environment()
-    from engine.runner import load_runner
-
     work = preset_work(mean_tokens, clips) if preset else Work(audio_s, tokens)
     if not preset and not (mean_tokens is clips is None):
         raise click.UsageError("--mean-tokens and --clips: expected --preset beside them")
     concurrencies = parse_numbers("--concurrency", concurrency)
+    if trace and ("," in models or len(concurrencies) > 1):
+        raise click.UsageError("--profile: expected one of --models and one --concurrency beside it")
+    observation = Observation(trace, with_nvtx)
     result: dict[str, Any] = {"schema": SCHEMA, **machine.describe(), "preset": preset, "tokens": work.mean_tokens}
     result |= {"loads": [], "stages": [], "ablation": []}
     for model in models.split(","):
@@ -331,19 +368,11 @@ def main(
             audio_context="full",
         )
         result["machine"] |= describe_device(config)
+        if with_nvtx and result["machine"]["device"] == "cpu":
+            raise click.UsageError("--nvtx: expected a device with CUDA, got a CPU")
         if stages:
-            runner = load_runner(config)
-            start_s = time.perf_counter()
-            runner.warm_up()
-            result["stages"] += [
-                {"model": model, "stage": "warm up", "size": 1, "ms": 1000 * (time.perf_counter() - start_s)}
-            ]
-            result["stages"] += [
-                {"model": model, "stage": stage, "size": size, "ms": ms}
-                for stage, size, ms in time_stages(runner, work)
-            ]
-            del runner
-        result["loads"] += uvloop.run(measure(config, concurrencies, work, requests, Variant("", {})))
+            result["stages"] += _stages(config, work)
+        result["loads"] += uvloop.run(measure(config, concurrencies, work, requests, Variant("", {}), observation))
         for variant in VARIANTS if ablation else ():
             try:
                 rows = uvloop.run(measure(config, concurrencies, work, requests, variant))
@@ -351,11 +380,22 @@ def main(
                 print(f"{model} {variant.name}: not available here: {error}", file=sys.stderr)
                 continue
             result["ablation"] += [{"variant": variant.name, **row} for row in rows]
-    report.show(_tables(result), result, as_markdown=markdown, path=path)
+    report.show([*_tables(result), *observation.tables], result, as_markdown=markdown, path=path)
     complaints = complain(result)
     for complaint in complaints:
         print(complaint, file=sys.stderr)
     sys.exit(1 if complaints else 0)
+
+
+def _stages(config: EngineConfig, work: Work) -> list[dict[str, Any]]:
+    """The milliseconds of each stage alone, in a runner of its own."""
+    from engine.runner import load_runner
+
+    runner = load_runner(config)
+    start_s = time.perf_counter()
+    runner.warm_up()
+    timed = [("warm up", 1, 1000 * (time.perf_counter() - start_s)), *time_stages(runner, work)]
+    return [{"model": config.model, "stage": stage, "size": size, "ms": ms} for stage, size, ms in timed]
 
 
 def preset_work(mean_tokens: float | None, clips: int | None) -> Work:

@@ -8,6 +8,7 @@ from click.testing import CliRunner
 
 from benchmarks import engine_throughput
 from benchmarks.engine_throughput import complain, main, shares
+from benchmarks.throughput import profiling
 from benchmarks.throughput.work import Work
 
 SMALLEST = ["--models", "random:tiny", "--concurrency", "2", "--requests", "1", "--slots", "2", "--device", "cpu"]
@@ -89,6 +90,8 @@ def test_the_preset_decodes_every_request_to_its_own_length(tmp_path: Path) -> N
     [
         (["--preset", "mlperf-shaped", "--tokens", "9"], "--tokens: the preset sets it"),
         (["--mean-tokens", "9"], "expected --preset beside them"),
+        (["--profile", "a.json"], "--profile: expected one of --models and one --concurrency"),
+        (["--nvtx", "--device", "cpu"], "--nvtx: expected a device with CUDA, got a CPU"),
         (["--preset", "mlperf-shaped", "--clips", "5000"], "requests: expected 1 to 1633, got 5000"),
     ],
 )
@@ -105,3 +108,17 @@ def test_more_than_the_limit_fails_it(device: str) -> None:
     result = {"machine": {"device": device}, "loads": loads, "ablation": ablation}
     (complaint,) = complain(result)
     assert "10.0 req/s are more than the limit of 9.9" in complaint
+
+
+def test_a_profile_names_the_calls_of_the_engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The trace has the given number of steps, and the operations within them."""
+    monkeypatch.setattr(profiling, "MAX_STEPS", 5)
+    trace = tmp_path / "trace.json"
+    options = ["--audio-s", "0.5", "--tokens", "3", "--profile", str(trace), "--json", str(tmp_path / "a.json")]
+    ran = CliRunner().invoke(main, [*SMALLEST, *options])
+    assert ran.exit_code == 0, ran.output
+    names = [event.get("name", "") for event in json.loads(trace.read_text())["traceEvents"]]
+    assert names.count("launch a step") == 5
+    assert "encode 2 windows" in names
+    assert "aten::scaled_dot_product_attention" in names
+    assert "Profile of 5 steps: own time on the CPU" in ran.output
