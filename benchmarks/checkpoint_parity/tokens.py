@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from app.media.pcm import Samples
 from benchmarks.report import Table, number
@@ -71,10 +71,9 @@ class TransformersModel:
         import torch
         from transformers import WhisperFeatureExtractor, WhisperForConditionalGeneration
 
-        loaded = WhisperForConditionalGeneration.from_pretrained(folder, dtype=torch.float32)
         # Of any type: its configuration has fields that transformers does not declare.
-        self._model: Any = loaded
-        self._model.to(device).train(False)
+        model = cast(Any, WhisperForConditionalGeneration.from_pretrained(folder, dtype=torch.float32))
+        self._model = model.to(device).train(False)
         self._device = device
         n_mels = self._model.config.num_mel_bins
         self._extractor = WhisperFeatureExtractor(feature_size=n_mels)  # type: ignore[no-untyped-call]
