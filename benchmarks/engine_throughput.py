@@ -155,8 +155,11 @@ async def apply_load(engine: "Engine", concurrency: int, n_requests: int, work: 
             async with engine.submit(window) as events:
                 async for event in events:
                     if isinstance(event, DoneEvent):
-                        n_tokens += event.n_steps + 1
-                        n_wrong += event.n_steps + 1 != work.n_tokens_of(which) or event.is_repetitive
+                        n_decoded = event.n_steps + 1
+                        n_tokens += n_decoded
+                        # What is handed out is counted as well: an end token is not, and a step could do nothing.
+                        n_given = sum(len(piece.tokens) for piece in event.pieces) + (not event.is_truncated)
+                        n_wrong += {n_decoded, n_given} != {work.n_tokens_of(which)} or event.is_repetitive
             latencies.append(time.perf_counter() - start_s)
 
     before, start_s = engine.stats(), time.perf_counter()
