@@ -64,8 +64,9 @@ QUICK := tests/app tests/clients/python tests/cluster/local/test_shared_audio.py
 quick: setup ## Run the unit tests, in under a minute.
 	$(PYTEST) $(QUICK)
 
-parity: setup ## Run hundreds of generated decoding cases beside transformers.
+parity: setup ## Compare with transformers: hundreds of generated cases, and the checkpoint TUTTI_CHECKPOINT.
 	$(VENV)/bin/python -m pytest -m 'not gpu' tests/engine/test_parity_cases.py tests/engine/scheduling/test_batch_invariance.py
+	$(VENV)/bin/python -m benchmarks.parity
 
 lint: setup ## Check format, style and import contracts.
 	$(VENV)/bin/ruff format --check .

@@ -2,7 +2,8 @@
 
     python -m benchmarks.asr --url http://127.0.0.1:8000 --manifest clips.jsonl --concurrency 1,8
 
-No request is repeated. The command exits with 1 when a request failed.
+No request is repeated. With `--stream` every recording is sent a second time, streamed: the table has the time to the
+first text, and the texts must be the same. The command exits with 1 when a request failed or a streamed text differs.
 """
 
 import asyncio
@@ -11,16 +12,23 @@ import statistics
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 
 from benchmarks import machine, report
 from benchmarks.files.audio_files import AudioFile, from_dataset, from_manifest, select_files
 from benchmarks.files.endpoint import Answer, Endpoint, open_client, side_by_side
+from benchmarks.files.streamed_endpoint import (
+    StreamedAnswer,
+    streamed_remarks,
+    streamed_result,
+    streamed_table,
+    transcribe_streamed,
+)
 from benchmarks.options import (
     CONTEXT_SETTINGS,
     json_option,
@@ -31,6 +39,7 @@ from benchmarks.report import NO_VALUE, Table, number
 from benchmarks.scoring import WordErrors, count_errors, normaliser, percentile
 
 SCHEMA = 1
+AnswerT = TypeVar("AnswerT", Answer, StreamedAnswer)
 N_SHOWN_ERRORS = 5
 """Different errors printed for each level, the most frequent first."""
 
@@ -81,6 +90,7 @@ class Tokenizer:
 )
 @click.option("--samples", default=3, show_default=True, help="Number of predictions to print.")
 @click.option("--timeout", "timeout_s", default=600.0, show_default=True, help="Timeout of one request, in seconds.")
+@click.option("--stream", "is_streamed", is_flag=True, help="Send every recording streamed, too.")
 @json_option("asr")
 @markdown_option
 def main(
@@ -102,6 +112,7 @@ def main(
     checkpoint: str | None,
     samples: int,
     timeout_s: float,
+    is_streamed: bool,
     path: Path,
     markdown: bool,
 ) -> None:
@@ -141,13 +152,28 @@ def main(
             language=language or None,
             fields=result["fields"],
         )
-        wall_s, answers = asyncio.run(send_all(load, recordings))
+        wall_s, answers = asyncio.run(send_all(load, recordings, Endpoint.transcribe))
         result["levels"].append(level_result(n, wall_s, recordings, answers, language, tokenizer))
-    report.show([table(result)], result, as_markdown=markdown, path=path)
-    for line in [*remarks(result), *predictions(result, samples)]:
-        print(line, file=sys.stderr)
-    if any(level["failed"] for level in result["levels"]):
+        if is_streamed:
+            _, streamed = asyncio.run(send_all(load, recordings, transcribe_streamed))
+            names = [each.name for each in recordings]
+            result["levels"][-1]["streamed"] = streamed_result(answers, streamed, names)
+    show(result, n_samples=samples, as_markdown=markdown, path=path)
+    streams = [level["streamed"] for level in result["levels"] if is_streamed]
+    if any(level["failed"] for level in result["levels"]) or any(
+        each["failures"] or each["differences"] for each in streams
+    ):
         sys.exit(1)
+
+
+def show(result: dict[str, Any], *, n_samples: int, as_markdown: bool, path: Path) -> None:
+    """Print the tables, what went wrong, and some predictions, and write the result."""
+    streamed = [level for level in result["levels"] if "streamed" in level]
+    tables = [table(result), *([streamed_table(streamed)] if streamed else [])]
+    report.show(tables, result, as_markdown=as_markdown, path=path)
+    lines = [*remarks(result), *streamed_remarks(streamed, N_SHOWN_ERRORS), *predictions(result, n_samples)]
+    for line in lines:
+        print(line, file=sys.stderr)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -171,22 +197,28 @@ def describe_without(secret: str | None) -> dict[str, Any]:
     return described
 
 
-async def send_all(load: EndpointLoad, recordings: Sequence[AudioFile]) -> tuple[float, list[Answer]]:
-    """Send all recordings. Returns the seconds from the first request to the last answer, and the answers in order.
+async def send_all(
+    load: EndpointLoad,
+    recordings: Sequence[AudioFile],
+    send: Callable[[Endpoint, bytes, str, str | None], Awaitable[AnswerT]],
+) -> tuple[float, list[AnswerT]]:
+    """Send all recordings with `send`.
+
+    Returns the seconds from the first request to the last answer, and the answers in order.
 
     One unmeasured request goes first, because the first request pays for one-time costs.
     """
-    answers: dict[int, Answer] = {}
+    answers: dict[int, AnswerT] = {}
     client = open_client(load.url, api_key=load.api_key, n_at_once=load.n_at_once, timeout_s=load.timeout_s)
     async with client:
         endpoint = Endpoint(client, load.model, load.fields)
-        await endpoint.transcribe(recordings[0].audio, recordings[0].name, load.language)
+        await send(endpoint, recordings[0].audio, recordings[0].name, load.language)
         label = f"{load.n_at_once} at a time"
         with click.progressbar(length=len(recordings), label=f"{label:16}", file=sys.stderr) as bar:
 
             async def transcribe(index: int) -> None:
                 sample = recordings[index]
-                answers[index] = await endpoint.transcribe(sample.audio, sample.name, load.language)
+                answers[index] = await send(endpoint, sample.audio, sample.name, load.language)
                 bar.update(1)
 
             begun = time.perf_counter()

@@ -1,10 +1,17 @@
 """Measures how many windows the engine transcribes per second, beside the limit set by arithmetic and memory.
 
     python -m benchmarks.engine_throughput --models random:large-v3,random:turbo --concurrency 1,64
+    python -m benchmarks.engine_throughput --preset mlperf-shaped --concurrency 64,128 --slots 128
 
-Each request is a full 30 s window with `--audio-s` seconds of noise and is decoded to exactly `--tokens` tokens.
+Each request is a full 30 s window with `--audio-s` seconds of noise and is decoded to exactly `--tokens` tokens. With
+`--preset mlperf-shaped` lengths differ as in MLPerf Inference's Whisper benchmark; figures are no results of MLPerf.
 Requests go through the engine's own interface, with `--concurrency` of them under way at any time. `--stages` also
 times each stage alone. `--ablation` also runs the engine with each of its optimisations switched off in turn.
+`--profile FILE` writes a Chrome trace of 100 steps, after the measurement; `--nvtx` names the calls of the engine's
+thread for Nsight Systems.
+
+The command exits with 1 when a request got another number of tokens than it asked for, or when a device was
+faster than the limit, which is that of an NVIDIA H200: then work was skipped, and the figures are wrong.
 """
 
 import asyncio
@@ -13,13 +20,12 @@ import sys
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-import numpy as np
 import uvloop
 
 from benchmarks import machine, report
@@ -27,9 +33,14 @@ from benchmarks.options import (
     CONTEXT_SETTINGS,
     json_option,
     markdown_option,
+    parse_numbers,
 )
 from benchmarks.report import NO_VALUE, Table, number
-from engine.api import SAMPLE_RATE, DecodeOptions, DoneEvent, EngineStats, Window
+from benchmarks.throughput import mlperf_shape
+from benchmarks.throughput.floor import lower_bound_s, precision_of
+from benchmarks.throughput.profiling import Recorder
+from benchmarks.throughput.work import Work
+from engine.api import DoneEvent, EngineStats
 from engine.config import EngineConfig
 from engine.decoding.prompt import Prompt
 from engine.errors import CheckpointError
@@ -40,18 +51,14 @@ if TYPE_CHECKING:
     from engine.runner import Runner
 
 SCHEMA = 1
-FLOPS = 690e12
-"""Floating-point operations per second that an NVIDIA H200 sustains in bfloat16 products, as measured on one."""
-BYTES_PER_S = 4.43e12
-"""Bytes per second that an NVIDIA H200 reads from its memory, as measured on one."""
+LIMIT_OF = "H200"
+"""In the name of the GPU whose limit is computed. Other GPUs may be faster, and a CPU is not."""
 REPEATS = 5
 """Measured runs of each stage; the median counts."""
 WARM_UP_S = 2.0
 """Seconds of load before a measurement, so that the batcher has seen all clients."""
 MIN_REQUESTS = 24
 """Least number of requests for a figure."""
-PROMPT_TOKENS = 4
-"""Tokens of a plain prompt."""
 MAX_ENCODED = 16
 """Most windows in one encoder call when stages are timed."""
 
@@ -99,24 +106,15 @@ VARIANTS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
-    """What each request asks of the engine."""
+class Observation:
+    """How to look into a run."""
 
-    audio_s: float
-    n_tokens: int
-
-    def window(self, index: int) -> Window:
-        """The window of a request."""
-        return self.window_of(index, self.n_tokens)
-
-    def window_of(self, index: int, n_tokens: int) -> Window:
-        """A window of noise as loud as speech, with different noise for each index.
-
-        Its text is requested at the end only, as the service does.
-        """
-        samples = np.random.default_rng(index).normal(0, 0.1, round(self.audio_s * SAMPLE_RATE)).astype(np.float32)
-        options = DecodeOptions(language="en", timestamps=False, max_tokens=n_tokens)
-        return Window(samples=samples, session="", options=options)
+    trace: Path | None = None
+    """Where a Chrome trace goes."""
+    with_nvtx: bool = False
+    """Whether the engine's calls are NVTX ranges."""
+    tables: list[Table] = field(default_factory=list)
+    """What was found."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,6 +125,8 @@ class LoadResult:
     requests_per_s: float
     p50_s: float
     p95_s: float
+    tokens_per_request: float
+    """Mean of the tokens that requests were really decoded to, end tokens included."""
     wrong_length: int
     """Requests that did not get the requested number of tokens."""
     decode_batch: float
@@ -139,38 +139,27 @@ class LoadResult:
     """Share of the time in decode steps."""
 
 
-def lower_bound_s(runner: "Runner", concurrency: int, work: Work) -> float:
-    """The least seconds that a request can take in 16 bits: the encoder's arithmetic and the decoder's memory reads."""
-    model, n_states = runner.checkpoint.model, runner.checkpoint.model.max_source_positions
-    d, ffn = model.d_model, model.encoder_ffn_dim
-    layer = 2 * n_states * (4 * d * d + 2 * d * ffn) + 4 * n_states**2 * d
-    convolutions = 2 * 2 * n_states * model.n_mels * 3 * d + 2 * n_states * d * 3 * d
-    cross = model.decoder_layers * 2 * n_states * d * 2 * d
-    weights = model.decoder_layers * (6 * d * d + 2 * d * model.decoder_ffn_dim) + model.vocab_size * d
-    keys_values = model.decoder_layers * 2 * n_states * d
-    # Its own tokens, on average, and those of a plain prompt.
-    own = model.decoder_layers * 2 * (PROMPT_TOKENS + work.n_tokens / 2) * d
-    step_s = 2 * (weights + concurrency * (keys_values + own)) / BYTES_PER_S
-    encode_s = (model.encoder_layers * layer + convolutions + cross) / FLOPS
-    return encode_s + work.n_tokens * step_s / concurrency
-
-
 async def apply_load(engine: "Engine", concurrency: int, n_requests: int, work: Work) -> LoadResult:
     """Send requests to the engine with `concurrency` of them under way at any time."""
-    windows = [work.window(index) for index in range(min(n_requests, 4 * concurrency))]
+    windows = [work.window(index) for index in range(work.n_windows(concurrency, n_requests))]
     latencies: list[float] = []
-    n_wrong = 0
+    n_wrong = n_tokens = 0
     order = iter(range(n_requests))
 
     async def client(number: int) -> None:
-        nonlocal n_wrong
+        nonlocal n_wrong, n_tokens
         for index in order:
             start_s = time.perf_counter()
-            window = replace(windows[index % len(windows)], session=f"client {number}")
+            which = index % len(windows)
+            window = replace(windows[which], session=f"client {number}")
             async with engine.submit(window) as events:
                 async for event in events:
                     if isinstance(event, DoneEvent):
-                        n_wrong += event.n_steps + 1 != work.n_tokens or event.is_repetitive
+                        n_decoded = event.n_steps + 1
+                        n_tokens += n_decoded
+                        # What is handed out is counted as well: an end token is not, and a step could do nothing.
+                        n_given = sum(len(piece.tokens) for piece in event.pieces) + (not event.is_truncated)
+                        n_wrong += {n_decoded, n_given} != {work.n_tokens_of(which)} or event.is_repetitive
             latencies.append(time.perf_counter() - start_s)
 
     before, start_s = engine.stats(), time.perf_counter()
@@ -181,6 +170,7 @@ async def apply_load(engine: "Engine", concurrency: int, n_requests: int, work: 
         requests_per_s=n_requests / elapsed_s,
         p50_s=statistics.median(latencies),
         p95_s=sorted(latencies)[int(0.95 * len(latencies))],
+        tokens_per_request=n_tokens / n_requests,
         wrong_length=n_wrong,
         decode_batch=_mean(before, after, "decode_batch"),
         encode_batch=_mean(before, after, "encode_batch"),
@@ -255,9 +245,15 @@ async def running_engine(
 
 
 async def measure(
-    config: EngineConfig, concurrencies: list[int], work: Work, per_client: int, variant: Variant
+    config: EngineConfig,
+    concurrencies: list[int],
+    work: Work,
+    per_client: int,
+    variant: Variant,
+    observation: Observation | None = None,
 ) -> list[dict[str, Any]]:
-    """The figures of one variant at each level of concurrency."""
+    """The figures of one variant at each level of concurrency. A trace is recorded after the last measurement."""
+    observation = observation or Observation()
     rows = []
 
     def prepare(runner: "Runner") -> None:
@@ -266,17 +262,27 @@ async def measure(
         if runner.checkpoint.name.startswith(PREFIX):
             let_go_on(runner.model)
         variant.prepare(runner)
+        if observation.with_nvtx:
+            Recorder(runner, with_nvtx=True)
 
     async with running_engine(replace(config, **variant.changes), prepare) as (engine, runner):
         for concurrency in concurrencies:
             warm_at = time.perf_counter() + WARM_UP_S
             while time.perf_counter() < warm_at:
                 await apply_load(engine, concurrency, 2 * concurrency, work)
-            n_requests = max(per_client * concurrency, MIN_REQUESTS)
+            n_requests = work.n_requests(max(per_client * concurrency, MIN_REQUESTS))
             load = await apply_load(engine, concurrency, n_requests, work)
-            limit = 1 / lower_bound_s(runner, concurrency, work)
+            precision = precision_of(replace(config, **variant.changes))
+            limit = 1 / lower_bound_s(runner.checkpoint.model, concurrency, work.lengths(n_requests), precision)
             rows.append({"model": config.model, "floor_requests_per_s": limit, **asdict(load)})
             print(f"{config.model} {variant.name}, {concurrency}: {load.requests_per_s:.1f} req/s", file=sys.stderr)
+        if observation.trace:
+            recorder = Recorder(runner, with_nvtx=False)
+            recorder.request()
+            while not recorder.has_ended:
+                await apply_load(engine, concurrencies[-1], 2 * concurrencies[-1], work)
+            recorder.write(observation.trace)
+            observation.tables.append(recorder.table())
     return rows
 
 
@@ -305,6 +311,19 @@ def describe_device(config: EngineConfig) -> dict[str, Any]:
 @click.option(
     "--ablation", is_flag=True, help="Also run the engine with each of its optimisations switched off in turn."
 )
+@click.option("--preset", type=click.Choice([mlperf_shape.NAME]), help="Requests of different lengths; see above.")
+@click.option(
+    "--mean-tokens",
+    type=float,
+    help=f"Mean tokens of a request of the preset. Default: {mlperf_shape.MEAN_TOKENS:.1f}, as published.",
+)
+@click.option(
+    "--clips", type=int, help=f"Requests of the preset at each level. Default: all {mlperf_shape.N_CLIPS} clips."
+)
+@click.option(
+    "--profile", "trace", type=click.Path(path_type=Path), help="Write a Chrome trace of one model at one level."
+)
+@click.option("--nvtx", "with_nvtx", is_flag=True, help="Name the engine's calls with NVTX ranges. Needs CUDA.")
 @markdown_option
 @json_option("engine_throughput")
 def main(
@@ -321,15 +340,24 @@ def main(
     cross_dtype: str,
     stages: bool,
     ablation: bool,
+    preset: str | None,
+    mean_tokens: float | None,
+    clips: int | None,
+    trace: Path | None,
+    with_nvtx: bool,
     markdown: bool,
     path: Path,
 ) -> None:
     """Measure the throughput of the engine under load."""
     prepare_environment()
-    from engine.runner import load_runner
-
-    work, concurrencies = Work(audio_s, tokens), [int(each) for each in concurrency.split(",")]
-    result: dict[str, Any] = {"schema": SCHEMA, **machine.describe(), "tokens": tokens}
+    work = preset_work(mean_tokens, clips) if preset else Work(audio_s, tokens)
+    if not preset and not (mean_tokens is clips is None):
+        raise click.UsageError("--mean-tokens and --clips: expected --preset beside them")
+    concurrencies = parse_numbers("--concurrency", concurrency)
+    if trace and ("," in models or len(concurrencies) > 1):
+        raise click.UsageError("--profile: expected one of --models and one --concurrency beside it")
+    observation = Observation(trace, with_nvtx)
+    result: dict[str, Any] = {"schema": SCHEMA, **machine.describe(), "preset": preset, "tokens": work.mean_tokens}
     result |= {"loads": [], "stages": [], "ablation": []}
     for model in models.split(","):
         config = EngineConfig(
@@ -343,19 +371,11 @@ def main(
             audio_context="full",
         )
         result["machine"] |= describe_device(config)
+        if with_nvtx and result["machine"]["device"] == "cpu":
+            raise click.UsageError("--nvtx: expected a device with CUDA, got a CPU")
         if stages:
-            runner = load_runner(config)
-            start_s = time.perf_counter()
-            runner.warm_up()
-            result["stages"] += [
-                {"model": model, "stage": "warm up", "size": 1, "ms": 1000 * (time.perf_counter() - start_s)}
-            ]
-            result["stages"] += [
-                {"model": model, "stage": stage, "size": size, "ms": ms}
-                for stage, size, ms in time_stages(runner, work)
-            ]
-            del runner
-        result["loads"] += uvloop.run(measure(config, concurrencies, work, requests, Variant("", {})))
+            result["stages"] += _stages(config, work)
+        result["loads"] += uvloop.run(measure(config, concurrencies, work, requests, Variant("", {}), observation))
         for variant in VARIANTS if ablation else ():
             try:
                 rows = uvloop.run(measure(config, concurrencies, work, requests, variant))
@@ -363,19 +383,67 @@ def main(
                 print(f"{model} {variant.name}: not available here: {error}", file=sys.stderr)
                 continue
             result["ablation"] += [{"variant": variant.name, **row} for row in rows]
-    report.show(_tables(result), result, as_markdown=markdown, path=path)
-    if n_wrong := sum(row["wrong_length"] for row in (*result["loads"], *result["ablation"])):
-        print(f"{n_wrong} requests got a number of tokens other than {tokens}", file=sys.stderr)
-        sys.exit(1)
+    report.show([*_tables(result), *observation.tables], result, as_markdown=markdown, path=path)
+    complaints = complain(result)
+    for complaint in complaints:
+        print(complaint, file=sys.stderr)
+    sys.exit(1 if complaints else 0)
+
+
+def _stages(config: EngineConfig, work: Work) -> list[dict[str, Any]]:
+    """The milliseconds of each stage alone, in a runner of its own."""
+    from engine.runner import load_runner
+
+    runner = load_runner(config)
+    start_s = time.perf_counter()
+    runner.warm_up()
+    timed = [("warm up", 1, 1000 * (time.perf_counter() - start_s)), *time_stages(runner, work)]
+    return [{"model": config.model, "stage": stage, "size": size, "ms": ms} for stage, size, ms in timed]
+
+
+def preset_work(mean_tokens: float | None, clips: int | None) -> Work:
+    """The requests of the preset.
+
+    Raises:
+        UsageError: options of other requests are given too, or a number is out of range.
+    """
+    context = click.get_current_context()
+    for name in ("audio_s", "tokens", "requests"):
+        if context.get_parameter_source(name) is not click.core.ParameterSource.DEFAULT:
+            raise click.UsageError(f"--{name.replace('_', '-')}: the preset sets it; expected it without --preset")
+    try:
+        return mlperf_shape.mlperf_shaped(
+            mlperf_shape.N_CLIPS if clips is None else clips,
+            mlperf_shape.MEAN_TOKENS if mean_tokens is None else mean_tokens,
+        )
+    except ValueError as error:
+        raise click.UsageError(str(error)) from error
+
+
+def complain(result: dict[str, Any]) -> list[str]:
+    """The reasons for which the figures are wrong."""
+    rows = [*result["loads"], *result["ablation"]]
+    found = []
+    if n_wrong := sum(row["wrong_length"] for row in rows):
+        found.append(f"{n_wrong} requests got a number of tokens other than they asked for")
+    if result["machine"]["device"] == "cpu" or LIMIT_OF in result["machine"]["device"]:
+        found += [
+            f"{row['model']}, {row['concurrency']} concurrent: {row['requests_per_s']:.1f} req/s are more than "
+            f"the limit of {row['floor_requests_per_s']:.1f}: work was skipped"
+            for row in rows
+            if row["requests_per_s"] > row["floor_requests_per_s"]
+        ]
+    return found
 
 
 def _tables(result: dict[str, Any]) -> list[Table]:
     device = result["machine"]["device"]
+    shape = f", lengths {result['preset']}, not a result of MLPerf" if result["preset"] else ""
     tables = [
         Table(
-            f"Requests per second, {device}",
-            ("", "concurrent", "req/s", "limit", "of limit", "p50 s", "p95 s", "decode\nbatch", "encode\nbatch",
-             "encode %", "decode %", "wrong\nlength"),
+            f"Requests per second, {device}{shape}",
+            ("", "concurrent", "tokens", "req/s", "limit", "of limit", "p50 s", "p95 s", "decode\nbatch",
+             "encode\nbatch", "encode %", "decode %", "wrong\nlength"),
             [_row("", row) for row in result["loads"]],
         )
     ]  # fmt: skip
@@ -421,6 +489,7 @@ def _row(variant: str, row: dict[str, Any]) -> tuple[str, ...]:
     return (
         f"{row['model']}{variant}",
         str(row["concurrency"]),
+        number(row["tokens_per_request"], 1),
         number(row["requests_per_s"], 1),
         number(row["floor_requests_per_s"], 0),
         number(row["requests_per_s"] / row["floor_requests_per_s"]),

@@ -85,6 +85,8 @@ class Load:
     """Uploads whose clients leave, in the middle of the file or before the answer."""
     n_overload: int
     """Sessions at the same time, of `CLIP_S` each."""
+    n_after: int
+    """Short sessions directly after these, by one client: what is given back although there is work."""
     n_clients: int
     """Clients of the short sessions and of the uploads."""
     idle_s: float
@@ -116,6 +118,7 @@ class Load:
     show_default=True,
     help="Sessions at the same time, at four times real time.",
 )
+@click.option("--after", "n_after", default=0, show_default=True, help="Short sessions of one client after these.")
 @click.option("--clients", "n_clients", default=4, show_default=True, help="Clients of short sessions and of uploads.")
 @click.option("--idle", "idle_s", default=30.0, show_default=True, help="Seconds without any work after each stage.")
 @audio_option
@@ -166,9 +169,9 @@ def _check(load: Load) -> None:
     Raises:
         UsageError: an option is out of its range.
     """
-    if min(load.n_warm_up, load.n_sessions, load.n_uploads, load.n_overload) < 0 or load.n_clients < 1:
+    if min(load.n_warm_up, load.n_sessions, load.n_uploads, load.n_overload, load.n_after) < 0 or load.n_clients < 1:
         raise click.UsageError(
-            "--warm-up, --sessions, --uploads and --overload: expected 0 or more; --clients: at least 1"
+            "--warm-up, --sessions, --uploads, --overload and --after: expected 0 or more; --clients: at least 1"
         )
     if not 0 < load.shortest_s <= load.longest_s <= CLIP_S:
         raise click.UsageError(f"--shortest and --longest: expected 0 < shortest <= longest <= {CLIP_S:g}")
@@ -228,6 +231,9 @@ class _Stages:
         if load.n_overload:
             await side_by_side(range(load.n_overload), load.n_overload, self._long_session)
             self._add_row(f"{load.n_overload} sessions at once")
+            if load.n_after:
+                await side_by_side(range(load.n_after), 1, self._short_session)
+                self._add_row(f"{load.n_after} short sessions of one client")
             await self._idle("idle")
 
     async def _short_sessions(self, begin: int, end: int) -> None:

@@ -24,7 +24,7 @@ import uvloop
 
 from app.media.pcm import Samples
 from benchmarks import machine, report
-from benchmarks.engine_throughput import Work, apply_load
+from benchmarks.engine_throughput import apply_load
 from benchmarks.files.endpoint import Answer, Endpoint, open_client, side_by_side
 from benchmarks.files.labelled_clips import to_wav
 from benchmarks.live.level import busy_shares
@@ -39,6 +39,7 @@ from benchmarks.report import Table, number
 from benchmarks.scoring import percentile
 from benchmarks.server import RunningServer, running_server
 from benchmarks.server_counters import Counters
+from benchmarks.throughput.work import Work
 from engine.api import SAMPLE_RATE, DecodeOptions, DoneEvent, Transcriber, Window
 from engine.config import EngineConfig
 from engine.process_environment import prepare_environment

@@ -66,6 +66,10 @@ class KVCache:
         self.lengths = torch.zeros(n_slots, dtype=torch.int32, device=device)
         """`encoder_lengths` on the device, as they were at the last `update`."""
         self._have_lengths_changed = False
+        self._written: set[int] = set()
+        """Slots that had a window since their memory was last given back."""
+        self._recent: set[int] = set()
+        """Slots that had a window since the last `return_free_memory`."""
         self.device = device
         self.dtype = dtype
 
@@ -114,6 +118,9 @@ class KVCache:
         if self.encoder_lengths[slot] != n_states:
             self.encoder_lengths[slot] = n_states
             self._have_lengths_changed = True
+        if n_states and self._host_memory:
+            self._written.add(slot)
+            self._recent.add(slot)
 
     def update(self) -> None:
         """Copy `encoder_lengths` to `lengths`, on the device, if they have changed since the last copy."""
@@ -125,18 +132,32 @@ class KVCache:
         """Set a slot's length to 0, because its window is finished. Its keys and values stay in the buffers."""
         self.set_length(slot, 0)
 
-    def return_free_memory(self) -> None:
-        """Give memory to the system, on a CPU: that of all slots after the last one with a window, which become zeros.
+    def return_free_memory(self, *, keeps_recent: bool = False) -> int:
+        """Give memory to the system, on a CPU: that of slots without a window, which become zeros.
 
-        The next window in such a slot waits a few milliseconds for its memory. So call it when no window is expected.
+        The next window in such a slot waits a few milliseconds for its memory.
+
+        Args:
+            keeps_recent: whether slots that had a window since the last call keep theirs, because there is a load and
+                the next window is expected soon.
+
+        Returns:
+            The number of slots whose memory was given back.
         """
-        n_used = max((slot + 1 for slot, n_states in enumerate(self.encoder_lengths) if n_states), default=0)
+        used = {slot for slot, n_states in enumerate(self.encoder_lengths) if n_states}
+        # A decode step writes to free slots between running ones, too, which are none of the written ones.
+        candidates = self._written - self._recent if keeps_recent else set(range(len(self.encoder_lengths)))
+        free = sorted(candidates - used)
         n_parts = math.prod(self.self_attention.shape[:2])
-        for memory in self._host_memory:
-            part_bytes = len(memory) // n_parts
-            used_bytes = part_bytes // len(self.encoder_lengths) * n_used
-            for begin in range(0, len(memory), part_bytes):
-                _return(memory, begin + used_bytes, begin + part_bytes)
+        for first, end in _runs(free):
+            for memory in self._host_memory:
+                part_bytes = len(memory) // n_parts
+                slot_bytes = part_bytes // len(self.encoder_lengths)
+                for begin in range(0, len(memory), part_bytes):
+                    _return(memory, begin + first * slot_bytes, begin + end * slot_bytes)
+        self._written.difference_update(free)
+        self._recent = used
+        return len(free) if self._host_memory else 0
 
 
 def quantise(values: Tensor) -> tuple[Tensor, Tensor]:
@@ -169,6 +190,17 @@ def _zeros(
     with suppress(OSError):  # a kernel without huge pages
         memory.madvise(mmap.MADV_HUGEPAGE)
     return torch.frombuffer(memory, dtype=dtype).view(shape), memory
+
+
+def _runs(slots: Sequence[int]) -> list[tuple[int, int]]:
+    """Neighbouring slots of an ascending list, each run as its first slot and the one after its last."""
+    runs: list[tuple[int, int]] = []
+    for slot in slots:
+        if runs and runs[-1][1] == slot:
+            runs[-1] = (runs[-1][0], slot + 1)
+        else:
+            runs.append((slot, slot + 1))
+    return runs
 
 
 def _return(memory: mmap.mmap, begin: int, end: int) -> None:

@@ -19,6 +19,7 @@ from engine.scheduling.batcher import BatchLimits, Load
 from engine.scheduling.decode_time import DecodeTime
 from engine.scheduling.emitter import EventEmitter
 from engine.scheduling.encoder_time import EncoderTime
+from engine.scheduling.memory_return import MemoryReturn
 from engine.scheduling.request import Deliver, Request
 from engine.scheduling.request_queue import RequestQueue
 from engine.scheduling.sequences import RunningSequences
@@ -39,10 +40,6 @@ PREFILL_LEAD_S = 0.005
 """The worker prepares the prompts this many seconds before the device is expected to have encoded their windows."""
 USUAL_UTTERANCE_SAMPLES = 6 * SAMPLE_RATE
 """Samples of an utterance of usual length: a sentence or two."""
-IDLE_S = 2.0
-"""After this many seconds without a window, memory that is not in use is given back to the system."""
-RETURN_EVERY_S = 60.0
-"""During a load that leaves no such pause, it is given back this often, in seconds."""
 FINISHED_PER_STEP = 8
 """The most finished windows whose last events are made before the queue is polled again."""
 MAX_FAILURES_IN_A_ROW = 3
@@ -81,8 +78,7 @@ class Worker:
         default_share = MIN_DECODE_SHARES[runner.device.type]
         min_decode_share = default_share if config.min_decode_share is None else config.min_decode_share
         self._encoder_time = EncoderTime(runner, window_encode_s, min_decode_share)
-        self._taking_memory_since_s: float | None = None
-        """The time of the first encoder call since memory was last given back, which ends warming up too."""
+        self._memory = MemoryReturn(runner)
         self._decode_time = DecodeTime(SEQUENCES_OF_FULL_STEP[runner.device.type], window_encode_s)
         self._suspects: deque[Request] = deque()
         """Requests that were open when a step failed. Each of them is decoded again alone, before all others."""
@@ -235,15 +231,8 @@ class Worker:
             self._decode()
         else:
             self._sequences.forget_steps()
-        self._return_memory(is_idle=not (batch or self._sequences or self._emitter.n_finished))
+        self._memory.after_step(is_idle=not (batch or self._sequences or self._emitter.n_finished))
         self._emitter.emit(FINISHED_PER_STEP)
-
-    def _return_memory(self, *, is_idle: bool) -> None:
-        """Give memory that is not in use back to the system, once after each load and now and then during it."""
-        since_s = self._taking_memory_since_s
-        if since_s is not None and (is_idle or time.monotonic() > since_s + RETURN_EVERY_S):
-            self._runner.return_free_memory()
-            self._taking_memory_since_s = None
 
     def _next_batch(self, begun_encode_s: float = 0.0, joins_until_s: float | None = None) -> list[Request]:
         """Return the requests to encode now; none if there is other work to do.
@@ -268,14 +257,12 @@ class Worker:
 
         # Finished windows are emitted before the worker sleeps for long.
         may_sleep = bool(self._sequences) or not self._emitter.n_finished
-        max_idle_s = None if self._taking_memory_since_s is None else IDLE_S
-        return self._queue.next_batch(measure_load, may_sleep=may_sleep, max_idle_s=max_idle_s)
+        return self._queue.next_batch(measure_load, may_sleep=may_sleep, max_idle_s=self._memory.max_idle_s)
 
     def _encode_and_prefill(self, batch: list[Request]) -> None:
         """Encode a batch, and other batches that join it while the device encodes, then prefill all in one pass."""
         start_s = time.monotonic()
-        if self._taking_memory_since_s is None:
-            self._taking_memory_since_s = start_s
+        self._memory.before_encoding(start_s)
         batches: list[list[Request]] = []
         new_slots: list[int] = []
         encode_s = 0.0

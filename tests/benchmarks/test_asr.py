@@ -29,12 +29,21 @@ TEXTS = ("red green blue white", "left and right", "the end of the line", "over 
 HALF_SECOND = 8000
 
 
+def stream_of(text: str, said: str | None = None) -> Response:
+    """A stream of OpenAI's events: a delta for each word, a comment, and the whole text, or what is `said` to be it."""
+    deltas = [{"type": "transcript.text.delta", "delta": f"{word} "} for word in text.split()]
+    events = [*deltas, {"type": "transcript.text.done", "text": text if said is None else said}]
+    lines = [f"data: {json.dumps(event)}\n\n" for event in events]
+    return Response(": begun\n\n" + "".join(lines), media_type="text/event-stream")
+
+
 class FakeEndpoint:
     """Answers with what is said in the file, unless told otherwise."""
 
     def __init__(self, texts: dict[str, str]) -> None:
         self.texts = texts
         self.answers: dict[str, Callable[[], Response]] = {}
+        self.streams: dict[str, Response] = {}
         self.forms: list[dict[str, str]] = []
         self.keys: list[str | None] = []
         self.n_open = self.most_open = 0
@@ -52,6 +61,8 @@ class FakeEndpoint:
             assert isinstance(file, UploadFile)
             name = file.filename or ""
             self.forms.append({key: str(value) for key, value in form.items() if key != "file"})
+            if form.get("stream") == "true":
+                return self.streams.get(name) or stream_of(self.texts[name])
         self.keys.append(request.headers.get("authorization"))
         self.n_open += 1
         self.most_open = max(self.most_open, self.n_open)
@@ -125,6 +136,41 @@ def test_every_recording_is_asked_for_once(endpoint: FakeEndpoint, manifest: Pat
         assert level["audio_s_per_s"] == pytest.approx(2.0 / level["wall_s"])
         assert level["requests_per_s"] == pytest.approx(4 / level["wall_s"])
     assert "expected: red green blue white" in ran.output
+
+
+def test_streamed_texts_are_those_of_whole_answers(endpoint: FakeEndpoint, manifest: Path, tmp_path: Path) -> None:
+    arguments = ("--url", endpoint.url, "--manifest", str(manifest), "--stream")
+    ran, result = run(*arguments, path=tmp_path / "a.json")
+    assert ran.exit_code == 0, ran.output
+    assert [form.get("stream") for form in endpoint.forms] == 5 * [None] + 5 * ["true"]
+    (level,) = result["levels"]
+    streamed = level["streamed"]
+    assert (streamed["answered"], streamed["failures"], streamed["differences"]) == (4, [], [])
+    assert 0 < streamed["first_delta_s"]["median"] <= streamed["latency_s"]["median"]
+    assert "The same recordings streamed" in ran.output
+
+
+@pytest.mark.parametrize(
+    ("stream", "expected"),
+    [
+        (
+            lambda: stream_of("left or right"),
+            "1.wav: expected 'left and right' as without a stream, got 'left or right'",
+        ),
+        (lambda: stream_of("left", "left and right"), "expected deltas that make up 'left and right', got 'left '"),
+        (lambda: Response("data: {}\n\n"), "expected a transcript.text.done at the end of the stream, got none"),
+        (lambda: Response("data: [1]\n\n"), "expected events with a JSON object, got '[1]'"),
+        (lambda: Response('data: {"error": {"code": "engine_failed"}}\n\n'), "engine_failed"),
+        (lambda: JSONResponse({"error": "no room"}, 503), "HTTP 503"),
+    ],
+)
+def test_other_streamed_texts_fail_it(
+    stream: Callable[[], Response], expected: str, endpoint: FakeEndpoint, manifest: Path, tmp_path: Path
+) -> None:
+    endpoint.streams["1.wav"] = stream()
+    ran, _ = run("--url", endpoint.url, "--manifest", str(manifest), "--stream", path=tmp_path / "a.json")
+    assert ran.exit_code == 1
+    assert expected in ran.output
 
 
 def test_the_key_is_not_kept(

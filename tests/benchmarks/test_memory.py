@@ -24,6 +24,7 @@ LOAD = memory.Load(
     longest_s=8.0,
     n_uploads=4,
     n_overload=3,
+    n_after=1,
     n_clients=4,
     idle_s=0.0,
 )
@@ -41,7 +42,8 @@ async def test_every_stage_has_a_row() -> None:
     assert not failures
     names = [str(row["after"]) for row in rows]
     assert names[:4] == ["at start", "2 sessions to warm up", "idle", "2 short sessions"]
-    assert names[13:] == ["22 short sessions", "idle", "4 aborted uploads", "idle", "3 sessions at once", "idle"]
+    assert names[13:-2] == ["22 short sessions", "idle", "4 aborted uploads", "idle", "3 sessions at once"]
+    assert names[-2:] == ["1 short sessions of one client", "idle"]
     for each in rows:
         mean_mib, peak_mib = each["memory_mib"], each["peak_mib"]
         assert isinstance(mean_mib, float) and isinstance(peak_mib, float) and 1 < mean_mib < 1.01 * peak_mib
@@ -77,4 +79,4 @@ def test_loads_that_do_not_exist_are_refused(arguments: list[str], message: str)
 
 async def test_a_session_that_fails_is_told() -> None:
     _, failures = await measured(FakeTranscriber(error=EngineFailed("gone")))
-    assert len(failures) == 27 and "engine_failed" in failures[0]
+    assert len(failures) == 28 and "engine_failed" in failures[0]

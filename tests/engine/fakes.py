@@ -103,6 +103,9 @@ class FakeRunner:
     def return_free_memory(self) -> None:
         self._enter("return_free_memory")
 
+    def return_unused_slots(self) -> None:
+        self._enter("return_unused_slots")
+
     def is_encoding(self) -> bool:
         return self.still_encodes()
 

@@ -28,7 +28,7 @@ from engine.checkpoint.checkpoint import Checkpoint
 from engine.config import EngineConfig
 from engine.engine import Engine
 from engine.errors import CheckpointError, EngineFailed, EngineOverloaded, InvalidWindow
-from engine.scheduling import worker
+from engine.scheduling import memory_return, worker
 from tests.engine.conftest import Samples, collect, start_engine
 from tests.engine.fakes import PATIENCE_S, FakeRunner
 
@@ -721,7 +721,7 @@ async def test_what_is_loaded_is_not_searched_for_garbage(runner: FakeRunner) ->
 
 async def test_memory_is_given_back_after_each_load(runner: FakeRunner, monkeypatch: pytest.MonkeyPatch) -> None:
     """When no window has come for a while; a window that comes at that moment is decoded."""
-    monkeypatch.setattr(worker, "IDLE_S", 0.0)
+    monkeypatch.setattr(memory_return, "IDLE_S", 0.0)
     async with start_engine(runner) as engine:
         for _ in range(2):
             pause = runner.pause("return_free_memory")
@@ -732,10 +732,23 @@ async def test_memory_is_given_back_after_each_load(runner: FakeRunner, monkeypa
             assert kinds(await late)[-1] is DoneEvent
 
 
+async def test_slots_give_memory_back_during_a_load(runner: FakeRunner, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those that are not used any more, while a window is being decoded, and long before the rest."""
+    monkeypatch.setattr(memory_return, "IDLE_S", 1000.0)
+    monkeypatch.setattr(memory_return, "SLOTS_EVERY_S", 0.0)
+    async with start_engine(runner) as engine:
+        pause = runner.pause("return_unused_slots")
+        running = asyncio.ensure_future(collect(engine, window()))
+        await pause.reached()
+        assert engine.stats().running == 1
+        pause.end()
+        assert kinds(await running)[-1] is DoneEvent
+
+
 async def test_memory_is_given_back_during_a_long_load(runner: FakeRunner, monkeypatch: pytest.MonkeyPatch) -> None:
     """While a window is still being decoded, and without a pause."""
-    monkeypatch.setattr(worker, "IDLE_S", 1000.0)
-    monkeypatch.setattr(worker, "RETURN_EVERY_S", 0.0)
+    monkeypatch.setattr(memory_return, "IDLE_S", 1000.0)
+    monkeypatch.setattr(memory_return, "RETURN_EVERY_S", 0.0)
     async with start_engine(runner) as engine:
         pause = runner.pause("return_free_memory")
         running = asyncio.ensure_future(collect(engine, window()))

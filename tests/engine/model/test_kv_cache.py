@@ -52,16 +52,34 @@ def test_memory_of_free_slots_is_given_back(demo: Checkpoint) -> None:
 
 
 def test_memory_in_use_is_not_given_back(demo: Checkpoint) -> None:
-    """Slots up to the last one with a window keep their keys and values; those after it are zeros."""
+    """Slots with a window keep their keys and values, also between free ones. The others are zeros."""
     cache = KVCache(demo.model, 6, torch.device("cpu"), torch.float32)
     fill(cache)
     for slot in (0, 2, 4, 5):
         cache.forget(slot)
-    cache.return_free_memory()
+    assert cache.return_free_memory() == 4
     for buffer in (cache.self_attention, cache.cross_attention):
-        for slot in range(4):
+        for slot in (1, 3):
             assert (buffer[:, :, slot] == slot + 1).all()
-        assert buffer[:, :, 4:].isfinite().all() and not buffer[:, :, 5, 1:-1].any()
+        assert buffer.isfinite().all()
+        for slot in (0, 2, 4, 5):
+            assert not buffer[:, :, slot, 1:-1].any()
+
+
+def test_during_a_load_slots_of_late_keep_their_memory(demo: Checkpoint) -> None:
+    """A slot gives its memory back once it had no window between two calls, and only once."""
+    cache = KVCache(demo.model, 4, torch.device("cpu"), torch.float32)
+    fill(cache)
+    for slot in range(1, 4):
+        cache.forget(slot)
+    assert cache.return_free_memory(keeps_recent=True) == 0
+    cache.set_length(2, 400)
+    cache.forget(2)
+    assert cache.return_free_memory(keeps_recent=True) == 2
+    assert (cache.cross_attention[:, :, 2] == 3).all()
+    assert not cache.cross_attention[:, :, 3, 1:-1].any()
+    assert cache.return_free_memory(keeps_recent=True) == 1
+    assert cache.return_free_memory(keeps_recent=True) == 0
 
 
 def fill(cache: KVCache) -> None:

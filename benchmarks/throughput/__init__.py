@@ -1,0 +1,1 @@
+"""Parts of `benchmarks.engine_throughput`: what requests ask for, and the least time that they can take."""
