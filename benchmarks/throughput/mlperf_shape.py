@@ -34,11 +34,14 @@ MAX_CLIP_S = 30.0
 PAUSE_S = 0.5
 """Pause between the recordings of a clip, in seconds."""
 RECORDINGS_IN_A_CHAPTER = 5_567 / 188
-"""Mean number of recordings in a chapter of the two development sets."""
+"""Mean number of recordings in a chapter of the two development sets. Both counts were not checked with the data."""
 CHAPTER_SPREAD = 0.6
 """A chapter has up to this fraction more recordings than the mean, or fewer."""
-MEAN_RECORDING_S = 6.8
-"""Mean length of a recording of the two development sets, in seconds: 10.5 hours in 5,567 recordings."""
+MEAN_RECORDING_S = 10.7 * 3_600 / 5_567
+"""Mean length of a recording of the two development sets, in seconds.
+
+Source of the 10.7 hours: Panayotov et al., "LibriSpeech: an ASR corpus based on public domain audio books", 2015.
+"""
 RECORDING_SPREAD = 0.65
 """Standard deviation of the logarithm of a recording's length: one in ten is longer than 13 s, and one in ten shorter
 than 2.4 s. An estimate."""
