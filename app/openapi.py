@@ -95,7 +95,7 @@ USED = _object(
         "key_id": TEXT,
         "key": TEXT_OR_NULL,
         "day": {"type": "string", "format": "date"},
-        "kind": {"enum": ["live", "file"]},
+        "kind": {"enum": ["live", "file", "job"]},
         "audio_s": NUMBER,
         "n": INTEGER,
     }

@@ -1,4 +1,4 @@
-"""Counts the audio of one gateway's sessions and uploads, and gives it to the database and to the metrics."""
+"""Counts the audio of one gateway's sessions, uploads and jobs, and gives it to the database and to the metrics."""
 
 import asyncio
 import logging

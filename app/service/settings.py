@@ -87,7 +87,7 @@ class Settings:
     keys_file: str = _setting(
         "",
         "TOML file with more keys, each in a table with its name, and with limits: sessions, minutes_per_day, "
-        "minutes_per_month; scopes, what it may be used for; rooms = false for a key that publishes no rooms.",
+        "minutes_per_month, jobs; scopes, what it may be used for; rooms = false for a key that publishes no rooms.",
     )
     redis_url: str = _setting(
         "",
