@@ -100,6 +100,10 @@ class UsageCounter:
             self._meters.discard(meter)
             self._read(meter)
 
+    def note_saved(self, key: ApiKey | None, kind: Kind, audio_s: float) -> None:
+        """Give the metrics audio that the database has already, because it was counted with what used it."""
+        self._note(key, kind, audio_s, is_new=True)
+
     async def save(self) -> None:
         """Save what was used so far."""
         for meter in self._meters:
