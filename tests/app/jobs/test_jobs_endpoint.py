@@ -56,7 +56,7 @@ async def test_a_job_is_done_and_its_result_is_that_of_the_files_endpoint(
     assert result.json() == same.json() and result.json()["text"] == TEXT
     assert server.metric("tutti_jobs_ended_total", outcome="done") == 1
     while list((tmp_path / "state" / "jobs").iterdir()):
-        await asyncio.sleep(0)
+        await http.get(f"{server.http}/healthz")
 
 
 async def test_jobs_are_seen_by_the_key_that_made_them(serve_jobs: ServeJobs, http: httpx.AsyncClient) -> None:
@@ -104,7 +104,7 @@ async def test_a_running_job_is_cancelled_and_deleted(serve_jobs: ServeJobs, htt
     assert cancelled["status"] == "cancelled"
     assert (await http.delete(f"{server.http}/v1/jobs/{ids[1]}")).json()["deleted"]
     while transcriber.n_open:
-        await asyncio.sleep(0.01)
+        await http.get(f"{server.http}/healthz")
     assert (await http.get(f"{server.http}/v1/jobs/{ids[1]}")).status_code == 404
     refused = await http.get(f"{server.http}/v1/jobs/{ids[0]}/result")
     assert refused.status_code == 409 and "got one that is cancelled" in refused.json()["error"]["message"]
