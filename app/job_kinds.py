@@ -2,6 +2,7 @@
 
 from contextlib import AbstractAsyncContextManager, nullcontext
 
+from app.dialects.deepgram import job_work, sources
 from app.dialects.openai import jobs_endpoint, jobs_wire
 from app.service.service import Service
 
@@ -10,4 +11,5 @@ def doing_jobs(service: Service) -> AbstractAsyncContextManager[None]:
     """Does the jobs of a service while the context is open, if it takes any."""
     if service.jobs is None:
         return nullcontext()
-    return service.jobs.running({jobs_wire.KIND: jobs_endpoint.job_kind(service)})
+    kinds = {jobs_wire.KIND: jobs_endpoint.job_kind(service), sources.KIND: job_work.job_kind(service)}
+    return service.jobs.running(kinds)

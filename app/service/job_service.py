@@ -17,7 +17,6 @@ from app.errors import RETRY_AFTER_S, RequestError
 from app.jobs import job_store
 from app.jobs.addresses import AddressRefused, AddressRules
 from app.jobs.callbacks import CallbackSender
-from app.jobs.fetch import RecordingFetcher
 from app.jobs.job import Job, JobKind, JobResult, Request, State
 from app.jobs.job_store import KeyReused
 from app.jobs.jobs import Jobs, JobsConfig
@@ -25,7 +24,7 @@ from app.jobs.spool import FolderSpool
 from app.jobs.worker import JobWorker
 from app.service.auth import Client
 from app.service.job_metrics import JobMetrics
-from app.service.job_settings import DAY_S, address_rules, content_types, spool_folder
+from app.service.job_settings import DAY_S, address_rules, fetcher, spool_folder
 from app.service.settings import Settings
 
 if TYPE_CHECKING:
@@ -198,16 +197,6 @@ class JobService:
             except OSError as error:
                 logger.warning("the spool of jobs cannot be cleaned: %s", error)
             await asyncio.sleep(period_s)
-
-
-def fetcher(settings: Settings) -> RecordingFetcher:
-    """Fetches recordings within the operator's limits."""
-    return RecordingFetcher(
-        rules=address_rules(settings, "url_hosts"),
-        types=content_types(settings),
-        max_bytes=settings.max_upload_mb * 1_000_000,
-        timeout_s=settings.url_timeout_s,
-    )
 
 
 def _config(settings: Settings) -> JobsConfig:

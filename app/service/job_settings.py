@@ -8,6 +8,7 @@ from app.errors import SettingsError
 
 if TYPE_CHECKING:
     from app.jobs.addresses import AddressRules
+    from app.jobs.fetch import RecordingFetcher
     from app.service.settings import Settings
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
@@ -61,9 +62,16 @@ def address_rules(settings: "Settings", name: str) -> "AddressRules":
     )
 
 
-def content_types(settings: "Settings") -> tuple[str, ...]:
-    """The content types of recordings that are fetched."""
-    return _listed(settings.url_types)
+def fetcher(settings: "Settings") -> "RecordingFetcher":
+    """Fetches recordings within the operator's limits."""
+    from app.jobs.fetch import RecordingFetcher
+
+    return RecordingFetcher(
+        rules=address_rules(settings, "url_hosts"),
+        types=_listed(settings.url_types),
+        max_bytes=settings.max_upload_mb * 1_000_000,
+        timeout_s=settings.url_timeout_s,
+    )
 
 
 def _listed(text: str) -> tuple[str, ...]:
