@@ -46,6 +46,7 @@ GRANTED = {"model", "no_delay", "mip_opt_out"}
 
 The one model answers under any name, text never waits for its formatting, and no audio is kept to train a model.
 """
+NO_CALLBACK: tuple[str, Literal["POST", "PUT"]] = ("", "POST")
 REFUSED = {
     "callback": "results are sent over this connection only; leave it out",
     "redact": "nothing is redacted by this server; leave it out",
@@ -134,8 +135,7 @@ def parse(
         BadStart: a value is wrong, or a parameter is one that the server refuses.
     """
     values = Query(query)
-    callback = "" if is_live else values.text("callback") or ""
-    callback_method = _callback_method(values) if callback else "POST"
+    callback, callback_method = _callback(values) if not is_live else NO_CALLBACK
     for name, why in REFUSED.items():
         if wanted := values.texts(name):
             raise BadStart(name, f"none, as {why}", wanted[0])
@@ -175,11 +175,14 @@ def parse(
     )
 
 
-def _callback_method(values: Query) -> Literal["POST", "PUT"]:
-    method = values.text("callback_method") or "POST"
-    if method.upper() not in ("POST", "PUT"):
+def _callback(values: Query) -> tuple[str, Literal["POST", "PUT"]]:
+    """Where the answer is sent later, and how; empty for nowhere."""
+    callback, method = values.text("callback") or "", values.text("callback_method")
+    if method and not callback:
+        raise BadStart("callback_method", "callback with it", method)
+    if method and method.upper() not in ("POST", "PUT"):
         raise BadStart("callback_method", "POST or PUT", method)
-    return "PUT" if method.upper() == "PUT" else "POST"
+    return callback, "PUT" if method and method.upper() == "PUT" else "POST"
 
 
 def hotwords(keyterms: Iterable[str]) -> tuple[str, ...]:

@@ -8,9 +8,11 @@ import httpx
 import numpy as np
 import pytest
 
+from app.openapi import DOCUMENT
 from tests.app.conftest import Running
 from tests.app.dialects.openai.test_files_endpoint import HoldingTranscriber, wav
 from tests.app.jobs.conftest import ServeJobs
+from tests.app.test_openapi import check_fully_described
 from tests.fakes import FakeTranscriber, said, silence, speech
 
 TALK = np.concatenate((silence(0.3), speech([1, 2, 3, 4]), silence(0.5)))
@@ -49,6 +51,7 @@ async def test_a_job_is_done_and_its_result_is_that_of_the_files_endpoint(
     job = await ended(http, server, answer.json()["id"])
     assert (job["status"], job["attempts"], job["error"]) == ("done", 1, None)
     assert job["audio_s"] == pytest.approx(len(TALK) / 16_000)
+    check_fully_described(job, DOCUMENT["components"]["schemas"]["Job"])
     result = await http.get(server.http + job["result_url"])
     same = await http.post(
         f"{server.http}/v1/audio/transcriptions", data={"response_format": "verbose_json"}, files={"file": wav(TALK)}
