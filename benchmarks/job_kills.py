@@ -197,7 +197,7 @@ class Campaign:
 
 
 def words(number: int) -> list[int]:
-    """What is said in a recording: other words for each, as far as there are enough."""
+    """The words of a recording: others for each, as far as there are enough."""
     return [1 + number % WORDS, 1 + number // WORDS % WORDS, 1 + number // WORDS**2 % WORDS]
 
 

@@ -23,7 +23,6 @@ from app.jobs.jobs import Jobs, JobsConfig
 from app.jobs.spool import FolderSpool
 from app.jobs.worker import JobWorker
 from app.service.auth import Client
-from app.service.job_metrics import JobMetrics
 from app.service.job_settings import DAY_S, address_rules, fetcher, spool_folder
 from app.service.settings import Settings
 
@@ -47,7 +46,7 @@ class JobService:
     def __init__(self, service: "Service", database: Database) -> None:
         settings = service.settings
         self._service = service
-        self.metrics = JobMetrics(service.metrics.registry)
+        self.metrics = service.metrics.sessions.jobs
         self._jobs = Jobs(
             database, FolderSpool(spool_folder(settings)), _config(settings), self._count if service.usage else None
         )
