@@ -75,5 +75,5 @@ class FolderSpool:
         for path in self._folder.iterdir():
             with suppress(FileNotFoundError):
                 # The file system has the time of day, too.
-                if time.time() - path.stat().st_mtime >= age_s:
+                if path.is_file() and time.time() - path.stat().st_mtime >= age_s:
                     yield path.name

@@ -14,9 +14,9 @@ from app.dialects.deepgram.common_endpoint import Refusal, answer_headers, reque
 from app.dialects.deepgram.options import Options
 from app.errors import shorten
 from app.files.uploads import Upload, refusing_without_resources
-from app.jobs.fetch import PIECE_BYTES
 from app.jobs.job import JobDelayed, JobFailed
 from app.jobs.job import Request as JobRequest
+from app.jobs.spool import PIECE_BYTES
 from app.service.auth import Client
 from app.service.job_settings import fetcher
 from app.service.service import Service
