@@ -19,6 +19,7 @@ from app.edge.guard import Guard
 from app.edge.protocols import HttpProtocol, WebSocketProtocol
 from app.edge.tls_listener import TlsListener
 from app.errors import RequestError, SettingsError
+from app.job_kinds import doing_jobs
 from app.media.decoders import Decoders
 from app.routes import not_found, refused, routes, serve_audiosocket
 from app.service.request_ids import RequestIds
@@ -71,7 +72,7 @@ def build_app(
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
         measuring = asyncio.create_task(app.state.service.metrics.measure_loop_lag())
         with closing(own_decoders):
-            async with app.state.service.running():
+            async with app.state.service.running(), doing_jobs(app.state.service):
                 yield
         await tracing.close()
         measuring.cancel()
@@ -106,7 +107,7 @@ def _middleware(settings: Settings) -> list[Middleware]:
             Middleware(
                 CORSMiddleware,
                 allow_origins=sorted(settings.origins),
-                allow_methods=["GET", "POST"],
+                allow_methods=["GET", "POST", "DELETE"],
                 allow_headers=["*"],
                 expose_headers=["*"],
             )

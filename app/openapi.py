@@ -14,7 +14,9 @@ from app.dialects.captions.endpoint import MAX_MPEGTS
 from app.dialects.deepgram.endpoint import DEFAULT_TOKEN_S, MAX_TOKEN_S
 from app.dialects.limits import MAX_SPEAKERS
 from app.dialects.openai.files_wire import FORMATS
+from app.dialects.openai.jobs_wire import MAX_LISTED, TASKS
 from app.dialects.openai.realtime_endpoint import DEFAULT_SECRET_S, MAX_SECRET_S, MIN_SECRET_S
+from app.jobs.job import STATES
 from engine.api import MAX_BEST_OF
 
 Schema = dict[str, Any]
@@ -96,7 +98,7 @@ USED = _object(
         "key_id": TEXT,
         "key": TEXT_OR_NULL,
         "day": {"type": "string", "format": "date"},
-        "kind": {"enum": ["live", "file"]},
+        "kind": {"enum": ["live", "file", "job"]},
         "audio_s": NUMBER,
         "n": INTEGER,
     }
@@ -231,6 +233,22 @@ EXPIRY = _object(
         },
     },
 )
+TIME: Schema = {"type": "string", "format": "date-time"}
+TIME_OR_NULL: Schema = {"type": ["string", "null"], "format": "date-time"}
+JOB = _object(
+    {
+        "id": TEXT,
+        "object": {"const": "job"},
+        "status": {"enum": list(STATES)},
+        "created_at": TIME,
+        "started_at": TIME_OR_NULL,
+        "ended_at": TIME_OR_NULL,
+        "attempts": INTEGER,
+        "audio_s": {"type": ["number", "null"]},
+        "error": {"anyOf": [_object({"code": TEXT_OR_NULL, "message": TEXT_OR_NULL}), {"type": "null"}]},
+        "result_url": TEXT_OR_NULL,
+    }
+)
 SCHEMAS = {
     "Usage": KEY_USAGE,
     "Error": ERROR,
@@ -245,6 +263,8 @@ SCHEMAS = {
     "DeepgramWord": DEEPGRAM_WORD,
     "DeepgramTranscript": DEEPGRAM_TRANSCRIPT,
     "Expiry": EXPIRY,
+    "Job": JOB,
+    "DeepgramAccepted": _object({"request_id": TEXT}),
 }
 
 FORM = _object(
@@ -363,6 +383,10 @@ DEEPGRAM_PARAMETERS = [
     _query("encoding", {"enum": ["linear16", "mulaw", "alaw"]}, "The encoding of raw audio."),
     _query("sample_rate", {"type": "integer", "minimum": 8000, "maximum": 48_000}, "Of raw audio, in Hz."),
     _query("channels", {"type": "integer", "minimum": 1, "maximum": 8}, "Of raw audio."),
+    _query(
+        "callback", TEXT, "Where the transcript is sent later, as a job; the answer has the id of the request alone."
+    ),
+    _query("callback_method", {"enum": ["POST", "PUT"]}, "How it is sent there."),
 ]
 MODEL_NAME = {"name": "name", "in": "path", "required": True, "schema": {"type": "string", "minLength": 1}}
 SECRET = _object({"value": TEXT, "expires_at": INTEGER})
@@ -440,9 +464,95 @@ ROOM_PATHS = {
 
 DAY: Schema = {"type": "string", "format": "date"}
 
+_JOB_ID = {"name": "id", "in": "path", "required": True, "schema": {"type": "string", "minLength": 1}}
+_JOB_FORM = {
+    **FORM,
+    "required": [],
+    "properties": {
+        **{name: field for name, field in FORM["properties"].items() if name != "stream"},
+        "url": {"type": "string", "description": "Where the recording is, in place of `file`."},
+        "task": {"enum": list(TASKS), "default": "transcribe"},
+        "callback": {"type": "string", "description": "Where the end of the job is reported."},
+    },
+}
+
+
+def _job_operation(name: str, summary: str, answers: dict[str, Schema], **more: Any) -> Schema:
+    """One operation on jobs. A server without jobs, or without this one, answers 404."""
+    refusals = {"404": "The key has no such job, or this server takes in no jobs.", **more.pop("refusals", {})}
+    parameters = more.pop("parameters", [_JOB_ID])
+    return _operation(name, summary, answers, refusals=refusals, parameters=parameters, **more)
+
+
+JOB_PATHS: dict[str, dict[str, Schema]] = {
+    "/v1/jobs": {
+        "post": _job_operation(
+            "createJob",
+            "Send in a recording that is transcribed later.",
+            {
+                status: _answer(why, {"location": _header("The job.", TEXT), "x-tutti-ignored": IGNORED}, **content)
+                for content in [{"application_json": _ref("Job")}]
+                for status, why in (("202", "The job."), ("200", "The job that was sent in with this key before."))
+            },
+            refusals={**_UPLOAD_REFUSALS, "409": "The idempotency key was used for another job."},
+            parameters=[{"name": "Idempotency-Key", "in": "header", "schema": {"type": "string", "minLength": 1}}],
+            requestBody={"required": True, "content": {"multipart/form-data": {"schema": _JOB_FORM}}},
+        ),
+        "get": _job_operation(
+            "listJobs",
+            "The jobs of the key, the newest first.",
+            {
+                "200": _answer(
+                    "A page of jobs.",
+                    application_json=_object(
+                        {"object": {"const": "list"}, "data": _list(_ref("Job")), "has_more": BOOLEAN}
+                    ),
+                )
+            },
+            parameters=[
+                _query("limit", {"type": "integer", "minimum": 1, "maximum": MAX_LISTED}, "The most jobs of a page."),
+                _query("after", TEXT, "The id of the last job of the page before."),
+                _query("status", {"enum": list(STATES)}, "Only jobs with this status."),
+            ],
+        ),
+    },
+    "/v1/jobs/{id}": {
+        "get": _job_operation("retrieveJob", "A job.", {"200": _answer("The job.", application_json=_ref("Job"))}),
+        "delete": _job_operation(
+            "deleteJob",
+            "Forget a job with its recording and its result.",
+            {
+                "200": _answer(
+                    "It is forgotten.",
+                    application_json=_object({"id": TEXT, "object": {"const": "job"}, "deleted": BOOLEAN}),
+                )
+            },
+        ),
+    },
+    "/v1/jobs/{id}/result": {
+        "get": _job_operation(
+            "jobResult",
+            "What a job has made.",
+            {
+                "200": _answer(
+                    "The transcript, in the format of the job.",
+                    application_json=ANY_OBJECT,
+                    text_plain=TEXT,
+                    text_vtt=TEXT,
+                )
+            },
+            refusals={"409": "The job is not done."},
+        )
+    },
+    "/v1/jobs/{id}/cancel": {
+        "post": _job_operation("cancelJob", "Cancel a job.", {"200": _answer("The job.", application_json=_ref("Job"))})
+    },
+}
+
 
 PATHS: dict[str, dict[str, Schema]] = {
     **ROOM_PATHS,
+    **JOB_PATHS,
     "/v1/audio/transcriptions": {"post": _file_operation("transcribe", "Transcribe a recording.")},
     "/v1/audio/translations": {"post": _file_operation("translate", "Transcribe a recording in English.")},
     "/v1/models": {
@@ -538,7 +648,7 @@ PATHS: dict[str, dict[str, Schema]] = {
                 "200": _answer(
                     "The transcript.",
                     {"dg-request-id": REQUEST_ID, "x-tutti-ignored": IGNORED, "x-tutti-adjusted": ADJUSTED},
-                    application_json=_ref("DeepgramTranscript"),
+                    application_json={"anyOf": [_ref("DeepgramTranscript"), _ref("DeepgramAccepted")]},
                 )
             },
             refusals=_UPLOAD_REFUSALS,
@@ -546,7 +656,10 @@ PATHS: dict[str, dict[str, Schema]] = {
             parameters=DEEPGRAM_PARAMETERS,
             requestBody={
                 "required": True,
-                "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}},
+                "content": {
+                    "application/octet-stream": {"schema": {"type": "string", "format": "binary"}},
+                    "application/json": {"schema": _object({"url": TEXT})},
+                },
             },
         )
     },

@@ -22,6 +22,7 @@ from app.dialects.jambonz.endpoint import jambonz
 from app.dialects.native import endpoint as native
 from app.dialects.native.usage_endpoint import show_usage
 from app.dialects.native.wire import messages
+from app.dialects.openai import jobs_endpoint as jobs
 from app.dialects.openai import realtime_endpoint as openai_realtime
 from app.dialects.openai.files_endpoint import FileEndpoint
 from app.dialects.openai.models_endpoint import list_models, retrieve_model
@@ -97,6 +98,19 @@ def routes() -> list[BaseRoute]:
         Route("/openapi.json", openapi),
         *_carrier_routes(),
         Route("/v1/usage", show_usage),
+        *_job_routes(),
+    ]
+
+
+def _job_routes() -> list[BaseRoute]:
+    """The paths of recordings that are transcribed later."""
+    return [
+        Route("/v1/jobs", jobs.create_job, methods=["POST"]),
+        Route("/v1/jobs", jobs.list_jobs, methods=["GET"]),
+        Route("/v1/jobs/{id}", jobs.retrieve_job, methods=["GET"]),
+        Route("/v1/jobs/{id}", jobs.delete_job, methods=["DELETE"]),
+        Route("/v1/jobs/{id}/result", jobs.job_result, methods=["GET"]),
+        Route("/v1/jobs/{id}/cancel", jobs.cancel_job, methods=["POST"]),
     ]
 
 

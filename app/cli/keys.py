@@ -61,6 +61,7 @@ def keys() -> None:
 @click.option("--sessions", type=click.IntRange(0), help="Live sessions at the same time. Default: any number.")
 @click.option("--hours-per-day", type=click.FloatRange(0), help="Hours of audio on one day, in UTC. Default: any.")
 @click.option("--hours-per-month", type=click.FloatRange(0), help="Hours of audio in one month, in UTC. Default: any.")
+@click.option("--jobs", type=click.IntRange(0), help="Jobs that wait or run at the same time. Default: any number.")
 @click.option(
     "--expires",
     type=click.DateTime(["%Y-%m-%d"]),
@@ -74,6 +75,7 @@ def create(
     sessions: int | None,
     hours_per_day: float | None,
     hours_per_month: float | None,
+    jobs: int | None,
     expires: datetime | None,
     as_json: bool,
     **place: str,
@@ -85,6 +87,7 @@ def create(
         sessions=sessions,
         minutes_per_day=None if hours_per_day is None else hours_per_day * 60,
         minutes_per_month=None if hours_per_month is None else hours_per_month * 60,
+        jobs=jobs,
     )
     if expires is not None and expires.date() <= datetime.now(UTC).date():
         raise click.BadParameter(f"expected a day after today, got {expires.date()}", param_hint="--expires")
@@ -185,7 +188,9 @@ def _show_new(key: str, record: "KeyRecord", as_json: bool) -> None:
 
 
 def _limits(record: "KeyRecord") -> dict[str, float]:
-    values = {name: getattr(record.api_key, name) for name in ("sessions", "minutes_per_day", "minutes_per_month")}
+    values = {
+        name: getattr(record.api_key, name) for name in ("sessions", "minutes_per_day", "minutes_per_month", "jobs")
+    }
     return {name: value for name, value in values.items() if value is not None}
 
 

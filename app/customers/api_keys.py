@@ -28,9 +28,11 @@ class ApiKey:
     sessions: int | None = None
     """Live sessions at the same time."""
     minutes_per_day: float | None = None
-    """Minutes of audio on one day, in UTC: of live sessions and files."""
+    """Minutes of audio on one day, in UTC: of live sessions, files and jobs."""
     minutes_per_month: float | None = None
     """Minutes of audio in one calendar month, in UTC."""
+    jobs: int | None = None
+    """Jobs that wait or run at the same time."""
 
     rooms: bool = True
     """Whether its clients may publish sessions in rooms, if `scopes` has that, too."""
@@ -51,8 +53,8 @@ class ApiKey:
         return any(limit is not None for limit in (self.sessions, self.minutes_per_day, self.minutes_per_month))
 
 
-_LIMITS = ("sessions", "minutes_per_day", "minutes_per_month")
-_WHOLE = ("sessions",)
+_LIMITS = ("sessions", "minutes_per_day", "minutes_per_month", "jobs")
+_WHOLE = ("sessions", "jobs")
 """Limits that are integers."""
 
 

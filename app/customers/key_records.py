@@ -37,6 +37,7 @@ _keys = Table(
     Column("sessions", Integer),
     Column("minutes_per_day", Float),
     Column("minutes_per_month", Float),
+    Column("jobs", Integer),
     Column("version", Integer, nullable=False, index=True),
 )
 _versions = Table(
@@ -113,6 +114,7 @@ def create(connection: Connection, wanted: ApiKey, expires: float | None = None)
             sessions=wanted.sessions,
             minutes_per_day=wanted.minutes_per_day,
             minutes_per_month=wanted.minutes_per_month,
+            jobs=wanted.jobs,
             version=version,
         )
     )
@@ -218,6 +220,6 @@ def _record(row: Row[Any]) -> KeyRecord:
             name=values["name"],
             id=values["id"],
             scopes=read_scopes(values["scopes"].split(",")),
-            **{name: values[name] for name in ("sessions", "minutes_per_day", "minutes_per_month")},
+            **{name: values[name] for name in ("sessions", "minutes_per_day", "minutes_per_month", "jobs")},
         ),
     )

@@ -3,11 +3,11 @@
 from collections.abc import Iterable
 from typing import Literal, get_args
 
-Scope = Literal["live", "files", "rooms", "metrics", "usage"]
-"""One use of a key: live sessions, file transcription, publishing in rooms, the metrics, all keys' usage."""
+Scope = Literal["live", "files", "jobs", "rooms", "metrics", "usage"]
+"""One use of a key: live sessions, file transcription, jobs, publishing in rooms, the metrics, all keys' usage."""
 
 SCOPES: tuple[Scope, ...] = get_args(Scope)
-CLIENT_SCOPES: frozenset[Scope] = frozenset({"live", "files", "rooms"})
+CLIENT_SCOPES: frozenset[Scope] = frozenset({"live", "files", "jobs", "rooms"})
 """What a key may be used for if nothing is said. The others are the operator's."""
 
 

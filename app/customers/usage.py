@@ -1,6 +1,6 @@
 """How much audio each key has used, in the database: counted once, by key, day and kind.
 
-Whoever uses audio is a source: one live session or upload. It reports all of its audio so far, again and again,
+Whoever uses audio is a source: one live session, upload or job. It reports all of its audio so far, again and again,
 and the database adds the difference to what it knows. So a report that is repeated, because its answer was lost, adds
 nothing, and one that is lost is made up for by the next.
 """
@@ -28,7 +28,7 @@ from sqlalchemy import (
 from app.customers.conflicts import insert_into
 from app.database.database import metadata
 
-Kind = Literal["live", "file"]
+Kind = Literal["live", "file", "job"]
 
 UNNAMED = "unnamed"
 """Stands for the keys of `TUTTI_API_KEYS`, which have no names."""
@@ -79,7 +79,7 @@ class Used:
     kind: str
     audio_s: float
     n: int
-    """Live sessions or uploads that had audio. Each counts on its first day."""
+    """Live sessions, uploads or jobs that had audio. Each counts on its first day."""
 
 
 def save(connection: Connection, reports: Sequence[Report]) -> None:

@@ -1,4 +1,4 @@
-"""Counts the audio of one gateway's sessions and uploads, and gives it to the database and to the metrics."""
+"""Counts the audio of one gateway's sessions, uploads and jobs, and gives it to the database and to the metrics."""
 
 import asyncio
 import logging
@@ -99,6 +99,10 @@ class UsageCounter:
         finally:
             self._meters.discard(meter)
             self._read(meter)
+
+    def note_saved(self, key: ApiKey | None, kind: Kind, audio_s: float) -> None:
+        """Give the metrics audio that the database has already, because it was counted with what used it."""
+        self._note(key, kind, audio_s, is_new=True)
 
     async def save(self) -> None:
         """Save what was used so far."""

@@ -133,6 +133,24 @@ class KeyLimits:
             async with self._metered(key, lambda: done_s):
                 yield note
 
+    def check_jobs(self, key: ApiKey | None, n_open: int) -> None:
+        """Check that a key may have one job more than these, which wait or run.
+
+        Raises:
+            KeyLimitExceeded: it has as many as it may have.
+        """
+        if key is not None and key.jobs is not None and n_open >= key.jobs:
+            self._on_refused()
+            message = f"the key {key.name} has {n_open} jobs of {key.jobs} that wait or run"
+            raise KeyLimitExceeded("job_limit", f"{message}; try again in {RETRY_AFTER_S} s", RETRY_AFTER_S)
+
+    def note_job(self, key: ApiKey | None, audio_s: float) -> None:
+        """Count the audio of a job that is done. Where the database counts it, only the metrics learn of it here."""
+        if self._usage is not None:
+            self._usage.note_saved(key, "job", audio_s)
+        elif key is not None and (key.minutes_per_day is not None or key.minutes_per_month is not None):
+            self._note(_Meter(key, lambda: audio_s))
+
     def _counting(self, key: ApiKey | None, kind: "Kind", audio_s: Callable[[], float]) -> AbstractContextManager[None]:
         return self._usage.counting(key, kind, audio_s) if self._usage else nullcontext()
 

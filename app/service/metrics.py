@@ -11,6 +11,7 @@ from prometheus_client.multiprocess import MultiProcessCollector
 from prometheus_client.registry import Collector
 
 from app.errors import CLOSE_CODES
+from app.service.job_metrics import JobMetrics
 from app.service.key_metrics import KeyMetrics
 from app.service.shared_state import GatherMetrics
 from app.session import events
@@ -55,6 +56,7 @@ class SessionMetrics:
         )
         self.opened_total = Counter("tutti_sessions", "Live sessions opened", registry=registry)
         self.keys = KeyMetrics(registry)
+        self.jobs = JobMetrics(registry)
 
 
 class LatencyMetrics:

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from app.customers.usage_counter import UsageCounter
     from app.database.database import Database
     from app.delivery.webhook import Webhook
+    from app.service.job_service import JobService
     from app.speakers.model import SpeakerModel
     from app.translation.chat_translator import ChatTranslator
 
@@ -102,6 +103,16 @@ class Service:
 
         url = self.settings.database_url
         return Database(database_address(url) if url else file_address(self.settings.data_path))
+
+    @cached_property
+    def jobs(self) -> "JobService | None":
+        """The recordings that are transcribed later; `None` where the operator wants none."""
+        # Imported here because it brings the database.
+        if not self.settings.jobs:
+            return None
+        from app.service.job_service import JobService
+
+        return JobService(self, self.database)
 
     @property
     def has_rooms(self) -> bool:

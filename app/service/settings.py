@@ -15,6 +15,7 @@ from app.database.address import database_address, state_folder
 from app.errors import SettingsError
 from app.languages import NAMES
 from app.service.carrier_settings import check_carriers
+from app.service.job_settings import check_jobs
 from app.session.events import Limits
 from app.session.stabilizer import POLICIES
 
@@ -30,7 +31,16 @@ DETECTORS = ("webrtc", "silero")
 LOG_LEVELS = ("debug", "info", "warning", "error")
 AUTO = "auto"
 """The value of `engines` for one engine on each GPU."""
-NOT_NEGATIVE = ("threads", "slots", "max_wait_ms", "gateways", "max_rooms", "max_key_labels")
+NOT_NEGATIVE = (
+    "threads",
+    "slots",
+    "max_wait_ms",
+    "gateways",
+    "max_rooms",
+    "max_key_labels",
+    "job_workers",
+    "job_audio_days",
+)
 """Settings that may be 0."""
 POSITIVE = (
     "gpu_memory_fraction",
@@ -56,6 +66,10 @@ POSITIVE = (
     "translate_timeout_s",
     "translate_requests",
     "drain_timeout_s",
+    "job_lease_s",
+    "job_attempts",
+    "job_result_days",
+    "url_timeout_s",
 )
 """Settings that must be greater than 0, and finite."""
 
@@ -87,7 +101,7 @@ class Settings:
     keys_file: str = _setting(
         "",
         "TOML file with more keys, each in a table with its name, and with limits: sessions, minutes_per_day, "
-        "minutes_per_month; scopes, what it may be used for; rooms = false for a key that publishes no rooms.",
+        "minutes_per_month, jobs; scopes, what it may be used for; rooms = false for a key that publishes no rooms.",
     )
     redis_url: str = _setting(
         "",
@@ -330,6 +344,39 @@ class Settings:
         "Addresses and networks, separated by commas, whose calls over AudioSocket need not be announced. AudioSocket "
         "has no keys: other calls must be announced at /v1/audiosocket/calls with one.",
     )
+    jobs: bool = _setting(
+        False,
+        "Take in recordings as jobs, at /v1/jobs and by Deepgram's callback, which are kept in the database and done "
+        "later. Several machines need database_url with it, and a job_spool that all of them see.",
+    )
+    job_workers: int = _setting(2, "Jobs that each gateway works on at the same time. 0: it only takes them in.")
+    job_lease_s: float = _setting(60.0, "How long after the death of a gateway others take its jobs, in seconds.")
+    job_attempts: int = _setting(5, "How often a job is tried before it has failed.")
+    job_spool: str = _setting("", "Folder for the recordings of jobs. Empty: jobs in data_folder.")
+    job_audio_days: float = _setting(
+        0.0, "How long the recording of a job that has ended is kept, in days. 0: it is deleted at once."
+    )
+    job_result_days: float = _setting(7.0, "How long a job that has ended is kept with its result, in days.")
+    job_secret: str = _setting("", "Secret that signs the callbacks of jobs. Needed by those of /v1/jobs.")
+    callback_hosts: str = _setting(
+        "",
+        "Hosts whose addresses clients may name for callbacks, separated by commas; *.example.org for all names below "
+        "one, * for all. Empty: none.",
+    )
+    url_hosts: str = _setting(
+        "", "Hosts from which recordings are fetched when a client names their address, written alike. Empty: none."
+    )
+    url_types: str = _setting(
+        "audio/,video/,application/octet-stream,binary/octet-stream,application/ogg,application/mp4",
+        "Content types of recordings that are fetched, separated by commas; audio/ for all that begin so.",
+    )
+    url_timeout_s: float = _setting(300.0, "Time limit for fetching one recording, in seconds.")
+    allow_http_urls: bool = _setting(False, "Allow addresses of clients that begin with http://, without encryption.")
+    private_networks: str = _setting(
+        "",
+        "Networks such as 10.1.0.0/16, separated by commas, that addresses of clients may lead to although they are "
+        "private. Empty: none.",
+    )
 
     def __post_init__(self) -> None:
         self._check_numbers()
@@ -347,6 +394,7 @@ class Settings:
         self._check_access()
         self._check_redis()
         check_carriers(self)
+        check_jobs(self)
 
     def _check_numbers(self) -> None:
         _require(0 <= self.port <= 65535, "port", "0 to 65535", self.port)

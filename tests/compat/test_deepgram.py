@@ -222,7 +222,7 @@ def test_errors_of_recordings_have_their_classes(locked_server: Running) -> None
         with pytest.raises(BadRequestError) as bad:
             client.listen.v1.media.transcribe_file(request=b"this is no audio", request_options=NO_RETRIES)
         assert (bad.value.status_code, bad.value.body["err_code"]) == (400, "Bad Request")
-        with pytest.raises(BadRequestError, match="nothing is fetched"):
+        with pytest.raises(BadRequestError, match="connects to no addresses"):
             client.listen.v1.media.transcribe_url(url="https://example.com/a.wav", request_options=NO_RETRIES)
     with connected(locked_server, "wrong") as client, pytest.raises(ApiError) as unknown:
         client.listen.v1.media.transcribe_file(request=b"RIFF", request_options=NO_RETRIES)

@@ -1,7 +1,6 @@
 """The endpoints of Deepgram's API: `/v1/listen` over a WebSocket and over HTTP, and `/v1/auth/grant`."""
 
 import asyncio
-import hashlib
 import logging
 import math
 import time
@@ -29,6 +28,7 @@ from app.dialects.deepgram.file_wire import Recording
 from app.dialects.deepgram.live_wire import Deepgram
 from app.dialects.deepgram.metadata import Request as RequestMetadata
 from app.dialects.deepgram.options import Options, parse
+from app.dialects.deepgram.sources import receive_recording, take_job
 from app.dialects.deepgram.speakers_endpoint import RecordingSpeakers
 from app.dialects.http_answers import CLIENT_GONE
 from app.dialects.json_text import read_object, write_large
@@ -95,11 +95,14 @@ async def listen(request: Request) -> Response:
 async def _listen(request: Request, upload: Upload, id_: str) -> Response:
     service: Service = request.app.state.service
     try:
-        client = service.access.client(request_key(request), "files")
+        client = service.access.client(
+            request_key(request), "jobs" if request.query_params.get("callback") else "files"
+        )
         if client is None:
             raise invalid_key()
         options = _options(request, is_live=False)
-        _check_type(request)
+        if options.callback:
+            return await take_job(request, upload, options, client)
         tracing: Tracing = request.app.state.tracing
         model = service.transcriber.info.name
         async with service.access.limits.upload(client.key) as on_progress:
@@ -110,9 +113,11 @@ async def _listen(request: Request, upload: Upload, id_: str) -> Response:
                 SpooledTemporaryFile(SPOOL_BYTES) as file,
             ):
                 admit(request.scope)
-                sha256 = await _spool(upload, file)
-                work = _transcribe(service, options, id_, file, sha256, on_progress, trace)
-                return await upload.until_disconnected(work)
+                sha256 = await receive_recording(request, upload, file)
+                work = transcribe_recording(service, options, id_, file, sha256, on_progress, trace)
+                content = await upload.until_disconnected(work)
+                headers = answer_headers(id_, options.ignored, options.adjusted)
+                return Response(content, headers=headers, media_type="application/json")
     except ClientDisconnect:
         # The work was cancelled, and no answer can be delivered.
         return Response(status_code=CLIENT_GONE)
@@ -170,7 +175,7 @@ def _token_s(content: bytes) -> float:
     return seconds
 
 
-async def _transcribe(
+async def transcribe_recording(
     service: Service,
     options: Options,
     id_: str,
@@ -178,8 +183,12 @@ async def _transcribe(
     sha256: str,
     on_progress: Callable[[float], None],
     trace: SessionTrace | None,
-) -> Response:
-    """Transcribe an uploaded file, whose content has this SHA-256."""
+) -> str:
+    """Transcribe a recording, whose content has this SHA-256. Returns the body of the answer.
+
+    Raises:
+        Refusal: it is no audio, or the engine failed.
+    """
     audio_format, n_file_channels = options.audio, None
     if audio_format is None:
         if options.is_multichannel:
@@ -222,9 +231,7 @@ async def _transcribe(
         raise Refusal(status, code, error.message) from error
     if speakers:
         recording.label(await speakers.labels(recording.words))
-    content = await asyncio.to_thread(lambda: write_large(recording.response(sha256)))
-    headers = answer_headers(id_, options.ignored, options.adjusted)
-    return Response(content, headers=headers, media_type="application/json")
+    return await asyncio.to_thread(lambda: write_large(recording.response(sha256)))
 
 
 async def _n_channels(service: Service, file: IO[bytes]) -> int:
@@ -239,26 +246,6 @@ async def _raw(file: IO[bytes], audio: AudioFormat) -> AsyncGenerator[bytes, Non
     n_bytes = AudioDecoder(audio).bytes_per_s * PIECE_S
     while piece := await asyncio.to_thread(file.read, n_bytes):
         yield piece
-
-
-def _check_type(request: Request) -> None:
-    """Refuse a JSON body, which asks for a recording at another address."""
-    content_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if content_type == "application/json":
-        raise Refusal(400, "Bad Request", "url: nothing is fetched by this server; send the audio itself as the body")
-
-
-async def _spool(upload: Upload, file: IO[bytes]) -> str:
-    """Write the body into the file, rewind it, and return the SHA-256 of the body in hexadecimal digits."""
-    sha256 = hashlib.sha256()
-    async with aclosing(upload.chunks()) as chunks:
-        async for chunk in chunks:
-            sha256.update(chunk)
-            await asyncio.to_thread(file.write, chunk)
-    if not file.tell():
-        raise Refusal(400, "Bad Request", "body: expected audio, got nothing")
-    file.seek(0)
-    return sha256.hexdigest()
 
 
 def _options(connection: HTTPConnection, is_live: bool) -> Options:

@@ -6,6 +6,7 @@ Sources: the query parameters of deepgram-sdk 7.17 (`listen/v1/client.py`, `list
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from app.dialects.deepgram.query import BOOLEANS, Query
 from app.dialects.limits import MAX_SILENCE_MS, MAX_SPEAKERS
@@ -45,11 +46,15 @@ GRANTED = {"model", "no_delay", "mip_opt_out"}
 
 The one model answers under any name, text never waits for its formatting, and no audio is kept to train a model.
 """
+NO_CALLBACK: tuple[str, Literal["POST", "PUT"]] = ("", "POST")
 REFUSED = {
     "callback": "results are sent over this connection only; leave it out",
     "redact": "nothing is redacted by this server; leave it out",
 }
-"""Parameters that fail the request, with reasons: a client that needs them must not get a transcript without them."""
+"""Parameters that fail the request, with reasons: a client that needs them must not get a transcript without them.
+
+`callback` fails live requests only.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,6 +93,9 @@ class Options:
     wants_paragraphs: bool = False
     max_speakers: int | None = None
     """Say who has spoken each word, up to this many speakers; `None`: do not."""
+    callback: str = ""
+    """Where the answer of a recording is sent later; empty: it is the answer to the request."""
+    callback_method: Literal["POST", "PUT"] = "POST"
     extra: tuple[tuple[str, str], ...] = ()
     """Names and values that the metadata repeats."""
     ignored: tuple[str, ...] = ()
@@ -127,6 +135,7 @@ def parse(
         BadStart: a value is wrong, or a parameter is one that the server refuses.
     """
     values = Query(query)
+    callback, callback_method = _callback(values) if not is_live else NO_CALLBACK
     for name, why in REFUSED.items():
         if wanted := values.texts(name):
             raise BadStart(name, f"none, as {why}", wanted[0])
@@ -158,10 +167,22 @@ def parse(
         utterance_split_s=SPLIT_S if is_live else values.number("utt_split", SPLIT_S, MAX_SPLIT_S),
         max_speakers=_max_speakers(values, is_live) if tells_speakers and not is_multichannel else None,
         wants_paragraphs=not is_live and values.boolean("paragraphs"),
+        callback=callback,
+        callback_method=callback_method,
         extra=tuple(map(_pair, values.texts("extra")[:MAX_EXTRA])),
         ignored=values.ignored(),
         adjusted=values.adjusted,
     )
+
+
+def _callback(values: Query) -> tuple[str, Literal["POST", "PUT"]]:
+    """Where the answer is sent later, and how; empty for nowhere."""
+    callback, method = values.text("callback") or "", values.text("callback_method")
+    if method and not callback:
+        raise BadStart("callback_method", "callback with it", method)
+    if method and method.upper() not in ("POST", "PUT"):
+        raise BadStart("callback_method", "POST or PUT", method)
+    return callback, "PUT" if method and method.upper() == "PUT" else "POST"
 
 
 def hotwords(keyterms: Iterable[str]) -> tuple[str, ...]:

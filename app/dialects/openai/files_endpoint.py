@@ -254,3 +254,21 @@ def _refusal(error: LimitExceeded) -> RequestError:
     if isinstance(error, KeyLimitExceeded):
         return key_limit(error)
     return RequestError(429 if error.code == "overloaded" else 503, error.message, code=error.code)
+
+
+async def whole_answer(
+    service: Service, file: IO[bytes], options: FileOptions, name: str, on_progress: Callable[[float], None]
+) -> tuple[str, str, float]:
+    """Transcribe a file whose client has gone; raises like `_transcribe`.
+
+    Returns:
+        The body of the answer, its media type, and the length of the recording in seconds.
+    """
+    model = service.speaker_model
+    speakers = _speakers(model, options) if model and options.has_speakers else None
+    transcript = Transcript()
+    with refusing_without_resources():
+        await _transcribe(service, file, options, speakers, name, transcript.add, on_progress, None)
+    spoken = await speakers.segments() if speakers else []
+    content, media_type = await asyncio.to_thread(response_body, transcript, options, spoken)
+    return content, media_type, transcript.audio_s

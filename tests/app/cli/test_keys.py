@@ -38,7 +38,7 @@ class Tutti:
 
 def test_a_key_is_shown_once(tutti: Tutti) -> None:
     """Later commands show its record, and neither the key nor its hash."""
-    limits = ("--sessions", "10", "--hours-per-month", "100", "--hours-per-day", "1.5")
+    limits = ("--sessions", "10", "--hours-per-month", "100", "--hours-per-day", "1.5", "--jobs", "3")
     key = tutti("create", "acme", "--scope", "live", "--scope", "files", *limits, "--expires", "2999-01-01").strip()
     assert key.startswith("tutti_")
     record = tutti.json("show", "acme")
@@ -46,7 +46,7 @@ def test_a_key_is_shown_once(tutti: Tutti) -> None:
         "id": "",
         "name": "acme",
         "scopes": ["files", "live"],
-        "limits": {"sessions": 10, "minutes_per_day": 90.0, "minutes_per_month": 6000.0},
+        "limits": {"sessions": 10, "minutes_per_day": 90.0, "minutes_per_month": 6000.0, "jobs": 3},
         "created": "",
         "expires": "2999-01-01T00:00:00Z",
         "withdrawn": None,
@@ -59,7 +59,7 @@ def test_a_key_is_shown_once(tutti: Tutti) -> None:
 
 def test_a_key_is_rotated_and_withdrawn(tutti: Tutti) -> None:
     made = tutti.json("create", "acme", "--json")
-    assert made["scopes"] == ["files", "live", "rooms"] and made["limits"] == {}
+    assert made["scopes"] == ["files", "jobs", "live", "rooms"] and made["limits"] == {}
     rotated = tutti.json("rotate", "acme", "--keep-old-minutes", "60", "--json")
     assert rotated["id"] == made["id"] and rotated["key"] != made["key"] and rotated["old_key_until"]
     tutti("withdraw", made["id"])

@@ -52,6 +52,7 @@ def test_they_are_keys_like_the_others(tmp_path: Path) -> None:
         ('[a]\nkey = "k,l"', "a.key: expected text without commas"),
         ("[a]\nkey = 1", "a.key: expected text"),
         ('[a]\nkey = "k"\nrooms = "no"', "a.rooms: expected true or false, got 'no'"),
+        ('[a]\nkey = "k"\njobs = 1.5', "a.jobs: expected an integer from 0, got 1.5"),
         ('[a]\nkey = "k"\nscopes = "live"', "a.scopes: expected a list of scopes, got 'live'"),
         ('[a]\nkey = "k"\nscopes = ["video"]', "a.scopes: expected live, .*, got 'video'"),
         ('[a]\nkey = "k"\nscopes = []', "a.scopes: expected at least one of"),
@@ -107,9 +108,9 @@ def test_redis_needs_its_client(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_key_of_the_file_has_scopes(tmp_path: Path) -> None:
     """Without a word the ones of clients; the operator's must be named."""
-    path = written(tmp_path, '[a]\nkey = "k"\nscopes = ["metrics"]\n[b]\nkey = "l"\nrooms = false')
+    path = written(tmp_path, '[a]\nkey = "k"\nscopes = ["metrics"]\njobs = 2\n[b]\nkey = "l"\nrooms = false')
     first, second = read_api_keys(Path(path))
-    assert (set(first.scopes), first.account) == ({"metrics"}, "a")
+    assert (set(first.scopes), first.jobs, first.account) == ({"metrics"}, 2, "a")
     assert second.scopes == CLIENT_SCOPES and not second.may_open_rooms and not first.may_open_rooms
 
 

@@ -17,6 +17,7 @@ ACME = ApiKey(
     sessions=10,
     minutes_per_day=1.5,
     minutes_per_month=60.0,
+    jobs=3,
 )
 
 
@@ -25,7 +26,7 @@ async def test_a_record_has_what_was_wanted_and_never_the_key(database: Database
     assert key.startswith(PREFIX) and len(key) == len(PREFIX) + 43
     assert (record.hash, record.expires, record.withdrawn) == (hash_of(key), 9e9, None)
     assert record.id.startswith("key_") and record.api_key.account == record.id
-    for name in ("name", "scopes", "sessions", "minutes_per_day", "minutes_per_month"):
+    for name in ("name", "scopes", "sessions", "minutes_per_day", "minutes_per_month", "jobs"):
         assert getattr(record.api_key, name) == getattr(ACME, name)
     (row,) = await database.run(lambda connection: connection.execute(text("SELECT * FROM tutti_keys")).all())
     assert key not in map(str, row)

@@ -58,7 +58,7 @@ async def status_of_socket(server: Running, path: str, key: str) -> int:
 
 
 async def test_live_sessions_need_the_scope_live(serve: Serve, operator: Operator, tmp_path: Path) -> None:
-    live, files = operator.create("speaks", "live"), operator.create("uploads", "files")
+    live, files = operator.create("speaks", "live"), operator.create("uploads", "files", "jobs")
     server = await serve(database_keys=True, data_folder=str(tmp_path))
     for path in LIVE:
         statuses = [await status_of_socket(server, path, key) for key in (live, files, "tutti_x", "x")]

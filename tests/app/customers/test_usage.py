@@ -169,8 +169,8 @@ async def test_it_saves_by_itself(unsteady: Unsteady, monkeypatch: pytest.Monkey
     monkeypatch.setattr("app.customers.usage_counter.SAVE_EVERY_S", 0.0)
     counter = UsageCounter(unsteady, Notes(), lambda: NOON)
     async with asyncio.timeout(30), counter.running():
-        with counter.counting(ACME, "file", lambda: 3.0):
-            while await totals(unsteady) != {("key_1", "file"): (3.0, 1)}:
+        with counter.counting(ACME, "job", lambda: 3.0):
+            while await totals(unsteady) != {("key_1", "job"): (3.0, 1)}:
                 pass
 
 

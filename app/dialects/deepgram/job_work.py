@@ -1,0 +1,47 @@
+"""Does the jobs that came with a callback: transcribes a recording, and sends the ordinary answer."""
+
+import asyncio
+import json
+from collections.abc import Callable
+from functools import partial
+from typing import IO
+
+from app.dialects.deepgram.common_endpoint import Refusal
+from app.dialects.deepgram.endpoint import transcribe_recording
+from app.dialects.deepgram.options import parse
+from app.dialects.deepgram.sources import sha256_of
+from app.errors import BadStart
+from app.files.uploads import refusing_without_resources
+from app.jobs.job import CallbackMessage, Job, JobDelayed, JobFailed, JobKind, JobResult
+from app.service.service import Service
+
+
+def job_kind(service: Service) -> JobKind:
+    """How these jobs are done."""
+    return JobKind(work=partial(_work, service), callback=_callback)
+
+
+async def _work(service: Service, job: Job, file: IO[bytes], on_progress: Callable[[float], None]) -> JobResult:
+    try:
+        query = [(name, value) for name, value in job.request.options["query"]]
+        options = parse(query, service.transcriber.info.languages, False, service.speaker_model is not None)
+        with refusing_without_resources():
+            sha256 = await asyncio.to_thread(sha256_of, file)
+            content = await transcribe_recording(service, options, job.id, file, sha256, on_progress, None)
+    except BadStart as error:
+        raise JobFailed("INVALID_QUERY_PARAMETER", error.message) from error
+    except Refusal as error:
+        if error.status == 429 or error.status >= 500:
+            raise JobDelayed(error.message) from error
+        raise JobFailed(error.code, error.message) from error
+    audio_s = json.loads(content)["metadata"]["duration"]
+    return JobResult(content=content.encode(), media_type="application/json", audio_s=audio_s)
+
+
+def _callback(job: Job, result: JobResult | None) -> CallbackMessage:
+    """The ordinary answer, or the ordinary error. `dg-token` names the key, and is not the key."""
+    headers = {"dg-request-id": job.id, "dg-token": job.account}
+    if result is not None:
+        return CallbackMessage(body=result.content, headers=headers)
+    error = {"err_code": job.error_code, "err_msg": job.error, "request_id": job.id}
+    return CallbackMessage(body=json.dumps(error, ensure_ascii=False).encode(), headers=headers)

@@ -1,0 +1,118 @@
+"""Where a recording for Deepgram's API comes from: the body of its request, or an address; and jobs with a callback."""
+
+import asyncio
+import hashlib
+from contextlib import aclosing
+from tempfile import SpooledTemporaryFile
+from typing import IO, Any
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from app.dialects.body_endpoint import json_body
+from app.dialects.deepgram.common_endpoint import Refusal, answer_headers, request_key
+from app.dialects.deepgram.options import Options
+from app.errors import shorten
+from app.files.uploads import Upload, refusing_without_resources
+from app.jobs.job import JobDelayed, JobFailed
+from app.jobs.job import Request as JobRequest
+from app.jobs.spool import PIECE_BYTES
+from app.service.auth import Client
+from app.service.job_settings import fetcher
+from app.service.service import Service
+from app.service.strangers import admit
+
+KIND = "deepgram"
+"""The name of these jobs in the database."""
+SPOOL_BYTES = 1_000_000
+"""A larger recording is kept on disk."""
+MAX_URL_CHARS = 2000
+REMOTE = "REMOTE_CONTENT_ERROR"
+"""Deepgram's code for a recording that cannot be fetched."""
+
+
+async def receive_recording(request: Request, upload: Upload, file: IO[bytes]) -> str:
+    """Write the recording of a request into the file, and rewind it. Returns its SHA-256 in hexadecimal digits.
+
+    Raises:
+        Refusal: there is no audio, or it cannot be fetched.
+        RequestError: the body is too large or too slow.
+    """
+    service: Service = request.app.state.service
+    if not _is_json(request):
+        return await _receive(upload, file)
+    url = await _url(request)
+    try:
+        await upload.until_disconnected(fetcher(service.settings).fetch(url, file))
+    except JobFailed as error:
+        raise Refusal(400, REMOTE, error.message) from error
+    except JobDelayed as error:
+        raise Refusal(503, REMOTE, str(error)) from error
+    file.seek(0)
+    return await asyncio.to_thread(sha256_of, file)
+
+
+async def take_job(request: Request, upload: Upload, options: Options, client: Client) -> Response:
+    """Take in a recording whose answer is sent to an address later.
+
+    Raises:
+        Refusal: the callback or the recording is not allowed.
+        RequestError: the body is too large or too slow, or the key may make no jobs.
+        LimitExceeded: there is no room.
+    """
+    service: Service = request.app.state.service
+    jobs = service.jobs
+    if jobs is None:
+        raise Refusal(400, "INVALID_QUERY_PARAMETER", "callback: this server takes in no jobs; leave it out")
+    async with service.access.limits.upload(client.key, "job"):
+        with service.admission.upload(), refusing_without_resources(), SpooledTemporaryFile(SPOOL_BYTES) as file:
+            admit(request.scope)
+            url = await _url(request) if _is_json(request) else ""
+            if not url:
+                await _receive(upload, file)
+            query = [list(each) for each in request.query_params.multi_items()]
+            wanted = JobRequest(
+                kind=KIND,
+                options={"query": query},
+                url=url,
+                callback_url=options.callback,
+                callback_method=options.callback_method,
+            )
+            jobs.check_addresses(wanted)
+            job, _ = await jobs.submit(client, jobs.owner(client, request_key(request)), wanted, None if url else file)
+    return JSONResponse({"request_id": job.id}, headers=answer_headers(job.id, options.ignored, options.adjusted))
+
+
+def sha256_of(file: IO[bytes]) -> str:
+    """The SHA-256 of a file in hexadecimal digits. Leaves the file at its beginning."""
+    sha256 = hashlib.sha256()
+    while piece := file.read(PIECE_BYTES):
+        sha256.update(piece)
+    file.seek(0)
+    return sha256.hexdigest()
+
+
+def _is_json(request: Request) -> bool:
+    """Whether the body asks for a recording at another address."""
+    return request.headers.get("content-type", "").partition(";")[0].strip().lower() == "application/json"
+
+
+async def _url(request: Request) -> str:
+    body: dict[str, Any] = await json_body(request)
+    url = body.get("url")
+    if not isinstance(url, str) or not 0 < len(url) <= MAX_URL_CHARS:
+        raise Refusal(400, "Bad Request", f"url: expected the address of a recording, got {shorten(url)}")
+    return url
+
+
+async def _receive(upload: Upload, file: IO[bytes]) -> str:
+    """Write the body into the file, and rewind it. Returns its SHA-256."""
+    sha256 = hashlib.sha256()
+    async with aclosing(upload.chunks()) as chunks:
+        async for chunk in chunks:
+            sha256.update(chunk)
+            await asyncio.to_thread(file.write, chunk)
+    if not file.tell():
+        raise Refusal(400, "Bad Request", "body: expected audio, got nothing")
+    file.seek(0)
+    return sha256.hexdigest()

@@ -1,0 +1,15 @@
+"""What each protocol does with its jobs."""
+
+from contextlib import AbstractAsyncContextManager, nullcontext
+
+from app.dialects.deepgram import job_work, sources
+from app.dialects.openai import jobs_endpoint, jobs_wire
+from app.service.service import Service
+
+
+def doing_jobs(service: Service) -> AbstractAsyncContextManager[None]:
+    """Does the jobs of a service while the context is open, if it takes any."""
+    if service.jobs is None:
+        return nullcontext()
+    kinds = {jobs_wire.KIND: jobs_endpoint.job_kind(service), sources.KIND: job_work.job_kind(service)}
+    return service.jobs.running(kinds)

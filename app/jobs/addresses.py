@@ -1,0 +1,139 @@
+"""Which addresses this server connects to for its clients: those of the operator's hosts, and no private ones.
+
+The name is resolved here, every address of it is checked, and the connection goes to the checked address. So a name
+whose address changes between the check and the connection gains nothing.
+"""
+
+import asyncio
+import ipaddress
+import socket
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from urllib.parse import SplitResult, urlsplit
+
+Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
+"""The addresses of a name."""
+
+GLOBAL_IPV6 = ipaddress.IPv6Network("2000::/3")
+"""What is given out to networks. Outside of it are private addresses, and those that gateways translate to IPv4."""
+TUNNELS = (ipaddress.IPv6Network("2001::/32"), ipaddress.IPv6Network("2002::/16"))
+"""Teredo and 6to4: addresses that hold an IPv4 address, which may be private."""
+RESOLVE_TIMEOUT_S = 10.0
+ANY = "*"
+
+
+class AddressRefused(Exception):
+    """An address is not one that the operator allows. The message says why, without showing what is behind a name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """An address that was checked."""
+
+    host: str
+    """The name, for the head of the request and for TLS."""
+    addresses: tuple[str, ...]
+    """Where to connect to: each is allowed."""
+
+
+async def resolve_name(host: str, port: int) -> Sequence[str]:
+    """The addresses of a name, by the operating system's resolver. Raises `OSError`."""
+    loop = asyncio.get_running_loop()
+    found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return list(dict.fromkeys(str(each[4][0]) for each in found))
+
+
+class AddressRules:
+    """The operator's rules for one purpose, such as fetching recordings."""
+
+    def __init__(
+        self,
+        setting: str,
+        hosts: Sequence[str],
+        *,
+        private_networks: Sequence[Network] = (),
+        allows_http: bool = False,
+        resolve: Resolve = resolve_name,
+    ) -> None:
+        """Create the rules.
+
+        Args:
+            setting: the name of the setting that lists the hosts, for messages.
+            hosts: names in lower case. `*.example.org` are all names below that one, `*` are all.
+            private_networks: networks that may be connected to although they are private.
+            allows_http: whether connections may be without encryption.
+            resolve: replaced by tests.
+        """
+        self._setting = setting
+        self._hosts = tuple(hosts)
+        self._private_networks = tuple(private_networks)
+        self._allows_http = allows_http
+        self._resolve = resolve
+
+    def check(self, url: str) -> SplitResult:
+        """Check what can be known of an address without the network, and return its parts.
+
+        Raises:
+            AddressRefused: it is no address of an allowed host.
+        """
+        schemes = ("https", "http") if self._allows_http else ("https",)
+        try:
+            parts = urlsplit(url)
+            port = parts.port
+        except ValueError:
+            parts, port = SplitResult("", "", "", "", ""), None
+        is_printable = url.isascii() and url.isprintable() and " " not in url
+        if parts.scheme not in schemes or not parts.hostname or port == 0 or not is_printable:
+            raise AddressRefused(
+                f"expected an address that begins with {' or '.join(f'{each}://' for each in schemes)}"
+            )
+        if not self._hosts:
+            raise AddressRefused(
+                f"this server connects to no addresses of clients; its operator can allow hosts: {self._setting}"
+            )
+        if not any(_matches(parts.hostname.rstrip(".").lower(), each) for each in self._hosts):
+            raise AddressRefused(
+                f"expected a host that the operator allows ({self._setting}), got {parts.hostname[:80]!r}"
+            )
+        return parts
+
+    async def target(self, url: str) -> Target:
+        """Where to connect to for an address.
+
+        Raises:
+            AddressRefused: the host is not allowed, or has an address that is not.
+            OSError: its name cannot be resolved.
+        """
+        parts = self.check(url)
+        host = parts.hostname or ""
+        async with asyncio.timeout(RESOLVE_TIMEOUT_S):
+            addresses = await self._resolve(host, parts.port or (443 if parts.scheme == "https" else 80))
+        # All of them, as a name with both a public and a private address is no name of the public network.
+        for each in addresses:
+            if not self._is_allowed(each):
+                raise AddressRefused(f"expected a host with public addresses only, got {host[:80]!r}")
+        if not addresses:
+            raise OSError(f"{host} has no address")
+        return Target(host, tuple(addresses))
+
+    def _is_allowed(self, text: str) -> bool:
+        address = ipaddress.ip_address(text.partition("%")[0])
+        if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped:
+            address = address.ipv4_mapped
+        is_private = any(address in each for each in self._private_networks if each.version == address.version)
+        return is_private or is_public(address)
+
+
+def is_public(address: Address) -> bool:
+    """Whether an address is one host of the public network: neither private, nor local, nor for many hosts."""
+    if isinstance(address, ipaddress.IPv6Address) and (
+        address not in GLOBAL_IPV6 or any(address in each for each in TUNNELS)
+    ):
+        return False
+    return address.is_global and not address.is_multicast and not address.is_reserved
+
+
+def _matches(host: str, pattern: str) -> bool:
+    return pattern in (ANY, host) or (pattern.startswith("*.") and host.endswith(pattern[1:]))

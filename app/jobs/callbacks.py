@@ -1,0 +1,167 @@
+"""Reports the ends of jobs to the addresses that their clients named: signed, and retried, also after a crash.
+
+A report is sent at least once. Its body is the same each time, so a receiver knows a repetition.
+"""
+
+import asyncio
+import logging
+import random
+import time
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from typing import Literal
+
+import httpx
+from sqlalchemy import Connection, select, update
+
+from app.database.database import DatabaseAway
+from app.delivery.webhook import REQUEST_TIMEOUT_S, SIGNATURE_HEADER, TRANSIENT_STATUSES, signature
+from app.jobs import job_store
+from app.jobs.addresses import AddressRefused, AddressRules
+from app.jobs.fetch import sent
+from app.jobs.job import CallbackMessage, Job, JobKind, JobResult
+from app.jobs.job_store import callbacks
+from app.jobs.jobs import Jobs
+
+logger = logging.getLogger(__name__)
+
+Outcome = Literal["delivered", "refused", "expired"]
+"""How a report ended.
+
+delivered: the receiver answered with a status from 200 to 299.
+refused: the receiver answered with a status that will not change, or its address is not allowed.
+expired: `MAX_ATTEMPTS` were in vain.
+"""
+OUTCOMES: tuple[Outcome, ...] = ("delivered", "refused", "expired")
+MAX_ATTEMPTS = 12
+"""How often a report is sent: over more than two hours, with these waits."""
+FIRST_WAIT_S = 5.0
+"""The wait before the second attempt, in seconds; later waits double."""
+MAX_WAIT_S = 3600.0
+LEASE_S = 60.0
+"""A report whose gateway died while it was being sent is sent again after this time, in seconds."""
+POLL_S = 1.0
+N_SENDERS = 4
+"""Reports that one gateway sends at the same time."""
+
+
+class CallbackSender:
+    """Sends the reports that are due, of all gateways."""
+
+    def __init__(
+        self,
+        jobs: Jobs,
+        kinds: Mapping[str, JobKind],
+        rules: AddressRules,
+        secret: str,
+        on_outcome: Callable[[Outcome], None],
+    ) -> None:
+        """Prepare to send.
+
+        Args:
+            jobs: those of the service.
+            kinds: what each protocol reports.
+            rules: which addresses may be called.
+            secret: signs the reports; empty for none.
+            on_outcome: called once for each report that has ended.
+        """
+        self._jobs = jobs
+        self._kinds = kinds
+        self._rules = rules
+        self._secret = secret
+        self._on_outcome = on_outcome
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Send while the context is open."""
+        tasks = [asyncio.create_task(self._keep_sending()) for _ in range(N_SENDERS)]
+        try:
+            yield
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _keep_sending(self) -> None:
+        while True:
+            try:
+                if self._jobs.database.is_there and await self.send_one():
+                    continue
+            except DatabaseAway as error:
+                logger.warning("no report of a job can be sent: %s", error)
+            except Exception:
+                logger.exception("a report of a job failed")
+            await asyncio.sleep(POLL_S)
+
+    async def send_one(self) -> bool:
+        """Send the next report that is due. Returns whether there was one."""
+        taken = await self._jobs.database.run(_claim)
+        if taken is None:
+            return False
+        job, result, n_attempts = taken
+        answer: int | str
+        kind = self._kinds.get(job.request.kind)
+        if kind is None:
+            answer = f"this gateway does not know jobs of kind {job.request.kind}"
+        else:
+            answer = await self._post(job, kind.callback(job, result))
+        outcome = _outcome(answer, n_attempts)
+        wait_s = min(FIRST_WAIT_S * 2.0 ** (n_attempts - 1), MAX_WAIT_S) * (0.5 + random.random() / 2)
+        if await self._jobs.database.run(lambda each: _note(each, job.id, n_attempts, outcome, wait_s)) and outcome:
+            self._on_outcome(outcome)
+        if outcome != "delivered":
+            logger.warning("[%s] attempt %d to report its end: %s", job.id, n_attempts, answer)
+        return True
+
+    async def _post(self, job: Job, message: CallbackMessage) -> int | str:
+        """The status of the answer, or what went wrong."""
+        headers = {"content-type": message.media_type, "idempotency-key": f"evt_{job.id}", **message.headers}
+        if self._secret:
+            headers[SIGNATURE_HEADER] = signature(self._secret, int(time.time()), message.body)
+        request = job.request
+        try:
+            async with (
+                asyncio.timeout(REQUEST_TIMEOUT_S),
+                # Only the head of the answer is read. A redirect is no success.
+                sent(
+                    self._rules, request.callback_method, request.callback_url, headers=headers, content=message.body
+                ) as response,
+            ):
+                return response.status_code
+        except AddressRefused as error:
+            return f"refused: {error}"
+        except TimeoutError:
+            return f"no answer within {REQUEST_TIMEOUT_S:g} s"
+        except (httpx.HTTPError, httpx.InvalidURL, OSError, UnicodeError) as error:
+            return f"{type(error).__name__}"
+
+
+def _outcome(answer: int | str, n_attempts: int) -> Outcome | None:
+    """How the report has ended; `None` if it is sent again."""
+    if isinstance(answer, int) and 200 <= answer < 300:
+        return "delivered"
+    is_final = isinstance(answer, int) and answer < 500 and answer not in TRANSIENT_STATUSES
+    if is_final or (isinstance(answer, str) and answer.startswith("refused")):
+        return "refused"
+    return "expired" if n_attempts >= MAX_ATTEMPTS else None
+
+
+def _claim(connection: Connection) -> tuple[Job, JobResult | None, int] | None:
+    """Take the report that is due first: its job, the result, and the number of this attempt."""
+    at = job_store.now(connection)
+    due = select(callbacks).where(callbacks.c.due <= at).order_by(callbacks.c.due).limit(1)
+    row = connection.execute(due.with_for_update(skip_locked=True)).first()
+    if row is None:
+        return None
+    taken = update(callbacks).where(callbacks.c.job == row.job)
+    connection.execute(taken.values(due=at + LEASE_S, n_attempts=row.n_attempts + 1))
+    job = job_store.by_id(connection, row.job)
+    assert job, "a report is forgotten with its job"
+    return job, job_store.result(connection, row.job), row.n_attempts + 1
+
+
+def _note(connection: Connection, id_: str, n_attempts: int, outcome: Outcome | None, wait_s: float) -> bool:
+    """Note what became of an attempt. Returns whether it was the newest."""
+    due = None if outcome else job_store.now(connection) + wait_s
+    newest = (callbacks.c.job == id_, callbacks.c.n_attempts == n_attempts)
+    return connection.execute(update(callbacks).where(*newest).values(due=due, outcome=outcome)).rowcount == 1

@@ -1,0 +1,158 @@
+"""HTTP to addresses that clients name: requests go to checked addresses only, also after redirects."""
+
+import asyncio
+import email.message
+import ipaddress
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import IO
+from urllib.parse import SplitResult, unquote, urljoin
+
+import httpx
+
+from app.jobs.addresses import AddressRefused, AddressRules
+from app.jobs.job import JobDelayed, JobFailed
+
+MAX_REDIRECTS = 5
+REDIRECTS = (301, 302, 303, 307, 308)
+TRANSIENT_STATUSES = (408, 425, 429)
+CONNECT_TIMEOUT_S = 10.0
+IDLE_TIMEOUT_S = 30.0
+"""How long a server may send nothing, in seconds."""
+PIECE_BYTES = 1 << 16
+
+
+@asynccontextmanager
+async def sent(
+    rules: AddressRules,
+    method: str,
+    url: str,
+    *,
+    headers: Mapping[str, str],
+    content: bytes | None = None,
+    tls: httpx.AsyncBaseTransport | None = None,
+) -> AsyncIterator[httpx.Response]:
+    """Send one request to a checked address, and give its answer, whose body is not read. Follows no redirect.
+
+    The connection is used once: one that was opened for a name must not serve another name of the same address.
+
+    Args:
+        rules: those of the operator.
+        method: of the request.
+        url: where to.
+        headers: of the request.
+        content: its body.
+        tls: replaced by tests that have certificates of their own.
+
+    Raises:
+        AddressRefused: the address is not allowed.
+        OSError, TimeoutError: its name cannot be resolved.
+        httpx.HTTPError: there is no answer.
+    """
+    target = await rules.target(url)
+    parts = rules.check(url)
+    auth = httpx.BasicAuth(unquote(parts.username), unquote(parts.password or "")) if parts.username else None
+    timeout = httpx.Timeout(IDLE_TIMEOUT_S, connect=CONNECT_TIMEOUT_S)
+    # The environment's proxies would connect in place of us, to whatever the name means to them.
+    async with httpx.AsyncClient(transport=tls, trust_env=False, timeout=timeout, follow_redirects=False) as client:
+        for at, address in enumerate(target.addresses):
+            request = client.build_request(
+                method,
+                _at_address(parts, address),
+                headers={**headers, "host": parts.netloc.rpartition("@")[2], "accept-encoding": "identity"},
+                content=content,
+                # The certificate is checked against the name, though the connection goes to the address.
+                extensions={"sni_hostname": target.host},
+            )
+            try:
+                response = await client.send(request, auth=auth, stream=True)
+            except (httpx.ConnectError, httpx.ConnectTimeout):
+                if at + 1 == len(target.addresses):
+                    raise
+                continue
+            try:
+                yield response
+            finally:
+                await response.aclose()
+            return
+
+
+def _at_address(parts: SplitResult, address: str) -> str:
+    """The URL with the address in the place of the name."""
+    host = f"[{address}]" if ipaddress.ip_address(address.partition("%")[0]).version == 6 else address
+    netloc = host if parts.port is None else f"{host}:{parts.port}"
+    return parts._replace(netloc=netloc, fragment="").geturl()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordingFetcher:
+    """Fetches recordings within the operator's limits."""
+
+    rules: AddressRules
+    types: tuple[str, ...]
+    """The content types that are accepted; `audio/` stands for all that begin so."""
+    max_bytes: int
+    timeout_s: float
+    """The time limit of one recording in seconds, with its redirects."""
+    tls: httpx.AsyncBaseTransport | None = None
+
+    async def fetch(self, url: str, file: IO[bytes]) -> None:
+        """Fetch a recording into a file.
+
+        Raises:
+            JobFailed: it is not allowed, is not there, or is no recording.
+            JobDelayed: its server cannot be reached or has failed.
+        """
+        try:
+            async with asyncio.timeout(self.timeout_s):
+                await self._follow(url, file)
+        except TimeoutError:
+            raise JobDelayed(f"url: expected the recording within {self.timeout_s:g} s, it came more slowly") from None
+        except AddressRefused as error:
+            raise JobFailed("url_refused", f"url: {error}") from error
+        except (httpx.InvalidURL, UnicodeError) as error:
+            raise JobFailed("url_refused", "url: expected an address that can be requested") from error
+        except (httpx.HTTPError, OSError) as error:
+            raise JobDelayed(f"url: its server cannot be reached ({type(error).__name__})") from error
+
+    async def _follow(self, url: str, file: IO[bytes]) -> None:
+        for _ in range(MAX_REDIRECTS + 1):
+            async with sent(self.rules, "GET", url, headers={"accept": "*/*"}, tls=self.tls) as response:
+                if response.status_code in REDIRECTS and "location" in response.headers:
+                    # Checked as the first one was. It gets no password of the first one.
+                    url = urljoin(url, response.headers["location"])
+                    continue
+                self._check(response)
+                await self._receive(response, file)
+                return
+        raise JobFailed("url_failed", f"url: expected at most {MAX_REDIRECTS} redirects")
+
+    def _check(self, response: httpx.Response) -> None:
+        status = response.status_code
+        if status >= 500 or status in TRANSIENT_STATUSES:
+            raise JobDelayed(f"url: expected status 200, got {status}")
+        if status != 200:
+            raise JobFailed("url_failed", f"url: expected status 200, got {status}")
+        head = email.message.Message()
+        head["content-type"] = response.headers.get("content-type", "application/octet-stream")
+        kind = head.get_content_type()
+        if not any(kind == each or (each.endswith("/") and kind.startswith(each)) for each in self.types):
+            raise JobFailed("url_type", f"url: expected one of the types {', '.join(self.types)}, got {kind[:80]}")
+        if response.headers.get("content-encoding", "identity") != "identity":
+            raise JobFailed("url_type", "url: expected a body without content-encoding, as was asked for")
+        length = response.headers.get("content-length", "0")
+        self._check_size(int(length) if length.isdecimal() else 0)
+
+    async def _receive(self, response: httpx.Response, file: IO[bytes]) -> None:
+        n_bytes = 0
+        async for piece in response.aiter_raw(PIECE_BYTES):
+            n_bytes += len(piece)
+            self._check_size(n_bytes)
+            await asyncio.to_thread(file.write, piece)
+        if not n_bytes:
+            raise JobFailed("url_failed", "url: expected a recording, got nothing")
+
+    def _check_size(self, n_bytes: int) -> None:
+        if n_bytes > self.max_bytes:
+            raise JobFailed("too_large", f"url: expected at most {self.max_bytes // 1_000_000} MB")

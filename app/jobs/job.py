@@ -1,0 +1,103 @@
+"""One job: a recording that is transcribed later, with what its client wants and what has become of it."""
+
+import json
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import IO, Any, Literal, get_args
+
+State = Literal["queued", "running", "done", "failed", "cancelled"]
+"""queued: waits for a gateway. running: a gateway works on it. The others are ends, after which nothing changes."""
+STATES: tuple[State, ...] = get_args(State)
+CallbackMethod = Literal["POST", "PUT"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """What the client of a job wants."""
+
+    kind: str
+    """Whose protocol it came in: the name of a `JobKind`."""
+    options: dict[str, Any]
+    """The options as they came; the kind has checked them, and reads them again when the job is worked on."""
+    url: str = ""
+    """Where the recording is fetched from; empty where it was sent in."""
+    callback_url: str = field(default="", repr=False)
+    """Where the end of the job is reported; empty for nowhere. It may hold a password."""
+    callback_method: CallbackMethod = "POST"
+
+    @property
+    def options_json(self) -> str:
+        """The options as they are kept."""
+        return json.dumps(self.options, ensure_ascii=False, sort_keys=True)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """A job, as the database knows it. Times are in seconds since 1970."""
+
+    id: str
+    """Cannot be guessed."""
+    owner: str
+    """Whose job it is, and who alone sees it. Holds no key."""
+    account: str
+    """Under which its audio is counted: `ApiKey.account`; empty for a key without a name."""
+    request: Request
+    state: State
+    created: float
+    started: float | None
+    """When it was first worked on."""
+    ended: float | None
+    n_attempts: int
+    audio_s: float | None
+    """The length of the recording in seconds, once it is done."""
+    error_code: str | None
+    error: str | None
+    """Why it has failed."""
+    has_audio: bool
+    """Whether its recording is in the spool."""
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether nothing changes any more."""
+        return self.state not in ("queued", "running")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobResult:
+    """What a job has made: the body of the answer that its client waits for."""
+
+    content: bytes
+    media_type: str
+    audio_s: float
+
+
+class JobFailed(Exception):
+    """A job cannot be done, and could not if it were tried again."""
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(code, message)
+        self.code = code
+        self.message = message
+
+
+class JobDelayed(Exception):
+    """A job cannot be done at present, for a reason that may pass."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallbackMessage:
+    """What is sent to the address of a callback."""
+
+    body: bytes
+    media_type: str = "application/json"
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobKind:
+    """What a protocol does with its jobs."""
+
+    work: Callable[[Job, IO[bytes], Callable[[float], None]], Awaitable[JobResult]]
+    """Transcribes a recording. Told the seconds that are done. Raises `JobFailed` or `JobDelayed`; may be cancelled."""
+    callback: Callable[[Job, JobResult | None], CallbackMessage]
+    """The message about a job that has ended; the result is `None` for one that has failed."""

@@ -1,0 +1,322 @@
+"""Jobs in the database: who works on which, and that each ends once.
+
+A gateway that works on a job has a lease, which it renews. The lease of a gateway that has died ends, and another one
+takes the job. Every statement that ends a job names the lease, so that a gateway that was taken for dead changes
+nothing. The result, the count of its audio and its callback are written in the transaction that ends it.
+"""
+
+import json
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from sqlalchemy import (
+    Boolean,
+    Column,
+    Connection,
+    Float,
+    ForeignKey,
+    Index,
+    Integer,
+    LargeBinary,
+    Row,
+    Select,
+    String,
+    Table,
+    delete,
+    func,
+    insert,
+    or_,
+    select,
+    text,
+    update,
+)
+
+from app.database.database import metadata
+from app.jobs.job import Job, JobFailed, JobResult, Request, State
+
+_jobs = Table(
+    "tutti_jobs",
+    metadata,
+    Column("id", String, primary_key=True),
+    Column("owner", String, nullable=False),
+    Column("account", String, nullable=False),
+    Column("kind", String, nullable=False),
+    Column("options", String, nullable=False),
+    Column("url", String, nullable=False),
+    Column("callback_url", String, nullable=False),
+    Column("callback_method", String, nullable=False),
+    Column("idempotency_key", String),
+    Column("fingerprint", String, nullable=False),
+    Column("state", String, nullable=False),
+    Column("created", Float, nullable=False),
+    Column("started", Float),
+    Column("ended", Float, index=True),
+    Column(
+        "due", Float, index=True
+    ),  # when it may be taken: of a running job the end of its lease; of an ended one null
+    Column("lease", String),
+    Column("n_attempts", Integer, nullable=False),
+    Column("audio_s", Float),
+    Column("error_code", String),
+    Column("error", String),
+    Column("has_audio", Boolean, nullable=False),
+    Index("tutti_jobs_of_owner", "owner", "created"),
+    Index("tutti_jobs_idempotency", "owner", "idempotency_key", unique=True),
+)
+_results = Table(
+    "tutti_job_results",
+    metadata,
+    Column("job", String, ForeignKey(_jobs.c.id, ondelete="CASCADE"), primary_key=True),
+    Column("content", LargeBinary, nullable=False),
+    Column("media_type", String, nullable=False),
+)
+callbacks = Table(
+    "tutti_job_callbacks",
+    metadata,
+    Column("job", String, ForeignKey(_jobs.c.id, ondelete="CASCADE"), primary_key=True),
+    # When it is sent next; none once it is delivered or given up.
+    Column("due", Float, index=True),
+    Column("n_attempts", Integer, nullable=False),
+    Column("outcome", String),
+)
+"""The reports of ended jobs that are sent, or were."""
+
+CountUsage = Callable[[Connection, Job], None]
+"""Counts the audio of a job that is done, in the transaction that ends it."""
+
+
+class KeyReused(Exception):
+    """An idempotency key was used before, for another job."""
+
+
+def now(connection: Connection) -> float:
+    """The time in seconds since 1970, on which all who share the database agree."""
+    if connection.dialect.name == "postgresql":
+        return float(connection.execute(text("SELECT extract(epoch FROM clock_timestamp())")).scalar_one())
+    return time.time()
+
+
+def add(
+    connection: Connection,
+    job: tuple[str, str, str],
+    request: Request,
+    *,
+    has_audio: bool,
+    fingerprint: str,
+    idempotency_key: str | None = None,
+) -> tuple[Job, bool]:
+    """Add a job, and return it; or the one that was added before with this idempotency key.
+
+    Args:
+        connection: of the transaction.
+        job: its id, its owner and the account of its audio.
+        request: what the client wants.
+        has_audio: whether the recording is in the spool.
+        fingerprint: the same for the same recording and options.
+        idempotency_key: the client's own name for this job, if it has one.
+
+    Returns:
+        The job, and whether it is new.
+
+    Raises:
+        KeyReused: the other job has another fingerprint.
+    """
+    id_, owner, account = job
+    if idempotency_key is not None:
+        same = (_jobs.c.owner == owner) & (_jobs.c.idempotency_key == idempotency_key)
+        if (row := connection.execute(select(_jobs).where(same)).first()) is not None:
+            if row.fingerprint != fingerprint:
+                raise KeyReused
+            return _job(row), False
+    at = now(connection)
+    connection.execute(
+        insert(_jobs).values(
+            id=id_,
+            owner=owner,
+            account=account,
+            kind=request.kind,
+            options=request.options_json,
+            url=request.url,
+            callback_url=request.callback_url,
+            callback_method=request.callback_method,
+            idempotency_key=idempotency_key,
+            fingerprint=fingerprint,
+            state="queued",
+            created=at,
+            due=at,
+            n_attempts=0,
+            has_audio=has_audio,
+        )
+    )
+    return found(connection, id_, owner), True
+
+
+def claim(connection: Connection, lease: str, lease_s: float, max_attempts: int) -> Job | None:
+    """Take the oldest job that is due; `None` if there is none.
+
+    A job whose gateways have died `max_attempts` times has failed: it may be what kills them.
+    """
+    while True:
+        at = now(connection)
+        due = select(_jobs).where(_jobs.c.due <= at).order_by(_jobs.c.created).limit(1)
+        row = connection.execute(due.with_for_update(skip_locked=True)).first()
+        if row is None:
+            return None
+        if row.n_attempts >= max_attempts:
+            message = f"expected to be done within {max_attempts} attempts, got no result of any"
+            _end(connection, _job(row), at, JobFailed("attempts", row.error or message))
+            continue
+        taken = {"state": "running", "started": row.started or at, "due": at + lease_s, "lease": lease}
+        changed = update(_jobs).where(_jobs.c.id == row.id).values(**taken, n_attempts=row.n_attempts + 1)
+        return _job(connection.execute(changed.returning(_jobs)).one())
+
+
+def renew(connection: Connection, id_: str, lease: str, lease_s: float) -> bool:
+    """Renew a lease. Returns whether it was still held."""
+    changed = update(_jobs).where(_jobs.c.id == id_, _jobs.c.lease == lease)
+    return connection.execute(changed.values(due=now(connection) + lease_s)).rowcount == 1
+
+
+def put_back(connection: Connection, id_: str, lease: str, wait_s: float, error: str | None = None) -> bool:
+    """Have a job done later by whoever takes it. Without an error, the attempt does not count.
+
+    Returns whether the lease was still held.
+    """
+    changed = update(_jobs).where(_jobs.c.id == id_, _jobs.c.lease == lease)
+    values: dict[str, Any] = {"state": "queued", "lease": None, "due": now(connection) + wait_s}
+    values |= {"n_attempts": _jobs.c.n_attempts - 1} if error is None else {"error": error}
+    return connection.execute(changed.values(**values)).rowcount == 1
+
+
+def finish(
+    connection: Connection, id_: str, lease: str, outcome: JobResult | JobFailed, count_usage: CountUsage | None = None
+) -> Job | None:
+    """End a job that is held with this lease. Returns the job as it is now; `None` if the lease is lost."""
+    query = select(_jobs).where(_jobs.c.id == id_, _jobs.c.lease == lease).with_for_update()
+    row = connection.execute(query).first()
+    if row is None:
+        return None
+    job = _end(connection, _job(row), now(connection), outcome)
+    if isinstance(outcome, JobResult):
+        values = {"job": id_, "content": outcome.content, "media_type": outcome.media_type}
+        connection.execute(insert(_results).values(**values))
+        if count_usage is not None:
+            count_usage(connection, job)
+    return job
+
+
+def cancel(connection: Connection, id_: str, owner: str) -> Job | None:
+    """Cancel a job that has not ended; `None` if the owner has no such job."""
+    at = now(connection)
+    mine = (_jobs.c.id == id_, _jobs.c.owner == owner)
+    ended = {"state": "cancelled", "ended": at, "due": None, "lease": None}
+    connection.execute(update(_jobs).where(*mine, _jobs.c.ended.is_(None)).values(**ended))
+    row = connection.execute(select(_jobs).where(*mine)).first()
+    return _job(row) if row is not None else None
+
+
+def remove(connection: Connection, id_: str, owner: str) -> bool:
+    """Forget a job with its result and its callback. Returns whether the owner had it."""
+    return connection.execute(delete(_jobs).where(_jobs.c.id == id_, _jobs.c.owner == owner)).rowcount == 1
+
+
+def find(connection: Connection, id_: str, owner: str) -> Job | None:
+    """The job with this id, if it is this owner's."""
+    row = connection.execute(select(_jobs).where(_jobs.c.id == id_, _jobs.c.owner == owner)).first()
+    return _job(row) if row is not None else None
+
+
+def found(connection: Connection, id_: str, owner: str) -> Job:
+    """The same, which is there."""
+    job = find(connection, id_, owner)
+    assert job, "it was added in this transaction"
+    return job
+
+
+def by_id(connection: Connection, id_: str) -> Job | None:
+    """The job with this id, whosever it is."""
+    row = connection.execute(select(_jobs).where(_jobs.c.id == id_)).first()
+    return _job(row) if row is not None else None
+
+
+def result(connection: Connection, id_: str) -> JobResult | None:
+    """The result of a job that is done; `None` if it has none."""
+    query = select(_results, _jobs.c.audio_s).join(_jobs, _jobs.c.id == _results.c.job).where(_results.c.job == id_)
+    row = connection.execute(query).first()
+    return JobResult(content=row.content, media_type=row.media_type, audio_s=row.audio_s) if row is not None else None
+
+
+def listed(
+    connection: Connection, owner: str, n: int, after: Job | None = None, state: State | None = None
+) -> list[Job]:
+    """Up to `n` jobs of an owner, the newest first, those after a job that was listed before."""
+    query: Select[Any] = select(_jobs).where(_jobs.c.owner == owner)
+    if state is not None:
+        query = query.where(_jobs.c.state == state)
+    if after is not None:
+        older = (_jobs.c.created == after.created) & (_jobs.c.id < after.id)
+        query = query.where(or_(_jobs.c.created < after.created, older))
+    return [_job(row) for row in connection.execute(query.order_by(_jobs.c.created.desc(), _jobs.c.id.desc()).limit(n))]
+
+
+def n_open(connection: Connection, owner: str) -> int:
+    """How many jobs of an owner wait or run."""
+    query = select(func.count()).select_from(_jobs).where(_jobs.c.owner == owner, _jobs.c.ended.is_(None))
+    return int(connection.execute(query).scalar_one())
+
+
+def backlog(connection: Connection) -> tuple[int, int, float]:
+    """How many jobs wait, how many run, and for how long the oldest has waited, in seconds."""
+    query = select(_jobs.c.state, func.count(), func.min(_jobs.c.created)).where(_jobs.c.ended.is_(None))
+    states = {state: (n, oldest) for state, n, oldest in connection.execute(query.group_by(_jobs.c.state))}
+    n_queued, oldest = states.get("queued", (0, None))
+    return n_queued, states.get("running", (0, None))[0], max(now(connection) - oldest, 0.0) if oldest else 0.0
+
+
+def with_old_audio(connection: Connection, keep_s: float, n: int) -> list[str]:
+    """Up to `n` ids of jobs that ended so long ago, in seconds, and have their recordings still."""
+    query = select(_jobs.c.id).where(_jobs.c.has_audio, _jobs.c.ended <= now(connection) - keep_s)
+    return list(connection.execute(query.limit(n)).scalars())
+
+
+def note_no_audio(connection: Connection, ids: Sequence[str]) -> None:
+    """Note that the recordings of these jobs are deleted."""
+    connection.execute(update(_jobs).where(_jobs.c.id.in_(ids)).values(has_audio=False))
+
+
+def remove_old(connection: Connection, keep_s: float) -> int:
+    """Forget the jobs that ended so long ago, in seconds, and have no recording. Returns their number."""
+    old = (_jobs.c.ended <= now(connection) - keep_s, ~_jobs.c.has_audio)
+    return connection.execute(delete(_jobs).where(*old)).rowcount
+
+
+def known_among(connection: Connection, ids: Sequence[str]) -> set[str]:
+    """Those of these ids that belong to jobs."""
+    return set(connection.execute(select(_jobs.c.id).where(_jobs.c.id.in_(ids))).scalars())
+
+
+def _end(connection: Connection, job: Job, at: float, outcome: JobResult | JobFailed) -> Job:
+    """End a job, and have its callback sent."""
+    values: dict[str, Any] = {"ended": at, "due": None, "lease": None}
+    if isinstance(outcome, JobResult):
+        values |= {"state": "done", "audio_s": outcome.audio_s, "error": None}
+    else:
+        values |= {"state": "failed", "error_code": outcome.code, "error": outcome.message}
+    changed = update(_jobs).where(_jobs.c.id == job.id).values(**values).returning(_jobs)
+    ended = _job(connection.execute(changed).one())
+    if job.request.callback_url:
+        connection.execute(insert(callbacks).values(job=job.id, due=at, n_attempts=0))
+    return ended
+
+
+def _job(row: Row[Any]) -> Job:
+    request = Request(
+        kind=row.kind,
+        options=json.loads(row.options),
+        url=row.url,
+        callback_url=row.callback_url,
+        callback_method=row.callback_method,
+    )
+    same = "id owner account state created started ended n_attempts audio_s error_code error has_audio".split()
+    return Job(request=request, **{name: getattr(row, name) for name in same})

@@ -1,0 +1,79 @@
+"""The recordings of jobs in a folder, which all gateways that work on the jobs must see."""
+
+import os
+import shutil
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from secrets import token_hex
+from typing import IO, Protocol
+
+PIECE_BYTES = 1 << 20
+PARTIAL = ".partial-"
+"""Begins the name of a file that is being written."""
+
+
+class Spool(Protocol):
+    """Keeps recordings by the ids of their jobs. Its methods block, so they are called in threads."""
+
+    def put(self, id_: str, file: IO[bytes]) -> None:
+        """Keep a recording, for good once this returns. Raises `OSError` if it cannot be kept."""
+        ...
+
+    def open(self, id_: str) -> IO[bytes]:
+        """The recording of a job, which the caller closes. Raises `FileNotFoundError` if it is not there."""
+        ...
+
+    def delete(self, id_: str) -> None:
+        """Delete a recording, if it is there."""
+        ...
+
+    def older_than(self, age_s: float) -> Iterator[str]:
+        """The ids of recordings that were kept so long ago, in seconds."""
+        ...
+
+
+class FolderSpool:
+    """Recordings as files of a folder."""
+
+    def __init__(self, folder: Path) -> None:
+        """The folder is made when the first recording comes."""
+        self._folder = folder
+
+    def put(self, id_: str, file: IO[bytes]) -> None:
+        """See `Spool`. A loss of power leaves the whole recording or none."""
+        self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        partial = self._folder / f"{PARTIAL}{token_hex(8)}"
+        try:
+            with partial.open("xb") as copy:
+                shutil.copyfileobj(file, copy, PIECE_BYTES)
+                copy.flush()
+                os.fsync(copy.fileno())
+            partial.rename(self._folder / id_)
+        except BaseException:
+            partial.unlink(missing_ok=True)
+            raise
+        folder = os.open(self._folder, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+
+    def open(self, id_: str) -> IO[bytes]:
+        """See `Spool`."""
+        return (self._folder / id_).open("rb")
+
+    def delete(self, id_: str) -> None:
+        """See `Spool`."""
+        (self._folder / id_).unlink(missing_ok=True)
+
+    def older_than(self, age_s: float) -> Iterator[str]:
+        """See `Spool`. Files that were never finished are among them."""
+        if not self._folder.is_dir():
+            return
+        for path in self._folder.iterdir():
+            with suppress(FileNotFoundError):
+                # The file system has the time of day, too.
+                if path.is_file() and time.time() - path.stat().st_mtime >= age_s:
+                    yield path.name

@@ -1,0 +1,196 @@
+"""Works on jobs: takes those that are due, transcribes them, and keeps their results."""
+
+import asyncio
+import logging
+import tempfile
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager, suppress
+from secrets import token_hex
+from typing import IO, Protocol, TypeVar
+
+from sqlalchemy import Connection
+
+from app.database.database import DatabaseAway
+from app.jobs import job_store
+from app.jobs.job import Job, JobDelayed, JobFailed, JobKind, JobResult
+from app.jobs.jobs import Jobs
+
+logger = logging.getLogger(__name__)
+
+POLL_S = 1.0
+"""How often a gateway without work asks for jobs that other gateways took in, in seconds."""
+RENEWALS = 3
+"""How often a lease is renewed before it ends."""
+FIRST_WAIT_S = 5.0
+"""How long a job waits that could not be done at present, in seconds; it doubles with each attempt."""
+MAX_WAIT_S = 600.0
+PUT_BACK_S = 3.0
+"""How long a stopping gateway tries to give its jobs back, in seconds. Others take them later otherwise."""
+
+_Result = TypeVar("_Result")
+
+
+class Fetch(Protocol):
+    """Fetches a recording from an address into a file. Raises `JobFailed` or `JobDelayed`."""
+
+    async def __call__(self, url: str, file: IO[bytes]) -> None:
+        """Fetch it."""
+        ...
+
+
+class JobWorker:
+    """The workers of one gateway. Any number of gateways may work on the same jobs."""
+
+    def __init__(
+        self,
+        jobs: Jobs,
+        kinds: Mapping[str, JobKind],
+        fetch: Fetch,
+        may_work: Callable[[], bool],
+        on_ended: Callable[[Job], None],
+    ) -> None:
+        """Prepare to work.
+
+        Args:
+            jobs: those of the service.
+            kinds: what each protocol does with its jobs.
+            fetch: fetches the recordings of jobs that name an address.
+            may_work: whether jobs may be taken at present.
+            on_ended: called once for each job that this gateway has ended.
+        """
+        self._jobs = jobs
+        self._kinds = kinds
+        self._fetch = fetch
+        self._may_work = may_work
+        self._on_ended = on_ended
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Work while the context is open. Jobs that are not done at its end are given back."""
+        tasks = [asyncio.create_task(self._keep_working()) for _ in range(self._jobs.config.n_workers)]
+        try:
+            yield
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _keep_working(self) -> None:
+        while True:
+            try:
+                if not await self._work_on_one():
+                    await self._wait_for_jobs()
+            except DatabaseAway as error:
+                logger.warning("no job can be taken: %s", error)
+                await asyncio.sleep(POLL_S)
+            except Exception:
+                # A defect ends one attempt, which another gateway repeats when the lease has ended.
+                logger.exception("an attempt at a job failed")
+                await asyncio.sleep(POLL_S)
+
+    async def _wait_for_jobs(self) -> None:
+        has_come = self._jobs.has_come
+        with suppress(TimeoutError):
+            async with asyncio.timeout(POLL_S):
+                await has_come.wait()
+        has_come.clear()
+
+    async def _work_on_one(self) -> bool:
+        """Work on the next job. Returns whether there was one."""
+        if not self._may_work() or not self._jobs.database.is_there:
+            return False
+        config, lease = self._jobs.config, token_hex(16)
+        job = await self._jobs.database.run(
+            lambda connection: job_store.claim(connection, lease, config.lease_s, config.max_attempts)
+        )
+        if job is None:
+            return False
+        try:
+            await self._hold(job, lease)
+        except asyncio.CancelledError:
+            with suppress(TimeoutError, DatabaseAway):
+                async with asyncio.timeout(PUT_BACK_S):
+                    await self._jobs.database.run(lambda each: job_store.put_back(each, job.id, lease, 0.0))
+            raise
+        return True
+
+    async def _hold(self, job: Job, lease: str) -> None:
+        """Work on a job while its lease is renewed, and leave it when the lease is lost."""
+        work = asyncio.create_task(self._attempt(job, lease))
+        renewing = asyncio.create_task(self._keep_lease(job, lease))
+        try:
+            await asyncio.wait((work, renewing), return_when=asyncio.FIRST_COMPLETED)
+            if work.done():
+                work.result()
+            else:
+                logger.info("[%s] is no longer this gateway's: cancelled, or done by another one", job.id)
+        finally:
+            for task in (work, renewing):
+                task.cancel()
+            await asyncio.gather(work, renewing, return_exceptions=True)
+
+    async def _keep_lease(self, job: Job, lease: str) -> None:
+        """Return when the lease is lost."""
+        lease_s = self._jobs.config.lease_s
+        while True:
+            await asyncio.sleep(lease_s / RENEWALS)
+            with suppress(DatabaseAway):
+                # While the database is away, other gateways cannot take the job either.
+                if not await self._jobs.database.run(lambda each: job_store.renew(each, job.id, lease, lease_s)):
+                    return
+
+    async def _attempt(self, job: Job, lease: str) -> None:
+        """Try to do a job, and keep what comes of it."""
+        outcome: JobResult | JobFailed
+        try:
+            outcome = await self._result(job)
+        except JobDelayed as error:
+            wait_s = min(FIRST_WAIT_S * 2 ** (job.n_attempts - 1), MAX_WAIT_S)
+            logger.warning("[%s] is tried again in %.0f s: %s", job.id, wait_s, error)
+            message = str(error)
+            await self._kept(lambda each: job_store.put_back(each, job.id, lease, wait_s, message))
+            return
+        except JobFailed as error:
+            outcome = error
+        except Exception as error:
+            logger.exception("[%s] attempt %d failed", job.id, job.n_attempts)
+            outcome = JobFailed("internal_error", f"the server has failed: {type(error).__name__}")
+        count_usage = self._jobs.count_usage
+        ended = await self._kept(lambda each: job_store.finish(each, job.id, lease, outcome, count_usage))
+        if ended is None:
+            logger.info("[%s] was ended by somebody else; this result is dropped", job.id)
+            return
+        logger.info("[%s] %s after %d attempts", job.id, ended.state, ended.n_attempts)
+        self._on_ended(ended)
+        await self._jobs.note_ended(ended)
+
+    async def _result(self, job: Job) -> JobResult:
+        kind = self._kinds.get(job.request.kind)
+        if kind is None:
+            raise JobDelayed(f"this gateway does not know jobs of kind {job.request.kind}")
+        if job.request.url:
+            with tempfile.TemporaryFile() as file:
+                await self._fetch(job.request.url, file)
+                file.seek(0)
+                return await kind.work(job, file, lambda done_s: None)
+        try:
+            recording = await asyncio.to_thread(self._jobs.spool.open, job.id)
+        except FileNotFoundError:
+            raise JobFailed("no_audio", "the recording is no longer in the spool") from None
+        except OSError as error:
+            raise JobDelayed(f"the spool cannot be read: {error.strerror or error}") from error
+        with recording:
+            return await kind.work(job, recording, lambda done_s: None)
+
+    async def _kept(self, work: Callable[[Connection], _Result]) -> _Result:
+        """Run a transaction, as often as it takes while the database is away."""
+        return await _until_there(lambda: self._jobs.database.run(work))
+
+
+async def _until_there(run: Callable[[], Awaitable[_Result]]) -> _Result:
+    while True:
+        try:
+            return await run()
+        except DatabaseAway as error:
+            logger.warning("what came of a job is saved later: %s", error)
+            await asyncio.sleep(POLL_S)

@@ -1,0 +1,330 @@
+"""Kills gateways while they do jobs, and counts that each job is done once and none is lost.
+
+    python -m benchmarks.job_kills --jobs 1000 --kills 50 --gateways 3
+    python -m benchmarks.job_kills --database postgresql://tutti@/name?host=/folder
+
+The engine is a fake that takes a random time: what is measured is what becomes of jobs. Clients send a job again, with
+the same idempotency key, when their gateway has died. The command exits with 1 when a job is missing, is there twice,
+has failed or has the text of another one, when audio was not counted once, or when the end of a job was not reported.
+"""
+
+import asyncio
+import hashlib
+import random
+import signal
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import click
+import httpx
+import numpy as np
+from sqlalchemy import URL
+
+from app.customers import key_records, usage
+from app.customers.api_keys import ApiKey
+from app.database.address import database_address
+from app.database.database import Database
+from app.delivery.webhook import SIGNATURE_HEADER
+from benchmarks import machine, report
+from benchmarks.child_processes import start_child
+from benchmarks.options import CONTEXT_SETTINGS, json_option, markdown_option
+from benchmarks.report import Table
+from engine.api import SAMPLE_RATE
+from tests.app.dialects.openai.test_files_endpoint import wav
+from tests.fakes import said, silence, speech
+
+SCHEMA = 1
+N_CLIENTS = 8
+"""Jobs that are sent in at the same time."""
+RETRY_S = 0.1
+START_TIMEOUT_S = 120.0
+STALLED_S = 180.0
+"""The run has failed when no job has ended for this time, in seconds."""
+MAX_PAUSE_S = 1.0
+"""The longest time between two kills, in seconds, besides the start of a new gateway."""
+WORDS = 12
+"""The fake engine knows this many words."""
+
+
+@dataclass(slots=True)
+class Gateways:
+    """Gateways in processes, each of which is started anew after its death."""
+
+    command: list[str]
+    folder: Path
+    addresses: dict[int, str] = field(default_factory=dict)
+    """Those of the gateways that serve, by their numbers."""
+    _processes: dict[int, Any] = field(default_factory=dict)
+
+    async def start(self, number: int) -> None:
+        """Start a gateway, and return when it serves."""
+        path = self.folder / f"gateway-{number}-{time.monotonic_ns()}"
+        with path.open("w") as output:
+            process = start_child(self.command, output)
+        self._processes[number] = process
+        async with asyncio.timeout(START_TIMEOUT_S):
+            while not (text := path.read_text()).startswith("127.0.0.1:") or "\n" not in text:
+                if process.poll() is not None:
+                    raise RuntimeError(f"a gateway did not start: {text}")
+                await asyncio.sleep(RETRY_S)
+        self.addresses[number] = text.split()[0]
+
+    def kill(self, number: int) -> None:
+        """End a gateway at once."""
+        self.addresses.pop(number, None)
+        self._processes[number].kill()
+        self._processes[number].wait()
+
+    def stop(self) -> None:
+        """End all."""
+        for process in self._processes.values():
+            process.send_signal(signal.SIGKILL)
+            process.wait()
+
+
+@dataclass(slots=True)
+class Receiver:
+    """Counts the reports of jobs that have ended, by job."""
+
+    reports: Counter[str] = field(default_factory=Counter)
+    bodies: dict[str, set[str]] = field(default_factory=dict)
+    n_unsigned: int = 0
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[str]:
+        """Serve while the context is open. Yields the address."""
+        server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        async with server:
+            yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/"
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            lines = (await reader.readuntil(b"\r\n\r\n")).decode().lower().split("\r\n")
+            headers = dict(line.split(": ", 1) for line in lines[1:] if line)
+            body = await reader.readexactly(int(headers["content-length"]))
+            id_ = headers["idempotency-key"].removeprefix("evt_")
+            self.reports[id_] += 1
+            self.bodies.setdefault(id_, set()).add(hashlib.sha256(body).hexdigest())
+            self.n_unsigned += SIGNATURE_HEADER not in headers
+            writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\nconnection: close\r\n\r\n")
+            await writer.drain()
+        except (ConnectionError, asyncio.IncompleteReadError):
+            # The gateway was killed while it sent, and another one sends again.
+            pass
+        finally:
+            writer.close()
+
+
+@dataclass(slots=True, kw_only=True)
+class Campaign:
+    """One run."""
+
+    n_jobs: int
+    n_kills: int
+    gateways: Gateways
+    key: str
+    callback: str
+    rng: random.Random
+    kills: int = 0
+    has_killed: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set by the next kill."""
+    ids: dict[int, set[str]] = field(default_factory=dict)
+    """The ids that were answered for each job that was sent in."""
+    n_retries: int = 0
+
+    async def run(self) -> None:
+        """Send all jobs in while gateways die; returns when all were sent and all kills have been."""
+        numbers = iter(range(self.n_jobs))
+        async with self.client() as http, asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._keep_killing())
+            for _ in range(N_CLIENTS):
+                tasks.create_task(self._send(http, numbers))
+
+    def client(self) -> httpx.AsyncClient:
+        """A client of the gateways."""
+        return httpx.AsyncClient(timeout=30, headers={"Authorization": f"Bearer {self.key}"})
+
+    def address(self) -> str | None:
+        """A gateway that serves; `None` if there is none."""
+        addresses = sorted(self.gateways.addresses.values())
+        return self.rng.choice(addresses) if addresses else None
+
+    async def _keep_killing(self) -> None:
+        while self.kills < self.n_kills:
+            await asyncio.sleep(self.rng.random() * MAX_PAUSE_S)
+            number = self.rng.choice(sorted(self.gateways.addresses))
+            self.gateways.kill(number)
+            self.kills += 1
+            self.has_killed.set()
+            self.has_killed = asyncio.Event()
+            await self.gateways.start(number)
+
+    async def _send(self, http: httpx.AsyncClient, numbers: Any) -> None:
+        for number in numbers:
+            # So that there is work until the last kill.
+            while self.kills < self.n_kills and number > (self.kills + 1) * self.n_jobs / (self.n_kills + 1):
+                await self.has_killed.wait()
+            while not await self._sent(http, number):
+                self.n_retries += 1
+                await asyncio.sleep(RETRY_S)
+
+    async def _sent(self, http: httpx.AsyncClient, number: int) -> bool:
+        address = self.address()
+        if address is None:
+            return False
+        try:
+            answer = await http.post(
+                f"http://{address}/v1/jobs",
+                files={"file": wav(recording(number))},
+                data={"callback": self.callback},
+                headers={"Idempotency-Key": f"job {number}"},
+            )
+        except httpx.HTTPError:
+            return False
+        if answer.status_code in (429, 503):
+            return False
+        answer.raise_for_status()
+        self.ids.setdefault(number, set()).add(answer.json()["id"])
+        return True
+
+
+def words(number: int) -> list[int]:
+    """The words of a recording: others for each, as far as there are enough."""
+    return [1 + number % WORDS, 1 + number // WORDS % WORDS, 1 + number // WORDS**2 % WORDS]
+
+
+def recording(number: int) -> np.ndarray:
+    """The recording of a job."""
+    return np.concatenate((silence(0.3), speech(words(number)), silence(0.3)))
+
+
+async def campaign(n_jobs: int, n_kills: int, n_gateways: int, url: URL, seed: int, folder: Path) -> dict[str, Any]:
+    """Run one, and return its figures."""
+    database, receiver = Database(url), Receiver()
+    key, record = await database.run(lambda connection: key_records.create(connection, ApiKey(name=f"kills-{seed}")))
+    address = url.render_as_string(hide_password=False)
+    started = time.monotonic()
+    async with receiver.running() as callback:
+        command = [sys.executable, "-m", "tests.app.jobs.gateway_process", address, str(folder / "state"), "127.0.0.1"]
+        gateways = Gateways(command, folder)
+        run = Campaign(
+            n_jobs=n_jobs, n_kills=n_kills, gateways=gateways, key=key, callback=callback, rng=random.Random(seed)
+        )
+        try:
+            await asyncio.gather(*(gateways.start(number) for number in range(n_gateways)))
+            await run.run()
+            jobs = await _all_ended(run, receiver)
+            wrong = await _wrong_texts(run, jobs)
+        finally:
+            gateways.stop()
+    entries = await database.run(lambda each: usage.used(each, date.min, date.max, record.api_key.account))
+    await database.close()
+    return {
+        "jobs": n_jobs,
+        "kills": run.kills,
+        "gateways": n_gateways,
+        "database": url.get_backend_name(),
+        "sent_again": run.n_retries,
+        "listed": len(jobs),
+        "done": sum(job["status"] == "done" for job in jobs.values()),
+        "several_attempts": sum(job["attempts"] > 1 for job in jobs.values()),
+        "doubled": sum(len(ids) > 1 for ids in run.ids.values()),
+        "wrong_texts": wrong,
+        "counted": sum(each.n for each in entries),
+        "counted_s": round(sum(each.audio_s for each in entries), 3),
+        "audio_s": round(sum(len(recording(number)) for number in range(n_jobs)) / SAMPLE_RATE, 3),
+        "reported": len(receiver.reports),
+        "reports": receiver.reports.total(),
+        "reports_that_differ": sum(len(bodies) > 1 for bodies in receiver.bodies.values()),
+        "unsigned": receiver.n_unsigned,
+        "left_recordings": len(list((folder / "state" / "jobs").iterdir())),
+        "seconds": round(time.monotonic() - started, 1),
+    }
+
+
+async def _all_ended(run: Campaign, receiver: Receiver) -> dict[str, dict[str, Any]]:
+    """All jobs of the key, once each has ended and was reported."""
+    n_before, at = -1, time.monotonic()
+    async with run.client() as http:
+        while True:
+            jobs = await _listed(run, http)
+            ended = [job for job in jobs.values() if job["status"] not in ("queued", "running")]
+            if len(ended) == len(jobs) and len(receiver.reports) >= len(jobs):
+                return jobs
+            if len(ended) + len(receiver.reports) > n_before:
+                n_before, at = len(ended) + len(receiver.reports), time.monotonic()
+            if time.monotonic() - at > STALLED_S:
+                return jobs
+            await asyncio.sleep(RETRY_S)
+
+
+async def _listed(run: Campaign, http: httpx.AsyncClient) -> dict[str, dict[str, Any]]:
+    jobs: dict[str, dict[str, Any]] = {}
+    after = ""
+    while True:
+        answer = await http.get(f"http://{run.address()}/v1/jobs?limit=100{after}")
+        page = answer.raise_for_status().json()
+        jobs |= {job["id"]: job for job in page["data"]}
+        if not page["has_more"]:
+            return jobs
+        after = f"&after={page['data'][-1]['id']}"
+
+
+async def _wrong_texts(run: Campaign, jobs: dict[str, dict[str, Any]]) -> int:
+    n_wrong = 0
+    async with run.client() as http:
+        for number, ids in run.ids.items():
+            for id_ in ids & jobs.keys():
+                result = await http.get(f"http://{run.address()}/v1/jobs/{id_}/result")
+                n_wrong += result.status_code != 200 or result.json()["text"] != said(words(number))
+    return n_wrong
+
+
+def complain(figures: dict[str, Any]) -> list[str]:
+    """What is wrong with a run."""
+    n = figures["jobs"]
+    expected = {"listed": n, "done": n, "counted": n, "reported": n, "doubled": 0, "wrong_texts": 0, "unsigned": 0}
+    expected["reports_that_differ"] = 0
+    found = [
+        f"{name}: expected {value}, got {figures[name]}" for name, value in expected.items() if figures[name] != value
+    ]
+    if abs(figures["counted_s"] - figures["audio_s"]) > 0.01:
+        found.append(f"counted_s: expected {figures['audio_s']}, got {figures['counted_s']}")
+    return found
+
+
+def table(figures: dict[str, Any]) -> Table:
+    """The figures as a table."""
+    rows = [(name.replace("_", " "), str(value)) for name, value in figures.items()]
+    return Table("Jobs under kills", ("count", "value"), rows)
+
+
+@click.command(context_settings=CONTEXT_SETTINGS)
+@click.option("--jobs", "n_jobs", default=1000, show_default=True, help="Number of jobs.")
+@click.option("--kills", "n_kills", default=50, show_default=True, help="Number of kills.")
+@click.option("--gateways", "n_gateways", default=3, show_default=True, help="Gateways at the same time.")
+@click.option("--database", default="", help="Address of an empty database. Default: a file of SQLite.")
+@click.option("--seed", default=0, show_default=True, help="Seed of the random times.")
+@json_option("job_kills")
+@markdown_option
+def main(n_jobs: int, n_kills: int, n_gateways: int, database: str, seed: int, path: Path, markdown: bool) -> None:
+    """Kill gateways, and see that each job is done once."""
+    with tempfile.TemporaryDirectory() as name:
+        url = database_address(database or f"sqlite:///{name}/tutti.db")
+        figures = asyncio.run(campaign(n_jobs, n_kills, n_gateways, url, seed, Path(name)))
+    result = {"benchmark": "job_kills", "schema": SCHEMA, **machine.describe(), **figures}
+    report.show([table(figures)], result, as_markdown=markdown, path=path)
+    if complaints := complain(figures):
+        sys.exit("\n".join(complaints))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,60 @@
+"""A gateway that does jobs, in a process of its own, with an engine that takes its time, which may be killed.
+
+python -m tests.app.jobs.gateway_process URL_OF_DATABASE FOLDER CALLBACK_HOST
+"""
+
+import asyncio
+import random
+import signal
+import sys
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+
+from app.customers import key_directory
+from app.jobs import callbacks, worker
+from app.media.decoders import Decoders
+from app.service.settings import Settings
+from engine import api
+from tests.app.conftest import running
+from tests.fakes import FakeTranscriber
+
+MAX_WINDOW_S = 0.3
+LEASE_S = 2.0
+
+
+@dataclass
+class SlowTranscriber(FakeTranscriber):
+    """Takes a random time for each window, so that a kill may come at any moment of it."""
+
+    async def _events(self, window: api.Window) -> AsyncIterator[api.EngineEvent]:
+        await asyncio.sleep(random.random() * MAX_WINDOW_S)
+        async for event in super()._events(window):
+            yield event
+
+
+async def main(url: str, folder: str, callback_host: str) -> None:
+    """Serve until SIGTERM, and print the address."""
+    key_directory.POLL_S = worker.POLL_S = callbacks.POLL_S = 0.1
+    callbacks.LEASE_S = callbacks.FIRST_WAIT_S = LEASE_S
+    stopped = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stopped.set)
+    settings = Settings(
+        port=0,
+        jobs=True,
+        job_lease_s=LEASE_S,
+        job_attempts=20,
+        job_secret="secret",
+        callback_hosts=callback_host,
+        private_networks="127.0.0.0/8",
+        allow_http_urls=True,
+        database_keys=True,
+        database_url=url,
+        data_folder=folder,
+    )
+    async with running(settings, SlowTranscriber(), decoders=Decoders()) as server:
+        print(server.address, flush=True)
+        await stopped.wait()
+
+
+if __name__ == "__main__":
+    asyncio.run(main(*sys.argv[1:]))

@@ -1,0 +1,178 @@
+"""Work on jobs: what is tried again, what is taken over, and what is cleaned up."""
+
+import asyncio
+import io
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import IO
+
+import pytest
+
+from app.database.database import Database
+from app.jobs import job_store, jobs, worker
+from app.jobs.job import CallbackMessage, Job, JobDelayed, JobFailed, JobKind, JobResult, Request
+from app.jobs.jobs import Jobs, JobsConfig
+from app.jobs.spool import FolderSpool
+from app.jobs.worker import JobWorker
+
+Work = Callable[[Job, IO[bytes], Callable[[float], None]], Awaitable[JobResult]]
+RESULT = JobResult(content=b"text", media_type="text/plain", audio_s=1.5)
+
+
+@pytest.fixture(autouse=True)
+async def quick(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[None]:
+    monkeypatch.setattr(worker, "POLL_S", 0.01)
+    monkeypatch.setattr(worker, "FIRST_WAIT_S", 0.0)
+    async with asyncio.timeout(60):
+        yield
+
+
+class Place:
+    """Jobs of one database, and the workers of one gateway."""
+
+    def __init__(self, database: Database, folder: Path, lease_s: float = 60.0, keep_audio_s: float = 0.0) -> None:
+        config = JobsConfig(
+            n_workers=1, lease_s=lease_s, max_attempts=3, keep_audio_s=keep_audio_s, keep_results_s=60.0
+        )
+        self.folder = folder
+        self.jobs = Jobs(database, FolderSpool(folder), config)
+        self.ended: asyncio.Queue[Job] = asyncio.Queue()
+
+    def worker(self, work: Work) -> JobWorker:
+        async def fetch(url: str, file: IO[bytes]) -> None:
+            raise JobDelayed("url: its server cannot be reached")
+
+        kinds = {"k": JobKind(work=work, callback=lambda job, result: CallbackMessage(body=b""))}
+        return JobWorker(self.jobs, kinds, fetch, lambda: True, self.ended.put_nowait)
+
+    async def submit(self, url: str = "") -> Job:
+        file = None if url else io.BytesIO(b"audio")
+        job, _ = await self.jobs.submit("o", "o", Request(kind="k", options={}, url=url), file)
+        return job
+
+
+async def done(job: Job, file: IO[bytes], on_progress: Callable[[float], None]) -> JobResult:
+    assert file.read() == b"audio"
+    return RESULT
+
+
+async def test_what_may_pass_is_tried_again(database: Database, tmp_path: Path) -> None:
+    attempts = iter([JobDelayed("away"), JobDelayed("away")])
+
+    async def work(job: Job, file: IO[bytes], on_progress: Callable[[float], None]) -> JobResult:
+        for error in attempts:
+            raise error
+        return await done(job, file, on_progress)
+
+    place = Place(database, tmp_path)
+    async with place.worker(work).running():
+        id_ = (await place.submit()).id
+        job = await place.ended.get()
+    assert (job.id, job.state, job.n_attempts, job.error) == (id_, "done", 3, None)
+
+
+async def test_it_is_tried_so_often_only(database: Database, tmp_path: Path) -> None:
+    """The reason of the last attempt is that of the job."""
+    place = Place(database, tmp_path)
+    async with place.worker(done).running():
+        id_ = (await place.submit(url="https://example.org/")).id
+        while not (job := await database.run(lambda each: job_store.by_id(each, id_))) or not job.has_ended:
+            pass
+    assert (job.state, job.n_attempts, job.error_code) == ("failed", 3, "attempts")
+    assert job.error == "url: its server cannot be reached"
+
+
+@pytest.mark.parametrize("error", [JobFailed("code", "why"), ZeroDivisionError()])
+async def test_what_will_not_pass_is_not(database: Database, tmp_path: Path, error: Exception) -> None:
+    async def work(job: Job, file: IO[bytes], on_progress: Callable[[float], None]) -> JobResult:
+        raise error
+
+    place = Place(database, tmp_path)
+    async with place.worker(work).running():
+        await place.submit()
+        job = await place.ended.get()
+    assert (job.state, job.n_attempts) == ("failed", 1)
+    assert job.error_code == ("code" if isinstance(error, JobFailed) else "internal_error")
+
+
+async def test_a_gateway_that_was_taken_for_dead_changes_nothing(
+    database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its result comes too late: another one has done the job."""
+    begun, late = asyncio.Event(), asyncio.Event()
+
+    async def slow(job: Job, file: IO[bytes], on_progress: Callable[[float], None]) -> JobResult:
+        begun.set()
+        await late.wait()
+        return JobResult(content=b"late", media_type="text/plain", audio_s=9.0)
+
+    async def hang(self: JobWorker, job: Job, lease: str) -> None:
+        await asyncio.Event().wait()
+
+    # Neither gateway renews its lease, as if it hung.
+    monkeypatch.setattr(JobWorker, "_keep_lease", hang)
+    first, second = Place(database, tmp_path, lease_s=0.05), Place(database, tmp_path, lease_s=60.0)
+    async with AsyncExitStack() as stack:
+        await stack.enter_async_context(first.worker(slow).running())
+        id_ = (await first.submit()).id
+        await begun.wait()
+        await stack.enter_async_context(second.worker(done).running())
+        assert (await second.ended.get()).id == id_
+        late.set()
+        # The first one goes on to the next job when it is through with that one.
+        other = (await first.submit()).id
+        finished = [each for each in [await _next(first, second)] if each.id == other]
+        assert finished
+    assert await database.run(lambda each: job_store.result(each, id_)) == RESULT
+
+
+async def _next(*places: Place) -> Job:
+    tasks = [asyncio.ensure_future(place.ended.get()) for place in places]
+    ready, waiting = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    for task in waiting:
+        task.cancel()
+    return ready.pop().result()
+
+
+def names(folder: Path) -> set[str]:
+    return {path.name for path in folder.iterdir()}
+
+
+async def test_recordings_are_deleted_in_time(
+    database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those of jobs that have ended, and those that belong to none; a job that waits keeps its own."""
+    spool = tmp_path / "jobs"
+    place = Place(database, spool, keep_audio_s=60.0)
+    async with place.worker(done).running():
+        kept = (await place.submit()).id
+        await place.ended.get()
+    waiting = (await place.submit()).id
+    place.jobs.spool.put("orphan", io.BytesIO(b"x"))
+    (spool / ".partial-1").touch()
+    await place.jobs.sweep()
+    assert names(spool) == {kept, waiting, "orphan", ".partial-1"}
+    for path in (spool / "orphan", spool / ".partial-1", spool / waiting):
+        os.utime(path, (0, 0))
+    await place.jobs.sweep()
+    assert names(spool) == {kept, waiting}
+    monkeypatch.setattr(jobs, "MAX_FORGOTTEN", 1)
+    await Place(database, spool).jobs.sweep()
+    assert names(spool) == {waiting}
+
+
+def test_a_recording_that_cannot_be_kept_leaves_nothing(tmp_path: Path) -> None:
+    class Broken(io.BytesIO):
+        def read(self, *_: object) -> bytes:
+            raise OSError("broken")
+
+    spool = FolderSpool(tmp_path / "jobs")
+    assert list(spool.older_than(0.0)) == []
+    with pytest.raises(OSError, match="broken"):
+        spool.put("a", Broken())
+    assert list((tmp_path / "jobs").iterdir()) == []
+    spool.delete("a")
+    with pytest.raises(FileNotFoundError):
+        spool.open("a")

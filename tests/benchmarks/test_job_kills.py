@@ -1,0 +1,48 @@
+"""A short campaign of kills, and what would be wrong with one."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from app.database.address import database_address
+from benchmarks.job_kills import campaign, complain, table
+
+GOOD = {
+    "jobs": 2,
+    "listed": 2,
+    "done": 2,
+    "counted": 2,
+    "reported": 2,
+    "doubled": 0,
+    "wrong_texts": 0,
+    "unsigned": 0,
+    "reports_that_differ": 0,
+    "counted_s": 3.0,
+    "audio_s": 3.0,
+}
+
+
+async def test_jobs_survive_kills_and_are_done_once(tmp_path: Path) -> None:
+    async with asyncio.timeout(110):
+        url = database_address(f"sqlite:///{tmp_path}/tutti.db")
+        figures = await campaign(24, 3, 2, url, seed=1, folder=tmp_path)
+    assert complain(figures) == []
+    assert figures["kills"] == 3 and table(figures).rows[0] == ("jobs", "24")
+
+
+@pytest.mark.parametrize(
+    ("changes", "complaint"),
+    [
+        ({"listed": 1}, "listed: expected 2, got 1"),
+        ({"done": 1}, "done: expected 2, got 1"),
+        ({"counted": 3}, "counted: expected 2, got 3"),
+        ({"counted_s": 4.5}, "counted_s: expected 3.0, got 4.5"),
+        ({"reported": 1}, "reported: expected 2, got 1"),
+        ({"wrong_texts": 1}, "wrong_texts: expected 0, got 1"),
+    ],
+)
+def test_a_loss_fails_the_run(changes: dict[str, Any], complaint: str) -> None:
+    assert complain(GOOD) == []
+    assert complain(GOOD | changes) == [complaint]

@@ -1,0 +1,136 @@
+"""Deepgram's own SDK with recordings at an address, and with answers that come later."""
+
+import json
+import queue
+import threading
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+from deepgram.errors import BadRequestError
+from deepgram.types.listen_v1response import ListenV1Response
+
+from app.delivery.webhook import SIGNATURE_HEADER
+from tests.compat.conformance import supported
+from tests.compat.conftest import KEY, Running
+from tests.compat.test_deepgram import NO_RETRIES, connected, missing
+from tests.recordings import AUDIO, TEXTS
+
+# The SDK asks the package `websockets` for names that it has deprecated.
+pytestmark = pytest.mark.filterwarnings("ignore:websockets:DeprecationWarning")
+
+FILE = "deepgram-prerecorded"
+WAIT_S = 60
+ALLOWED: dict[str, Any] = {
+    "jobs": True,
+    "api_keys": KEY,
+    "url_hosts": "127.0.0.1",
+    "callback_hosts": "127.0.0.1",
+    "private_networks": "127.0.0.0/8",
+    "allow_http_urls": True,
+    "job_secret": "secret",
+}
+
+
+class OtherServer:
+    """A client's own server: has recordings, and receives answers."""
+
+    def __init__(self) -> None:
+        received: queue.Queue[tuple[str, str, dict[str, str], Any]] = queue.Queue()
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                content = (AUDIO / self.path.removeprefix("/")).read_bytes()
+                self._answer(content)
+
+            def do_POST(self) -> None:
+                body = self.rfile.read(int(self.headers["content-length"]))
+                headers = {name.lower(): value for name, value in self.headers.items()}
+                received.put((self.command, self.path, headers, json.loads(body)))
+                self._answer(b"")
+
+            def do_PUT(self) -> None:
+                self.do_POST()
+
+            def _answer(self, content: bytes) -> None:
+                self.send_response(200)
+                self.send_header("content-type", "audio/flac")
+                self.send_header("content-length", str(len(content)))
+                self.end_headers()
+                self.wfile.write(content)
+
+            def log_message(self, *_: Any) -> None:
+                pass
+
+        self.received = received
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self._server.server_port}"
+        self._thread = threading.Thread(target=self._server.serve_forever)
+        self._thread.start()
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._thread.join()
+        self._server.server_close()
+
+
+@pytest.fixture
+def other() -> Iterator[OtherServer]:
+    other = OtherServer()
+    yield other
+    other.close()
+
+
+@supported(FILE, "body of JSON with url")
+def test_a_recording_is_fetched(start_server: Callable[..., Running], other: OtherServer) -> None:
+    server = start_server(**ALLOWED | {"jobs": False, "callback_hosts": "", "job_secret": ""})
+    with connected(server, KEY) as client:
+        answer: Any = client.listen.v1.media.transcribe_url(url=f"{other.url}/train.flac", punctuate=True)
+        with pytest.raises(BadRequestError) as foreign:
+            client.listen.v1.media.transcribe_url(url="http://127.0.0.2/a.wav", request_options=NO_RETRIES)
+    assert missing(answer) == []
+    assert answer.results.channels[0].alternatives[0].transcript == TEXTS["train"]
+    assert foreign.value.body["err_code"] == "REMOTE_CONTENT_ERROR"
+    assert "expected a host that the operator allows" in foreign.value.body["err_msg"]
+
+
+@supported(FILE, "callback")
+@supported(FILE, "callback_method")
+@pytest.mark.parametrize("method", ["POST", "PUT"])
+def test_the_answer_comes_later(
+    start_server: Callable[..., Running], other: OtherServer, tmp_path: Path, method: Any
+) -> None:
+    """Its body is the ordinary one. It is signed, and names the key without showing it."""
+    server = start_server(**ALLOWED, data_folder=str(tmp_path))
+    callback = f"{other.url.replace('//', '//user:pass%20word@')}/done?a=b"
+    options: dict[str, Any] = {"callback": callback, "callback_method": method, "utterances": True, "punctuate": True}
+    with connected(server, KEY) as client:
+        if method == "POST":
+            accepted: Any = client.listen.v1.media.transcribe_url(url=f"{other.url}/train.flac", **options)
+        else:
+            accepted = client.listen.v1.media.transcribe_file(request=(AUDIO / "train.flac").read_bytes(), **options)
+    command, path, headers, body = other.received.get(timeout=WAIT_S)
+    assert (command, path) == (method, "/done?a=b")
+    assert headers["dg-request-id"] == accepted.request_id == body["metadata"]["request_id"]
+    assert headers["dg-token"] == "unnamed" and KEY not in str(headers) and SIGNATURE_HEADER in headers
+    assert headers["authorization"] == "Basic dXNlcjpwYXNzIHdvcmQ="
+    answer = ListenV1Response(**body)
+    assert missing(answer) == []
+    assert " ".join(each["transcript"] for each in body["results"]["utterances"]) == TEXTS["train"]
+
+
+def test_what_fails_later_is_reported(start_server: Callable[..., Running], other: OtherServer, tmp_path: Path) -> None:
+    server = start_server(**ALLOWED, data_folder=str(tmp_path))
+    with connected(server, KEY) as client:
+        accepted: Any = client.listen.v1.media.transcribe_file(request=b"no audio", callback=other.url)
+        with pytest.raises(BadRequestError, match="callback: expected a host that the operator allows"):
+            client.listen.v1.media.transcribe_file(request=b"x", callback="http://10.0.0.1/")
+    *_, body = other.received.get(timeout=WAIT_S)
+    assert (body["err_code"], body["request_id"]) == ("Bad Request", accepted.request_id)
+
+
+def test_without_jobs_a_callback_is_refused(start_server: Callable[..., Running]) -> None:
+    with connected(start_server()) as client, pytest.raises(BadRequestError, match="takes in no jobs"):
+        client.listen.v1.media.transcribe_file(request=b"x", callback="https://example.org/")
