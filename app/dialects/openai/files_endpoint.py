@@ -269,6 +269,6 @@ async def whole_answer(
     transcript = Transcript()
     with refusing_without_resources():
         await _transcribe(service, file, options, speakers, name, transcript.add, on_progress, None)
-    spoken = await speakers.segments() if speakers else []
+    spoken = await speakers.spoken() if speakers else Spoken()
     content, media_type = await asyncio.to_thread(response_body, transcript, options, spoken)
     return content, media_type, transcript.audio_s
