@@ -2,7 +2,8 @@
 
 from contextlib import AbstractAsyncContextManager, nullcontext
 
-from app.dialects.deepgram import job_work, sources
+from app.dialects.deepgram import jobs_endpoint as deepgram
+from app.dialects.deepgram import recordings_endpoint
 from app.dialects.openai import jobs_endpoint, jobs_wire
 from app.service.service import Service
 
@@ -11,5 +12,5 @@ def doing_jobs(service: Service) -> AbstractAsyncContextManager[None]:
     """Does the jobs of a service while the context is open, if it takes any."""
     if service.jobs is None:
         return nullcontext()
-    kinds = {jobs_wire.KIND: jobs_endpoint.job_kind(service), sources.KIND: job_work.job_kind(service)}
+    kinds = {jobs_wire.KIND: jobs_endpoint.job_kind(service), recordings_endpoint.KIND: deepgram.job_kind(service)}
     return service.jobs.running(kinds)

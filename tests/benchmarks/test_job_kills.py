@@ -27,9 +27,9 @@ GOOD = {
 async def test_jobs_survive_kills_and_are_done_once(tmp_path: Path) -> None:
     async with asyncio.timeout(110):
         url = database_address(f"sqlite:///{tmp_path}/tutti.db")
-        figures = await campaign(24, 3, 2, url, seed=1, folder=tmp_path)
+        figures = await campaign(16, 3, 2, url, seed=1, folder=tmp_path)
     assert complain(figures) == []
-    assert figures["kills"] == 3 and table(figures).rows[0] == ("jobs", "24")
+    assert figures["kills"] == 3 and table(figures).rows[0] == ("jobs", "16")
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,7 @@ from app.dialects.deepgram.file_wire import Recording
 from app.dialects.deepgram.live_wire import Deepgram
 from app.dialects.deepgram.metadata import Request as RequestMetadata
 from app.dialects.deepgram.options import Options, parse
-from app.dialects.deepgram.sources import receive_recording, take_job
+from app.dialects.deepgram.recordings_endpoint import receive_recording, take_job
 from app.dialects.deepgram.speakers_endpoint import RecordingSpeakers
 from app.dialects.http_answers import CLIENT_GONE
 from app.dialects.json_text import read_object, write_large

@@ -18,7 +18,7 @@ from engine import api
 from tests.app.conftest import running
 from tests.fakes import FakeTranscriber
 
-MAX_WINDOW_S = 0.3
+MAX_WINDOW_S = 1.5
 LEASE_S = 2.0
 
 

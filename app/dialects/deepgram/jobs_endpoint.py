@@ -9,7 +9,7 @@ from typing import IO
 from app.dialects.deepgram.common_endpoint import Refusal
 from app.dialects.deepgram.endpoint import transcribe_recording
 from app.dialects.deepgram.options import parse
-from app.dialects.deepgram.sources import sha256_of
+from app.dialects.deepgram.recordings_endpoint import sha256_of
 from app.errors import BadStart
 from app.files.uploads import refusing_without_resources
 from app.jobs.job import CallbackMessage, Job, JobDelayed, JobFailed, JobKind, JobResult
