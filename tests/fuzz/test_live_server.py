@@ -16,7 +16,10 @@ SHARED = settings(suppress_health_check=[HealthCheck.too_slow])
 
 BEGINNINGS: dict[str, list[str | bytes]] = {
     "openai-realtime": ['{"type":"input_audio_buffer.append","audio":"AAAA"}'],
-    "twilio": [next(json.dumps(each) for each in EXAMPLES["twilio"] if "'event': 'start'" in str(each))],
+    **{
+        carrier: [next(json.dumps(each) for each in EXAMPLES[carrier] if "'event': 'start'" in str(each))]
+        for carrier in ("twilio", "telnyx")
+    },
 }
 """What begins a session in those dialects whose first example does not."""
 
