@@ -114,13 +114,14 @@ async def test_deepgram_words_have_the_speakers_that_are_known(serve: Serve) -> 
     async with connect(live_url(server, **raw, diarize_model="latest", max_speakers="4")) as socket:
         assert socket.response and "x-tutti-ignored" not in socket.response.headers
         known: dict[str, set[int]] = {}
-        for _ in range(10):
+        for _ in range(100):
             for part in (FIRST, SECOND):
                 await send(socket, part, END)
                 told = await receive_until(socket, lambda each: each.get("speech_final", False))
                 for word in (word for message in told for word in words_of(message) if "speaker" in word):
                     known.setdefault(word["word"], set()).add(word["speaker"])
-            if 1 in known.get(said(HIGH[4:5]), ()):
+            # On a busy machine, labels of many finals come late.
+            if 1 in known.get(said(HIGH[4:5]), ()) and said(LOW[4:5]) in known:
                 break
     assert known[said(HIGH[4:5])] >= {1} and known[said(LOW[4:5])] <= {0}
 
