@@ -1,6 +1,7 @@
 """The comparison of a checkpoint with transformers, on the embedded one."""
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,8 @@ def test_without_a_checkpoint_it_is_skipped_and_says_so(monkeypatch: pytest.Monk
 
 
 def test_the_embedded_checkpoint_agrees(manifest: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [each for each in os.environ if each.startswith("TUTTI_")]:
+        monkeypatch.delenv(name)  # the server would take them for settings
     monkeypatch.setenv("TUTTI_CHECKPOINT", "tutti-demo")
     path = tmp_path / "a.json"
     arguments = ["--manifest", str(manifest), "--concurrency", "1,2", "--device", "cpu", "--json", str(path)]

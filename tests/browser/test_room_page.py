@@ -72,7 +72,7 @@ async def test_a_reader_who_comes_late_gets_what_was_said_and_then_what_is_said(
     room.publish(interim("And", " now", 40))
     await wait_inside(page, "part('open').includes('And now')")
     room.publish(*final("And now.", 40))
-    await wait_inside(page, "part('spoken') === 'And now.'")
+    await wait_inside(page, "part('spoken') === 'And now.' && part('finals').includes('And now.')")
     assert await lines(page) == [f"Line {n}." for n in range(40)] + ["And now."]
 
 

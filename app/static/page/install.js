@@ -14,6 +14,11 @@ window.addEventListener("appinstalled", () => {
   page.install.hidden = true;
 });
 
+/** What the page consists of, too, and loads when somebody begins to speak. */
+const LATER_FILES = ["worklet", "screen_lock", "optional", "eager_ends", "translations", "utterance_words"].map(
+  (name) => `/static/tutti/${name}.js`,
+);
+
 /** Registers the service worker, and tells it which files the page consists of. */
 export async function keepShell() {
   if (navigator.serviceWorker === undefined) {
@@ -25,7 +30,7 @@ export async function keepShell() {
     const { active } = await navigator.serviceWorker.ready;
     const loaded = performance.getEntriesByType("resource").map(({ name }) => new URL(name));
     const files = loaded.filter(({ origin, pathname }) => origin === location.origin && pathname.startsWith("/static/"));
-    active.postMessage({ type: "shell", paths: ["/", "/static/tutti/worklet.js", ...new Set(files.map(({ pathname }) => pathname))] });
+    active.postMessage({ type: "shell", paths: [...new Set(["/", ...LATER_FILES, ...files.map(({ pathname }) => pathname)])] });
   } catch (error) {
     console.warn("The page does not open without a network:", error);
   }
