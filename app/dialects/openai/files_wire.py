@@ -107,6 +107,9 @@ def parse_options(
     response_format = _response_format(form, task, tells_speakers)
     is_streamed = form.boolean("stream")
     granularities = _granularities(form, response_format)
+    if is_streamed and response_format in speakers_wire.RECORD_FORMATS:
+        message = f"stream: expected none with response_format {response_format}, which is made at the end"
+        raise RequestError(400, message, "stream")
     if is_streamed and response_format not in ("verbose_json", speakers_wire.FORMAT):
         # There are three kinds of streams: text alone, and text with the segments of one of these.
         if response_format not in ("json", "text"):

@@ -178,6 +178,12 @@ async def test_a_call_has_a_record(serve: Serve) -> None:
     assert f"A: {said(LOW)}" in (await diarized(server, response_format="call_record_srt")).text
 
 
+async def test_a_record_is_not_streamed(serve: Serve) -> None:
+    refused = await diarized(await start(serve), response_format="call_record", stream="true")
+    assert refused.status_code == 400
+    assert "stream: expected none with response_format call_record" in refused.json()["error"]["message"]
+
+
 async def test_records_need_a_speaker_network(serve: Serve) -> None:
     server = await serve()
     server.service.speaker_model = None
