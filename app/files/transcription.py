@@ -10,6 +10,7 @@ from app.session import commands, events
 from app.session.effects import Close
 from app.session.engine_driver import MAX_BACKLOG, SessionDriver, SessionTrace
 from app.session.session import Session, SessionConfig
+from app.text_rules.pipeline import TextRuleOptions
 from engine import api
 
 FILE_ENDPOINTING = commands.Endpointing(silence_ms=700, max_utterance_s=300.0)
@@ -64,6 +65,8 @@ class TranscriptionOptions:
     """
     carries_context: bool = False
     """Show the model the text before each window. Windows are then decoded one after another, not side by side."""
+    text_rules: TextRuleOptions = field(default_factory=TextRuleOptions)
+    """What is done with the text."""
     endpointing: commands.Endpointing = FILE_ENDPOINTING
     audio_format: AudioFormat = FLOAT_PCM
     """The format of the samples or bytes."""
@@ -88,6 +91,7 @@ class TranscriptionOptions:
             prompt=self.prompt,
             hotwords=self.hotwords,
             words=self.words,
+            text_rules=self.text_rules,
         )
 
     def session_config(self, config: SessionConfig) -> SessionConfig:

@@ -8,6 +8,7 @@ from typing import Literal
 
 from app.media.pcm import AudioFormat
 from app.session.events import FlushId, Notice
+from app.text_rules.pipeline import TextRuleOptions
 from engine import api
 
 EndpointingMode = Literal["vad", "adaptive", "manual"]
@@ -163,6 +164,8 @@ class Start:
     """What the client calls the speaker of each channel; for the dialect, which repeats it in the text."""
     max_speakers: int | None = None
     """The most speakers of the one channel to tell apart; `None`: speakers are of no interest."""
+    text_rules: TextRuleOptions = field(default_factory=TextRuleOptions)
+    """What is done with the text before it is sent."""
     room: RoomRequest | None = None
     """Where the session is published. The session itself does nothing about it."""
     notices: tuple[Notice, ...] = ()

@@ -126,6 +126,16 @@ class Word:
     """Who speaks it, as far as that is known; `None` where the client did not ask."""
 
 
+@dataclass(frozen=True, slots=True)
+class Redaction:
+    """Something that was said and is not written down. Whoever keeps the audio may mute it there."""
+
+    kind: str
+    """What it is, such as `card`."""
+    start_s: float
+    end_s: float
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Interim:
     """The present hypothesis of an utterance, after the segments that were sent already."""
@@ -180,6 +190,8 @@ class Segment:
     """Whether the utterance has another window after this one, so that more segments are likely to follow."""
     speaker: int | None = None
     """Who speaks most of it, as far as that is known; `None` where the client did not ask. `Speakers` may revise it."""
+    redactions: tuple[Redaction, ...] = ()
+    """What was said in it and is not written down, in order."""
 
     @property
     def confidence(self) -> float:

@@ -12,6 +12,7 @@ from app.media.pcm import Samples
 from app.session import events
 from app.session.effects import Cancel, Close, Effect, EmbedSpeech, ScoreTurn, Send, Submit, Translate
 from app.session.speaker_labels import SpeakerLabels
+from app.session.text_filter import TextFilter
 from app.session.windows import EndedWindow
 from engine import api
 from engine.api import SAMPLE_RATE
@@ -153,6 +154,8 @@ class SessionPort:
         self._counts = _Counts()
         self.speakers: SpeakerLabels | None = None
         """Who speaks; `None` if the client did not ask."""
+        self.text_filter: TextFilter | None = None
+        """The rules for text; `None` if the client has none."""
 
     # Numbers and times.
 
@@ -225,7 +228,8 @@ class SessionPort:
         """Append the effect that sends an event to the client."""
         if isinstance(event, events.Utterance):
             self.own_audio.until_s = min(event.resume_from_s)
-        self._effects.append(Send(self.speakers.labelled(event) if self.speakers else event))
+        for each in self.text_filter.applied(event) if self.text_filter else (event,):
+            self._effects.append(Send(self.speakers.labelled(each) if self.speakers else each))
 
     def score_turn(self, channel: int, audio_end: int, samples: Samples) -> None:
         """Append the effect that has the turn model score the pause of a channel at this position."""
@@ -254,6 +258,7 @@ class SessionPort:
         """Append the effect that has a text translated. `owner` will receive the answer, under the id returned."""
         id = self.next_job()
         self.translating[id] = owner
+        text = self.text_filter.redacted(text) if self.text_filter else text
         self._effects.append(
             Translate(id=id, channel=owner.channel, language=language, source=source, text=text),
         )

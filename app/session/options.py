@@ -8,6 +8,7 @@ from app.session.endpointing import FRAME_SAMPLES, ONSET_WINDOW
 from app.session.finals import FinalOptions
 from app.session.stabilizer import MakePolicy
 from app.session.windows import DecodeRequest
+from app.text_rules.pipeline import TextRuleOptions
 from engine.api import SAMPLE_RATE, WINDOW_SAMPLES
 
 
@@ -28,6 +29,8 @@ class ChannelOptions:
     """Whether a pause is decoded as if the utterance ended there."""
     scores_turns: bool
     """Whether the operator has a turn model, which scores the audio before a pause."""
+    text_rules: TextRuleOptions
+    """What is done with the text before it is sent."""
     make_policy: MakePolicy
     """Makes the policy that decides which text of a window is stable."""
     request: DecodeRequest

@@ -40,9 +40,11 @@ from app.session.speaker_labels import SpeakerLabels
 from app.session.speaker_stretches import SpeakersFound, SpeakerTeller
 from app.session.stabilizer import Agreement, MakePolicy
 from app.session.states import State, already_started, must_carry_out
+from app.session.text_filter import TextFilter
 from app.session.translations import Targets, Translator, targets_of
 from app.session.turn_taking import TurnScorer
 from app.session.windows import DecodeRequest
+from app.text_rules.pipeline import TextRuleOptions
 from engine import api
 from engine.api import SAMPLE_RATE
 from engine.errors import EngineError, EngineOverloaded
@@ -308,6 +310,8 @@ class Session:
                 assert self._options
                 known = _notices(self._options.endpointing, self.config)
                 self._options = _changed_options(self._options, command, self._model, intake.audio_format, self.config)
+                if self._port.text_filter:
+                    self._port.text_filter.configure(wants_words=command.words)
                 intake.configure(command.audio, self._options)
                 for notice in _notices(command.endpointing, self.config):
                     if notice not in known:
@@ -332,6 +336,7 @@ class Session:
         self._port.from_s = begin.from_s
         self._port.own_audio = OwnAudio(begin.resumed_at_s, begin.resumed_at_s)
         self._port.speakers = _speaker_labels(start, self.config.speaker_teller, begin.from_s)
+        self._port.text_filter = _text_filter(start, language, self._model)
         start = replace(start, endpointing=_with_mode(start.endpointing, self._model, self.config))
         self._options = options = _channel_options(start, language, targets, self.config)
         channels = [
@@ -431,6 +436,27 @@ def _speaker_labels(start: commands.Start, teller: SpeakerTeller | None, from_s:
     return SpeakerLabels(memory, from_s, resumes=start.resumes)
 
 
+def _text_filter(start: commands.Start, language: LanguageRequest, model: api.ModelInfo) -> TextFilter | None:
+    """What applies the text rules of a session, if its client has any."""
+    rules = start.text_rules
+    _require_english(rules, language, model, start.task, BadStart)
+    return TextFilter(rules, is_resumed=start.resume is not None, wants_words=start.words) if rules else None
+
+
+def _require_english(
+    rules: TextRuleOptions,
+    language: LanguageRequest,
+    model: api.ModelInfo,
+    task: api.Task,
+    error: Callable[[str, str, object], SessionError],
+) -> None:
+    """Refuse rules that know English words only, where the text may be in another language."""
+    is_english = language.named == "en" or not model.is_multilingual or task == "translate"
+    for name, is_wanted in (("numerals", rules.numerals), ("profanity", rules.profanity)):
+        if is_wanted and not is_english:
+            raise error(name, "left out unless the language is en, as its words are English", is_wanted)
+
+
 def _channel_options(
     start: commands.Start, language: LanguageRequest, targets: Targets, config: SessionConfig
 ) -> ChannelOptions:
@@ -443,18 +469,20 @@ def _channel_options(
         extra_interval_s=config.extra_interval_s,
         speculates=config.speculates,
         scores_turns=config.score_turn is not None,
+        text_rules=start.text_rules,
         make_policy=config.make_policy,
         request=DecodeRequest(
             language=language,
             task=start.task,
             hotwords=start.hotwords,
-            words=start.words,
+            words=start.words or bool(start.text_rules),
             interim_words=start.interim_words,
             translates=bool(targets.by_engine),
         ),
         finals=FinalOptions(
             config.max_finals_in_flight,
-            config.context,
+            # The text of a channel would keep what must not be written down.
+            "utterance" if config.context == "channel" and start.text_rules.redacts else config.context,
             config.hallucination_filter,
             config.sampling,
             targets=targets,
@@ -478,6 +506,7 @@ def _changed_options(
 ) -> ChannelOptions:
     """The options of a running session, changed as its client wants; `audio_format` is the present one."""
     language = _language_request(change, model, _bad_option)
+    _require_english(options.text_rules, language, model, options.request.task, _bad_option)
     if change.interim_words and not (options.interim_samples and change.words):
         raise BadMessage("bad_message", "interim_words only with interim and words", change.interim_words)
     if change.audio.n_transcribed != audio_format.n_transcribed:
@@ -491,7 +520,7 @@ def _changed_options(
             options.request,
             language=language,
             hotwords=change.hotwords,
-            words=change.words,
+            words=change.words or bool(options.text_rules),
             interim_words=change.interim_words,
         ),
     )

@@ -26,6 +26,14 @@ from tests.browser.page import (
     line_after,
 )
 
+LOAD_EVENT_TIMEOUT_S = 10
+"""How long the event of a loaded page is waited for before the page itself is asked."""
+COMPLETE = """new Promise((resolve) => {
+    const check = () => document.readyState === 'complete' && resolve();
+    document.addEventListener('readystatechange', check);
+    check();
+})"""
+"""A promise that the document has been loaded."""
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 
 
@@ -82,10 +90,27 @@ class Page(BrowserPage):
         await self._load("Page.reload")
 
     async def _load(self, method: str, **params: object) -> None:
+        """Load a page. Its own state is asked too: once in some thousand loads Chromium told nothing of its end."""
         loaded = self._devtools.expect_event("Page.loadEventFired", self._session_id)
         await self.command(method, **params)
-        async with asyncio.timeout(COMMAND_TIMEOUT_S):
-            await loaded
+        try:
+            async with asyncio.timeout(LOAD_EVENT_TIMEOUT_S):
+                await loaded
+        except TimeoutError:
+            await self._require_loaded()
+
+    async def _require_loaded(self) -> None:
+        """Wait until the document is complete.
+
+        Raises:
+            PageError: it does not become so; with what it waits for.
+        """
+        try:
+            await self.evaluate(COMPLETE)
+        except TimeoutError as error:
+            resources = "performance.getEntriesByType('resource').map((e) => `${e.name} ${e.responseEnd}`)"
+            state = f"`${{location.href}} ${{document.readyState}}: ${{{resources}.join(', ')}}`"
+            raise PageError(f"not loaded: {await self.evaluate(state)}") from error
 
     async def run_before(self, script: str) -> None:
         await self.command("Page.addScriptToEvaluateOnNewDocument", source=script)

@@ -1,0 +1,167 @@
+"""Sequences of digits in a text, written ("4111 1111") or spoken ("four one double one").
+
+A sequence is what somebody reads out: a number of a card, an account or a telephone. So spaces, dashes, commas and full
+stops do not end it, nor do one or two words such as "uh" and "dash" between digits. Words are English; digits that are
+written are found in any language.
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from app.text_rules.edits import TOKEN
+
+UNITS = {
+    word: str(value)
+    for value, word in enumerate(["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"])
+}
+ZEROS = {"oh": "0", "o": "0", "nought": "0", "naught": "0"}
+"""Names of zero that are other words elsewhere: they count between digits only, or beside one."""
+TEENS = {
+    word: str(value)
+    for value, word in enumerate(
+        ["ten", "eleven", "twelve", "thirteen", "fourteen", "fifteen", "sixteen", "seventeen", "eighteen", "nineteen"],
+        start=10,
+    )
+}
+TENS = {
+    word: str(value)
+    for value, word in enumerate(
+        ["twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety"], start=2
+    )
+}
+ROUND = {"hundred": "00", "thousand": "000"}
+HOMOPHONES = {"for": "4", "fore": "4", "to": "2", "too": "2", "won": "1", "ate": "8"}
+"""Words that sound like digits. They count where digits stand on both sides."""
+REPEATS = {"double": 2, "triple": 3}
+"""Words before a digit that is said once for several."""
+FILLERS = {"uh", "um", "er", "erm", "ah", "hmm", "dash", "hyphen", "minus", "space", "dot", "point", "slash", "comma"}
+FILLERS |= {"and", "then", "next", "okay", "ok"}
+MAX_FILLERS = 2
+"""The most words between two digits of a sequence."""
+
+_BREAK = re.compile(r"[^\s\-‐-―.,;()+/#_…·]")
+"""What ends a sequence between two words, such as a question mark or a sign of a currency."""
+_OPENING = "(+#"
+"""Signs before the first digit that belong to the number."""
+_NO_DIGITS = re.compile(r"\d+(?:st|nd|rd|th|am|pm|s|k|m|g|x|kg|km|cm|mm|ml|mb|gb)", re.IGNORECASE)
+"""Written numbers that nobody reads out as an identifier: "1st", "3pm"."""
+
+
+@dataclass(frozen=True, slots=True)
+class DigitRun:
+    """A sequence of digits."""
+
+    start: int
+    """The index of its first character in the text."""
+    end: int
+    """The index after the last character."""
+    digits: str
+    """Its digits. "forty one hundred" has 4100."""
+    goes_on: bool = False
+    """Whether nothing that ends it follows in the text."""
+
+
+@dataclass(slots=True)
+class _Open:
+    """A sequence as far as it was read."""
+
+    start: int
+    end: int
+    digits: str
+    n_fillers: int = 0
+    """Words since `end` that do not count unless a digit follows."""
+    maybe: str = ""
+    """The digits of the homophones among them."""
+    after_ten: bool = False
+    """Whether the last word was one of `TENS`, whose zero a unit replaces."""
+    repeat: int = 1
+    """How often the next digit counts."""
+
+
+def digit_runs(text: str) -> Iterator[DigitRun]:
+    """All sequences of digits, in order. Only the last one may go on."""
+    run: _Open | None = None
+    pending: tuple[int, int] | None = None
+    """The index of a "double" before any digit, and what it repeats."""
+    until = 0
+    for token in TOKEN.finditer(text):
+        word = token[0].lower()
+        if _BREAK.search(text, until, token.start()):
+            if run:
+                yield DigitRun(run.start, run.end, run.digits)
+            run = pending = None
+        until = token.end()
+        digits = _digits(word)
+        if word in REPEATS:
+            pending = (token.start(), REPEATS[word])
+            if run:
+                run.repeat = REPEATS[word]
+            continue
+        if digits is None and run is None:
+            # "oh five", "o five"
+            pending = (token.start(), 1) if word in ZEROS else None
+            continue
+        if digits is not None and run is None:
+            run = _begin(token, word, digits, pending, text)
+        elif digits is not None:
+            assert run
+            _go_on(run, token.end(), word, digits)
+        elif run and not _skip(run, word):
+            yield DigitRun(run.start, run.end, run.digits)
+            run = None
+        pending = None
+    goes_on = not _BREAK.search(text, until)
+    if run:
+        yield DigitRun(run.start, run.end, run.digits, goes_on)
+    elif pending and goes_on:
+        yield DigitRun(pending[0], len(text), "", goes_on=True)
+
+
+def _begin(token: re.Match[str], word: str, digits: str, pending: tuple[int, int] | None, text: str) -> _Open:
+    start = token.start()
+    while start and text[start - 1] in _OPENING:
+        start -= 1
+    if pending:
+        start, repeat = pending
+        before = "0" if text[start : start + 1].lower() in ("o", "n") else ""
+        digits = before + digits * repeat
+    return _Open(start, token.end(), digits, after_ten=word in TENS)
+
+
+def _go_on(run: _Open, end: int, word: str, digits: str) -> None:
+    """Add the digits of a word to a sequence."""
+    if run.after_ten and word in UNITS and digits != "0" and not run.n_fillers:
+        run.digits = run.digits[:-1] + digits
+    else:
+        run.digits += run.maybe + digits * run.repeat
+    run.end, run.n_fillers, run.maybe, run.repeat = end, 0, "", 1
+    run.after_ten = word in TENS
+
+
+def _skip(run: _Open, word: str) -> bool:
+    """Count a word that may stand between digits. Returns whether the sequence may go on after it."""
+    if word in HOMOPHONES or word in ZEROS:
+        run.maybe += HOMOPHONES.get(word) or ZEROS[word]
+    elif word not in FILLERS:
+        return False
+    run.n_fillers += 1
+    run.after_ten = False
+    return run.n_fillers <= MAX_FILLERS
+
+
+def _digits(word: str) -> str | None:
+    """The digits of a word; `None` if it has none."""
+    if word in UNITS:
+        return UNITS[word]
+    if word in TEENS:
+        return TEENS[word]
+    if word in TENS:
+        return TENS[word] + "0"
+    if word in ROUND:
+        return ROUND[word]
+    if _NO_DIGITS.fullmatch(word):
+        return None
+    found = "".join(each for each in word if each.isdigit())
+    # "B2B" is a word; "A1234567" is an identifier.
+    return found if found and len(found) * 2 >= len(word) else None

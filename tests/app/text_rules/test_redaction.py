@@ -1,0 +1,111 @@
+"""What must not be written down is found, also in pieces."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.text_rules.edits import apply
+from app.text_rules.pipeline import TextRuleOptions, TextRules
+from app.text_rules.redaction import KINDS, Before, Kind, Redaction, passes_luhn
+
+CARD = "4111 1111 1111 1111"
+NOTHING = Before()
+
+
+def redacted(text: str, *kinds: Kind, names: tuple[str, ...] = (), before: Before = NOTHING) -> str:
+    return apply(text, Redaction(kinds, names).find(text, before).edits)
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "result"),
+    [
+        ("card", f"It is {CARD}, thanks.", "It is [CARD_NUMBER], thanks."),
+        ("card", "It is" + " four one one one" * 4 + ", you know", None),
+        ("card", "It is 4111 1111 1111 1112, thanks.", "It is [CARD_NUMBER], thanks."),
+        ("card", "4111 1111 1111 1111 12 27 123 is it", "[CARD_NUMBER] is it"),
+        ("card", f"{CARD} it is, and it expires 12/27, the code is 123, I think.", None),
+        ("card", "The security code is 123", "The security code is [CARD_NUMBER]"),
+        ("card", "call 415 555 1234 now", "call 415 555 1234 now"),
+        ("phone", "call (415) 555-1234 now", "call [PHONE_NUMBER] now"),
+        ("ssn", "it is 123-45-6789 and so", "it is [SSN] and so"),
+        ("account", "account 123456 please", "account [ACCOUNT_NUMBER] please"),
+        ("number", "it is 123 plus 45 it is", "it is [NUMBER] plus 45 it is"),
+        ("email", "write to john.smith@example.com today", "write to [EMAIL] today"),
+        ("email", "write to john dot smith at example dot co dot uk today", "write to [EMAIL] today"),
+        ("email", "meet me at noon today", "meet me at noon today"),
+    ],
+)
+def test_each_kind_is_replaced_by_its_label(kind: Kind, text: str, result: str | None) -> None:
+    found = redacted(text, kind)
+    if result is None:
+        assert not any(each.isdigit() for each in found)
+        assert "one" not in found
+    else:
+        assert found == result
+
+
+def test_names_are_whole_words_in_any_case() -> None:
+    assert redacted("Ann Lee and ann met Annie.", names=("Ann", "Ann Lee")) == "[NAME] and [NAME] met Annie."
+
+
+def test_a_number_cut_by_a_pause_is_redacted_in_both_utterances() -> None:
+    """A part at the end may go on; one at the beginning may go on with that."""
+    rule, before = Redaction(("card",)), NOTHING
+    shown = []
+    for text in ("My card is 4111", "1111.", "11", "11 and 1111 okay", "In 2025 it ends", "so 12"):
+        shown.append(apply(text, rule.find(text, before).edits))
+        before = rule.after(text, before)
+    assert shown == [
+        "My card is [NUMBER]",
+        "[NUMBER].",
+        "[NUMBER]",
+        "[NUMBER] okay",
+        "In 2025 it ends",
+        "so 12",
+    ]
+
+
+def test_a_security_code_is_redacted_in_the_utterance_after_the_card() -> None:
+    rule = Redaction(("card",))
+    before = rule.after(f"It is {CARD}.", NOTHING)
+    text = "And then 123 on the back"
+    assert apply(text, rule.find(text, rule.after("Fine.", Before(0, before.words_since_card))).edits) == (
+        "And then [CARD_NUMBER] on the back"
+    )
+
+
+def test_the_check_digit_is_that_of_cards() -> None:
+    assert passes_luhn("4111111111111111")
+    assert passes_luhn("5555555555554444")
+    assert not passes_luhn("4111111111111112")
+
+
+WORDS = (
+    "one two four 4111 1111 12 123456 double uh for to oh and dash the my you card security code is at dot com "
+    "john example john@example.com Ann Lee , . ? $5"
+).split()
+TEXTS = st.lists(st.sampled_from(WORDS), max_size=25).map(" ".join)
+
+
+@given(TEXTS, st.integers(0, 200), st.sets(st.sampled_from(KINDS), min_size=1), st.booleans())
+def test_what_is_decided_stays_when_more_text_comes(text: str, length: int, kinds: set[Kind], has_names: bool) -> None:
+    """The text goes on at a word, as the text of a session does."""
+    begin = text[: text.rfind(" ", 0, length) + 1].rstrip() if length < len(text) else text
+    names = ("Ann Lee", "Lee") if has_names else ()
+    rules = TextRules(TextRuleOptions(redact=tuple(kinds), redact_names=names))
+    first, whole = rules.find(begin, NOTHING), rules.find(text, NOTHING)
+    cut = first.decided
+    assert [each for each in first.edits if each.end <= cut] == [each for each in whole.edits if each.end <= cut]
+    assert not any(each.start < cut < each.end for each in whole.edits)
+
+
+@given(TEXTS, st.integers(0, 200), st.sets(st.sampled_from(KINDS), min_size=1))
+def test_a_text_in_pieces_is_redacted_like_the_whole(text: str, length: int, kinds: set[Kind]) -> None:
+    """Up to where it is decided, a piece can be taken away without a change of the rest."""
+    begin = text[: text.rfind(" ", 0, length) + 1].rstrip() if length < len(text) else text
+    rule = TextRules(TextRuleOptions(redact=tuple(kinds)))
+    first = rule.find(begin, NOTHING)
+    cut = first.decided
+    rest = rule.find(text[cut:], rule.after(text[:cut], NOTHING))
+    shown = apply(text, first.edits, 0, cut) + apply(text[cut:], rest.edits)
+    assert shown == apply(text, rule.find(text, NOTHING).edits)

@@ -1,0 +1,16 @@
+"""Words that are written otherwise."""
+
+from app.text_rules.edits import apply
+from app.text_rules.replacing import PROFANITIES, Masking, Replacing
+
+
+def test_whole_words_are_replaced_in_any_case() -> None:
+    rule = Replacing([("Cuba  nets", "Kubernetes"), ("cuba", "Cuba"), ("um", "")])
+    text = "um cuba nets, um CUBA NETS and cuban um"
+    assert apply(text, rule.find(text).edits) == " Kubernetes, Kubernetes and cuban"
+    assert rule.find("in cuba").decided == len("in ")
+
+
+def test_profane_words_become_asterisks() -> None:
+    text = "Bullshit, said the Scunthorpe man."
+    assert apply(text, Masking(PROFANITIES).find(text).edits) == "********, said the Scunthorpe man."
