@@ -45,7 +45,7 @@ _BREAK = re.compile(r"[^\s\-‐-―.,;()+/#_…·]")
 _OPENING = "(+#"
 """Signs before the first digit that belong to the number."""
 _NO_DIGITS = re.compile(r"\d+(?:st|nd|rd|th|am|pm|s|k|m|g|x|kg|km|cm|mm|ml|mb|gb)", re.IGNORECASE)
-"""Written numbers that nobody reads out as an identifier: "1st", "3pm"."""
+"""Written numbers that are not read out as identifiers: "1st", "3pm"."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ class DigitRun:
     """Whether nothing that ends it follows in the text."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class _Open:
     """A sequence as far as it was read."""
 
@@ -126,7 +126,7 @@ def _begin(token: re.Match[str], word: str, digits: str, pending: tuple[int, int
         start, repeat = pending
         before = "0" if text[start : start + 1].lower() in ("o", "n") else ""
         digits = before + digits * repeat
-    return _Open(start, token.end(), digits, after_ten=word in TENS)
+    return _Open(start=start, end=token.end(), digits=digits, after_ten=word in TENS)
 
 
 def _go_on(run: _Open, end: int, word: str, digits: str) -> None:

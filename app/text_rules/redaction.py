@@ -159,23 +159,23 @@ class Redaction:
     def _is_security_code(self, text: str, run: DigitRun, before: Before) -> bool:
         if len(run.digits) not in SECURITY_DIGITS:
             return False
-        said = [each.end() for each in _SECURITY.finditer(text, 0, run.start)]
-        said += [each.end for each in digit_runs(text[: run.start]) if self._is_card(each)]
-        if said:
-            return len(text[max(said) : run.start].split()) <= SECURITY_DISTANCE
+        announced = [each.end() for each in _SECURITY.finditer(text, 0, run.start)]
+        announced += [each.end for each in digit_runs(text[: run.start]) if self._is_card(each)]
+        if announced:
+            return len(text[max(announced) : run.start].split()) <= SECURITY_DISTANCE
         return before.words_since_card + len(text[: run.start].split()) <= SECURITY_DISTANCE
 
 
 def has_card(digits: str) -> bool:
     """Whether a number of a card with a right check digit is among these digits, or they are too many to be another."""
     return len(digits) > 2 * MAX_CARD or any(
-        passes_luhn(digits[start : start + length])
+        has_right_check_digit(digits[start : start + length])
         for length in range(MIN_CARD, MAX_CARD + 1)
         for start in range(len(digits) - length + 1)
     )
 
 
-def passes_luhn(digits: str) -> bool:
+def has_right_check_digit(digits: str) -> bool:
     """Whether the last digit checks the others. Source: ISO/IEC 7812-1, annex B."""
     doubled = (int(each) * (1 + index % 2) for index, each in enumerate(reversed(digits)))
     return sum(each - 9 if each > 9 else each for each in doubled) % 10 == 0

@@ -218,6 +218,7 @@ async def transcribe_recording(
                     locks_language=options.locks_language,
                     words=True,
                     hotwords=options.hotwords,
+                    text_rules=options.text_rules,
                     audio_format=FLOAT_PCM if speakers else audio_format,
                 ),
                 on_progress=on_progress,

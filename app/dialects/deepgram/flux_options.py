@@ -6,16 +6,18 @@ Sources: deepgram/deepgram-api-specs, `asyncapi.yml`; deepgram-sdk 7.17 (`listen
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from app.dialects.checks import are_texts, is_number
-from app.dialects.deepgram.options import RAW, REFUSED, hotwords
+from app.dialects.deepgram import text_options
+from app.dialects.deepgram.options import RAW, hotwords
 from app.dialects.deepgram.query import Query
 from app.errors import BadStart
 from app.languages import without_region
 from app.media.pcm import AudioFormat
 from app.session import commands
+from app.text_rules.pipeline import TextRuleOptions
 from engine.api import MAX_HOTWORD_BYTES, MAX_HOTWORDS
 
 ENGLISH, MULTILINGUAL = "flux-general-en", "flux-general-multi"
@@ -83,6 +85,8 @@ class FluxOptions:
     """The codes of the languages that the client expects."""
     thresholds: Thresholds = Thresholds()
     keyterms: tuple[str, ...] = ()
+    text_rules: TextRuleOptions = field(default_factory=TextRuleOptions)
+    """What is done with the text."""
     ignored: tuple[str, ...] = ()
     """Names of the parameters without effect."""
     adjusted: tuple[str, ...] = ()
@@ -111,8 +115,6 @@ def parse(query: Iterable[tuple[str, str]], languages: Sequence[str]) -> FluxOpt
         BadStart: a value is wrong, or a parameter is one that the server refuses.
     """
     values = Query(query)
-    if wanted := values.texts("redact"):
-        raise BadStart("redact", f"none, as {REFUSED['redact']}", wanted[0])
     for name in GRANTED:
         values.texts(name)
     model = values.text("model")
@@ -133,6 +135,7 @@ def parse(query: Iterable[tuple[str, str]], languages: Sequence[str]) -> FluxOpt
         language_hints=hints,
         thresholds=_thresholds(Thresholds(), {name: values.text(name) for name in LIMITS}),
         keyterms=keyterms,
+        text_rules=text_options.text_rules(values, None if is_multilingual else text_options.ENGLISH),
         ignored=values.ignored(),
         adjusted=values.adjusted,
     )
@@ -163,7 +166,7 @@ def configured(options: FluxOptions, message: Mapping[str, Any]) -> FluxOptions:
         codes = _language_hints("language_hints", hints, options.is_multilingual, options.languages)
         options = replace(options, language_hints=codes)
     if message.get("numerals") not in (None, False, "false"):
-        raise BadStart("numerals", "false, as this server does not write numerals", message["numerals"])
+        raise BadStart("numerals", "none after the start, when numerals are chosen", message["numerals"])
     return options
 
 

@@ -75,6 +75,7 @@ class Flux:
                 hotwords=options.keyterms,
                 words=True,
                 interim_words=True,
+                text_rules=options.text_rules,
             ),
         )
 

@@ -5,14 +5,16 @@ Sources: the query parameters of deepgram-sdk 7.17 (`listen/v1/client.py`, `list
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from app.dialects.deepgram.query import BOOLEANS, Query
+from app.dialects.deepgram.text_options import text_rules
 from app.dialects.limits import MAX_SILENCE_MS, MAX_SPEAKERS
 from app.errors import BadStart
 from app.languages import known_among, without_region
 from app.media.pcm import AudioFormat, Encoding
+from app.text_rules.pipeline import TextRuleOptions
 from engine.api import MAX_HOTWORD_BYTES, MAX_HOTWORDS
 
 RAW: dict[str, Encoding] = {"linear16": "pcm_s16le", "linear32": "pcm_f32le", "mulaw": "mulaw", "alaw": "alaw"}
@@ -49,12 +51,8 @@ The one model answers under any name, text never waits for its formatting, and n
 NO_CALLBACK: tuple[str, Literal["POST", "PUT"]] = ("", "POST")
 REFUSED = {
     "callback": "results are sent over this connection only; leave it out",
-    "redact": "nothing is redacted by this server; leave it out",
 }
-"""Parameters that fail the request, with reasons: a client that needs them must not get a transcript without them.
-
-`callback` fails live requests only.
-"""
+"""Parameters that fail live requests, with reasons: a client that needs them must not get a transcript without them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,6 +94,8 @@ class Options:
     callback: str = ""
     """Where the answer of a recording is sent later; empty: it is the answer to the request."""
     callback_method: Literal["POST", "PUT"] = "POST"
+    text_rules: TextRuleOptions = field(default_factory=TextRuleOptions)
+    """What is done with the text."""
     extra: tuple[tuple[str, str], ...] = ()
     """Names and values that the metadata repeats."""
     ignored: tuple[str, ...] = ()
@@ -167,6 +167,7 @@ def parse(
         utterance_split_s=SPLIT_S if is_live else values.number("utt_split", SPLIT_S, MAX_SPLIT_S),
         max_speakers=_max_speakers(values, is_live) if tells_speakers and not is_multichannel else None,
         wants_paragraphs=not is_live and values.boolean("paragraphs"),
+        text_rules=text_rules(values, None if language == MULTI or detects_language else language),
         callback=callback,
         callback_method=callback_method,
         extra=tuple(map(_pair, values.texts("extra")[:MAX_EXTRA])),

@@ -1,5 +1,6 @@
 """Text and words as Deepgram writes them: without case and punctuation, unless formatting is on."""
 
+import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 from unicodedata import category
@@ -10,14 +11,22 @@ INNER_PUNCTUATION = "'’-.,:/@&_"
 """Characters that belong to a word when they stand between letters and digits: "don't", "twenty-five", "3.5"."""
 
 
+RULED = re.compile(r"\[[A-Z_]+\]|\*+")
+"""What text rules write instead of words; it stays as it is."""
+
+
 def plain(text: str) -> str:
     """A text in lower case and without punctuation."""
-    return " ".join(word for each in text.lower().split() if (word := _plain_word(each)))
+    return " ".join(word for each in text.split() if (word := _plain_word(each)))
 
 
 def _plain_word(word: str) -> str:
+    if ruled := RULED.search(word):
+        return ruled[0]
+    word = word.lower()
+
     def is_kept(index: int, character: str) -> bool:
-        if category(character)[0] != "P":
+        if category(character)[0] != "P" or (character == "%" and word[index - 1 : index].isdigit()):
             return True
         is_inside = word[index - 1 : index].isalnum() and word[index + 1 : index + 2].isalnum()
         return character in INNER_PUNCTUATION and is_inside

@@ -25,6 +25,7 @@ from app.dialects.limits import (
     MIN_SILENCE_MS,
 )
 from app.dialects.native import speakers_wire as speakers
+from app.dialects.text_rules import parse_text_rules
 from app.errors import BadMessage, BadStart, SessionError
 from app.languages import LOCK
 from app.live.dialect import ClientMessage, Preparation
@@ -237,6 +238,7 @@ def _start(message: dict[str, Any]) -> commands.Start:
         room=room,
         max_speakers=max_speakers,
         channel_names=channel_names,
+        text_rules=parse_text_rules(fields.object("text_rules"), BadStart),
         notices=(*notices, *fields.unknown()),
     )
 
@@ -388,12 +390,16 @@ class _Fields:
         """Remove a key and return its value, a number from 0 to 1, or the default if it is absent."""
         return float(self.pop(key, "a number from 0 to 1", number_from(0, 1), default))
 
-    def nested(self, key: str) -> "_Fields":
-        """Remove a key whose value is an object and return it; an empty object if the key is absent."""
+    def object(self, key: str) -> dict[str, Any]:
+        """Remove a key whose value is an object and return the value; an empty object if the key is absent."""
         value = self._values.pop(key, {})
         if not isinstance(value, dict):
             raise self._error(self._name(key), "an object", value)
-        nested = _Fields(value, self._name(key), self._error)
+        return value
+
+    def nested(self, key: str) -> "_Fields":
+        """As `object`; the keys that are not popped are unknown, too."""
+        nested = _Fields(self.object(key), self._name(key), self._error)
         self._nested.append(nested)
         return nested
 
@@ -558,6 +564,10 @@ def _segment(event: events.Segment) -> dict[str, Any]:
     }
     if event.language_probability is not None:
         message["language_probability"] = event.language_probability
+    if event.redactions:
+        message["redactions"] = [
+            {"kind": each.kind, "start_s": each.start_s, "end_s": each.end_s} for each in event.redactions
+        ]
     return message | speakers.speaker(event.speaker)
 
 

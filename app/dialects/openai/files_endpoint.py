@@ -218,6 +218,7 @@ async def _transcribe(
                     best_of=options.best_of,
                     falls_back=options.falls_back,
                     carries_context=options.carries_context,
+                    text_rules=options.text_rules,
                     endpointing=endpointing,
                     audio_format=replace(FLOAT_PCM, channels=n_channels or 1),
                 ),

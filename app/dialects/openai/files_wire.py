@@ -6,16 +6,18 @@ from dataclasses import dataclass, field
 from typing import Any, TypedDict
 
 from app.call_records.rendering import as_cues, as_json
-from app.dialects.json_text import write_large
+from app.dialects.json_text import read_object, write_large
 from app.dialects.limits import MAX_PADDING_MS, MAX_PROMPT_CHARS, MAX_SILENCE_MS, MAX_SPEAKERS, MIN_SILENCE_MS
 from app.dialects.openai import speakers_wire
 from app.dialects.openai.form import Form, bad_value
 from app.dialects.openai.speakers_wire import KnownSpeaker, Spoken, call_record, segments
-from app.errors import RequestError
+from app.dialects.text_rules import parse_text_rules
+from app.errors import BadMessage, RequestError
 from app.files.subtitles import cues, srt, vtt
 from app.files.transcript import Transcript, separator
 from app.languages import LOCK, NAMES, known_among, without_region
 from app.session import events
+from app.text_rules.pipeline import TextRuleOptions
 from engine import api
 
 FORMATS = ("json", "text", "srt", "verbose_json", "vtt")
@@ -70,6 +72,8 @@ class FileOptions:
     """The speakers of the channels, where each channel has one; for `diarized_json`."""
     max_speakers: int = MAX_SPEAKERS
     """The most speakers of one channel; for `diarized_json`."""
+    text_rules: TextRuleOptions = field(default_factory=TextRuleOptions)
+    """What is done with the text."""
     ignored: tuple[str, ...] = ()
     """Names of the form fields that had no effect."""
 
@@ -121,13 +125,14 @@ def parse_options(
     channel_names = speakers_wire.parse_channel_names(form, response_format, known_speakers)
     max_speakers = speakers_wire.parse_max(form, response_format, channel_names)
     language, languages = _languages(form, known_languages)
+    has_logprobs, carries_context = _logprobs(form, response_format), form.boolean("condition_on_previous_text")
     return FileOptions(
         task=task,
         response_format=response_format,
         is_streamed=is_streamed,
         has_segments="segment" in granularities or not granularities,
         has_words="word" in granularities,
-        has_logprobs=_logprobs(form, response_format),
+        has_logprobs=has_logprobs,
         language=None if language == LOCK else language,
         languages=languages,
         locks_language=language == LOCK,
@@ -136,11 +141,12 @@ def parse_options(
         temperature=form.number("temperature", 0.0, 0.0, 1.0),
         best_of=form.number("best_of", 1, 1, api.MAX_BEST_OF),
         falls_back=form.boolean("temperature_fallback", True),
-        carries_context=form.boolean("condition_on_previous_text"),
+        carries_context=carries_context,
         chunking=_chunking(form),
         known_speakers=known_speakers,
         channel_names=channel_names,
         max_speakers=max_speakers,
+        text_rules=_text_rules(form, has_logprobs=has_logprobs, carries_context=carries_context),
         ignored=form.ignored,
     )
 
@@ -171,6 +177,26 @@ def _logprobs(form: Form, response_format: str) -> bool:
     if response_format != "json":
         raise RequestError(400, f"include: expected response_format json, got {response_format}", "include")
     return True
+
+
+def _text_rules(form: Form, *, has_logprobs: bool, carries_context: bool) -> TextRuleOptions:
+    """Our extension: the object that `start` of the native protocol has.
+
+    Log-probabilities are those of text without rules, and text that is to be redacted is not kept for later windows.
+    """
+    value = form.text("text_rules")
+    if not value:
+        return TextRuleOptions()
+    try:
+        fields = read_object(value)
+    except BadMessage:
+        raise bad_value("text_rules", "a JSON object", value) from None
+    rules = parse_text_rules(fields, lambda name, expected, got: bad_value(name, expected, str(got)))
+    if rules and has_logprobs:
+        raise bad_value("include", "none with text_rules", "logprobs")
+    if rules.redacts and carries_context:
+        raise bad_value("condition_on_previous_text", "false where text_rules redact", "true")
+    return rules
 
 
 def _refuse_speakers(form: Form) -> None:

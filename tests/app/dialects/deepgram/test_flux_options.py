@@ -1,6 +1,7 @@
 """The options of Flux: what a URL asks for, and what `Configure` changes."""
 
 import contextlib
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -9,6 +10,7 @@ from hypothesis import strategies as st
 from app.dialects.deepgram.flux_options import FluxOptions, Thresholds, configured, parse
 from app.errors import BadStart
 from app.media.pcm import AudioFormat, Encoding
+from app.text_rules.pipeline import TextRuleOptions
 from engine.api import MAX_HOTWORDS
 from tests.compat.conformance import approximated, refused, supported
 
@@ -124,16 +126,24 @@ def test_key_terms() -> None:
 
 
 @supported(FLUX, "mip_opt_out")
-@refused(FLUX, "numerals, profanity_filter, tag", how="named in `x-tutti-ignored`")
+@refused(FLUX, "tag", how="named in `x-tutti-ignored`")
 def test_options_without_effect_are_named() -> None:
-    query = [("mip_opt_out", "true"), ("numerals", "true"), ("profanity_filter", "false"), ("tag", "a")]
-    assert options(*query).ignored == ("numerals", "tag")
+    query = [("mip_opt_out", "true"), ("tag", "a")]
+    assert options(*query).ignored == ("tag",)
 
 
-@refused(FLUX, "redact", how="the stream is refused with 400")
-def test_what_a_client_must_not_miss_is_refused() -> None:
-    with pytest.raises(BadStart, match="redact: expected none, as nothing is redacted"):
-        options(("redact", "numbers"))
+@approximated(FLUX, "numerals, profanity_filter", how="English only; elsewhere named in `x-tutti-ignored`")
+@approximated(FLUX, "redact", how="as in `/v1/listen`")
+@supported(FLUX, "replace")
+def test_text_rules() -> None:
+    query = [("numerals", "true"), ("profanity_filter", "true"), ("redact", "numbers"), ("replace", "a:b")]
+    rules = TextRuleOptions(numerals=True, profanity="mask", redact=("number",), replace=(("a", "b"),))
+    assert options(*query).text_rules == rules
+    multilingual = options(MULTI, *query)
+    assert multilingual.text_rules == replace(rules, numerals=False, profanity=None)
+    assert multilingual.ignored == ("numerals", "profanity_filter")
+    with pytest.raises(BadStart, match="redact: expected one of pci"):
+        options(("redact", "pii"))
 
 
 def test_configure_keeps_what_it_leaves_out() -> None:

@@ -1,6 +1,7 @@
 """Deepgram's query parameters: the effect of each, and that the server ignores none silently."""
 
 import contextlib
+from collections.abc import Callable
 
 import pytest
 from hypothesis import given
@@ -9,6 +10,7 @@ from hypothesis import strategies as st
 from app.dialects.deepgram.options import MIN_ENDPOINTING_MS, Options, parse
 from app.errors import BadStart
 from app.media.pcm import AudioFormat, Encoding
+from app.text_rules.pipeline import TextRuleOptions
 from engine.api import MAX_HOTWORD_BYTES, MAX_HOTWORDS
 from tests.compat.conformance import approximated, refused, supported
 
@@ -27,9 +29,6 @@ NAMED_TWICE = "named in the header `x-tutti-ignored` and in `metadata.warnings`"
 IGNORED = {
     "dictation": "true",
     "detect_entities": "true",
-    "numerals": "true",
-    "profanity_filter": "true",
-    "replace": "one:two",
     "search": "word",
     "tag": "a",
     "version": "latest",
@@ -77,13 +76,61 @@ def test_what_has_no_effect_on_recordings_is_named(name: str, value: str) -> Non
 
 
 @refused(LIVE, "callback", how="HTTP 400")
-@refused(LIVE, "redact", how="HTTP 400, so that no client stores text that should have been redacted")
-@refused(FILE, "redact", how="HTTP 400, so that no client stores text that should have been redacted")
-@pytest.mark.parametrize(("name", "value"), [("callback", "https://example.com"), ("redact", "pci")])
-def test_what_must_not_be_left_out_of_account_is_refused(name: str, value: str) -> None:
-    for read in (live, recorded) if name == "redact" else (live,):
-        with pytest.raises(BadStart, match=f"{name}: expected none"):
-            read((name, value))
+def test_what_must_not_be_left_out_of_account_is_refused() -> None:
+    with pytest.raises(BadStart, match="callback: expected none"):
+        live(("callback", "https://example.com"))
+
+
+REDACT = (
+    "numbers of cards with their codes, social security numbers, accounts, telephones, e-mail addresses, sequences of "
+    "digits; labels have no numbers; any other value is refused with 400"
+)
+
+
+@approximated(LIVE, "redact", how=REDACT)
+@approximated(FILE, "redact", how=REDACT)
+@pytest.mark.parametrize("read", [live, recorded])
+def test_what_must_not_be_written_down(read: Callable[..., Options]) -> None:
+    assert read(("redact", "pci"), ("redact", "ssn, email_address,true")).text_rules.redact == (
+        "card",
+        "ssn",
+        "email",
+        "number",
+    )
+    assert read(("redact", "false")).text_rules.redact == ()
+    for value in ("pii", "phi", "name", "pci,name"):
+        with pytest.raises(BadStart, match=r"redact: expected one of pci, .* nothing else is redacted here"):
+            read(("redact", value))
+
+
+ENGLISH = "English only; elsewhere named in the header `x-tutti-ignored`"
+
+
+@approximated(LIVE, "numerals", how=ENGLISH)
+@approximated(FILE, "numerals", how=ENGLISH)
+@approximated(LIVE, "profanity_filter", how=ENGLISH)
+@approximated(FILE, "profanity_filter", how=ENGLISH)
+@pytest.mark.parametrize("read", [live, recorded])
+def test_numerals_and_profanity_in_english(read: Callable[..., Options]) -> None:
+    wanted = (("numerals", "true"), ("profanity_filter", "true"))
+    assert read(*wanted).text_rules == TextRuleOptions(numerals=True, profanity="mask")
+    assert read(*wanted).ignored == ()
+    for other in (("language", "de"), ("language", "multi"), ("detect_language", "true")):
+        options = read(*wanted, other)
+        assert (bool(options.text_rules), options.ignored) == (False, ("numerals", "profanity_filter"))
+
+
+@supported(LIVE, "replace")
+@supported(FILE, "replace")
+@pytest.mark.parametrize("read", [live, recorded])
+def test_words_that_are_replaced(read: Callable[..., Options]) -> None:
+    options = read(("replace", "Cuba nets:Kubernetes: the second"), ("replace", "um"))
+    assert options.text_rules.replace == (("Cuba nets", "Kubernetes: the second"), ("um", ""))
+    for wrong in (":others", "?:!", "x" * 101):
+        with pytest.raises(BadStart, match="replace: expected at most 200 of the form WORDS:OTHERS"):
+            read(("replace", wrong))
+    with pytest.raises(BadStart, match="replace: expected at most 200"):
+        read(*[("replace", "a:b")] * 201)
 
 
 def test_a_recording_may_have_a_callback() -> None:
