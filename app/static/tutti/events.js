@@ -93,6 +93,7 @@ const EVENTS = {
         language: orNull(text),
         language_probability: optional(number),
         speaker,
+        redactions: optional(list(object({ kind: text, ...span }))),
     }),
     utterance: object({
         ...place,

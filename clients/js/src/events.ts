@@ -93,6 +93,19 @@ export interface StartOptions {
    * words is a letter then, and `speakers` events say who speaks when, and revise it.
    */
   readonly speakers?: { readonly max?: number } | null;
+  /** What the server does with the text before it leaves. */
+  readonly text_rules?: {
+    /** Write numbers in digits; English only. */
+    readonly numerals?: boolean;
+    /** What is not written down; `number` is any three digits. */
+    readonly redact?: readonly ("card" | "ssn" | "account" | "phone" | "email" | "number")[];
+    /** Words that are not written down either. */
+    readonly redact_names?: readonly string[];
+    /** Words, and what is written instead of them. */
+    readonly replace?: Readonly<Record<string, string>>;
+    /** Write asterisks instead of profane words; English only. */
+    readonly profanity?: "mask" | null;
+  };
   /** Whether the client goes on in another session if the server ends this one. A session that resumes sets it. */
   readonly resumes?: boolean;
   /** The room in which the session is published for readers; `{}` has a name that cannot be guessed. */
@@ -227,6 +240,16 @@ export interface SegmentEvent {
    * `speakers`, as far as it is known by then: `speakers` events may revise it.
    */
   readonly speaker?: string;
+  /** What was said in it and is not written down, if `start` has `text_rules` that redact. */
+  readonly redactions?: readonly Redaction[];
+}
+
+/** Something that was said and is not written down. Whoever keeps the audio may mute it there. */
+export interface Redaction {
+  /** What it is, such as `card`; `number` where only a part of it was heard; `name` for one of `redact_names`. */
+  readonly kind: string;
+  readonly start_s: number;
+  readonly end_s: number;
 }
 
 /** An utterance has ended, and all of its text is final. */
@@ -518,6 +541,7 @@ const EVENTS: { readonly [Event in KnownEvent as Event["type"]]: Read<Omit<Event
     language: orNull(text),
     language_probability: optional(number),
     speaker,
+    redactions: optional(list(object<Redaction>({ kind: text, ...span }))),
   }),
   utterance: object<Omit<UtteranceEvent, "type">>({
     ...place,

@@ -21,7 +21,7 @@ const LEFT_OUT = [
   "translation.earlier",
 ];
 /** Fields that the server leaves out where they have no content. */
-const OPTIONAL = ["stable_words", "speaker", "voices"];
+const OPTIONAL = ["stable_words", "speaker", "voices", "redactions"];
 
 describe("server messages", () => {
   test.each(golden("server.json"))("$name: parses to what it is on the wire", ({ wire }) => {

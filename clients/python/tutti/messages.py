@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import ClassVar, Literal, NoReturn, TypeAlias, assert_never
 
@@ -23,6 +23,8 @@ EndpointingMode: TypeAlias = Literal["vad", "adaptive", "manual"]
 """Whether detected speech, detected speech and its text, or the client begins and ends utterances."""
 TurnKind: TypeAlias = Literal["eager_end", "resumed", "end"]
 """What happened to a turn: it has probably ended, it goes on after all, or it has ended."""
+RedactedKind: TypeAlias = Literal["card", "ssn", "account", "phone", "email", "number"]
+"""What is not written down: numbers of cards, social security numbers, and so on; "number" is any three digits."""
 
 BYTES_PER_SAMPLE: Mapping[Encoding, int] = {"pcm_s16le": 2, "pcm_f32le": 4, "mulaw": 1, "alaw": 1}
 
@@ -124,6 +126,22 @@ class SpeakerLimit:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TextRules:
+    """What the server does with the text before it leaves. A field that is None is not sent."""
+
+    numerals: bool | None = None
+    """Write numbers in digits; English only."""
+    redact: Sequence[RedactedKind] | None = None
+    """What is not written down."""
+    redact_names: Sequence[str] | None = None
+    """Words that are not written down either."""
+    replace: Mapping[str, str] | None = None
+    """Words, and what is written instead of them."""
+    profanity: Literal["mask"] | None = None
+    """Write asterisks instead of profane words; English only."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Start:
     """The first command: asks for a session. A field that is None is not sent, so the server's default applies."""
 
@@ -145,6 +163,7 @@ class Start:
     room: Room | None = None
     channel_names: tuple[str, ...] | None = None
     speakers: SpeakerLimit | None = None
+    text_rules: TextRules | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -288,6 +307,16 @@ class Interim:
     """The name of its channel, from the option `channel_names`."""
 
 
+@dataclass(frozen=True, slots=True)
+class Redaction:
+    """Something that was said and is not written down. Whoever keeps the audio may mute it there."""
+
+    kind: str
+    """What it is, such as "card"; "number" where only a part of it was heard; "name" for one of `redact_names`."""
+    start_s: float
+    end_s: float
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Segment:
     """Final text. The text of an utterance is the texts of its segments, joined without a separator."""
@@ -312,6 +341,8 @@ class Segment:
     """The name of its channel, from the option `channel_names`; or the letter of the speaker of most of its words, with
     `max_speakers`, as far as it is known by then: `Speakers` may revise it.
     """
+    redactions: tuple[Redaction, ...] = ()
+    """What was said in it and is not written down, with the option `text_rules`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -545,6 +576,8 @@ def event_to_wire(event: Event) -> dict[str, object]:
     }
     if isinstance(event, Interim) and not event.stable_words:
         del wire["stable_words"]
+    if isinstance(event, Segment) and not event.redactions:
+        del wire["redactions"]
     if isinstance(event, Utterance) and not event.translated_until_s:
         del wire["translated_until_s"]
     if isinstance(event, Translation) and not event.earlier:
@@ -714,7 +747,12 @@ def _parse_segment(data: _Fields) -> Segment:
         language=data.text_or_null("language"),
         language_probability=data.number("language_probability") if data.has("language_probability") else None,
         speaker=data.optional_text("speaker"),
+        redactions=tuple(map(_parse_redaction, data.objects("redactions"))) if data.has("redactions") else (),
     )
+
+
+def _parse_redaction(data: _Fields) -> Redaction:
+    return Redaction(data.text("kind"), data.number("start_s"), data.number("end_s"))
 
 
 def _parse_words(items: list[_Fields]) -> tuple[Word, ...]:

@@ -12,7 +12,18 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias, TypedDict
 
 from tutti.errors import BadOption
-from tutti.messages import AudioFormat, Encoding, Endpointing, EndpointingMode, Resume, Room, SpeakerLimit, Start, Task
+from tutti.messages import (
+    AudioFormat,
+    Encoding,
+    Endpointing,
+    EndpointingMode,
+    Resume,
+    Room,
+    SpeakerLimit,
+    Start,
+    Task,
+    TextRules,
+)
 
 OPEN_TIMEOUT_S = 10.0
 """Default of `open_timeout_s`, in seconds."""
@@ -94,6 +105,13 @@ class SpeakerOptions(TypedDict, total=False):
     """
 
 
+class TextOptions(TypedDict, total=False):
+    """What is done with the text before it leaves the server."""
+
+    text_rules: TextRules | None
+    """Redaction, numerals, replacements and profanity. Default: None, the text is what the model writes."""
+
+
 class EndpointingOptions(TypedDict, total=False):
     """When an utterance ends. Default of each: None, which means the server's own default."""
 
@@ -166,7 +184,13 @@ class ResumeOptions(TypedDict, total=False):
 
 
 class SessionOptions(
-    TranscriptionOptions, SpeakerOptions, EndpointingOptions, ConnectionOptions, ResumeOptions, total=False
+    TranscriptionOptions,
+    SpeakerOptions,
+    TextOptions,
+    EndpointingOptions,
+    ConnectionOptions,
+    ResumeOptions,
+    total=False,
 ):
     """All options of `connect` except the audio format."""
 
@@ -256,5 +280,6 @@ def start_message(options: ConnectOptions) -> Start:
         room=options.get("room"),
         channel_names=tuple(options.get("channel_names", ())) or None,
         speakers=None if max_speakers is None else SpeakerLimit(max=max_speakers),
+        text_rules=options.get("text_rules"),
         resumes=resume_buffer_s(options) > 0 or None,
     )

@@ -18,6 +18,7 @@ from tutti.messages import (
     SpeakerLimit,
     Start,
     Stop,
+    TextRules,
     UnknownEvent,
     Untranslated,
     Utterance,
@@ -94,6 +95,15 @@ COMMANDS: dict[str, Command] = {
     "start that resumes with the speakers of before": Start(
         speakers=SpeakerLimit(max=4), resume=Resume(12.25, voices="v1.1.AAnffwCBQA")
     ),
+    "start with text rules": Start(
+        text_rules=TextRules(
+            numerals=True,
+            redact=["card", "email"],
+            redact_names=["Kowalski"],
+            replace={"cuba nets": "Kubernetes"},
+            profanity="mask",
+        )
+    ),
     "start of push-to-talk": Start(endpointing=Endpointing(mode="manual")),
     "flush with a string id": Flush("turn-7"),
     "flush with a number id": Flush(0),
@@ -103,6 +113,7 @@ COMMANDS: dict[str, Command] = {
 
 
 LEFT_OUT = [
+    ("segment", "redactions"),
     ("started", "room"),
     ("segment", "language_probability"),
     ("utterance", "language"),
