@@ -90,7 +90,8 @@ SEGMENT = _object(
         "avg_logprob": NUMBER,
         "compression_ratio": NUMBER,
         "no_speech_prob": NUMBER,
-    }
+    },
+    {"redactions": _list(_object({"kind": TEXT, "start_s": NUMBER, "end_s": NUMBER}))},
 )
 USAGE = _object({"type": {"const": "duration"}, "seconds": INTEGER})
 USED = _object(
@@ -292,6 +293,10 @@ FORM = _object(
         "known_speaker_names[]": {**_list(TEXT), "description": "With `diarized_json`, names for speakers."},
         "known_speaker_references[]": {**_list(TEXT), "description": "A clip of each as a data URL, 2 to 10 s."},
         "channel_names[]": {**_list(TEXT), "description": "With `diarized_json`, the speaker on each channel."},
+        "text_rules": {
+            "type": "string",
+            "description": "What is done with the text, as JSON: the object `text_rules` of the native protocol.",
+        },
         "max_speakers": {
             "type": "integer",
             "minimum": 1,
@@ -376,6 +381,10 @@ DEEPGRAM_PARAMETERS = [
     _query("multichannel", BOOLEAN, "Transcribe each channel on its own."),
     _query("keyterm", _list(TEXT), "Names and terms to expect."),
     _query("keywords", _list(TEXT), "The same; a weight after `:` has no effect, but a negative one leaves it out."),
+    _query("redact", _list(TEXT), "What is not written down: `pci`, `ssn`, `numbers`, `phone_number` and others."),
+    _query("numerals", BOOLEAN, "Write English numbers in digits."),
+    _query("profanity_filter", BOOLEAN, "Write asterisks instead of profane English words."),
+    _query("replace", _list(TEXT), "`words:others`; nothing after `:` leaves the words out."),
     _query("extra", _list(TEXT), "`name:value`, which the metadata repeats."),
     _query("model", TEXT, "Any name; the server's model answers."),
     _query("mip_opt_out", BOOLEAN, "Nothing is kept or learned from in any case."),

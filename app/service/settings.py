@@ -16,8 +16,10 @@ from app.errors import SettingsError
 from app.languages import NAMES
 from app.service.carrier_settings import check_carriers
 from app.service.job_settings import check_jobs
+from app.service.text_settings import redacted_kinds
 from app.session.events import Limits
 from app.session.stabilizer import POLICIES
+from app.text_rules.redaction import KINDS
 
 if TYPE_CHECKING:
     from app.session.session import SessionConfig
@@ -313,6 +315,11 @@ class Settings:
     )
     webhook_url: str = _setting("", "Address to which the events of calls (Twilio) are posted. Empty: nowhere.")
     webhook_secret: str = _setting("", "Secret that signs the posts to webhook_url.")
+    redact: str = _setting(
+        "",
+        f"What no text contains, whatever clients ask for: some of {', '.join(KINDS)}, separated by commas. It is "
+        "replaced by its kind before the text leaves.",
+    )
     translate_url: str = _setting(
         "",
         "Address of an API like OpenAI's, such as https://host/v1, whose chat endpoint translates final text. Empty: "
@@ -388,6 +395,7 @@ class Settings:
         _check_speaker_model(self)
         self._check_tls()
         self._check_webhook()
+        redacted_kinds(self.redact)
         self._check_translation()
         self._check_proxies()
         self._check_origins()
@@ -590,6 +598,7 @@ class Settings:
             limits=self.limits,
             interim_interval_ms=self.interim_interval_ms,
             speculates=self.speculative_finals,
+            redact=redacted_kinds(self.redact),
             make_policy=POLICIES[self.stability],
             make_detector=partial(WebRtcDetector, self.speech_threshold),
         )

@@ -24,7 +24,9 @@ class PreviousText:
         self._channel_text = ""
 
     def append(self, text: str) -> None:
-        """Text of the channel was sent."""
+        """Text of the channel was sent. Where the model is not shown it, it is not kept."""
+        if self._context != "channel":
+            return
         self._channel_text = (self._channel_text + text)[-MAX_PREVIOUS_CHARS:]
 
     def clear(self) -> None:

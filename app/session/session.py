@@ -45,6 +45,7 @@ from app.session.translations import Targets, Translator, targets_of
 from app.session.turn_taking import TurnScorer
 from app.session.windows import DecodeRequest
 from app.text_rules.pipeline import TextRuleOptions
+from app.text_rules.redaction import Kind
 from engine import api
 from engine.api import SAMPLE_RATE
 from engine.errors import EngineError, EngineOverloaded
@@ -80,6 +81,8 @@ class SessionConfig:
     """The operator's turn model, which scores the audio before a pause; the shells of sessions call it."""
     translator: Translator | None = None
     """The operator's service for translations; the shells of sessions call it."""
+    redact: tuple[Kind, ...] = ()
+    """What no text contains, whatever clients ask for."""
     speaker_teller: SpeakerTeller | None = None
     """Tells speakers apart; the shells of sessions call it. `None` if it cannot be asked for."""
     make_policy: MakePolicy = Agreement
@@ -336,6 +339,7 @@ class Session:
         self._port.from_s = begin.from_s
         self._port.own_audio = OwnAudio(begin.resumed_at_s, begin.resumed_at_s)
         self._port.speakers = _speaker_labels(start, self.config.speaker_teller, begin.from_s)
+        start = replace(start, text_rules=start.text_rules.with_redaction(self.config.redact))
         self._port.text_filter = _text_filter(start, language, self._model)
         start = replace(start, endpointing=_with_mode(start.endpointing, self._model, self.config))
         self._options = options = _channel_options(start, language, targets, self.config)

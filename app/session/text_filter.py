@@ -189,7 +189,7 @@ class TextFilter:
         words = channel.words + event.stable_words + event.tail_words if has_words else ()
         timed = _Timed(stable + event.tail, words, event.start_s, event.end_s)
         decided = self._rules.find(stable, channel.before).decided
-        edits = self._rules.find(timed.text, channel.before).edits
+        edits = self._rules.find(timed.text, channel.before, decided).edits
         shown = apply(timed.text, edits, 0, decided)
         tail = apply(timed.text, edits, decided)
         if not any(channel.sent):

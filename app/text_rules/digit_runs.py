@@ -40,6 +40,9 @@ FILLERS |= {"and", "then", "next", "okay", "ok"}
 MAX_FILLERS = 2
 """The most words between two digits of a sequence."""
 
+MIN_DIGITS_OF_IDENTIFIER = 3
+"""The fewest digits of a word that has letters, too, and is read out as a number."""
+
 _BREAK = re.compile(r"[^\s\-‐-―.,;()+/#_…·]")
 """What ends a sequence between two words, such as a question mark or a sign of a currency."""
 _OPENING = "(+#"
@@ -164,4 +167,5 @@ def _digits(word: str) -> str | None:
         return None
     found = "".join(each for each in word if each.isdigit())
     # "B2B" is a word; "A1234567" is an identifier.
-    return found if found and len(found) * 2 >= len(word) else None
+    is_identifier = len(found) >= MIN_DIGITS_OF_IDENTIFIER and len(found) * 2 >= len(word)
+    return found if found == word or is_identifier else None

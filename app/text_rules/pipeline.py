@@ -1,7 +1,7 @@
 """The rules of a session together."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from app.text_rules.edits import Edit, Found, cut_before, without_overlaps
@@ -32,6 +32,10 @@ class TextRuleOptions:
         """Whether something must not be written down."""
         return bool(self.redact or self.redact_names)
 
+    def with_redaction(self, kinds: Sequence[Kind]) -> "TextRuleOptions":
+        """These rules, which redact these kinds, too."""
+        return replace(self, redact=tuple(dict.fromkeys((*self.redact, *kinds))))
+
     def __bool__(self) -> bool:
         return self.redacts or self.numerals or bool(self.replace) or self.profanity is not None
 
@@ -49,21 +53,28 @@ class TextRules:
         """In the order of their precedence where they overlap."""
         self._of_translations: Sequence[Masking | Replacing | Numerals] = masking
 
-    def find(self, text: str, before: Before) -> Found:
+    def find(self, text: str, before: Before, changes_from: int | None = None) -> Found:
         """The edits of a text that may go on.
 
         Args:
             text: any text.
             before: what is known of the text before it.
+            changes_from: the index from which on the text may change; `None` if it does not.
         """
-        return self._find(text, before, self._others)
+        return self._find(text, before, self._others, changes_from)
 
     def find_in_translation(self, text: str) -> Sequence[Edit]:
         """The edits of a translation, or of a text that is not to leave unredacted, of which nothing else is known."""
-        return self._find(text, Before(digits=1), self._of_translations).edits
+        return self._find(text, Before(digits=1), self._of_translations, None).edits
 
-    def _find(self, text: str, before: Before, others: Sequence[Masking | Replacing | Numerals]) -> Found:
-        found = [self._redaction.find(text, before)] if self._redaction else []
+    def _find(
+        self,
+        text: str,
+        before: Before,
+        others: Sequence[Masking | Replacing | Numerals],
+        changes_from: int | None,
+    ) -> Found:
+        found = [self._redaction.find(text, before, changes_from)] if self._redaction else []
         found += [rule.find(text) for rule in others]
         edits = without_overlaps([edit for each in found for edit in each.edits])
         whole = [*((edit.start, edit.end) for edit in edits), *(span for each in found for span in each.whole)]

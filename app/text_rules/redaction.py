@@ -6,7 +6,7 @@ last one, it is replaced although its kind is not known yet: too much is better 
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from app.text_rules.digit_runs import DigitRun, digit_runs
@@ -26,8 +26,8 @@ LABELS = {
 }
 """What stands in the text instead."""
 
-MIN_CARD, MAX_CARD = 13, 19
-"""The digits of a card's number. Source: ISO/IEC 7812-1, which also has the check digit (Luhn)."""
+MIN_CARD, MAX_CARD = 12, 19
+"""The digits of a card's number. Source: ISO/IEC 7812-1, as for the check digit (Luhn); Maestro has the fewest."""
 SSN_DIGITS = 9
 MIN_PHONE, MAX_PHONE = 7, 15
 """The digits of a telephone number. Source: ITU-T E.164 for the most; the fewest are those of a local number."""
@@ -82,14 +82,19 @@ class Redaction:
         self._names = whole_words(names)
         self._longest_name = max((len(each.split()) for each in names), default=0)
 
-    def find(self, text: str, before: Before) -> Found:
+    def find(self, text: str, before: Before, changes_from: int | None = None) -> Found:
         """What must not be written down of a text, which may go on.
 
         Args:
             text: any text.
             before: what is known of the text before it.
+            changes_from: the index from which on the text may change, so that any number there may turn out to be
+                longer; `None` if none does.
         """
-        runs = list(digit_runs(text))
+        runs = [
+            replace(run, goes_on=True) if changes_from is not None and run.start >= changes_from else run
+            for run in digit_runs(text)
+        ]
         edits = [edit for run in runs if (edit := self._of_number(text, run, before))]
         decided = runs[-1].start if runs and runs[-1].goes_on and self._has_numbers else len(text)
         if "email" in self._kinds:

@@ -13,6 +13,7 @@ from app.media.decoders import Decoders
 from app.service.service import Service
 from app.service.settings import Settings
 from app.service.shared_state import SharedState
+from app.service.text_settings import redacted_kinds
 from app.service.tls import load_tls
 from app.session.session import SessionConfig
 from app.tracing.tracing import NO_TRACING, Tracing
@@ -70,7 +71,7 @@ async def running(
     tracing: Tracing = NO_TRACING,
 ) -> AsyncIterator[Running]:
     """Run a server while the context is open, then drain it. It must end all windows."""
-    config = SessionConfig(limits=settings.limits, make_detector=LevelDetector)
+    config = SessionConfig(limits=settings.limits, make_detector=LevelDetector, redact=redacted_kinds(settings.redact))
     app = build_app(settings, transcriber, config, shared, decoders, tracing)
     server = Server(app, settings, load_tls(settings))
     with bind(settings) as listener:

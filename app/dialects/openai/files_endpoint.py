@@ -194,6 +194,9 @@ async def _transcribe(
             speakers.add(event)
         on_event(event)
 
+    if service.session_config.redact and (options.has_logprobs or options.carries_context):
+        field_ = "include" if options.has_logprobs else "condition_on_previous_text"
+        raise RequestError(400, f"{field_}: expected none, as this server redacts its text", field_)
     endpointing = replace(FILE_ENDPOINTING, **options.chunking)
     n_channels = speakers.n_channels if speakers else None
     if speakers:

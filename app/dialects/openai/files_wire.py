@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any, TypedDict
 
 from app.call_records.rendering import as_cues, as_json
@@ -367,7 +367,7 @@ def _segment(segment: events.Segment) -> dict[str, Any]:
         "avg_logprob": source.avg_logprob,
         "compression_ratio": source.compression_ratio,
         "no_speech_prob": source.no_speech_prob,
-    }
+    } | ({"redactions": [asdict(each) for each in segment.redactions]} if segment.redactions else {})
 
 
 def _duration(transcript: Transcript) -> dict[str, Any]:

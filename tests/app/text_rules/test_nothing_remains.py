@@ -1,0 +1,189 @@
+"""What is redacted exists nowhere: in no message, log, file or database, and in no object after its utterance."""
+
+import asyncio
+import gc
+import json
+import logging
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+from websockets.asyncio.client import connect
+
+from engine import api
+from tests.app.conftest import Running
+from tests.app.dialects.openai.test_files_endpoint import wav
+from tests.app.jobs.conftest import ServeJobs, http, serve_jobs
+from tests.fakes import FakeTranscriber, pcm, silence, speech
+
+__all__ = ["http", "serve_jobs"]
+
+PLANTED = range(0x1BBD, 0x1BC1)
+"""A card's number in groups; as integers, because the test, and its source, must not hold the texts either."""
+FIRST = 20
+"""The number of the fake's word that is the first group."""
+TALK = np.concatenate((silence(0.3), speech([1, 2, *range(FIRST, FIRST + 4), 3]), silence(0.9)))
+
+
+def spoken(text: str) -> str:
+    """A text of the fake engine, where the planted groups stand instead of its words for them."""
+    for index, group in enumerate(PLANTED):
+        text = text.replace(f"w{FIRST + index}", str(group))
+    return text
+
+
+def with_secrets(event: api.EngineEvent) -> api.EngineEvent:
+    match event:
+        case api.SegmentEvent():
+            return replace(event, segment=told(event.segment))
+        case api.DoneEvent():
+            return replace(
+                event,
+                text=spoken(event.text),
+                pieces=tuple(replace(each, text=spoken(each.text)) for each in event.pieces),
+                segments=tuple(map(told, event.segments)),
+            )
+        case _:
+            return event
+
+
+def told(segment: api.Segment) -> api.Segment:
+    words = tuple(replace(word, text=spoken(word.text)) for word in segment.words or ())
+    return replace(segment, text=spoken(segment.text), words=words or None)
+
+
+class Indiscreet(FakeTranscriber):
+    """An engine that hears the number of a card."""
+
+    @asynccontextmanager
+    async def submit(self, window: api.Window) -> AsyncIterator[AsyncIterator[api.EngineEvent]]:
+        async def events(inner: AsyncIterator[api.EngineEvent]) -> AsyncIterator[api.EngineEvent]:
+            async for event in inner:
+                yield with_secrets(event)
+
+        async with super().submit(window) as inner:
+            yield events(inner)
+
+
+def is_planted(value: object) -> bool:
+    if isinstance(value, bytes | bytearray):
+        return any(str(group).encode() in value for group in PLANTED)
+    return isinstance(value, str) and any(str(group) in value for group in PLANTED)
+
+
+def live_secrets() -> Iterator[object]:
+    """The planted texts in all objects of this process."""
+    gc.collect()
+    for holder in gc.get_objects():
+        for each in gc.get_referents(holder):
+            if type(each) in (str, bytes, bytearray) and is_planted(each):
+                yield each
+
+
+def files_with_secrets(folder: Path) -> list[str]:
+    """The names of the files that have the planted texts."""
+    return [path.name for path in folder.rglob("*") if path.is_file() and is_planted(path.read_bytes())]
+
+
+async def live(server: Running, start: dict[str, Any], heard: list[str]) -> None:
+    """A native session, whose messages join `heard`. It stays open until all of its text is final."""
+    audio = {"encoding": "pcm_f32le", "sample_rate": 16000}
+    async with connect(server.stream) as socket:
+        await socket.send(json.dumps({"type": "start", "audio": audio, "turns": True} | start))
+        for at in range(0, len(data := pcm(TALK)), 6400):
+            await socket.send(data[at : at + 6400])
+        while json.loads(message := str(await socket.recv()))["type"] != "utterance":
+            heard.append(message)
+        heard.append(message)
+        # The session is still open.
+        assert list(live_secrets()) == []
+        await socket.send('{"type":"stop"}')
+        heard += [str(message) async for message in socket]
+
+
+async def deepgram(server: Running, heard: list[str], **query: str) -> None:
+    raw = {"encoding": "linear32", "sample_rate": "16000", "interim_results": "true"}
+    url = httpx.URL(f"ws://{server.address}/v1/listen", params=raw | query)
+    async with connect(str(url)) as socket:
+        await socket.send(pcm(TALK))
+        await socket.send('{"type":"CloseStream"}')
+        heard += [str(message) async for message in socket]
+
+
+async def files(server: Running, http: httpx.AsyncClient, rules: dict[str, str], heard: list[str]) -> None:
+    for response_format in ("json", "verbose_json", "srt", "vtt", "text"):
+        answer = await http.post(
+            f"{server.http}/v1/audio/transcriptions",
+            data={"response_format": response_format, "timestamp_granularities[]": ["word", "segment"], **rules}
+            if response_format == "verbose_json"
+            else {"response_format": response_format, **rules},
+            files={"file": wav(TALK)},
+        )
+        assert answer.status_code == 200
+        heard.append(answer.text)
+
+
+async def job(server: Running, http: httpx.AsyncClient, rules: dict[str, str], heard: list[str]) -> None:
+    url = f"{server.http}/v1/jobs"
+    submitted = await http.post(url, data={"response_format": "verbose_json", **rules}, files={"file": wav(TALK)})
+    while (answer := await http.get(f"{url}/{submitted.json()['id']}")).json()["status"] in ("queued", "running"):
+        pass
+    assert answer.json()["status"] == "done"
+    heard.append((await http.get(f"{url}/{submitted.json()['id']}/result")).text)
+
+
+@pytest.mark.parametrize("is_operators", [False, True])
+async def test_a_redacted_number_exists_nowhere(
+    serve_jobs: ServeJobs,
+    http: httpx.AsyncClient,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    is_operators: bool,
+) -> None:
+    """Whether a client asks for it, or the operator does."""
+    caplog.set_level(logging.DEBUG)
+    server = await serve_jobs(Indiscreet(), **({"redact": "card"} if is_operators else {}))
+    rules = {} if is_operators else {"redact": ["card"]}
+    form = {} if is_operators else {"text_rules": json.dumps(rules)}
+    heard: list[str] = []
+    async with asyncio.timeout(60):
+        await live(server, {"text_rules": rules}, heard)
+        await live(server, {"words": True, "interim_words": True, "text_rules": rules}, heard)
+        await deepgram(server, heard, **({} if is_operators else {"redact": "pci"}))
+        await files(server, http, form, heard)
+        await job(server, http, form, heard)
+    assert sum("[CARD_NUMBER]" in each for each in heard) >= 9
+    interims = [each for each in heard if '"interim"' in each]
+    assert any("[NUMBER]" in each or "[CARD_NUMBER]" in each for each in interims)
+    assert [each for each in heard if is_planted(each)] == []
+    assert [each.getMessage() for each in caplog.records if is_planted(each.getMessage())] == []
+    assert files_with_secrets(tmp_path) == []
+    assert list(live_secrets()) == []
+
+
+async def test_without_redaction_the_number_is_found(serve_jobs: ServeJobs, http: httpx.AsyncClient) -> None:
+    """Otherwise the test above could not fail."""
+    server = await serve_jobs(Indiscreet())
+    heard: list[str] = []
+    async with asyncio.timeout(60):
+        await files(server, http, {}, heard)
+    assert all(map(is_planted, heard)) and any(map(is_planted, live_secrets()))
+
+
+async def test_what_redaction_cannot_hold_is_refused(serve_jobs: ServeJobs, http: httpx.AsyncClient) -> None:
+    rules = {"text_rules": '{"redact": ["card"]}'}
+    for server, fields in ((await serve_jobs(), rules), (await serve_jobs(redact="card"), {})):
+        for field, value in (("include[]", "logprobs"), ("condition_on_previous_text", "true")):
+            answer = await http.post(
+                f"{server.http}/v1/audio/transcriptions", data={**fields, field: value}, files={"file": wav(TALK)}
+            )
+            assert (answer.status_code, answer.json()["error"]["param"]) == (400, field.removesuffix("[]"))
+    for value in ("[]", '{"redact": ["names"]}', '{"numeral": true}'):
+        data = {"text_rules": value}
+        answer = await http.post(f"{server.http}/v1/audio/transcriptions", data=data, files={"file": wav(TALK)})
+        assert answer.status_code == 400 and "text_rules" in answer.json()["error"]["message"]
