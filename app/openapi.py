@@ -385,6 +385,7 @@ DEEPGRAM_PARAMETERS = [
     _query("numerals", BOOLEAN, "Write English numbers in digits."),
     _query("profanity_filter", BOOLEAN, "Write asterisks instead of profane English words."),
     _query("replace", _list(TEXT), "`words:others`; nothing after `:` leaves the words out."),
+    _query("search", _list(TEXT), "Phrases that the answer tells the places of."),
     _query("extra", _list(TEXT), "`name:value`, which the metadata repeats."),
     _query("model", TEXT, "Any name; the server's model answers."),
     _query("mip_opt_out", BOOLEAN, "Nothing is kept or learned from in any case."),

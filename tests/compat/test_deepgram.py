@@ -135,6 +135,36 @@ async def test_a_container_is_recognised_as_it_arrives(server: Running, containe
     assert transcript(messages) == TEXTS["train"]
 
 
+def test_the_blocking_client_has_text_rules(server: Running) -> None:
+    """In recordings and live: numerals, replacements, redaction, profanity, and where phrases are."""
+    rules: dict[str, Any] = {
+        "replace": ["city:[village]", "the"],
+        "search": ["next train", "seven", "city"],
+        "redact": ["pci", "ssn"],
+        "numerals": True,
+        "profanity_filter": True,
+    }
+    expected = "next train to [village] leaves from platform seven at 9:15."
+    with connected(server) as client:
+        recording = (AUDIO / "train.flac").read_bytes()
+        answer = client.listen.v1.media.transcribe_file(request=recording, model="nova-3", smart_format=True, **rules)
+        with pytest.raises(BadRequestError):
+            client.listen.v1.media.transcribe_file(request=recording, model="nova-3", redact="pii")
+        messages: list[Any] = []
+        with client.listen.v1.connect(**LIVE, smart_format=True, **rules) as connection:
+            connection.on(EventType.MESSAGE, messages.append)
+            connection.send_media(read("train").tobytes())
+            connection.send_close_stream()
+            connection.start_listening()
+    (channel,) = answer.results.channels
+    assert channel.alternatives[0].transcript == transcript(messages) == expected
+    assert [(each.query, [hit.snippet for hit in each.hits]) for each in channel.search] == [
+        ("next train", ["next train"]),
+        ("seven", ["seven"]),
+        ("city", []),
+    ]
+
+
 def test_the_blocking_client_transcribes(server: Running) -> None:
     with connected(server) as client:
         answer = client.listen.v1.media.transcribe_file(

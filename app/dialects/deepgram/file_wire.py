@@ -12,7 +12,7 @@ from uuid import NAMESPACE_URL, uuid5
 
 from app.dialects.deepgram.metadata import Request
 from app.dialects.deepgram.options import Options
-from app.dialects.deepgram.words import mean_confidence, plain, wire_words
+from app.dialects.deepgram.words import mean_confidence, phrases_in, plain, wire_words
 from app.languages import WITHOUT_SPACES
 from app.session import events
 from app.speakers.spoken import SpokenWord
@@ -117,6 +117,8 @@ class Recording:
         if self._options.paragraphs:
             alternative["paragraphs"] = self._paragraphs(channel)
         answer: dict[str, Any] = {"alternatives": [alternative]}
+        if self._options.search:
+            answer["search"] = phrases_in(self._options.search, words)
         if self._options.detects_language and channel.language:
             answer["detected_language"] = channel.language
             if channel.language in channel.probabilities:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from app.dialects.deepgram.options import Options
-from app.dialects.deepgram.words import mean_confidence, plain, wire_words
+from app.dialects.deepgram.words import mean_confidence, phrases_in, plain, wire_words
 from app.session import events
 
 Message = dict[str, Any]
@@ -196,6 +196,9 @@ class LiveResults:
     def _result(self, channel: _Channel, end_s: float, alternative: Message, is_final: bool) -> Message:
         """A result that begins where the last final one ended."""
         start_s = channel.until_s
+        answer: Message = {"alternatives": [alternative]}
+        if self._options.search and is_final:
+            answer["search"] = phrases_in(self._options.search, alternative["words"])
         return {
             "type": "Results",
             "channel_index": channel.index,
@@ -204,7 +207,7 @@ class LiveResults:
             "is_final": is_final,
             "speech_final": False,
             "from_finalize": False,
-            "channel": {"alternatives": [alternative]},
+            "channel": answer,
             "metadata": self._metadata,
         }
 

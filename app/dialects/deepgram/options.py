@@ -11,6 +11,7 @@ from typing import Literal
 from app.dialects.deepgram.query import BOOLEANS, Query
 from app.dialects.deepgram.text_options import text_rules
 from app.dialects.limits import MAX_SILENCE_MS, MAX_SPEAKERS
+from app.dialects.text_rules import MAX_PHRASE_CHARS, MAX_PHRASES, is_phrase
 from app.errors import BadStart
 from app.languages import known_among, without_region
 from app.media.pcm import AudioFormat, Encoding
@@ -96,6 +97,8 @@ class Options:
     callback_method: Literal["POST", "PUT"] = "POST"
     text_rules: TextRuleOptions = field(default_factory=TextRuleOptions)
     """What is done with the text."""
+    search: tuple[str, ...] = ()
+    """Phrases that the answer tells the places of."""
     extra: tuple[tuple[str, str], ...] = ()
     """Names and values that the metadata repeats."""
     ignored: tuple[str, ...] = ()
@@ -168,6 +171,7 @@ def parse(
         max_speakers=_max_speakers(values, is_live) if tells_speakers and not is_multichannel else None,
         wants_paragraphs=not is_live and values.boolean("paragraphs"),
         text_rules=text_rules(values, None if language == MULTI or detects_language else language),
+        search=_search(values),
         callback=callback,
         callback_method=callback_method,
         extra=tuple(map(_pair, values.texts("extra")[:MAX_EXTRA])),
@@ -288,6 +292,14 @@ def _hotwords(values: Query) -> tuple[str, ...]:
     elif any(match and match[2] for match in keywords):
         values.adjust("keywords", "without weights")
     return accepted
+
+
+def _search(values: Query) -> tuple[str, ...]:
+    phrases = tuple(values.texts("search"))
+    if len(phrases) > MAX_PHRASES or not all(map(is_phrase, phrases)):
+        expected = f"at most {MAX_PHRASES} phrases of at most {MAX_PHRASE_CHARS} characters, each with a word"
+        raise BadStart("search", expected, phrases[0] if len(phrases) <= MAX_PHRASES else len(phrases))
+    return phrases
 
 
 def _pair(text: str) -> tuple[str, str]:

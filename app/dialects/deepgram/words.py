@@ -62,6 +62,30 @@ def wire_words(words: Iterable[Word], is_formatted: bool, language: str | None =
     return written
 
 
+def phrases_in(queries: Sequence[str], words: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Where these phrases are among words as JSON objects: Deepgram's field `search`.
+
+    Deepgram looks for similar sounds; here the same words are looked for.
+    """
+    texts = [word["word"] for word in words]
+    answers = []
+    for query in queries:
+        wanted = plain(query).split()
+        places = [at for at in range(len(texts) - len(wanted) + 1) if wanted and texts[at : at + len(wanted)] == wanted]
+        hits = [words[at : at + len(wanted)] for at in places]
+        answers.append({"query": query, "hits": [_hit(each) for each in hits]})
+    return answers
+
+
+def _hit(words: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    return {
+        "confidence": mean_confidence(words),
+        "start": words[0]["start"],
+        "end": words[-1]["end"],
+        "snippet": " ".join(word["word"] for word in words),
+    }
+
+
 def mean_confidence(words: Sequence[dict[str, Any]]) -> float:
     """The mean confidence of words as JSON objects; 0 without words."""
     return round(sum(word["confidence"] for word in words) / len(words), 3) if words else 0.0

@@ -29,7 +29,6 @@ NAMED_TWICE = "named in the header `x-tutti-ignored` and in `metadata.warnings`"
 IGNORED = {
     "dictation": "true",
     "detect_entities": "true",
-    "search": "word",
     "tag": "a",
     "version": "latest",
     "language_hint": "es",
@@ -118,6 +117,19 @@ def test_numerals_and_profanity_in_english(read: Callable[..., Options]) -> None
     for other in (("language", "de"), ("language", "multi"), ("detect_language", "true")):
         options = read(*wanted, other)
         assert (bool(options.text_rules), options.ignored) == (False, ("numerals", "profanity_filter"))
+
+
+SEARCH = "the same words are found, not similar sounds"
+
+
+@approximated(LIVE, "search", how=f"{SEARCH}; in final results")
+@approximated(FILE, "search", how=SEARCH)
+@pytest.mark.parametrize("read", [live, recorded])
+def test_phrases_that_are_looked_for(read: Callable[..., Options]) -> None:
+    assert read(("search", "next train"), ("search", "city")).search == ("next train", "city")
+    for wrong in ("?", "x" * 101):
+        with pytest.raises(BadStart, match="search: expected at most 200 phrases"):
+            read(("search", wrong))
 
 
 @supported(LIVE, "replace")
