@@ -258,6 +258,23 @@ def demo(
 
 
 @cli.command()
+@settings_options(*ENGINE_SETTINGS)
+def warm(**values: Any) -> None:
+    """Prepare this machine for a model, so that a server with the same options starts soon.
+
+    The command fetches the model, compiles the kernels of the GPU if there is one, transcribes a second of silence,
+    and ends. What it has fetched and compiled stays in caches on the disk. Run it when a machine or an image is made.
+    """
+    settings = _settings(values)
+    from app.cli.running import fetch_model, run
+    from app.cli.terminal import console
+    from app.cli.warm import prepare_engine
+
+    fetch_model(settings.model)
+    run(prepare_engine(settings, console()))
+
+
+@cli.command()
 def models() -> None:
     """List the models that --model knows by name."""
     from app.cli import terminal

@@ -1,6 +1,7 @@
 """The command line in a process of its own, as a user runs it."""
 
 import os
+import re
 import shutil
 import signal
 import socket
@@ -29,7 +30,7 @@ def tutti(*arguments: str, **environment: str) -> subprocess.CompletedProcess[st
     )
 
 
-@pytest.mark.parametrize("command", [(), ("serve",), ("transcribe",), ("demo",), ("models",)])
+@pytest.mark.parametrize("command", [(), ("serve",), ("transcribe",), ("demo",), ("warm",), ("models",)])
 def test_help_explains_a_command(command: tuple[str, ...]) -> None:
     done = tutti(*command, "--help")
     assert done.returncode == 0
@@ -55,6 +56,13 @@ def test_help_shows_the_values_of_a_setting_that_has_a_list_of_them() -> None:
 
 def test_version_is_that_of_the_package() -> None:
     assert tutti("--version").stdout == "tutti, version 0.1.0\n"
+
+
+def test_an_engine_is_started_once_ahead() -> None:
+    done = tutti("warm", "--threads", "1")
+    assert re.fullmatch(
+        r"\S+ on cpu in \w+: ready after [\d.]+ s, and a window of a second after [\d.]+ s more\.\n", done.stdout
+    )
 
 
 def test_models_are_listed() -> None:

@@ -1,0 +1,36 @@
+"""Starts an engine once, so that what it fetches and compiles is there when a server starts."""
+
+import time
+
+import numpy as np
+from rich.console import Console
+
+from app.cli.processes import loading_engine
+from app.service.settings import Settings
+from engine import api
+from engine.api import SAMPLE_RATE
+
+
+async def prepare_engine(settings: Settings, out: Console) -> None:
+    """Start the engine of these settings, transcribe a second of silence, and end it.
+
+    Args:
+        settings: those of the engine.
+        out: where the times are printed.
+    """
+    begin_s = time.monotonic()
+    async with loading_engine(settings) as engine:
+        ready_s = time.monotonic()
+        window = api.Window(
+            samples=np.zeros(SAMPLE_RATE, dtype=np.float32), session="warm", channel=0, priority=api.Priority.FILE
+        )
+        async with engine.submit(window) as events:
+            async for _ in events:
+                pass
+        answered_s = time.monotonic()
+        info = engine.info
+        out.print(
+            f"{info.name} on {info.device} in {info.dtype}: ready after {ready_s - begin_s:.1f} s, "
+            f"and a window of a second after {answered_s - ready_s:.2f} s more.",
+            soft_wrap=True,
+        )
