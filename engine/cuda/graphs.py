@@ -55,7 +55,7 @@ class CudaGraphForward:
         self._cache = cache
         self._captures_graphs = config.cuda_graphs
         self._decoder = FusedDecoder(model.decoder, cache)
-        flashinfer = load_flashinfer(model, cache, config.kernels)
+        flashinfer = load_flashinfer(model, cache, config)
         # FlashInfer serves full windows wherever it is loaded, and all attention if the configuration requires it.
         is_required = config.kernels == "flashinfer"
         self._encoding = _EncoderGraphs(

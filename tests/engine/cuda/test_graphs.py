@@ -3,6 +3,7 @@
 On a machine without a GPU, replaying a graph runs the captured function again.
 """
 
+import os
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -165,6 +166,23 @@ class BrokenCompiler(fake_flashinfer.Ragged):
         raise RuntimeError("no nvcc")
 
 
+class Uncompiled(fake_flashinfer.Ragged):
+    """FlashInfer before its attention is compiled. It loads what was compiled only where it may compile, too."""
+
+    is_compiled = False
+
+    def plan(self, *args: Any, **kwargs: Any) -> None:
+        if os.environ.get("FLASHINFER_DISABLE_JIT"):
+            raise fake_flashinfer.MissingJITCacheError(self.is_compiled)
+        super().plan(*args, **kwargs)
+
+
+class Compiled(Uncompiled):
+    """The same when it was compiled by an earlier start."""
+
+    is_compiled = True
+
+
 @pytest.mark.parametrize(
     ("kernels", "ragged", "capability", "expected"),
     [
@@ -174,6 +192,9 @@ class BrokenCompiler(fake_flashinfer.Ragged):
         ("auto", BrokenCompiler, (9, 0), "FlashInfer does not work here: no nvcc"),
         ("triton", fake_flashinfer.Ragged, (9, 0), None),
         ("flashinfer", fake_flashinfer.Ragged, (8, 0), "attention over windows uses FlashInfer"),
+        ("auto", Uncompiled, (9, 0), "the command `tutti warm` compiles it"),
+        ("auto", Compiled, (9, 0), "attention over windows uses FlashInfer"),
+        ("flashinfer", Uncompiled, (9, 0), "attention over windows uses FlashInfer"),
     ],
 )
 def test_flashinfer_is_used_where_it_is_faster_or_required(
@@ -187,9 +208,20 @@ def test_flashinfer_is_used_where_it_is_faster_or_required(
 ) -> None:
     fake_flashinfer.install(monkeypatch, ragged, capability)
     with caplog.at_level("INFO"):
-        found = load_flashinfer(model, KVCache(TINY, 1, DEVICE, torch.float32), kernels)
+        config = EngineConfig(kernels=kernels, compiles_flashinfer=False)
+        found = load_flashinfer(model, KVCache(TINY, 1, DEVICE, torch.float32), config)
+    assert "FLASHINFER_DISABLE_JIT" not in os.environ
     assert (found is not None) == (expected is not None and "uses FlashInfer" in expected)
     assert expected in caplog.messages[-1] if expected else not caplog.messages
+
+
+def test_flashinfer_is_compiled_where_a_start_may_take_that_long(
+    model: Whisper, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    fake_flashinfer.install(monkeypatch, Uncompiled)
+    with caplog.at_level("INFO"):
+        assert load_flashinfer(model, KVCache(TINY, 1, DEVICE, torch.float32), EngineConfig())
+    assert "is compiled, which takes a minute or two" in caplog.messages[0]
 
 
 @pytest.mark.parametrize(
@@ -204,4 +236,4 @@ def test_flashinfer_that_is_required_and_not_available_is_an_error(
 ) -> None:
     fake_flashinfer.install(monkeypatch, ragged)
     with pytest.raises(CheckpointError, match=expected):
-        load_flashinfer(model, KVCache(TINY, 1, DEVICE, torch.float32), "flashinfer")
+        load_flashinfer(model, KVCache(TINY, 1, DEVICE, torch.float32), EngineConfig(kernels="flashinfer"))
