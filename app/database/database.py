@@ -105,8 +105,9 @@ class Database:
 
     async def close(self) -> None:
         """Close all connections, after the transactions that have begun. There are no more after this."""
-        await asyncio.get_running_loop().run_in_executor(self._threads, self.close_here)
-        self._threads.shutdown(wait=False)
+        # Not in one of these threads: it would not wait for the others, whose connections would stay open.
+        await asyncio.to_thread(self._threads.shutdown)
+        await asyncio.to_thread(self.close_here)
 
     def close_here(self) -> None:
         """Close all connections. The next transaction opens new ones."""

@@ -1,6 +1,7 @@
 """Transactions are whole or undone, on SQLite and on PostgreSQL alike."""
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
@@ -58,6 +59,26 @@ async def test_a_transaction_that_fails_is_undone(database: Database) -> None:
     with pytest.raises(ZeroDivisionError):
         await database.run(fail)
     assert await database.run(lambda connection: connection.scalar(select(accounts.c.n))) == 0
+
+
+async def test_it_is_closed_after_the_transactions_that_have_begun(database: Database) -> None:
+    """No connection stays open: one that is collected while it is open is an error of this suite."""
+    began, goes_on = asyncio.Event(), threading.Event()
+    loop = asyncio.get_running_loop()
+
+    def wait(connection: Connection) -> None:
+        add_one(connection)
+        loop.call_soon_threadsafe(began.set)
+        goes_on.wait(20)
+
+    transaction = asyncio.create_task(database.run(wait))
+    await began.wait()
+    closing = asyncio.create_task(database.close())
+    done, _ = await asyncio.wait({closing}, timeout=0.05)
+    assert not done
+    goes_on.set()
+    await closing
+    assert transaction.done()
 
 
 async def test_it_goes_on_after_it_was_closed(database: Database) -> None:
