@@ -37,6 +37,13 @@ class Endpoint:
         self.answers = asyncio.Event()
         self.answers.set()
         self.texts: list[str] = []
+        self._came = asyncio.Event()
+
+    async def has_texts(self, n: int) -> None:
+        """Wait until this many texts have come."""
+        while len(self.texts) < n:
+            self._came.clear()
+            await self._came.wait()
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
@@ -44,6 +51,7 @@ class Endpoint:
             length = int(head.partition("content-length:")[2].split()[0])
             text = json.loads(await reader.readexactly(length))["messages"][-1]["content"]
             self.texts.append(text)
+            self._came.set()
             await self.answers.wait()
             body = json.dumps({"choices": [{"message": {"content": text.upper()}}]}).encode()
             writer.write(f"HTTP/1.1 200 OK\r\ncontent-length: {len(body)}\r\nconnection: close\r\n\r\n".encode() + body)
@@ -103,6 +111,7 @@ async def test_a_lost_connection_loses_and_repeats_no_translation(serve: Serve) 
             while made(events)[2:] != [(1, "en", "e3 e4")]:
                 events.append(await anext(session))
             # The French one is still under way.
+            await endpoint.has_texts(2)
             connection = session._connection._connection
             assert connection
             connection.abort()
