@@ -3,6 +3,7 @@
 Text does not wait for it, and the audio is not kept.
 """
 
+import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Sequence
 
 import numpy as np
@@ -77,7 +78,9 @@ class Diarizer:
         if not kept.any():
             kept = filled >= filled.max()
         starts, vectors = starts[kept], vectors[kept]
-        return Speakers(vectors, starts + WINDOW_S / 2, cluster(vectors, thresholds.joins, max_speakers))
+        # Most of a second for hours of speech: in a thread, so that live sessions go on.
+        labels = await asyncio.to_thread(cluster, vectors, thresholds.joins, max_speakers)
+        return Speakers(vectors, starts + WINDOW_S / 2, labels)
 
 
 def _filled(starts: NDArray[np.float64], speech: Sequence[Span]) -> NDArray[np.float64]:
@@ -110,10 +113,15 @@ class Speakers:
         """
         if not len(self._middles_s):
             return None
-        distance = np.abs(self._middles_s - (start_s + end_s) / 2)
-        reach = max(HOP_S, (end_s - start_s) / 2, float(distance.min()) + 1e-6)
+        middle_s = (start_s + end_s) / 2
+        after = int(np.searchsorted(self._middles_s, middle_s))
+        nearest_s = min(abs(float(each) - middle_s) for each in self._middles_s[max(after - 1, 0) : after + 1])
+        reach = max(HOP_S, (end_s - start_s) / 2, nearest_s + 1e-6)
+        # Of many hours of windows, few are near.
+        first, last = np.searchsorted(self._middles_s, (middle_s - reach * 1.001, middle_s + reach * 1.001))
+        distance = np.abs(self._middles_s[first:last] - middle_s)
         weights = np.clip(1 - distance / (reach * 1.001), 0, None) + 1e-9 * (distance <= reach)
-        scores = weights @ self._scores / weights.sum()
+        scores = weights @ self._scores[first:last] / weights.sum()
         best = int(np.argmax(scores))
         others = np.delete(scores, best)
         # Not a probability: 0.5 where two speakers are equally similar, and more by the difference of their cosines.

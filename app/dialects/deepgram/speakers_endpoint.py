@@ -1,5 +1,6 @@
 """Tells the speakers of one recording apart, beside its transcription."""
 
+import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 
 from app.media.pcm import AudioDecoder, AudioFormat, Samples
@@ -33,4 +34,5 @@ class RecordingSpeakers:
         """The speaker of each word, once the recording is transcribed."""
         spans = [(each.start_s, each.end_s) for each in words]
         speakers = await self._diarizer.speakers(spans, self._model.thresholds, self._max_speakers)
-        return spoken_words(words, speakers)
+        # Words of hours: in a thread, so that live sessions go on.
+        return await asyncio.to_thread(spoken_words, words, speakers)

@@ -1,5 +1,6 @@
 """Tells the speakers of one uploaded file apart, beside its transcription."""
 
+import asyncio
 import tempfile
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
@@ -139,7 +140,8 @@ class FileSpeakers:
         speakers = await self._diarizer.speakers(speech_of(self._segments), thresholds, self._max_speakers)
         found = speakers.known(self._references, thresholds.knows)
         names = {speaker: self._known[reference].name for speaker, reference in found.items()}
-        return Spoken(list(spoken_texts(self._segments, speakers)), names)
+        # Words of hours: in a thread, so that live sessions go on.
+        return Spoken(await asyncio.to_thread(lambda: list(spoken_texts(self._segments, speakers))), names)
 
 
 async def _reference(decoders: Decoders, known: KnownSpeaker) -> Samples:
