@@ -18,6 +18,7 @@ from app.session.session import give_up_speakers, speakers_found
 from app.session.speaker_labels import LAST_WAIT_S, MAX_LABELS, MAX_WAITING, SpeakerLabels
 from app.session.speaker_stretches import HOP_FRAMES, SpeakersFound, SpeechStretches, Stretch
 from engine.api import SAMPLE_RATE
+from tests import speaker_sessions
 from tests.bench import CONFIG, START, Bench
 from tests.fakes import silence, speech
 
@@ -236,6 +237,11 @@ def test_following_the_events_gives_what_the_session_itself_knows(data: st.DataO
             known |= dict.fromkeys(range(round(span.from_s * 50), round(span.until_s * 50)), span.speaker)
     whole = labels._painted(0, (position + 100) * FRAME)
     assert {n: speaker for begin, end, speaker in whole for n in range(begin // FRAME, end // FRAME)} == known
+
+
+def test_the_sessions_that_clients_are_tested_with_are_those_of_the_server() -> None:
+    """`python -m tests.speaker_sessions` writes the file anew."""
+    assert speaker_sessions.FILE.read_text() == speaker_sessions.text()
 
 
 def test_revising_everything_takes_little_time_and_memory() -> None:
