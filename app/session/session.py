@@ -421,7 +421,7 @@ def speakers_found(session: Session, found: SpeakersFound | None) -> list[Effect
 
 
 def give_up_speakers(session: Session) -> list[Effect]:
-    """End a session that has waited for speakers as long as it may. Its client is told."""
+    """End a session that has waited for speakers as long as it may. Its client gets a notice if labels are missing."""
     port = session._port
     if port.speakers and not session.is_closed:
         if notice := port.speakers.give_up():
