@@ -38,7 +38,7 @@ def session(seed: int) -> dict[str, Any]:
     answered: list[int] = []
     position = 0
     for _ in range(drawn.randint(4, 10)):
-        new = []
+        new: list[Stretch] = []
         for _ in range(drawn.randint(1, 3)):
             start = max(0, position + drawn.randint(-20, 30))
             position = start + drawn.randint(5, 74)
