@@ -3,7 +3,6 @@
 Text does not wait for it, and the audio is not kept.
 """
 
-import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Sequence
 
 import numpy as np
@@ -58,8 +57,14 @@ class Diarizer:
         self._rest = self._rest[n * hop :].copy()
         self._position += n * hop
 
-    async def speakers(self, speech: Iterable[Span], thresholds: Thresholds, max_speakers: int) -> "Speakers":
-        """The speakers of the recording.
+    async def finish(self) -> None:
+        """Embed what is left when the recording has ended: all of one that is shorter than a window."""
+        if self._position == 0 and not self._starts_s and len(self._rest):
+            self._vectors += list(await self._embed([self._rest]))
+            self._starts_s.append(0.0)
+
+    def speakers(self, speech: Iterable[Span], thresholds: Thresholds, max_speakers: int) -> "Speakers":
+        """The speakers of the recording, after `finish`. It takes most of a second for hours of speech: use a thread.
 
         Args:
             speech: where speech is, in seconds. Windows that it fills less than half count for nothing, unless none
@@ -67,9 +72,6 @@ class Diarizer:
             thresholds: those of the network.
             max_speakers: the most speakers.
         """
-        if self._position == 0 and not self._starts_s and len(self._rest):
-            self._vectors += list(await self._embed([self._rest]))
-            self._starts_s.append(0.0)
         if not self._starts_s:
             return Speakers(np.zeros((0, 1), np.float32), np.zeros(0), np.zeros(0, np.int64))
         starts, vectors = np.array(self._starts_s), np.stack(self._vectors)
@@ -78,9 +80,7 @@ class Diarizer:
         if not kept.any():
             kept = filled >= filled.max()
         starts, vectors = starts[kept], vectors[kept]
-        # Most of a second for hours of speech: in a thread, so that live sessions go on.
-        labels = await asyncio.to_thread(cluster, vectors, thresholds.joins, max_speakers)
-        return Speakers(vectors, starts + WINDOW_S / 2, labels)
+        return Speakers(vectors, starts + WINDOW_S / 2, cluster(vectors, thresholds.joins, max_speakers))
 
 
 def _filled(starts: NDArray[np.float64], speech: Sequence[Span]) -> NDArray[np.float64]:

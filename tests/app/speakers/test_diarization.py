@@ -1,6 +1,5 @@
 """Clusters of embeddings and the speakers of a recording, with a network of which the right answers are known."""
 
-import asyncio
 from collections.abc import AsyncIterator, Sequence
 
 import numpy as np
@@ -47,7 +46,8 @@ async def speakers_of(*parts: Samples, speech: Sequence[tuple[float, float]], mo
     diarizer = Diarizer(embed)
     passed = [each async for each in diarizer.listen(pieces(*parts))]
     assert np.array_equal(np.concatenate(passed), np.concatenate(parts))
-    return await diarizer.speakers(speech, THRESHOLDS, most)
+    await diarizer.finish()
+    return diarizer.speakers(speech, THRESHOLDS, most)
 
 
 @pytest.mark.parametrize("length", [30, 5 * MAX_GROUPS])
@@ -120,14 +120,3 @@ def test_the_windows_around_a_time_decide_in_the_longest_recording_too() -> None
         weights = np.clip(1 - distance / (reach * 1.001), 0, None) + 1e-9 * (distance <= reach)
         found = speakers.speaking(start_s, start_s + length_s)
         assert found and found[0] == int(np.argmax(weights @ scores))
-
-
-async def test_clusters_are_found_beside_the_event_loop() -> None:
-    """Live sessions go on while the speakers of a long recording are told apart."""
-    diarizer = Diarizer(embed)
-    async for _ in diarizer.listen(pieces(tone(200, 3))):
-        pass
-    task = asyncio.ensure_future(diarizer.speakers([(0, 3)], THRESHOLDS, 2))
-    await asyncio.sleep(0)
-    assert not task.done()
-    assert (await task).n == 1
