@@ -447,7 +447,7 @@ def _speaker_labels(start: commands.Start, teller: SpeakerTeller | None, from_s:
     if memory is None:
         expected = "null, as this server does not tell speakers apart"
         raise BadStart("speakers", expected, {"max": start.max_speakers})
-    return SpeakerLabels(memory, from_s, resumes=start.resumes, voices=voices)
+    return SpeakerLabels(memory, from_s, resumes=start.resumes, voices=voices, is_awaited=start.follows_speakers)
 
 
 def _text_filter(start: commands.Start, language: LanguageRequest, model: api.ModelInfo) -> TextFilter | None:

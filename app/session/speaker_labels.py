@@ -60,7 +60,9 @@ class _Waiting:
 class SpeakerLabels:
     """Cuts speech into stretches, notes the answers of the network, and labels text with them."""
 
-    def __init__(self, memory: VoiceMemory, from_s: float, *, resumes: bool, voices: str = "") -> None:
+    def __init__(
+        self, memory: VoiceMemory, from_s: float, *, resumes: bool, voices: str = "", is_awaited: bool = True
+    ) -> None:
         """Make the labels of a session.
 
         Args:
@@ -68,10 +70,12 @@ class SpeakerLabels:
             from_s: the time of its first sample, in seconds.
             resumes: whether its client may go on in another session, and needs to know how.
             voices: what the memory knows from an earlier session; a client that loses this one, too, needs it.
+            is_awaited: whether the end of the session waits for the last answers.
         """
         self.voices = memory
         self._from_s = from_s
         self._resumes = resumes
+        self._is_awaited = is_awaited
         self._stretches = SpeechStretches(round(from_s * SAMPLE_RATE))
         self._waiting = _Waiting(deque())
         self._labels: dict[int, _Label] = {}
@@ -81,8 +85,8 @@ class SpeakerLabels:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether answers are still to come."""
-        return bool(self._waiting.submitted or self._waiting.stretches)
+        """Whether answers are still to come that the end of the session waits for."""
+        return self._is_awaited and bool(self._waiting.submitted or self._waiting.stretches)
 
     def push(self, position: int, frame: Samples, is_voiced: bool) -> Iterable[events.Notice]:
         """Process a frame that begins at this position. Returns what the client must know."""

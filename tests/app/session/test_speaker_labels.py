@@ -146,6 +146,14 @@ def test_stopped_waits_for_a_limited_time_only() -> None:
     assert session.session.receive(commands.Stop()) == [] == give_up_speakers(session.session)
 
 
+def test_a_client_that_hears_of_no_revisions_waits_for_none() -> None:
+    session = SpeakerBench(replace(ASKS, follows_speakers=False))
+    session.feed(np.concatenate((silence(0.3), speech(LOW[:4]))))
+    session.give(commands.Stop())
+    session.answer_all()
+    assert session.asked and isinstance(session.events[-1], events.Stopped) and not session.limits
+
+
 def test_a_network_that_is_too_slow_costs_labels_and_the_client_is_told_once() -> None:
     session = SpeakerBench()
     for _ in range(3):
