@@ -201,6 +201,8 @@ class Server(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Start to accept connections, then call `on_started`."""
         await super().startup([])
+        # A third of a second, in which live sessions would stand still if the first client that needs it loaded it.
+        await asyncio.to_thread(lambda: self._service.speaker_model)
         await self._listen_for_audiosocket()
         for listener in sockets or ():
             # Uvicorn only closes them.

@@ -62,7 +62,8 @@ async def diarized(samples: Samples, embed: Embed, thresholds: Thresholds, most:
     async for _ in diarizer.listen(seconds()):
         pass
     speech = speech_spans(samples)
-    speakers = await diarizer.speakers(speech, thresholds, most)
+    await diarizer.finish()
+    speakers = diarizer.speakers(speech, thresholds, most)
     pieces = _pieces(speech)
     return _turns(pieces, [(speakers.speaking(*each) or (0, 0.0))[0] for each in pieces])
 

@@ -15,6 +15,10 @@ from app.errors import MediaError
 from app.media.pcm import Samples
 from engine.api import SAMPLE_RATE
 
+LOUDEST = 16.0
+"""The largest sample that is passed on: 24 dB over full scale. Files of floats may hold any number, and NaN, of which
+models make more NaN.
+"""
 PIECE_SAMPLES = 10 * SAMPLE_RATE
 """Samples of all channels in a piece (10 s of one channel), so that a piece is worth handing over between threads."""
 MIN_RATE, MAX_RATE = 4_000, 384_000
@@ -230,6 +234,9 @@ class _FrameResampler:
         """Resample a frame; `None` in its place gives the samples that the resampler holds back."""
         for resampled in self._resampler.resample(frame):
             samples: Samples = resampled.to_ndarray()[0]
+            # False for NaN, too.
+            if not np.abs(samples).max(initial=0.0) <= LOUDEST:
+                samples = np.clip(np.nan_to_num(samples, nan=0.0), -LOUDEST, LOUDEST)
             yield samples if self._n_averaged == 1 else samples.reshape(-1, self._n_averaged).mean(axis=1)
 
 

@@ -164,6 +164,8 @@ class Start:
     """What the client calls the speaker of each channel; for the dialect, which repeats it in the text."""
     max_speakers: int | None = None
     """The most speakers of the one channel to tell apart; `None`: speakers are of no interest."""
+    follows_speakers: bool = True
+    """Whether labels that come after their text reach the client. If not, no end of the session waits for them."""
     text_rules: TextRuleOptions = field(default_factory=TextRuleOptions)
     """What is done with the text before it is sent."""
     room: RoomRequest | None = None

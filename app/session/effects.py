@@ -81,6 +81,13 @@ class EmbedSpeech:
 
 
 @dataclass(frozen=True, slots=True)
+class LimitSpeakers:
+    """Call `give_up_speakers` after this time, unless the session is closed by then: it waits only for speakers now."""
+
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
 class Close:
     """Close the connection. It is the last effect of a session."""
 
@@ -90,4 +97,4 @@ class Close:
     """The close reason: a stable code in words, such as `done` or `overloaded`."""
 
 
-Effect = Send | Submit | Cancel | ScoreTurn | Translate | EmbedSpeech | Close
+Effect = Send | Submit | Cancel | ScoreTurn | Translate | EmbedSpeech | LimitSpeakers | Close

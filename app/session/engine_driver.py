@@ -10,8 +10,8 @@ from typing import Protocol
 
 from app.errors import TranslationFailed
 from app.session import commands, events
-from app.session.effects import Cancel, Close, Effect, EmbedSpeech, ScoreTurn, Send, Submit, Translate
-from app.session.session import Session, speakers_found
+from app.session.effects import Cancel, Close, Effect, EmbedSpeech, LimitSpeakers, ScoreTurn, Send, Submit, Translate
+from app.session.session import Session, give_up_speakers, speakers_found
 from engine import api
 from engine.errors import EngineError
 
@@ -20,8 +20,8 @@ MAX_BACKLOG = 8
 
 At this number no more audio is read until one of them is done.
 """
-SPEAKERS = -1
-"""Stands for the speakers among the channels that wait for a model."""
+SPEAKERS, LAST_SPEAKERS = -1, -2
+"""Stand for the speakers, and for the wait for the last of them, among the channels that wait for a model."""
 
 Submission = AbstractAsyncContextManager[AsyncIterator[api.EngineEvent]]
 """A window on its way through the engine, as `Transcriber.submit` returns it."""
@@ -116,6 +116,9 @@ class SessionDriver:
                     self._windows[job] = self._tasks.create_task(self._translate(effect))
                 case EmbedSpeech():
                     self._listening[SPEAKERS] = self._tasks.create_task(self._find_speakers(effect))
+                case LimitSpeakers(seconds):
+                    self._stop_scoring(LAST_SPEAKERS)
+                    self._listening[LAST_SPEAKERS] = self._tasks.create_task(self._limit_speakers(seconds))
                 case Close():
                     self._on_close(effect)
         if self.session.backlog < MAX_BACKLOG or self.session.is_closed:
@@ -188,6 +191,11 @@ class SessionDriver:
     async def _find_speakers(self, speech: EmbedSpeech) -> None:
         """Find the speakers of stretches of speech, and tell the session."""
         self.perform(speakers_found(self.session, await speech.voices.add(speech.stretches)))
+
+    async def _limit_speakers(self, seconds: float) -> None:
+        """Let the session end without its last speakers if they do not come in time."""
+        await asyncio.sleep(seconds)
+        self.perform(give_up_speakers(self.session))
 
     def _note_speculative(self, event: events.Event) -> None:
         """A final whose text was ready, or nearly so, when it was due has not waited."""

@@ -10,8 +10,8 @@ from typing import Protocol
 
 from app.media.pcm import Samples
 from app.session import events
-from app.session.effects import Cancel, Close, Effect, EmbedSpeech, ScoreTurn, Send, Submit, Translate
-from app.session.speaker_labels import SpeakerLabels
+from app.session.effects import Cancel, Close, Effect, EmbedSpeech, LimitSpeakers, ScoreTurn, Send, Submit, Translate
+from app.session.speaker_labels import LAST_WAIT_S, SpeakerLabels
 from app.session.text_filter import TextFilter
 from app.session.windows import EndedWindow
 from engine import api
@@ -253,6 +253,14 @@ class SessionPort:
         """Append the effect that finds the speakers of the speech that waits for it, if there is any."""
         if self.speakers and (stretches := self.speakers.submit()):
             self._effects.append(EmbedSpeech(self.speakers.voices, stretches))
+
+    def await_speakers(self) -> bool:
+        """Whether speakers are still to come at the end. Appends the effect that limits the wait for them."""
+        if not self.speakers or not self.speakers.is_waiting:
+            return False
+        if self.speakers.begin_last_wait():
+            self._effects.append(LimitSpeakers(LAST_WAIT_S))
+        return True
 
     def translate(self, owner: TranslationOwner, language: str, source: str | None, text: str) -> int:
         """Append the effect that has a text translated. `owner` will receive the answer, under the id returned."""

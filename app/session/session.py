@@ -371,7 +371,7 @@ class Session:
         finals = [channel.finals for channel in self._intake.channels] if self._intake else []
         if not self.is_stopping or any(finals) or any(each.translations.is_open for each in finals):
             return
-        if self._port.speakers and self._port.speakers.is_waiting:
+        if self._port.await_speakers():
             return
         if self._reason_to_end:
             self._fail(self._reason_to_end)
@@ -420,6 +420,16 @@ def speakers_found(session: Session, found: SpeakersFound | None) -> list[Effect
     return port.pop_effects()
 
 
+def give_up_speakers(session: Session) -> list[Effect]:
+    """End a session that has waited for speakers as long as it may. Its client gets a notice if labels are missing."""
+    port = session._port
+    if port.speakers and not session.is_closed:
+        if notice := port.speakers.give_up():
+            port.send(notice)
+        session._answer()
+    return port.pop_effects()
+
+
 def _speaker_labels(start: commands.Start, teller: SpeakerTeller | None, from_s: float) -> SpeakerLabels | None:
     """What tells the speakers of a session apart, if its client asks for it."""
     voices = start.resume.voices if start.resume else ""
@@ -437,7 +447,7 @@ def _speaker_labels(start: commands.Start, teller: SpeakerTeller | None, from_s:
     if memory is None:
         expected = "null, as this server does not tell speakers apart"
         raise BadStart("speakers", expected, {"max": start.max_speakers})
-    return SpeakerLabels(memory, from_s, resumes=start.resumes)
+    return SpeakerLabels(memory, from_s, resumes=start.resumes, voices=voices, is_awaited=start.follows_speakers)
 
 
 def _text_filter(start: commands.Start, language: LanguageRequest, model: api.ModelInfo) -> TextFilter | None:

@@ -6,6 +6,7 @@ Text never waits for it: what is sent gets the speakers that are known by then, 
 from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 
 from app.media.pcm import Samples
 from app.session import events
@@ -21,6 +22,8 @@ A client may send `Limits.max_ahead_s` at once, and these must not be dropped.
 """
 MAX_LABELS = 1000
 """The most stretches whose speakers are remembered: 12 minutes of speech."""
+LAST_WAIT_S = 10.0
+"""How long a session that has ended otherwise waits for its last speakers, in seconds of wall-clock time."""
 MAX_DISTANCE_SAMPLES = 2 * SAMPLE_RATE
 """Text that is further than this from all speech with a speaker (2 s) gets none."""
 LATE = events.Notice(
@@ -39,6 +42,10 @@ class _Label:
     is_run: bool
 
 
+_Painted = tuple[int, int, int]
+"""Where a stretch of a speaker begins and ends, in samples since the session began, and the speaker."""
+
+
 @dataclass(slots=True)
 class _Waiting:
     """What the network is still to be asked for."""
@@ -53,27 +60,33 @@ class _Waiting:
 class SpeakerLabels:
     """Cuts speech into stretches, notes the answers of the network, and labels text with them."""
 
-    def __init__(self, voices: VoiceMemory, from_s: float, *, resumes: bool) -> None:
+    def __init__(
+        self, memory: VoiceMemory, from_s: float, *, resumes: bool, voices: str = "", is_awaited: bool = True
+    ) -> None:
         """Make the labels of a session.
 
         Args:
-            voices: tells its speakers apart.
+            memory: tells its speakers apart.
             from_s: the time of its first sample, in seconds.
             resumes: whether its client may go on in another session, and needs to know how.
+            voices: what the memory knows from an earlier session; a client that loses this one, too, needs it.
+            is_awaited: whether the end of the session waits for the last answers.
         """
-        self.voices = voices
+        self.voices = memory
         self._from_s = from_s
         self._resumes = resumes
+        self._is_awaited = is_awaited
         self._stretches = SpeechStretches(round(from_s * SAMPLE_RATE))
         self._waiting = _Waiting(deque())
         self._labels: dict[int, _Label] = {}
         """The stretches with a speaker, by their ids; no more than `MAX_LABELS`."""
-        self._last_voices = ""
+        self._last_voices = voices
+        self._has_last_wait = False
 
     @property
     def is_waiting(self) -> bool:
-        """Whether answers are still to come."""
-        return bool(self._waiting.submitted or self._waiting.stretches)
+        """Whether answers are still to come that the end of the session waits for."""
+        return self._is_awaited and bool(self._waiting.submitted or self._waiting.stretches)
 
     def push(self, position: int, frame: Samples, is_voiced: bool) -> Iterable[events.Notice]:
         """Process a frame that begins at this position. Returns what the client must know."""
@@ -102,6 +115,17 @@ class SpeakerLabels:
         waiting.submitted = tuple(waiting.stretches.popleft() for _ in range(n_submitted))
         return waiting.submitted
 
+    def begin_last_wait(self) -> bool:
+        """The session waits for nothing but speakers. Returns whether it does so for the first time."""
+        is_first, self._has_last_wait = not self._has_last_wait, True
+        return is_first
+
+    def give_up(self) -> events.Notice | None:
+        """Wait for no more answers. Returns what the client must know, if any is missing."""
+        is_waiting, is_late = self.is_waiting, self._waiting.is_late
+        self._waiting = _Waiting(deque())
+        return LATE if is_waiting and not is_late else None
+
     def answered(self, found: SpeakersFound | None) -> events.Speakers | events.Notice | None:
         """Note the answer to `submit`, or that there is none. Returns the event for the client, if there is one."""
         submitted, self._waiting.submitted = self._waiting.submitted, ()
@@ -126,30 +150,36 @@ class SpeakerLabels:
 
     def _spans_of(self, changed: Sequence[_Label]) -> tuple[events.SpeakerSpan, ...]:
         """The speakers of all speech that these stretches reach into."""
-        spans: list[events.SpeakerSpan] = []
-        until = -1
+        areas: list[tuple[int, int]] = []
         for label in sorted(changed, key=lambda each: each.start):
-            start, until = max(label.start, until), max(label.end, until)
-            spans += self._between(start, until) if start < until else ()
-        return tuple(_joined(spans))
+            start, end = label.start, label.end
+            if areas and start <= areas[-1][1]:
+                start, end = areas[-1][0], max(end, areas.pop()[1])
+            areas.append((start, end))
+        painted = self._painted(areas[0][0], areas[-1][1])
+        return tuple(_joined(self._span(*each) for each in _within(painted, areas)))
 
-    def _between(self, start: int, end: int) -> list[events.SpeakerSpan]:
-        """The speakers between two positions."""
+    def _painted(self, start: int, end: int) -> list[_Painted]:
+        """The speakers between two positions, in order. Runs hide windows, and later stretches hide earlier ones."""
         near = [each for each in self._labels.values() if each.start < end and each.end > start]
-        painted: list[tuple[int, int, int]] = []
-        for label in sorted(near, key=lambda each: each.is_run):
-            first, last = max(label.start, start), min(label.end, end)
-            painted = [
-                rest
-                for begin, finish, speaker in painted
-                for rest in ((begin, min(finish, first), speaker), (max(begin, last), finish, speaker))
-                if rest[0] < rest[1]
-            ]
-            painted.append((first, last, label.speaker))
-        return [
-            events.SpeakerSpan(self._seconds(begin), self._seconds(finish), speaker)
-            for begin, finish, speaker in sorted(painted)
+        near.sort(key=lambda each: each.is_run)
+        changes = [
+            change
+            for rank, each in enumerate(near)
+            for change in ((max(each.start, start), rank, True), (min(each.end, end), rank, False))
         ]
+        open_ranks: set[int] = set()
+        painted: list[_Painted] = []
+        position = start
+        for at, rank, begins in sorted(changes):
+            if open_ranks and position < at:
+                painted.append((position, at, near[max(open_ranks)].speaker))
+            position = at
+            (open_ranks.add if begins else open_ranks.discard)(rank)
+        return painted
+
+    def _span(self, begin: int, end: int, speaker: int) -> events.SpeakerSpan:
+        return events.SpeakerSpan(self._seconds(begin), self._seconds(end), speaker)
 
     def labelled(self, event: events.Event) -> events.Event:
         """The event with the speakers that are known."""
@@ -169,10 +199,23 @@ class SpeakerLabels:
     def _near(self, start_s: float, end_s: float) -> list[events.SpeakerSpan]:
         """The speakers near some text, in the order of time."""
         start, end = (round((each - self._from_s) * SAMPLE_RATE) for each in (start_s, end_s))
-        return self._between(start - MAX_DISTANCE_SAMPLES, end + MAX_DISTANCE_SAMPLES)
+        painted = self._painted(start - MAX_DISTANCE_SAMPLES, end + MAX_DISTANCE_SAMPLES)
+        return [self._span(*each) for each in painted]
 
     def _seconds(self, position: int) -> float:
         return round(self._from_s + position / SAMPLE_RATE, 3)
+
+
+def _within(painted: Iterable[_Painted], areas: Sequence[tuple[int, int]]) -> Iterable[_Painted]:
+    """The parts of what is painted that lie in these areas; both are in order."""
+    first = 0
+    for begin, end, speaker in painted:
+        while areas[first][1] <= begin:
+            first += 1
+        for area_begin, area_end in islice(areas, first, None):
+            if area_begin >= end:
+                break
+            yield max(begin, area_begin), min(end, area_end), speaker
 
 
 def _labelled(words: tuple[events.Word, ...], spans: Sequence[events.SpeakerSpan]) -> tuple[events.Word, ...]:

@@ -144,7 +144,8 @@ class SpeechStretches:
         self._run, self._run_voiced, self._n_silent, self._is_long = [], 0, 0, False
 
     def _grid_line(self, position: int, n_samples: int) -> bool:
-        return round((self._origin + position) / n_samples) % HOP_FRAMES == 0
+        # Whole numbers, as `round` gives 36 and 38 for 36.5 and 37.5, and a session may begin between two frames.
+        return (self._origin + position + n_samples // 2) // n_samples % HOP_FRAMES == 0
 
     def _window(self) -> Iterator[Stretch]:
         """The window that ends with the present piece, if it holds enough speech."""

@@ -57,8 +57,14 @@ class Diarizer:
         self._rest = self._rest[n * hop :].copy()
         self._position += n * hop
 
-    async def speakers(self, speech: Iterable[Span], thresholds: Thresholds, max_speakers: int) -> "Speakers":
-        """The speakers of the recording.
+    async def finish(self) -> None:
+        """Embed what is left when the recording has ended: all of one that is shorter than a window."""
+        if self._position == 0 and not self._starts_s and len(self._rest):
+            self._vectors += list(await self._embed([self._rest]))
+            self._starts_s.append(0.0)
+
+    def speakers(self, speech: Iterable[Span], thresholds: Thresholds, max_speakers: int) -> "Speakers":
+        """The speakers of the recording, after `finish`. It takes most of a second for hours of speech: use a thread.
 
         Args:
             speech: where speech is, in seconds. Windows that it fills less than half count for nothing, unless none
@@ -66,9 +72,6 @@ class Diarizer:
             thresholds: those of the network.
             max_speakers: the most speakers.
         """
-        if self._position == 0 and not self._starts_s and len(self._rest):
-            self._vectors += list(await self._embed([self._rest]))
-            self._starts_s.append(0.0)
         if not self._starts_s:
             return Speakers(np.zeros((0, 1), np.float32), np.zeros(0), np.zeros(0, np.int64))
         starts, vectors = np.array(self._starts_s), np.stack(self._vectors)
@@ -110,10 +113,15 @@ class Speakers:
         """
         if not len(self._middles_s):
             return None
-        distance = np.abs(self._middles_s - (start_s + end_s) / 2)
-        reach = max(HOP_S, (end_s - start_s) / 2, float(distance.min()) + 1e-6)
+        middle_s = (start_s + end_s) / 2
+        after = int(np.searchsorted(self._middles_s, middle_s))
+        nearest_s = min(abs(float(each) - middle_s) for each in self._middles_s[max(after - 1, 0) : after + 1])
+        reach = max(HOP_S, (end_s - start_s) / 2, nearest_s + 1e-6)
+        # Of many hours of windows, few are near.
+        first, last = np.searchsorted(self._middles_s, (middle_s - reach * 1.001, middle_s + reach * 1.001))
+        distance = np.abs(self._middles_s[first:last] - middle_s)
         weights = np.clip(1 - distance / (reach * 1.001), 0, None) + 1e-9 * (distance <= reach)
-        scores = weights @ self._scores / weights.sum()
+        scores = weights @ self._scores[first:last] / weights.sum()
         best = int(np.argmax(scores))
         others = np.delete(scores, best)
         # Not a probability: 0.5 where two speakers are equally similar, and more by the difference of their cosines.

@@ -15,6 +15,8 @@ from app.media.pcm import Samples
 
 MAX_BATCH = 8
 """The most stretches in one call, so that no session waits for many stretches of another."""
+MIN_FILE_SHARE = 1
+"""The stretches of files in each call, if any wait: files are done, too, while live sessions use the network fully."""
 
 
 class SpeakerEmbedder(Protocol):
@@ -41,7 +43,10 @@ class EmbedderBatcher:
         self._embedder = embedder
         self._thread = ThreadPoolExecutor(1, "speaker-network")
         self._waiting: deque[_Request] = deque()
-        """Bounded: each upload waits for one call of `embed` at a time, as each session does for `embed_live`."""
+        """Bounded: each upload waits for one call of `embed` at a time, as each session does for `embed_live`.
+
+        A request that is given up leaves the queue: while the network hangs, each session gives up and asks anew.
+        """
         self._waiting_live: deque[_Request] = deque()
         self._is_running = False
 
@@ -61,18 +66,22 @@ class EmbedderBatcher:
             self._begin()
         try:
             return np.stack(await asyncio.gather(*(each.vector for each in requests)))
-        finally:
+        except BaseException:
             for each in requests:
                 each.vector.cancel()
+            given_up = set(requests)
+            kept = [each for each in waiting if each not in given_up]
+            waiting.clear()
+            waiting += kept
+            raise
 
     def _begin(self) -> None:
         """Run the network for those that have waited longest, if any do: live ones, then others."""
         batch: list[_Request] = []
-        for waiting in (self._waiting_live, self._waiting):
-            while waiting and len(batch) < MAX_BATCH:
-                request = waiting.popleft()
-                if not request.vector.done():
-                    batch.append(request)
+        n_live = MAX_BATCH - min(len(self._waiting), MIN_FILE_SHARE)
+        for waiting, most in ((self._waiting_live, n_live), (self._waiting, MAX_BATCH)):
+            while waiting and len(batch) < most:
+                batch.append(waiting.popleft())
         self._is_running = bool(batch)
         if batch:
             audio = [each.samples for each in batch]

@@ -67,24 +67,28 @@ class LiveVoices:
         """See `VoiceMemory`."""
         self._count("dropped", stretches[0].id - self._next_id)
         self._next_id = stretches[-1].id + 1
-        found = await self._find(stretches)
-        self._count("embedded" if found else "failed", len(stretches))
-        return found
-
-    async def _find(self, stretches: tuple[Stretch, ...]) -> SpeakersFound | None:
+        outcome = "dropped"
         try:
-            async with asyncio.timeout(self._deadline_s):
-                vectors = await self._embed([each.samples for each in stretches])
+            found = await self._find(stretches)
+            outcome = "embedded"
         except TimeoutError:
             logger.warning("speakers: the network did not answer within %g s", self._deadline_s)
-            return None
+            found, outcome = None, "failed"
         except Exception:
+            # Whatever fails here costs labels, and never the session's text.
             logger.exception("speakers: the network failed")
-            return None
+            found, outcome = None, "failed"
+        finally:
+            self._count(outcome, len(stretches))
+        return found
+
+    async def _find(self, stretches: tuple[Stretch, ...]) -> SpeakersFound:
+        async with asyncio.timeout(self._deadline_s):
+            vectors = await self._embed([each.samples for each in stretches])
         ids, are_short = [each.id for each in stretches], [each.is_short for each in stretches]
 
         def find() -> SpeakersFound:
             return SpeakersFound(self._speakers.add(ids, vectors, are_short), self._speakers.voices())
 
-        # A millisecond or two: in a thread, as the network is.
+        # Some milliseconds: in a thread, as the network is. It is not cut off, so that only one works on the groups.
         return await asyncio.to_thread(find)

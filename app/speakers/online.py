@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from app.speakers.clustering import MIN_SHARE, Labels, Thresholds, linked
+from app.speakers.diarization import MAX_SPEAKERS
 
 Array = NDArray[np.float32]
 
@@ -73,7 +74,15 @@ class OnlineSpeakers:
             ids: those of the stretches.
             vectors: `(stretches, dimensions)` unit vectors.
             are_short: whether each is too short to be a group. It gets the speaker who is the most similar.
+
+        Raises:
+            ValueError: a vector holds numbers that are not finite.
         """
+        if not np.isfinite(vectors).all():
+            raise ValueError("expected embeddings of finite numbers")
+        if len(self._groups) and self._sums.shape[1] != vectors.shape[1]:
+            # The voices of a server with another network say nothing here.
+            self._groups, self._sums, self._sizes = [], np.zeros((0, 0), np.float32), np.zeros(0, np.float32)
         before = {stretch: group.speaker for group in self._groups for stretch in group.stretches}
         short: dict[int, Array] = {}
         for id_, vector, is_short in zip(ids, vectors, are_short, strict=True):
@@ -84,17 +93,26 @@ class OnlineSpeakers:
         self._number(self._labels())
         found = {stretch: group.speaker for group in self._groups for stretch in group.stretches}
         changed = {id_: speaker for id_, speaker in found.items() if before.get(id_) != speaker}
+        changed |= {id_: self._attach(id_, vector) for id_, vector in short.items()}
         self._bound()
-        return changed | {id_: self._nearest(vector) for id_, vector in short.items()}
+        return changed
 
-    def _nearest(self, vector: Array) -> int:
-        """The speaker whose embeddings are the most similar."""
+    def _attach(self, id_: int, vector: Array) -> int:
+        """The speaker whose embeddings are the most similar. It is revised with the nearest of the speaker's groups.
+
+        The groups stay as they are: a short stretch says too little of a voice.
+        """
         speakers = np.array([group.speaker for group in self._groups])
         similar = {
             int(each): float((self._sums[speakers == each].sum(0) / self._sizes[speakers == each].sum()) @ vector)
             for each in np.unique(speakers)
         }
-        return max(similar, key=lambda each: similar[each])
+        speaker = max(similar, key=lambda each: similar[each])
+        own = np.flatnonzero(speakers == speaker)
+        nearest = own[int(np.argmax(self._sums[own] @ vector / self._sizes[own]))]
+        self._groups[nearest].stretches.append(id_)
+        self._revisable.append(id_)
+        return speaker
 
     def voices(self) -> str:
         """What another session needs to know the same speakers again, as text: a direction for each, and a weight."""
@@ -116,11 +134,14 @@ class OnlineSpeakers:
         try:
             n = int(count)
             raw = base64.b64decode(data + "=" * (-len(data) % 4), altchars=b"-_", validate=True)
-            if head != VOICES_HEAD or not 0 < n <= MAX_ONLINE_GROUPS or len(raw) % n or len(raw) // n < 4:
+            if head != VOICES_HEAD or not 0 < n <= MAX_SPEAKERS or len(raw) % n or len(raw) // n < 4:
+                raise ValueError
+            parts = np.frombuffer(raw, np.uint8).reshape(n, -1)
+            if len(set(parts[:, 0].tolist())) < n or int(parts[:, 0].max()) >= MAX_SPEAKERS:
                 raise ValueError
         except (ValueError, binascii.Error):
             raise ValueError("it is damaged, or of another version") from None
-        for part in np.frombuffer(raw, np.uint8).reshape(n, -1):
+        for part in parts:
             direction = part[3:].view(np.int8).astype(np.float32)
             direction /= max(float(np.linalg.norm(direction)), 1e-9)
             size = np.float32(max(int(part[1]), 1))
@@ -128,9 +149,6 @@ class OnlineSpeakers:
 
     def _append(self, id_: int, vector: Array) -> None:
         """A stretch is a group of its own at first."""
-        if len(self._groups) and self._sums.shape[1] != len(vector):
-            # The voices of a server with another network say nothing here.
-            self._groups, self._sums, self._sizes = [], np.zeros((0, 0), np.float32), np.zeros(0, np.float32)
         self._add_group(_Group(-1, [id_]), vector, np.float32(1))
         self._revisable.append(id_)
         if len(self._groups) > MAX_ONLINE_GROUPS:

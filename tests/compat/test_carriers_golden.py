@@ -3,6 +3,7 @@
 import base64
 import json
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -23,6 +24,8 @@ from tests.compat.exchange import Step, ToMessages, golden, replay
 from tests.compat.test_twilio import RecordedLine
 from tests.fakes import slow_mulaw
 
+ToBytes = Callable[[Samples], Iterator[bytes]]
+"""Cuts samples into the chunks of 20 ms in which they are sent."""
 HOOK = Client(parameters={}, organization=None, session=None, languages=("en",))
 DIALECTS: dict[str, Callable[[Line, Path], Dialect]] = {
     "asterisk": lambda line, path: Asterisk(line, {}),
@@ -32,7 +35,9 @@ DIALECTS: dict[str, Callable[[Line, Path], Dialect]] = {
         line, {"rate": "16k"}, wire.messages, stream_sid="s_1", is_fork=path.stem == "fork"
     ),
     "vonage": lambda line, path: Vonage(line, {}, stream_sid="s_1"),
-    "telnyx": lambda line, path: Telnyx(line, {"track": "inbound_track"}),
+    "telnyx": lambda line, path: Telnyx(
+        line, {"track": "inbound_track"} | ({"l16_byte_order": "big"} if path.stem == "l16" else {})
+    ),
     "plivo": lambda line, path: Plivo(line, {}),
     "jambonz": lambda line, path: Jambonz(),
 }
@@ -52,12 +57,17 @@ def packets(samples: Samples) -> Iterator[bytes]:
     yield from (packet(0x12, piece) for piece in linear(samples))
 
 
-def chunks(samples: Samples) -> Iterator[str]:
+def chunks(samples: Samples, encoded: ToBytes = in_mulaw) -> Iterator[str]:
     """Media of one track, as Telnyx and Plivo number it."""
-    for number, audio in enumerate(in_mulaw(samples)):
+    for number, audio in enumerate(encoded(samples)):
         payload = base64.b64encode(audio).decode()
         media = {"track": "inbound", "chunk": number + 1, "timestamp": str(20 * number), "payload": payload}
         yield json.dumps({"event": "media", "media": media})
+
+
+def big_endian(samples: Samples) -> Iterator[bytes]:
+    audio = (samples * 32768).round().astype(">i2").tobytes()
+    yield from (audio[at : at + 640] for at in range(0, len(audio), 640))
 
 
 AUDIO: dict[str, ToMessages] = {
@@ -67,7 +77,9 @@ AUDIO: dict[str, ToMessages] = {
     "freeswitch": linear,
     "vonage": linear,
     "telnyx": chunks,
+    "telnyx/l16": partial(chunks, encoded=big_endian),
     "plivo": chunks,
+    "plivo/l16": partial(chunks, encoded=linear),
     "jambonz": linear,
 }
 
@@ -78,7 +90,7 @@ AUDIO: dict[str, ToMessages] = {
 def test_messages_are_answered_as_recorded(name: str, path: Path) -> None:
     """`told` is what subscribers receive, `answer` what the telephone system does."""
     steps: list[Step] = []
-    replay(path, DIALECTS[name](_line(steps), path), AUDIO[name], steps)
+    replay(path, DIALECTS[name](_line(steps), path), AUDIO.get(f"{name}/{path.stem}", AUDIO[name]), steps)
 
 
 def _line(steps: list[Step]) -> Line:

@@ -2,8 +2,8 @@
 
 Each packet reaches this dialect whole, as one binary message. The protocol has no packet for a transcript, so the
 events of a call go to a `Line` instead.
-Source: Asterisk's documentation, "AudioSocket" under "Channel Drivers"; the rates above 8 kHz are those of Asterisk's
-`res_audiosocket`.
+Source: Asterisk's documentation, "AudioSocket" under "Channel Drivers", read on 25 November 2026; the types 0x11 to
+0x18 came with asterisk/asterisk pull request 1492 of October 2025.
 """
 
 import uuid
@@ -20,7 +20,10 @@ from app.session.effects import Close
 HEADER_BYTES = 3
 HANGUP, ID, DTMF, ERROR = 0x00, 0x01, 0x03, 0xFF
 """Types of packets that hold no audio."""
-RATES = {0x10: 8000, 0x11: 12_000, 0x12: 16_000, 0x13: 24_000, 0x14: 32_000, 0x15: 44_100, 0x16: 48_000}
+RATES = {
+    **{0x10: 8000, 0x11: 12_000, 0x12: 16_000, 0x13: 24_000, 0x14: 32_000, 0x15: 44_100},
+    **{0x16: 48_000, 0x17: 96_000, 0x18: 192_000},
+}
 """The sample rates of the types that hold audio: signed 16-bit samples, little-endian, of one channel."""
 TRACK = "inbound"
 """The name of the only channel: what Asterisk receives from the channel that runs the application."""

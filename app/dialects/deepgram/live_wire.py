@@ -69,6 +69,7 @@ class Deepgram:
                 words=True,
                 interim_words=options.interim,
                 max_speakers=options.max_speakers,
+                follows_speakers=False,
                 text_rules=options.text_rules,
             ),
         )

@@ -1,5 +1,6 @@
 """Tells the speakers of one recording apart, beside its transcription."""
 
+import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 
 from app.media.pcm import AudioDecoder, AudioFormat, Samples
@@ -31,6 +32,11 @@ class RecordingSpeakers:
 
     async def labels(self, words: Sequence[Word]) -> list[SpokenWord]:
         """The speaker of each word, once the recording is transcribed."""
+        await self._diarizer.finish()
+        # Seconds for hours of speech: in a thread, so that live sessions go on.
+        return await asyncio.to_thread(self._told_apart, words)
+
+    def _told_apart(self, words: Sequence[Word]) -> list[SpokenWord]:
         spans = [(each.start_s, each.end_s) for each in words]
-        speakers = await self._diarizer.speakers(spans, self._model.thresholds, self._max_speakers)
+        speakers = self._diarizer.speakers(spans, self._model.thresholds, self._max_speakers)
         return spoken_words(words, speakers)

@@ -1,9 +1,11 @@
 """jambonz's interface for custom speech recognition: audio comes in, and text goes back on the same socket.
 
-Source: jambonz's documentation, "Adding custom speech vendors".
+Source: jambonz's documentation, "Adding custom speech vendors", read on 25 November 2026; what stands in `options`, by
+the source of its feature server (jambonz/jambonz-feature-server, `lib/utils/transcription-utils.js`).
 """
 
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import Any, assert_never
 
 from app.dialects.call_streams.wire import START_TIMEOUT_S
@@ -16,8 +18,8 @@ from app.session import commands, events
 from app.session.effects import Close
 from engine.api import MAX_HOTWORD_BYTES, MAX_HOTWORDS
 
-RATES = (8000, 16_000)
-"""The sample rates of calls, in Hz."""
+RATES = (8000, 16_000, 24_000, 32_000, 44_100, 48_000)
+"""The sample rates that jambonz may be told to send, in Hz; it sends 8000 unless `customOptions` say otherwise."""
 CHANNEL = 1
 """The number of the channel in answers: jambonz counts from one, and streams one side of a call on a socket."""
 
@@ -156,7 +158,11 @@ class Jambonz:
 
 
 def _hints(hints: object) -> tuple[str, ...]:
-    """The words to expect: texts, or objects with a `phrase`."""
+    """The words to expect: texts, or objects with a `phrase`, of which jambonz writes the list as text."""
+    if isinstance(hints, str):
+        # jambonz writes texts as a list, and objects as JSON within a text.
+        with suppress(BadMessage):
+            hints = read_object(f'{{"hints":{hints}}}')["hints"]
     listed = hints if isinstance(hints, list | tuple) else (None,)
     phrases = tuple(each.get("phrase") if isinstance(each, dict) else each for each in listed)
     words = tuple(phrase.strip() for phrase in phrases if isinstance(phrase, str) and phrase.strip())

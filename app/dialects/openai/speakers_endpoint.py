@@ -1,5 +1,6 @@
 """Tells the speakers of one uploaded file apart, beside its transcription."""
 
+import asyncio
 import tempfile
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
@@ -135,8 +136,13 @@ class FileSpeakers:
 
     async def spoken(self) -> Spoken:
         """The text by speaker, once the file is transcribed."""
+        await self._diarizer.finish()
+        # Seconds for hours of speech: in a thread, so that live sessions go on.
+        return await asyncio.to_thread(self._told_apart)
+
+    def _told_apart(self) -> Spoken:
         thresholds = self._model.thresholds
-        speakers = await self._diarizer.speakers(speech_of(self._segments), thresholds, self._max_speakers)
+        speakers = self._diarizer.speakers(speech_of(self._segments), thresholds, self._max_speakers)
         found = speakers.known(self._references, thresholds.knows)
         names = {speaker: self._known[reference].name for speaker, reference in found.items()}
         return Spoken(list(spoken_texts(self._segments, speakers)), names)

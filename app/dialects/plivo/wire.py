@@ -1,12 +1,13 @@
 """Plivo's audio streaming: the tracks of a call, as JSON messages with base64 audio.
 
-Source: Plivo's documentation, "Audio Streaming reference" and "Stream".
+Source: Plivo's documentation, "Audio Streaming Protocol Reference" and "Stream", read on 25 November 2026.
 """
 
 import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from app.dialects.call_streams.byte_order import BYTE_ORDER, is_big_endian, swapped
 from app.dialects.call_streams.track_stream import TRACKS, TrackStream, nested, payload, whole_number
 from app.dialects.call_streams.wire import Call, Line, call_id, own_parameters
 from app.errors import BadMessage, BadStart
@@ -19,7 +20,9 @@ FORMATS: dict[tuple[str, int], Encoding] = {
     ("audio/x-l16", 8000): "pcm_s16le",
     ("audio/x-l16", 16_000): "pcm_s16le",
 }
-"""The formats that Plivo offers. The bytes of 16-bit samples are taken as little-endian, which it does not say."""
+"""The formats that Plivo offers. The bytes of 16-bit samples are little-endian unless a parameter says otherwise."""
+HEADER_PREFIX = "X-PH-"
+"""Begins the names of extra headers in some of Plivo's examples."""
 
 
 class Plivo(TrackStream):
@@ -34,6 +37,8 @@ class Plivo(TrackStream):
         """
         super().__init__(line)
         self._parameters = dict(parameters)
+        self._swaps = False
+        """Whether the high byte of samples comes first."""
         self._first_ms: int | None = None
         """The time of the first chunk. Plivo's times are those of a clock, not of the call."""
 
@@ -69,7 +74,7 @@ class Plivo(TrackStream):
             call_id("callId", start.get("callId")),
             call_id("streamId", start.get("streamId")),
             tuple(name for name in TRACKS if name in names),
-            own_parameters(parameters),
+            own_parameters(parameters, (BYTE_ORDER,)),
         )
         self._line.begin(call)
         media_format = start.get("mediaFormat")
@@ -78,19 +83,30 @@ class Plivo(TrackStream):
         if not isinstance(encoding, str) or not isinstance(rate, int) or (encoding, rate) not in FORMATS:
             expected = " or ".join(f"{name} at {hz} Hz" for name, hz in FORMATS)
             raise BadStart("mediaFormat", expected, media_format)
-        return self._begin(call, parameters, AudioFormat(FORMATS[encoding, rate], rate, 1))
+        audio = AudioFormat(FORMATS[encoding, rate], rate, 1)
+        self._swaps = audio.encoding == "pcm_s16le" and is_big_endian(parameters, default="little")
+        return self._begin(call, parameters, audio)
 
     def _timed_media(self, media: dict[str, Any]) -> Iterable[ClientMessage]:
         time_ms = whole_number(media, "timestamp", "milliseconds of a clock")
-        data = payload(media)
+        data = swapped(payload(media)) if self._swaps else payload(media)
         if self._first_ms is None:
             self._first_ms = time_ms
         return self._media(media.get("track"), time_ms - self._first_ms, data)
 
 
 def _headers(text: object) -> dict[str, str]:
-    """The extra headers of a stream: `name=value`, separated by `;` in messages, and by commas in Plivo's XML."""
-    pairs = [each.partition("=") for each in re.split("[;,]", text) if each.strip()] if isinstance(text, str) else None
+    """The extra headers of a stream.
+
+    Plivo's pages show `name=value`, separated by `;` in messages and by commas in its XML, and `{X-PH-name: value}`.
+    Systems that copy it send `{}` where there are none.
+    """
+    pairs: list[tuple[str, str, str]] | None = None
+    if isinstance(text, str):
+        listed = text.strip()
+        is_braced = listed.startswith("{") and listed.endswith("}")
+        parts = re.split("[;,]", listed[1:-1] if is_braced else listed)
+        pairs = [each.partition(":" if is_braced else "=") for each in parts if each.strip()]
     if pairs is None or not all(equals for _, equals, _ in pairs):
         raise BadStart("extra_headers", "name=value, separated by semicolons", text)
-    return {name.strip(): value.strip() for name, _, value in pairs}
+    return {name.strip(' "').removeprefix(HEADER_PREFIX): value.strip(' "') for name, _, value in pairs}

@@ -10,6 +10,9 @@ from app.dialects.telnyx.wire import Telnyx
 from app.service.http_errors import error_response, invalid_key
 from app.service.service import Service
 
+TOKEN_HEADER = "x-telnyx-streaming-auth-token"
+"""The header with the `stream_auth_token` of the command that started the stream."""
+
 
 @dataclass(frozen=True, slots=True)
 class TelnyxEndpoint:
@@ -20,7 +23,7 @@ class TelnyxEndpoint:
     async def serve(self, websocket: WebSocket) -> None:
         """Serve one stream of a call."""
         service: Service = websocket.app.state.service
-        client = service.access.client(stream_key(websocket))
+        client = service.access.client(stream_key(websocket) or websocket.headers.get(TOKEN_HEADER))
         if client is None:
             await websocket.send_denial_response(error_response(invalid_key()))
             return

@@ -1,6 +1,7 @@
 """Telnyx's media streaming: the tracks of a call, as JSON messages with base64 audio.
 
-Source: Telnyx's documentation, "Media Streaming over WebSockets" and "Stream call media over WebSocket".
+Source: Telnyx's documentation, "Media Streaming over WebSockets" and "Stream call media over WebSocket", read on 25
+November 2026.
 """
 
 from collections.abc import Iterable, Mapping
@@ -8,6 +9,7 @@ from contextlib import suppress
 from itertools import chain
 from typing import Any
 
+from app.dialects.call_streams.byte_order import BYTE_ORDER, is_big_endian, swapped
 from app.dialects.call_streams.track_stream import TRACKS, TrackStream, nested, payload, whole_number
 from app.dialects.call_streams.track_sync import TrackSync
 from app.dialects.call_streams.wire import Call, Line, call_id, own_parameters
@@ -25,8 +27,13 @@ ENCODINGS: dict[str, Encoding] = {
 }
 """Telnyx's names of the encodings that are decoded here. The second two are of older documentation."""
 SAMPLE_RATE = 8000
+"""The sample rate of these encodings, in Hz."""
+L16, L16_RATES = "L16", (8000, 16_000)
+"""Samples of 16 bits, and their rates. Telnyx documents neither their byte order nor which rate a call has."""
 TRACK = "track"
 """The parameter of the address that says which tracks the stream has: `start` does not."""
+ERROR_FIELDS = ("code", "title", "detail")
+"""What an `error` message says."""
 STREAM_TRACKS = {"both_tracks": TRACKS, "inbound_track": TRACKS[:1], "outbound_track": TRACKS[1:]}
 """Telnyx's names of the tracks that are streamed. All of them are expected unless the address says otherwise."""
 
@@ -44,6 +51,8 @@ class Telnyx(TrackStream):
         super().__init__(line)
         self._parameters = dict(parameters)
         self._orders: dict[str, ChunkOrder] = {}
+        self._swaps = False
+        """Whether the high byte of samples comes first."""
 
     def _read(self, fields: dict[str, Any]) -> Iterable[ClientMessage]:
         items: Iterable[ClientMessage] = ()
@@ -60,7 +69,8 @@ class Telnyx(TrackStream):
             case "mark":
                 self._pass_on("mark", name=nested(fields, "mark").get("name"))
             case "error":
-                self._pass_on("stream_error", **nested(fields, "payload"))
+                error = nested(fields, "payload")
+                self._pass_on("stream_error", **{name: error[name] for name in ERROR_FIELDS if name in error})
             case "stop":
                 items = self.leave()
             case other:
@@ -82,10 +92,12 @@ class Telnyx(TrackStream):
             call_id("call_control_id", start.get("call_control_id")),
             call_id("stream_id", fields.get("stream_id")),
             STREAM_TRACKS[track],
-            own_parameters(parameters, (TRACK,)),
+            own_parameters(parameters, (TRACK, BYTE_ORDER)),
         )
         self._line.begin(call)
-        command = self._begin(call, parameters, _audio_format(start.get("media_format")))
+        is_l16, audio = _audio_format(start.get("media_format"))
+        self._swaps = is_l16 and is_big_endian(parameters, default=None)
+        command = self._begin(call, parameters, audio)
         self._orders = {name: ChunkOrder() for name in call.tracks}
         return command
 
@@ -94,7 +106,7 @@ class Telnyx(TrackStream):
         chunk = Chunk(
             whole_number(media, "chunk", "the number of the chunk"),
             whole_number(media, "timestamp", "milliseconds since the start"),
-            payload(media),
+            swapped(payload(media)) if self._swaps else payload(media),
         )
         if not isinstance(track, str) or track not in self._orders:
             # The audio of a track that is not expected must not be lost without a word.
@@ -113,12 +125,17 @@ class Telnyx(TrackStream):
         return bytes(audio + tracks.finish())
 
 
-def _audio_format(described: object) -> AudioFormat:
-    """The format of each track, from `media_format`."""
+def _audio_format(described: object) -> tuple[bool, AudioFormat]:
+    """Whether samples have 16 bits, and the format of each track, from `media_format`."""
     match described:
+        case {"encoding": str(encoding), "sample_rate": int(rate), **rest} if (
+            encoding == L16 and rate in L16_RATES and rest.get("channels", 1) == 1
+        ):
+            return True, AudioFormat("pcm_s16le", rate, 1)
         case {"encoding": str(encoding), "sample_rate": rate, **rest} if (
             encoding in ENCODINGS and rate == SAMPLE_RATE and rest.get("channels", 1) == 1
         ):
-            return AudioFormat(ENCODINGS[encoding], SAMPLE_RATE, 1)
+            return False, AudioFormat(ENCODINGS[encoding], SAMPLE_RATE, 1)
         case _:
-            raise BadStart("media_format", "PCMU or PCMA at 8000 Hz with one channel (stream_codec)", described)
+            expected = "PCMU or PCMA at 8000 Hz, or L16 at 8000 or 16000 Hz, with one channel (stream_codec)"
+            raise BadStart("media_format", expected, described)

@@ -28,9 +28,9 @@ export class SessionText {
       return;
     }
     if (event.type === "speakers") {
-      this.#speakers.apply(event);
+      const [fromS, untilS] = this.#speakers.apply(event).map((each) => each + this.#offsetS);
       for (const { entry } of this.#utterances.values()) {
-        if (entry !== undefined) {
+        if (entry !== undefined && entry.start_s < untilS && entry.end_s > fromS) {
           setSpeaker(entry, this.#speakerOf(entry) ?? entry.speaker);
         }
       }

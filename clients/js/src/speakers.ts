@@ -4,29 +4,57 @@ import type { SpeakerSpan, SpeakersEvent } from "./events.js";
 
 /** What the `speakers` events of a session say, together. */
 export class SpeakerTimeline {
-  /** In the order of their times; none overlaps another. */
-  #spans: SpeakerSpan[] = [];
+  /** In the order of their times; none overlaps another, and none touches another of its speaker. */
+  readonly #spans: SpeakerSpan[] = [];
 
-  /** Applies an event. It replaces what earlier ones said of its times. */
-  apply(event: SpeakersEvent): void {
-    for (const { from_s, until_s, speaker } of event.spans) {
-      const before = this.#spans.flatMap((span) => cut(span, -Infinity, from_s));
-      const after = this.#spans.flatMap((span) => cut(span, until_s, Infinity));
-      const last = before.at(-1);
-      const isSame = last?.speaker === speaker && last.until_s === from_s;
-      this.#spans = isSame
-        ? [...before.slice(0, -1), { ...last, until_s }, ...after]
-        : [...before, { from_s, until_s, speaker }, ...after];
+  /** Applies an event. It replaces what earlier ones said of its times, and returns between which times they are. */
+  apply(event: SpeakersEvent): readonly [number, number] {
+    for (const span of event.spans.filter(({ from_s, until_s }) => from_s < until_s)) {
+      // Also those that end where this one begins, and begin where it ends: they may be of the same speaker.
+      const first = this.#firstThat((each) => each.until_s >= span.from_s);
+      const near = this.#spans.slice(first, this.#firstThat((each) => each.from_s > span.until_s));
+      const joined: SpeakerSpan[] = [];
+      for (const each of [
+        ...near.flatMap((other) => cut(other, -Infinity, span.from_s)),
+        span,
+        ...near.flatMap((other) => cut(other, span.until_s, Infinity)),
+      ]) {
+        const last = joined.at(-1);
+        if (last?.speaker === each.speaker && last.until_s === each.from_s) {
+          joined[joined.length - 1] = { ...last, until_s: each.until_s };
+        } else {
+          joined.push(each);
+        }
+      }
+      this.#spans.splice(first, near.length, ...joined);
     }
+    const [starts, ends] = [event.spans.map((each) => each.from_s), event.spans.map((each) => each.until_s)];
+    return [Math.min(...starts), Math.max(...ends)];
   }
 
   /** Who speaks for most of a time; undefined if that is not known. */
   speakerOf(fromS: number, untilS: number): string | undefined {
     const totals = new Map<string, number>();
-    for (const span of this.#spans.flatMap((each) => cut(each, fromS, untilS))) {
+    const first = this.#firstThat((each) => each.until_s > fromS);
+    const last = this.#firstThat((each) => each.from_s >= untilS);
+    for (const span of this.#spans.slice(first, last).flatMap((each) => cut(each, fromS, untilS))) {
       totals.set(span.speaker, (totals.get(span.speaker) ?? 0) + span.until_s - span.from_s);
     }
     return [...totals].reduce<[string | undefined, number]>((best, each) => (each[1] > best[1] ? each : best), [undefined, 0])[0];
+  }
+
+  /** The index of the first span of which this holds, as it does of all later ones. A session may have thousands. */
+  #firstThat(holds: (span: SpeakerSpan) => boolean): number {
+    let [low, high] = [0, this.#spans.length];
+    while (low < high) {
+      const middle = (low + high) >> 1;
+      if (holds(this.#spans[middle] as SpeakerSpan)) {
+        high = middle;
+      } else {
+        low = middle + 1;
+      }
+    }
+    return low;
   }
 }
 

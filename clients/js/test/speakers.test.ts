@@ -1,4 +1,8 @@
+import { readFileSync } from "node:fs";
+
 import { describe, expect, it } from "vitest";
+
+import type { SpeakerSpan, SpeakersEvent } from "../src/events.js";
 import { SpeakerTimeline } from "../src/speakers.js";
 
 const speakers = (...spans: [number, number, string][]) => ({
@@ -7,7 +11,32 @@ const speakers = (...spans: [number, number, string][]) => ({
   spans: spans.map(([from_s, until_s, speaker]) => ({ from_s, until_s, speaker })),
 });
 
+const sessions = JSON.parse(readFileSync(new URL("../../../tests/wire/speakers.json", import.meta.url), "utf8")) as {
+  events: SpeakersEvent[];
+  known: SpeakerSpan[];
+}[];
+const FRAME_S = 0.02;
+
 describe("SpeakerTimeline", () => {
+  it.each(sessions)("knows in the end what the session knows", ({ events, known }) => {
+    const timeline = new SpeakerTimeline();
+    events.forEach((event) => timeline.apply(event));
+    const speakerAt = (frame: number) =>
+      known.find(({ from_s, until_s }) => from_s < (frame + 0.5) * FRAME_S && (frame + 0.5) * FRAME_S < until_s)?.speaker;
+    const first = Math.round(Math.min(...known.map(({ from_s }) => from_s)) / FRAME_S);
+    const last = Math.round(Math.max(...known.map(({ until_s }) => until_s)) / FRAME_S);
+    for (let frame = first - 2; frame < last + 2; frame += 1) {
+      expect(timeline.speakerOf((frame + 0.25) * FRAME_S, (frame + 0.75) * FRAME_S)).toBe(speakerAt(frame));
+    }
+  });
+
+  it("says between which times an event lies, and ignores spans that are empty", () => {
+    const timeline = new SpeakerTimeline();
+    expect(timeline.apply(speakers([4, 5, "A"], [1, 2, "B"], [3, 3, "C"], [9, 8, "C"]))).toEqual([1, 8]);
+    expect(timeline.speakerOf(0, 10)).toBe("B");
+    expect(timeline.apply(speakers())).toEqual([Infinity, -Infinity]);
+  });
+
   it("knows who speaks for most of a time", () => {
     const timeline = new SpeakerTimeline();
     timeline.apply(speakers([0, 2, "A"], [2, 3, "B"]));

@@ -13,7 +13,7 @@ import pytest
 
 from app.errors import MediaError
 from app.media import file_decoder
-from app.media.file_decoder import PIECE_SAMPLES, FileInfo, decode_file, decode_frames, decode_pieces, probe
+from app.media.file_decoder import LOUDEST, PIECE_SAMPLES, FileInfo, decode_file, decode_frames, decode_pieces, probe
 from app.media.file_decoder import n_channels as count_channels
 from tests.app.dialects.openai.test_files_endpoint import wav
 
@@ -305,3 +305,19 @@ def test_a_picture_may_be_longer_than_the_sound(container: str, codec: str, audi
 def test_a_probe_refuses_what_is_no_audio(content: bytes, message: str) -> None:
     with pytest.raises(MediaError, match=message):
         probe(io.BytesIO(content))
+
+
+@pytest.mark.parametrize("rate", [16_000, 44_100])
+def test_a_file_of_floats_gives_numbers_that_the_models_can_use(rate: int) -> None:
+    """NaN becomes silence, and what is far over full scale becomes loud. Other samples stay as they are."""
+    samples = np.full(rate, 0.5, np.float32)
+    samples[100:200] = np.nan
+    samples[300:310], samples[400:410] = 1e30, -np.inf
+    data = samples.tobytes()
+    head = struct.pack("<IHHIIHH", 16, 3, 1, rate, 4 * rate, 4, 32)
+    file = (
+        b"RIFF" + struct.pack("<I", 36 + len(data)) + b"WAVEfmt " + head + b"data" + struct.pack("<I", len(data)) + data
+    )
+    decoded = np.concatenate(list(decode_pieces(io.BytesIO(file), None)))
+    assert np.isfinite(decoded).all() and np.abs(decoded).max() <= LOUDEST
+    assert np.allclose(decoded[8000:15_000], 0.5, atol=0.01)

@@ -10,8 +10,10 @@ import pytest
 
 from app.media.pcm import Samples
 from app.session import commands, events
+from app.session.effects import LimitSpeakers
 from app.session.engine_driver import SessionDriver
 from app.session.session import Session
+from app.session.speaker_stretches import SpeakersFound, Stretch
 from engine import api
 from tests.bench import CONFIG, START
 from tests.fakes import MODEL, FakeTranscriber, pcm, said, silence, speech
@@ -171,3 +173,44 @@ async def test_a_session_goes_on_without_a_turn_model_that_fails() -> None:
         driver.receive(commands.Audio(pcm(silence(2.0))))
         await sent.has_ended.wait()
     assert [event.text for event in sent if isinstance(event, events.Utterance)] == [said([1, 2, 3])]
+
+
+class SilentVoices:
+    """Never answers."""
+
+    asked: asyncio.Event
+
+    def open(self, max_speakers: int, voices: str) -> "SilentVoices":
+        self.asked = asyncio.Event()
+        return self
+
+    async def add(self, stretches: tuple[Stretch, ...]) -> SpeakersFound | None:
+        self.asked.set()
+        return await asyncio.Future()
+
+
+async def test_a_session_ends_without_its_last_speakers_when_they_take_too_long() -> None:
+    """Its text is final by then, and no task is left."""
+    closed, sent, voices = asyncio.Event(), list[events.Event](), SilentVoices()
+    async with asyncio.TaskGroup() as tasks:
+        session = Session("s", MODEL, replace(CONFIG, speaker_teller=voices))
+        is_final = asyncio.Event()
+
+        def note(event: events.Event) -> None:
+            sent.append(event)
+            if isinstance(event, events.Utterance):
+                is_final.set()
+
+        driver = SessionDriver(session, FakeTranscriber(), tasks, note, lambda _: closed.set())
+        driver.receive(replace(START, max_speakers=4))
+        driver.receive(commands.Audio(pcm(np.concatenate((speech([*range(1, 13)]), silence(0.9))))))
+        driver.receive(commands.Stop())
+        await voices.asked.wait()
+        await is_final.wait()
+        assert not closed.is_set()
+        driver.perform([LimitSpeakers(0.0)])
+        await closed.wait()
+        driver.cancel_windows()
+    *_, late, stopped = sent
+    assert isinstance(late, events.Notice) and late.code == "speakers_late"
+    assert isinstance(stopped, events.Stopped)

@@ -3,18 +3,22 @@
 from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from app.errors import BadStart
 from app.media.pcm import AudioFormat, Samples
 from app.session import commands, events
-from app.session.effects import Effect, EmbedSpeech
-from app.session.session import speakers_found
-from app.session.speaker_labels import MAX_WAITING
+from app.session.effects import Effect, EmbedSpeech, LimitSpeakers
+from app.session.session import give_up_speakers, speakers_found
+from app.session.speaker_labels import LAST_WAIT_S, MAX_LABELS, MAX_WAITING, SpeakerLabels
 from app.session.speaker_stretches import HOP_FRAMES, SpeakersFound, SpeechStretches, Stretch
 from engine.api import SAMPLE_RATE
+from tests import speaker_sessions
 from tests.bench import CONFIG, START, Bench
 from tests.fakes import silence, speech
 
@@ -46,10 +50,12 @@ class SpeakerBench(Bench):
 
     def __init__(self, start: commands.Start = ASKS) -> None:
         self.asked: deque[EmbedSpeech] = deque()
+        self.limits: list[LimitSpeakers] = []
         super().__init__(start, replace(CONFIG, speaker_teller=Teller()))
 
     def perform(self, effects: list[Effect]) -> None:
         self.asked += [each for each in effects if isinstance(each, EmbedSpeech)]
+        self.limits += [each for each in effects if isinstance(each, LimitSpeakers)]
         super().perform([each for each in effects if not isinstance(each, EmbedSpeech)])
 
     def find(self, revised: dict[int, int] | None = None) -> None:
@@ -125,6 +131,29 @@ def test_stopped_waits_for_the_last_labels() -> None:
     assert [type(each) for each in session.events[-2:]] == [events.Speakers, events.Stopped]
 
 
+def test_stopped_waits_for_a_limited_time_only() -> None:
+    """All that waits is given up at once, however often the network has been asked, and the client is told."""
+    session = SpeakerBench()
+    session.feed(speech([*LOW, *HIGH] * 4))
+    session.give(commands.Stop())
+    session.answer_all()
+    assert session.limits == [LimitSpeakers(LAST_WAIT_S)] and not session.of(events.Stopped)
+    session.perform(speakers_found(session.session, None))
+    assert len(session.limits) == 1 and not session.of(events.Stopped)
+    session.perform(give_up_speakers(session.session))
+    assert [each.code for each in session.of(events.Notice)] == ["speakers_failed", "speakers_late"]
+    assert isinstance(session.events[-1], events.Stopped) and session.session.is_closed
+    assert session.session.receive(commands.Stop()) == [] == give_up_speakers(session.session)
+
+
+def test_a_client_that_hears_of_no_revisions_waits_for_none() -> None:
+    session = SpeakerBench(replace(ASKS, follows_speakers=False))
+    session.feed(np.concatenate((silence(0.3), speech(LOW[:4]))))
+    session.give(commands.Stop())
+    session.answer_all()
+    assert session.asked and isinstance(session.events[-1], events.Stopped) and not session.limits
+
+
 def test_a_network_that_is_too_slow_costs_labels_and_the_client_is_told_once() -> None:
     session = SpeakerBench()
     for _ in range(3):
@@ -150,6 +179,9 @@ def test_a_session_that_may_go_on_tells_its_client_the_voices() -> None:
     resumes = SpeakerBench(replace(ASKS, resumes=True))
     resumes.speak(silence(0.3), speech(LOW), silence(0.9))
     assert resumes.of(events.Utterance)[0].voices == "v1.memory"
+    again = SpeakerBench(replace(ASKS, resumes=True, resume=commands.Resume((1.0,), voices="v1.earlier")))
+    again.feed(np.concatenate((silence(0.3), speech(LOW), silence(0.9))))
+    assert again.of(events.Utterance)[0].voices == "v1.earlier", "a connection that is lost soon loses no voices"
     once = SpeakerBench()
     once.speak(silence(0.3), speech(LOW), silence(0.9))
     assert once.of(events.Utterance)[0].voices == ""
@@ -171,6 +203,67 @@ def test_a_session_that_goes_on_cuts_the_same_windows() -> None:
 
     size = 2 * HOP_FRAMES * FRAME
     assert {each for each in windows(1.2) if each[1] == size} <= windows(0.0)
+
+
+def test_windows_are_cut_wherever_on_the_timeline_a_session_begins() -> None:
+    """Also in the middle between two frames, where rounding would skip every second line of the grid."""
+    frame = np.ones(FRAME, np.float32)
+    for origin in (0, 1, FRAME // 2, FRAME - 1):
+        cutter = SpeechStretches(origin)
+        found = [stretch for n in range(10 * HOP_FRAMES) for stretch in cutter.push(n * FRAME, frame, is_voiced=True)]
+        starts = [each.start for each in found]
+        assert len(found) in (9, 10), origin
+        assert all(after - before == HOP_FRAMES * FRAME for before, after in pairwise(starts[1:]))
+
+
+@given(data=st.data())
+def test_following_the_events_gives_what_the_session_itself_knows(data: st.DataObject) -> None:
+    """However stretches overlap, and whatever is revised, failed or forgotten."""
+    labels = SpeakerLabels(Voices(4, ""), 0.0, resumes=False)
+    known: dict[int, int] = {}
+    answered: list[int] = []
+    position = n_stretches = 0
+    for _ in range(data.draw(st.integers(1, 12))):
+        new = []
+        for _ in range(data.draw(st.integers(1, 3))):
+            start = max(0, position + data.draw(st.integers(-6, 6)))
+            position = start + data.draw(st.integers(1, 8))
+            is_run = data.draw(st.booleans())
+            new.append(Stretch(id=n_stretches, start=start * FRAME, end=position * FRAME, frames=(), is_run=is_run))
+            n_stretches += 1
+        assert not list(labels._add(new)) and labels.submit() == tuple(new)
+        if not data.draw(st.integers(0, 5)):
+            assert isinstance(labels.answered(None), events.Notice)
+            continue
+        answered += [each.id for each in new]
+        revised = data.draw(st.sets(st.sampled_from(answered)))
+        speakers = {id_: data.draw(st.integers(0, 2)) for id_ in {*revised, *(each.id for each in new)}}
+        event = labels.answered(SpeakersFound(speakers, "v1"))
+        assert isinstance(event, events.Speakers)
+        assert all(a.until_s <= b.from_s for a, b in pairwise(event.spans))
+        for span in event.spans:
+            known |= dict.fromkeys(range(round(span.from_s * 50), round(span.until_s * 50)), span.speaker)
+    whole = labels._painted(0, (position + 100) * FRAME)
+    assert {n: speaker for begin, end, speaker in whole for n in range(begin // FRAME, end // FRAME)} == known
+
+
+def test_the_sessions_that_clients_are_tested_with_are_those_of_the_server() -> None:
+    """`python -m tests.speaker_sessions` writes the file anew."""
+    assert speaker_sessions.FILE.read_text() == speaker_sessions.text()
+
+
+def test_revising_everything_takes_little_time_and_memory() -> None:
+    """Ten minutes of labels that all change at once must not hold up other sessions: one look at each is enough."""
+    labels = SpeakerLabels(Voices(4, ""), 0.0, resumes=False)
+    for id_ in range(MAX_LABELS + 8):
+        stretch = Stretch(id=id_, start=id_ * 2 * FRAME, end=(id_ * 2 + 3) * FRAME, frames=())
+        assert not list(labels._add([stretch])) and labels.submit() == (stretch,)
+        labels.answered(SpeakersFound({id_: id_ % 2}, "v1"))
+    assert len(labels._labels) == MAX_LABELS
+    last = Stretch(id=MAX_LABELS + 8, start=0, end=FRAME, frames=())
+    assert not list(labels._add([last])) and labels.submit() == (last,)
+    event = labels.answered(SpeakersFound({id_: id_ % 3 for id_ in range(MAX_LABELS + 9)}, "v1"))
+    assert isinstance(event, events.Speakers) and len(event.spans) > MAX_LABELS - 10
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from app.media.pcm import Samples
 from app.session.events import Word
 from app.speakers.clustering import MAX_GROUPS, Thresholds, cluster
-from app.speakers.diarization import Diarizer, Speakers
+from app.speakers.diarization import HOP_S, Diarizer, Speakers
 from app.speakers.spoken import spoken_words
 
 THRESHOLDS = Thresholds(joins=0.5, knows=0.6)
@@ -46,7 +46,8 @@ async def speakers_of(*parts: Samples, speech: Sequence[tuple[float, float]], mo
     diarizer = Diarizer(embed)
     passed = [each async for each in diarizer.listen(pieces(*parts))]
     assert np.array_equal(np.concatenate(passed), np.concatenate(parts))
-    return await diarizer.speakers(speech, THRESHOLDS, most)
+    await diarizer.finish()
+    return diarizer.speakers(speech, THRESHOLDS, most)
 
 
 @pytest.mark.parametrize("length", [30, 5 * MAX_GROUPS])
@@ -102,3 +103,20 @@ async def test_a_blip_inside_a_turn_belongs_to_the_turn() -> None:
     speakers = await speakers_of(tone(200, 6), tone(800, 6), speech=[(0, 12)])
     words = [Word("a", 1.0, 1.3, 1.0), Word("b", 8.0, 8.1, 1.0), Word("c", 2.0, 2.3, 1.0)]
     assert [each.speaker for each in spoken_words(words, speakers)] == [0, 0, 0]
+
+
+def test_the_windows_around_a_time_decide_in_the_longest_recording_too() -> None:
+    """The answers are those of a look at all windows."""
+    random = np.random.default_rng(3)
+    middles_s = np.sort(random.uniform(0, 50, 60))
+    labels = random.integers(0, 3, 60)
+    labels[:3] = 0, 1, 2
+    vectors = noisy(labels.tolist())
+    speakers = Speakers(vectors, middles_s, labels)
+    scores = vectors @ speakers.centroids.T
+    for start_s, length_s in zip(random.uniform(-5, 55, 50), random.uniform(0, 8, 50), strict=True):
+        distance = np.abs(middles_s - start_s - length_s / 2)
+        reach = max(HOP_S, length_s / 2, distance.min() + 1e-6)
+        weights = np.clip(1 - distance / (reach * 1.001), 0, None) + 1e-9 * (distance <= reach)
+        found = speakers.speaking(start_s, start_s + length_s)
+        assert found and found[0] == int(np.argmax(weights @ scores))

@@ -4,6 +4,8 @@ import base64
 from collections.abc import Sequence
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from app.speakers.clustering import Thresholds
 from app.speakers.online import MAX_ONLINE_GROUPS, MAX_REVISABLE, OnlineSpeakers
@@ -68,13 +70,55 @@ def test_a_session_that_goes_on_knows_the_voices() -> None:
     assert OnlineSpeakers(THRESHOLDS, 4).voices() == ""
 
 
-@pytest.mark.parametrize("voices", ["x", "v1.2.!!", "v1.0.AAAA", "v1.3.AAAA", "v2.1.AAAAAAAA", "v1.x.AAAAAAAA"])
+def test_a_short_stretch_is_revised_with_the_speaker_who_was_nearest() -> None:
+    speakers = OnlineSpeakers(THRESHOLDS, 4)
+    feed(speakers, [1] * 5)
+    first, short, *others = noisy([7] * 4, seed=1)
+    assert speakers.add([5], first[None], [False]) == {5: 0}
+    assert speakers.add([6], short[None], [True]) == {6: 0}
+    assert speakers.add([7], others[0][None], [False]) == {5: 1, 6: 1, 7: 1}
+
+
+def test_short_stretches_are_bounded_too() -> None:
+    speakers = OnlineSpeakers(THRESHOLDS, 4)
+    feed(speakers, [1] * 5)
+    feed(speakers, [1] * (MAX_REVISABLE + 50), first=5, are_short=True)
+    assert sum(len(group.stretches) for group in speakers._groups) == MAX_REVISABLE == len(speakers._revisable)
+
+
+def voices_of(*parts: bytes) -> str:
+    data = base64.urlsafe_b64encode(b"".join(parts)).decode().rstrip("=")
+    return f"v1.{len(parts)}.{data}"
+
+
+@pytest.mark.parametrize(
+    "voices",
+    [
+        *("x", "v1.2.!!", "v1.0.AAAA", "v1.3.AAAA", "v2.1.AAAAAAAA", "v1.x.AAAAAAAA", "v1.-1.AAAA", "v1.1.ä"),
+        voices_of(bytes((200, 9, 200, 1))),
+        voices_of(bytes((1, 9, 200, 1)), bytes((1, 9, 200, 2))),
+        voices_of(*(bytes((number, 9, 200, 1)) for number in range(11))),
+    ],
+)
 def test_damaged_voices_are_refused(voices: str) -> None:
     with pytest.raises(ValueError, match="damaged"):
         OnlineSpeakers(THRESHOLDS, 4, voices)
 
 
 def test_voices_of_another_network_are_forgotten() -> None:
-    data = base64.urlsafe_b64encode(bytes((0, 9, 200, 1, 2, 3, 4))).decode().rstrip("=")
-    known = feed(OnlineSpeakers(THRESHOLDS, 4, f"v1.1.{data}"), [3] * 4)
-    assert set(known.values()) == {0}
+    voices = voices_of(bytes((2, 9, 200, 1, 2, 3, 4)))
+    for are_short in (False, True):
+        known = feed(OnlineSpeakers(THRESHOLDS, 4, voices), [3] * 4, are_short=are_short)
+        assert set(known.values()) == {0}
+
+
+@given(st.binary(min_size=4, max_size=200), st.integers(1, 10))
+def test_voices_of_any_bytes_are_refused_or_do_no_harm(data: bytes, n: int) -> None:
+    voices = f"v1.{n}.{base64.urlsafe_b64encode(data).decode().rstrip('=')}"
+    try:
+        speakers = OnlineSpeakers(THRESHOLDS, 4, voices)
+    except ValueError:
+        return
+    known = feed(speakers, [3, 5] * 3) | feed(speakers, [3], first=6, are_short=True)
+    assert set(known) == set(range(7)) and all(0 <= each < 10 for each in known.values())
+    OnlineSpeakers(THRESHOLDS, 4, speakers.voices())

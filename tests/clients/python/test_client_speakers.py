@@ -1,9 +1,18 @@
 """The client follows who speaks when, and sends back what another server needs to know the same speakers."""
 
+import json
 from dataclasses import replace
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import tutti
+from tests.clients.python.client_fakes import read_golden
 from tutti.continuity import Continuity
+from tutti.messages import parse_event
 from tutti.resumption import resume_command
 
 
@@ -27,6 +36,38 @@ def test_a_later_event_replaces_an_earlier_one() -> None:
     assert [each.speaker for each in timeline.spans] == ["A", "B", "A"]
     timeline.apply(speakers((0.0, 4.0, "C")))
     assert timeline.spans == [tutti.SpeakerSpan(0.0, 4.0, "C")]
+
+
+@pytest.mark.parametrize("session", read_golden("speakers.json"))
+def test_the_client_knows_in_the_end_what_the_session_knows(session: Any) -> None:
+    timeline, known = tutti.SpeakerTimeline(), tutti.SpeakerTimeline()
+    for event in session["events"]:
+        timeline.apply(parse(event))
+    known.apply(parse({"type": "speakers", "channel": 0, "spans": session["known"]}))
+    assert timeline.spans == known.spans and known.spans
+    for span in session["known"]:
+        assert timeline.speaker_of(span["from_s"], span["until_s"]) == span["speaker"]
+
+
+def parse(event: dict[str, Any]) -> tutti.Speakers:
+    parsed = parse_event(json.dumps(event))
+    assert isinstance(parsed, tutti.Speakers)
+    return parsed
+
+
+@given(st.lists(st.lists(st.tuples(st.integers(0, 40), st.integers(0, 40), st.sampled_from("ABC")), max_size=4)))
+def test_any_sequence_of_events_is_as_if_painted(drawn: list[list[tuple[int, int, str]]]) -> None:
+    """Also of spans that are empty, run backwards, or do not follow each other."""
+    timeline = tutti.SpeakerTimeline()
+    painted: dict[int, str] = {}
+    for event in drawn:
+        timeline.apply(speakers(*((float(begin), float(end), speaker) for begin, end, speaker in event)))
+        for begin, end, speaker in event:
+            painted |= dict.fromkeys(range(begin, end), speaker)
+    assert painted == {at: span.speaker for span in timeline.spans for at in range(int(span.from_s), int(span.until_s))}
+    assert all(timeline.speaker_of(at, at + 1) == painted.get(at) for at in range(41))
+    for before, after in pairwise(timeline.spans):
+        assert before.until_s < after.from_s or (before.until_s == after.from_s and before.speaker != after.speaker)
 
 
 def test_the_newest_voices_are_sent_back() -> None:

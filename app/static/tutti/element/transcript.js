@@ -124,8 +124,7 @@ export class Transcript {
             case "translation":
                 return this.#translate(event);
             case "speakers":
-                this.#speakers.apply(event);
-                return [...this.#byUtterance.values()].flatMap((line) => this.#label(line));
+                return this.#relabel(this.#speakers.apply(event));
             case "resumed":
                 return event.gap === null ? [] : this.#addGap(event.gap);
             case "retract":
@@ -204,6 +203,11 @@ export class Transcript {
         }
         this.#languages.add(event.language);
         return [{ line, kind: "translated", spoken: event.text, language: event.language }];
+    }
+    /** Notes who speaks the lines between two times. There may be thousands of others, which the event says nothing of. */
+    #relabel([fromS, untilS]) {
+        const lines = [...this.#byUtterance.values()].filter((line) => line.start_s < untilS && line.end_s > fromS);
+        return lines.flatMap((line) => this.#label(line));
     }
     /** Notes who speaks a line, if it is another speaker than was known. */
     #label(line) {

@@ -172,8 +172,7 @@ export class Transcript {
       case "translation":
         return this.#translate(event);
       case "speakers":
-        this.#speakers.apply(event);
-        return [...this.#byUtterance.values()].flatMap((line) => this.#label(line));
+        return this.#relabel(this.#speakers.apply(event));
       case "resumed":
         return event.gap === null ? [] : this.#addGap(event.gap);
       case "retract":
@@ -260,6 +259,12 @@ export class Transcript {
     }
     this.#languages.add(event.language);
     return [{ line, kind: "translated", spoken: event.text, language: event.language }];
+  }
+
+  /** Notes who speaks the lines between two times. There may be thousands of others, which the event says nothing of. */
+  #relabel([fromS, untilS]: readonly [number, number]): Change[] {
+    const lines = [...this.#byUtterance.values()].filter((line) => line.start_s < untilS && line.end_s > fromS);
+    return lines.flatMap((line) => this.#label(line));
   }
 
   /** Notes who speaks a line, if it is another speaker than was known. */

@@ -36,7 +36,7 @@ def test_a_call_begins_and_its_first_audio_starts_the_session() -> None:
     assert tuple(dialect.read(packet(0x10, b"\1\0" * 160))) == (audio,)
 
 
-@supported("audiosocket", "0x11 to 0x16, audio at 12 to 48 kHz")
+@supported("audiosocket", "0x11 to 0x18, audio at 12 to 192 kHz")
 @pytest.mark.parametrize(("kind", "rate"), RATES.items())
 def test_the_type_of_the_audio_says_its_rate(kind: int, rate: int) -> None:
     start, _ = begun().read(packet(kind, b"\0\0"))
@@ -87,7 +87,7 @@ def test_another_first_packet_is_fatal(first: bytes | str) -> None:
     assert tuple(dialect.leave()) == ()
 
 
-@pytest.mark.parametrize("second", [FIRST, packet(0x02), packet(0x17, b"\0\0"), b"\x10"])
+@pytest.mark.parametrize("second", [FIRST, packet(0x02), packet(0x19, b"\0\0"), b"\x10"])
 def test_a_strange_packet_is_an_error_and_the_call_goes_on(second: bytes) -> None:
     with pytest.raises((BadMessage, WrongState)) as error:
         begun().read(second)

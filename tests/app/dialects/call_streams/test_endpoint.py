@@ -86,6 +86,23 @@ async def test_a_channel_of_asterisk_is_transcribed(serve: Serve, path: str, hea
     assert [each["type"] for each in heard[-2:]] == ["stopped", "call_ended"]
 
 
+async def test_telnyx_may_send_the_key_as_its_token(serve: Serve) -> None:
+    """So it stands in no address, which proxies write to their logs."""
+    server = await serve(api_keys="k")
+    url = f"ws://{server.address}/v1/telnyx"
+    start = {"call_control_id": "CA1", "media_format": {"encoding": "PCMU", "sample_rate": 8000, "channels": 1}}
+    async with (
+        subscriber(server.address, additional_headers=KEY) as listener,
+        connect(url, additional_headers={"x-telnyx-streaming-auth-token": "k"}) as stream,
+    ):
+        await stream.send(json.dumps({"event": "start", "stream_id": "s1", "start": start}))
+        await stream.send(json.dumps({"event": "stop", "stop": {}}))
+        heard = await hear_all(listener)
+    assert [each["type"] for each in (heard[0], heard[-1])] == ["call_started", "call_ended"]
+    with pytest.raises(InvalidStatus):
+        await connect(url, additional_headers={"x-telnyx-streaming-auth-token": "other"})
+
+
 @pytest.mark.parametrize("path", ["asterisk", "asterisk/x", "freeswitch", "freeswitch/x", "audiohook"])
 async def test_without_a_key_there_is_no_call(serve: Serve, path: str) -> None:
     server = await serve(api_keys="k")

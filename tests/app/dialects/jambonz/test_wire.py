@@ -80,6 +80,9 @@ def test_the_start_has_the_options_of_the_recogniser() -> None:
     assert read(Jambonz(), **START, interimResults=True, options={"hints": hints}) == (
         commands.Start(audio=AudioFormat("pcm_s16le", 8000, 1), language="en", interim=True, hotwords=("Ahoy", "Brno")),
     )
+    # Where the hints are objects, jambonz' feature server writes the list as text.
+    (command,) = read(Jambonz(), **START, options={"hints": json.dumps(hints[1:])})
+    assert command.hotwords == ("Brno",)
     assert read(Jambonz(), type="start", sampleRateHz=16_000) == (
         commands.Start(audio=AudioFormat("pcm_s16le", 16_000, 1), language=None, interim=False),
     )
@@ -134,11 +137,13 @@ def test_the_stop_ends_the_session_once() -> None:
         ({"type": "stop"}, "stop: expected start first"),
         ({"type": "other"}, "a type of start or stop"),
         ({**START, "encoding": "MULAW"}, "encoding: expected format raw and encoding LINEAR16"),
-        ({**START, "sampleRateHz": 44_100}, "sampleRateHz: expected 8000 or 16000"),
+        ({**START, "sampleRateHz": 11_025}, "sampleRateHz: expected 8000 or 16000"),
         ({**START, "language": 7}, "language: expected a tag"),
         ({**START, "interimResults": "yes"}, "interimResults: expected true or false"),
         ({**START, "options": [1]}, "options: expected an object"),
         ({**START, "options": {"hints": "Ahoy"}}, "options.hints: expected at most"),
+        ({**START, "options": {"hints": '["\\ud800"]'}}, "options.hints: expected at most"),
+        ({**START, "options": {"hints": "[" * 100_000}}, "options.hints: expected at most"),
         ({**START, "options": {"hints": [""]}}, "options.hints: expected at most"),
     ],
 )

@@ -45,7 +45,13 @@ def started(line: FakeLine, **fields: object) -> Plivo:
 
 
 @supported("plivo", "start, with extraHeaders")
-@pytest.mark.parametrize("headers", ["language=de;agent=Ann", "language=de,agent=Ann"])
+@pytest.mark.parametrize(
+    "headers",
+    [
+        *("language=de;agent=Ann", "language=de,agent=Ann", "X-PH-language=de;X-PH-agent=Ann"),
+        *("{X-PH-language: de, X-PH-agent: Ann}", '{"language": "de", "agent": "Ann"}'),
+    ],
+)
 def test_the_start_describes_the_call(headers: str) -> None:
     """Parameters of the address win over extra headers."""
     line = FakeLine()
@@ -64,6 +70,31 @@ def test_the_formats_of_plivo(encoding: str, rate: int, expected: Any) -> None:
     media_format = {"encoding": encoding, "sampleRate": rate}
     command = commands.Start(audio=AudioFormat(expected, rate, 1))
     assert read(Plivo(FakeLine(), {}), start(mediaFormat=media_format)) == (command,)
+
+
+def test_a_stream_without_extra_headers_begins_in_each_way_of_saying_so() -> None:
+    for headers in ("", "{}", None):
+        line = FakeLine()
+        assert read(Plivo(line, {}), start(headers))
+        assert line.calls[0].parameters == {}
+
+
+@supported("plivo", "l16_byte_order: our extension, the byte order of audio/x-l16")
+def test_samples_may_have_the_high_byte_first() -> None:
+    """Little-endian is the default, as the page says."""
+    wide = {"encoding": "audio/x-l16", "sampleRate": 16_000}
+    for order, expected in (("big", b"\2\1"), ("little", b"\1\2")):
+        line = FakeLine()
+        dialect = Plivo(line, {})
+        read(dialect, start(f"l16_byte_order={order};agent=Ann", mediaFormat=wide))
+        assert read(dialect, media(0, b"\1\2" * 320)) == (commands.Audio(expected * 320),)
+        assert line.calls[0].parameters == {"agent": "Ann"}
+    with pytest.raises(SessionError, match="l16_byte_order: expected little or big for samples of 16 bits, got"):
+        read(Plivo(FakeLine(), {"l16_byte_order": "middle"}), start(mediaFormat=wide))
+    dialect = Plivo(FakeLine(), {"l16_byte_order": "big"})
+    read(dialect, start(mediaFormat=wide))
+    with pytest.raises(SessionError, match="expected whole samples of 16 bits as media"):
+        read(dialect, media(0, b"\1\2\3"))
 
 
 @supported("plivo", "media of both tracks")

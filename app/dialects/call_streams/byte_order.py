@@ -1,0 +1,40 @@
+"""The byte order of 16-bit samples (`L16`), which some telephone systems do not document: an option names it."""
+
+from array import array
+from collections.abc import Mapping
+
+from app.errors import BadMessage, BadStart
+
+BYTE_ORDER = "l16_byte_order"
+"""The parameter of a stream that names the order of its bytes."""
+ORDERS = ("little", "big")
+
+
+def is_big_endian(parameters: Mapping[str, str], default: str | None) -> bool:
+    """Whether the high byte of each sample comes first.
+
+    Args:
+        parameters: those of the stream.
+        default: the order where the parameter is missing; `None` if it must be named.
+
+    Raises:
+        BadStart: the order is not named, or has another name.
+    """
+    order = parameters.get(BYTE_ORDER, default)
+    if order not in ORDERS:
+        raise BadStart(BYTE_ORDER, f"{' or '.join(ORDERS)} for samples of 16 bits", order)
+    return order == "big"
+
+
+def swapped(data: bytes) -> bytes:
+    """The samples in the other byte order.
+
+    Raises:
+        BadMessage: there is half a sample.
+    """
+    if len(data) % 2:
+        raise BadMessage("bad_message", "whole samples of 16 bits as media.payload", f"{len(data)} bytes")
+    # An array swaps by itself; its own order does not matter.
+    samples = array("h", data)
+    samples.byteswap()
+    return samples.tobytes()
