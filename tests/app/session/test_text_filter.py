@@ -251,7 +251,8 @@ def test_words_share_the_time_of_what_they_replace() -> None:
 
 WORDS = (
     "one two four 4111 1111 12 123456 double uh for to oh and dash my you card security at dot com twenty hundred "
-    "john example john@example.com Ann Lee Annie , . ? yes sorry shit shitake percent dollars 王 王伟 我4111"
+    "john example john@example.com Ann Lee Annie , . ? yes sorry shit shitake percent dollars 王 王伟 我4111 "
+    "at ten thirty p.m. I May first nineties a"
 ).split()
 RULES = (
     TextRuleOptions(

@@ -224,7 +224,13 @@ async def file_forms(server: Running, http: httpx.AsyncClient, heard: list[str])
         answer = await http.post(url, data=form, files={"file": wav(TALK)})
         assert answer.status_code == 200, answer.text
         heard.append(answer.text)
-    query = {"utterances": "true", "paragraphs": "true", "diarize": "true", "search": "CARD_NUMBER", "punctuate": "true"}
+    query = {
+        "utterances": "true",
+        "paragraphs": "true",
+        "diarize": "true",
+        "search": "CARD_NUMBER",
+        "punctuate": "true",
+    }
     answer = await http.post(f"{server.http}/v1/listen", params=query, content=wav(TALK))
     assert answer.status_code == 200, answer.text
     heard.append(answer.text)
