@@ -226,9 +226,9 @@ class SessionPort:
 
     def send(self, event: events.Event) -> None:
         """Append the effect that sends an event to the client."""
-        if isinstance(event, events.Utterance):
-            self.own_audio.until_s = min(event.resume_from_s)
         for each in self.text_filter.applied(event) if self.text_filter else (event,):
+            if isinstance(each, events.Utterance):
+                self.own_audio.until_s = min(each.resume_from_s)
             self._effects.append(Send(self.speakers.labelled(each) if self.speakers else each))
 
     def score_turn(self, channel: int, audio_end: int, samples: Samples) -> None:
@@ -266,7 +266,7 @@ class SessionPort:
         """Append the effect that has a text translated. `owner` will receive the answer, under the id returned."""
         id = self.next_job()
         self.translating[id] = owner
-        text = self.text_filter.redacted(text) if self.text_filter else text
+        text = self.text_filter.redacted(owner.channel, text) if self.text_filter else text
         self._effects.append(
             Translate(id=id, channel=owner.channel, language=language, source=source, text=text),
         )

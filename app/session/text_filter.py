@@ -9,10 +9,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from app.session import events
-from app.text_rules.edits import Edit, apply
+from app.text_rules.edits import Edit, apply, start_of_last_word
 from app.text_rules.pipeline import TextRuleOptions, TextRules
 from app.text_rules.redaction import MIN_PART, Before
 
+WORDS_IN_MIND = 200
+"""How many words after the number of a card a translation may still be that of the words beside it."""
 AFTER_UNKNOWN = Before(digits=MIN_PART, words_since_card=0)
 """What is known of the text before a session that goes on with another one: it may end inside a number."""
 
@@ -35,6 +37,8 @@ class _Channel:
     """The segment that it is the end of."""
     sent: list[str] = field(default_factory=list)
     """The texts of the segments that were sent."""
+    eager_end: str | None = None
+    """The text of an eager end that was sent, if the utterance did not go on after it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +60,20 @@ class _Timed:
             at = min(start + len(word.text), len(self.text))
             spans.append((start, at))
         return spans
+
+    def split_at(self, index: int) -> "_Timed":
+        """The same text; a word that goes on after this index becomes two, as in scripts without spaces."""
+        words: list[events.Word] = []
+        for word, (first, last) in zip(self.words, self.spans(), strict=True):
+            if not first < index < last:
+                words.append(word)
+                continue
+            at_s = round(word.start_s + (word.end_s - word.start_s) * (index - first) / (last - first), 3)
+            words += [
+                replace(word, text=self.text[first:index], end_s=at_s),
+                replace(word, text=self.text[index:last], start_s=at_s),
+            ]
+        return replace(self, words=tuple(words))
 
     def times(self, start: int, end: int) -> tuple[float, float]:
         """When a part of the text is spoken."""
@@ -118,16 +136,24 @@ class TextFilter:
             case events.Interim():
                 yield self._interim(self._channel(event.channel), event)
             case events.EagerEnd():
-                before = self._channel(event.channel).before_utterance
-                yield replace(event, text=apply(event.text, self._rules.find(event.text, before).edits).strip())
+                yield self._eager_end(self._channel(event.channel), event)
+            case events.SpeechResumed():
+                self._channel(event.channel).eager_end = None
+                yield event
             case events.Translation():
-                yield replace(event, text=self.redacted(event.text))
+                yield replace(event, text=self.redacted(event.channel, event.text))
             case _:
                 yield event
 
-    def redacted(self, text: str) -> str:
-        """A text of which nothing else is known, without what must not be written down."""
-        return apply(text, self._rules.find_in_translation(text))
+    def redacted(self, channel: int, text: str) -> str:
+        """A translation, or a text to be translated, without what must not be written down.
+
+        It begins anywhere in the text of its channel, so a number at its beginning may be the end of a longer one. If
+        the channel had a card's number not long ago, it may be the security code.
+        """
+        before = self._channel(channel).before
+        has_card = before.words_since_card < WORDS_IN_MIND
+        return apply(text, self._rules.find_in_translation(text, Before(1, 0 if has_card else before.words_since_card)))
 
     def _channel(self, number: int) -> _Channel:
         if number not in self._channels:
@@ -148,14 +174,28 @@ class TextFilter:
             timed = _Timed(channel.text, channel.words, *channel.span)
             edits = self._rules.find(timed.text, channel.before).edits
             yield from self._send(channel, replace(channel.last, goes_on=False), timed, edits, len(timed.text))
-        yield replace(event, text="".join(channel.sent))
-        channel.sent = []
+        text = "".join(channel.sent)
+        if channel.eager_end not in (None, text.strip()):
+            # A number of the eager end turned out to be harmless.
+            yield events.SpeechResumed(utterance=event.utterance, channel=event.channel, at_s=event.end_s)
+        channel.sent, channel.eager_end = [], None
         channel.before_utterance = channel.before
+        yield self._resumable(replace(event, text=text))
+
+    def _resumable(self, event: events.Utterance) -> events.Utterance:
+        """The event, so that a session that goes on with this one decodes what is held back on other channels again."""
+        held = {number: each.span[0] for number, each in self._channels.items() if each.text}
+        until_s = tuple(min(time_s, held.get(number, time_s)) for number, time_s in enumerate(event.resume_from_s))
+        if until_s == event.resume_from_s:
+            return event
+        starts = tuple(None if number in held else each for number, each in enumerate(event.detector_from_s))
+        return replace(event, resume_from_s=until_s, final_until_s=min(until_s), detector_from_s=starts)
 
     def _send(
         self, channel: _Channel, event: events.Segment, timed: _Timed, edits: Sequence[Edit], end: int
     ) -> Iterator[events.Segment]:
         """Send the text up to an index, and hold back the rest."""
+        timed = timed.split_at(end)
         n_words = sum(first < end for first, _ in timed.spans())
         has_rest = end < len(timed.text)
         rest_s, _ = timed.times(end, len(timed.text)) if has_rest else (event.end_s, 0.0)
@@ -183,13 +223,20 @@ class TextFilter:
 
     # Text that may change.
 
+    def _eager_end(self, channel: _Channel, event: events.EagerEnd) -> events.EagerEnd:
+        found = self._rules.find(event.text, channel.before_utterance, changes_from=0)
+        channel.eager_end = apply(event.text, found.edits).strip()
+        return replace(event, text=channel.eager_end)
+
     def _interim(self, channel: _Channel, event: events.Interim) -> events.Interim:
         stable = channel.text + event.stable
         has_words = bool(event.stable_words or event.tail_words)
         words = channel.words + event.stable_words + event.tail_words if has_words else ()
         timed = _Timed(stable + event.tail, words, event.start_s, event.end_s)
-        decided = self._rules.find(stable, channel.before).decided
-        edits = self._rules.find(timed.text, channel.before, decided).edits
+        # The last word may get more letters.
+        decided = self._rules.find(stable[: start_of_last_word(stable)].rstrip(), channel.before).decided
+        edits = self._rules.find(timed.text, channel.before, changes_from=decided).edits
+        timed = timed.split_at(decided)
         shown = apply(timed.text, edits, 0, decided)
         tail = apply(timed.text, edits, decided)
         if not any(channel.sent):

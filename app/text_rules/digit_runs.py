@@ -1,15 +1,14 @@
 """Sequences of digits in a text, written ("4111 1111") or spoken ("four one double one").
 
-A sequence is what somebody reads out: a number of a card, an account or a telephone. So spaces, dashes, commas and full
-stops do not end it, nor do one or two words such as "uh" and "dash" between digits. Words are English; digits that are
-written are found in any language.
+A sequence is what somebody reads out: a number of a card, an account or a telephone. So spaces and punctuation do not
+end it, nor do a few words such as "uh", "dash" and "sorry" between digits. Words are English; digits that are written
+are found in any language, also in text without spaces between its words.
 """
 
 import re
+import unicodedata
 from collections.abc import Iterator
 from dataclasses import dataclass
-
-from app.text_rules.edits import TOKEN
 
 UNITS = {
     word: str(value)
@@ -33,22 +32,35 @@ TENS = {
 ROUND = {"hundred": "00", "thousand": "000"}
 HOMOPHONES = {"for": "4", "fore": "4", "to": "2", "too": "2", "won": "1", "ate": "8"}
 """Words that sound like digits. They count where digits stand on both sides."""
-REPEATS = {"double": 2, "triple": 3}
+REPEATS = {"double": 2, "triple": 3, "treble": 3, "quadruple": 4}
 """Words before a digit that is said once for several."""
-FILLERS = {"uh", "um", "er", "erm", "ah", "hmm", "dash", "hyphen", "minus", "space", "dot", "point", "slash", "comma"}
-FILLERS |= {"and", "then", "next", "okay", "ok"}
-MAX_FILLERS = 2
+FILLERS = frozenset(
+    (
+        "uh um er erm ah eh hmm mm dash hyphen minus space dot point slash comma and then next okay ok so yes yeah yep "
+        "no sorry right well wait again is it's that's the digit digits number"
+    ).split()
+)
+"""Words that people say between the digits of one number."""
+MAX_FILLERS = 3
 """The most words between two digits of a sequence."""
 
 MIN_DIGITS_OF_IDENTIFIER = 3
 """The fewest digits of a word that has letters, too, and is read out as a number."""
 
-_BREAK = re.compile(r"[^\s\-‐-―.,;()+/#_…·]")
-"""What ends a sequence between two words, such as a question mark or a sign of a currency."""
+_LATIN = r"a-zà-öø-ɏ\d⁰-₉①-⑨²³¹"
+_WORD = re.compile(
+    # A word of Latin letters, which may have digits: "one", "A1234567", "3pm", "it's".
+    # Or letters of another script, many of which write no space before a number.
+    rf"[{_LATIN}]+(?:['’][{_LATIN}]+)*|[^\W_{_LATIN}]+",
+    re.IGNORECASE,
+)
+"""A word, as far as sequences of digits are concerned."""
+_BREAK = re.compile(r"[%$€£¥₹]")
+"""What ends a sequence between two words, beside words: the signs of an amount."""
 _OPENING = "(+#"
 """Signs before the first digit that belong to the number."""
-_NO_DIGITS = re.compile(r"\d+(?:st|nd|rd|th|am|pm|s|k|m|g|x|kg|km|cm|mm|ml|mb|gb)", re.IGNORECASE)
-"""Written numbers that are not read out as identifiers: "1st", "3pm"."""
+_NO_DIGITS = re.compile(r"\d{1,3}(?:st|nd|rd|th|am|pm|s|k|m|g|x|kg|km|cm|mm|ml|mb|gb)|(?:1\d|20)\d0s", re.IGNORECASE)
+"""Written numbers that are not read out as identifiers: "1st", "3pm", "1990s"."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +100,7 @@ def digit_runs(text: str) -> Iterator[DigitRun]:
     pending: tuple[int, int] | None = None
     """The index of a "double" before any digit, and what it repeats."""
     until = 0
-    for token in TOKEN.finditer(text):
+    for token in _WORD.finditer(text):
         word = token[0].lower()
         if _BREAK.search(text, until, token.start()):
             if run:
@@ -119,6 +131,12 @@ def digit_runs(text: str) -> Iterator[DigitRun]:
         yield DigitRun(run.start, run.end, run.digits, goes_on)
     elif pending and goes_on:
         yield DigitRun(pending[0], len(text), "", goes_on=True)
+
+
+def is_filled(text: str) -> bool:
+    """Whether a text has nothing but words that may stand between the digits of one number."""
+    words = {token[0].lower() for token in _WORD.finditer(text)}
+    return words <= FILLERS | HOMOPHONES.keys() | ZEROS.keys() and not _BREAK.search(text)
 
 
 def _begin(token: re.Match[str], word: str, digits: str, pending: tuple[int, int] | None, text: str) -> _Open:
@@ -165,7 +183,7 @@ def _digits(word: str) -> str | None:
         return ROUND[word]
     if _NO_DIGITS.fullmatch(word):
         return None
-    found = "".join(each for each in word if each.isdigit())
+    found = "".join(str(unicodedata.digit(each)) for each in word if each.isdigit())
     # "B2B" is a word; "A1234567" is an identifier.
     is_identifier = len(found) >= MIN_DIGITS_OF_IDENTIFIER and len(found) * 2 >= len(word)
-    return found if found == word or is_identifier else None
+    return found if len(found) == len(word) or is_identifier else None

@@ -1,11 +1,14 @@
 """What a rule changes in a text."""
 
 import re
-from collections.abc import Sequence
+import unicodedata
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 TOKEN = re.compile(r"[^\W_]+(?:['’][^\W_]+)*")
 """A word, without punctuation."""
+_UNSPACED = re.compile(r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]")
+"""A letter of a script without spaces between words: Thai, Lao, Burmese, Khmer, Japanese, Chinese."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,11 +45,26 @@ def cut_before(text: str, index: int, whole: Sequence[tuple[int, int]]) -> int:
     while True:
         starts = [start for start, end in whole if start < index < end]
         start = min([index, *starts])
-        while 0 < start < len(text) and not text[start - 1].isspace() and not text[start].isspace():
+        while not _is_between_words(text, start):
             start -= 1
         if start == index:
             return before_space(text, index)
         index = start
+
+
+def start_of_last_word(text: str) -> int:
+    """The index at which the last word of a text begins, with its punctuation."""
+    start = max(len(text) - 1, 0)
+    while not _is_between_words(text, start):
+        start -= 1
+    return start
+
+
+def _is_between_words(text: str, index: int) -> bool:
+    """Whether no word has a part before this index and a part after it."""
+    if not 0 < index < len(text):
+        return True
+    return any(each.isspace() or _UNSPACED.match(each) for each in text[index - 1 : index + 1])
 
 
 def before_space(text: str, index: int) -> int:
@@ -56,19 +74,35 @@ def before_space(text: str, index: int) -> int:
     return index
 
 
-def start_of_last_words(text: str, n_words: int) -> int:
-    """The index at which the last words of a text begin."""
-    starts = [each.start() for each in TOKEN.finditer(text)]
-    return starts[max(len(starts) - n_words, 0)] if n_words and starts else len(text)
+class Phrases:
+    """Finds words and phrases, whole and in any case; in scripts that have no spaces between words, everywhere."""
+
+    def __init__(self, phrases: Sequence[str]) -> None:
+        patterns = [f"(?P<_{index}>{_pattern(each)})" for index, each in enumerate(phrases)]
+        # The longest of those that begin at the same place.
+        self._pattern = re.compile("|".join(sorted(patterns, key=len, reverse=True)) or r"(?!)", re.IGNORECASE)
+        self._n_words = max((len(each.split()) for each in phrases), default=1)
+        self._n_chars = max((len(each) for each in phrases if _UNSPACED.search(each)), default=1)
+
+    def find(self, text: str) -> Iterator[tuple[re.Match[str], int]]:
+        """The matches, each with the index of its phrase."""
+        for match in self._pattern.finditer(text):
+            yield match, int((match.lastgroup or "_0")[1:])
+
+    def decided(self, text: str) -> int:
+        """The index before which no text that follows can make a phrase."""
+        starts = [each.start() for each in TOKEN.finditer(text)] if self._n_words > 1 else []
+        by_words = starts[max(len(starts) - self._n_words + 1, 0)] if starts else len(text)
+        return min(by_words, max(len(text) - self._n_chars + 1, 0))
 
 
-def whole_words(phrases: Sequence[str]) -> re.Pattern[str] | None:
-    """A pattern of these phrases as whole words in any case, the longest first; `None` if there are none."""
-    if not phrases:
-        return None
-    longest_first = sorted({each.strip() for each in phrases}, key=len, reverse=True)
-    choices = "|".join(r"\s+".join(map(re.escape, each.split())) for each in longest_first)
-    return re.compile(rf"(?<!\w)(?:{choices})(?!\w)", re.IGNORECASE)
+def _pattern(phrase: str) -> str:
+    """The pattern of a phrase."""
+    words = unicodedata.normalize("NFC", phrase).split()
+    pattern = r"\s+".join(re.sub("['’]", "['’]", re.escape(each)) for each in words)
+    begin = "" if _UNSPACED.match(words[0]) else r"(?<!\w)"
+    end = "" if _UNSPACED.match(words[-1][-1]) else r"(?!\w)"
+    return f"{begin}{pattern}{end}"
 
 
 def without_overlaps(edits: Sequence[Edit]) -> list[Edit]:
@@ -89,11 +123,11 @@ def without_overlaps(edits: Sequence[Edit]) -> list[Edit]:
 
 
 def apply(text: str, edits: Sequence[Edit], start: int = 0, end: int | None = None) -> str:
-    """The text between two indices with its edits; an edit lies inside or outside of them."""
+    """The text between two indices with its edits. One that is not wholly between them hides its part nevertheless."""
     end = len(text) if end is None else end
     parts = []
     for edit in edits:
-        if start <= edit.start and edit.end <= end:
+        if start < edit.end and edit.start < end:
             parts += [text[start : edit.start], edit.text]
             start = edit.end
     return "".join([*parts, text[start:end]])

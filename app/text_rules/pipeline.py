@@ -63,9 +63,14 @@ class TextRules:
         """
         return self._find(text, before, self._others, changes_from)
 
-    def find_in_translation(self, text: str) -> Sequence[Edit]:
-        """The edits of a translation, or of a text that is not to leave unredacted, of which nothing else is known."""
-        return self._find(text, Before(digits=1), self._of_translations, None).edits
+    def find_in_translation(self, text: str, before: Before) -> Sequence[Edit]:
+        """The edits of a text that is not to leave unredacted, of which nothing follows; of the rules only masking.
+
+        Args:
+            text: a translation, or a text that is translated elsewhere.
+            before: what is known of the text before it.
+        """
+        return self._find(text, before, self._of_translations, None).edits
 
     def _find(
         self,

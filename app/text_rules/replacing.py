@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 
-from app.text_rules.edits import Edit, Found, before_space, start_of_last_words, whole_words
+from app.text_rules.edits import Edit, Found, Phrases, before_space
 
 PROFANITIES = (
     "arsehole arseholes asshole assholes bastard bastards bitch bitches bollocks bullshit cock cocks cocksucker cunt "
@@ -18,31 +18,29 @@ class Replacing:
 
     def __init__(self, replacements: Iterable[tuple[str, str]]) -> None:
         """Make the rule from words, and what is written instead; nothing for words that are left out."""
-        self._new = {" ".join(old.lower().split()): new for old, new in replacements}
-        self._pattern = whole_words(list(self._new))
-        self._longest = max(len(old.split()) for old in self._new)
+        pairs = list(replacements)
+        self._new = [new for _, new in pairs]
+        self._phrases = Phrases([old for old, _ in pairs])
 
     def find(self, text: str) -> Found:
         """The edits of a text that may go on."""
-        assert self._pattern
         edits = []
-        for match in self._pattern.finditer(text):
-            new = self._new[" ".join(match[0].lower().split())]
+        for match, index in self._phrases.find(text):
+            new = self._new[index]
             # A word that is left out takes the space before it away.
             start = match.start() if new else before_space(text, match.start())
             edits.append(Edit(start=start, end=match.end(), text=new))
-        return Found(edits, start_of_last_words(text, self._longest - 1))
+        return Found(edits, self._phrases.decided(text))
 
 
 class Masking:
     """Writes as many asterisks as profane words have letters."""
 
     def __init__(self, words: Sequence[str]) -> None:
-        self._pattern = whole_words(words)
+        self._words = Phrases(words)
 
     def find(self, text: str) -> Found:
         """The edits of a text that may go on."""
-        assert self._pattern
-        matches = self._pattern.finditer(text)
+        matches = [match for match, _ in self._words.find(text)]
         edits = [Edit(start=each.start(), end=each.end(), text="*" * len(each[0])) for each in matches]
         return Found(edits, len(text))

@@ -18,13 +18,22 @@ from app.text_rules.digit_runs import digit_runs
         ("twenty-three oh five", "2305"),
         ("sixty hundred", "6000"),
         ("A12345678", "12345678"),
-        ("４１１１ ١٢٣", "４１１１١٢٣"),
+        ("４１１１ ١٢٣ ②³", "411112323"),
+        ("4111? Yes, 1111! Sorry: '1111'", "411111111111"),
+        ("quadruple one treble two", "1111222"),
+        ("4111s 1111th", "41111111"),
     ],
 )
 def test_a_number_that_is_read_out_is_one_sequence(text: str, digits: str) -> None:
     runs = list(digit_runs(text))
     assert [run.digits for run in runs] == [digits]
-    assert (runs[0].start, runs[0].end) == (0, len(text))
+    assert (runs[0].start, runs[0].end) == (0, len(text.rstrip("'")))
+
+
+def test_a_number_is_found_where_no_spaces_stand_between_words() -> None:
+    for text in ("我的卡号是4111，1111好的吗", "номер4111-1111конец", "제번호는4111 1111입니다"):
+        run, *others = digit_runs(text)
+        assert (text[run.start : run.end], others) == (text[text.index("4") : text.rindex("1") + 1], [])
 
 
 @pytest.mark.parametrize(
@@ -34,8 +43,9 @@ def test_a_number_that_is_read_out_is_one_sequence(text: str, digits: str) -> No
         ("$5, then €6", ["5", "6"]),
         ("1st of May at 3pm", []),
         ("oh for goodness' sake, two", ["2"]),
-        ("one uh um er two", ["1", "2"]),
-        ("call 5? 6", ["5", "6"]),
+        ("one uh um er hmm two", ["1", "2"]),
+        ("5% 6", ["5", "6"]),
+        ("the 1990s, and 2080s", []),
         ("", []),
     ],
 )

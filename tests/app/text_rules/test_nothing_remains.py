@@ -1,10 +1,11 @@
 """What is redacted exists nowhere: in no message, log, file or database, and in no object after its utterance."""
 
 import asyncio
+import base64
 import gc
 import json
 import logging
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -13,13 +14,21 @@ from typing import Any
 import httpx
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 from websockets.asyncio.client import connect
 
+from app.media.pcm import Samples
+from app.speakers.clustering import Thresholds
+from app.speakers.model import SpeakerModel
 from engine import api
 from tests.app.conftest import Running
 from tests.app.dialects.openai.test_files_endpoint import wav
+from tests.app.dialects.openai.test_realtime_endpoint import UPDATE
+from tests.app.dialects.twilio.test_endpoint import messages
+from tests.app.dialects.twilio.test_wire import begin
 from tests.app.jobs.conftest import ServeJobs, http, serve_jobs
-from tests.fakes import FakeTranscriber, pcm, silence, speech
+from tests.app.rooms.serving import listener, speaker, until
+from tests.fakes import FakeTranscriber, pcm, silence, slow_mulaw, speech
 
 __all__ = ["http", "serve_jobs"]
 
@@ -137,6 +146,96 @@ async def job(server: Running, http: httpx.AsyncClient, rules: dict[str, str], h
     heard.append((await http.get(f"{url}/{submitted.json()['id']}/result")).text)
 
 
+async def one_voice(stretches: Sequence[Samples]) -> NDArray[np.float32]:
+    return np.ones((len(stretches), 1), dtype=np.float32)
+
+
+async def flux(server: Running, http: httpx.AsyncClient, heard: list[str]) -> None:
+    query = "model=flux-general-en&encoding=linear32&sample_rate=16000&eager_eot_threshold=0.3"
+    async with connect(f"ws://{server.address}/v2/listen?{query}") as socket:
+        for at in range(0, len(TALK), 1600):
+            await socket.send(pcm(TALK[at : at + 1600]))
+        await socket.send('{"type":"CloseStream"}')
+        heard += [str(message) async for message in socket]
+
+
+async def realtime(server: Running, http: httpx.AsyncClient, heard: list[str]) -> None:
+    include = ["item.input_audio_transcription.logprobs"]
+    async with connect(f"ws://{server.address}/v1/realtime") as socket:
+        await socket.send(json.dumps(UPDATE | {"session": UPDATE["session"] | {"include": include}}))
+        audio = np.round(TALK * 32768).astype("<i2").tobytes()
+        for at in range(0, len(audio), 6400):
+            chunk = base64.b64encode(audio[at : at + 6400]).decode()
+            await socket.send(json.dumps({"type": "input_audio_buffer.append", "audio": chunk}))
+        while "transcription.completed" not in (message := str(await socket.recv())):
+            heard.append(message)
+        heard.append(message)
+
+
+async def whisper_live(server: Running, http: httpx.AsyncClient, heard: list[str]) -> None:
+    async with connect(f"ws://{server.address}") as socket:
+        await socket.send(json.dumps({"uid": "u1", "language": "en", "task": "transcribe", "model": "fake"}))
+        await socket.send(pcm(TALK))
+        await socket.send(b"END_OF_AUDIO")
+        heard += [str(message) async for message in socket]
+
+
+async def twilio(server: Running, http: httpx.AsyncClient, heard: list[str]) -> None:
+    """Both sides read the number out, at the same time."""
+    async with connect(f"ws://{server.address}/v1/calls/CA1") as listener:
+        async with connect(f"ws://{server.address}/v1/twilio") as socket:
+            await socket.send('{"event":"connected","protocol":"Call","version":"1.0.0"}')
+            await socket.send(json.dumps(begin()))
+            audio = slow_mulaw(TALK)
+            for message in messages(audio, audio):
+                await socket.send(message)
+            await socket.send('{"event":"stop","stop":{"callSid":"CA1"}}')
+            heard += [str(message) async for message in socket]
+        heard += [str(message) async for message in listener]
+
+
+async def room(server: Running, http: httpx.AsyncClient, heard: list[str]) -> None:
+    async with speaker(server) as (socket, started):
+        name = started["room"]["name"]
+        async with listener(server, name) as reader:
+            await socket.send(pcm(TALK))
+            await until(socket, "utterance")
+            heard.append(json.dumps(await reader.until("utterance")))
+        # One who comes late gets what was said before.
+        async with http.stream("GET", f"{server.http}/captions/{name}/events") as late:
+            async for line in late.aiter_lines():
+                heard.append(line)
+                if "CARD_NUMBER" in line:
+                    break
+        await socket.send('{"type":"stop"}')
+        heard += [str(message) async for message in socket]
+
+
+async def file_forms(server: Running, http: httpx.AsyncClient, heard: list[str]) -> None:
+    forms: list[dict[str, Any]] = [
+        {"response_format": "verbose_json", "timestamp_granularities[]": ["word", "segment"], "stream": "true"},
+        {"response_format": "json", "stream": "true"},
+        {"response_format": "diarized_json"},
+        {"response_format": "call_record"},
+        {"response_format": "call_record_srt"},
+    ]
+    for form in forms:
+        url = f"{server.http}/v1/audio/transcriptions"
+        answer = await http.post(url, data=form, files={"file": wav(TALK)})
+        assert answer.status_code == 200, answer.text
+        heard.append(answer.text)
+    query = {
+        "utterances": "true",
+        "paragraphs": "true",
+        "diarize": "true",
+        "search": "CARD_NUMBER",
+        "punctuate": "true",
+    }
+    answer = await http.post(f"{server.http}/v1/listen", params=query, content=wav(TALK))
+    assert answer.status_code == 200, answer.text
+    heard.append(answer.text)
+
+
 @pytest.mark.parametrize("is_operators", [False, True])
 async def test_a_redacted_number_exists_nowhere(
     serve_jobs: ServeJobs,
@@ -162,6 +261,25 @@ async def test_a_redacted_number_exists_nowhere(
     interims = [each for each in heard if '"interim"' in each]
     assert any("[NUMBER]" in each or "[CARD_NUMBER]" in each for each in interims)
     assert [each for each in heard if is_planted(each)] == []
+    assert [each.getMessage() for each in caplog.records if is_planted(each.getMessage())] == []
+    assert files_with_secrets(tmp_path) == []
+    assert list(live_secrets()) == []
+
+
+async def test_the_operators_redaction_holds_in_every_protocol(
+    serve_jobs: ServeJobs, http: httpx.AsyncClient, caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
+    """Live protocols, calls and those who listen to them, rooms, and all forms of an answer for a file."""
+    caplog.set_level(logging.DEBUG)
+    server = await serve_jobs(Indiscreet(), redact="card")
+    server.service.session_config = replace(server.service.session_config, speculates=True)
+    server.service.speaker_model = SpeakerModel(one_voice, Thresholds(joins=0.5, knows=0.6))
+    for protocol in (flux, realtime, whisper_live, twilio, room, file_forms):
+        heard: list[str] = []
+        async with asyncio.timeout(30):
+            await protocol(server, http, heard)
+        assert any("[CARD_NUMBER]" in each for each in heard), protocol.__name__
+        assert [each for each in heard if is_planted(each)] == [], protocol.__name__
     assert [each.getMessage() for each in caplog.records if is_planted(each.getMessage())] == []
     assert files_with_secrets(tmp_path) == []
     assert list(live_secrets()) == []

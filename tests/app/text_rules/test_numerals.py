@@ -35,6 +35,18 @@ def written(text: str) -> str:
         ("at a quarter to one", "at 12:45"),
         ("at half past eight", "at 8:30"),
         ("twenty three, forty", "23, 40"),
+        ("a hundred and fifty people gave a thousand dollars", "150 people gave $1000"),
+        ("two point five million dollars", "$2.5 million"),
+        ("in the nineteen nineties", "in the 1990s"),
+        ("the one hundred and first time", "the 101st time"),
+        ("at ten thirty, not at two thirty p.m.", "at 10:30, not at 2:30 p.m."),
+        ("ten past five", "5:10"),
+        ("five to ten of them, between five and twenty", "5 to 10 of them, between 5 and 20"),
+        ("twenty four seven, or fifty fifty", "24/7, or 50/50"),
+        ("oh seven nine o two", "07902"),
+        ("double oh seven", "007"),
+        ("a sixty second break", "a 60 second break"),
+        ("on May first", "on May 1"),
     ],
 )
 def test_numbers_dates_amounts_and_times_are_written_in_digits(spoken: str, expected: str) -> None:
@@ -43,7 +55,24 @@ def test_numbers_dates_amounts_and_times_are_written_in_digits(spoken: str, expe
 
 
 @pytest.mark.parametrize(
-    "text", ["one of the three", "the second account", "it is 25 percent", "a point of view", "half of it", "ten4", ""]
+    "text",
+    [
+        *("one of the three", "the second account", "it is 25 percent", "a point of view", "half of it", "ten4", ""),
+        *("no one", "one moment, wait a second", "it is one am I right", "you may first ask", "two or three", "oh no"),
+        *(
+            "one by one",
+            "a hundred",
+            "double trouble",
+            "in the nineties",
+            "one and a half",
+            "nine to five",
+            "two thirds",
+        ),
+    ],
 )
 def test_what_counts_nothing_stays_words(text: str) -> None:
     assert written(text) == text
+
+
+def test_oh_is_no_zero_at_the_end_of_a_number() -> None:
+    assert written("I was ten oh well") == "I was 10 oh well"

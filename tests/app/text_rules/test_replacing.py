@@ -11,6 +11,18 @@ def test_whole_words_are_replaced_in_any_case() -> None:
     assert rule.find("in cuba").decided == len("in ")
 
 
+def test_apostrophes_and_letters_that_are_written_in_two_ways_are_found() -> None:
+    rule = Replacing([("o'brien", "A"), ("zoe\u0308", "B"), ("sis", "C")])
+    text = "O’Brien, Zoë and ſis"
+    assert apply(text, rule.find(text).edits) == "A, B and C"
+
+
+def test_words_are_found_where_no_spaces_stand_between_them() -> None:
+    rule = Replacing([("王伟", "他")])
+    text = "我叫王伟。"
+    assert apply(text, rule.find(text).edits) == "我叫他。"
+
+
 def test_profane_words_become_asterisks() -> None:
     text = "Bullshit, said the Scunthorpe man."
     assert apply(text, Masking(PROFANITIES).find(text).edits) == "********, said the Scunthorpe man."
