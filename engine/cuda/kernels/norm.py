@@ -163,15 +163,14 @@ def _scale_rows(
     """
     wait_for_previous_kernel(PDL)
     row = tl.program_id(0).to(tl.int64)
-    X += row * n_columns
-    OUT += row * n_columns
+    x_row, out_row = X + row * n_columns, OUT + row * n_columns
     head_columns, tail_columns = tl.arange(0, HEAD), HEAD + tl.arange(0, TAIL)
-    head = _load_part(X, head_columns, n_columns, GELU)
-    tail = _load_part(X, tail_columns, n_columns, GELU)
+    head = _load_part(x_row, head_columns, n_columns, GELU)
+    tail = _load_part(x_row, tail_columns, n_columns, GELU)
     largest = tl.maximum(tl.max(tl.abs(head), 0), tl.max(tl.abs(tail), 0))
     inverse = _inverse_scale(largest, SCALES + row)
-    tl.store(OUT + head_columns, (head * inverse).to(OUT.dtype.element_ty), mask=head_columns < n_columns)
-    tl.store(OUT + tail_columns, (tail * inverse).to(OUT.dtype.element_ty), mask=tail_columns < n_columns)
+    tl.store(out_row + head_columns, (head * inverse).to(OUT.dtype.element_ty), mask=head_columns < n_columns)
+    tl.store(out_row + tail_columns, (tail * inverse).to(OUT.dtype.element_ty), mask=tail_columns < n_columns)
 
 
 def scale_rows(x: Tensor, *, with_gelu: bool = False) -> Scaled:
