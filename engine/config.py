@@ -54,11 +54,6 @@ class EngineConfig:
     measured: our own, with FlashInfer's for full windows where it is installed and the GPU is of compute capability
     9.0.
     """
-    compiles_flashinfer: bool = True
-    """Whether `auto` kernels may compile FlashInfer's attention, which takes a minute or two.
-
-    Otherwise they use FlashInfer only where it was compiled before, so that no start waits for its compiler.
-    """
     cuda_graphs: bool = True
     """Capture the fused forward passes as CUDA graphs and replay them; otherwise every kernel is launched by itself."""
     steps_ahead: bool = True

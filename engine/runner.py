@@ -18,7 +18,7 @@ from engine.api import SAMPLE_RATE, WINDOW_SAMPLES
 from engine.checkpoint.checkpoint import Checkpoint, read_checkpoint
 from engine.config import EngineConfig
 from engine.cuda.build import build_cuda_forward, pick_device_and_dtype, pick_n_slots, uses_fused_kernels
-from engine.cuda.graph_sizes import FILLING_WINDOWS, LEAST_SHARE, n_rows_held
+from engine.cuda.graph_sizes import FILLING_WINDOWS, GRAPH_SIZES, LEAST_SHARE, n_rows_held
 from engine.decoding.draft import verify_draft
 from engine.decoding.prompt import Prompt
 from engine.decoding.sampling import Draw
@@ -123,6 +123,7 @@ class Runner:
             self._transfer,
             n_full_states=model_config.max_source_positions,
             n_filling=FILLING_WINDOWS if is_fused else config.max_encode_batch,
+            n_together=GRAPH_SIZES.large_windows[0] if is_fused else config.max_encode_batch,
             dtype=self.dtype,
         )
 

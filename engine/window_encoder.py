@@ -27,6 +27,7 @@ class WindowEncoder:
         *,
         n_full_states: int,
         n_filling: int,
+        n_together: int,
         dtype: torch.dtype,
     ) -> None:
         """Create an encoder of windows.
@@ -37,11 +38,13 @@ class WindowEncoder:
             filters: the mel filterbank, on the device.
             transfer: brings the audio to the device.
             n_full_states: encoder states of a full window.
-            n_filling: the number of full windows that fill the device; more in one call take as long each.
+            n_filling: the number of full windows that fill the device; more in one call take about as long each.
+            n_together: the most full windows that are encoded in one part.
             dtype: of the features.
         """
         self.lengths = lengths
         self.n_filling = n_filling
+        self._n_together = n_together
         self._forward = forward
         self._filters = filters
         self._transfer = transfer
@@ -63,7 +66,7 @@ class WindowEncoder:
         windows, slots = [windows[index] for index in order], [slots[index] for index in order]
         n_states.sort()
         # Each part fills the device, so that it works on the first part while the host brings the next one.
-        for part in cut(n_states, self.n_filling * self._n_full_states):
+        for part in cut(n_states, self._n_together * self._n_full_states):
             features = self._transfer.prefetch(partial(self._features, windows[part], max(n_states[part])))
             self._forward.encode(features, slots[part], find_runs(n_states[part]))
         if self._filters.is_cuda:

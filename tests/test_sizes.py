@@ -19,7 +19,7 @@ MAX_METHODS = 25
 MAX_LINES = 50
 """Of a function, its docstring and decorators left out."""
 MAX_PARAMETERS = 8
-OPTIONS_FROM_OUTSIDE = {"click.command", "cli.command", "triton.jit"}
+OPTIONS_FROM_OUTSIDE = {"click.command", "cli.command", "gluon.jit", "triton.jit"}
 """Decorators of functions whose parameters are a command's options or a kernel's tensors, sizes and constants."""
 MAX_POSITIONAL_FIELDS = 4
 """Of a dataclass that is not `kw_only`."""

@@ -73,17 +73,13 @@ def set_up_logging(settings: Settings) -> None:
         logging.getLogger(package).setLevel(level)
 
 
-def start_engine(settings: Settings, *, compiles: bool = False) -> "AbstractAsyncContextManager[Engine]":
+def start_engine(settings: Settings) -> "AbstractAsyncContextManager[Engine]":
     """The engine of these settings, in a thread of this process.
-
-    Args:
-        settings: the service's settings.
-        compiles: whether the start may wait for minutes while faster kernels are compiled.
 
     Raises:
         SettingsError: a setting of the engine is not valid.
     """
-    config = replace(_engine_config(settings), compiles_flashinfer=compiles)
+    config = _engine_config(settings)
     # Imported here because torch takes seconds, which `--help` and a wrong flag do not need.
     with _without_collection():
         from engine.engine import Engine
@@ -111,11 +107,11 @@ class _PartOfCommand(Server):
 
 
 @asynccontextmanager
-async def loading_engine(settings: Settings, *, compiles: bool = False) -> AsyncIterator["Engine"]:
-    """The engine of `start_engine`. A terminal shows that its model is being loaded."""
+async def loading_engine(settings: Settings) -> AsyncIterator["Engine"]:
+    """The engine of these settings, in a thread of this process. A terminal shows that its model is being loaded."""
     async with AsyncExitStack() as stack:
         with console(stderr=True).status("Loading the model …"):
-            engine = await stack.enter_async_context(start_engine(settings, compiles=compiles))
+            engine = await stack.enter_async_context(start_engine(settings))
         yield engine
 
 

@@ -19,7 +19,7 @@ async def prepare_engine(settings: Settings, out: Console) -> None:
         out: where the times are printed.
     """
     begin_s = time.monotonic()
-    async with loading_engine(settings, compiles=True) as engine:
+    async with loading_engine(settings) as engine:
         ready_s = time.monotonic()
         window = api.Window(
             samples=np.zeros(SAMPLE_RATE, dtype=np.float32), session="warm", channel=0, priority=api.Priority.FILE

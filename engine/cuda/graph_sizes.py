@@ -27,6 +27,9 @@ class GraphSizes:
     """Tokens of the longest row of a prefill: its prompt and its draft tokens."""
     full_windows: Sequence[int] = (FILLING_WINDOWS, 2, 1)
     """Windows of an encoder call, from large to small, for every window length."""
+    large_windows: Sequence[int] = (10, 6)
+    """More full windows of an encoder call, from large to small. Ten together take 2 % less time than four and six, and
+    those 2 % less than four at a time: their products divide better among the multiprocessors of an H200."""
     short_windows: Sequence[int] = (16, 8)
     """More windows of an encoder call, from large to small. They are used for lengths at which they hold no more
     encoder states than the largest of `full_windows` holds at full length."""
@@ -66,9 +69,10 @@ class GraphSizes:
             n_full_states: encoder states of a full window.
             max_windows: the most windows that come in one call.
         """
+        large = self.large_windows if n_states == n_full_states else ()
         max_states = self.full_windows[0] * n_full_states
         fitting = [windows for windows in self.short_windows if windows * n_states <= max_states]
-        return [windows for windows in (*fitting, *self.full_windows) if windows <= max_windows]
+        return [windows for windows in (*large, *fitting, *self.full_windows) if windows <= max_windows]
 
     def cut_batch(self, n_windows: int, n_states: int, captured: Sequence[int]) -> list[tuple[int, int]]:
         """Cut windows of equal length into batches for which there are graphs.

@@ -7,7 +7,7 @@ never belongs to a window. All that changes from replay to replay is in tensors 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 from torch import Tensor
@@ -18,6 +18,7 @@ from engine.cuda.fused_model import Attend, FusedDecoder, FusedEncoder, Products
 from engine.cuda.fused_sampling import FusedSampler
 from engine.cuda.graph_capture import CapturedGraph, GraphPool
 from engine.cuda.graph_sizes import GRAPH_SIZES, GraphSizes
+from engine.cuda.hopper_attention import load_hopper_attention
 from engine.model.forward import n_rows_of, pad
 from engine.model.host_transfer import to_device
 from engine.model.kv_cache import KVCache
@@ -26,6 +27,14 @@ from engine.model.whisper import Whisper
 
 if TYPE_CHECKING:
     from engine.cuda.flashinfer_attention import FlashInfer, FlashInferSteps
+
+
+class WindowAttention(Protocol):
+    """Computes the encoder's attention over windows in place of PyTorch."""
+
+    def attend(self, runs: Sequence[Run]) -> Attend | None:
+        """The attention over these windows; `None` if PyTorch computes it."""
+        ...
 
 
 class CudaGraphForward:
@@ -55,16 +64,17 @@ class CudaGraphForward:
         self._cache = cache
         self._captures_graphs = config.cuda_graphs
         self._decoder = FusedDecoder(model.decoder, cache)
-        flashinfer = load_flashinfer(model, cache, config)
-        # FlashInfer serves full windows wherever it is loaded, and all attention if the configuration requires it.
-        is_required = config.kernels == "flashinfer"
+        flashinfer = load_flashinfer(model, cache) if config.kernels == "flashinfer" else None
         self._encoding = _EncoderGraphs(
-            FusedEncoder(model.encoder, products), self._decoder, products, cache, sizes, flashinfer, is_required
+            FusedEncoder(model.encoder, products),
+            self._decoder,
+            products,
+            cache,
+            sizes,
+            flashinfer or load_hopper_attention(cache),
         )
         self._prefills = _PrefillGraphs(self._decoder, cache, sizes)
-        self._steps = _StepGraphs(
-            self._decoder, cache, sampler, tokens, positions, sizes, flashinfer if is_required else None
-        )
+        self._steps = _StepGraphs(self._decoder, cache, sampler, tokens, positions, sizes, flashinfer)
 
     def capture(self, max_windows: int, features: tuple[int, int], shorter: Sequence[int] = ()) -> None:
         """Capture all graphs, the largest of each kind first.
@@ -230,22 +240,19 @@ class _EncoderGraphs:
         products: Products[Any],
         cache: KVCache,
         sizes: GraphSizes,
-        flashinfer: "FlashInfer | None",
-        flashinfer_serves_all: bool,
+        attention: WindowAttention | None,
     ) -> None:
         """Keep the parts.
 
         Args:
-            flashinfer: computes the attention of full windows; cuDNN does if it is `None`.
-            flashinfer_serves_all: it computes the attention of shorter windows too.
+            attention: computes the attention over windows; cuDNN does if it is `None`.
         """
         self._encoder = encoder
         self._decoder = decoder
         self._products = products
         self._cache = cache
         self._sizes = sizes
-        self._flashinfer = flashinfer
-        self._flashinfer_serves_all = flashinfer_serves_all
+        self._attention = attention
         self._n_full_states = cache.cross_attention.shape[4]
         self._graphs: dict[int, dict[int, _EncoderGraph]] = {}
         """The graphs, by the encoder states of a window, then by the number of windows, the largest first."""
@@ -266,7 +273,7 @@ class _EncoderGraphs:
         def encode() -> None:
             self._decoder.write_cross_attention(self._encoder(features, runs, attend), slots, self._products)
 
-        attend = self._attention(runs)
+        attend = self._attend(runs)
         return _EncoderGraph(features, slots, attend, pool.capture(encode))
 
     def encode(self, features: Tensor, slots: Tensor, runs: Sequence[Run]) -> None:
@@ -274,7 +281,7 @@ class _EncoderGraphs:
             for run in runs:
                 self._replay(features, slots, run)
         else:
-            states = self._encoder(features, runs, self._attention(runs))
+            states = self._encoder(features, runs, self._attend(runs))
             for run in runs:
                 part = states[run.start : run.start + run.n_windows * run.n_states]
                 self._decoder.write_cross_attention(part, slots[run.windows], self._products)
@@ -289,7 +296,6 @@ class _EncoderGraphs:
             graph.graph.replay()
             first += n_windows
 
-    def _attention(self, runs: Sequence[Run]) -> Attend | None:
-        """FlashInfer's attention over these windows; `None` if PyTorch computes it, with cuDNN."""
-        are_full = all(run.n_states == self._n_full_states for run in runs)
-        return self._flashinfer.attend(runs) if self._flashinfer and (are_full or self._flashinfer_serves_all) else None
+    def _attend(self, runs: Sequence[Run]) -> Attend | None:
+        """The attention over these windows; `None` if PyTorch computes it, with cuDNN."""
+        return self._attention.attend(runs) if self._attention else None

@@ -2,7 +2,7 @@
 
 import sys
 from itertools import pairwise
-from types import ModuleType, SimpleNamespace
+from types import ModuleType
 from typing import Any, ClassVar
 
 import pytest
@@ -33,23 +33,12 @@ class Ragged:
         )
 
 
-class MissingJITCacheError(RuntimeError):
-    """See `flashinfer.jit.MissingJITCacheError`."""
-
-    def __init__(self, is_compiled: bool) -> None:
-        super().__init__("JIT compilation is disabled")
-        self.spec = SimpleNamespace(is_compiled=is_compiled)
-
-
 def install(monkeypatch: pytest.MonkeyPatch, ragged: type[Ragged] | None, capability: tuple[int, int] = (9, 0)) -> None:
     """Put such a package, or none, in the place of FlashInfer, and another compute capability in the place of ours."""
     package: Any = ModuleType("flashinfer")
     package.BatchDecodeWithPagedKVCacheWrapper = object
     package.BatchPrefillWithRaggedKVCacheWrapper = ragged
-    package.jit = ModuleType("flashinfer.jit")
-    package.jit.MissingJITCacheError = MissingJITCacheError
     monkeypatch.setattr(Ragged, "seen", [])
     monkeypatch.setitem(sys.modules, "flashinfer", package if ragged else None)
-    monkeypatch.setitem(sys.modules, "flashinfer.jit", package.jit if ragged else None)
     monkeypatch.delitem(sys.modules, "engine.cuda.flashinfer_attention", raising=False)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device=None: capability)

@@ -14,6 +14,8 @@ from benchmarks.stability import copy_as_untrained
 from engine.api import DecodeOptions, DoneEvent, Priority, Sampling, Window
 from engine.config import AudioContext, Dtype, EngineConfig, Kernels
 from engine.engine import Engine
+from engine.model.attention import encoder_attention
+from engine.model.packing import find_runs
 
 pytestmark = pytest.mark.gpu
 
@@ -238,3 +240,21 @@ def assert_idle(engine: Engine) -> None:
 def allocated() -> int:
     """Bytes of device memory in use."""
     return torch.cuda.memory_allocated()
+
+
+@pytest.mark.parametrize("n_states", [129, 256, 300, 1_500])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_our_attention_over_windows_is_pytorchs(n_states: int, dtype: torch.dtype) -> None:
+    """Whether a window has less than a tile, whole blocks of keys or a part of one. Others beside it change nothing."""
+    attention = pytest.importorskip("engine.cuda.kernels.window_attention")
+    if torch.cuda.get_device_capability() != (9, 0):
+        pytest.skip("the kernel is for Hopper GPUs")
+    generator = torch.Generator("cuda").manual_seed(n_states)
+    packed = torch.randn((3 * n_states, 3, 20, 64), device="cuda", generator=generator).to(dtype)
+    out = torch.full((3 * n_states, 20 * 64), torch.nan, device="cuda", dtype=dtype)
+    attention.attend_to_windows(packed, out, n_states)
+    expected = encoder_attention(packed.float(), find_runs([n_states] * 3))
+    assert float((out.float() - expected).norm() / expected.norm()) < 4e-3
+    alone = torch.full((n_states, 20 * 64), torch.nan, device="cuda", dtype=dtype)
+    attention.attend_to_windows(packed[n_states : 2 * n_states].contiguous(), alone, n_states)
+    assert torch.equal(alone, out[n_states : 2 * n_states])

@@ -44,7 +44,8 @@ def test_a_prefill_larger_than_every_graph_has_none(
 @pytest.mark.parametrize(
     ("n_states", "max_windows", "expected"),
     [
-        (FULL, 16, [4, 2, 1]),
+        (FULL, 16, [10, 6, 4, 2, 1]),
+        (FULL, 8, [6, 4, 2, 1]),
         (FULL, 2, [2, 1]),
         (500, 16, [8, 4, 2, 1]),
         (200, 16, [16, 8, 4, 2, 1]),
@@ -52,7 +53,7 @@ def test_a_prefill_larger_than_every_graph_has_none(
     ],
 )
 def test_short_windows_get_larger_batches(n_states: int, max_windows: int, expected: list[int]) -> None:
-    """As long as a batch holds no more encoder states than four full windows."""
+    """As long as a batch holds no more encoder states than four full windows. Full windows get some of their own."""
     assert GRAPH_SIZES.encoder_batches(n_states, FULL, max_windows) == expected
 
 
@@ -60,7 +61,8 @@ def test_short_windows_get_larger_batches(n_states: int, max_windows: int, expec
     ("n_windows", "n_states", "expected"),
     [
         (3, FULL, [(2, 2), (1, 1)]),
-        (7, FULL, [(4, 4), (2, 2), (1, 1)]),
+        (7, FULL, [(6, 6), (1, 1)]),
+        (16, FULL, [(10, 10), (6, 6)]),
         (3, 400, [(4, 3)]),
         (7, 200, [(8, 7)]),
         (9, 200, [(8, 8), (1, 1)]),

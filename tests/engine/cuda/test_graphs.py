@@ -3,8 +3,7 @@
 On a machine without a GPU, replaying a graph runs the captured function again.
 """
 
-import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -16,16 +15,19 @@ from engine.cuda import fused_model
 pytest.importorskip("triton")
 
 from engine.config import EngineConfig, Kernels
+from engine.cuda import graphs
 from engine.cuda.flashinfer_loader import load_flashinfer
-from engine.cuda.fused_model import HalfProducts
+from engine.cuda.fused_model import Attend, HalfProducts
 from engine.cuda.fused_sampling import FusedSampler
 from engine.cuda.graph_capture import CapturedGraph, GraphPool
 from engine.cuda.graph_sizes import GraphSizes, n_rows_held
 from engine.cuda.graphs import CudaGraphForward
+from engine.cuda.hopper_attention import HopperAttention, load_hopper_attention
 from engine.errors import CheckpointError
+from engine.model.attention import encoder_attention
 from engine.model.forward import EagerForward
 from engine.model.kv_cache import KVCache
-from engine.model.packing import find_runs
+from engine.model.packing import Run, find_runs
 from engine.model.random_weights import fill
 from engine.model.whisper import Whisper, build
 from tests.engine import fake_flashinfer
@@ -143,20 +145,56 @@ def test_padding_writes_to_the_padding_slot_only(model: Whisper, monkeypatch: py
     assert is_same[:N_SLOTS].tolist() == [False, False, True, False, True]
 
 
+class PlainAttention:
+    """Stands in for our attention over windows, which runs on a Hopper GPU only."""
+
+    def __init__(self) -> None:
+        self.seen: list[list[int]] = []
+        """Lengths of the windows of every attention."""
+
+    def attend(self, runs: Sequence[Run]) -> Attend | None:
+        lengths = [run.n_states for run in runs for _ in range(run.n_windows)]
+        if min(lengths) < 24:
+            return None
+
+        def attend(queries_keys_values: torch.Tensor) -> torch.Tensor:
+            self.seen.append(lengths)
+            return encoder_attention(queries_keys_values, runs)
+
+        return attend
+
+
 @torch.inference_mode()
-def test_flashinfer_computes_the_attention_of_full_windows_only(
-    model: Whisper, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    fake_flashinfer.install(monkeypatch, fake_flashinfer.Ragged)
+def test_attention_of_our_own_leaves_short_windows_to_pytorch(model: Whisper, monkeypatch: pytest.MonkeyPatch) -> None:
+    attention = PlainAttention()
+    monkeypatch.setattr(graphs, "load_hopper_attention", lambda cache: attention)
     eager, cuda = make(model, monkeypatch, with_graphs=True, decodes=False, shorter=(), kernels="auto")
     features = torch.randn(4, TINY.n_mels, 48, generator=torch.Generator().manual_seed(4)).to(DEVICE)
-    fake_flashinfer.Ragged.seen.clear()
+    attention.seen.clear()
     for forward in (eager, cuda):
         forward.encode(features[:3], [0, 1, 3], find_runs([24] * 3))
         forward.encode(features[3:], [4], find_runs([12]))
-    assert fake_flashinfer.Ragged.seen == [[24, 24], [24]]
+    assert attention.seen == [[24, 24], [24]]
     states = [forward._cache.cross_attention[:, :, [0, 1, 3, 4]] for forward in (cuda, eager)]
     assert_close(*states)
+
+
+def test_cudnn_serves_where_our_own_attention_does_not_work(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(*args: object) -> None:
+        raise RuntimeError("no such layout")
+
+    cache = KVCache(TINY, 1, DEVICE, torch.float32)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
+    monkeypatch.setattr(HopperAttention, "check", fail)
+    assert load_hopper_attention(cache) is None
+    assert "uses cuDNN, because our own kernel does not work here: no such layout" in caplog.messages[-1]
+    monkeypatch.setattr(HopperAttention, "check", lambda *args: None)
+    assert load_hopper_attention(cache)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (8, 0))
+    assert load_hopper_attention(cache) is None
 
 
 class BrokenCompiler(fake_flashinfer.Ragged):
@@ -166,62 +204,16 @@ class BrokenCompiler(fake_flashinfer.Ragged):
         raise RuntimeError("no nvcc")
 
 
-class Uncompiled(fake_flashinfer.Ragged):
-    """FlashInfer before its attention is compiled. It loads what was compiled only where it may compile, too."""
-
-    is_compiled = False
-
-    def plan(self, *args: Any, **kwargs: Any) -> None:
-        if os.environ.get("FLASHINFER_DISABLE_JIT"):
-            raise fake_flashinfer.MissingJITCacheError(self.is_compiled)
-        super().plan(*args, **kwargs)
-
-
-class Compiled(Uncompiled):
-    """The same when it was compiled by an earlier start."""
-
-    is_compiled = True
-
-
-@pytest.mark.parametrize(
-    ("kernels", "ragged", "capability", "expected"),
-    [
-        ("auto", fake_flashinfer.Ragged, (9, 0), "attention over windows uses FlashInfer"),
-        ("auto", fake_flashinfer.Ragged, (8, 0), None),
-        ("auto", None, (9, 0), "attention over windows uses cuDNN; FlashInfer would be faster"),
-        ("auto", BrokenCompiler, (9, 0), "FlashInfer does not work here: no nvcc"),
-        ("triton", fake_flashinfer.Ragged, (9, 0), None),
-        ("flashinfer", fake_flashinfer.Ragged, (8, 0), "attention over windows uses FlashInfer"),
-        ("auto", Uncompiled, (9, 0), "the command `tutti warm` compiles it"),
-        ("auto", Compiled, (9, 0), "attention over windows uses FlashInfer"),
-        ("flashinfer", Uncompiled, (9, 0), "attention over windows uses FlashInfer"),
-    ],
-)
-def test_flashinfer_is_used_where_it_is_faster_or_required(
-    model: Whisper,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-    kernels: Kernels,
-    ragged: type[fake_flashinfer.Ragged] | None,
-    capability: tuple[int, int],
-    expected: str | None,
+def test_flashinfer_computes_all_attention_where_it_is_required(
+    model: Whisper, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    fake_flashinfer.install(monkeypatch, ragged, capability)
-    with caplog.at_level("INFO"):
-        config = EngineConfig(kernels=kernels, compiles_flashinfer=False)
-        found = load_flashinfer(model, KVCache(TINY, 1, DEVICE, torch.float32), config)
-    assert "FLASHINFER_DISABLE_JIT" not in os.environ
-    assert (found is not None) == (expected is not None and "uses FlashInfer" in expected)
-    assert expected in caplog.messages[-1] if expected else not caplog.messages
-
-
-def test_flashinfer_is_compiled_where_a_start_may_take_that_long(
-    model: Whisper, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    fake_flashinfer.install(monkeypatch, Uncompiled)
-    with caplog.at_level("INFO"):
-        assert load_flashinfer(model, KVCache(TINY, 1, DEVICE, torch.float32), EngineConfig())
-    assert "is compiled, which takes a minute or two" in caplog.messages[0]
+    fake_flashinfer.install(monkeypatch, fake_flashinfer.Ragged)
+    flashinfer = load_flashinfer(model, KVCache(TINY, 1, DEVICE, torch.float32))
+    runs = find_runs([12, 24, 24])
+    shape = (60, 3, TINY.encoder_attention_heads, TINY.d_model // TINY.encoder_attention_heads)
+    packed = torch.randn(shape, generator=torch.Generator().manual_seed(5)).to(DEVICE)
+    assert_close(flashinfer.attend(runs)(packed), encoder_attention(packed, runs))
+    assert fake_flashinfer.Ragged.seen[-1] == [12, 24, 24]
 
 
 @pytest.mark.parametrize(
@@ -236,4 +228,4 @@ def test_flashinfer_that_is_required_and_not_available_is_an_error(
 ) -> None:
     fake_flashinfer.install(monkeypatch, ragged)
     with pytest.raises(CheckpointError, match=expected):
-        load_flashinfer(model, KVCache(TINY, 1, DEVICE, torch.float32), EngineConfig(kernels="flashinfer"))
+        load_flashinfer(model, KVCache(TINY, 1, DEVICE, torch.float32))
