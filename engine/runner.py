@@ -107,23 +107,25 @@ class Runner:
         self.checkpoint = checkpoint
         self._config = config
         model_config = checkpoint.model
-        self.device, self.dtype = pick_device_and_dtype(config)
-        self.int8_part = pick_int8_part(config, model_config, self.device)
-        self.model = load_model(checkpoint, self.device, self.dtype, self.int8_part)
-        n_slots = pick_n_slots(config, model_config, self.device, self.dtype)
+        self.device, dtype = pick_device_and_dtype(config)
+        int8_part = pick_int8_part(config, model_config, self.device)
+        self.dtype = str(dtype).removeprefix("torch.") if int8_part is Int8Part.NOTHING else "int8"
+        """What `dtype` of the configuration means here, in its words."""
+        self.model = load_model(checkpoint, self.device, dtype, int8_part)
+        n_slots = pick_n_slots(config, model_config, self.device, dtype)
         self.slots = SlotAllocator(n_slots)
-        is_fused = uses_fused_kernels(config, model_config, self.device, self.dtype)
+        is_fused = uses_fused_kernels(config, model_config, self.device, dtype)
         filters = mel_filters(model_config.n_mels).to(self.device)
         # The fused forward pass has a padding slot, the last one: it fills up the rows of a graph.
         has_int8_cross = config.cross_dtype == "int8"
-        self.cache = KVCache(model_config, n_slots + is_fused, self.device, self.dtype, has_int8_cross=has_int8_cross)
+        self.cache = KVCache(model_config, n_slots + is_fused, self.device, dtype, has_int8_cross=has_int8_cross)
         self.states = SlotStates(checkpoint, n_rows_held(n_slots) if is_fused else n_slots, self.device)
         self._eager = EagerForward(
             self.model,
             self.cache,
             self.states.tokens,
             self.states.positions,
-            encodes_alone=self.int8_part is Int8Part.DECODER,
+            encodes_alone=int8_part is Int8Part.DECODER,
         )
         self.cuda_forward = (
             build_cuda_forward(checkpoint, config, self.model, self.cache, self.states, filters) if is_fused else None
@@ -147,12 +149,6 @@ class Runner:
     @cached_property
     def _language_ids(self) -> Tensor:
         return to_device(list(self.checkpoint.generation.languages.values()), self.device)
-
-    @property
-    def dtype_name(self) -> str:
-        """What `dtype` of the configuration means here, in its words."""
-        is_int8 = self.int8_part is not Int8Part.NOTHING
-        return "int8" if is_int8 else str(self.dtype).removeprefix("torch.")
 
     @property
     def n_parameters(self) -> int:
@@ -207,7 +203,7 @@ class Runner:
                 pool.n_graphs,
                 pool.seconds,
                 torch.cuda.memory_reserved(self.device) / (1 << 30),
-                n_slots * slot_bytes(model, self.dtype.itemsize, self._config.cross_dtype == "int8") / (1 << 30),
+                n_slots * slot_bytes(model, self.cache.dtype.itemsize, self._config.cross_dtype == "int8") / (1 << 30),
                 n_slots,
             )
         self.return_free_memory()

@@ -119,7 +119,7 @@ def test_windows_decode_alone_as_together(tmp_path: Path, monkeypatch: pytest.Mo
     checkpoint = read_checkpoint(str(make_checkpoint(tmp_path, Shape("int8", encoder_layers=1))))
     config = EngineConfig(n_slots=4, device="cpu", dtype="int8", audio_context="interims")
     runner = Runner(checkpoint, config)
-    assert runner.int8_part is part and runner.dtype_name == "int8" and runner.dtype == torch.float32
+    assert runner.dtype == "int8" and runner.cache.dtype == torch.float32
     assert runner.model.encoder.conv1.weight.dtype == (torch.bfloat16 if part is Int8Part.DECODER else torch.float32)
     prompt = Prompt(tokens=(checkpoint.tokenizer.sot,) * 3, sot_index=0, n_prefix=0)
     clips = [noise(seed, n_samples) for seed, n_samples in enumerate((16_000, 40_000, 40_000, 60_000))]
@@ -160,7 +160,7 @@ def test_words_are_those_of_float32(demo: Checkpoint) -> None:
 
     in_8_bits = Runner(demo, EngineConfig(n_slots=3, device="cpu", dtype="int8"))
     in_float32 = Runner(demo, EngineConfig(n_slots=3, device="cpu", dtype="float32"))
-    assert in_8_bits.int8_part is not Int8Part.NOTHING and in_float32.int8_part is Int8Part.NOTHING
+    assert (in_8_bits.dtype, in_float32.dtype) == ("int8", "float32")
     found, expected = asyncio.run(errors(in_8_bits)), asyncio.run(errors(in_float32))
     assert expected.words > 150 and expected.rate is not None and expected.rate < 0.05
     assert found.rate is not None and 100 * abs(found.rate - expected.rate) <= MAX_POINTS
