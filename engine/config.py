@@ -4,7 +4,7 @@ from dataclasses import dataclass, fields
 from typing import Literal, get_args, get_type_hints
 
 Device = Literal["auto", "cpu", "cuda"]
-Dtype = Literal["auto", "float32", "bfloat16", "float16"]
+Dtype = Literal["auto", "float32", "bfloat16", "float16", "int8"]
 EncoderDtype = Literal["auto", "fp8"]
 CrossDtype = Literal["auto", "int8"]
 AudioContext = Literal["auto", "interims", "full"]
@@ -27,7 +27,12 @@ class EngineConfig:
     device: Device = "auto"
     """The device on which the model runs; `auto` is CUDA if there is any, else the CPU."""
     dtype: Dtype = "auto"
-    """The type of weights and caches; `auto` is float32 on the CPU and bfloat16 on CUDA. float16 needs CUDA."""
+    """The type of weights and caches. float16 needs CUDA, int8 a CPU of the x86 family.
+
+    `int8`: weights of matrix products in 8 bits, with a scale for each output and for each row that they multiply;
+    caches and all else in float32, or the encoder in bfloat16 where the processor has products in it. `auto` is
+    bfloat16 on CUDA. On the CPU it is int8 for checkpoints of the published sizes and float32 for smaller ones.
+    """
     encoder_dtype: EncoderDtype = "auto"
     """The type of the encoder's matrix products.
 
@@ -103,7 +108,8 @@ class EngineConfig:
             self._require(name, getattr(self, name) >= 0, "at least 0")
         share = self.min_decode_share
         self._require("min_decode_share", share is None or 0 <= share < 1, "at least 0 and below 1")
-        self._require("dtype", (self.device, self.dtype) != ("cpu", "float16"), "float32 or bfloat16 on the CPU")
+        self._require("dtype", (self.device, self.dtype) != ("cpu", "float16"), "float32, bfloat16 or int8 on the CPU")
+        self._require("dtype", (self.device, self.dtype) != ("cuda", "int8"), "float32, bfloat16 or float16 on CUDA")
 
     def _require(self, name: str, is_met: bool, expected: str) -> None:
         assert name in {field.name for field in fields(self)}

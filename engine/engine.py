@@ -168,7 +168,7 @@ def _describe(runner: Runner, config: EngineConfig) -> ModelInfo:
     return ModelInfo(
         name=runner.checkpoint.name,
         device=runner.device.type,
-        dtype=str(runner.dtype).removeprefix("torch."),
+        dtype=runner.dtype,
         is_multilingual=generation.is_multilingual,
         languages=("en",) if is_english else tuple(generation.languages),
         tasks=tuple(task for task in tasks(runner.checkpoint) if task != "translate" or can_translate),

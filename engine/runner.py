@@ -17,7 +17,13 @@ from torch import Tensor
 from engine.api import SAMPLE_RATE, WINDOW_SAMPLES
 from engine.checkpoint.checkpoint import Checkpoint, read_checkpoint
 from engine.config import EngineConfig
-from engine.cuda.build import build_cuda_forward, pick_device_and_dtype, pick_n_slots, uses_fused_kernels
+from engine.cuda.build import (
+    build_cuda_forward,
+    pick_device_and_dtype,
+    pick_int8_part,
+    pick_n_slots,
+    uses_fused_kernels,
+)
 from engine.cuda.graph_sizes import FILLING_WINDOWS, GRAPH_SIZES, LEAST_SHARE, n_rows_held
 from engine.decoding.draft import verify_draft
 from engine.decoding.prompt import Prompt
@@ -27,6 +33,7 @@ from engine.decoding.word_timing import Alignment, token_starts_s
 from engine.model.audio_context import WindowLengths
 from engine.model.forward import EagerForward, ForwardPass, n_rows_of
 from engine.model.host_transfer import HostRows, HostTransfer, to_device, to_host
+from engine.model.int8 import Int8Part
 from engine.model.kv_cache import KVCache, SlotAllocator
 from engine.model.log_mel import STATE_SAMPLES, mel_filters
 from engine.model.random_weights import PREFIX, random_checkpoint
@@ -100,17 +107,26 @@ class Runner:
         self.checkpoint = checkpoint
         self._config = config
         model_config = checkpoint.model
-        self.device, self.dtype = pick_device_and_dtype(config)
-        self.model = load_model(checkpoint, self.device, self.dtype)
-        n_slots = pick_n_slots(config, model_config, self.device, self.dtype)
+        self.device, dtype = pick_device_and_dtype(config)
+        int8_part = pick_int8_part(config, model_config, self.device)
+        self.dtype = str(dtype).removeprefix("torch.") if int8_part is Int8Part.NOTHING else "int8"
+        """What `dtype` of the configuration means here, in its words."""
+        self.model = load_model(checkpoint, self.device, dtype, int8_part)
+        n_slots = pick_n_slots(config, model_config, self.device, dtype)
         self.slots = SlotAllocator(n_slots)
-        is_fused = uses_fused_kernels(config, model_config, self.device, self.dtype)
+        is_fused = uses_fused_kernels(config, model_config, self.device, dtype)
         filters = mel_filters(model_config.n_mels).to(self.device)
         # The fused forward pass has a padding slot, the last one: it fills up the rows of a graph.
         has_int8_cross = config.cross_dtype == "int8"
-        self.cache = KVCache(model_config, n_slots + is_fused, self.device, self.dtype, has_int8_cross=has_int8_cross)
+        self.cache = KVCache(model_config, n_slots + is_fused, self.device, dtype, has_int8_cross=has_int8_cross)
         self.states = SlotStates(checkpoint, n_rows_held(n_slots) if is_fused else n_slots, self.device)
-        self._eager = EagerForward(self.model, self.cache, self.states.tokens, self.states.positions)
+        self._eager = EagerForward(
+            self.model,
+            self.cache,
+            self.states.tokens,
+            self.states.positions,
+            encodes_alone=int8_part is Int8Part.DECODER,
+        )
         self.cuda_forward = (
             build_cuda_forward(checkpoint, config, self.model, self.cache, self.states, filters) if is_fused else None
         )
@@ -124,7 +140,7 @@ class Runner:
             n_full_states=model_config.max_source_positions,
             n_filling=FILLING_WINDOWS if is_fused else config.max_encode_batch,
             n_together=GRAPH_SIZES.large_windows[0] if is_fused else config.max_encode_batch,
-            dtype=self.dtype,
+            dtype=self.model.encoder.conv1.weight.dtype,
         )
 
     @property
@@ -188,7 +204,7 @@ class Runner:
                 pool.n_graphs,
                 pool.seconds,
                 torch.cuda.memory_reserved(self.device) / (1 << 30),
-                n_slots * slot_bytes(model, self.dtype.itemsize, self._config.cross_dtype == "int8") / (1 << 30),
+                n_slots * slot_bytes(model, self.cache.dtype.itemsize, self._config.cross_dtype == "int8") / (1 << 30),
                 n_slots,
             )
         self.return_free_memory()

@@ -137,7 +137,11 @@ class Settings:
         "Hugging Face hub, owner/name or owner/name@revision.",
     )
     device: str = _setting("auto", "Where the model runs. auto: on the GPU if there is one.")
-    dtype: str = _setting("auto", "Number format of the model. auto: the best one for the device.")
+    dtype: str = _setting(
+        "auto",
+        "Number format of the model. int8: weights of 8 bits, on x86 CPUs. auto: bfloat16 on a GPU; on a CPU "
+        "int8 for the published sizes of Whisper, and float32 for smaller models.",
+    )
     encoder_dtype: str = _setting(
         "auto",
         "Number format of the encoder's matrix products. fp8: 8 bits, faster and less exact, on GPUs that support it. "

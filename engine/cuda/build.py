@@ -12,6 +12,8 @@ from engine.checkpoint.checkpoint import Checkpoint, ModelConfig
 from engine.config import EngineConfig
 from engine.decoding.slot_states import SlotStates
 from engine.errors import CheckpointError
+from engine.model import int8
+from engine.model.int8 import Int8Part
 from engine.model.kv_cache import KVCache
 from engine.model.log_mel import log_mel
 from engine.model.packing import find_runs
@@ -22,6 +24,8 @@ if TYPE_CHECKING:
     from engine.cuda.fused_model import Products
     from engine.cuda.graphs import CudaGraphForward
 
+INT8_MIN_SIZE = 384
+"""The least `d_model` for which `auto` takes 8 bits on a CPU: that of tiny, the smallest published model."""
 FUSED_CAPABILITY = (8, 0)
 """The oldest compute capability that the fused kernels run on."""
 FUSED_TILE = 128
@@ -29,7 +33,7 @@ FUSED_TILE = 128
 
 
 def pick_device_and_dtype(config: EngineConfig) -> tuple[torch.device, torch.dtype]:
-    """Return what `auto` means on this machine.
+    """Return what `auto` means on this machine. Where weights have 8 bits, the type is that of all else.
 
     Raises:
         CheckpointError: the configuration asks for what this machine does not have.
@@ -42,10 +46,30 @@ def pick_device_and_dtype(config: EngineConfig) -> tuple[torch.device, torch.dty
         case "auto":
             return device, torch.bfloat16 if device.type == "cuda" else torch.float32
         case "float16" if device.type == "cpu":
-            raise CheckpointError("dtype float16: the CPU runs float32 or bfloat16")
+            raise CheckpointError("dtype float16: the CPU runs float32, bfloat16 or int8")
+        case "int8" if device.type == "cuda":
+            raise CheckpointError("dtype int8: CUDA runs float32, bfloat16 or float16; use device cpu for int8")
+        case "int8":
+            return device, torch.float32
         case name:
             dtype: torch.dtype = getattr(torch, name)
             return device, dtype
+
+
+def pick_int8_part(config: EngineConfig, model: ModelConfig, device: torch.device) -> Int8Part:
+    """Return which weights have 8 bits.
+
+    Raises:
+        CheckpointError: the configuration asks for 8 bits, and this machine does not have the kernels.
+    """
+    has_kernels = device.type == "cpu" and int8.is_available()
+    if config.dtype == "int8" and not has_kernels:
+        raise CheckpointError(
+            "dtype int8: expected an x86 processor with AVX2 and a PyTorch with FBGEMM, got a machine without; use "
+            "float32"
+        )
+    is_chosen = config.dtype == "int8" or (config.dtype == "auto" and model.d_model >= INT8_MIN_SIZE)
+    return int8.best_part() if has_kernels and is_chosen else Int8Part.NOTHING
 
 
 def pick_n_slots(config: EngineConfig, model: ModelConfig, device: torch.device, dtype: torch.dtype) -> int:

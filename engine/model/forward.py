@@ -13,7 +13,7 @@ from torch import Tensor
 from engine.model.attention import DecodeAttention, DecoderAttention, PrefillAttention, RecordingAttention
 from engine.model.host_transfer import to_device
 from engine.model.kv_cache import KVCache
-from engine.model.packing import Run
+from engine.model.packing import Run, find_runs
 from engine.model.whisper import Whisper
 
 Heads = Sequence[tuple[int, int]]
@@ -60,7 +60,19 @@ class ForwardPass(Protocol):
 class EagerForward:
     """A `ForwardPass` in plain PyTorch. The last token of every slot, and its position, are tensors on the device."""
 
-    def __init__(self, model: Whisper, cache: KVCache, tokens: Tensor, positions: Tensor) -> None:
+    def __init__(
+        self, model: Whisper, cache: KVCache, tokens: Tensor, positions: Tensor, *, encodes_alone: bool = False
+    ) -> None:
+        """Create the passes of a model.
+
+        Args:
+            model: the loaded model.
+            cache: its keys and values.
+            tokens: the last token of every slot.
+            positions: the positions of these tokens.
+            encodes_alone: whether each window is encoded by itself, because products of more rows round in another way.
+        """
+        self._encodes_alone = encodes_alone
         self._model = model
         self._cache = cache
         self._tokens = tokens
@@ -68,6 +80,12 @@ class EagerForward:
 
     def encode(self, features: Tensor, slots: Sequence[int], runs: Sequence[Run]) -> None:
         """Encode windows; see `ForwardPass.encode`."""
+        if self._encodes_alone and len(slots) > 1:
+            for run in runs:
+                for window in range(run.windows.start, run.windows.stop):
+                    here = slice(window, window + 1)
+                    self.encode(features[here, :, : 2 * run.n_states], slots[here], find_runs([run.n_states]))
+            return
         states = self._model.encoder(features, runs)
         for layer in range(len(self._model.decoder.layers)):
             keys_values = self._model.decoder.cross_keys_values(layer, states)

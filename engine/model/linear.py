@@ -1,18 +1,41 @@
 """Linear layers. On a CPU they use oneDNN's kernels, with weights in the memory order that these kernels need.
 
 The kernels compute the same bits for a row whatever other rows are in the batch. With more than a few rows they are
-also faster than PyTorch's default (MKL): twice as fast on an AMD EPYC with AVX-512.
+also faster than PyTorch's default (MKL): twice as fast on an AMD EPYC with AVX-512. Weights in 8 bits have other
+kernels, of which the same is true: see `engine.model.int8`.
 """
+
+from enum import Enum
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from engine.model.int8 import Int8Weight
 
-def can_pack(weight: Tensor) -> bool:
-    """Whether oneDNN has kernels for this weight. PyTorch must have been built with oneDNN."""
-    has_kernels: bool = torch._C._has_mkldnn
-    return has_kernels and weight.device.type == "cpu" and weight.dtype == torch.float32
+
+class Form(Enum):
+    """What `Product.pack` makes of a weight."""
+
+    SAME_BITS = "same bits"
+    """oneDNN's order where its kernels give a row the same bits in any batch: for float32."""
+    FASTEST = "fastest"
+    """oneDNN's order for bfloat16 too. These kernels may round a row in another way among more rows."""
+    INT8 = "int8"
+    """8 bits. This needs `engine.model.int8.is_available`."""
+
+
+def can_pack(weight: Tensor, form: Form = Form.SAME_BITS) -> bool:
+    """Whether oneDNN has kernels for this weight. PyTorch must have been built with oneDNN.
+
+    Those for bfloat16 need a processor with AVX-512.
+    """
+    if not torch._C._has_mkldnn or weight.device.type != "cpu" or form is Form.INT8:
+        return False
+    if weight.dtype == torch.bfloat16 and form is Form.FASTEST:
+        has_bfloat16: bool = torch.ops.mkldnn._is_mkldnn_bf16_supported()
+        return has_bfloat16
+    return weight.dtype == torch.float32
 
 
 class Product:
@@ -20,18 +43,28 @@ class Product:
 
     def __init__(self) -> None:
         self._packed: Tensor | None = None
+        self._in_8_bits: Int8Weight | None = None
 
     @property
     def is_packed(self) -> bool:
         """Whether the product has a copy of its own and does not read the weight any more."""
-        return self._packed is not None
+        return self._packed is not None or self._in_8_bits is not None
 
-    def pack(self, weight: Tensor) -> None:
-        """Reorder a copy of the weight, and multiply by the copy from now on. Without oneDNN, drop any earlier copy."""
-        self._packed = torch.ops.mkldnn._reorder_linear_weight(weight, None) if can_pack(weight) else None
+    def pack(self, weight: Tensor, form: Form = Form.SAME_BITS) -> None:
+        """Make a copy of the weight in this form, and multiply by the copy from now on.
+
+        Where oneDNN has no kernels for it, the product reads the weight, and any earlier copy is dropped.
+        """
+        self._in_8_bits = Int8Weight(weight) if form is Form.INT8 else None
+        is_reordered = can_pack(weight, form)
+        self._packed = torch.ops.mkldnn._reorder_linear_weight(weight, None) if is_reordered else None
 
     def __call__(self, x: Tensor, weight: Tensor, bias: Tensor | None, *, with_gelu: bool = False) -> Tensor:
         """Compute `x @ weight.T + bias`, then the exact GELU if asked for."""
+        if self._in_8_bits is not None:
+            y = self._in_8_bits.multiply(x)
+            y = y if bias is None else y.add_(bias)
+            return F.gelu(y) if with_gelu else y
         if self._packed is None:
             y = F.linear(x, weight, bias)
             return F.gelu(y) if with_gelu else y
@@ -47,13 +80,13 @@ class Linear(nn.Linear):
         super().__init__(in_features, out_features)
         self._product = Product()
 
-    def pack(self) -> None:
-        """Reorder the weight for the kernels of this machine; see `Product.pack`. It can be done once.
+    def pack(self, form: Form = Form.SAME_BITS) -> None:
+        """Bring the weight into the form for the kernels of this machine; see `Product.pack`. It can be done once.
 
-        The reordered copy takes the place of the weight, which would otherwise be in memory twice. `weight` keeps its
+        The copy takes the place of the weight, which would otherwise be in memory twice. `weight` keeps its
         shape, without values.
         """
-        self._product.pack(self.weight)
+        self._product.pack(self.weight, form)
         if self._product.is_packed:
             self.weight = nn.Parameter(torch.empty(self.weight.shape, device="meta"), requires_grad=False)
 

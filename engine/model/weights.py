@@ -12,6 +12,7 @@ from torch import Tensor
 from engine.checkpoint.checkpoint import Checkpoint
 from engine.checkpoint.layout import find_weights, listed_files
 from engine.errors import CheckpointError
+from engine.model.int8 import Int8Part
 from engine.model.random_weights import fill, shape_output
 from engine.model.whisper import Whisper, build
 
@@ -22,8 +23,16 @@ _MAX_NAMES_SHOWN = 8
 """An error lists at most this many weights, and says how many more there are."""
 
 
-def load_model(checkpoint: Checkpoint, device: torch.device, dtype: torch.dtype) -> Whisper:
+def load_model(
+    checkpoint: Checkpoint, device: torch.device, dtype: torch.dtype, int8_part: Int8Part = Int8Part.NOTHING
+) -> Whisper:
     """Build the checkpoint's model and load its weights, so that it is ready to run.
+
+    Args:
+        checkpoint: the checkpoint.
+        device: where the model runs.
+        dtype: the type of its weights.
+        int8_part: the part whose weights are brought into 8 bits then.
 
     Raises:
         CheckpointError: weights are missing, left over, or have other shapes than config.json says. It names them.
@@ -32,7 +41,7 @@ def load_model(checkpoint: Checkpoint, device: torch.device, dtype: torch.dtype)
     if checkpoint.folder is None:
         fill(model)
         shape_output(model, checkpoint.tokenizer)
-        model.pack()
+        model.pack(int8_part)
         return model
     published = {name.removeprefix("model."): tensor for name, tensor in read_weights(checkpoint.folder)}
     missing: list[str] = []
@@ -51,7 +60,7 @@ def load_model(checkpoint: Checkpoint, device: torch.device, dtype: torch.dtype)
     for problem, names in (("missing", missing), ("wrong", misshapen), ("left over", list(published))):
         if names:
             raise CheckpointError(f"{checkpoint.folder}: weights {problem}: {_enumerate(names)}")
-    model.pack()
+    model.pack(int8_part)
     return model
 
 

@@ -11,7 +11,8 @@ from torch import Tensor, nn
 
 from engine.checkpoint.checkpoint import ModelConfig
 from engine.model.attention import DecoderAttention, encoder_attention
-from engine.model.linear import Linear, Product
+from engine.model.int8 import Int8Part
+from engine.model.linear import Form, Linear, Product
 from engine.model.packing import Run, pack
 
 
@@ -23,12 +24,19 @@ class Whisper(nn.Module):
         self.encoder = Encoder(config)
         self.decoder = Decoder(config)
 
-    def pack(self) -> None:
-        """Bring the weights into the memory order that this machine's kernels need. Call it once they are loaded."""
+    def pack(self, int8_part: Int8Part = Int8Part.NOTHING) -> None:
+        """Bring the weights into the form that this machine's kernels need. Call it once they are loaded."""
+        of_states = [module for name, module in self.decoder.named_modules() if name.endswith("encoder_attn.kv_proj")]
+        over_states = {*self.encoder.modules(), *of_states}
+        states_form = own_form = Form.SAME_BITS if int8_part is Int8Part.NOTHING else Form.INT8
+        if int8_part is Int8Part.DECODER:
+            states_form = Form.FASTEST
+            for module in (self.encoder, *of_states):
+                module.to(torch.bfloat16)
         for module in self.modules():
             if isinstance(module, Linear):
-                module.pack()
-        self.decoder.pack()
+                module.pack(states_form if module in over_states else own_form)
+        self.decoder.pack(own_form)
 
 
 class Encoder(nn.Module):
@@ -96,9 +104,9 @@ class Decoder(nn.Module):
         self.layer_norm = nn.LayerNorm(config.d_model)
         self._projection = Product()
 
-    def pack(self) -> None:
-        """Bring the projection to the vocabulary, which is the token embedding, into the order of the kernels."""
-        self._projection.pack(self.embed_tokens.weight)
+    def pack(self, form: Form = Form.SAME_BITS) -> None:
+        """Bring the projection to the vocabulary, which is the token embedding, into the form for the kernels."""
+        self._projection.pack(self.embed_tokens.weight, form)
 
     def forward(self, tokens: Tensor, positions: Tensor, attention: DecoderAttention) -> Tensor:
         """Run some tokens of every row.

@@ -58,7 +58,7 @@ class FakeRunner:
         """Seconds of encoder time per full window, as `warm_up` reports."""
         self.still_encodes: Callable[[], bool] = lambda: False
         self.checkpoint = checkpoint
-        self.device, self.dtype = torch.device("cpu"), torch.float32
+        self.device, self.dtype = torch.device("cpu"), "float32"
         self.n_parameters = 0
         self.slots = SlotAllocator(n_slots)
         self.encoded: list[list[NDArray[np.float32]]] = []

@@ -13,7 +13,7 @@ from engine.config import EngineConfig
     [
         ("model", "", "a name or a folder"),
         ("device", "tpu", "one of auto, cpu, cuda"),
-        ("dtype", "int8", "one of auto, float32, bfloat16, float16"),
+        ("dtype", "int4", "one of auto, float32, bfloat16, float16, int8"),
         ("audio_context", "short", "one of auto, interims, full"),
         ("n_slots", 0, "at least 1"),
         ("max_encode_batch", 0, "at least 1"),
@@ -32,8 +32,14 @@ def test_values_out_of_range_are_refused(field: str, value: object, expected: st
 
 def test_float16_needs_cuda() -> None:
     """Where the CPU was asked for."""
-    with pytest.raises(ValueError, match="dtype: expected float32 or bfloat16"):
+    with pytest.raises(ValueError, match="dtype: expected float32, bfloat16 or int8 on the CPU, got 'float16'"):
         EngineConfig(device="cpu", dtype="float16")
+
+
+def test_int8_needs_a_cpu() -> None:
+    """Where CUDA was asked for."""
+    with pytest.raises(ValueError, match="dtype: expected float32, bfloat16 or float16 on CUDA, got 'int8'"):
+        EngineConfig(device="cuda", dtype="int8")
 
 
 @pytest.mark.parametrize(

@@ -188,6 +188,6 @@ def test_devices_that_are_not_there_are_refused() -> None:
     """The error says what to use instead."""
     with pytest.raises(CheckpointError, match="use cpu or auto"):
         pick_device_and_dtype(EngineConfig(device="cuda"))
-    with pytest.raises(CheckpointError, match="float32 or bfloat16"):
+    with pytest.raises(CheckpointError, match="float32, bfloat16 or int8"):
         pick_device_and_dtype(EngineConfig(device="auto", dtype="float16"))
     assert pick_device_and_dtype(EngineConfig()) == (torch.device("cpu"), torch.float32)

@@ -77,7 +77,7 @@ def test_a_runner_decodes_alike_with_fused_and_with_plain_kernels(
     # Our own products are slow in Triton's interpreter, and have tests of their own.
     monkeypatch.setattr(fused_model, "MAX_TRITON_ROWS", 0)
     # The fused forward pass reads the weights themselves, which a CPU replaces by packed ones.
-    monkeypatch.setattr("engine.model.linear.can_pack", lambda _: False)
+    monkeypatch.setattr("engine.model.linear.can_pack", lambda *_: False)
     shape = Shape("fused", d_model=128, heads=2, encoder_layers=1, decoder_layers=1)
     checkpoint = read_checkpoint(str(make_checkpoint(tmp_path, shape)))
     config = EngineConfig(device="cpu", n_slots=3, audio_context="interims", cuda_graphs=False, kernels="torch")

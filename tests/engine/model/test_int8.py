@@ -1,0 +1,191 @@
+"""Products with weights of 8 bits: exact sums, the same bits in any batch, and the words of the model in float32."""
+
+import asyncio
+import weakref
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from benchmarks.recordings import load_bundled
+from benchmarks.scoring import WordErrors, word_errors
+from engine.api import DecodeOptions, DoneEvent, Window
+from engine.checkpoint.checkpoint import Checkpoint, read_checkpoint
+from engine.config import EngineConfig
+from engine.cuda import build
+from engine.cuda.build import pick_int8_part
+from engine.decoding.prompt import Prompt
+from engine.decoding.sampling import Draw
+from engine.errors import CheckpointError
+from engine.model import int8
+from engine.model.int8 import INPUT_MAX, WEIGHT_MAX, Int8Part, Int8Weight
+from engine.model.linear import Form, Linear
+from engine.model.random_weights import SIZES
+from engine.runner import Runner
+from tests.engine.checkpoints import Shape, make_checkpoint
+from tests.engine.conftest import noise, start_engine
+
+pytestmark = pytest.mark.skipif(not int8.is_available(), reason="PyTorch has no kernels for 8 bits here")
+
+CPU = torch.device("cpu")
+MAX_POINTS = 0.1
+"""The largest difference of word errors from float32 that is accepted, in percentage points."""
+
+
+@pytest.fixture
+def threads() -> Iterator[None]:
+    """Brings the number of threads back."""
+    before = torch.get_num_threads()
+    yield
+    torch.set_num_threads(before)
+
+
+def random(*shape: int, seed: int = 0) -> torch.Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
+
+
+def formula(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+    """The product in 8 bits in plain PyTorch, with sums in 64 bits."""
+    integers, scales = int8.quantise(weight)
+    largest = x.abs().amax(-1, keepdim=True)
+    rounded = (x / largest * INPUT_MAX).round().long()
+    sums = rounded @ integers.long().T
+    return sums.float() * scales / INPUT_MAX * largest
+
+
+@pytest.mark.parametrize("n_rows", [1, 7, 65, 300])
+def test_a_product_is_that_of_the_rounded_numbers(n_rows: int) -> None:
+    """It is close to the product in float32, too."""
+    x, weight = random(n_rows, 96), random(200, 96, seed=1)
+    product = Int8Weight(weight).multiply(x)
+    torch.testing.assert_close(product, formula(x, weight), atol=0.05, rtol=1e-3)
+    exact = F.linear(x, weight)
+    assert float((product - exact).norm() / exact.norm()) < 0.02
+
+
+def test_the_largest_numbers_do_not_overflow() -> None:
+    """Processors without VNNI add pairs of products in 16 bits, in which larger weights would not fit."""
+    signs = torch.tensor([[1.0], [-1.0]])
+    weight, x = signs.expand(2, 512).contiguous(), signs.expand(2, 512).contiguous()
+    expected = torch.tensor([[512.0, -512.0], [-512.0, 512.0]])
+    torch.testing.assert_close(Int8Weight(weight).multiply(x), expected)
+    assert 2 * (INPUT_MAX + int8.ZERO_POINT) * WEIGHT_MAX < 2**15
+
+
+@pytest.mark.parametrize("n_threads", [1, 2, 3])
+@pytest.mark.parametrize("n_outputs", [384, 4681])
+def test_a_row_has_the_same_bits_alone_and_among_others(threads: None, n_outputs: int, n_threads: int) -> None:
+    """Also with another number of threads, and where a neighbour is a thousand times larger."""
+    weight = Int8Weight(random(n_outputs, 384))
+    x = random(70, 384, seed=1)
+    x[5] *= 1000
+    torch.set_num_threads(1)
+    alone = torch.cat([weight.multiply(row[None]) for row in x])
+    torch.set_num_threads(n_threads)
+    for n_rows in (1, 2, 8, 64, 65, 70):
+        assert torch.equal(weight.multiply(x[:n_rows]), alone[:n_rows])
+    assert torch.equal(weight.multiply(x.view(10, 7, 384)), alone.view(10, 7, n_outputs))
+
+
+def test_a_row_of_zeros_gives_the_bias() -> None:
+    """A free slot has such rows. They do not become numbers that are not finite."""
+    layer = Linear(64, 128).requires_grad_(False)
+    layer.pack(Form.INT8)
+    x = random(3, 64)
+    x[1] = 0.0
+    y = layer(x)
+    assert torch.equal(y[1], layer.bias) and y.isfinite().all()
+    assert Int8Weight(torch.zeros(4, 64)).multiply(x).eq(0).all()
+
+
+def test_a_layer_keeps_no_other_copy_of_its_weight() -> None:
+    """It still tells its shape, and computes the activation if asked for. PyTorch's own choice of kernels stays."""
+    layer = Linear(64, 128).requires_grad_(False)
+    x, before = random(9, 64), torch.backends.quantized.engine
+    expected = F.gelu(F.linear(x, layer.weight, layer.bias))
+    weight = weakref.ref(layer.weight)
+    layer.pack(Form.INT8)
+    assert weight() is None and layer.weight.shape == (128, 64)
+    torch.testing.assert_close(layer(x, with_gelu=True), expected, atol=0.03, rtol=0.03)
+    assert torch.backends.quantized.engine == before
+
+
+@pytest.mark.parametrize("part", [Int8Part.DECODER, Int8Part.ALL])
+def test_windows_decode_alone_as_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, part: Int8Part) -> None:
+    """All keys, values and log-probabilities have the same bits, for windows of several lengths."""
+    monkeypatch.setattr(int8, "best_part", lambda: part)
+    checkpoint = read_checkpoint(str(make_checkpoint(tmp_path, Shape("int8", encoder_layers=1))))
+    config = EngineConfig(n_slots=4, device="cpu", dtype="int8", audio_context="interims")
+    runner = Runner(checkpoint, config)
+    assert runner.dtype == "int8" and runner.cache.dtype == torch.float32
+    assert runner.model.encoder.conv1.weight.dtype == (torch.bfloat16 if part is Int8Part.DECODER else torch.float32)
+    prompt = Prompt(tokens=(checkpoint.tokenizer.sot,) * 3, sot_index=0, n_prefix=0)
+    clips = [noise(seed, n_samples) for seed, n_samples in enumerate((16_000, 40_000, 40_000, 60_000))]
+    slots = [runner.slots.allocate() for _ in clips]
+
+    def decode(some: list[int]) -> list[list[object]]:
+        runner.encode([clips[slot] for slot in some], some, [True] * len(some))
+        prefilled = runner.prefill(some, [prompt] * len(some), [False] * len(some), [Draw()] * len(some))
+        steps = [runner.collect(runner.launch()) for _ in range(5)]
+        for slot in some:
+            runner.end_decoding(slot)
+        keys_values = runner.cache.cross_attention[:, :, :, :, :100].clone()
+        return [
+            [each.tokens, *(step[slot] for step in steps), keys_values[:, :, slot].double().sum().item()]
+            for slot, each in zip(some, prefilled, strict=True)
+        ]
+
+    together = decode(slots)
+    assert together == [decode([slot])[0] for slot in slots]
+
+
+@pytest.mark.long
+def test_words_are_those_of_float32(demo: Checkpoint) -> None:
+    """The word errors of the embedded model on the recordings that come with it differ by 0.1 points at most."""
+    recordings = load_bundled(24.0, 3)
+
+    async def errors(runner: Runner) -> WordErrors:
+        async def one(index: int) -> str:
+            window = Window(
+                samples=recordings[index].samples, session=f"s{index}", options=DecodeOptions(language="en")
+            )
+            async with start.submit(window) as events:
+                return "".join([event.text async for event in events if isinstance(event, DoneEvent)])
+
+        async with start_engine(runner) as start:
+            texts = await asyncio.gather(*map(one, range(len(recordings))))
+        return sum(map(word_errors, [each.text for each in recordings], texts), WordErrors())
+
+    in_8_bits = Runner(demo, EngineConfig(n_slots=3, device="cpu", dtype="int8"))
+    in_float32 = Runner(demo, EngineConfig(n_slots=3, device="cpu", dtype="float32"))
+    assert (in_8_bits.dtype, in_float32.dtype) == ("int8", "float32")
+    found, expected = asyncio.run(errors(in_8_bits)), asyncio.run(errors(in_float32))
+    assert expected.words > 150 and expected.rate is not None and expected.rate < 0.05
+    assert found.rate is not None and 100 * abs(found.rate - expected.rate) <= MAX_POINTS
+
+
+def test_auto_takes_8_bits_for_models_of_the_published_sizes(demo: Checkpoint) -> None:
+    """The embedded model is smaller. On CUDA nothing has 8 bits, and on a CPU nothing in the other types."""
+    for name in ("tiny", "base", "small", "large-v3"):
+        assert pick_int8_part(EngineConfig(), SIZES[name], CPU) is int8.best_part()
+        assert pick_int8_part(EngineConfig(), SIZES[name], torch.device("cuda")) is Int8Part.NOTHING
+        assert pick_int8_part(EngineConfig(dtype="float32"), SIZES[name], CPU) is Int8Part.NOTHING
+    assert pick_int8_part(EngineConfig(), demo.model, CPU) is Int8Part.NOTHING
+    assert pick_int8_part(EngineConfig(dtype="int8"), demo.model, CPU) is int8.best_part()
+
+
+def test_a_machine_without_the_kernels_refuses_8_bits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """There `auto` is float32."""
+    monkeypatch.setattr(build.int8, "is_available", lambda: False)
+    assert pick_int8_part(EngineConfig(), SIZES["base"], CPU) is Int8Part.NOTHING
+    with pytest.raises(CheckpointError, match="dtype int8: expected an x86 processor with AVX2"):
+        pick_int8_part(EngineConfig(dtype="int8"), SIZES["base"], CPU)
+
+
+def test_the_encoder_is_in_bfloat16_where_the_processor_has_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """There it is faster than 8 bits."""
+    for has_bfloat16, part in ((True, Int8Part.DECODER), (False, Int8Part.ALL)):
+        monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda has=has_bfloat16: has)
+        assert int8.best_part() is part
