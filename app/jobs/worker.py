@@ -178,7 +178,8 @@ class JobWorker:
         except FileNotFoundError:
             raise JobFailed("no_audio", "the recording is no longer in the spool") from None
         except OSError as error:
-            raise JobDelayed(f"the spool cannot be read: {error.strerror or error}") from error
+            logger.warning("[%s] its recording cannot be read: %s", job.id, error)
+            raise JobDelayed("the store of recordings cannot be read at present") from error
         with recording:
             return await kind.work(job, recording, lambda done_s: None)
 
