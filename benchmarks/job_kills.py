@@ -172,10 +172,11 @@ class Campaign:
             await asyncio.sleep(self.rng.random() * MAX_PAUSE_S)
             number = self.rng.choice(sorted(self.gateways.addresses))
             self.gateways.kill(number)
+            await self.gateways.start(number)
+            # More jobs come now, and not during the start: the next kill must find them unfinished.
             self.kills += 1
             self.has_killed.set()
             self.has_killed = asyncio.Event()
-            await self.gateways.start(number)
 
     async def _send(self, http: httpx.AsyncClient, numbers: Any) -> None:
         for number in numbers:

@@ -3,6 +3,7 @@
 import asyncio
 import io
 import os
+import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -218,6 +219,32 @@ async def test_a_store_that_is_away_delays_its_jobs(database: Database, tmp_path
         assert found.error == "the store of recordings cannot be read at present"
         store.is_away = False
         assert (await place.ended.get()).state == "done"
+
+
+async def test_a_lease_that_ends_with_its_job_stops_nothing(
+    database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The recording is deleted although the next renewal, which comes meanwhile, finds no lease."""
+    is_lost = threading.Event()
+    keep_lease = JobWorker._keep_lease
+
+    async def noted(self: JobWorker, job: Job, lease: str) -> None:
+        await keep_lease(self, job, lease)
+        is_lost.set()
+
+    class Slow(FolderSpool):
+        def delete(self, id_: str) -> None:
+            assert is_lost.wait(30)
+            super().delete(id_)
+
+    monkeypatch.setattr(JobWorker, "_keep_lease", noted)
+    place = Place(database, tmp_path, lease_s=0.5)
+    place.jobs.spool = Slow(tmp_path)
+    async with place.worker(done).running():
+        id_ = (await place.submit()).id
+        while not (job := await database.run(lambda each: job_store.by_id(each, id_))) or job.has_audio:
+            pass
+    assert job.state == "done"
 
 
 async def test_a_recording_that_cannot_be_deleted_now_is_deleted_later(database: Database, tmp_path: Path) -> None:
