@@ -2,22 +2,25 @@
 
     python -m benchmarks.job_kills --jobs 1000 --kills 50 --gateways 3
     python -m benchmarks.job_kills --database postgresql://tutti@/name?host=/folder
+    python -m benchmarks.job_kills --spool s3
 
 The engine is a fake that takes a random time: what is measured is what becomes of jobs. Clients send a job again, with
 the same idempotency key, when their gateway has died. The command exits with 1 when a job is missing, is there twice,
-has failed or has the text of another one, when audio was not counted once, or when the end of a job was not reported.
+has failed or has the text of another one, when audio was not counted once, when the end of a job was not reported, or
+when a recording of an ended job is left after the cleaning that gateways do from time to time.
 """
 
 import asyncio
 import hashlib
+import os
 import random
 import signal
 import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from datetime import date
 from pathlib import Path
@@ -33,6 +36,11 @@ from app.customers.api_keys import ApiKey
 from app.database.address import database_address
 from app.database.database import Database
 from app.delivery.webhook import SIGNATURE_HEADER
+from app.jobs import job_store
+from app.jobs.jobs import Jobs, JobsConfig
+from app.jobs.s3_spool import S3Spool
+from app.jobs.spool import FolderSpool, Spool
+from app.service.job_settings import DAY_S
 from benchmarks import machine, report
 from benchmarks.child_processes import start_child
 from benchmarks.options import CONTEXT_SETTINGS, json_option, markdown_option
@@ -40,6 +48,7 @@ from benchmarks.report import Table
 from engine.api import SAMPLE_RATE
 from tests.app.dialects.openai.test_files_endpoint import wav
 from tests.fakes import said, silence, speech
+from tests.s3_server import BUCKET, S3Server
 
 SCHEMA = 1
 N_CLIENTS = 8
@@ -54,12 +63,13 @@ WORDS = 12
 """The fake engine knows this many words."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class Gateways:
     """Gateways in processes, each of which is started anew after its death."""
 
     command: list[str]
     folder: Path
+    environment: Mapping[str, str] = field(default_factory=dict)
     addresses: dict[int, str] = field(default_factory=dict)
     """Those of the gateways that serve, by their numbers."""
     _processes: dict[int, Any] = field(default_factory=dict)
@@ -68,7 +78,7 @@ class Gateways:
         """Start a gateway, and return when it serves."""
         path = self.folder / f"gateway-{number}-{time.monotonic_ns()}"
         with path.open("w") as output:
-            process = start_child(self.command, output)
+            process = start_child(self.command, output, self.environment)
         self._processes[number] = process
         async with asyncio.timeout(START_TIMEOUT_S):
             while not (text := path.read_text()).startswith("127.0.0.1:") or "\n" not in text:
@@ -162,10 +172,11 @@ class Campaign:
             await asyncio.sleep(self.rng.random() * MAX_PAUSE_S)
             number = self.rng.choice(sorted(self.gateways.addresses))
             self.gateways.kill(number)
+            await self.gateways.start(number)
+            # More jobs come now, and not during the start: the next kill must find them unfinished.
             self.kills += 1
             self.has_killed.set()
             self.has_killed = asyncio.Event()
-            await self.gateways.start(number)
 
     async def _send(self, http: httpx.AsyncClient, numbers: Any) -> None:
         for number in numbers:
@@ -206,15 +217,39 @@ def recording(number: int) -> np.ndarray:
     return np.concatenate((silence(0.3), speech(words(number)), silence(0.3)))
 
 
-async def campaign(n_jobs: int, n_kills: int, n_gateways: int, url: URL, seed: int, folder: Path) -> dict[str, Any]:
+@dataclass(frozen=True, slots=True)
+class Storage:
+    """Where the recordings are."""
+
+    spool: Spool
+    address: str
+    """The setting of the gateways; empty for the folder that they take by themselves."""
+    environment: Mapping[str, str]
+
+
+@contextmanager
+def storage(name: str, folder: Path) -> Iterator[Storage]:
+    """What keeps the recordings while the context is open: a folder, or a stand-in of S3 in this process."""
+    if name == "folder":
+        yield Storage(FolderSpool(folder / "state" / "jobs"), "", {})
+        return
+    with S3Server().running() as server:
+        os.environ |= server.environment()
+        yield Storage(S3Spool(BUCKET, "jobs"), f"s3://{BUCKET}/jobs", server.environment())
+
+
+async def campaign(
+    n_jobs: int, n_kills: int, n_gateways: int, url: URL, seed: int, folder: Path, stored: Storage
+) -> dict[str, Any]:
     """Run one, and return its figures."""
     database, receiver = Database(url), Receiver()
     key, record = await database.run(lambda connection: key_records.create(connection, ApiKey(name=f"kills-{seed}")))
     address = url.render_as_string(hide_password=False)
     started = time.monotonic()
     async with receiver.running() as callback:
-        command = [sys.executable, "-m", "tests.app.jobs.gateway_process", address, str(folder / "state"), "127.0.0.1"]
-        gateways = Gateways(command, folder)
+        arguments = [address, str(folder / "state"), "127.0.0.1", stored.address]
+        command = [sys.executable, "-m", "tests.app.jobs.gateway_process", *arguments]
+        gateways = Gateways(command=command, folder=folder, environment=stored.environment)
         run = Campaign(
             n_jobs=n_jobs, n_kills=n_kills, gateways=gateways, key=key, callback=callback, rng=random.Random(seed)
         )
@@ -225,6 +260,7 @@ async def campaign(n_jobs: int, n_kills: int, n_gateways: int, url: URL, seed: i
             wrong = await _wrong_texts(run, jobs)
         finally:
             gateways.stop()
+    cleaning = await _cleaned(database, stored.spool)
     entries = await database.run(lambda each: usage.used(each, date.min, date.max, record.api_key.account))
     await database.close()
     return {
@@ -232,6 +268,7 @@ async def campaign(n_jobs: int, n_kills: int, n_gateways: int, url: URL, seed: i
         "kills": run.kills,
         "gateways": n_gateways,
         "database": url.get_backend_name(),
+        "spool": "s3" if stored.address else "folder",
         "sent_again": run.n_retries,
         "listed": len(jobs),
         "done": sum(job["status"] == "done" for job in jobs.values()),
@@ -245,9 +282,26 @@ async def campaign(n_jobs: int, n_kills: int, n_gateways: int, url: URL, seed: i
         "reports": receiver.reports.total(),
         "reports_that_differ": sum(len(bodies) > 1 for bodies in receiver.bodies.values()),
         "unsigned": receiver.n_unsigned,
-        "left_recordings": len(list((folder / "state" / "jobs").iterdir())),
+        **cleaning,
         "seconds": round(time.monotonic() - started, 1),
     }
+
+
+async def _cleaned(database: Database, spool: Spool) -> dict[str, int]:
+    """Clean up as gateways do from time to time, and count the recordings that are there before and after.
+
+    Those of no job are younger than the time after which they are deleted.
+    """
+    config = JobsConfig(n_workers=0, lease_s=60.0, max_attempts=1, keep_audio_s=0.0, keep_results_s=DAY_S)
+
+    async def left() -> tuple[int, int]:
+        names = await asyncio.to_thread(lambda: list(spool.older_than(0.0)))
+        return len(names), len(await database.run(lambda each: job_store.known_among(each, names)))
+
+    n_before, _ = await left()
+    await Jobs(database, spool, config).sweep()
+    n_after, n_of_jobs = await left()
+    return {"recordings_left": n_before, "without_a_job": n_after - n_of_jobs, "left_after_cleaning": n_of_jobs}
 
 
 async def _all_ended(run: Campaign, receiver: Receiver) -> dict[str, dict[str, Any]]:
@@ -292,7 +346,7 @@ def complain(figures: dict[str, Any]) -> list[str]:
     """What is wrong with a run."""
     n = figures["jobs"]
     expected = {"listed": n, "done": n, "counted": n, "reported": n, "doubled": 0, "wrong_texts": 0, "unsigned": 0}
-    expected["reports_that_differ"] = 0
+    expected |= {"reports_that_differ": 0, "left_after_cleaning": 0}
     found = [
         f"{name}: expected {value}, got {figures[name]}" for name, value in expected.items() if figures[name] != value
     ]
@@ -312,14 +366,17 @@ def table(figures: dict[str, Any]) -> Table:
 @click.option("--kills", "n_kills", default=50, show_default=True, help="Number of kills.")
 @click.option("--gateways", "n_gateways", default=3, show_default=True, help="Gateways at the same time.")
 @click.option("--database", default="", help="Address of an empty database. Default: a file of SQLite.")
+@click.option("--spool", default="folder", show_default=True, type=click.Choice(["folder", "s3"]), help="Recordings.")
 @click.option("--seed", default=0, show_default=True, help="Seed of the random times.")
 @json_option("job_kills")
 @markdown_option
-def main(n_jobs: int, n_kills: int, n_gateways: int, database: str, seed: int, path: Path, markdown: bool) -> None:
+def main(
+    n_jobs: int, n_kills: int, n_gateways: int, database: str, spool: str, seed: int, path: Path, markdown: bool
+) -> None:
     """Kill gateways, and see that each job is done once."""
-    with tempfile.TemporaryDirectory() as name:
+    with tempfile.TemporaryDirectory() as name, storage(spool, Path(name)) as stored:
         url = database_address(database or f"sqlite:///{name}/tutti.db")
-        figures = asyncio.run(campaign(n_jobs, n_kills, n_gateways, url, seed, Path(name)))
+        figures = asyncio.run(campaign(n_jobs, n_kills, n_gateways, url, seed, Path(name), stored))
     result = {"benchmark": "job_kills", "schema": SCHEMA, **machine.describe(), **figures}
     report.show([table(figures)], result, as_markdown=markdown, path=path)
     if complaints := complain(figures):

@@ -30,6 +30,7 @@ from app.edge.descriptors import reserve_descriptors
 from app.errors import SettingsError
 from app.main import Server, bind, bind_each, build_app
 from app.service.idle_memory import return_memory
+from app.service.job_settings import try_spool
 from app.service.lost_places import KEEP_S
 from app.service.settings import Settings
 from app.service.shared_state import N_COUNTS, AdmissionCounter, SharedState, keep_counts
@@ -124,6 +125,8 @@ async def serve(settings: Settings) -> None:
         from app.sharing.redis_store import check_credentials
 
         await check_credentials(settings.redis_url)
+    if settings.jobs:
+        await asyncio.to_thread(try_spool, settings)
     if settings.gateways or len(engines) > 1:
         await _serve_gateways(replace(settings, gateways=settings.gateways or 1), engines)
     else:

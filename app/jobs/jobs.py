@@ -84,7 +84,7 @@ class Jobs:
 
         Raises:
             KeyReused: the other job had another recording or other options.
-            OSError: the recording cannot be kept.
+            OSError: the recording cannot be kept; `SpoolAway` if its store is away.
         """
         id_ = str(uuid4())
         fingerprint = await asyncio.to_thread(_fingerprint, request, file)
@@ -110,31 +110,40 @@ class Jobs:
             # The job may be there, and only the answer lost. Otherwise the sweep deletes the recording.
             raise
         except Exception:
-            await asyncio.to_thread(self.spool.delete, id_)
+            await self._drop(id_)
             raise
         if not is_new and file is not None:
-            await asyncio.to_thread(self.spool.delete, id_)
+            await self._drop(id_)
         self.has_come.set()
         return job, is_new
 
     async def cancel(self, id_: str, owner: str) -> Job | None:
         """Cancel a job that has not ended, and return it; `None` if the owner has no such job."""
         job = await self.database.run(lambda connection: job_store.cancel(connection, id_, owner))
-        if job is not None and not self.config.keep_audio_s:
-            await self._delete_audio([id_])
+        if job is not None:
+            await self.note_ended(job)
         return job
 
     async def remove(self, id_: str, owner: str) -> bool:
-        """Forget a job, its recording and its result, at once. Returns whether the owner had it."""
-        is_removed = await self.database.run(lambda connection: job_store.remove(connection, id_, owner))
-        if is_removed:
+        """Forget a job, its recording and its result, at once. Returns whether the owner had it.
+
+        Raises:
+            OSError: the recording cannot be deleted. The job is cancelled then, and is there to be removed again.
+        """
+        job = await self.database.run(lambda connection: job_store.cancel(connection, id_, owner))
+        if job is None:
+            return False
+        if job.has_audio:
             await asyncio.to_thread(self.spool.delete, id_)
-        return is_removed
+        return await self.database.run(lambda connection: job_store.remove(connection, id_, owner))
 
     async def note_ended(self, job: Job) -> None:
         """Delete the recording of a job that has ended, if it is not to be kept."""
         if job.has_audio and not self.config.keep_audio_s:
-            await self._delete_audio([job.id])
+            try:
+                await self._delete_audio([job.id])
+            except OSError as error:
+                logger.warning("[%s] its recording is deleted later: %s", job.id, error)
 
     async def sweep(self) -> None:
         """Delete recordings and results that are old enough, and recordings that belong to no job."""
@@ -152,6 +161,13 @@ class Jobs:
         known = await self.database.run(lambda connection: job_store.known_among(connection, names))
         for name in set(names) - known:
             await asyncio.to_thread(self.spool.delete, name)
+
+    async def _drop(self, id_: str) -> None:
+        """Delete a recording that belongs to no job."""
+        try:
+            await asyncio.to_thread(self.spool.delete, id_)
+        except OSError as error:
+            logger.warning("[%s] a recording without a job is deleted later: %s", id_, error)
 
     async def _delete_audio(self, ids: list[str]) -> None:
         for id_ in ids:

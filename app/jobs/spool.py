@@ -1,6 +1,11 @@
-"""The recordings of jobs in a folder, which all gateways that work on the jobs must see."""
+"""The recordings of jobs: what keeps them, and the folder that does it where the operator names no other place.
 
+All gateways that work on the jobs must see the same recordings.
+"""
+
+import io
 import os
+import re
 import shutil
 import time
 from collections.abc import Iterator
@@ -11,7 +16,19 @@ from typing import IO, Protocol
 
 PIECE_BYTES = 1 << 20
 PARTIAL = ".partial-"
-"""Begins the name of a file that is being written."""
+"""Begins the name of a file that is being written, or of one that only tries the spool out."""
+PROBE = b"tutti"
+"""What is written to try a spool out."""
+_ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+
+
+class SpoolAway(OSError):
+    """The store of the recordings does not answer, or refuses. The message is for the operator, not for clients."""
+
+
+def is_ours(name: str) -> bool:
+    """Whether a file with this name is the spool's: the place may hold other files, which are left alone."""
+    return name.startswith(PARTIAL) or _ID.fullmatch(name) is not None
 
 
 class Spool(Protocol):
@@ -32,6 +49,19 @@ class Spool(Protocol):
     def older_than(self, age_s: float) -> Iterator[str]:
         """The ids of recordings that were kept so long ago, in seconds."""
         ...
+
+
+def try_out(spool: Spool) -> None:
+    """Keep, read, list and delete something. Raises `OSError` if the spool cannot do one of them."""
+    name = f"{PARTIAL}{token_hex(8)}"
+    spool.put(name, io.BytesIO(PROBE))
+    with spool.open(name) as file:
+        content = file.read()
+    if content != PROBE:
+        raise SpoolAway(f"expected what was written, got {len(content)} bytes of something else")
+    for _ in spool.older_than(0.0):
+        break
+    spool.delete(name)
 
 
 class FolderSpool:
@@ -75,5 +105,5 @@ class FolderSpool:
         for path in self._folder.iterdir():
             with suppress(FileNotFoundError):
                 # The file system has the time of day, too.
-                if path.is_file() and time.time() - path.stat().st_mtime >= age_s:
+                if is_ours(path.name) and path.is_file() and time.time() - path.stat().st_mtime >= age_s:
                     yield path.name

@@ -116,10 +116,14 @@ class JobWorker:
 
     async def _hold(self, job: Job, lease: str) -> None:
         """Work on a job while its lease is renewed, and leave it when the lease is lost."""
-        work = asyncio.create_task(self._attempt(job, lease))
+        saving = asyncio.Event()
+        work = asyncio.create_task(self._attempt(job, lease, saving))
         renewing = asyncio.create_task(self._keep_lease(job, lease))
         try:
             await asyncio.wait((work, renewing), return_when=asyncio.FIRST_COMPLETED)
+            if saving.is_set():
+                # The lease has ended with the job, perhaps. Saving finds out, and has things to do after it.
+                await asyncio.wait((work,))
             if work.done():
                 work.result()
             else:
@@ -139,8 +143,8 @@ class JobWorker:
                 if not await self._jobs.database.run(lambda each: job_store.renew(each, job.id, lease, lease_s)):
                     return
 
-    async def _attempt(self, job: Job, lease: str) -> None:
-        """Try to do a job, and keep what comes of it."""
+    async def _attempt(self, job: Job, lease: str, saving: asyncio.Event) -> None:
+        """Try to do a job, and keep what comes of it, for which `saving` is set."""
         outcome: JobResult | JobFailed
         try:
             outcome = await self._result(job)
@@ -148,6 +152,7 @@ class JobWorker:
             wait_s = min(FIRST_WAIT_S * 2 ** (job.n_attempts - 1), MAX_WAIT_S)
             logger.warning("[%s] is tried again in %.0f s: %s", job.id, wait_s, error)
             message = str(error)
+            saving.set()
             await self._kept(lambda each: job_store.put_back(each, job.id, lease, wait_s, message))
             return
         except JobFailed as error:
@@ -156,6 +161,7 @@ class JobWorker:
             logger.exception("[%s] attempt %d failed", job.id, job.n_attempts)
             outcome = JobFailed("internal_error", f"the server has failed: {type(error).__name__}")
         count_usage = self._jobs.count_usage
+        saving.set()
         ended = await self._kept(lambda each: job_store.finish(each, job.id, lease, outcome, count_usage))
         if ended is None:
             logger.info("[%s] was ended by somebody else; this result is dropped", job.id)
@@ -178,7 +184,8 @@ class JobWorker:
         except FileNotFoundError:
             raise JobFailed("no_audio", "the recording is no longer in the spool") from None
         except OSError as error:
-            raise JobDelayed(f"the spool cannot be read: {error.strerror or error}") from error
+            logger.warning("[%s] its recording cannot be read: %s", job.id, error)
+            raise JobDelayed("the store of recordings cannot be read at present") from error
         with recording:
             return await kind.work(job, recording, lambda done_s: None)
 

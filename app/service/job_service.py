@@ -20,10 +20,10 @@ from app.jobs.callbacks import CallbackSender
 from app.jobs.job import Job, JobKind, JobResult, Request, State
 from app.jobs.job_store import KeyReused
 from app.jobs.jobs import Jobs, JobsConfig
-from app.jobs.spool import FolderSpool
+from app.jobs.spool import SpoolAway
 from app.jobs.worker import JobWorker
 from app.service.auth import Client
-from app.service.job_settings import DAY_S, address_rules, fetcher, spool_folder
+from app.service.job_settings import DAY_S, address_rules, fetcher, spool
 from app.service.settings import Settings
 
 if TYPE_CHECKING:
@@ -47,9 +47,7 @@ class JobService:
         settings = service.settings
         self._service = service
         self.metrics = service.metrics.sessions.jobs
-        self._jobs = Jobs(
-            database, FolderSpool(spool_folder(settings)), _config(settings), self._count if service.usage else None
-        )
+        self._jobs = Jobs(database, spool(settings), _config(settings), self._count if service.usage else None)
         self._callback_rules = address_rules(settings, "callback_hosts")
         self._fetcher = fetcher(settings)
 
@@ -112,7 +110,7 @@ class JobService:
         """Take a job in, and return it with whether it is new.
 
         Raises:
-            RequestError: the idempotency key was used for another job, or the database is away.
+            RequestError: the idempotency key was used for another job, or the database or the spool is away.
             KeyLimitExceeded: the key has as many jobs as it may have.
         """
         key = client.key
@@ -129,8 +127,8 @@ class JobService:
         except KeyReused:
             message = "Idempotency-Key: expected a new one for another recording or other options, got one used before"
             raise RequestError(409, message, "Idempotency-Key", "idempotency_key_reused") from None
-        except DatabaseAway as error:
-            raise _away() from error
+        except (DatabaseAway, SpoolAway) as error:
+            raise _away(error) from error
 
     async def find(self, id_: str, owner: str) -> Job | None:
         """The job with this id, if it is this owner's. All of these raise `RequestError` without the database."""
@@ -149,20 +147,20 @@ class JobService:
         try:
             return await self._jobs.cancel(id_, owner)
         except DatabaseAway as error:
-            raise _away() from error
+            raise _away(error) from error
 
     async def remove(self, id_: str, owner: str) -> bool:
         """Forget a job, its recording and its result, at once. Returns whether the owner had it."""
         try:
             return await self._jobs.remove(id_, owner)
-        except DatabaseAway as error:
-            raise _away() from error
+        except (DatabaseAway, SpoolAway) as error:
+            raise _away(error) from error
 
     async def _there(self, work: Callable[[Connection], _Result]) -> _Result:
         try:
             return await self._jobs.database.run(work)
         except DatabaseAway as error:
-            raise _away() from error
+            raise _away(error) from error
 
     def _may_work(self) -> bool:
         return self._service.transcriber.is_alive and not self._service.admission.is_draining
@@ -215,8 +213,10 @@ def _check(rules: AddressRules, name: str, url: str) -> None:
         raise RequestError(400, f"{name}: {error}", name, "address_refused") from error
 
 
-def _away() -> RequestError:
-    message = f"the database of jobs cannot be reached; try again in {RETRY_AFTER_S} s"
+def _away(error: DatabaseAway | SpoolAway) -> RequestError:
+    what = "database" if isinstance(error, DatabaseAway) else "store for the recordings"
+    logger.warning("a request about jobs is refused: %s", error)
+    message = f"the {what} of jobs cannot be reached; try again in {RETRY_AFTER_S} s"
     return RequestError(503, message, code="jobs_away")
 
 

@@ -1,6 +1,7 @@
 """What the settings of jobs, and of the addresses that clients name, must be."""
 
 import ipaddress
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -9,11 +10,14 @@ from app.errors import SettingsError
 if TYPE_CHECKING:
     from app.jobs.addresses import AddressRules
     from app.jobs.fetch import RecordingFetcher
+    from app.jobs.spool import Spool
     from app.service.settings import Settings
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 DAY_S = 86_400.0
+S3 = "s3://"
+"""How the address of a bucket begins."""
 
 
 def check_jobs(settings: "Settings") -> None:
@@ -23,6 +27,7 @@ def check_jobs(settings: "Settings") -> None:
         SettingsError: a value is not valid, or has no effect without another one.
     """
     private_networks(settings)
+    _check_spool(settings.job_spool)
     for name in ("url_hosts", "callback_hosts"):
         for host in _listed(getattr(settings, name)):
             if not host.isascii() or set(host) & set("/: @") or "*" in host.removeprefix("*"):
@@ -45,9 +50,56 @@ def private_networks(settings: "Settings") -> tuple[Network, ...]:
         raise SettingsError(f"private_networks: expected networks such as 10.1.0.0/16, got {error}") from error
 
 
-def spool_folder(settings: "Settings") -> Path:
-    """The folder of the recordings."""
-    return Path(settings.job_spool).expanduser() if settings.job_spool else settings.data_path / "jobs"
+def spool(settings: "Settings") -> "Spool":
+    """What keeps the recordings. Nothing is written yet.
+
+    Raises:
+        SettingsError: a variable of S3 has no valid value.
+    """
+    from app.jobs.spool import FolderSpool, SpoolAway
+
+    if not settings.job_spool:
+        return FolderSpool(settings.data_path / "jobs")
+    if not settings.job_spool.startswith(S3):
+        return FolderSpool(Path(settings.job_spool).expanduser())
+    # Imported here because its client is an extra.
+    from app.jobs.s3_spool import S3Spool
+
+    try:
+        return S3Spool(*_bucket(settings.job_spool))
+    except SpoolAway as error:
+        raise SettingsError(f"job_spool: expected variables AWS_… that can be used; {error}") from None
+
+
+def try_spool(settings: "Settings") -> None:
+    """Keep, read and delete something where recordings are kept, which blocks.
+
+    Raises:
+        SettingsError: it does not work.
+    """
+    from app.jobs.spool import try_out
+
+    try:
+        try_out(spool(settings))
+    except OSError as error:
+        place = settings.job_spool or settings.data_path / "jobs"
+        raise SettingsError(f"job_spool: expected to write, read, list and delete in {place}; {error}") from None
+
+
+def _check_spool(text: str) -> None:
+    if "://" not in text:
+        return
+    if not text.startswith(S3) or not _bucket(text)[0]:
+        raise SettingsError(f"job_spool: expected a folder or s3://bucket/folder, got {text!r}")
+    if find_spec("obstore") is None:
+        raise SettingsError("job_spool: needs obstore: pip install 'tutti-asr[s3]'")
+
+
+def _bucket(address: str) -> tuple[str, str]:
+    """The bucket and the folder of an address; no bucket if it has more than these."""
+    bucket, _, folder = address.removeprefix(S3).partition("/")
+    is_valid = not set(address) & set("?#@%") and not set(bucket) & set(":")
+    return (bucket, folder.strip("/")) if is_valid else ("", "")
 
 
 def address_rules(settings: "Settings", name: str) -> "AddressRules":

@@ -363,7 +363,11 @@ class Settings:
     job_workers: int = _setting(2, "Jobs that each gateway works on at the same time. 0: it only takes them in.")
     job_lease_s: float = _setting(60.0, "How long after the death of a gateway others take its jobs, in seconds.")
     job_attempts: int = _setting(5, "How often a job is tried before it has failed.")
-    job_spool: str = _setting("", "Folder for the recordings of jobs. Empty: jobs in data_folder.")
+    job_spool: str = _setting(
+        "",
+        "Folder for the recordings of jobs, or s3://bucket/folder, which needs the extra s3 and the variables AWS_… "
+        "that other programs for S3 read. Empty: jobs in data_folder.",
+    )
     job_audio_days: float = _setting(
         0.0, "How long the recording of a job that has ended is kept, in days. 0: it is deleted at once."
     )

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from app.database.address import database_address
-from benchmarks.job_kills import campaign, complain, table
+from benchmarks.job_kills import campaign, complain, storage, table
 
 GOOD = {
     "jobs": 2,
@@ -19,6 +19,7 @@ GOOD = {
     "wrong_texts": 0,
     "unsigned": 0,
     "reports_that_differ": 0,
+    "left_after_cleaning": 0,
     "counted_s": 3.0,
     "audio_s": 3.0,
 }
@@ -27,7 +28,8 @@ GOOD = {
 async def test_jobs_survive_kills_and_are_done_once(tmp_path: Path) -> None:
     async with asyncio.timeout(110):
         url = database_address(f"sqlite:///{tmp_path}/tutti.db")
-        figures = await campaign(16, 3, 2, url, seed=1, folder=tmp_path)
+        with storage("folder", tmp_path) as stored:
+            figures = await campaign(16, 3, 2, url, 1, tmp_path, stored)
     assert complain(figures) == []
     assert figures["kills"] == 3 and table(figures).rows[0] == ("jobs", "16")
 
@@ -40,6 +42,7 @@ async def test_jobs_survive_kills_and_are_done_once(tmp_path: Path) -> None:
         ({"counted": 3}, "counted: expected 2, got 3"),
         ({"counted_s": 4.5}, "counted_s: expected 3.0, got 4.5"),
         ({"reported": 1}, "reported: expected 2, got 1"),
+        ({"left_after_cleaning": 1}, "left_after_cleaning: expected 0, got 1"),
         ({"wrong_texts": 1}, "wrong_texts: expected 0, got 1"),
     ],
 )

@@ -40,9 +40,9 @@ class Claim:
     how: str = ""
 
 
-def supported(dialect: str, option: str) -> pytest.MarkDecorator:
-    """The option does what its vendor documents."""
-    return _mark(Claim(dialect, option, "supported"))
+def supported(dialect: str, option: str, *, how: str = "") -> pytest.MarkDecorator:
+    """The option does what its vendor documents, on the condition that `how` names, if there is one."""
+    return _mark(Claim(dialect, option, "supported", how))
 
 
 def approximated(dialect: str, option: str, *, how: str) -> pytest.MarkDecorator:

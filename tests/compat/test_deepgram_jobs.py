@@ -22,6 +22,7 @@ from tests.recordings import AUDIO, TEXTS
 pytestmark = pytest.mark.filterwarnings("ignore:websockets:DeprecationWarning")
 
 FILE = "deepgram-prerecorded"
+ELSEWHERE = "elsewhere HTTP 400"
 WAIT_S = 60
 ALLOWED: dict[str, Any] = {
     "jobs": True,
@@ -83,7 +84,7 @@ def other() -> Iterator[OtherServer]:
     other.close()
 
 
-@supported(FILE, "body of JSON with url")
+@supported(FILE, "body of JSON with url", how=f"where `TUTTI_URL_HOSTS` allows its host; {ELSEWHERE}")
 def test_a_recording_is_fetched(start_server: Callable[..., Running], other: OtherServer) -> None:
     server = start_server(**ALLOWED | {"jobs": False, "callback_hosts": "", "job_secret": ""})
     with connected(server, KEY) as client:
@@ -96,7 +97,9 @@ def test_a_recording_is_fetched(start_server: Callable[..., Running], other: Oth
     assert "expected a host that the operator allows" in foreign.value.body["err_msg"]
 
 
-@supported(FILE, "callback")
+@supported(
+    FILE, "callback", how=f"where the server has `TUTTI_JOBS`, and `TUTTI_CALLBACK_HOSTS` allows its host; {ELSEWHERE}"
+)
 @supported(FILE, "callback_method")
 @pytest.mark.parametrize("method", ["POST", "PUT"])
 def test_the_answer_comes_later(

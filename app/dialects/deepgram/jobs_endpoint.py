@@ -10,7 +10,7 @@ from app.dialects.deepgram.common_endpoint import Refusal
 from app.dialects.deepgram.endpoint import transcribe_recording
 from app.dialects.deepgram.options import parse
 from app.dialects.deepgram.recordings_endpoint import sha256_of
-from app.errors import BadStart
+from app.errors import BadStart, RequestError
 from app.files.uploads import refusing_without_resources
 from app.jobs.job import CallbackMessage, Job, JobDelayed, JobFailed, JobKind, JobResult
 from app.service.service import Service
@@ -30,6 +30,9 @@ async def _work(service: Service, job: Job, file: IO[bytes], on_progress: Callab
             content = await transcribe_recording(service, options, job.id, file, sha256, on_progress, None)
     except BadStart as error:
         raise JobFailed("INVALID_QUERY_PARAMETER", error.message) from error
+    except RequestError as error:
+        # This machine lacks something at present: room on its disk, open files, memory.
+        raise JobDelayed(error.message) from error
     except Refusal as error:
         if error.status == 429 or error.status >= 500:
             raise JobDelayed(error.message) from error

@@ -13,7 +13,7 @@ from app.dialects.http_answers import CLIENT_GONE, IGNORED_HEADER, header_value
 from app.dialects.openai import jobs_wire
 from app.dialects.openai.files_endpoint import whole_answer
 from app.dialects.openai.files_wire import FileOptions, parse_options
-from app.errors import KeyLimitExceeded, LimitExceeded, RequestError
+from app.errors import KeyLimitExceeded, LimitExceeded, RequestError, shorten
 from app.files.uploads import Upload, refusing_without_resources
 from app.jobs.job import Job, JobDelayed, JobFailed, JobKind, JobResult
 from app.service.auth import Client, header_key
@@ -161,7 +161,12 @@ def _options(service: Service, task: api.Task, fields: list[tuple[str, str]]) ->
     if task not in info.tasks:
         message = f"task: expected one that {info.name} can do, got {task}"
         raise RequestError(400, message, "task", "unsupported_task")
-    return parse_options(fields, task, info.languages, service.speaker_model is not None)
+    options = parse_options(fields, task, info.languages, service.speaker_model is not None)
+    if options.language is not None and options.language not in info.languages:
+        known = ", ".join(info.languages) or "none, as it knows one only"
+        message = f"language: expected one of the model's languages ({known}), got {shorten(options.language)}"
+        raise RequestError(400, message, "language")
+    return options
 
 
 def _admitted(request: HttpRequest) -> "tuple[Service, JobService, Client, str]":

@@ -1,6 +1,6 @@
 """A gateway that does jobs, in a process of its own, with an engine that takes its time, which may be killed.
 
-python -m tests.app.jobs.gateway_process URL_OF_DATABASE FOLDER CALLBACK_HOST
+python -m tests.app.jobs.gateway_process URL_OF_DATABASE FOLDER CALLBACK_HOST [SPOOL]
 """
 
 import asyncio
@@ -32,7 +32,7 @@ class SlowTranscriber(FakeTranscriber):
             yield event
 
 
-async def main(url: str, folder: str, callback_host: str) -> None:
+async def main(url: str, folder: str, callback_host: str, spool: str = "") -> None:
     """Serve until SIGTERM, and print the address."""
     key_directory.POLL_S = worker.POLL_S = callbacks.POLL_S = 0.1
     callbacks.LEASE_S = callbacks.FIRST_WAIT_S = LEASE_S
@@ -44,6 +44,7 @@ async def main(url: str, folder: str, callback_host: str) -> None:
         job_lease_s=LEASE_S,
         job_attempts=20,
         job_secret="secret",
+        job_spool=spool,
         callback_hosts=callback_host,
         private_networks="127.0.0.0/8",
         allow_http_urls=True,

@@ -126,6 +126,7 @@ async def test_a_recording_that_is_none_fails_its_job(serve_jobs: ServeJobs, htt
     [
         ({"temperature": "9"}, "temperature: expected a number from 0 to 1, got '9'"),
         ({"stream": "true"}, "stream: expected false, as"),
+        ({"language": "klingon"}, "language: expected one of the model's languages (en"),
         ({"task": "sing"}, "task: expected one of transcribe, translate, got 'sing'"),
         ({"url": "https://example.org/a.wav"}, "file: expected either an audio file or url, got both"),
         ({"callback": "https://example.org/"}, "callback: not offered, as the operator has set no job_secret"),

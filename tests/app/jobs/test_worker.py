@@ -3,10 +3,12 @@
 import asyncio
 import io
 import os
+import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import IO
+from uuid import uuid4
 
 import pytest
 
@@ -14,7 +16,7 @@ from app.database.database import Database
 from app.jobs import job_store, jobs, worker
 from app.jobs.job import CallbackMessage, Job, JobDelayed, JobFailed, JobKind, JobResult, Request
 from app.jobs.jobs import Jobs, JobsConfig
-from app.jobs.spool import FolderSpool
+from app.jobs.spool import FolderSpool, SpoolAway
 from app.jobs.worker import JobWorker
 
 Work = Callable[[Job, IO[bytes], Callable[[float], None]], Awaitable[JobResult]]
@@ -143,24 +145,29 @@ def names(folder: Path) -> set[str]:
 async def test_recordings_are_deleted_in_time(
     database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Those of jobs that have ended, and those that belong to none; a job that waits keeps its own."""
+    """Those of jobs that have ended, and those that belong to none; a job that waits keeps its own.
+
+    A file of somebody else stays, whoever's folder it is.
+    """
     spool = tmp_path / "jobs"
     place = Place(database, spool, keep_audio_s=60.0)
     async with place.worker(done).running():
         kept = (await place.submit()).id
         await place.ended.get()
     waiting = (await place.submit()).id
-    place.jobs.spool.put("orphan", io.BytesIO(b"x"))
+    orphan = str(uuid4())
+    place.jobs.spool.put(orphan, io.BytesIO(b"x"))
     (spool / ".partial-1").touch()
+    (spool / "holiday.jpg").touch()
     await place.jobs.sweep()
-    assert names(spool) == {kept, waiting, "orphan", ".partial-1"}
-    for path in (spool / "orphan", spool / ".partial-1", spool / waiting):
-        os.utime(path, (0, 0))
+    assert names(spool) == {kept, waiting, orphan, ".partial-1", "holiday.jpg"}
+    for name in (orphan, ".partial-1", waiting, "holiday.jpg"):
+        os.utime(spool / name, (0, 0))
     await place.jobs.sweep()
-    assert names(spool) == {kept, waiting}
+    assert names(spool) == {kept, waiting, "holiday.jpg"}
     monkeypatch.setattr(jobs, "MAX_FORGOTTEN", 1)
     await Place(database, spool).jobs.sweep()
-    assert names(spool) == {waiting}
+    assert names(spool) == {waiting, "holiday.jpg"}
 
 
 def test_a_recording_that_cannot_be_kept_leaves_nothing(tmp_path: Path) -> None:
@@ -176,3 +183,103 @@ def test_a_recording_that_cannot_be_kept_leaves_nothing(tmp_path: Path) -> None:
     spool.delete("a")
     with pytest.raises(FileNotFoundError):
         spool.open("a")
+
+
+class AwayAtTimes(FolderSpool):
+    """A store that does not answer while `is_away`."""
+
+    is_away = False
+
+    def _check(self) -> None:
+        if self.is_away:
+            raise SpoolAway("its host is 10.0.0.1")
+
+    def put(self, id_: str, file: IO[bytes]) -> None:
+        self._check()
+        super().put(id_, file)
+
+    def open(self, id_: str) -> IO[bytes]:
+        self._check()
+        return super().open(id_)
+
+    def delete(self, id_: str) -> None:
+        self._check()
+        super().delete(id_)
+
+
+async def test_a_store_that_is_away_delays_its_jobs(database: Database, tmp_path: Path) -> None:
+    """And tells their clients nothing of itself."""
+    place = Place(database, tmp_path)
+    place.jobs.spool = store = AwayAtTimes(tmp_path)
+    job = await place.submit()
+    store.is_away = True
+    async with place.worker(done).running():
+        while not (found := await database.run(lambda each: job_store.by_id(each, job.id))) or not found.error:
+            pass
+        assert found.error == "the store of recordings cannot be read at present"
+        store.is_away = False
+        assert (await place.ended.get()).state == "done"
+
+
+async def test_a_lease_that_ends_with_its_job_stops_nothing(
+    database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The recording is deleted although the next renewal, which comes meanwhile, finds no lease."""
+    is_lost = threading.Event()
+    keep_lease = JobWorker._keep_lease
+
+    async def noted(self: JobWorker, job: Job, lease: str) -> None:
+        await keep_lease(self, job, lease)
+        is_lost.set()
+
+    class Slow(FolderSpool):
+        def delete(self, id_: str) -> None:
+            assert is_lost.wait(30)
+            super().delete(id_)
+
+    monkeypatch.setattr(JobWorker, "_keep_lease", noted)
+    place = Place(database, tmp_path, lease_s=0.5)
+    place.jobs.spool = Slow(tmp_path)
+    async with place.worker(done).running():
+        id_ = (await place.submit()).id
+        while not (job := await database.run(lambda each: job_store.by_id(each, id_))) or job.has_audio:
+            pass
+    assert job.state == "done"
+
+
+async def test_a_recording_that_cannot_be_deleted_now_is_deleted_later(database: Database, tmp_path: Path) -> None:
+    """The job is done, cancelled or refused all the same; one that is to be forgotten is there until it can be."""
+    spool = tmp_path / "jobs"
+    place = Place(database, spool)
+    place.jobs.spool = store = AwayAtTimes(spool)
+
+    async def work(job: Job, file: IO[bytes], on_progress: Callable[[float], None]) -> JobResult:
+        store.is_away = True
+        return await done(job, file, on_progress)
+
+    cancelled, removed = await place.submit(), await place.submit()
+    store.is_away = True
+    found = await place.jobs.cancel(cancelled.id, "o")
+    assert found and found.state == "cancelled"
+    with pytest.raises(SpoolAway):
+        await place.jobs.remove(removed.id, "o")
+    store.is_away = False
+    finished = await place.submit()
+    async with place.worker(work).running():
+        assert (await place.ended.get()).id == finished.id
+    assert names(spool) == {cancelled.id, removed.id, finished.id}
+    store.is_away = False
+    assert await place.jobs.remove(removed.id, "o")
+    assert await database.run(lambda each: job_store.by_id(each, removed.id)) is None
+    await place.jobs.sweep()
+    assert names(spool) == set()
+    with pytest.raises(ZeroDivisionError):
+        await place.jobs.submit(
+            "o", "o", Request(kind="k", options={}), io.BytesIO(b"x"), check=lambda n: _refuse(store)
+        )
+    assert len(names(spool)) == 1
+
+
+def _refuse(store: AwayAtTimes) -> None:
+    store.is_away = True
+    raise ZeroDivisionError

@@ -20,7 +20,7 @@ from engine.errors import EngineError, EngineFailed, EngineOverloaded
 from tests.app.conftest import Running, Serve
 from tests.app.dialects.openai.test_files_endpoint import wav
 from tests.app.media.test_file_decoder import encode
-from tests.compat.conformance import approximated, refused, supported
+from tests.compat.conformance import approximated, supported
 from tests.fakes import FakeTranscriber, pcm, said, silence, speech
 
 LIVE, FILE = "deepgram-live", "deepgram-prerecorded"
@@ -474,13 +474,12 @@ async def test_silence_has_no_words(serve: Serve) -> None:
     assert (results["utterances"], alternative["paragraphs"]["paragraphs"]) == ([], [])
 
 
-@refused(FILE, "url", how="HTTP 400: the server fetches no recordings")
-async def test_urls_are_not_fetched(serve: Serve) -> None:
+async def test_urls_are_not_fetched_unless_the_operator_allows_it(serve: Serve) -> None:
     server = await serve()
     content = json.dumps({"url": "https://example.com/a.wav"}).encode()
     response = await post(server, content, None, **{"content-type": "application/json; charset=utf-8"})
     assert response.status_code == 400
-    assert response.json()["err_msg"].startswith("url: ")
+    assert response.json()["err_msg"].startswith("url: this server connects to no addresses of clients")
 
 
 @pytest.mark.parametrize(

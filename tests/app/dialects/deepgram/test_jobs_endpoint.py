@@ -1,0 +1,41 @@
+"""Jobs of Deepgram's API: what their work makes of errors."""
+
+import errno
+from io import BytesIO
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from app.dialects.deepgram.jobs_endpoint import job_kind
+from app.jobs.job import Job, JobDelayed, Request
+from tests.fakes import FakeTranscriber
+
+JOB = Job(
+    id="id",
+    owner="o",
+    account="o",
+    request=Request(kind="deepgram", options={"query": []}),
+    state="running",
+    created=0.0,
+    started=0.0,
+    ended=None,
+    n_attempts=1,
+    audio_s=None,
+    error_code=None,
+    error=None,
+    has_audio=True,
+)
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EMFILE])
+async def test_what_a_machine_lacks_at_present_delays_a_job(number: int) -> None:
+    """Another one has it, or the same one later."""
+
+    class Lacking(BytesIO):
+        def read(self, n: int | None = -1) -> bytes:
+            raise OSError(number, "lacking")
+
+    service: Any = SimpleNamespace(transcriber=FakeTranscriber(), speaker_model=None)
+    with pytest.raises(JobDelayed, match="the server has no room for it"):
+        await job_kind(service).work(JOB, Lacking(), lambda done_s: None)
