@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from starlette.applications import Starlette
@@ -41,7 +41,8 @@ STRETCHES = (
     said("agent", 0.4, "Good morning, this is the service."),
     # It begins before the agent has finished, and goes on.
     said("caller", 2.0, "Hello, my heating is broken & cold."),
-    said("agent", 9.0, "I see. Is it hoolly broken?", 0.3),
+    # It begins before its first word, as segments do.
+    replace(said("agent", 9.0, "I see. Is it hoolly broken?", 0.3), start_s=8.7),
     said("caller", 12.0, "My card is [CARD_NUMBER] thanks.", redactions=(Redaction("card", 13.2, 13.6),)),
 )
 RECORD = as_json(make_record(STRETCHES, 16.0))

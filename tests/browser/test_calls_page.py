@@ -122,9 +122,9 @@ async def test_a_record_is_read(page: Page) -> None:
         "0:16 · agent, caller · 4 turns · 24 words"
     )
     assert await pairs(page, "#call-figures") == ["45 % · 7.2 s", "4.2 s", "0.8 s", "1", "1"]
-    assert await pairs(page, ".speaker-card:nth-child(1)") == ["4.8 s", "150", "2", "2.4 s", "0"]
+    assert await pairs(page, ".speaker-card:nth-child(1)") == ["4.8 s", "150", "2", "2.7 s", "0"]
     assert await pairs(page, ".speaker-card:nth-child(2)") == ["4.8 s", "150", "2", "2.8 s", "1"]
-    assert await page.evaluate(texts_of(".turn .starts")) == ["0:00", "0:02", "0:09", "0:12"]
+    assert await page.evaluate(texts_of(".turn .starts")) == ["0:00", "0:02", "0:08", "0:12"]
     assert await page.evaluate(texts_of(".turn .name")) == ["agent", "caller", "agent", "caller"]
     said_ = "[...document.querySelectorAll('.said')].map((each) => each.textContent.replace('interrupts agent', ''))"
     assert await page.evaluate(said_) == turn_texts(RECORD)
@@ -133,8 +133,8 @@ async def test_a_record_is_read(page: Page) -> None:
 async def test_the_timeline_shows_who_speaks_when(page: Page) -> None:
     """A lane for each speaker, one for both, one for silence; interruptions and redacted places are marked."""
     await open_record(page)
-    lanes = """[...document.querySelectorAll('.lane, .muted-spans')].map(
-        (lane) => [...lane.querySelectorAll('rect')].map((rect) => [rect.x, rect.width].map(({baseVal}) => Math.round(10 * baseVal.value) / 10)))"""
+    lanes = """[...document.querySelectorAll('.lane, .muted-spans')].map((lane) => [...lane.querySelectorAll('rect')]
+        .map((rect) => [rect.x, rect.width].map(({baseVal}) => Math.round(10 * baseVal.value) / 10)))"""
     assert await page.evaluate(texts_of(".lane-name")) == ["agent", "caller", "Both", "Silence"]
     assert await page.evaluate(lanes) == [
         [[0.4, 2.4], [9, 2.4]],
@@ -148,6 +148,8 @@ async def test_the_timeline_shows_who_speaks_when(page: Page) -> None:
     ]
     assert await page.evaluate(texts_of(".cut-in")) == ["interrupts agent"]
     assert await page.evaluate(texts_of(".silence-row")) == ["4.2 s of silence"]
+    rows = "[...document.querySelectorAll('#turns > li')].map((each) => each.innerText.split('\\n')[0])"
+    assert await page.evaluate(rows) == ["0:00", "0:02", "4.2 s of silence", "0:08", "0:12"]
     assert await page.evaluate(texts_of(".word.unsure")) == ["I", "see.", "Is", "it", "hoolly", "broken?"]
 
 

@@ -64,6 +64,9 @@ function cuesOfTurn(turn) {
     before = "";
   }
   cues.at(-1).text += before;
+  // As in the server's subtitles, the first cue begins with the turn, and the last one ends with it.
+  cues[0].startS = turn.startS;
+  cues.at(-1).endS = turn.endS;
   return cues.map((cue) => ({ ...cue, text: oneLine(cue.text) }));
 }
 

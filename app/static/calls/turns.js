@@ -20,7 +20,8 @@ export function showTurns(record) {
   const silences = silencesOf(speechOf(record), record.durationS).filter(({ startS, endS }) => endS - startS >= LONG_SILENCE_S);
   const rows = [];
   shownTurns = record.turns.map((turn) => {
-    while (silences.length > 0 && silences[0].endS <= turn.startS + 0.01) {
+    // A turn may begin a little before its first word, and then before the silence ends.
+    while (silences.length > 0 && (silences[0].startS + silences[0].endS) / 2 <= turn.startS) {
       rows.push(silenceRow(silences.shift()));
     }
     const made = turnRow(turn, record);
