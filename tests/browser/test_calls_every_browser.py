@@ -2,7 +2,9 @@
 
 import asyncio
 import base64
+import io
 import json
+import wave
 from pathlib import Path
 
 import numpy as np
@@ -12,12 +14,11 @@ from app.main import Server, bind, build_app
 from app.service.settings import Settings
 from engine.config import EngineConfig
 from engine.engine import Engine
-from examples.recordings import call, write_wav
 from tests.browser import chromium
 from tests.browser.fake_calls import RECORD, FakeCalls, drop, texts_of
 from tests.browser.fake_server import serve
 from tests.browser.page import OpenPage
-from tests.recordings import TEXTS
+from tests.recordings import TEXTS, read
 
 pytestmark = pytest.mark.browser
 
@@ -48,8 +49,13 @@ async def test_a_record_is_read_and_its_recording_plays(open_browser: OpenPage, 
 async def test_the_service_makes_the_record_of_a_call(tmp_path: Path) -> None:
     """From the recording of a call to the text of both sides, by name."""
     settings = Settings(port=0)
-    write_wav(tmp_path / "call.wav", call())
-    sound = base64.b64encode((tmp_path / "call.wav").read_bytes()).decode()
+    sides = [read("hello"), np.concatenate((np.zeros(3 * 16_000, np.int16), read("train")))]
+    n_samples = max(map(len, sides))
+    file = io.BytesIO()
+    with wave.open(file, "wb") as writer:
+        writer.setparams((2, 2, 16_000, 0, "NONE", ""))
+        writer.writeframes(np.stack([np.pad(side, (0, n_samples - len(side))) for side in sides], 1).tobytes())
+    sound = base64.b64encode(file.getvalue()).decode()
     async with Engine.start(EngineConfig()) as engine, chromium.open_page(tmp_path / "profile", None) as page:
         server = Server(build_app(settings, engine), settings)
         with bind(settings) as listener:
@@ -65,5 +71,4 @@ async def test_the_service_makes_the_record_of_a_call(tmp_path: Path) -> None:
             server.stop()
             await serving
         assert page.errors == []
-    assert names == ["agent", "customer", "agent"]
-    assert said[:2] == [TEXTS["hello"], TEXTS["train"]]
+    assert (names, said) == (["agent", "customer"], [TEXTS["hello"], TEXTS["train"]])
