@@ -1,4 +1,4 @@
-"""The table of routes, and the endpoints that belong to no dialect: the page, health and metrics."""
+"""The table of routes, and the endpoints that belong to no dialect: the pages, health and metrics."""
 
 from pathlib import Path
 from typing import Any
@@ -60,6 +60,8 @@ PAGE_HEADERS = {
     "permissions-policy": "microphone=(self), display-capture=(self)",
     **REVALIDATE,
 }
+CALLS_HEADERS = PAGE_HEADERS | {"permissions-policy": "microphone=(), display-capture=()"}
+"""Of the page for call records, which records nothing."""
 
 
 def routes() -> list[BaseRoute]:
@@ -67,6 +69,7 @@ def routes() -> list[BaseRoute]:
     call = CallEndpoint(write_event=messages).serve
     return [
         Route("/", page),
+        Route("/calls", calls_page),
         Route("/page/model", page_model),
         WebSocketRoute("/", whisperlive),
         Route("/service-worker.js", service_worker),
@@ -157,6 +160,11 @@ class PageFiles(StaticFiles):
 async def page(request: Request) -> Response:
     """The captions page."""
     return FileResponse(STATIC / "index.html", headers=PAGE_HEADERS)
+
+
+async def calls_page(request: Request) -> Response:
+    """The page that shows the records of calls."""
+    return FileResponse(STATIC / "calls.html", headers=CALLS_HEADERS)
 
 
 async def service_worker(request: Request) -> Response:

@@ -1,4 +1,4 @@
-"""Takes screenshots of the captions page and of a room's page while the real server captions the bundled recording.
+"""Takes screenshots of the pages while the real server captions the bundled recording, or makes the record of a call.
 
 python -m pictures.page --out docs/images
 """
@@ -24,9 +24,11 @@ from benchmarks.rooms.speaker import Event, Speaker
 from engine.api import SAMPLE_RATE
 from engine.config import EngineConfig
 from engine.engine import Engine
+from pictures.call import SIDES, call_in_base64
 from pictures.views import VIEWS, View
 from tests.browser import exact_microphone
 from tests.browser.chromium import NAMES, Page, open_page, write_wav
+from tests.browser.fake_calls import drop
 
 N_FINALS = 3
 """A screenshot is taken when this many captions are final and another one is growing."""
@@ -83,7 +85,10 @@ async def take_screenshot(view: View, out: Path) -> None:
 
 
 async def _caption(page: Page, url: str, view: View, recording: Samples, out: Path) -> None:
-    """Show captions in the view, and take its picture."""
+    """Show captions or the record of a call in the view, and take its picture."""
+    if view.call_at_s is not None:
+        await _record_call(page, url, view, out)
+        return
     if view.query is not None:
         await _caption_room(page, url, view, Recording(SAMPLE.name, recording, ""), out)
         return
@@ -98,6 +103,26 @@ async def _open(page: Page, url: str, view: View) -> None:
     await page.open(url)
     if view.click and not await page.evaluate(f"document.querySelector({json.dumps(view.click)}) !== null"):
         raise click.ClickException(f"view {view.name}: expected the page to have {view.click}")
+
+
+async def _record_call(page: Page, url: str, view: View, out: Path) -> None:
+    """Take the picture of a call's record, which the server makes of its recording."""
+    await _open(page, f"{url}/calls", view)
+    await drop(page, ("call.wav", "audio/wav", await call_in_base64()))
+    await page.wait_for("document.activeElement.id === 'channel-names'")
+    await page.type_text(", ".join(SIDES))
+    await page.press_enter()
+    await page.wait_for("document.body.dataset.state === 'open'", TIMEOUT_S)
+    # It is there at once, and without a frame around the title, which has the focus.
+    scheme = {"name": "prefers-color-scheme", "value": "dark" if view.dark else "light"}
+    still = {"name": "prefers-reduced-motion", "value": "reduce"}
+    await page.command("Emulation.setEmulatedMedia", features=[scheme, still])
+    await page.evaluate(f"""((slider) => {{
+        document.activeElement.blur();
+        slider.value = '{view.call_at_s}';
+        slider.dispatchEvent(new Event('input'));
+    }})(document.querySelector('#position'))""")
+    await _take(page, view, out)
 
 
 async def _caption_room(page: Page, url: str, view: View, recording: Recording, out: Path) -> None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from app.call_records.spans import Span, overlap_s, total, union
-from app.session.events import Word
+from app.session.events import Redaction, Word
 
 PAUSE_S = 0.5
 """A shorter pause between two words of a speaker is part of the speech."""
@@ -32,6 +32,8 @@ class Stretch:
     text: str
     words: tuple[Word, ...] = ()
     language: str | None = None
+    redactions: tuple[Redaction, ...] = ()
+    """What was said in it and is not written down, in order."""
 
     @property
     def speech(self) -> list[Span]:

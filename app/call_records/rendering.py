@@ -21,6 +21,7 @@ def as_json(record: CallRecord) -> dict[str, Any]:
         "overlap_s": round(record.overlap_s, 3),
         "speakers": [_speaker(each, record) for each in record.speakers],
         "interruptions": [{"at_s": round(each.at_s, 3), "by": each.by, "of": each.of} for each in record.interruptions],
+        "redactions": _redactions(record),
         "turns": [_turn(each) for each in record.turns],
     }
 
@@ -50,6 +51,21 @@ def _speaker(share: SpeakerShare, record: CallRecord) -> dict[str, Any]:
         "longest_turn_s": round(share.longest_turn_s, 3),
         "interruptions": sum(each.by == share.name for each in record.interruptions),
     }
+
+
+def _redactions(record: CallRecord) -> list[dict[str, Any]]:
+    found = [
+        {
+            "kind": each.kind,
+            "speaker": turn.speaker,
+            "start_s": round(each.start_s, 3),
+            "end_s": round(each.end_s, 3),
+        }
+        for turn in record.turns
+        for stretch in turn.stretches
+        for each in stretch.redactions
+    ]
+    return sorted(found, key=lambda each: (each["start_s"], each["end_s"]))
 
 
 def _turn(turn: Turn) -> dict[str, Any]:

@@ -32,6 +32,8 @@ class SpokenText:
     text: str
     words: tuple[events.Word, ...] = ()
     language: str | None = None
+    redactions: tuple[events.Redaction, ...] = ()
+    """What was said in it and is not written down, in order."""
 
 
 def speech_of(segments: Iterable[events.Segment]) -> list[Span]:
@@ -68,9 +70,13 @@ def spoken_texts(segments: Iterable[events.Segment], speakers: Speakers) -> Iter
                     speaker=speaker,
                     text=text,
                     language=segment.language,
+                    redactions=segment.redactions,
                 )
             continue
-        for speaker, run in groupby(spoken_words(segment.words, speakers), key=lambda each: each.speaker):
+        spoken = spoken_words(segment.words, speakers)
+        runs = [(speaker, list(run)) for speaker, run in groupby(spoken, key=lambda each: each.speaker)]
+        ends_s = [run[-1].word.end_s for _, run in runs]
+        for index, (speaker, run) in enumerate(runs):
             words = tuple(each.word for each in run)
             yield SpokenText(
                 start_s=words[0].start_s,
@@ -79,4 +85,10 @@ def spoken_texts(segments: Iterable[events.Segment], speakers: Speakers) -> Iter
                 text=joint.join(each.text for each in words),
                 words=words,
                 language=segment.language,
+                redactions=tuple(each for each in segment.redactions if _run_at(each.start_s, ends_s) == index),
             )
+
+
+def _run_at(time_s: float, ends_s: Sequence[float]) -> int:
+    """The first of several runs of words that ends after a time; the last one if none does."""
+    return next((index for index, end_s in enumerate(ends_s[:-1]) if time_s < end_s), len(ends_s) - 1)

@@ -6,7 +6,7 @@
 import { page } from "./page/elements.js";
 import { startFile, stopFile } from "./page/file_run.js";
 import { onFile } from "./page/files.js";
-import { keepShell } from "./page/install.js";
+import { keepPage } from "./page/install.js";
 import "./page/keeper.js";
 import { onKey } from "./page/keys.js";
 import "./page/line_actions.js";
@@ -82,4 +82,4 @@ void showModel().then((model) => {
   offerChoices(model?.languages.map(({ code }) => code) ?? [], model?.translations ?? []);
   offerRooms(model?.rooms === true);
 });
-void keepShell();
+void keepPage();

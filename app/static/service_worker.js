@@ -3,17 +3,19 @@
  * only for the time without it. Nothing but the files of the page is ever kept, so no text, no sound and no key.
  */
 
-const CACHE = "tutti-shell";
+/** The pages, and the name of the copies of each. */
+const CACHES = { "/": "tutti-shell", "/calls": "tutti-calls" };
 /** What a proxy answers when the server behind it is down. */
 const IS_DOWN = [502, 503, 504];
 
 self.addEventListener("install", () => self.skipWaiting());
 self.addEventListener("activate", (event) => event.waitUntil(self.clients.claim()));
 
-/** The page says which files it consists of: those are kept, and no others. */
+/** A page says which files it consists of: those are kept, and no others. */
 self.addEventListener("message", (event) => {
   if (event.data?.type === "shell") {
-    event.waitUntil(keepOnly(event.data.paths.filter(isShell)));
+    // An older page does not say which one it is.
+    event.waitUntil(keepOnly(CACHES[event.data.page ?? "/"], event.data.paths.filter(isShell)));
   }
 });
 
@@ -26,20 +28,19 @@ self.addEventListener("fetch", (event) => {
 });
 
 function isShell(pathname) {
-  return pathname === "/" || pathname.startsWith("/static/");
+  return pathname in CACHES || pathname.startsWith("/static/");
 }
 
 /** The server's answer. Only where there is none, the kept one. */
 async function answer(request, pathname) {
-  const cache = await caches.open(CACHE);
   try {
     const response = await fetch(new Request(request, { cache: "no-cache" }));
-    if (response.ok && (await cache.match(pathname)) !== undefined) {
-      await cache.put(pathname, response.clone());
+    if (response.ok) {
+      await renew(pathname, response);
     }
-    return IS_DOWN.includes(response.status) ? ((await cache.match(pathname)) ?? response) : response;
+    return IS_DOWN.includes(response.status) ? ((await caches.match(pathname)) ?? response) : response;
   } catch (error) {
-    const kept = await cache.match(pathname);
+    const kept = await caches.match(pathname);
     if (kept === undefined) {
       throw error;
     }
@@ -47,8 +48,18 @@ async function answer(request, pathname) {
   }
 }
 
-async function keepOnly(paths) {
-  const cache = await caches.open(CACHE);
+/** Puts an answer in the place of the copies that there are. */
+async function renew(pathname, response) {
+  for (const name of Object.values(CACHES)) {
+    const cache = await caches.open(name);
+    if ((await cache.match(pathname)) !== undefined) {
+      await cache.put(pathname, response.clone());
+    }
+  }
+}
+
+async function keepOnly(name, paths) {
+  const cache = await caches.open(name);
   const kept = (await cache.keys()).map(({ url }) => new URL(url).pathname);
   await Promise.all(kept.filter((path) => !paths.includes(path)).map((path) => cache.delete(path)));
   // A file that cannot be fetched now is kept at the next visit.

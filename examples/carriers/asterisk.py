@@ -8,12 +8,12 @@ from websockets.asyncio.client import connect
 NEEDS_MONO = True
 
 
-async def play(recording: Recording, url: str, key: str, call: str, speed: float) -> None:
+async def play(recording: Recording, url: str, key: str, call: str, speed: float, *, side: str) -> None:
     """Be a channel whose codec is signed linear at the rate of the recording, with messages in JSON."""
     codec = "slin" if recording.sample_rate == 8000 else f"slin{recording.sample_rate // 1000}"
     headers = {"Authorization": f"Bearer {key}"} if key else {}
     async with connect(
-        f"{url}/v1/asterisk?language=en&interim=false",
+        f"{url}/v1/asterisk?language=en&interim=false&track={side}",
         subprotocols=["media"],  # type: ignore[list-item]  # a plain text will do
         additional_headers=headers,
         compression=None,

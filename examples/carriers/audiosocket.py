@@ -12,9 +12,9 @@ TYPES = {8000: 0x10, 12_000: 0x11, 16_000: 0x12, 24_000: 0x13, 32_000: 0x14, 44_
 """The type of the packets with audio, by its sample rate."""
 
 
-async def play(recording: Recording, url: str, key: str, call: str, speed: float, *, port: int) -> None:
+async def play(recording: Recording, url: str, key: str, call: str, speed: float, *, side: str, port: int) -> None:
     """Be the application AudioSocket of a dial plan, which has announced its call."""
-    await asyncio.to_thread(_announce, url, key, call)
+    await asyncio.to_thread(_announce, url, key, call, side)
     reader, writer = await asyncio.open_connection(url.split("://")[1].rsplit(":", 1)[0], port)
     writer.write(_packet(0x01, uuid.UUID(call).bytes))
     async for piece in pieces(recording.data, 2 * recording.sample_rate, speed):
@@ -27,8 +27,8 @@ async def play(recording: Recording, url: str, key: str, call: str, speed: float
     await writer.wait_closed()
 
 
-def _announce(url: str, key: str, call: str) -> None:
-    body = json.dumps({"id": call, "parameters": {"language": "en", "interim": "false"}}).encode()
+def _announce(url: str, key: str, call: str, side: str) -> None:
+    body = json.dumps({"id": call, "parameters": {"language": "en", "interim": "false", "track": side}}).encode()
     headers = {"Authorization": f"Bearer {key}", "Content-Type": "application/json"}
     address = f"{url.replace('ws', 'http', 1)}/v1/audiosocket/calls"
     urllib.request.urlopen(urllib.request.Request(address, body, headers), timeout=10).close()

@@ -11,11 +11,11 @@ ANSWERS = True
 """There is no call to subscribe to."""
 
 
-async def play(recording: Recording, url: str, key: str, call: str, speed: float) -> None:
+async def play(recording: Recording, url: str, key: str, call: str, speed: float, *, side: str) -> None:
     """Be jambonz: a start, linear audio, and a stop, after which the server closes; print the final text."""
     headers = {"Authorization": f"Bearer {key}"} if key else {}
     async with connect(f"{url}/v1/jambonz", additional_headers=headers, compression=None) as socket:
-        printing = asyncio.ensure_future(print_transcriptions(socket))
+        printing = asyncio.ensure_future(print_transcriptions(socket, side))
         audio = {"format": "raw", "encoding": "LINEAR16", "sampleRateHz": recording.sample_rate}
         await socket.send(json.dumps({"type": "start", "language": "en-US", "interimResults": False, **audio}))
         async for piece in pieces(recording.data, 2 * recording.sample_rate, speed):
@@ -24,10 +24,10 @@ async def play(recording: Recording, url: str, key: str, call: str, speed: float
         await printing
 
 
-async def print_transcriptions(socket: ClientConnection) -> None:
+async def print_transcriptions(socket: ClientConnection, side: str) -> None:
     """Print the final texts until the server closes."""
     async for message in socket:
         answer = json.loads(message)
         if answer["type"] == "error":
             raise ValueError(answer["error"])
-        print(f"inbound: {answer['alternatives'][0]['transcript']}", flush=True)
+        print(f"{side}: {answer['alternatives'][0]['transcript']}", flush=True)

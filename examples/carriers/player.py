@@ -8,25 +8,42 @@ import os
 import sys
 import uuid
 import wave
+from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
+from types import ModuleType
 
 from recording import Recording
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import WebSocketException
 
-CARRIERS = ("asterisk", "audiosocket", "audiohook", "freeswitch", "vonage", "telnyx", "plivo", "jambonz")
-"""Each is a module of this folder with `play`, and `NEEDS_MONO` if its streams have one side of a call."""
+CARRIERS = ("asterisk", "audiosocket", "audiohook", "freeswitch", "twilio", "vonage", "telnyx", "plivo", "jambonz")
+"""Each is a module of this folder with `play`. Where `NEEDS_MONO` is true, its streams have one side of a call."""
+SIDES = ("inbound", "outbound")
+"""The names of the sides that have a stream each, in the order of the recording's channels."""
 
 
 async def show(args: argparse.Namespace) -> None:
-    """Subscribe to the call, play it, and print the utterances of its sides."""
+    """Play a call, and print the utterances of its sides. A side that has a stream of its own is a call of its own."""
     recording = Recording.open(args.recording)
     carrier = importlib.import_module(args.carrier)
-    if carrier.NEEDS_MONO and recording.channels > 1:
-        print(f"{args.carrier} streams one side of a call: playing the first channel", file=sys.stderr)
-        recording = recording.channel(0)
     play = partial(carrier.play, port=args.port) if args.carrier == "audiosocket" else carrier.play
+    if not carrier.NEEDS_MONO:
+        await show_call(args, carrier, play, recording)
+        return
+    try:
+        async with asyncio.TaskGroup() as tasks:
+            for number, side in enumerate(SIDES[: recording.channels]):
+                tasks.create_task(show_call(args, carrier, partial(play, side=side), recording.channel(number)))
+    except ExceptionGroup as errors:
+        # One sentence is enough: what stops one side stops the other one, too.
+        raise errors.exceptions[0] from None
+
+
+async def show_call(
+    args: argparse.Namespace, carrier: ModuleType, play: Callable[..., Awaitable[None]], recording: Recording
+) -> None:
+    """Subscribe to a call, play it, and print its utterances."""
     call = str(uuid.uuid4())
     if hasattr(carrier, "ANSWERS"):
         await play(recording, args.url, args.key, call, args.speed)
@@ -48,7 +65,8 @@ async def print_utterances(subscriber: ClientConnection) -> None:
         event = json.loads(message)
         match event["type"]:
             case "call_started":
-                tracks = event["tracks"]
+                # A stream of Vonage's is always "mixed"; the application names its leg.
+                tracks = [event["parameters"].get("leg", track) for track in event["tracks"]]
             case "utterance" if event["text"]:
                 print(f"{tracks[event['channel']]}: {event['text']}", flush=True)
             case "error":

@@ -1,6 +1,7 @@
 """examples/carriers: each telephone system plays a call, and its text is that of the same recording as a file."""
 
 import base64
+import re
 import subprocess
 import wave
 from collections.abc import Iterator
@@ -10,7 +11,9 @@ from pathlib import Path
 import httpx
 import numpy as np
 import pytest
+from starlette.routing import WebSocketRoute
 
+from app.routes import routes
 from tests.app.dialects.call_streams.test_endpoint import free_port
 from tests.compat.conftest import Host, Running
 from tests.examples.conftest import run
@@ -19,17 +22,21 @@ from tests.recordings import read, words
 PROGRAM = "carriers/player.py"
 SECRET = base64.b64encode(b"a secret of the integration").decode()
 
+BOTH = ("inbound", "outbound")
 TRACKS = {
-    "freeswitch": ("inbound", "outbound"),
+    "asterisk": BOTH,
+    "audiosocket": BOTH,
     "audiohook": ("external", "internal"),
-    "asterisk": ("inbound",),
-    "audiosocket": ("inbound",),
-    "vonage": ("mixed",),
-    "telnyx": ("inbound", "outbound"),
-    "plivo": ("inbound", "outbound"),
-    "jambonz": ("inbound",),
+    "freeswitch": BOTH,
+    "twilio": BOTH,
+    "vonage": BOTH,
+    "telnyx": BOTH,
+    "plivo": BOTH,
+    "jambonz": BOTH,
 }
-"""The sides that the stream of each system has, the one that speaks about the train first."""
+"""The sides of a call by the names that each system gives them, the one that speaks about the train first."""
+PAGES = {"audiosocket": "asterisk"}
+"""The page of those that have none of their own."""
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -71,7 +78,7 @@ def as_file(server: Running, name: str) -> list[str]:
 
 
 def test_each_player_gives_the_text_of_the_file(exchange: tuple[Running, int], call: Path) -> None:
-    """Both sides by their names, where a stream has both. The audio of some is mu-law at 8 kHz."""
+    """Both sides by their names, on one connection or on two. The audio of some is mu-law at 8 kHz."""
     server, port = exchange
     url = server.http.replace("http", "ws", 1)
 
@@ -88,11 +95,30 @@ def test_each_player_gives_the_text_of_the_file(exchange: tuple[Running, int], c
         for line in done.stdout.splitlines():
             name, _, text = line.partition(": ")
             found.setdefault(name, []).extend(words(text))
-        assert found == dict(zip(names, (train, hello), strict=False)), carrier
+        assert found == dict(zip(names, (train, hello), strict=True)), carrier
 
 
-def test_a_refusal_is_one_line(exchange: tuple[Running, int], call: Path) -> None:
+@pytest.mark.parametrize("carrier", ["freeswitch", "asterisk"])
+def test_a_refusal_is_one_line(exchange: tuple[Running, int], call: Path, carrier: str) -> None:
     server, _ = exchange
-    done = run(PROGRAM, "freeswitch", call, "--url", server.http.replace("http", "ws", 1), TUTTI_API_KEY="x")
+    done = run(PROGRAM, carrier, call, "--url", server.http.replace("http", "ws", 1), TUTTI_API_KEY="x")
     assert done.returncode == 1
     assert done.stderr == "player.py: server rejected WebSocket connection: HTTP 401\n"
+
+
+def test_every_telephone_system_has_a_player_and_is_named() -> None:
+    """In the lists of README and players. Its page says that it was not run, and which document was read and when."""
+    repository = Path(__file__).parents[2]
+    listed = re.findall(
+        r"^\| `(\w+)` \|", (repository / "examples" / "carriers" / "README.md").read_text(), re.MULTILINE
+    )
+    assert sorted(listed) == sorted(TRACKS)
+    sockets = {
+        route.path.split("/")[2] for route in routes() if isinstance(route, WebSocketRoute) and route.path != "/"
+    }
+    assert sockets - {"calls", "listen", "realtime", "stream"} == TRACKS.keys() - {"audiosocket"}
+    for page in sorted({PAGES.get(carrier, carrier) for carrier in TRACKS}):
+        text = (repository / "docs" / "integrations" / f"{page}.md").read_text()
+        (stated,) = re.findall(r"^\*\*Not run against [\w ]+ here\.\*\* (.+)$", text, re.MULTILINE)
+        assert "](https://" in stated and re.search(r"read in \w+ 20\d\d\b", stated), page
+        assert f"(docs/integrations/{page}.md)" in (repository / "README.md").read_text(), page

@@ -10,11 +10,13 @@ from typing import Any
 
 from app.dialects.call_streams.wire import (
     START_TIMEOUT_S,
+    TRACK,
     Call,
     Line,
     call_id,
     own_parameters,
     passed_on,
+    side_of,
     start_command,
 )
 from app.dialects.json_text import read_object
@@ -27,9 +29,6 @@ from app.session.effects import Close
 
 SUBPROTOCOL = "media"
 """The subprotocol that Asterisk's documentation has clients configure."""
-TRACKS = ("inbound", "outbound")
-"""The sides of a call. A stream has one of them, named by the parameter `track`."""
-TRACK = "track"
 FORMATS = {
     "ulaw": AudioFormat("mulaw", 8000),
     "alaw": AudioFormat("alaw", 8000),
@@ -116,7 +115,7 @@ class Asterisk:
         elif not self._has_started:
             raise WrongState("not_started", f"{kind[:40]}: expected MEDIA_START first", CLOSE_POLICY)
         elif kind == "DTMF_END":
-            self._line.publish(passed_on("dtmf", digit=fields.get("digit"), track=self._track()))
+            self._line.publish(passed_on("dtmf", digit=fields.get("digit"), track=side_of(self._parameters)))
         elif kind == "ERROR":
             items = (events.Notice("carrier_error", f"Asterisk says: {str(fields.get('error_text', ''))[:200]}"),)
         elif kind not in ABOUT_OUR_MEDIA:
@@ -129,19 +128,14 @@ class Asterisk:
         stream_sid = call_id("connection_id", fields.get("connection_id"))
         # Before Asterisk 20.18, 22.8 and 23.2 there is no id of the channel.
         sid = call_id("channel_id", fields.get("channel_id", stream_sid))
-        self._line.begin(Call(sid, stream_sid, (self._track(),), own_parameters(self._parameters, (TRACK,))))
+        side = side_of(self._parameters)
+        self._line.begin(Call(sid, stream_sid, (side,), own_parameters(self._parameters, (TRACK,))))
         audio = FORMATS.get(str(fields.get("format")))
         if audio is None:
             raise BadStart("format", f"{', '.join(FORMATS)}: the codec c(…) of the dial string", fields.get("format"))
         command = start_command(self._parameters, audio)
         self._has_started = True
         return command
-
-    def _track(self) -> str:
-        track = self._parameters.get(TRACK, TRACKS[0])
-        if track not in TRACKS:
-            raise BadStart(TRACK, " or ".join(TRACKS), track)
-        return track
 
 
 def read_control(text: str) -> tuple[str, Mapping[str, Any]]:

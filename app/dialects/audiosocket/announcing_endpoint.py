@@ -9,7 +9,7 @@ from starlette.responses import JSONResponse, Response
 
 from app.dialects.audiosocket.announcements import VALID_S, Announcement, Announcements
 from app.dialects.body_endpoint import json_body
-from app.dialects.call_streams.wire import own_parameters, start_command
+from app.dialects.call_streams.wire import TRACK, own_parameters, side_of, start_command
 from app.dialects.http_answers import CLIENT_GONE
 from app.errors import RETRY_AFTER_S, BadStart, RequestError
 from app.media.pcm import AudioFormat
@@ -59,7 +59,8 @@ def read_announcement(fields: dict[str, Any]) -> tuple[uuid.UUID, dict[str, str]
     except (ValueError, AttributeError, TypeError):
         raise RequestError(400, f"id: expected a UUID, got {str(fields['id'])[:80]!r}", "id") from None
     try:
-        own_parameters(parameters)
+        side_of(parameters)
+        own_parameters(parameters, (TRACK,))
         start_command(parameters, AudioFormat("pcm_s16le", 8000))
     except BadStart as error:
         raise RequestError(400, error.message, error.field) from error

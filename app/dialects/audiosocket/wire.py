@@ -9,7 +9,16 @@ Source: Asterisk's documentation, "AudioSocket" under "Channel Drivers", read on
 import uuid
 from collections.abc import Iterable, Mapping
 
-from app.dialects.call_streams.wire import START_TIMEOUT_S, Call, Line, own_parameters, passed_on, start_command
+from app.dialects.call_streams.wire import (
+    START_TIMEOUT_S,
+    TRACK,
+    Call,
+    Line,
+    own_parameters,
+    passed_on,
+    side_of,
+    start_command,
+)
 from app.dialects.limits import MAX_TEXT_CHARS
 from app.errors import CLOSE_POLICY, BadMessage, SessionError, WrongState
 from app.live.dialect import ClientMessage
@@ -25,8 +34,6 @@ RATES = {
     **{0x16: 48_000, 0x17: 96_000, 0x18: 192_000},
 }
 """The sample rates of the types that hold audio: signed 16-bit samples, little-endian, of one channel."""
-TRACK = "inbound"
-"""The name of the only channel: what Asterisk receives from the channel that runs the application."""
 HANGUP_PACKET = bytes(HEADER_BYTES)
 """Ends the connection. Asterisk goes on with the dial plan."""
 
@@ -94,7 +101,9 @@ class AudioSocket:
         elif kind == HANGUP:
             items = self.leave()
         elif kind == DTMF:
-            self._line.publish(passed_on("dtmf", digit=payload.decode("ascii", "replace"), track=TRACK))
+            self._line.publish(
+                passed_on("dtmf", digit=payload.decode("ascii", "replace"), track=side_of(self._parameters))
+            )
         elif kind == ERROR:
             code = payload[:20].hex() or "without a code"
             items = (events.Notice("carrier_error", f"Asterisk reports the error {code}"),)
@@ -132,7 +141,8 @@ class AudioSocket:
             sid = str(read_id(message))
         except BadMessage as error:
             raise SessionError(error.code, error.message, CLOSE_POLICY) from error
-        self._line.begin(Call(sid, sid, (TRACK,), own_parameters(self._parameters)))
+        side = side_of(self._parameters)
+        self._line.begin(Call(sid, sid, (side,), own_parameters(self._parameters, (TRACK,))))
         self._has_begun = True
 
     def _audio(self, kind: int, payload: bytes) -> Iterable[ClientMessage]:

@@ -54,6 +54,23 @@ class Line(Protocol):
         ...
 
 
+TRACK = "track"
+"""The parameter that names the side of a stream that has one side of a call."""
+SIDES = ("inbound", "outbound")
+
+
+def side_of(parameters: Mapping[str, str]) -> str:
+    """The side that a stream of one side has, by its parameter `track`.
+
+    Raises:
+        BadStart: it is no side.
+    """
+    side = parameters.get(TRACK, SIDES[0])
+    if side not in SIDES:
+        raise BadStart(TRACK, " or ".join(SIDES), side)
+    return side
+
+
 def own_parameters(parameters: Mapping[str, str], known: tuple[str, ...] = ()) -> dict[str, str]:
     """The parameters that subscribers receive.
 

@@ -96,6 +96,7 @@ class ChannelSpeakers:
                 text=each.text.strip(),
                 words=each.words,
                 language=each.language,
+                redactions=each.redactions,
             )
             for each in sorted(self._segments, key=lambda each: each.start_s)
         ]

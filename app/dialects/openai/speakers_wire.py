@@ -147,6 +147,7 @@ def call_record(spoken: Spoken, duration_s: float) -> CallRecord:
             text=each.text,
             words=each.words,
             language=each.language,
+            redactions=each.redactions,
         )
         for each in spoken.texts
     )

@@ -1,6 +1,7 @@
 /** Makes the page an app: it opens without a network, and the browser may install it. */
 
 import { page } from "./elements.js";
+import { keepShell } from "./shell.js";
 
 let installation;
 
@@ -19,19 +20,7 @@ const LATER_FILES = ["worklet", "screen_lock", "optional", "eager_ends", "transl
   (name) => `/static/tutti/${name}.js`,
 );
 
-/** Registers the service worker, and tells it which files the page consists of. */
-export async function keepShell() {
-  if (navigator.serviceWorker === undefined) {
-    // The page is not secure, or the window is private.
-    return;
-  }
-  try {
-    await navigator.serviceWorker.register("/service-worker.js");
-    const { active } = await navigator.serviceWorker.ready;
-    const loaded = performance.getEntriesByType("resource").map(({ name }) => new URL(name));
-    const files = loaded.filter(({ origin, pathname }) => origin === location.origin && pathname.startsWith("/static/"));
-    active.postMessage({ type: "shell", paths: [...new Set(["/", ...LATER_FILES, ...files.map(({ pathname }) => pathname)])] });
-  } catch (error) {
-    console.warn("The page does not open without a network:", error);
-  }
+/** Keeps the page for the time without a network. */
+export function keepPage() {
+  return keepShell("/", LATER_FILES);
 }

@@ -1,11 +1,12 @@
 /** The keys of the page. They do nothing while text is typed, a sheet is open, or the settings switch them off. */
 
 import { copyAndTell } from "./clipboard.js";
+import { toggleTheme } from "./colours.js";
 import { page } from "./elements.js";
 import { toText } from "./exports.js";
 import { settings } from "./settings.js";
 import { all, isEmpty } from "./transcript.js";
-import { isLarge, leaveLarge, resize, toggleFull, toggleLarge, toggleTheme } from "./views.js";
+import { isLarge, leaveLarge, resize, toggleFull, toggleLarge } from "./views.js";
 
 /** Key, as the browser names it; how it is written in the list; what it does, in words and in deed. */
 const SHORTCUTS = [

@@ -1,6 +1,6 @@
 /**
  * Sets the chosen colours before anything is drawn. It is no module, because modules run only after the document.
- * `page/views.js` changes the colours later in the same way.
+ * `page/colours.js` changes the colours later in the same way.
  */
 {
   let theme;

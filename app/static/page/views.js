@@ -1,5 +1,6 @@
-/** How the transcript is shown: large type, full screen, the size of the text, colours, times. */
+/** How the transcript is shown: large type, full screen, the size of the text, times. */
 
+import "./colours.js";
 import { page } from "./elements.js";
 import { change, onChange, settings } from "./settings.js";
 
@@ -9,7 +10,6 @@ const SIZE_STEP = 25;
 /** In the view with large type, the controls disappear when nothing was touched for so long. */
 const QUIET_MS = 4_000;
 
-const dark = document.getElementById("dark");
 let quietTimer;
 
 applyLook();
@@ -61,34 +61,10 @@ export function resize(nSteps) {
   change({ [name]: Math.min(MAX_SIZE, Math.max(MIN_SIZE, settings[name] + nSteps * SIZE_STEP)) });
 }
 
-/** Light becomes dark, and dark light. */
-export function toggleTheme() {
-  const isDark = settings.theme === "system" ? matchMedia("(prefers-color-scheme: dark)").matches : settings.theme === "dark";
-  change({ theme: isDark ? "light" : "dark" });
-}
-
 function applyLook() {
-  const { theme, size, largeSize, showTimes } = settings;
-  const root = document.documentElement;
-  if (theme === "system") {
-    delete root.dataset.theme;
-    dark.media = "(prefers-color-scheme: dark)";
-  } else {
-    root.dataset.theme = theme;
-    dark.media = theme === "dark" ? "all" : "not all";
-  }
-  for (const meta of document.querySelectorAll("meta[name=theme-color]")) {
-    meta.media = mediaOf(meta.content === "#141615" ? "dark" : "light", theme);
-  }
-  root.style.setProperty("--size", String((isLarge() ? largeSize : size) / 100));
+  const { size, largeSize, showTimes } = settings;
+  document.documentElement.style.setProperty("--size", String((isLarge() ? largeSize : size) / 100));
   document.body.classList.toggle("without-times", !showTimes);
-}
-
-function mediaOf(scheme, theme) {
-  if (theme === "system") {
-    return `(prefers-color-scheme: ${scheme})`;
-  }
-  return theme === scheme ? "all" : "not all";
 }
 
 /** Shows the controls of the large type for a while. They stay while one of them has the focus of the keyboard. */

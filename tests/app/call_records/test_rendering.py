@@ -3,7 +3,7 @@
 from app.call_records.record import Stretch, make_record
 from app.call_records.rendering import as_cues, as_json
 from app.files.subtitles import srt, vtt
-from app.session.events import Word
+from app.session.events import Redaction, Word
 
 RECORD = make_record(
     [
@@ -53,6 +53,7 @@ def test_the_object_has_what_the_page_describes() -> None:
             },
         ],
         "interruptions": [{"at_s": 3.0, "by": "caller", "of": "agent"}],
+        "redactions": [],
         "turns": [
             {
                 "speaker": "agent",
@@ -67,6 +68,25 @@ def test_the_object_has_what_the_page_describes() -> None:
             {"speaker": "caller", "start_s": 3.0, "end_s": 8.0, "text": "My name is <Ann>. Thanks.", "words": []},
         ],
     }
+
+
+def test_redactions_are_in_the_order_of_their_times() -> None:
+    """Those of both sides, each with its speaker."""
+    parts = [
+        Stretch(
+            speaker=speaker,
+            start_s=start_s,
+            end_s=9,
+            text=f"[{kind.upper()}]",
+            redactions=tuple(Redaction(kind, at_s, at_s + 1) for at_s in times_s),
+        )
+        for speaker, kind, start_s, times_s in (("agent", "ssn", 0, (2.0, 6.0)), ("caller", "card", 1, (3.0004,)))
+    ]
+    assert as_json(make_record(parts, 10))["redactions"] == [
+        {"kind": "ssn", "speaker": "agent", "start_s": 2.0, "end_s": 3.0},
+        {"kind": "card", "speaker": "caller", "start_s": 3.0, "end_s": 4.0},
+        {"kind": "ssn", "speaker": "agent", "start_s": 6.0, "end_s": 7.0},
+    ]
 
 
 def test_subtitles_name_their_speakers() -> None:

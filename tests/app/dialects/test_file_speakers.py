@@ -1,6 +1,7 @@
 """Speakers of uploaded files on a real server, in the dialects of OpenAI and Deepgram."""
 
 import base64
+import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -176,6 +177,27 @@ async def test_a_call_has_a_record(serve: Serve) -> None:
     assert one.headers["content-type"].startswith("text/vtt")
     assert f"<v A>{said(LOW)}" in one.text and f"<v B>{said(HIGH)}" in one.text
     assert f"A: {said(LOW)}" in (await diarized(server, response_format="call_record_srt")).text
+
+
+async def test_a_record_says_when_that_was_said_which_is_redacted(serve: Serve) -> None:
+    """With the one who said it: by channel, and by voice."""
+    server = await start(serve)
+    names = [said([LOW[-2]]), said([HIGH[-2]])]
+    rules = {"response_format": "call_record", "text_rules": json.dumps({"redact_names": names})}
+    channels = np.stack((TALK, np.roll(TALK, len(TALK) // 3)), 1).reshape(-1)
+    one = (await diarized(server, **rules)).json()
+    two = (await post(server.http, wav(channels, n_channels=2), {**rules, "channel_names[]": ["a", "b"]})).json()
+    assert [(each["kind"], each["speaker"]) for each in one["redactions"]] == [("name", "A"), ("name", "B")]
+    assert sorted(each["speaker"] for each in two["redactions"]) == ["a", "a", "b", "b"]
+    for record in (one, two):
+        for redaction in record["redactions"]:
+            words = [
+                (word["start_s"], word["end_s"])
+                for turn in record["turns"]
+                for word in turn["words"]
+                if turn["speaker"] == redaction["speaker"] and word["word"] == "[NAME]"
+            ]
+            assert (redaction["start_s"], redaction["end_s"]) in words
 
 
 async def test_a_record_is_not_streamed(serve: Serve) -> None:

@@ -4,9 +4,10 @@ import uuid
 
 import pytest
 
+from app.dialects.audiosocket.announcing_endpoint import read_announcement
 from app.dialects.audiosocket.wire import DTMF, ERROR, HANGUP, ID, RATES, AudioSocket, packet, payload_bytes, read_id
 from app.dialects.call_streams.wire import Call
-from app.errors import BadMessage, SessionError, WrongState
+from app.errors import BadMessage, RequestError, SessionError, WrongState
 from app.media.pcm import AudioFormat
 from app.session import commands, events
 from tests.app.dialects.call_streams.lines import FakeLine
@@ -57,6 +58,17 @@ def test_digits_go_to_subscribers() -> None:
     line = FakeLine()
     assert tuple(begun(line).read(packet(DTMF, b"#"))) == ()
     assert line.texts == ['{"type":"dtmf","digit":"#","track":"inbound"}']
+
+
+def test_the_announcement_names_the_side() -> None:
+    """For calls of which both sides are streamed, each on a connection of its own."""
+    line = FakeLine()
+    dialect = begun(line, track="outbound", agent="Ann")
+    assert line.calls == [Call(str(CALL), str(CALL), ("outbound",), {"agent": "Ann"})]
+    tuple(dialect.read(packet(DTMF, b"1")))
+    assert line.texts == ['{"type":"dtmf","digit":"1","track":"outbound"}']
+    with pytest.raises(RequestError, match="track: expected inbound or outbound, got 'both'"):
+        read_announcement({"parameters": {"track": "both"}})
 
 
 @supported("audiosocket", "0xff, an error")

@@ -1,0 +1,449 @@
+"""The page for the records of calls, in a real browser, beside a scripted server."""
+
+import asyncio
+import base64
+import copy
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import pytest_asyncio
+from starlette.responses import JSONResponse, PlainTextResponse, Response
+
+from app.call_records.record import make_record
+from app.call_records.rendering import as_cues, as_json
+from app.files.subtitles import srt, vtt
+from tests.browser.axe import violations
+from tests.browser.chromium import Page, open_page, write_wav
+from tests.browser.fake_calls import JOB, RECORD, STRETCHES, FakeCalls, drop, said, texts_of, turn_texts
+from tests.browser.fake_server import serve
+
+pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="module")]
+
+KEPT = Path(__file__).parents[2] / "build" / "browser" / "calls"
+RATE = 8000
+LISTEN = """
+    const connect = AudioNode.prototype.connect;
+    AudioNode.prototype.connect = function (target, ...rest) {
+      if (target instanceof AudioDestinationNode) {
+        globalThis.analyser = new AnalyserNode(this.context, {fftSize: 256});
+        connect.call(this, globalThis.analyser);
+      }
+      return connect.call(this, target, ...rest);
+    };
+"""
+"""Taps what goes to the loudspeaker."""
+HEARD = """new Promise((resolve) => {
+    const audio = document.querySelector("#audio");
+    const heard = [];
+    const samples = new Float32Array(256);
+    const look = () => {
+        globalThis.analyser.getFloatTimeDomainData(samples);
+        heard.push([audio.currentTime, Math.max(...samples.map(Math.abs))]);
+        if (audio.currentTime < %f) requestAnimationFrame(look); else resolve(heard);
+    };
+    look();
+})"""
+"""How loud it was at each time of the recording, until a time."""
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def started() -> AsyncIterator[FakeCalls]:
+    calls = FakeCalls()
+    async with serve(calls):
+        yield calls
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def browser(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Page]:
+    KEPT.mkdir(parents=True, exist_ok=True)
+    async with open_page(tmp_path_factory.mktemp("calls") / "profile", None) as page:
+        await page.run_before(LISTEN)
+        yield page
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def calls(started: FakeCalls) -> FakeCalls:
+    """A server without keys."""
+    started.api_key, started.result = None, JSONResponse(RECORD)
+    started.uploads.clear()
+    return started
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def page(browser: Page, calls: FakeCalls) -> AsyncIterator[Page]:
+    """The page before a call is opened."""
+    await browser.show_as(1200, 800)
+    browser.errors.clear()
+    await browser.open(f"{calls.url}/calls")
+    yield browser
+    assert browser.errors == []
+
+
+def as_file(record: Any, name: str = "monday.json") -> tuple[str, str, str]:
+    return name, "application/json", base64.b64encode(json.dumps(record).encode()).decode()
+
+
+def recording(folder: Path, seconds: float = 16.0) -> tuple[str, str, str]:
+    """A tone."""
+    samples = 0.5 * np.sin(2 * np.pi * 440 * np.arange(round(seconds * RATE)) / RATE)
+    path = write_wav(folder / "call.wav", samples.astype(np.float32), RATE)
+    return "call.wav", "audio/wav", base64.b64encode(path.read_bytes()).decode()
+
+
+async def open_record(page: Page, record: Any = RECORD, *more: tuple[str, str, str]) -> None:
+    await drop(page, as_file(record), *more)
+    await page.wait_for("document.body.dataset.state === 'open'")
+
+
+async def press(page: Page, key: str, **more: Any) -> None:
+    for kind in ("keyDown", "keyUp"):
+        await page.command("Input.dispatchKeyEvent", type=kind, key=key, **more)
+
+
+async def focused(page: Page) -> str:
+    text: str = await page.evaluate("document.activeElement.innerText || document.activeElement.id")
+    return text
+
+
+async def pairs(page: Page, selector: str) -> list[str]:
+    values: list[str] = await page.evaluate(texts_of(f"{selector} dd"))
+    return values
+
+
+async def test_a_record_is_read(page: Page) -> None:
+    """Its figures are those of the file, and each turn has its time, its speaker, and its text."""
+    await open_record(page)
+    assert await page.evaluate("document.title") == "monday · Call records · tutti"
+    assert await page.evaluate("document.querySelector('#record-summary').innerText") == (
+        "0:16 · agent, caller · 4 turns · 24 words"
+    )
+    assert await pairs(page, "#call-figures") == ["45 % · 7.2 s", "4.2 s", "0.8 s", "1", "1"]
+    assert await pairs(page, ".speaker-card:nth-child(1)") == ["4.8 s", "150", "2", "2.7 s", "0"]
+    assert await pairs(page, ".speaker-card:nth-child(2)") == ["4.8 s", "150", "2", "2.8 s", "1"]
+    assert await page.evaluate(texts_of(".turn .starts")) == ["0:00", "0:02", "0:08", "0:12"]
+    assert await page.evaluate(texts_of(".turn .name")) == ["agent", "caller", "agent", "caller"]
+    said_ = "[...document.querySelectorAll('.said')].map((each) => each.textContent.replace('interrupts agent', ''))"
+    assert await page.evaluate(said_) == turn_texts(RECORD)
+
+
+async def test_the_timeline_shows_who_speaks_when(page: Page) -> None:
+    """A lane for each speaker, one for both, one for silence; interruptions and redacted places are marked."""
+    await open_record(page)
+    lanes = """[...document.querySelectorAll('.lane, .muted-spans')].map((lane) => [...lane.querySelectorAll('rect')]
+        .map((rect) => [rect.x, rect.width].map(({baseVal}) => Math.round(10 * baseVal.value) / 10)))"""
+    assert await page.evaluate(texts_of(".lane-name")) == ["agent", "caller", "Both", "Silence"]
+    assert await page.evaluate(lanes) == [
+        [[0.4, 2.4], [9, 2.4]],
+        [[2, 2.8], [12, 2]],
+        [[2, 0.8]],
+        [[0, 0.4], [4.8, 4.2], [11.4, 0.6], [14, 2]],
+        [[13.2, 0.4]],
+    ]
+    assert await page.evaluate("[...document.querySelectorAll('.cut-mark')].map((each) => each.title)") == [
+        "0:02 caller interrupts agent"
+    ]
+    assert await page.evaluate(texts_of(".cut-in")) == ["interrupts agent"]
+    assert await page.evaluate(texts_of(".silence-row")) == ["4.2 s of silence"]
+    rows = "[...document.querySelectorAll('#turns > li')].map((each) => each.innerText.split('\\n')[0])"
+    assert await page.evaluate(rows) == ["0:00", "0:02", "4.2 s of silence", "0:08", "0:12"]
+    assert await page.evaluate(texts_of(".word.unsure")) == ["I", "see.", "Is", "it", "hoolly", "broken?"]
+
+
+async def test_what_looks_like_markup_is_text(page: Page) -> None:
+    """The text and the names of a file never become elements."""
+    evil = "<img src=x onerror=console.error(1)>"
+    await open_record(page, as_json(make_record([said(evil.replace(" ", ""), 0, evil), said("B", 9, "a <b> c")], 12)))
+    assert await page.evaluate("document.querySelectorAll('main img, main b:not(li b)').length") == 0
+    assert await page.evaluate("document.querySelector('.said').textContent") == evil
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        ("{", "this is no JSON"),
+        ("[]", "this is a list"),
+        ({"text": "a", "segments": []}, "a transcript without a record. Ask for response_format=call_record"),
+        ({"object": "job"}, "the state of a job, not its result"),
+        ({"type": "message"}, 'of the type "message"'),
+        (
+            RECORD | {"version": 2},
+            "reads version 1 of call records, and this record has 2. Open it on the page of a newer",
+        ),
+        (RECORD | {"duration_s": "x"}, 'duration_s: expected a number that is not negative, got "x"'),
+        (RECORD | {"turns": [{"speaker": "bob"}]}, 'turns[0].speaker: expected one of "agent", "caller", got "bob"'),
+        (RECORD | {"speakers": None}, "speakers: expected a list, got null"),
+        (RECORD | {"turns": [1]}, "turns[0]: expected an object, got 1"),
+    ],
+)
+async def test_another_file_gets_a_sentence(page: Page, content: Any, sentence: str) -> None:
+    text = content if isinstance(content, str) else json.dumps(content)
+    await drop(page, ("notes.json", "application/json", base64.b64encode(text.encode()).decode()))
+    message = await page.wait_for(
+        "!document.querySelector('#message').hidden && document.querySelector('#message').innerText"
+    )
+    assert message.startswith("notes.json: ") and sentence in message
+    assert await page.evaluate("document.querySelector('#record').hidden")
+
+
+async def test_a_bad_file_leaves_the_open_call_as_it_is(page: Page) -> None:
+    await open_record(page)
+    await drop(page, as_file({}, "other.json"))
+    assert "JSON of another kind" in await page.wait_for("document.querySelector('#notice').innerText")
+    assert await page.evaluate("document.querySelector('#record-title').innerText") == "monday"
+    assert await page.evaluate("document.querySelectorAll('.turn').length") == 4
+
+
+async def test_a_recording_becomes_a_record(page: Page, calls: FakeCalls, tmp_path: Path) -> None:
+    """It is sent to this server with the names of its channels, and with a key once the server asks for one."""
+    calls.api_key = "s3cret"
+    await drop(page, recording(tmp_path))
+    await page.wait_for("document.activeElement.id === 'channel-names'")
+    await page.type_text("agent, caller")
+    await page.press_enter()
+    assert await page.wait_for(
+        "document.activeElement.id === 'key' && document.querySelector('#message').innerText"
+    ) == ("This server needs an API key.")
+    assert await violations(page) == []
+    await page.type_text("s3cret")
+    await page.press_enter()
+    await page.wait_for("document.body.dataset.state === 'open'")
+    (fields,) = calls.uploads
+    assert fields[:-1] == [
+        ("model", "whisper-1"),
+        ("response_format", "call_record"),
+        ("channel_names[]", "agent"),
+        ("channel_names[]", "caller"),
+    ]
+    assert fields[-1] == ("file", 16 * RATE * 2 + 44)
+    assert await page.evaluate("document.querySelector('#audio').src.startsWith('blob:')")
+    assert await page.evaluate("document.querySelector('#record-title').innerText") == "call"
+    # The call stays while another one is looked for.
+    await page.click("#another")
+    assert await page.evaluate("document.querySelector('#record').hidden")
+    await page.click("#return")
+    assert await page.evaluate("!document.querySelector('#record').hidden")
+
+
+@pytest.mark.parametrize(
+    ("job", "answer", "sentence"),
+    [
+        ("job_2", None, "The server answered: there is no such job."),
+        (JOB, PlainTextResponse("1\n00:00"), "The result of this job is text/plain, not the JSON of a record."),
+        (JOB, JSONResponse({"text": "hello"}), "a transcript without a record"),
+    ],
+)
+async def test_a_job_without_a_record_gets_a_sentence(
+    page: Page, calls: FakeCalls, job: str, answer: Response | None, sentence: str
+) -> None:
+    if answer is not None:
+        calls.result = answer
+    await page.click("#job")
+    await page.type_text(job)
+    await page.press_enter()
+    message = await page.wait_for(
+        "!document.querySelector('#message').hidden && document.querySelector('#message').innerText"
+    )
+    assert message.startswith(f"{job}: ") and sentence in message
+
+
+async def test_a_link_opens_the_result_of_a_job(page: Page, calls: FakeCalls) -> None:
+    """With a key where the server needs one."""
+    calls.api_key = "s3cret"
+    await page.open(f"{calls.url}/calls?job={JOB}")
+    await page.wait_for("document.activeElement.id === 'key'")
+    await page.type_text("wrong")
+    await page.press_enter()
+    await page.wait_for("document.querySelector('#message').innerText === 'The server does not accept this API key.'")
+    await page.evaluate("document.querySelector('#key').select()")
+    await page.type_text("s3cret")
+    await page.press_enter()
+    await page.wait_for("document.body.dataset.state === 'open'")
+    assert await page.evaluate("document.querySelector('#record-title').innerText") == JOB
+
+
+async def test_redacted_places_are_muted_and_spoken_words_marked(page: Page, tmp_path: Path) -> None:
+    """Also at twice the speed. The mute holds at the loudspeaker, and around the place it is not silent."""
+    await open_record(page, RECORD, recording(tmp_path))
+    await page.evaluate("document.querySelector('#speed').value = '2'")
+    await page.evaluate("document.querySelector('#speed').dispatchEvent(new Event('change'))")
+    # "My card is": the word before the place that is redacted.
+    await page.click(".turn:last-child [data-word='0']")
+    await page.wait_for("document.body.dataset.playing === ''")
+    heard = await page.evaluate(HEARD % 14.4)
+    assert await page.evaluate("document.querySelector('.turn.current .name').innerText") == "caller"
+    within = [loud for at_s, loud in heard if 13.2 <= at_s <= 13.6]
+    around = [loud for at_s, loud in heard if 12.4 <= at_s <= 12.8 or 14.0 <= at_s <= 14.3]
+    assert within and max(within) < 0.001
+    assert around and min(around) > 0.1
+    await press(page, " ", code="Space")
+    await page.wait_for("document.body.dataset.playing === undefined")
+    # A jump into the place is silent, too, and says so.
+    await page.evaluate("document.querySelector('#position').value = '13.4'")
+    await page.evaluate("document.querySelector('#position').dispatchEvent(new Event('input'))")
+    assert await page.evaluate("document.querySelector('#muted').innerText") == "Redacted: muted"
+    assert await page.evaluate(texts_of(".word.now")) == ["[CARD_NUMBER]"]
+
+
+async def test_another_recording_is_noticed(page: Page, tmp_path: Path) -> None:
+    await open_record(page)
+    await drop(page, recording(tmp_path, 3.0))
+    notice = await page.wait_for("document.querySelector('#notice').innerText")
+    assert notice.startswith("This recording is 0:03 long, and the record is of one of 0:16.")
+
+
+async def test_a_file_that_cannot_be_played_is_named(page: Page) -> None:
+    await open_record(page)
+    await drop(page, ("call.g729", "audio/g729", base64.b64encode(b"no sound").decode()))
+    await page.wait_for("document.querySelector('#notice').innerText.startsWith('This browser cannot play call.g729.')")
+    assert await page.evaluate("!document.querySelector('#add-recording').hidden")
+
+
+async def test_search_goes_from_hit_to_hit(page: Page) -> None:
+    """Over the borders of words, in any case."""
+    await open_record(page)
+    await press(page, "/")
+    await page.type_text("IS BROKEN")
+    assert await page.wait_for("document.querySelector('#hits').innerText") == "1 of 1"
+    assert await page.evaluate(texts_of(".word.hit")) == ["is", "broken"]
+    await page.evaluate("document.querySelector('#search').select()")
+    await page.type_text("broken")
+    await page.wait_for("document.querySelector('#hits').innerText === '1 of 2'")
+    await page.press_enter()
+    assert await page.evaluate("document.querySelector('#hits').innerText") == "2 of 2"
+    assert await page.evaluate(texts_of(".hit-now")) == ["broken?"]
+    await page.click("#hit-after")
+    assert await page.evaluate("document.querySelector('#hits').innerText") == "1 of 2"
+    await page.evaluate("document.querySelector('#search').select()")
+    await page.type_text("zebra")
+    await page.wait_for("document.querySelector('#hits').innerText === 'No hit'")
+
+
+async def test_the_keyboard_reaches_everything(page: Page, tmp_path: Path) -> None:
+    """Turns and words by arrows, playing by Enter and Space, interruptions by a letter, the sheets by letters."""
+    await open_record(page, RECORD, recording(tmp_path))
+    await page.evaluate("document.querySelector('.starts[tabindex=\"0\"]').focus()")
+    await press(page, "ArrowDown")
+    assert await focused(page) == "0:02"
+    await press(page, "ArrowRight")
+    await press(page, "ArrowRight")
+    assert await focused(page) == "my"
+    await page.press_enter()
+    await page.wait_for("document.body.dataset.playing === ''")
+    await page.evaluate("document.querySelector('#record-title').focus()")
+    await press(page, " ", code="Space")
+    await page.wait_for("document.body.dataset.playing === undefined")
+    await press(page, "]")
+    assert await page.evaluate("Number(document.querySelector('#position').value)") > 7
+    await press(page, "i")
+    assert await page.evaluate("document.querySelector('#position').value") == "2"
+    assert await page.evaluate("document.querySelector('#position').ariaValueText ?? ''") == "0:02 agent and caller"
+    await press(page, "?")
+    assert await page.evaluate("document.querySelector('#keys-sheet').open")
+    assert await violations(page) == []
+    await page.evaluate(
+        "document.querySelector('#use-shortcuts').click(); document.querySelector('#keys-sheet').close()"
+    )
+    await press(page, "d")
+    assert not await page.evaluate("document.querySelector('#save-sheet').open")
+    await page.evaluate("localStorage.clear()")
+
+
+@pytest.mark.parametrize("ending", ["json", "txt", "srt", "vtt"])
+async def test_a_record_is_downloaded(page: Page, ending: str) -> None:
+    """The subtitles are the server's, where nothing must be cut."""
+    record = copy.deepcopy(RECORD) | {"later": {"field": 1}}
+    await open_record(page, record)
+    await page.evaluate("""(() => { const make = URL.createObjectURL;
+        URL.createObjectURL = (blob) => { globalThis.saved = blob.text(); return make(blob); }; })()""")
+    await page.click("#save")
+    await page.click(f"[data-format={ending}]")
+    text = await page.evaluate("globalThis.saved")
+    cues = as_cues(make_record(STRETCHES, 16.0))
+    if ending == "json":
+        assert json.loads(text) == record
+    elif ending == "txt":
+        assert text.splitlines()[1] == "[0:02] caller: Hello, my heating is broken & cold."
+    else:
+        assert text == (srt(cues) if ending == "srt" else vtt(cues))
+    toast = await page.evaluate("document.querySelector('#toast-text').innerText")
+    assert toast == f"Saved as monday.{ending}"
+
+
+async def test_long_turns_become_several_subtitles(page: Page) -> None:
+    """None has more than two lines of 42 characters or lasts longer than 7 s, and no word is lost."""
+    long = " ".join(f"word{n}" for n in range(60))
+    record = as_json(make_record([said("A", 0, long)], 30))
+    cues = """import('/static/calls/exports.js').then(async ({toSrt}) => {
+        const {parseRecord} = await import('/static/calls/record.js');
+        return toSrt(parseRecord(TEXT)).trim().split('\\n\\n').map((cue) => cue.split('\\n').slice(1));
+    })"""
+    made = await page.evaluate(cues.replace("TEXT", json.dumps(json.dumps(record))))
+    assert " ".join(text.removeprefix("A: ") for _, text in made) == long
+    assert all(len(text) <= 84 + 3 for _, text in made)
+    ends = [[float(time[6:].replace(",", ".")) for time in times.split(" --> ")] for times, _ in made]
+    assert all(until_s - from_s <= 7 for from_s, until_s in ends)
+    whole = as_json(make_record([said("A", 0, long)], 30))
+    whole["turns"][0]["words"] = []
+    assert len(await page.evaluate(cues.replace("TEXT", json.dumps(json.dumps(whole))))) > 3
+
+
+async def test_an_empty_record_is_shown(page: Page) -> None:
+    await open_record(page, as_json(make_record([], 0.0)))
+    assert await page.evaluate("document.querySelector('#record-summary').innerText") == (
+        "0:00 · nobody speaks · 0 turns · 0 words"
+    )
+
+
+@pytest.mark.node
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("look", ["desktop", "desktop-dark", "phone", "phone-dark", "phone-large"])
+async def test_axe_finds_nothing_wrong_and_nothing_is_wider_than_the_window(
+    page: Page, calls: FakeCalls, tmp_path: Path, look: str
+) -> None:
+    """Before a call is opened, with a recording to send, and with an open call; also with text of 200 %."""
+    width, height = (195, 400) if "large" in look else (390, 780) if "phone" in look else (1200, 800)
+    await page.show_as(width, height, dark="dark" in look, scale=2 if "phone" in look else 1)
+    await page.open(f"{calls.url}/calls")
+    found = {"empty": await violations(page)}
+    await page.screenshot(KEPT / f"{look}-empty.png")
+    narrow = {"empty": await page.evaluate("document.querySelector('main').scrollWidth <= innerWidth")}
+    await drop(page, recording(tmp_path))
+    found["form"] = await violations(page)
+    await page.screenshot(KEPT / f"{look}-form.png")
+    narrow["form"] = await page.evaluate("document.querySelector('main').scrollWidth <= innerWidth")
+    await open_record(page)
+    await page.evaluate("document.querySelector('#search').value = 'broken'")
+    await page.evaluate("document.querySelector('#search').dispatchEvent(new Event('input'))")
+    found["open"] = await violations(page)
+    await page.screenshot(KEPT / f"{look}.png")
+    wide = (
+        "[...document.querySelectorAll('header, main, footer')].filter((each) => each.scrollWidth > innerWidth).length"
+    )
+    narrow["open"] = await page.evaluate(wide) == 0
+    assert found == {each: [] for each in found}
+    assert narrow == dict.fromkeys(narrow, True)
+
+
+async def test_the_page_opens_without_its_server(tmp_path: Path) -> None:
+    """It reads records then, too. The copies of the captions page stay."""
+    cached = """(async () => [...new Set((await Promise.all((await caches.keys()).map(
+        async (name) => (await (await caches.open(name)).keys()).map(({url}) => new URL(url).pathname)))).flat())])()"""
+    async with open_page(tmp_path / "profile", None) as page:
+        async with serve(FakeCalls()) as server:
+            needed = {"/", "/calls", "/static/captions.js", "/static/calls.js", "/static/calls/turns.js"}
+            await page.open(server.url)
+            await page.open(f"{server.url}/calls")
+            async with asyncio.timeout(30):
+                while not needed <= set(await page.evaluate(cached)):
+                    await page.open(server.url)
+                    await page.open(f"{server.url}/calls")
+            url = server.url
+        await page.open(f"{url}/calls")
+        await open_record(page)
+        assert await page.evaluate("document.querySelectorAll('.turn').length") == 4
+        await page.open(url)
+        assert await page.evaluate("document.querySelector('h1').innerText.startsWith('Live captions')")
