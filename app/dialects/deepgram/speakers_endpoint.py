@@ -34,9 +34,9 @@ class RecordingSpeakers:
         """The speaker of each word, once the recording is transcribed."""
         await self._diarizer.finish()
         # Seconds for hours of speech: in a thread, so that live sessions go on.
-        return await asyncio.to_thread(self._told_apart, words)
+        return await asyncio.to_thread(self._by_speaker, words)
 
-    def _told_apart(self, words: Sequence[Word]) -> list[SpokenWord]:
+    def _by_speaker(self, words: Sequence[Word]) -> list[SpokenWord]:
         spans = [(each.start_s, each.end_s) for each in words]
         speakers = self._diarizer.speakers(spans, self._model.thresholds, self._max_speakers)
         return spoken_words(words, speakers)

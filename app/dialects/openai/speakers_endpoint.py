@@ -139,9 +139,9 @@ class FileSpeakers:
         """The text by speaker, once the file is transcribed."""
         await self._diarizer.finish()
         # Seconds for hours of speech: in a thread, so that live sessions go on.
-        return await asyncio.to_thread(self._told_apart)
+        return await asyncio.to_thread(self._by_speaker)
 
-    def _told_apart(self) -> Spoken:
+    def _by_speaker(self) -> Spoken:
         thresholds = self._model.thresholds
         speakers = self._diarizer.speakers(speech_of(self._segments), thresholds, self._max_speakers)
         found = speakers.known(self._references, thresholds.knows)
