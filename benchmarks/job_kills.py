@@ -7,7 +7,8 @@
 The engine is a fake that takes a random time: what is measured is what becomes of jobs. Clients send a job again, with
 the same idempotency key, when their gateway has died. The command exits with 1 when a job is missing, is there twice,
 has failed or has the text of another one, when audio was not counted once, when the end of a job was not reported, or
-when a recording of an ended job is left after the cleaning that gateways do from time to time.
+when a recording of an ended job is left after the cleaning that gateways do from time to time. It does so, too, when
+the kills have interrupted hardly any work, and show nothing.
 """
 
 import asyncio
@@ -20,7 +21,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import date
 from pathlib import Path
@@ -59,6 +60,12 @@ STALLED_S = 180.0
 """The run has failed when no job has ended for this time, in seconds."""
 MAX_PAUSE_S = 1.0
 """The longest time between two kills, in seconds, besides the start of a new gateway."""
+SHARE_AT_WORK = 0.5
+"""The share of kills that wait until a job is worked on. Where the machine is busy, others hit uploads or nothing."""
+MAX_WAIT_S = 10.0
+"""How long such a kill waits, in seconds."""
+KILLS_PER_INTERRUPTED = 10
+"""A run shows nothing in which fewer jobs than one in so many kills were begun more than once."""
 WORDS = 12
 """The fake engine knows this many words."""
 
@@ -154,7 +161,7 @@ class Campaign:
         """Send all jobs in while gateways die; returns when all were sent and all kills have been."""
         numbers = iter(range(self.n_jobs))
         async with self.client() as http, asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._keep_killing())
+            tasks.create_task(self._keep_killing(http))
             for _ in range(N_CLIENTS):
                 tasks.create_task(self._send(http, numbers))
 
@@ -167,9 +174,11 @@ class Campaign:
         addresses = sorted(self.gateways.addresses.values())
         return self.rng.choice(addresses) if addresses else None
 
-    async def _keep_killing(self) -> None:
+    async def _keep_killing(self, http: httpx.AsyncClient) -> None:
         while self.kills < self.n_kills:
             await asyncio.sleep(self.rng.random() * MAX_PAUSE_S)
+            if self.rng.random() < SHARE_AT_WORK:
+                await self._until_at_work(http)
             number = self.rng.choice(sorted(self.gateways.addresses))
             self.gateways.kill(number)
             await self.gateways.start(number)
@@ -177,6 +186,16 @@ class Campaign:
             self.kills += 1
             self.has_killed.set()
             self.has_killed = asyncio.Event()
+
+    async def _until_at_work(self, http: httpx.AsyncClient) -> None:
+        """Return when a job is worked on, or after a while."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(MAX_WAIT_S):
+                while True:
+                    answer = await http.get(f"http://{self.address()}/v1/jobs?status=running")
+                    if answer.json().get("data"):
+                        return
+                    await asyncio.sleep(RETRY_S)
 
     async def _send(self, http: httpx.AsyncClient, numbers: Any) -> None:
         for number in numbers:
@@ -350,6 +369,9 @@ def complain(figures: dict[str, Any]) -> list[str]:
     found = [
         f"{name}: expected {value}, got {figures[name]}" for name, value in expected.items() if figures[name] != value
     ]
+    n_interrupted = figures["kills"] // KILLS_PER_INTERRUPTED
+    if figures["several_attempts"] < n_interrupted:
+        found.append(f"several_attempts: expected at least {n_interrupted}, got {figures['several_attempts']}")
     if abs(figures["counted_s"] - figures["audio_s"]) > 0.01:
         found.append(f"counted_s: expected {figures['audio_s']}, got {figures['counted_s']}")
     return found
