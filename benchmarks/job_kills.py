@@ -65,7 +65,7 @@ SHARE_AT_WORK = 0.5
 MAX_WAIT_S = 10.0
 """How long such a kill waits, in seconds."""
 KILLS_PER_INTERRUPTED = 10
-"""A run shows nothing in which fewer jobs than one in so many kills were begun more than once."""
+"""A run with fewer jobs begun again than one for each of this many kills shows nothing, and fails."""
 WORDS = 12
 """The fake engine knows this many words."""
 

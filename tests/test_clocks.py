@@ -34,6 +34,7 @@ ALLOWED = {
     "app/dialects/openai/realtime_endpoint.py": "when a client secret expires",
     "app/jobs/callbacks.py": "the date in the signature of a callback",
     "app/jobs/job_store.py": "when jobs were made and are due, as processes with the database agree",
+    "app/jobs/s3_spool.py": "the age of recordings, as the object store knows it",
     "app/jobs/spool.py": "the age of recordings, as the file system knows it",
     "app/rooms/follower.py": "how long the speaker of a room has been gone, as machines with the room agree",
     "app/rooms/speaker.py": "when a room began and how long it has lasted, as machines with the room agree",

@@ -288,6 +288,21 @@ async def test_redacted_places_are_muted_and_spoken_words_marked(page: Page, tmp
     assert await page.evaluate(texts_of(".word.now")) == ["[CARD_NUMBER]"]
 
 
+async def test_without_a_way_to_mute_nothing_is_played(page: Page, tmp_path: Path) -> None:
+    """Also at the second attempt. A record without redactions needs no mute."""
+    await page.evaluate("void (AudioContext.prototype.createMediaElementSource = () => { throw new Error('none'); })")
+    await open_record(page)
+    for _ in range(2):
+        await drop(page, recording(tmp_path))
+        notice = await page.wait_for("document.querySelector('#notice').innerText")
+        assert notice.startswith("This browser cannot mute what was redacted")
+        assert await page.evaluate(
+            "document.querySelector('#controls').hidden && !document.querySelector('#audio').src"
+        )
+    await open_record(page, RECORD | {"redactions": []}, recording(tmp_path))
+    assert await page.evaluate("!document.querySelector('#controls').hidden")
+
+
 async def test_another_recording_is_noticed(page: Page, tmp_path: Path) -> None:
     await open_record(page)
     await drop(page, recording(tmp_path, 3.0))

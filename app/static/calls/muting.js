@@ -18,11 +18,11 @@ let element;
 export function muteIn(audio, redactions) {
   spans = redactions.map(({ startS, endS }) => ({ startS: startS - MARGIN_S, endS: endS + MARGIN_S }));
   if (spans.length > 0 && gain === undefined) {
-    // From then on, the element is heard through the context alone.
-    context = new AudioContext();
-    gain = new GainNode(context);
-    context.createMediaElementSource(audio).connect(gain).connect(context.destination);
-    element = audio;
+    // From then on, the element is heard through the context alone. Where a step fails, nothing counts as done.
+    const made = new AudioContext();
+    const volume = new GainNode(made);
+    made.createMediaElementSource(audio).connect(volume).connect(made.destination);
+    [context, gain, element] = [made, volume, audio];
     EVENTS.forEach((type) => audio.addEventListener(type, plan));
   }
   plan();
