@@ -190,8 +190,13 @@ class AwayAtTimes(FolderSpool):
 
     is_away = False
 
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.has_refused = threading.Event()
+
     def _check(self) -> None:
         if self.is_away:
+            self.has_refused.set()
             raise SpoolAway("its host is 10.0.0.1")
 
     def put(self, id_: str, file: IO[bytes]) -> None:
@@ -264,9 +269,11 @@ async def test_a_recording_that_cannot_be_deleted_now_is_deleted_later(database:
     with pytest.raises(SpoolAway):
         await place.jobs.remove(removed.id, "o")
     store.is_away = False
+    store.has_refused.clear()
     finished = await place.submit()
     async with place.worker(work).running():
         assert (await place.ended.get()).id == finished.id
+        assert await asyncio.to_thread(store.has_refused.wait, 30)
     assert names(spool) == {cancelled.id, removed.id, finished.id}
     store.is_away = False
     assert await place.jobs.remove(removed.id, "o")
