@@ -167,7 +167,9 @@ async def flux(server: Running, http: httpx.AsyncClient, heard: list[str]) -> No
 async def realtime(server: Running, http: httpx.AsyncClient, heard: list[str]) -> None:
     include = ["item.input_audio_transcription.logprobs"]
     async with connect(f"ws://{server.address}/v1/realtime") as socket:
-        await socket.send(json.dumps(UPDATE | {"session": UPDATE["session"] | {"include": include}}))
+        update: dict[str, Any] = json.loads(json.dumps(UPDATE))
+        update["session"]["include"] = include
+        await socket.send(json.dumps(update))
         audio = np.round(TALK * 32768).astype("<i2").tobytes()
         for at in range(0, len(audio), 6400):
             chunk = base64.b64encode(audio[at : at + 6400]).decode()
