@@ -45,10 +45,10 @@ def open_tutti(stack: ExitStack, model: str, dtype: str, n_threads: int, work: W
     config = EngineConfig(
         model=model,
         device="cpu",
-        dtype=dtype,
+        dtype=dtype,  # type: ignore[arg-type]  # checked by the config
         n_threads=n_threads,
         n_slots=8,
-        audio_context="full",  # type: ignore[arg-type]  # checked by the config
+        audio_context="full",
     )
     runner = stack.enter_context(asyncio.Runner(loop_factory=uvloop.new_event_loop))
     running = running_engine(config, lambda loaded: let_go_on(loaded.model))

@@ -18,7 +18,7 @@ END = "<|endoftext|>"
 
 def published_weights(weights: dict[str, Tensor]) -> dict[str, Tensor]:
     """Our weights by their published names: queries, keys and values apart, and keys without a bias."""
-    published = {}
+    published: dict[str, Tensor] = {}
     for ours, weight in weights.items():
         name = ours.replace(".mlp.", ".")
         parts = {name: weight}
@@ -48,7 +48,7 @@ def write_checkpoint(name: str, folder: Path) -> str:
         shape_output(model, checkpoint.tokenizer)
         save_file(published_weights(model.state_dict()), source / "model.safetensors", metadata={"format": "pt"})
     _config(SIZES[name.partition(":")[2]]).save_pretrained(source)
-    tokenizer = PreTrainedTokenizerFast(tokenizer_object=vocabulary(), unk_token=END, eos_token=END)
+    tokenizer: Any = PreTrainedTokenizerFast(tokenizer_object=vocabulary(), unk_token=END, eos_token=END)  # type: ignore[no-untyped-call]  # transformers leaves it untyped
     tokenizer.save_pretrained(source)
     return convert_for_ctranslate2(str(source), folder / "converted")
 
