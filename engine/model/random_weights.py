@@ -81,7 +81,7 @@ def random_checkpoint(name: str) -> Checkpoint:
     if size not in SIZES:
         raise CheckpointError(f"{name}: expected {PREFIX} and one of {', '.join(SIZES)}, got {size!r}")
     model = SIZES[size]
-    tokenizer = Tokenizer(_vocabulary())
+    tokenizer = Tokenizer(vocabulary())
     languages = {code: tokenizer.sot + 1 + index for index, code in enumerate(_LANGUAGES)}
     layers = range(model.decoder_layers // 2, model.decoder_layers)
     generation = GenerationConfig(
@@ -123,7 +123,7 @@ def shape_output(model: Whisper, tokenizer: Tokenizer) -> None:
     decoder.embed_positions.weight[_END_POSITION::_END_PERIOD] = _END_SCALE * decoder.embed_tokens.weight[tokenizer.eot]
 
 
-def _vocabulary() -> Backend:
+def vocabulary() -> Backend:
     """A vocabulary of bytes, made-up words, and the special tokens of large-v3 at their ids there."""
     alphabet = sorted(ByteLevel.alphabet())
     made_up = ("Ġ" + "".join(letters) for length in (2, 3, 4) for letters in product(ascii_lowercase, repeat=length))

@@ -14,7 +14,6 @@ from benchmarks.scoring import WordErrors, word_errors
 from engine.api import DecodeOptions, DoneEvent, Window
 from engine.checkpoint.checkpoint import Checkpoint, read_checkpoint
 from engine.config import EngineConfig
-from engine.cuda import build
 from engine.cuda.build import pick_int8_part
 from engine.decoding.prompt import Prompt
 from engine.decoding.sampling import Draw
@@ -178,7 +177,7 @@ def test_auto_takes_8_bits_for_models_of_the_published_sizes(demo: Checkpoint) -
 
 def test_a_machine_without_the_kernels_refuses_8_bits(monkeypatch: pytest.MonkeyPatch) -> None:
     """There `auto` is float32."""
-    monkeypatch.setattr(build.int8, "is_available", lambda: False)
+    monkeypatch.setattr(int8, "is_available", lambda: False)
     assert pick_int8_part(EngineConfig(), SIZES["base"], CPU) is Int8Part.NOTHING
     with pytest.raises(CheckpointError, match="dtype int8: expected an x86 processor with AVX2"):
         pick_int8_part(EngineConfig(dtype="int8"), SIZES["base"], CPU)

@@ -1,0 +1,196 @@
+"""Requests per second of the engine and of faster-whisper's engine on a CPU, with the same random weights, in turns.
+
+    python -m benchmarks.cpu_throughput --models random:base --threads 2 --concurrency 1,8
+
+Each request is a full window of 30 s, from its audio to exactly `--tokens` tokens. CTranslate2, which faster-whisper
+runs, gets the weights of tutti's random checkpoint, converted by its own converter, and as many windows in a batch as
+there are requests at a time. All engines stay loaded and take turns, so that other work of the machine meets all of
+them. Ratios are to the fastest of CTranslate2's types in the same table. Random weights tell nothing of accuracy.
+"""
+
+import asyncio
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+import uvloop
+
+from benchmarks import machine, report
+from benchmarks.engine_throughput import apply_load, running_engine
+from benchmarks.options import CONTEXT_SETTINGS, json_option, markdown_option, parse_numbers
+from benchmarks.peers.random_checkpoint import write_checkpoint
+from benchmarks.report import Table, number
+from benchmarks.throughput.work import Work
+from engine.api import WINDOW_SAMPLES
+from engine.config import EngineConfig
+from engine.process_environment import prepare_environment
+
+SCHEMA = 1
+PEER = "ctranslate2"
+
+Load = Callable[[int, int], float]
+"""Answers this number of requests, with that many at a time, and returns requests per second."""
+
+
+def open_tutti(stack: ExitStack, model: str, dtype: str, n_threads: int, work: Work) -> Load:
+    """The engine, asked through its own interface."""
+    from engine.model.random_weights import let_go_on
+
+    config = EngineConfig(
+        model=model,
+        device="cpu",
+        dtype=dtype,  # type: ignore[arg-type]  # checked by the config
+        n_threads=n_threads,
+        n_slots=8,
+        audio_context="full",
+    )
+    runner = stack.enter_context(asyncio.Runner(loop_factory=uvloop.new_event_loop))
+    running = running_engine(config, lambda loaded: let_go_on(loaded.model))
+    engine, _ = runner.run(running.__aenter__())
+    stack.callback(lambda: runner.run(running.__aexit__(None, None, None)))
+
+    def load(n_requests: int, concurrency: int) -> float:
+        result = runner.run(apply_load(engine, concurrency, n_requests, work))
+        assert not result.wrong_length
+        return result.requests_per_s
+
+    return load
+
+
+def open_peer(folder: str, dtype: str, n_threads: int, n_tokens: int) -> Load:
+    """CTranslate2 with faster-whisper's features, greedy."""
+    import ctranslate2
+    from faster_whisper.feature_extractor import FeatureExtractor
+
+    model = ctranslate2.models.Whisper(folder, device="cpu", compute_type=dtype, intra_threads=n_threads)
+    extract = FeatureExtractor(feature_size=80)
+    audio = 0.1 * np.random.default_rng(0).standard_normal(WINDOW_SAMPLES).astype(np.float32)
+    names = ["<|startoftranscript|>", "<|en|>", "<|transcribe|>", "<|notimestamps|>"]
+
+    def load(n_requests: int, concurrency: int) -> float:
+        start_s = time.perf_counter()
+        for _ in range(n_requests // concurrency):
+            features = np.stack([extract(audio)[:, :3000] for _ in range(concurrency)])
+            found = model.generate(
+                ctranslate2.StorageView.from_array(features),
+                [names] * concurrency,
+                beam_size=1,
+                max_length=2 * n_tokens,  # of which it takes half for new tokens
+                suppress_blank=False,
+                suppress_tokens=[model_end(folder)],
+            )
+            lengths = {len(each.sequences_ids[0]) for each in found}
+            if lengths != {n_tokens}:
+                raise click.ClickException(f"{PEER}: expected {n_tokens} tokens for each request, got {lengths}")
+        return n_requests // concurrency * concurrency / (time.perf_counter() - start_s)
+
+    return load
+
+
+def model_end(folder: str) -> int:
+    """The id of the end token, which is suppressed so that no request ends early."""
+    from tokenizers import Tokenizer
+
+    end: int | None = Tokenizer.from_file(str(Path(folder) / "tokenizer.json")).token_to_id("<|endoftext|>")
+    assert end is not None
+    return end
+
+
+@click.command(context_settings=CONTEXT_SETTINGS)
+@click.option("--models", default="random:base", show_default=True, help="Random checkpoints, by commas.")
+@click.option("--threads", default=2, show_default=True, help="CPU threads of each engine.")
+@click.option("--concurrency", default="1,8", show_default=True, help="Numbers of requests at a time.")
+@click.option("--tokens", default=24, show_default=True, help="Tokens of a request.")
+@click.option("--requests", default=8, show_default=True, help="Least number of requests of one turn.")
+@click.option("--repeats", default=3, show_default=True, help="Turns of each engine. The median counts.")
+@click.option("--dtypes", default="float32,int8", show_default=True, help="Types of tutti.")
+@click.option("--peer-dtypes", default="float32,int8", show_default=True, help="Types of CTranslate2.")
+@markdown_option
+@json_option("cpu_throughput")
+def main(
+    models: str,
+    threads: int,
+    concurrency: str,
+    tokens: int,
+    requests: int,
+    repeats: int,
+    **others: Any,
+) -> None:
+    """Measure requests per second on a CPU, beside faster-whisper's engine."""
+    prepare_environment()
+    levels = parse_numbers("--concurrency", concurrency)
+    result: dict[str, Any] = {"schema": SCHEMA, **machine.describe(), "threads": threads, "loads": []}
+    for model in models.split(","):
+        with ExitStack() as stack:
+            loads = {
+                f"tutti {dtype}": open_tutti(stack, model, dtype, threads, Work(30.0, tokens))
+                for dtype in others["dtypes"].split(",")
+            }
+            folder = stack.enter_context(tempfile.TemporaryDirectory())
+            converted = write_checkpoint(model, Path(folder))
+            for dtype in others["peer_dtypes"].split(","):
+                loads[f"{PEER} {dtype}"] = open_peer(converted, dtype, threads, tokens)
+            result["loads"] += take_turns(model, loads, levels, requests, repeats)
+    report.show([table(result)], result, as_markdown=others["markdown"], path=others["path"])
+
+
+def take_turns(
+    model: str, loads: dict[str, Load], levels: Sequence[int], n_requests: int, repeats: int
+) -> list[dict[str, Any]]:
+    """Each engine's requests per second at each level: of every turn, and their median."""
+    rows = []
+    for level in levels:
+        found: dict[str, list[float]] = {name: [] for name in loads}
+        cpu_s = dict.fromkeys(loads, 0.0)
+        size = max(n_requests, level)
+        for load in loads.values():
+            load(level, level)  # a warm-up
+        for _ in range(repeats):
+            for name, load in loads.items():
+                before_s = time.process_time()
+                found[name].append(load(size, level))
+                cpu_s[name] += (time.process_time() - before_s) / size / repeats
+        medians = {name: statistics.median(turns) for name, turns in found.items()}
+        best_peer = max(median for name, median in medians.items() if name.startswith(PEER))
+        rows += [
+            {
+                "model": model,
+                "engine": name,
+                "concurrency": level,
+                "requests_per_s": medians[name],
+                "cpu_s_per_request": cpu_s[name],
+                "turns": turns,
+                "ratio": medians[name] / best_peer,
+            }
+            for name, turns in found.items()
+        ]
+    return rows
+
+
+def table(result: dict[str, Any]) -> Table:
+    """A row for each engine at each level."""
+    return Table(
+        f"Requests per second on {result['threads']} threads",
+        ("", "concurrent", "req/s", "slowest to fastest", "× best ctranslate2", "CPU s each"),
+        [
+            (
+                f"{row['model']}, {row['engine']}",
+                str(row["concurrency"]),
+                number(row["requests_per_s"], 2),
+                f"{min(row['turns']):.2f} to {max(row['turns']):.2f}",
+                number(row["ratio"], 2),
+                number(row["cpu_s_per_request"], 2),
+            )
+            for row in result["loads"]
+        ],
+    )
+
+
+if __name__ == "__main__":
+    main()
