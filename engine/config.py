@@ -54,10 +54,9 @@ class EngineConfig:
     kernels: Kernels = "auto"
     """The kernels of the forward pass.
 
-    `torch`: PyTorch's, on any device. On a GPU in 16 bits there are two more. `triton`: our own, with cuDNN's attention
-    over windows. `flashinfer`: our own, with FlashInfer's attention in place of both. `auto` is the fastest, as
-    measured: our own, with FlashInfer's for full windows where it is installed and the GPU is of compute capability
-    9.0.
+    `torch`: PyTorch's, on any device. On a GPU in 16 bits there are two more. `triton`: our own; attention over windows
+    is cuDNN's on GPUs other than those of compute capability 9.0. `flashinfer`: our own, with FlashInfer's attention in
+    place of ours and cuDNN's. `auto` is the fastest, as measured: our own.
     """
     cuda_graphs: bool = True
     """Capture the fused forward passes as CUDA graphs and replay them; otherwise every kernel is launched by itself."""

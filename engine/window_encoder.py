@@ -39,7 +39,7 @@ class WindowEncoder:
             transfer: brings the audio to the device.
             n_full_states: encoder states of a full window.
             n_filling: the number of full windows that fill the device; more in one call take about as long each.
-            n_together: the most full windows that are encoded in one part.
+            n_together: the most windows that are encoded in one part where all of a call are full.
             dtype: of the features.
         """
         self.lengths = lengths
@@ -65,8 +65,10 @@ class WindowEncoder:
         order = sorted(range(len(windows)), key=n_states.__getitem__)
         windows, slots = [windows[index] for index in order], [slots[index] for index in order]
         n_states.sort()
-        # Each part fills the device, so that it works on the first part while the host brings the next one.
-        for part in cut(n_states, self._n_together * self._n_full_states):
+        # Each part fills the device, so that it works on the first part while the host brings the next one. All windows
+        # of a part are brought at the length of its longest, so that parts of different lengths stay small.
+        n_part = self._n_together if n_states[0] == self._n_full_states else self.n_filling
+        for part in cut(n_states, n_part * self._n_full_states):
             features = self._transfer.prefetch(partial(self._features, windows[part], max(n_states[part])))
             self._forward.encode(features, slots[part], find_runs(n_states[part]))
         if self._filters.is_cuda:

@@ -1,1 +1,1 @@
-"""Forward passes for NVIDIA GPUs: fused kernels, CUDA graphs, FlashInfer and products in 8 bits."""
+"""Forward passes for NVIDIA GPUs: fused kernels, CUDA graphs, attention over windows and products in 8 bits."""

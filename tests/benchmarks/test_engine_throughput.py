@@ -59,7 +59,7 @@ def test_what_a_machine_cannot_do_is_left_out(tmp_path: Path, monkeypatch: pytes
     ran = CliRunner().invoke(main, [*SMALLEST, *options])
     assert ran.exit_code == 0, ran.output
     assert (
-        "random:tiny with FlashInfer for steps too: not available here: kernels flashinfer: expected 16 bits"
+        "random:tiny with FlashInfer's attention: not available here: kernels flashinfer: expected 16 bits"
         in ran.output
     )
 

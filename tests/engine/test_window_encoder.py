@@ -1,0 +1,55 @@
+"""Which windows are encoded together."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+import torch
+
+from engine.checkpoint.checkpoint import AudioContext
+from engine.model.audio_context import WindowLengths
+from engine.model.host_transfer import HostTransfer
+from engine.model.log_mel import STATE_SAMPLES, mel_filters
+from engine.model.packing import Run
+from engine.window_encoder import WindowEncoder
+
+FULL = 30
+"""Encoder states of a full window."""
+
+
+class Seen:
+    """Stands in for the forward pass, and keeps the lengths of the windows of each part."""
+
+    def __init__(self) -> None:
+        self.parts: list[list[int]] = []
+
+    def encode(self, features: torch.Tensor, slots: Sequence[int], runs: Sequence[Run]) -> None:
+        lengths = [run.n_states for run in runs for _ in range(run.n_windows)]
+        assert features.shape[0] == len(slots) == len(lengths) and features.shape[2] == 2 * max(lengths)
+        self.parts.append(lengths)
+
+
+@pytest.mark.parametrize(
+    ("lengths", "expected"),
+    [
+        ([30] * 6, [[30] * 4, [30] * 2]),
+        ([30, 10, 30, 10, 30], [[10, 10, 30], [30, 30]]),
+        ([10], [[10]]),
+    ],
+)
+def test_more_windows_are_encoded_together_where_all_are_full(lengths: list[int], expected: list[list[int]]) -> None:
+    """Four full windows, but two beside shorter ones: a part is brought to the device at the length of its longest."""
+    forward, device = Seen(), torch.device("cpu")
+    encoder = WindowEncoder(
+        forward,  # type: ignore[arg-type]
+        WindowLengths("auto", AudioContext(margin_frames=0, min_frames=0), FULL),
+        mel_filters(80),
+        HostTransfer(device),
+        n_full_states=FULL,
+        n_filling=2,
+        n_together=4,
+        dtype=torch.float32,
+    )
+    windows = [np.zeros(length * STATE_SAMPLES, np.float32) for length in lengths]
+    encoder.encode(windows, list(range(len(windows))), [False] * len(windows))
+    assert forward.parts == expected
