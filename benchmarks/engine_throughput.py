@@ -94,6 +94,7 @@ class Variant:
 VARIANTS = (
     Variant("without CUDA graphs", {"cuda_graphs": False}),
     Variant("without fused kernels and graphs", {"kernels": "torch"}),
+    Variant("without one kernel for a step of few rows", {"one_kernel_steps": False}),
     Variant("without batched encoder", {"max_encode_batch": 1}),
     Variant("without steps ahead", {"steps_ahead": False}),
     Variant("with sampling on the host", {"steps_ahead": False}, sample_on_host),

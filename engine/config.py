@@ -60,6 +60,8 @@ class EngineConfig:
     """
     cuda_graphs: bool = True
     """Capture the fused forward passes as CUDA graphs and replay them; otherwise every kernel is launched by itself."""
+    one_kernel_steps: bool = True
+    """Run a decode step of one or two rows in one kernel, where that is captured as a graph and gives the same bits."""
     steps_ahead: bool = True
     """Whether a GPU is given a decode step before the tokens of the step before it are collected."""
     n_threads: int | None = None

@@ -19,6 +19,7 @@ from engine.cuda.fused_sampling import FusedSampler
 from engine.cuda.graph_capture import CapturedGraph, GraphPool
 from engine.cuda.graph_sizes import GRAPH_SIZES, GraphSizes
 from engine.cuda.hopper_attention import load_hopper_attention
+from engine.cuda.row_step import RowStep, load_row_steps
 from engine.model.forward import n_rows_of, pad
 from engine.model.host_transfer import to_device
 from engine.model.kv_cache import KVCache
@@ -61,8 +62,10 @@ class CudaGraphForward:
             products: compute the encoder's matrix products.
         """
         self.pool = GraphPool()
+        self._model = model
         self._cache = cache
         self._captures_graphs = config.cuda_graphs
+        self._uses_row_steps = config.one_kernel_steps and config.kernels != "flashinfer"
         self._decoder = FusedDecoder(model.decoder, cache)
         flashinfer = load_flashinfer(model, cache) if config.kernels == "flashinfer" else None
         self._encoding = _EncoderGraphs(
@@ -85,7 +88,8 @@ class CudaGraphForward:
             shorter: encoder states of the shorter windows that come back, from short to long.
         """
         if self._captures_graphs:
-            self._steps.capture(self.pool)
+            row_steps = load_row_steps(self._model.decoder, self._decoder, self._cache) if self._uses_row_steps else {}
+            self._steps.capture(self.pool, row_steps)
             self._prefills.capture(self.pool)
             self._encoding.capture(self.pool, max_windows, features[0], shorter)
 
@@ -141,14 +145,19 @@ class _StepGraphs:
         self._flashinfer = flashinfer
         self._attentions: dict[int, FlashInferSteps] = {}
         """FlashInfer's attention, by number of rows."""
+        self._row_steps: dict[int, RowStep] = {}
+        """Kept because graphs read tensors that these objects hold."""
         self._steps: dict[int, CapturedGraph[Tensor]] = {}
         self._samplings: dict[int, CapturedGraph[Tensor]] = {}
 
-    def capture(self, pool: GraphPool) -> None:
+    def capture(self, pool: GraphPool, row_steps: dict[int, RowStep]) -> None:
+        """Capture the steps, with one kernel for those numbers of rows that have one."""
+        self._row_steps = row_steps
         for rows in self._sizes.steps(len(self._tokens)):
             if attention := self._attention(rows):
                 attention.plan_longest()
-            step = self._steps[rows] = pool.capture(partial(self._launch, rows))
+            launch = partial(self._launch_one, row_steps[rows]) if rows in row_steps else partial(self._launch, rows)
+            step = self._steps[rows] = pool.capture(launch)
             self._samplings[rows] = pool.capture(partial(self._sampler, step.out))
 
     def run(self, positions: dict[int, int]) -> Tensor:
@@ -166,6 +175,10 @@ class _StepGraphs:
         tokens, positions = self._tokens[:rows, None], self._positions[:rows]
         hidden = self._decoder(tokens, positions, self._slots[:rows], self._attention(rows))
         return self._decoder.logits(hidden[:, 0])
+
+    def _launch_one(self, step: RowStep) -> Tensor:
+        rows = step.n_rows
+        return step(self._tokens[:rows], self._positions[:rows], self._slots[:rows])
 
     def _attention(self, rows: int) -> "FlashInferSteps | None":
         """FlashInfer's attention for this number of rows; `None` if our own kernels compute it."""

@@ -132,6 +132,31 @@ def test_windows_are_decoded_as_by_the_eager_forward_pass(
     assert cuda.sample(logits)[0, slots].tolist() == logits[slots].argmax(dim=-1).tolist()
 
 
+class OneKernel:
+    """Replaces the kernel for steps of four rows."""
+
+    n_rows = 4
+
+    def __call__(self, tokens: torch.Tensor, positions: torch.Tensor, slots: torch.Tensor) -> torch.Tensor:
+        return torch.stack([tokens, positions, slots], 1).float()
+
+
+@torch.inference_mode()
+@pytest.mark.parametrize("with_graphs", [True, False])
+def test_graphs_of_few_rows_use_one_kernel(
+    model: Whisper, monkeypatch: pytest.MonkeyPatch, with_graphs: bool
+) -> None:
+    """Larger graphs do not, and steps without graphs do not."""
+    monkeypatch.setattr("engine.cuda.graphs.load_row_steps", lambda *_: {4: OneKernel()})
+    _, cuda = make(model, monkeypatch, with_graphs=with_graphs, shorter=())
+    logits = cuda.step({1: 4})
+    if with_graphs:
+        assert logits.tolist() == [[20 + row, 4, row] for row in range(4)]
+    else:
+        assert logits.shape == (4, TINY.vocab_size)
+    assert cuda.step({4: 4}).shape == (8, TINY.vocab_size)
+
+
 @torch.inference_mode()
 def test_padding_writes_to_the_padding_slot_only(model: Whisper, monkeypatch: pytest.MonkeyPatch) -> None:
     """A padding row held another window in the replay before. The slot of that window now belongs to a new window."""

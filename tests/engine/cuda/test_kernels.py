@@ -86,6 +86,18 @@ def test_linear(rows: int, with_gelu: bool) -> None:
     torch.testing.assert_close(out, F.gelu(expected) if with_gelu else expected, atol=2e-3, rtol=2e-3)
 
 
+def test_long_rows_are_added_up_in_two_sums() -> None:
+    x, weight, bias = random(3, 1024), random(32, 1024, seed=1) / 32, random(32, seed=2)
+    torch.testing.assert_close(linear(x, weight, bias), F.linear(x, weight, bias), atol=4e-3, rtol=4e-3)
+
+
+def test_gelu_is_the_exact_one() -> None:
+    """The products with one are exact in any format, so that the error is the GELU's."""
+    x = (torch.arange(-64, 64, device=DEVICE) / 8.0).view(2, 64)
+    out = linear(x, torch.eye(64, device=DEVICE), None, with_gelu=True)
+    torch.testing.assert_close(out.double(), F.gelu(x.double()), atol=1e-6, rtol=0)
+
+
 def test_linear_rows_do_not_depend_on_their_number() -> None:
     """The interpreter leaves the order of a sum to numpy, so there the numbers are whole: any order adds them up."""
     x, weight = random(40, 128, dtype=torch.float16), random(64, 128, seed=1, dtype=torch.float16)
