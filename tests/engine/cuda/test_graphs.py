@@ -140,9 +140,7 @@ class OneKernel:
 
 @torch.inference_mode()
 @pytest.mark.parametrize("with_graphs", [True, False])
-def test_graphs_of_few_rows_use_one_kernel(
-    model: Whisper, monkeypatch: pytest.MonkeyPatch, with_graphs: bool
-) -> None:
+def test_graphs_of_few_rows_use_one_kernel(model: Whisper, monkeypatch: pytest.MonkeyPatch, with_graphs: bool) -> None:
     """Larger graphs do not, and steps without graphs do not."""
     monkeypatch.setattr("engine.cuda.graphs.load_row_steps", lambda *_: {4: OneKernel()})
     _, cuda = make(model, monkeypatch, with_graphs=with_graphs, shorter=())
