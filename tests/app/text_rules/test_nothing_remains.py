@@ -104,8 +104,12 @@ def files_with_secrets(folder: Path) -> list[str]:
     return [path.name for path in folder.rglob("*") if path.is_file() and is_planted(path.read_bytes())]
 
 
-async def live(server: Running, start: dict[str, Any], heard: list[str]) -> None:
-    """A native session, whose messages join `heard`. It stays open until all of its text is final."""
+async def live(server: Running, start: dict[str, Any], heard: list[str], *, hides: bool = True) -> None:
+    """A native session, whose messages join `heard`. It stays open until all of its text is final.
+
+    Args:
+        hides: whether nothing that was planted may be in memory then.
+    """
     audio = {"encoding": "pcm_f32le", "sample_rate": 16000}
     async with connect(server.stream) as socket:
         await socket.send(json.dumps({"type": "start", "audio": audio, "turns": True} | start))
@@ -115,7 +119,7 @@ async def live(server: Running, start: dict[str, Any], heard: list[str]) -> None
             heard.append(message)
         heard.append(message)
         # The session is still open.
-        assert live_secrets() == []
+        assert not hides or live_secrets() == []
         await socket.send('{"type":"stop"}')
         heard += [str(message) async for message in socket]
 
@@ -303,13 +307,20 @@ async def test_the_operators_redaction_holds_in_every_protocol(
     assert live_secrets() == []
 
 
-async def test_without_redaction_the_number_is_found(serve_jobs: ServeJobs, http: httpx.AsyncClient) -> None:
-    """Otherwise the test above could not fail."""
+async def test_without_redaction_the_number_is_found(
+    serve_jobs: ServeJobs, http: httpx.AsyncClient, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """In each place where the tests above look for it. Otherwise they could not fail."""
+    caplog.set_level(logging.DEBUG)
     server = await serve_jobs(Indiscreet())
     heard: list[str] = []
     async with asyncio.timeout(60):
         await files(server, http, {}, heard)
-    assert all(map(is_planted, heard)) and live_secrets() != []
+        assert all(map(is_planted, heard)) and live_secrets() != []
+        await job(server, http, {}, heard)
+        await live(server, {}, heard, hides=False)
+    assert files_with_secrets(tmp_path) != []
+    assert any(is_planted(each.getMessage()) for each in caplog.records)
 
 
 async def test_what_redaction_cannot_hold_is_refused(serve_jobs: ServeJobs, http: httpx.AsyncClient) -> None:
