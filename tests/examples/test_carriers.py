@@ -120,5 +120,5 @@ def test_every_telephone_system_has_a_player_and_is_named() -> None:
     for page in sorted({PAGES.get(carrier, carrier) for carrier in TRACKS}):
         text = (repository / "docs" / "integrations" / f"{page}.md").read_text()
         (stated,) = re.findall(r"^\*\*Not run against [\w ]+ here\.\*\* (.+)$", text, re.MULTILINE)
-        assert "](https://" in stated and re.search(r"read in \w+ 20\d\d\b", stated), page
+        assert "](https://" in stated and re.search(r"read (in|on \d+) \w+ 20\d\d\b", stated), page
         assert f"(docs/integrations/{page}.md)" in (repository / "README.md").read_text(), page
