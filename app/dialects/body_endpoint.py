@@ -3,26 +3,25 @@
 from contextlib import aclosing
 from typing import Any
 
-from starlette.requests import Request
-
 from app.dialects.json_text import read_object
 from app.errors import BadMessage, RequestError
 from app.files.uploads import Upload
-from app.service.service import Service
 
 MAX_BODY_BYTES = 65_536
 
 
-async def json_body(request: Request) -> dict[str, Any]:
+async def json_body(upload: Upload) -> dict[str, Any]:
     """The JSON object in the body of a request; an empty body is an empty object.
+
+    Args:
+        upload: receives the body. What is left of a refused one can be discarded by it.
 
     Raises:
         RequestError: it is too long, or no JSON object.
         ClientDisconnect: the client has left.
     """
-    service: Service = request.app.state.service
     content = b""
-    async with aclosing(Upload(request, service.settings).chunks()) as chunks:
+    async with aclosing(upload.chunks()) as chunks:
         async for chunk in chunks:
             content += chunk
             if len(content) > MAX_BODY_BYTES:

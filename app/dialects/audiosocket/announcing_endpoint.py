@@ -12,6 +12,7 @@ from app.dialects.body_endpoint import json_body
 from app.dialects.call_streams.wire import TRACK, own_parameters, side_of, start_command
 from app.dialects.http_answers import CLIENT_GONE
 from app.errors import RETRY_AFTER_S, BadStart, RequestError
+from app.files.uploads import Upload
 from app.media.pcm import AudioFormat
 from app.service.auth import header_key
 from app.service.http_errors import error_response, invalid_key
@@ -27,7 +28,7 @@ async def announce_call(request: Request) -> Response:
         if not service.access.admits(key):
             raise invalid_key()
         _check_service(service)
-        call, parameters = read_announcement(await json_body(request))
+        call, parameters = read_announcement(await json_body(Upload(request, service.settings)))
         secret = service.access.sign_client_secret(key, int(time.time()) + VALID_S, {})
         announcements = Announcements(service.store)
         if await announcements.is_known(call):

@@ -41,7 +41,7 @@ async def receive_recording(request: Request, upload: Upload, file: IO[bytes]) -
     service: Service = request.app.state.service
     if not _is_json(request):
         return await _receive(upload, file)
-    url = await _url(request)
+    url = await _url(upload)
     try:
         await upload.until_disconnected(fetcher(service.settings).fetch(url, file))
     except JobFailed as error:
@@ -67,7 +67,7 @@ async def take_job(request: Request, upload: Upload, options: Options, client: C
     async with service.access.limits.upload(client.key, "job"):
         with service.admission.upload(), refusing_without_resources(), SpooledTemporaryFile(SPOOL_BYTES) as file:
             admit(request.scope)
-            url = await _url(request) if _is_json(request) else ""
+            url = await _url(upload) if _is_json(request) else ""
             if not url:
                 await _receive(upload, file)
             query = [list(each) for each in request.query_params.multi_items()]
@@ -97,8 +97,8 @@ def _is_json(request: Request) -> bool:
     return request.headers.get("content-type", "").partition(";")[0].strip().lower() == "application/json"
 
 
-async def _url(request: Request) -> str:
-    body: dict[str, Any] = await json_body(request)
+async def _url(upload: Upload) -> str:
+    body: dict[str, Any] = await json_body(upload)
     url = body.get("url")
     if not isinstance(url, str) or not 0 < len(url) <= MAX_URL_CHARS:
         raise Refusal(400, "Bad Request", f"url: expected the address of a recording, got {shorten(url)}")

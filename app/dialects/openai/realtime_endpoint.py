@@ -18,6 +18,7 @@ from app.dialects.openai.realtime_options import ANSWERS_NOTHING, RealtimeSettin
 from app.dialects.openai.realtime_session import RealtimeSession, described, described_flat
 from app.dialects.openai.realtime_wire import BETA_SUBPROTOCOL, SUBPROTOCOL, OpenAIRealtime
 from app.errors import RETRY_AFTER_S, RequestError
+from app.files.uploads import Upload
 from app.live.accept import serve_or_refuse
 from app.service.auth import Client, header_key, prefixed_key
 from app.service.client_secrets import ClientSecret
@@ -75,7 +76,7 @@ async def create_client_secret(request: Request) -> Response:
     """Make a secret that opens sessions for a while, for clients that must not have the API key."""
     service: Service = request.app.state.service
     try:
-        body = await json_body(request)
+        body = await json_body(Upload(request, service.settings))
         seconds = _seconds(body.get("expires_after"), "expires_after")
         rooms = body.get("rooms", False)
         if not isinstance(rooms, bool):
@@ -93,7 +94,7 @@ async def create_transcription_session(request: Request) -> Response:
     """Make such a secret at the older endpoint, where the body is the session itself."""
     service: Service = request.app.state.service
     try:
-        fields = await json_body(request)
+        fields = await json_body(Upload(request, service.settings))
         client_secret = _object(fields, "client_secret")
         seconds = _seconds(client_secret.get("expires_at", client_secret.get("expires_after")), "client_secret")
         fields.pop("client_secret", None)
@@ -113,7 +114,7 @@ async def withdraw_client_secret(request: Request) -> Response:
     try:
         if not service.access.admits(key):
             raise invalid_key()
-        value = (await json_body(request)).get("value")
+        value = (await json_body(Upload(request, service.settings))).get("value")
         if not isinstance(value, str):
             raise RequestError(400, "value: expected the client secret as text", "value")
         if not service.is_known_everywhere:

@@ -16,6 +16,7 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.typing import Subprotocol
 
 from app.dialects.deepgram.live_wire import Deepgram
+from app.files import uploads
 from engine.errors import EngineError, EngineFailed, EngineOverloaded
 from tests.app.conftest import Running, Serve
 from tests.app.dialects.openai.test_files_endpoint import wav
@@ -474,10 +475,15 @@ async def test_silence_has_no_words(serve: Serve) -> None:
     assert (results["utterances"], alternative["paragraphs"]["paragraphs"]) == ([], [])
 
 
-async def test_urls_are_not_fetched_unless_the_operator_allows_it(serve: Serve) -> None:
+async def test_urls_are_not_fetched_unless_the_operator_allows_it(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The refusal waits for no more of a body that has come whole."""
+    monkeypatch.setattr(uploads, "DISCARD_S", 3600.0)
     server = await serve()
     content = json.dumps({"url": "https://example.com/a.wav"}).encode()
-    response = await post(server, content, None, **{"content-type": "application/json; charset=utf-8"})
+    async with asyncio.timeout(20):
+        response = await post(server, content, None, **{"content-type": "application/json; charset=utf-8"})
     assert response.status_code == 400
     assert response.json()["err_msg"].startswith("url: this server connects to no addresses of clients")
 
