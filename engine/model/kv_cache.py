@@ -115,7 +115,9 @@ class KVCache:
         """
         for run in runs:
             own = slots[run.windows]
-            values = run.unpack(keys_values).permute(2, 0, 3, 1, 4)  # (2, windows, heads, states, head_dim)
+            values = run.unpack(keys_values)
+            values = by_column(values) if self.has_columns else values
+            values = values.permute(2, 0, 3, 1, 4)  # (2, windows, heads, states, head_dim)
             rows = self.rows(own)
             if self.cross_scales is not None:
                 values, self.cross_scales[layer, :, rows, :, : run.n_states] = quantise(values)
@@ -186,6 +188,17 @@ class KVCache:
         self._written.difference_update(free)
         self._recent = used
         return len(free) if self._host_memory else 0
+
+
+def by_column(values: Tensor) -> Tensor:
+    """Copy `(windows, states, ...)` so that one number of all states of a window lies together.
+
+    PyTorch transposes a matrix in blocks, and copies other shapes number by number: that takes three times as long.
+    """
+    columns = values.new_empty(len(values), values[0, 0].numel(), values.shape[1])
+    for own, window in zip(columns, values, strict=True):
+        own.copy_(window.flatten(1).t())
+    return columns.mT.unflatten(-1, values.shape[2:])
 
 
 def quantise(values: Tensor) -> tuple[Tensor, Tensor]:
