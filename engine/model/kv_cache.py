@@ -198,7 +198,7 @@ def by_column(values: Tensor) -> Tensor:
     columns = values.new_empty(len(values), values[0, 0].numel(), values.shape[1])
     for own, window in zip(columns, values, strict=True):
         own.copy_(window.flatten(1).t())
-    return columns.mT.unflatten(-1, values.shape[2:])
+    return columns.view(len(values), *values.shape[2:], values.shape[1]).movedim(-1, 1)
 
 
 def quantise(values: Tensor) -> tuple[Tensor, Tensor]:
