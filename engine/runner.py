@@ -116,9 +116,18 @@ class Runner:
         self.slots = SlotAllocator(n_slots)
         is_fused = uses_fused_kernels(config, model_config, self.device, dtype)
         filters = mel_filters(model_config.n_mels).to(self.device)
+        lengths = WindowLengths(
+            config.audio_context, checkpoint.generation.audio_context, model_config.max_source_positions
+        )
         # The fused forward pass has a padding slot, the last one: it fills up the rows of a graph.
-        has_int8_cross = config.cross_dtype == "int8"
-        self.cache = KVCache(model_config, n_slots + is_fused, self.device, dtype, has_int8_cross=has_int8_cross)
+        self.cache = KVCache(
+            model_config,
+            n_slots + is_fused,
+            self.device,
+            dtype,
+            has_int8_cross=config.cross_dtype == "int8",
+            has_columns=lengths.are_full and self.device.type == "cpu" and dtype == torch.float32,
+        )
         self.states = SlotStates(checkpoint, n_rows_held(n_slots) if is_fused else n_slots, self.device)
         self._eager = EagerForward(
             self.model,
@@ -134,7 +143,7 @@ class Runner:
         self._transfer = HostTransfer(self.device)
         self._encoder = WindowEncoder(
             self._forward,
-            WindowLengths(config.audio_context, checkpoint.generation.audio_context, model_config.max_source_positions),
+            lengths,
             filters,
             self._transfer,
             n_full_states=model_config.max_source_positions,

@@ -63,7 +63,7 @@ class PrefillAttention:
     def __init__(self, cache: KVCache, slots: Sequence[int]) -> None:
         self._cache = cache
         self._rows = cache.rows(slots)
-        self.cross = CrossAttention(cache, slots)
+        self.cross = cross_attention_of(cache, slots)
 
     def self_attention(self, layer: int, query: Tensor, keys_values: Tensor) -> Tensor:
         """Store keys and values, and attend causally; see `DecoderAttention`."""
@@ -99,7 +99,7 @@ class DecodeAttention:
         if is_ragged:
             columns = torch.arange(n_positions, device=cache.device)
             self._mask = (columns <= positions[:, None])[:, None, None, :]  # (rows, 1, 1, positions)
-        self.cross = CrossAttention(cache, range(n_rows))
+        self.cross = cross_attention_of(cache, range(n_rows))
 
     def self_attention(self, layer: int, query: Tensor, keys_values: Tensor) -> Tensor:
         """Store keys and values, and attend; see `DecoderAttention`."""
@@ -143,6 +143,35 @@ class CrossAttention:
             scores = scores.masked_fill(~self._mask[:, 0], float("-inf"))
         weights: Tensor = scores.softmax(dim=-1)
         return weights
+
+
+class RowCrossAttention(CrossAttention):
+    """Cross-attention in a cache of columns: two matrix products a row, over the states of its own window.
+
+    The products of a row in a step have the same shapes, and so the same bits, whatever the other slots hold. Rows of
+    free slots are zero.
+    """
+
+    def __init__(self, cache: KVCache, slots: Sequence[int]) -> None:
+        super().__init__(cache, slots)
+        self._columns = [
+            (row, cache.cross_columns(slot)) for row, slot in enumerate(slots) if cache.encoder_lengths[slot]
+        ]
+
+    def __call__(self, layer: int, query: Tensor) -> Tensor:
+        """`(rows, heads, tokens, head_dim)` to the same shape."""
+        query = query / query.shape[-1] ** 0.5
+        attended = torch.zeros(query.shape)
+        queries, outputs = query.unbind(), attended.unbind()
+        for row, columns in self._columns:
+            keys, values = columns[layer]
+            torch.bmm(torch.bmm(queries[row], keys).softmax(dim=-1), values, out=outputs[row])
+        return attended
+
+
+def cross_attention_of(cache: KVCache, slots: Sequence[int]) -> CrossAttention:
+    """Cross-attention in the form that fits the order of the cache."""
+    return RowCrossAttention(cache, slots) if cache.has_columns else CrossAttention(cache, slots)
 
 
 class RecordingAttention:

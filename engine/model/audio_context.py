@@ -36,6 +36,11 @@ class WindowLengths:
         if choice == "interims" and trained is None:
             self.ladder = tuple(each for each in LADDER if each < n_full)
 
+    @property
+    def are_full(self) -> bool:
+        """Whether every window is encoded in full."""
+        return not self._trained and not self.ladder
+
     def n_states(self, n_samples: int, is_interim: bool) -> int:
         """Encoder states of a window.
 

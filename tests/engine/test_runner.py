@@ -51,6 +51,14 @@ def test_only_a_checkpoint_that_was_trained_for_it_gets_short_windows(
     assert random_runner.encode_share(16_000, True) == demo_runner.encode_share(16_000, True) == 1.0
 
 
+def test_the_order_of_the_cache_is_that_of_full_windows_where_all_are_full(
+    random_runner: Runner, demo_runner: Runner, short_runner: Runner
+) -> None:
+    """Short windows would be slower in it."""
+    assert random_runner.cache.has_columns and demo_runner.cache.has_columns
+    assert not short_runner.cache.has_columns
+
+
 def test_only_interims_are_short_where_interims_are_asked_for(demo: Checkpoint, demo_runner: Runner) -> None:
     """Encoded side by side, a final gives what it gives with full windows, and an interim what it gives alone."""
     untrained = replace(demo, generation=replace(demo.generation, audio_context=None))

@@ -1,6 +1,8 @@
 """Attention over slots, against a simple version that gets plain keys and values."""
 
 import math
+from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 import torch
@@ -27,14 +29,22 @@ SIZES = ModelConfig(
 )
 
 
-@pytest.fixture
-def cache() -> KVCache:
+@pytest.fixture(params=[False, True], ids=["rows", "columns"])
+def cache(request: pytest.FixtureRequest) -> KVCache:
     torch.manual_seed(0)
-    cache = KVCache(SIZES, N_SLOTS, torch.device("cpu"), torch.float32)
+    cache = KVCache(SIZES, N_SLOTS, torch.device("cpu"), torch.float32, has_columns=request.param)
     # What earlier windows left in the buffers must have no effect.
     cache.self_attention.fill_(1e4)
     cache.cross_attention.fill_(1e4)
     return cache
+
+
+@pytest.fixture
+def threads() -> Iterator[None]:
+    """Brings the number of threads back."""
+    before = torch.get_num_threads()
+    yield
+    torch.set_num_threads(before)
 
 
 def random_step(n_rows: int, n_tokens: int) -> tuple[Tensor, Tensor]:
@@ -100,6 +110,48 @@ def test_cross_attention_reads_only_the_states_of_the_window(cache: KVCache) -> 
     out = DecodeAttention(cache, 4, torch.zeros(4, dtype=torch.long), 1, is_ragged=False).cross_attention(1, query)
     for slot in slots:
         torch.testing.assert_close(out[slot, :, 0], attend(query[slot, :, 0], *states[slot]))
+
+
+def step_over_states(cache: KVCache, query: Tensor) -> Tensor:
+    positions = torch.zeros(len(query), dtype=torch.long)
+    return DecodeAttention(cache, len(query), positions, 1, is_ragged=False).cross_attention(1, query)
+
+
+@pytest.mark.parametrize("n_threads", [1, 2, 3])
+@pytest.mark.parametrize("n_states", [1500, 1021, 30])
+def test_a_row_of_a_step_has_the_same_bits_alone_and_among_others(threads: None, n_states: int, n_threads: int) -> None:
+    """Also with another number of threads, in another slot, and among longer and larger neighbours."""
+    n_heads, head_dim, n_slots = 8, 64, 5
+    sizes = replace(SIZES, d_model=n_heads * head_dim, decoder_attention_heads=n_heads, max_source_positions=1500)
+    keys_values = torch.randn(n_states, 2, n_heads, head_dim, generator=torch.Generator().manual_seed(0))
+    query = torch.randn(n_slots, n_heads, 1, head_dim, generator=torch.Generator().manual_seed(1))
+
+    torch.set_num_threads(1)
+    cache = KVCache(sizes, 1, torch.device("cpu"), torch.float32, has_columns=True)
+    cache.write_cross_attention(1, [0], keys_values, find_runs([n_states]))
+    alone = step_over_states(cache, query[3:4])[0]
+
+    torch.set_num_threads(n_threads)
+    cache = KVCache(sizes, n_slots, torch.device("cpu"), torch.float32, has_columns=True)
+    for slot, length in ((0, 1500), (1, 700), (4, 1)):
+        neighbour = 1000 * torch.randn(length, 2, n_heads, head_dim)
+        cache.write_cross_attention(1, [slot], neighbour, find_runs([length]))
+    cache.write_cross_attention(1, [3], keys_values, find_runs([n_states]))
+    assert torch.equal(step_over_states(cache, query)[3], alone)
+    assert torch.equal(step_over_states(cache, query[:4])[3], alone)
+
+
+def test_a_slot_is_read_anew_when_its_window_changes(cache: KVCache) -> None:
+    """A shorter window follows a longer one; then the slot is free, and what a step gives for it is finite."""
+    for n_states in (50, 20):
+        keys_values = torch.randn(2, HEADS, n_states, HEAD_DIM)
+        cache.write_cross_attention(1, [1], keys_values.permute(2, 0, 1, 3), find_runs([n_states]))
+        query = torch.randn(2, HEADS, 1, HEAD_DIM)
+        out = step_over_states(cache, query)
+        torch.testing.assert_close(out[1, :, 0], attend(query[1, :, 0], *keys_values))
+    cache.set_length(0, 50)
+    cache.forget(1)
+    assert step_over_states(cache, query).isfinite().all()
 
 
 def test_the_weights_of_some_heads_are_kept(cache: KVCache) -> None:

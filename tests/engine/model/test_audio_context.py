@@ -18,7 +18,7 @@ def test_a_checkpoint_trained_on_short_windows_encodes_audio_and_margin(
 ) -> None:
     lengths = WindowLengths(choice, TRAINED, FULL)  # type: ignore[arg-type]
     assert lengths.n_states(round(audio_s * SECOND), is_interim) == states
-    assert not lengths.ladder
+    assert not lengths.ladder and not lengths.are_full
 
 
 @pytest.mark.parametrize(
@@ -28,13 +28,14 @@ def test_an_interim_gets_the_next_length_that_holds_its_margin(audio_s: float, s
     lengths = WindowLengths("interims", None, FULL)
     assert lengths.n_states(round(audio_s * SECOND), True) == states
     assert lengths.n_states(round(audio_s * SECOND), False) == FULL
+    assert not lengths.are_full
 
 
 @pytest.mark.parametrize(("choice", "trained"), [("auto", None), ("full", None), ("full", TRAINED)])
 def test_other_windows_are_full(choice: str, trained: AudioContext | None) -> None:
     lengths = WindowLengths(choice, trained, FULL)  # type: ignore[arg-type]
     assert lengths.n_states(SECOND, True) == lengths.n_states(SECOND, False) == FULL
-    assert not lengths.ladder
+    assert not lengths.ladder and lengths.are_full
 
 
 def test_a_smaller_model_has_fewer_lengths() -> None:

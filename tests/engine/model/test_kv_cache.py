@@ -119,9 +119,11 @@ def test_neighbouring_slots_are_a_view(demo: Checkpoint) -> None:
     assert isinstance(scattered, torch.Tensor) and scattered.tolist() == [2, 0]
 
 
-def test_states_are_written_to_their_slots(demo: Checkpoint) -> None:
+@pytest.mark.parametrize("has_columns", [False, True])
+def test_states_are_written_to_their_slots(demo: Checkpoint, has_columns: bool) -> None:
     """Each slot holds its window's keys and values, and knows how many."""
-    cache = KVCache(demo.model, 4, torch.device("cpu"), torch.float32)
+    cache = KVCache(demo.model, 4, torch.device("cpu"), torch.float32, has_columns=has_columns)
+    assert cache.has_columns == has_columns
     keys_values = torch.randn(700 + 700 + 90, 2, 4, 64)
     cache.write_cross_attention(3, [2, 0, 3], keys_values, find_runs([700, 700, 90]))
     assert cache.encoder_lengths == [700, 0, 700, 90]
