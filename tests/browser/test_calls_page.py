@@ -409,7 +409,7 @@ async def test_long_turns_become_several_subtitles(page: Page) -> None:
 async def test_an_empty_record_is_shown(page: Page) -> None:
     await open_record(page, as_json(make_record([], 0.0)))
     assert await page.evaluate("document.querySelector('#record-summary').innerText") == (
-        "0:00 · nobody speaks · 0 turns · 0 words"
+        "0:00 · no speakers · 0 turns · 0 words"
     )
 
 

@@ -21,7 +21,7 @@ export function showFigures(record, title) {
   const nWords = record.speakers.reduce((sum, each) => sum + each.nWords, 0);
   page.recordSummary.textContent = [
     clock(record.durationS),
-    record.speakers.map(({ name }) => name).join(", ") || "nobody speaks",
+    record.speakers.map(({ name }) => name).join(", ") || "no speakers",
     count(record.turns.length, "turn"),
     count(nWords, "word"),
   ].join(" · ");

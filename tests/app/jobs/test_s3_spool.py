@@ -1,4 +1,4 @@
-"""Recordings in an object store: what is sent to it, what is read from it, and what the operator is told."""
+"""Recordings in an object store: what is sent to it and read from it, and the errors that the operator sees."""
 
 import io
 from collections.abc import Iterator
@@ -163,7 +163,7 @@ async def test_a_job_that_one_gateway_takes_in_is_done_by_another(
 async def test_a_recording_that_cannot_be_kept_is_refused(
     server: S3Server, serve_jobs: ServeJobs, http: httpx.AsyncClient
 ) -> None:
-    """The client may try again; it is told nothing of the store."""
+    """The client may try again. The error names nothing of the store."""
     gateway = await serve_jobs(job_spool=ADDRESS, job_workers=0)
     server.failing = 503
     refused = await submit(http, gateway)

@@ -132,7 +132,7 @@ def test_stopped_waits_for_the_last_labels() -> None:
 
 
 def test_stopped_waits_for_a_limited_time_only() -> None:
-    """All that waits is given up at once, however often the network has been asked, and the client is told."""
+    """After the time limit every request that waits is given up at once, and the client gets a warning."""
     session = SpeakerBench()
     session.feed(speech([*LOW, *HIGH] * 4))
     session.give(commands.Stop())

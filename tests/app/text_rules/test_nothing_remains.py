@@ -222,7 +222,7 @@ async def room(server: Running, http: httpx.AsyncClient, heard: list[str]) -> No
             await socket.send(pcm(TALK))
             await until(socket, "utterance")
             heard.append(json.dumps(await reader.until("utterance")))
-        # One who comes late gets what was said before.
+        # A reader that connects later receives the earlier text.
         async with http.stream("GET", f"{server.http}/captions/{name}/events") as late:
             async for line in late.aiter_lines():
                 heard.append(line)

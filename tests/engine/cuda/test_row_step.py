@@ -99,7 +99,7 @@ def test_too_little_shared_memory_is_an_error() -> None:
 
 
 class FakeStep:
-    """Computes a step with the other kernels, and changes the logits as it is told."""
+    """Computes a step with the other kernels, and can change the logits on purpose."""
 
     def __init__(self, model: Whisper, cache: KVCache, change: Callable[[torch.Tensor], torch.Tensor]) -> None:
         self.n_rows, self.n_tokens = 2, TINY.vocab_size
