@@ -41,7 +41,7 @@ def test_more_windows_are_encoded_together_where_all_are_full(lengths: list[int]
     """Four full windows, but two beside shorter ones: a part is brought to the device at the length of its longest."""
     forward, device = Seen(), torch.device("cpu")
     encoder = WindowEncoder(
-        forward,  # type: ignore[arg-type]
+        forward,  # type: ignore[arg-type]  # it has what the encoder calls
         WindowLengths("auto", AudioContext(margin_frames=0, min_frames=0), FULL),
         mel_filters(80),
         HostTransfer(device),
