@@ -129,7 +129,7 @@ void languages().then((all) => {
   const options = all.map(({ code, name }) => new Option(name, code));
   page.language.append(...options.sort((a, b) => a.label.localeCompare(b.label)));
 });
-// A link to the result of a job: /calls?job=job_…
+// A link to the result of a job: /calls?job=3f0c…
 const job = new URLSearchParams(location.search).get("job");
 if (job !== null) {
   page.job.value = job;
