@@ -113,10 +113,7 @@ async def _record_call(page: Page, url: str, view: View, out: Path) -> None:
     await page.type_text(", ".join(SIDES))
     await page.press_enter()
     await page.wait_for("document.body.dataset.state === 'open'", TIMEOUT_S)
-    # It is there at once, and without a frame around the title, which has the focus.
-    scheme = {"name": "prefers-color-scheme", "value": "dark" if view.dark else "light"}
-    still = {"name": "prefers-reduced-motion", "value": "reduce"}
-    await page.command("Emulation.setEmulatedMedia", features=[scheme, still])
+    # Without a frame around the title, which has the focus.
     await page.evaluate(f"""((slider) => {{
         document.activeElement.blur();
         slider.value = '{view.call_at_s}';

@@ -7,13 +7,14 @@ from tests.browser.page import BrowserPage
 from tests.node import require_client_packages
 
 RUN = """axe.run(document, {resultTypes: ["violations"]}).then(({violations}) => violations.flatMap(
-    ({id, help, nodes}) => nodes.map(({target, html}) => ({id, help, target: target.flat().join(" "), html}))))"""
+    ({id, help, nodes}) => nodes.map(({target, html, failureSummary}) => (
+        {id, help, target: target.flat().join(" "), html, failureSummary}))))"""
 MAX_HTML_CHARS = 200
 """A violation is reported with the beginning of its element."""
 
 
 async def violations(page: BrowserPage) -> list[str]:
-    """The violations of axe-core's default rules in the page as it is now: rule, sentence, selector, element.
+    """The violations of axe-core's default rules in the page as it is now: rule, sentence, selector, element, reason.
 
     The test is marked `browser` and `node`, and is given the time that `npm ci` takes (`timeout`).
     """
@@ -22,5 +23,10 @@ async def violations(page: BrowserPage) -> list[str]:
         source = await asyncio.to_thread((packages / "axe-core" / "axe.min.js").read_text)
         # The value of the script itself is a function, which a browser cannot hand out.
         await page.evaluate(f"{source}\n;null")
+    # Text that fades in has too little contrast on its way.
+    await page.come_to_rest()
     found: list[dict[str, Any]] = await page.evaluate(RUN)
-    return [f"{each['id']}: {each['help']}: {each['target']}: {each['html'][:MAX_HTML_CHARS]}" for each in found]
+    return [
+        f"{each['id']}: {each['help']}: {each['target']}: {each['html'][:MAX_HTML_CHARS]}: {each['failureSummary']}"
+        for each in found
+    ]

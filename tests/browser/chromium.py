@@ -142,7 +142,8 @@ class Page(BrowserPage):
             "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=scale, mobile=False
         )
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
-        await self.command("Emulation.setEmulatedMedia", features=[scheme])
+        motion = {"name": "prefers-reduced-motion", "value": "reduce"}
+        await self.command("Emulation.setEmulatedMedia", features=[scheme, motion])
 
     async def screenshot(self, path: Path) -> None:
         answer = await self.command("Page.captureScreenshot", format="png")

@@ -60,7 +60,10 @@ class BrowserPage(ABC):
 
     @abstractmethod
     async def show_as(self, width: int, height: int, *, dark: bool = False, scale: float = 1) -> None:
-        """Set the size of the window in CSS pixels, and the colour scheme."""
+        """Set the size of the window in CSS pixels, and the colour scheme.
+
+        A user who wants less motion is emulated where the browser can (Chromium): nothing slides away from a click.
+        """
 
     @abstractmethod
     async def screenshot(self, path: Path) -> None:
@@ -86,6 +89,12 @@ class BrowserPage(ABC):
     async def drawn(self) -> None:
         """Wait until the present document has been laid out and drawn."""
         await self.evaluate("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => done())))")
+
+    async def come_to_rest(self) -> None:
+        """Wait for the end of all animations that end, such as that of a sheet that opens."""
+        await self.evaluate("""Promise.allSettled(document.getAnimations()
+            .filter(({effect}) => Number.isFinite(effect.getComputedTiming().endTime))
+            .map(({finished}) => finished))""")
 
     async def middle(self, selector: str) -> dict[str, float]:
         """The middle of the element in CSS pixels: `x` and `y`."""

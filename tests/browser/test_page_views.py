@@ -37,7 +37,6 @@ async def test_no_view_has_a_violation(page_server: FakeServer, microphone: Path
             if sheet == "share":
                 await page.click("#shared")
                 await page.wait_for("!document.querySelector('#share-link').hidden")
-            await page.evaluate("Promise.allSettled(document.getAnimations().map(({finished}) => finished))")
             found[sheet] = await violations(page)
             await press(page, "Escape")
             await page.wait_for("document.querySelector('dialog[open]') === null")
