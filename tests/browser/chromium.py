@@ -26,6 +26,8 @@ from tests.browser.page import (
     line_after,
 )
 
+NAVIGATION_TIMEOUT_S = 20
+"""How long Chromium may take to begin with a page. Then it is asked once more."""
 LOAD_EVENT_TIMEOUT_S = 10
 """How long the event of a loaded page is waited for before the page itself is asked."""
 COMPLETE = """new Promise((resolve) => {
@@ -90,9 +92,17 @@ class Page(BrowserPage):
         await self._load("Page.reload")
 
     async def _load(self, method: str, **params: object) -> None:
-        """Load a page. Its own state is asked too: once in some thousand loads Chromium told nothing of its end."""
+        """Load a page.
+
+        Once in some thousand loads Chromium begins none, or tells nothing of its end. So it is asked a second time,
+        and the page for its own state. A server that does not answer does not answer the second time either.
+        """
         loaded = self._devtools.expect_event("Page.loadEventFired", self._session_id)
-        await self.command(method, **params)
+        try:
+            async with asyncio.timeout(NAVIGATION_TIMEOUT_S):
+                await self.command(method, **params)
+        except TimeoutError:
+            await self.command(method, **params)
         try:
             async with asyncio.timeout(LOAD_EVENT_TIMEOUT_S):
                 await loaded
