@@ -14,7 +14,7 @@ MAX_HTML_CHARS = 200
 
 
 async def violations(page: BrowserPage) -> list[str]:
-    """The violations of axe-core's default rules in the page as it is now: rule, sentence, selector, element, reason.
+    """The violations of axe-core's default rules in the page at rest: rule, sentence, selector, element, reason.
 
     The test is marked `browser` and `node`, and is given the time that `npm ci` takes (`timeout`).
     """
