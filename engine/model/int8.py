@@ -11,6 +11,8 @@ from enum import Enum
 import torch
 from torch import Tensor
 
+from engine.model.processor import has_bfloat16
+
 INPUT_MAX = 127
 """The largest integer of a matrix, and with a minus the smallest."""
 ZERO_POINT = 128
@@ -50,8 +52,7 @@ def best_part() -> Int8Part:
     weights) encoded a full window in 279 ms with the encoder in bfloat16, in 509 ms with all in 8 bits, and in 660 ms
     in float32; a step took 13 ms in 8 bits, 19 ms in float32.
     """
-    has_bfloat16 = torch.cpu._is_avx512_bf16_supported()  # private, and there is no public name for it
-    return Int8Part.DECODER if has_bfloat16 else Int8Part.ALL
+    return Int8Part.DECODER if has_bfloat16() else Int8Part.ALL
 
 
 class Int8Weight:

@@ -8,8 +8,15 @@ import pytest
 import torch
 from torch import Tensor
 
+import engine.model.attention
 from engine.checkpoint.checkpoint import ModelConfig
-from engine.model.attention import DecodeAttention, PrefillAttention, RecordingAttention
+from engine.model.attention import (
+    DecodeAttention,
+    PrefillAttention,
+    RecordingAttention,
+    attend_in_blocks,
+    encoder_attention,
+)
 from engine.model.kv_cache import KVCache
 from engine.model.packing import find_runs
 
@@ -169,3 +176,39 @@ def test_the_weights_of_some_heads_are_kept(cache: KVCache) -> None:
     for index, head in enumerate([1, 0]):  # in the order of their layers
         scores = query[0, head] @ keys_values[0, head].T / math.sqrt(HEAD_DIM)
         torch.testing.assert_close(recording.weights[0, index], scores.softmax(dim=-1))
+
+
+@pytest.mark.parametrize("n_states", [1, 33, 70])
+def test_blocks_of_queries_attend_as_all_queries_together(n_states: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine.model.attention, "BLOCK_WEIGHTS", 1)
+    windows = torch.randn(3, n_states, 3, HEADS, HEAD_DIM).bfloat16()
+    out = attend_in_blocks(windows)
+
+    query, key, value = windows.double().permute(2, 0, 3, 1, 4)
+    expected = (query @ key.mT / math.sqrt(HEAD_DIM)).softmax(-1) @ value
+    torch.testing.assert_close(out.double(), expected.transpose(1, 2), atol=0.03, rtol=0)
+    alone = torch.cat([attend_in_blocks(window[None]) for window in windows])
+    assert torch.equal(out, alone), "a window attends in another way beside others"
+
+
+@pytest.mark.parametrize(
+    ("has_products", "dtype"), [(True, torch.bfloat16), (False, torch.bfloat16), (True, torch.float32)]
+)
+def test_encoder_attends_in_blocks_where_the_processor_has_bfloat16(
+    has_products: bool, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine.model.attention, "has_bfloat16", lambda: has_products)
+    calls = []
+
+    def attend_in_blocks_once(windows: Tensor) -> Tensor:
+        calls.append(windows.shape)
+        return attend_in_blocks(windows)
+
+    monkeypatch.setattr(engine.model.attention, "attend_in_blocks", attend_in_blocks_once)
+    packed = torch.randn(26, 3, HEADS, HEAD_DIM).to(dtype)
+    out = encoder_attention(packed, find_runs([5, 5, 16]))
+    assert bool(calls) == (has_products and dtype is torch.bfloat16)
+    for part in (slice(0, 5), slice(5, 10), slice(10, 26)):
+        query, key, value = packed[part].double().permute(1, 2, 0, 3)
+        expected = (query @ key.mT / math.sqrt(HEAD_DIM)).softmax(-1) @ value
+        torch.testing.assert_close(out[part].double(), expected.transpose(0, 1).flatten(1), atol=0.03, rtol=0)

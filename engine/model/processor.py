@@ -1,0 +1,9 @@
+"""What the processor of this machine can do."""
+
+import torch
+
+
+def has_bfloat16() -> bool:
+    """Return whether a CPU has products in bfloat16 of its own (AVX-512 BF16 or AMX)."""
+    has: bool = torch.cpu._is_avx512_bf16_supported()  # private, and there is no public name for it
+    return has
