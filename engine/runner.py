@@ -298,15 +298,15 @@ class Runner:
         owners = [slots[row] for row, _ in places]
         last_positions = [len(prompts[row].tokens) + n_drafted - 1 for row, n_drafted in places]
         rows, positions, owner_rows = self._on_device([row for row, _ in places], last_positions, owners)
-        columns = [
-            *self.states.sample_after_prompts(
-                owner_rows,
-                owners,
-                [prompts[row].prefix + prompts[row].draft[:n_drafted] for row, n_drafted in places],
-                [with_timestamps[row] for row, _ in places],
-                self._forward.logits(hidden[rows, positions]),
-            )
-        ]
+        state = self.states.rules_after(
+            [prompts[row].prefix + prompts[row].draft[:n_drafted] for row, n_drafted in places],
+            [with_timestamps[row] for row, _ in places],
+        )
+        logits = self._forward.logits(hidden[rows, positions])
+        if self.cuda_forward and self.states.are_plain:
+            columns = [*self.cuda_forward.sample_apart(logits, state)]
+        else:
+            columns = [*self.states.sample_apart(owner_rows, owners, state, logits)]
         if weights is not None:
             columns.append(self.states.attention_peaks(weights[rows, :, positions], owners))
         *sampled_columns, no_speech_probs = to_host([*columns, self._no_speech_probs(hidden, prompts)])

@@ -169,8 +169,15 @@ class FusedSampler:
         Returns:
             `(2, rows)` float32: the tokens, and their log-probabilities.
         """
+        return self._launch(logits, self._state, self._tokens, self._positions)
+
+    def sample_apart(self, logits: Tensor, state: RuleState) -> Tensor:
+        """Do the same for rows that are no slots, of which `state` says what the rules know. It is used up."""
+        tokens, positions = torch.zeros((2, len(logits)), dtype=torch.long, device=logits.device)
+        return self._launch(logits, state, tokens, positions)
+
+    def _launch(self, logits: Tensor, state: RuleState, tokens: Tensor, positions: Tensor) -> Tensor:
         rows, n_tokens = logits.shape
-        state = self._state
         out = torch.empty((2, rows), device=logits.device)
         _sample[(rows,)](
             logits,
@@ -180,8 +187,8 @@ class FusedSampler:
             state.last_is_time.view(torch.int8),
             state.second_last_is_time.view(torch.int8),
             state.last_time,
-            self._tokens,
-            self._positions,
+            tokens,
+            positions,
             out,
             rows,
             self._tokenizer.eot,

@@ -4,7 +4,8 @@ A graph has fixed shapes: a smaller batch is padded with rows of the padding slo
 never belongs to a window. All that changes from replay to replay is in tensors on the device.
 """
 
-from collections.abc import Sequence
+import itertools
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
@@ -20,6 +21,7 @@ from engine.cuda.graph_capture import CapturedGraph, GraphPool
 from engine.cuda.graph_sizes import GRAPH_SIZES, GraphSizes
 from engine.cuda.hopper_attention import load_hopper_attention
 from engine.cuda.row_step import RowStep, load_row_steps
+from engine.decoding.logit_rules import RuleState
 from engine.model.forward import n_rows_of, pad
 from engine.model.host_transfer import to_device
 from engine.model.kv_cache import KVCache
@@ -67,6 +69,7 @@ class CudaGraphForward:
         self._captures_graphs = config.cuda_graphs
         self._uses_row_steps = config.one_kernel_steps and config.kernels != "flashinfer"
         self._decoder = FusedDecoder(model.decoder, cache)
+        self._sampler = sampler
         flashinfer = load_flashinfer(model, cache) if config.kernels == "flashinfer" else None
         self._encoding = _EncoderGraphs(
             FusedEncoder(model.encoder, products),
@@ -98,7 +101,7 @@ class CudaGraphForward:
         for run in runs:
             for slot in slots[run.windows]:
                 self._cache.set_length(slot, run.n_states)
-        self._encoding.encode(features, to_device(slots, self._cache.device), runs)
+        self._encoding.encode(features, slots, runs)
 
     def prefill(self, tokens: Sequence[Sequence[int]], slots: Sequence[int]) -> Tensor:
         """Run whole sequences and return their hidden states; see `ForwardPass.prefill`."""
@@ -117,6 +120,10 @@ class CudaGraphForward:
             `(2, rows)` float32: tokens and log-probabilities.
         """
         return self._steps.sample(logits)
+
+    def sample_apart(self, logits: Tensor, state: RuleState) -> Tensor:
+        """Sample from logits of rows that are no slots; see `FusedSampler.sample_apart`."""
+        return self._sampler.sample_apart(logits, state)
 
     def logits(self, hidden: Tensor) -> Tensor:
         """`(rows, d_model)` to `(rows, vocab_size)` float32."""
@@ -226,9 +233,9 @@ class _PrefillGraphs:
             starts = torch.zeros(len(slots), dtype=torch.long, device=self._device)
             padded = to_device(pad(tokens, n_tokens), self._device)
             return self._decoder(padded, starts, to_device(slots, self._device))
-        n_padding = graph.tokens.shape[0] - len(slots)
-        graph.tokens.copy_(to_device(pad([*tokens, *([()] * n_padding)], graph.tokens.shape[1]), self._device))
-        graph.slots.copy_(to_device([*slots, *([self._padding_slot] * n_padding)], self._device))
+        n_rows, width = graph.tokens.shape
+        graph.tokens.copy_(to_device(pad([*tokens, *([()] * (n_rows - len(slots)))], width), self._device))
+        graph.slots.copy_(to_device(pad_slots(slots, n_rows, self._padding_slot), self._device))
         return graph.hidden.replay()[: len(slots), :n_tokens]
 
 
@@ -289,26 +296,38 @@ class _EncoderGraphs:
         attend = self._attend(runs)
         return _EncoderGraph(features, slots, attend, pool.capture(encode))
 
-    def encode(self, features: Tensor, slots: Tensor, runs: Sequence[Run]) -> None:
+    def encode(self, features: Tensor, slots: Sequence[int], runs: Sequence[Run]) -> None:
         if all(run.n_states in self._graphs for run in runs):
-            for run in runs:
-                self._replay(features, slots, run)
-        else:
-            states = self._encoder(features, runs, self._attend(runs))
-            for run in runs:
-                part = states[run.start : run.start + run.n_windows * run.n_states]
-                self._decoder.write_cross_attention(part, slots[run.windows], self._products)
+            self._replay(features, slots, [part for run in runs for part in self._parts(run)])
+            return
+        states, on_device = self._encoder(features, runs, self._attend(runs)), to_device(slots, self._cache.device)
+        for run in runs:
+            part = states[run.start : run.start + run.n_windows * run.n_states]
+            self._decoder.write_cross_attention(part, on_device[run.windows], self._products)
 
-    def _replay(self, features: Tensor, slots: Tensor, run: Run) -> None:
+    def _parts(self, run: Run) -> Iterator[tuple[_EncoderGraph, slice]]:
+        """The graphs that encode a run, each with its windows."""
         graphs, first = self._graphs[run.n_states], run.windows.start
         for size, n_windows in self._sizes.cut_batch(run.n_windows, run.n_states, list(graphs)):
-            graph, windows = graphs[size], slice(first, first + n_windows)
-            graph.features[:n_windows].copy_(features[windows, :, : 2 * run.n_states])
-            graph.slots[:n_windows].copy_(slots[windows])
-            graph.slots[n_windows:].fill_(self._cache.padding_slot)
-            graph.graph.replay()
+            yield graphs[size], slice(first, first + n_windows)
             first += n_windows
+
+    def _replay(self, features: Tensor, slots: Sequence[int], parts: Sequence[tuple[_EncoderGraph, slice]]) -> None:
+        # One transfer brings the slots of all graphs. Each call into PyTorch lets another thread take the interpreter.
+        padding = self._cache.padding_slot
+        padded = [pad_slots(slots[windows], len(graph.slots), padding) for graph, windows in parts]
+        on_device = to_device(list(itertools.chain.from_iterable(padded)), self._cache.device)
+        for (graph, windows), own in zip(parts, torch.split(on_device, [len(each) for each in padded]), strict=True):
+            n_windows, n_frames = windows.stop - windows.start, graph.features.shape[2]
+            graph.features[:n_windows].copy_(features[windows, :, :n_frames])
+            graph.slots.copy_(own)
+            graph.graph.replay()
 
     def _attend(self, runs: Sequence[Run]) -> Attend | None:
         """The attention over these windows; `None` if PyTorch computes it, with cuDNN."""
         return self._attention.attend(runs) if self._attention else None
+
+
+def pad_slots(slots: Sequence[int], n_rows: int, padding: int) -> list[int]:
+    """The slots of a graph's rows: these, then the padding slot."""
+    return [*slots, *([padding] * (n_rows - len(slots)))]

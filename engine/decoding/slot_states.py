@@ -80,27 +80,29 @@ class SlotStates:
         self._hotwords.end(slot)
         self.sampler.end(slot)
 
-    def sample_after_prompts(
-        self,
-        rows: Tensor,
-        slots: Sequence[int],
-        written: Sequence[tuple[int, ...]],
-        with_timestamps: Sequence[bool],
-        logits: Tensor,
+    def rules_after(self, written: Sequence[tuple[int, ...]], with_timestamps: Sequence[bool]) -> RuleState:
+        """Return what the rules know of rows that are no slots.
+
+        Args:
+            written: the tokens that count as sampled before each row.
+            with_timestamps: whether each row's prompt lets the model mark times.
+        """
+        return RuleState.begin(written, with_timestamps, self._first_timestamp, self.tokens.device)
+
+    def sample_apart(
+        self, rows: Tensor, slots: Sequence[int], state: RuleState, logits: Tensor
     ) -> tuple[Tensor, Tensor]:
         """Sample one token for each row of logits. The state of the slots stays as it is.
 
         Args:
             rows: `slots` on the device.
             slots: the slot of each row of logits; a slot may have several.
-            written: the tokens that count as sampled before each row.
-            with_timestamps: whether each row's prompt lets the model mark times.
+            state: what the rules know of each row.
             logits: `(rows, vocab_size)`.
 
         Returns:
             Tokens and log-probabilities, `(rows,)` each.
         """
-        state = RuleState.begin(written, with_timestamps, self._first_timestamp, self.tokens.device)
         return self._sample(rows, slots, state, logits)
 
     def sample_step(self, logits: Tensor) -> tuple[Tensor, Tensor]:

@@ -7,8 +7,10 @@ from typing import Any
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,11 +83,10 @@ class HostTransfer:
         packed = self._pinned[:n_total].to(self._device, non_blocking=True)
         self._copied = torch.cuda.Event()  # type: ignore[no-untyped-call]
         self._copied.record()
-        padded_on_device, start = torch.zeros((len(windows), n_samples), device=self._device), 0
-        for row, samples in zip(padded_on_device, windows, strict=True):
-            row[: len(samples)] = packed[start : start + len(samples)]
-            start += len(samples)
-        return padded_on_device
+        padded_on_device = pad_sequence(
+            list(torch.split(packed, [len(samples) for samples in windows])), batch_first=True
+        )
+        return F.pad(padded_on_device, (0, n_samples - padded_on_device.shape[1]))
 
     def start_copy_to_host(self, columns: Tensor) -> HostRows:
         """Start to copy `(columns, rows)` float32 to the host. `HostRows.read` waits for the copy."""

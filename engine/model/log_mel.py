@@ -1,6 +1,7 @@
 """Computes log-mel spectrograms on the model's device, for a whole batch at once."""
 
 import math
+from functools import cache
 
 import torch
 from torch import Tensor
@@ -39,13 +40,20 @@ def log_mel(samples: Tensor, filters: Tensor) -> Tensor:
 
     Source: openai/whisper, whisper/audio.py, `log_mel_spectrogram`.
     """
-    hann = torch.hann_window(N_FFT, device=samples.device)
+    hann = _hann_window(samples.device)
     spectrum = torch.stft(samples, N_FFT, HOP_SAMPLES, window=hann, return_complex=True)[..., :-1]
     power = spectrum.real.square() + spectrum.imag.square()  # (batch, 201, n_frames)
     log_spec = torch.matmul(filters, power).clamp_(min=FLOOR).log10_()
     # Peak per window, not per batch: a loud neighbour must not change a quiet stream's text.
     peak = log_spec.amax(dim=(1, 2), keepdim=True)
     return torch.maximum(log_spec, peak - RANGE_LOG10).add_(4.0).div_(4.0)
+
+
+@cache
+@torch.inference_mode(False)
+def _hann_window(device: torch.device) -> Tensor:
+    """The window of a Fourier transform, made once for each device."""
+    return torch.hann_window(N_FFT, device=device)
 
 
 def mel_filters(n_mels: int) -> Tensor:

@@ -160,7 +160,11 @@ def test_sampler_keeps_the_rules(rows: list[tuple[list[int], bool, dict[int, int
     state = RuleState.begin(written, with_timestamps, first, DEVICE)
     twin = RuleState.begin(written, with_timestamps, first, DEVICE)
     tokens, positions = torch.zeros(n, dtype=torch.long, device=DEVICE), numbers(*(447 for _ in range(n)))
-    out = FusedSampler(_with_few_bans(CHECKPOINT), state, tokens, positions)(logits)
+    sampler = FusedSampler(_with_few_bans(CHECKPOINT), state, tokens, positions)
+    apart = sampler.sample_apart(logits, RuleState.begin(written, with_timestamps, first, DEVICE))
+    assert not tokens.any() and state.last_time.tolist() == twin.last_time.tolist(), "the slots have changed"
+    out = sampler(logits)
+    assert torch.equal(apart, out)
 
     for rule in make_rules(_with_few_bans(CHECKPOINT), DEVICE):
         rule.apply(logits, twin)
