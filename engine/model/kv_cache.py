@@ -72,8 +72,8 @@ class KVCache:
         self.lengths = torch.zeros(n_slots, dtype=torch.int32, device=device)
         """`encoder_lengths` on the device, as they were at the last `update`."""
         self._have_lengths_changed = False
-        self._columns: dict[int, list[tuple[Tensor, Tensor]]] = {}
-        """What `cross_columns` returned for slots whose length has not changed since."""
+        self._views: dict[int, list[tuple[Tensor, Tensor]]] = {}
+        """What `cross_views` returned for slots whose length has not changed since."""
         self._written: set[int] = set()
         """Slots that had a window since their memory was last given back."""
         self._recent: set[int] = set()
@@ -132,21 +132,21 @@ class KVCache:
             return values
         return values.to(self.dtype) * self.cross_scales[layer][:, rows, :, :n_states, None]
 
-    def cross_columns(self, slot: int) -> list[tuple[Tensor, Tensor]]:
+    def cross_views(self, slot: int) -> list[tuple[Tensor, Tensor]]:
         """Every layer's keys, `(heads, head_dim, n_states)`, and values, `(heads, n_states, head_dim)`, of a slot.
 
         They are views, which are kept while the slot has this length: to make them takes longer than a short product.
         """
-        if slot not in self._columns:
+        if slot not in self._views:
             layers = self.cross_attention[:, :, slot, :, : self.encoder_lengths[slot]]
-            self._columns[slot] = [(keys.mT, values) for keys, values in layers]
-        return self._columns[slot]
+            self._views[slot] = [(keys.mT, values) for keys, values in layers]
+        return self._views[slot]
 
     def set_length(self, slot: int, n_states: int) -> None:
         """Set how many encoder states a slot holds."""
         if self.encoder_lengths[slot] != n_states:
             self.encoder_lengths[slot] = n_states
-            self._columns.pop(slot, None)
+            self._views.pop(slot, None)
             self._have_lengths_changed = True
         if n_states and self._host_memory:
             self._written.add(slot)
