@@ -50,10 +50,14 @@ class Usage:
         stat = Path(f"/proc/{pid}/stat")
         if not stat.exists():
             return None
-        # The name, in parentheses, may hold spaces; user and system time are fields 14 and 15.
-        values = stat.read_text().rpartition(")")[2].split()
         rss_kib = _field(f"/proc/{pid}/status", "VmRSS") or "0 kB"
-        return cls((int(values[11]) + int(values[12])) / _TICKS_PER_S, int(rss_kib.split()[0]) / 1024)
+        return cls(_cpu_s(stat), int(rss_kib.split()[0]) / 1024)
+
+
+def main_thread_cpu_s(pid: int) -> float | None:
+    """CPU seconds that the first thread of a process has used so far, or `None` if that is not known."""
+    stat = Path(f"/proc/{pid}/task/{pid}/stat")
+    return _cpu_s(stat) if stat.exists() else None
 
 
 def family_cpu_s(pid: int) -> float | None:
@@ -108,6 +112,12 @@ def busy_s() -> float | None:
         return None
     user, nice, system, _idle, _iowait, irq, softirq, *_ = map(int, stat.read_text().splitlines()[0].split()[1:])
     return (user + nice + system + irq + softirq) / _TICKS_PER_S
+
+
+def _cpu_s(stat: Path) -> float:
+    # The name, in parentheses, may hold spaces; user and system time are fields 14 and 15.
+    values = stat.read_text().rpartition(")")[2].split()
+    return (int(values[11]) + int(values[12])) / _TICKS_PER_S
 
 
 def _field(path: str, name: str) -> str | None:
