@@ -4,11 +4,13 @@ Everything that crosses it is plain data, so that the engine may be in another p
 import torch.
 """
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import TYPE_CHECKING, Literal, Protocol
+
+from engine.errors import EngineError
 
 if TYPE_CHECKING:
     import numpy as np
@@ -439,4 +441,28 @@ class Transcriber(Protocol):
 
     def stats(self) -> EngineStats:
         """Return the engine's counters."""
+        ...
+
+
+class CallbackTranscriber(Transcriber, Protocol):
+    """A `Transcriber` that also gives events to a function, which costs less than a task and a queue for each window.
+
+    The server of an engine process needs it (`cluster/local/engine_server.py`).
+    """
+
+    def begin(self, window: Window, put: Callable[[EngineEvent | EngineError], None]) -> Callable[[], None]:
+        """Queue a window whose samples were checked already (`engine/validation.py`).
+
+        Args:
+            window: the window.
+            put: called on the event loop, after this has returned, with each event in order. Last comes a terminal
+                event or an error, as `submit` raises it while iterating.
+
+        Returns:
+            a function that cancels the window and frees its slot. It has no effect on a window that has ended. Events
+            that were on their way then may still come.
+
+        Raises:
+            EngineError: as `submit` does on entry.
+        """
         ...

@@ -1,4 +1,4 @@
-"""The engine as the service sees it: a `Transcriber` whose work is done by one thread.
+"""The engine as the service sees it: a `CallbackTranscriber` whose work is done by one thread.
 
 It is the only module of the engine that mixes threads with asyncio.
 """
@@ -9,6 +9,7 @@ import sys
 import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 
 from engine.api import EngineEvent, EngineStats, ModelInfo, Window
 from engine.checkpoint.catalog import known_model
@@ -18,7 +19,7 @@ from engine.event_stream import Inbox
 from engine.runner import Runner, load_runner
 from engine.scheduling.request import Item, Request
 from engine.scheduling.worker import Worker
-from engine.validation import check_window, tasks
+from engine.validation import check_options, check_samples, tasks
 
 _SWITCH_INTERVAL_S = 0.00005
 """How long a thread may keep Python's interpreter while another thread waits for it, in seconds; the default is 5 ms.
@@ -117,14 +118,19 @@ class Engine:
     @asynccontextmanager
     async def submit(self, window: Window) -> AsyncIterator[AsyncIterator[EngineEvent]]:
         """See `Transcriber.submit`."""
-        max_tokens = check_window(window, self._checkpoint)
+        check_samples(window)
         events = Inbox()
-        request = Request(window=window, max_tokens=max_tokens, put=events.put)
-        self._worker.submit(request)
+        cancel = self.begin(window, events.put)
         try:
             yield events
         finally:
-            self._worker.cancel(request)
+            cancel()
+
+    def begin(self, window: Window, put: Callable[[Item], None]) -> Callable[[], None]:
+        """See `CallbackTranscriber.begin`."""
+        request = Request(window=window, max_tokens=check_options(window.options, self._checkpoint), put=put)
+        self._worker.submit(request)
+        return partial(self._worker.cancel, request)
 
     def _deliver(self, items: list[tuple[Request, Item]]) -> None:
         _post(self._loop, _dispatch, items)

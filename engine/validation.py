@@ -27,8 +27,8 @@ MAX_AMPLITUDE = 1024.0
 """The largest magnitude of a sample. Full scale is 1, and overshoot is harmless; unscaled integers are a mistake."""
 
 
-def check_window(window: Window, checkpoint: Checkpoint) -> int:
-    """Check that the model can decode a window.
+def check_options(options: DecodeOptions, checkpoint: Checkpoint) -> int:
+    """Check that the model can decode a window with these options.
 
     Returns:
         The most tokens that it may decode to, forced prefix included.
@@ -36,9 +36,8 @@ def check_window(window: Window, checkpoint: Checkpoint) -> int:
     Raises:
         InvalidWindow: names the field, what was expected and what came.
     """
-    check_samples(window)
-    _check_options(window.options, checkpoint)
-    return _check_prefix(window.options, checkpoint)
+    _check_values(options, checkpoint)
+    return _check_prefix(options, checkpoint)
 
 
 def tasks(checkpoint: Checkpoint) -> tuple[Task, ...]:
@@ -47,7 +46,7 @@ def tasks(checkpoint: Checkpoint) -> tuple[Task, ...]:
 
 
 def check_samples(window: Window) -> None:
-    """Check the parts of a window that need no model. Raises the errors of `check_window`."""
+    """Check the parts of a window that need no model. Raises the errors of `check_options`."""
     samples = window.samples
     if not isinstance(samples, np.ndarray) or samples.dtype != np.float32 or samples.ndim != 1:
         got = f"{samples.dtype} of shape {samples.shape}" if isinstance(samples, np.ndarray) else type(samples).__name__
@@ -62,7 +61,7 @@ def check_samples(window: Window) -> None:
         raise InvalidWindow("priority", "a Priority", window.priority)
 
 
-def _check_options(options: DecodeOptions, checkpoint: Checkpoint) -> None:
+def _check_values(options: DecodeOptions, checkpoint: Checkpoint) -> None:
     languages = checkpoint.generation.languages
     if checkpoint.generation.is_multilingual:
         if options.language is not None and options.language not in languages:

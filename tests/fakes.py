@@ -262,15 +262,38 @@ class FakeTranscriber:
 
     @asynccontextmanager
     async def submit(self, window: api.Window) -> AsyncIterator[AsyncIterator[api.EngineEvent]]:
+        self._open(window)
+        try:
+            yield self._events(window)
+        finally:
+            self._close()
+
+    def begin(self, window: api.Window, put: Callable[[api.EngineEvent | EngineError], None]) -> Callable[[], None]:
+        self._open(window)
+        task = asyncio.create_task(self._put_events(window, put))
+        task.add_done_callback(lambda _: self._close())
+
+        def cancel() -> None:
+            task.cancel()
+
+        return cancel
+
+    async def _put_events(self, window: api.Window, put: Callable[[api.EngineEvent | EngineError], None]) -> None:
+        try:
+            async for event in self._events(window):
+                put(event)
+        except EngineError as error:
+            put(error)
+
+    def _open(self, window: api.Window) -> None:
         if self.error:
             raise self.error
         self.windows.append(window)
         self.n_open += 1
         self.opened.set()
-        try:
-            yield self._events(window)
-        finally:
-            self.n_open -= 1
+
+    def _close(self) -> None:
+        self.n_open -= 1
 
     async def _events(self, window: api.Window) -> AsyncIterator[api.EngineEvent]:
         if self.holds:

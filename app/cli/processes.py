@@ -228,7 +228,9 @@ async def _serve_gateways(settings: Settings, engines: Sequence[EnginePlace]) ->
         sys.exit(EXIT_CODE_OF_SIGNAL + signals[-1])
 
 
-def _start_engine_process(settings: Settings, place: EnginePlace) -> AbstractAsyncContextManager[api.Transcriber]:
+def _start_engine_process(
+    settings: Settings, place: EnginePlace
+) -> AbstractAsyncContextManager[api.CallbackTranscriber]:
     """Called in each engine process."""
     set_up_logging(settings)
     # Before torch is loaded, which reads it.

@@ -11,10 +11,10 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
 import zmq
-import zmq.asyncio
 
 from cluster.engine_pool import EngineGone
 from cluster.local.control_messages import EngineUp
+from cluster.local.message_socket import MessageSocket
 from cluster.local.messages import (
     Cancel,
     GetStats,
@@ -23,7 +23,7 @@ from cluster.local.messages import (
     Submit,
     WindowStatus,
     WindowUpdate,
-    pack,
+    pack_request,
     unpack_reply,
 )
 from cluster.local.shared_audio import Allocation, SharedAudioPool
@@ -63,45 +63,6 @@ class _OpenWindow:
             self.accepted.set_exception(error)
 
 
-class _EngineConnection:
-    """The socket to one engine process."""
-
-    def __init__(
-        self,
-        context: zmq.asyncio.Context,
-        address: str,
-        route: bytes,
-        tasks: asyncio.TaskGroup,
-        on_reply: Callable[[Reply], None],
-    ) -> None:
-        self._socket: zmq.asyncio.Socket = context.socket(zmq.DEALER)
-        self._socket.routing_id = route
-        self._socket.linger = 0
-        # Unbounded: the size of the audio pool bounds the windows that wait.
-        self._socket.set_hwm(0)
-        self._socket.connect(address)
-        self._tasks = [tasks.create_task(self._receive(on_reply)), tasks.create_task(self._poll_stats())]
-
-    def send(self, request: Request) -> None:
-        """Send a request. It is lost if the engine dies."""
-        self._socket.send(pack(request))
-
-    def close(self) -> None:
-        """Close the socket."""
-        for task in self._tasks:
-            task.cancel()
-        self._socket.close()
-
-    async def _receive(self, on_reply: Callable[[Reply], None]) -> None:
-        while True:
-            on_reply(unpack_reply(await self._socket.recv()))
-
-    async def _poll_stats(self) -> None:
-        while True:
-            self.send(GetStats())
-            await asyncio.sleep(STATS_PERIOD_S)
-
-
 @dataclass(frozen=True, slots=True)
 class GatewayEnd:
     """What the links of a gateway have in common."""
@@ -110,10 +71,39 @@ class GatewayEnd:
     """The address under which the engine servers know the gateway."""
     pool: SharedAudioPool
     """The gateway's shared audio pool."""
-    context: zmq.asyncio.Context
+    context: zmq.Context[zmq.Socket[bytes]]
     """Makes the sockets."""
     tasks: asyncio.TaskGroup
     """The task group of the gateway. The tasks that run in it end when the links are closed."""
+
+
+class _EngineConnection:
+    """The socket to one engine process."""
+
+    def __init__(self, gateway: GatewayEnd, address: str, on_reply: Callable[[Reply], None]) -> None:
+        socket = gateway.context.socket(zmq.DEALER)
+        socket.routing_id = gateway.route
+        self._socket = MessageSocket(socket)
+        self._socket.connect(address)
+        self._tasks = [
+            gateway.tasks.create_task(self._socket.receive(lambda parts: on_reply(unpack_reply(parts[0])))),
+            gateway.tasks.create_task(self._poll_stats()),
+        ]
+
+    def send(self, request: Request) -> None:
+        """Send a request. It is lost if the engine dies."""
+        self._socket.send(pack_request(request))
+
+    def close(self) -> None:
+        """Close the socket."""
+        for task in self._tasks:
+            task.cancel()
+        self._socket.close()
+
+    async def _poll_stats(self) -> None:
+        while True:
+            self.send(GetStats())
+            await asyncio.sleep(STATS_PERIOD_S)
 
 
 class LocalEngineLink:
@@ -149,10 +139,7 @@ class LocalEngineLink:
         assert self._connection is None
         self.problem = None
         self._info, self._stats = engine.info, engine.stats
-        gateway = self._gateway
-        self._connection = _EngineConnection(
-            gateway.context, engine.address, gateway.route, gateway.tasks, self._handle
-        )
+        self._connection = _EngineConnection(self._gateway, engine.address, self._handle)
 
     def disconnect(self, reason: str, *, was_killed: bool = False) -> None:
         """Give up the connection to an engine that has died, and end its windows. A second call has no effect.

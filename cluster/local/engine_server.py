@@ -1,17 +1,18 @@
-"""The engine's side of the socket: submits the windows of all gateways to one `Transcriber` and sends its events back.
+"""The engine's side of the socket: gives the windows of all gateways to one engine and sends its events back.
 
-The event loop of the engine process does nothing else; the engine's own work runs on the engine's thread.
+The event loop of the engine process does nothing else; the engine's own work runs on the engine's thread. The two take
+turns with Python's interpreter, so what is spent here delays the engine: there is no task and no queue for a window.
 """
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import assert_never
+from typing import NoReturn, assert_never
 
 import zmq
-import zmq.asyncio
 
+from cluster.local.message_socket import MessageSocket
 from cluster.local.messages import (
     Cancel,
     GetStats,
@@ -21,11 +22,11 @@ from cluster.local.messages import (
     WindowUpdate,
     WindowUpdates,
     gateway_number,
-    pack,
+    pack_reply,
     unpack_request,
 )
 from cluster.local.shared_audio import SharedAudioPool
-from engine.api import Transcriber, Window
+from engine.api import CallbackTranscriber, EngineEvent, Window, is_terminal
 from engine.errors import EngineError, EngineFailed
 
 _WindowKey = tuple[bytes, int]
@@ -35,7 +36,7 @@ _WindowKey = tuple[bytes, int]
 class EngineServer:
     """Serves gateways over one socket. It is created, used and closed on one event loop."""
 
-    def __init__(self, transcriber: Transcriber, address: str, pools: Sequence[SharedAudioPool]) -> None:
+    def __init__(self, transcriber: CallbackTranscriber, address: str, pools: Sequence[SharedAudioPool]) -> None:
         """Open the socket.
 
         Args:
@@ -45,16 +46,14 @@ class EngineServer:
         """
         self._transcriber = transcriber
         self._pools = pools
-        self._windows: dict[_WindowKey, asyncio.Task[None]] = {}
+        self._windows: dict[_WindowKey, Callable[[], None]] = {}
+        """The windows that are not finished, and what cancels each."""
         self._outbox: defaultdict[bytes, WindowUpdates] = defaultdict(list)
         """Updates that are not sent yet, by route."""
         self._gone: set[bytes] = set()
         """Routes of gateways that have died."""
-        self._context = zmq.asyncio.Context()
-        self._socket = self._context.socket(zmq.ROUTER)
-        self._socket.linger = 0
-        # Unbounded, because a full ZeroMQ queue loses messages. The open windows of a gateway bound what waits for it.
-        self._socket.set_hwm(0)
+        self._context = zmq.Context()
+        self._socket = MessageSocket(self._context.socket(zmq.ROUTER))
         self._socket.bind(address)
 
     @property
@@ -65,49 +64,48 @@ class EngineServer:
     def disconnect(self, route: bytes) -> None:
         """Cancel the windows of a gateway that has died, and ignore its messages that still wait in the socket."""
         self._gone.add(route)
-        for (window_route, _), task in self._windows.items():
-            if window_route == route:
-                task.cancel()
+        for key in [key for key in self._windows if key[0] == route]:
+            self._windows.pop(key)()
 
-    async def serve(self) -> None:
-        """Serve gateways until this task is cancelled.
+    async def serve(self) -> NoReturn:
+        """Serve gateways until this task is cancelled. Then all windows are cancelled.
 
         Raises:
-            ExceptionGroup: contains an `EngineFailed`: the engine has died. The gateways receive no message about it,
-                because the next engine process will answer their windows.
+            EngineFailed: the engine has died. The gateways receive no message about it, because the next engine process
+                will answer their windows.
         """
-        async with asyncio.TaskGroup() as self._tasks:
-            while True:
-                route, message = await self._socket.recv_multipart()
-                self._handle(route, message)
+        try:
+            await self._socket.receive(self._handle)
+        finally:
+            while self._windows:
+                _, cancel = self._windows.popitem()
+                cancel()
 
     def close(self) -> None:
         """Close the socket."""
         self._socket.close()
         self._context.term()
 
-    def _handle(self, route: bytes, message: bytes) -> None:
+    def _handle(self, parts: list[bytes]) -> None:
+        route, message = parts
         if route in self._gone:
             return
         request = unpack_request(message)
         match request:
             case Submit():
-                key = (route, request.id)
-                task = self._tasks.create_task(self._transcribe(key, request))
-                self._windows[key] = task
-                task.add_done_callback(lambda _: self._windows.pop(key))
+                self._submit((route, request.id), request)
             case Cancel():
-                # Without such a task, the last update of the window is already on its way.
+                # An unknown window has ended, and its last update is already on its way.
                 key = (route, request.id)
-                if running := self._windows.get(key):
-                    running.cancel()
-                    running.add_done_callback(partial(self._report_release, key))
+                if cancel := self._windows.pop(key, None):
+                    cancel()
+                    self._report(key, WindowStatus.RELEASED)
             case GetStats():
                 self._send(route, self._transcriber.stats())
             case _:
                 assert_never(request)
 
-    async def _transcribe(self, key: _WindowKey, request: Submit) -> None:
+    def _submit(self, key: _WindowKey, request: Submit) -> None:
         # A gateway may write other audio into these blocks while the encoder still reads a cancelled window. This does
         # no harm: the text of that window is discarded.
         samples = self._pools[gateway_number(key[0])].view(request.allocation)
@@ -120,19 +118,32 @@ class EngineServer:
             options=request.options,
         )
         try:
-            async with self._transcriber.submit(window) as events:
-                self._report(key, WindowStatus.ACCEPTED)
-                async for event in events:
-                    self._report(key, event)
+            # The gateway has checked the samples.
+            self._windows[key] = self._transcriber.begin(window, partial(self._put, key))
         except EngineError as error:
-            # Only this window has failed as long as the engine is alive.
-            if isinstance(error, EngineFailed) and not self._transcriber.is_alive:
-                raise
-            self._report(key, error)
+            self._end_with(key, error)
+        else:
+            self._report(key, WindowStatus.ACCEPTED)
 
-    def _report_release(self, key: _WindowKey, task: "asyncio.Task[None]") -> None:
-        if task.cancelled():
-            self._report(key, WindowStatus.RELEASED)
+    def _put(self, key: _WindowKey, item: EngineEvent | EngineError) -> None:
+        """Send an event of a window, or its error, to the gateway."""
+        if key not in self._windows:
+            # It was cancelled when the event was already on its way.
+            return
+        if isinstance(item, EngineError):
+            del self._windows[key]
+            self._end_with(key, item)
+            return
+        if is_terminal(item):
+            del self._windows[key]
+        self._report(key, item)
+
+    def _end_with(self, key: _WindowKey, error: EngineError) -> None:
+        """Report the error of a window. Only this window has failed as long as the engine is alive."""
+        if isinstance(error, EngineFailed) and not self._transcriber.is_alive:
+            self._socket.fail(error)
+        else:
+            self._report(key, error)
 
     def _report(self, key: _WindowKey, update: WindowUpdate) -> None:
         if not self._outbox:
@@ -148,5 +159,4 @@ class EngineServer:
             self._send(route, updates)
 
     def _send(self, route: bytes, reply: Reply) -> None:
-        if not self._socket.closed:
-            self._socket.send_multipart([route, pack(reply)])
+        self._socket.send(route, pack_reply(reply))

@@ -1,15 +1,32 @@
 """The messages between a gateway and the engine server, and how they become bytes.
 
 A gateway sends a `Request`; the engine server answers with a `Reply`. Messages are pickled: only processes of the same
-user can reach the socket, and the supervisor starts all of them.
+user can reach the socket, and the supervisor starts all of them. What is sent for every window is pickled as plain
+tuples (`records.py`).
 """
 
 import pickle
 from dataclasses import dataclass
 from enum import Enum
 
+from cluster.local.records import Form, each, one_of, optional, record
 from cluster.local.shared_audio import Allocation
-from engine.api import DecodeOptions, EngineEvent, EngineStats, Priority
+from engine.api import (
+    DecodeOptions,
+    DoneEvent,
+    EngineEvent,
+    EngineStats,
+    Piece,
+    Priority,
+    Sampling,
+    Segment,
+    SegmentEvent,
+    StartedEvent,
+    SupersededEvent,
+    TranslatedEvent,
+    WindowTiming,
+    Word,
+)
 from engine.errors import EngineError
 
 
@@ -73,18 +90,50 @@ def gateway_number(route: bytes) -> int:
     return int(route.partition(b".")[0])
 
 
-def pack(message: Request | Reply) -> bytes:
-    """The bytes of a message."""
-    return pickle.dumps(message, 5)
+_SUBMIT = record(
+    Submit,
+    allocation=Form(tuple, Allocation._make),
+    priority=Form(int, Priority),
+    options=record(DecodeOptions, sampling=record(Sampling)),
+)
+_REQUEST = one_of({Submit: _SUBMIT, Cancel: record(Cancel), GetStats: record(GetStats)})
+
+_SEGMENT = record(Segment, words=optional(each(record(Word))))
+_DONE = record(DoneEvent, pieces=each(record(Piece)), segments=each(_SEGMENT), timing=optional(record(WindowTiming)))
+_UPDATE = one_of(
+    {
+        WindowStatus: Form(lambda status: status.value, WindowStatus),
+        StartedEvent: record(StartedEvent),
+        SegmentEvent: record(SegmentEvent, segment=_SEGMENT),
+        DoneEvent: _DONE,
+        TranslatedEvent: record(TranslatedEvent, done=optional(_DONE)),
+        SupersededEvent: record(SupersededEvent),
+    }
+)
+"""Errors are pickled as they are."""
+
+
+def pack_request(request: Request) -> bytes:
+    """The bytes of a request."""
+    return pickle.dumps(_REQUEST.pack(request), 5)
 
 
 def unpack_request(message: bytes) -> Request:
-    """The request in `message`, as `pack` wrote it."""
-    request: Request = pickle.loads(message)
+    """The request in `message`, as `pack_request` wrote it."""
+    request: Request = _REQUEST.unpack(pickle.loads(message))
     return request
 
 
+def pack_reply(reply: Reply) -> bytes:
+    """The bytes of a reply."""
+    if isinstance(reply, EngineStats):
+        return pickle.dumps(reply, 5)
+    return pickle.dumps([(id, _UPDATE.pack(update)) for id, update in reply], 5)
+
+
 def unpack_reply(message: bytes) -> Reply:
-    """The reply in `message`, as `pack` wrote it."""
-    reply: Reply = pickle.loads(message)
-    return reply
+    """The reply in `message`, as `pack_reply` wrote it."""
+    packed = pickle.loads(message)
+    if isinstance(packed, EngineStats):
+        return packed
+    return [(id, _UPDATE.unpack(update)) for id, update in packed]

@@ -5,13 +5,13 @@ A role is an object that the supervisor pickles into the new process; calling it
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from contextlib import AbstractAsyncContextManager, closing
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, closing
 from dataclasses import dataclass
 from multiprocessing.shared_memory import SharedMemory
 from socket import socket
 from typing import Any
 
-import zmq.asyncio
+import zmq
 
 from cluster.local.control_messages import ControlMessage, EngineUp, Failed, GatewayGone, Ready
 from cluster.local.engine_link import GatewayEnd
@@ -21,7 +21,7 @@ from cluster.local.process import EXIT_FAILED, ControlPipe, exit_now
 from cluster.local.shared_audio import SharedAudioPool
 from cluster.local.shared_counts import Counts, counts_in
 from cluster.local.shared_memory import buffer_of
-from engine.api import Transcriber
+from engine.api import CallbackTranscriber, Transcriber
 from engine.errors import EngineError
 from engine.process_environment import prepare_environment
 
@@ -42,7 +42,7 @@ class GatewaySlot:
     """
 
 
-StartEngine = Callable[[], AbstractAsyncContextManager[Transcriber]]
+StartEngine = Callable[[], AbstractAsyncContextManager[CallbackTranscriber]]
 """Starts the engine. The engine runs until the context is left."""
 
 Serve = Callable[[Transcriber, GatewaySlot, Callable[[], None]], Coroutine[Any, Any, None]]
@@ -62,16 +62,17 @@ class EngineRole:
     """The audio pool of each gateway, by the gateway's number."""
 
     async def __call__(self, pipe: ControlPipe) -> None:
-        """Do the work of the process. An error that the operator can remove is sent to the supervisor."""
+        """Do the work of the process. If the engine cannot start, the supervisor is told why."""
         prepare_environment()
-        try:
-            async with self.start() as transcriber:
-                await self._serve(pipe, transcriber)
-        except EngineError as error:
-            pipe.send(Failed(str(error)))
-            exit_now(EXIT_FAILED)
+        async with AsyncExitStack() as stack:
+            try:
+                transcriber = await stack.enter_async_context(self.start())
+            except EngineError as error:
+                pipe.send(Failed(str(error)))
+                exit_now(EXIT_FAILED)
+            await self._serve(pipe, transcriber)
 
-    async def _serve(self, pipe: ControlPipe, transcriber: Transcriber) -> None:
+    async def _serve(self, pipe: ControlPipe, transcriber: CallbackTranscriber) -> None:
         pools = [SharedAudioPool(buffer_of(memory)) for memory in self.pools]
         server = EngineServer(transcriber, self.address, pools)
 
@@ -105,7 +106,7 @@ class GatewayRole:
 
     async def __call__(self, pipe: ControlPipe) -> None:
         """Do the work of the process."""
-        context = zmq.asyncio.Context()
+        context = zmq.Context()
         async with asyncio.TaskGroup() as tasks:
             end = GatewayEnd(self.route, SharedAudioPool(buffer_of(self.pool)), context, tasks)
             engines = GatewayEngines(end, self.n_engines, gateway=self.number, n_gateways=self.n_gateways)

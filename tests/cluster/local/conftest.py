@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-import zmq.asyncio
+import zmq
 
 from cluster.local.control_messages import EngineDown, EngineUp
 from cluster.local.engine_link import GatewayEnd
@@ -17,7 +17,7 @@ from cluster.local.gateway_engines import GatewayEngines
 from cluster.local.messages import Reply, make_route
 from cluster.local.shared_audio import BLOCK_BYTES, SharedAudioPool
 from engine import api
-from engine.api import Transcriber
+from engine.api import CallbackTranscriber
 from engine.errors import EngineFailed
 from tests.fakes import FakeTranscriber
 
@@ -65,7 +65,7 @@ class Pair:
     def __init__(self, folder: Path, tasks: asyncio.TaskGroup) -> None:
         self.pool = SharedAudioPool(bytearray(N_BLOCKS * BLOCK_BYTES))
         self.route = make_route(0, 0)
-        self._context = zmq.asyncio.Context()
+        self._context = zmq.Context()
         self.engines = GatewayEngines(GatewayEnd(self.route, self.pool, self._context, tasks), n_engines=1)
         self.remote = self.engines.transcriber
         self.server: RecordingServer | None = None
@@ -73,7 +73,7 @@ class Pair:
         self._n_engines = 0
         self._serving: asyncio.Task[None] | None = None
 
-    def start(self, transcriber: Transcriber) -> None:
+    def start(self, transcriber: CallbackTranscriber) -> None:
         """Start an engine."""
         address = f"ipc://{self._folder}/engine-{self._n_engines}"
         self._n_engines += 1
@@ -92,11 +92,8 @@ class Pair:
     async def ended(self, *, was_killed: bool = False) -> None:
         """Wait until the engine has died, and report it to the gateway."""
         assert self._serving and self.server
-        with suppress(asyncio.CancelledError):
-            try:
-                await self._serving
-            except* EngineFailed:
-                pass
+        with suppress(asyncio.CancelledError, EngineFailed):
+            await self._serving
         self.server.close()
         self._serving = None
         self.engines.handle(EngineDown(0, was_killed=was_killed))

@@ -11,34 +11,34 @@ from dataclasses import replace
 from pathlib import Path
 
 from cluster.local.roles import GatewaySlot
-from engine.api import DoneEvent, Transcriber, Window
+from engine.api import CallbackTranscriber, DoneEvent, Transcriber, Window
 from engine.errors import CheckpointError
 from tests.fakes import MODEL, FakeTranscriber, speech
 
 
 @asynccontextmanager
-async def start_fake() -> AsyncIterator[Transcriber]:
+async def start_fake() -> AsyncIterator[CallbackTranscriber]:
     yield FakeTranscriber()
 
 
 @asynccontextmanager
-async def start_other() -> AsyncIterator[Transcriber]:
+async def start_other() -> AsyncIterator[CallbackTranscriber]:
     """An engine with another model."""
     yield FakeTranscriber(info=replace(MODEL, name="other"))
 
 
-def start_if(is_allowed: Path) -> AbstractAsyncContextManager[Transcriber]:
+def start_if(is_allowed: Path) -> AbstractAsyncContextManager[CallbackTranscriber]:
     """An engine that starts only while a file exists."""
     return start_fake() if is_allowed.exists() else die_at_once()
 
 
-def start_other_unless(is_same: Path) -> AbstractAsyncContextManager[Transcriber]:
+def start_other_unless(is_same: Path) -> AbstractAsyncContextManager[CallbackTranscriber]:
     """An engine that has another model than before when a file is gone."""
     return start_fake() if is_same.exists() else start_other()
 
 
 @asynccontextmanager
-async def start_nothing() -> AsyncIterator[Transcriber]:
+async def start_nothing() -> AsyncIterator[CallbackTranscriber]:
     raise CheckpointError("no such model")
     yield
 
@@ -48,7 +48,7 @@ async def die_while_serving(transcriber: Transcriber, slot: GatewaySlot, on_star
 
 
 @asynccontextmanager
-async def die_at_once() -> AsyncIterator[Transcriber]:
+async def die_at_once() -> AsyncIterator[CallbackTranscriber]:
     os._exit(3)
     yield
 

@@ -183,7 +183,7 @@ async def test_cancelling_before_the_engine_has_answered_frees_all(pair: Pair) -
     with pytest.raises(asyncio.CancelledError):
         await task
     await pair.until_free()
-    assert engine.n_open == 0
+    await pair.until(lambda: engine.n_open == 0)
 
 
 async def test_counters_are_those_of_the_engine(pair: Pair, runner: FakeRunner) -> None:

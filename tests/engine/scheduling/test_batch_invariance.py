@@ -27,7 +27,7 @@ from engine.decoding.sampling import Sampler
 from engine.runner import LaunchedStep, Runner
 from engine.scheduling.request import Item, Request
 from engine.scheduling.worker import Worker
-from engine.validation import check_window
+from engine.validation import check_options
 from tests.engine.checkpoints import SHAPES, make_checkpoint
 from tests.engine.conftest import Samples, noise, read_clip
 from tests.engine.test_parity import tokens_of
@@ -196,7 +196,7 @@ class Play:
                 self.done[index] = item
                 self._open.pop(index, None)
 
-        request = Request(window=window, max_tokens=check_window(window, self.runner.checkpoint), put=put)
+        request = Request(window=window, max_tokens=check_options(window.options, self.runner.checkpoint), put=put)
         self._open[index] = (request, self.n_steps)
         self._worker.submit(request)
 
