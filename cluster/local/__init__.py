@@ -7,8 +7,8 @@ of its own, and N gateway processes serve the sockets. A window travels like thi
    `engine.api.Transcriber`, and chooses an engine (`gateway_engines.py`).
 2. The `LocalEngineLink` to that engine (`engine_link.py`) copies the audio into the gateway's `SharedAudioPool`
    (`shared_audio.py`), memory that all engine processes can read. The options and the place of the audio go over a
-   ZeroMQ socket as a `Submit` message (`messages.py`).
-3. The `EngineServer` (`engine_server.py`) in the engine process submits the window to the real engine and sends its
+   Unix socket (`message_socket.py`) as a `Submit` message (`messages.py`).
+3. The `EngineServer` (`engine_server.py`) in the engine process gives the window to the real engine and sends its
    events back, one message for each gateway and engine step.
 4. The link passes the events to the session and frees the audio.
 

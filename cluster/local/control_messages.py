@@ -15,7 +15,7 @@ class EngineUp:
     engine: int
     """The number of the engine, from 0. An engine that replaces a dead one has the same number."""
     address: str
-    """The address to which gateways connect: `ipc://` and the path of a socket, a new one for each engine process."""
+    """The address to which gateways connect: the path of a socket, a new one for each engine process."""
     info: ModelInfo
     stats: EngineStats
     """The engine's counters when it was ready."""

@@ -9,8 +9,7 @@ import itertools
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-
-import zmq
+from typing import NoReturn
 
 from cluster.engine_pool import EngineGone
 from cluster.local.control_messages import EngineUp
@@ -71,8 +70,6 @@ class GatewayEnd:
     """The address under which the engine servers know the gateway."""
     pool: SharedAudioPool
     """The gateway's shared audio pool."""
-    context: zmq.Context[zmq.Socket[bytes]]
-    """Makes the sockets."""
     tasks: asyncio.TaskGroup
     """The task group of the gateway. The tasks that run in it end when the links are closed."""
 
@@ -81,14 +78,9 @@ class _EngineConnection:
     """The socket to one engine process."""
 
     def __init__(self, gateway: GatewayEnd, address: str, on_reply: Callable[[Reply], None]) -> None:
-        socket = gateway.context.socket(zmq.DEALER)
-        socket.routing_id = gateway.route
-        self._socket = MessageSocket(socket)
-        self._socket.connect(address)
-        self._tasks = [
-            gateway.tasks.create_task(self._socket.receive(lambda parts: on_reply(unpack_reply(parts[0])))),
-            gateway.tasks.create_task(self._poll_stats()),
-        ]
+        self._on_reply = on_reply
+        self._socket = MessageSocket.connect(address, gateway.route)
+        self._tasks = [gateway.tasks.create_task(each) for each in (self._receive(), self._poll_stats())]
 
     def send(self, request: Request) -> None:
         """Send a request. It is lost if the engine dies."""
@@ -99,6 +91,9 @@ class _EngineConnection:
         for task in self._tasks:
             task.cancel()
         self._socket.close()
+
+    async def _receive(self) -> NoReturn:
+        await self._socket.receive(lambda message: self._on_reply(unpack_reply(message)))
 
     async def _poll_stats(self) -> None:
         while True:

@@ -10,9 +10,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import NoReturn, assert_never
 
-import zmq
-
-from cluster.local.message_socket import MessageSocket
+from cluster.local.message_socket import MessageServer
 from cluster.local.messages import (
     Cancel,
     GetStats,
@@ -41,7 +39,7 @@ class EngineServer:
 
         Args:
             transcriber: the engine.
-            address: `ipc://` and the path of the socket to create.
+            address: the path of the socket to create.
             pools: the audio pool of each gateway, by the gateway's number.
         """
         self._transcriber = transcriber
@@ -52,9 +50,8 @@ class EngineServer:
         """Updates that are not sent yet, by route."""
         self._gone: set[bytes] = set()
         """Routes of gateways that have died."""
-        self._context = zmq.Context()
-        self._socket = MessageSocket(self._context.socket(zmq.ROUTER))
-        self._socket.bind(address)
+        self._loop = asyncio.get_running_loop()
+        self._socket = MessageServer(address)
 
     @property
     def n_open(self) -> int:
@@ -62,8 +59,9 @@ class EngineServer:
         return len(self._windows)
 
     def disconnect(self, route: bytes) -> None:
-        """Cancel the windows of a gateway that has died, and ignore its messages that still wait in the socket."""
+        """Cancel the windows of a gateway that has died, and ignore its messages that still wait."""
         self._gone.add(route)
+        self._socket.drop(route)
         for key in [key for key in self._windows if key[0] == route]:
             self._windows.pop(key)()
 
@@ -84,10 +82,8 @@ class EngineServer:
     def close(self) -> None:
         """Close the socket."""
         self._socket.close()
-        self._context.term()
 
-    def _handle(self, parts: list[bytes]) -> None:
-        route, message = parts
+    def _handle(self, route: bytes, message: bytes) -> None:
         if route in self._gone:
             return
         request = unpack_request(message)
@@ -149,7 +145,7 @@ class EngineServer:
         if not self._outbox:
             # The engine delivers all events of a step in one callback. `call_soon` runs after every window of that step
             # has had its turn, so that one message to each gateway holds all of them.
-            asyncio.get_running_loop().call_soon(self._flush)
+            self._loop.call_soon(self._flush)
         route, id = key
         self._outbox[route].append((id, update))
 

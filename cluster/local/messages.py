@@ -7,7 +7,8 @@ tuples (`records.py`).
 
 import pickle
 from dataclasses import dataclass
-from enum import Enum
+from enum import IntEnum
+from typing import assert_never
 
 from cluster.local.records import Form, each, one_of, optional, record
 from cluster.local.shared_audio import Allocation
@@ -58,12 +59,12 @@ class GetStats:
     """Asks for the counters of the engine. The answer is an `EngineStats`."""
 
 
-class WindowStatus(Enum):
+class WindowStatus(IntEnum):
     """What the engine server reports about a window beside its events."""
 
-    ACCEPTED = "accepted"
+    ACCEPTED = 0
     """The window is in the engine's queue. If an error comes in its place, `submit` raises that error."""
-    RELEASED = "released"
+    RELEASED = 1
     """The window was cancelled, and its audio may be overwritten. No other update follows."""
 
 
@@ -90,19 +91,14 @@ def gateway_number(route: bytes) -> int:
     return int(route.partition(b".")[0])
 
 
-_SUBMIT = record(
-    Submit,
-    allocation=Form(tuple, Allocation._make),
-    priority=Form(int, Priority),
-    options=record(DecodeOptions, sampling=record(Sampling)),
-)
-_REQUEST = one_of({Submit: _SUBMIT, Cancel: record(Cancel), GetStats: record(GetStats)})
+_OPTIONS = record(DecodeOptions, sampling=record(Sampling))
+_SUBMIT = record(Submit, allocation=Form(tuple, Allocation._make), priority=Form(int, Priority), options=_OPTIONS)
 
 _SEGMENT = record(Segment, words=optional(each(record(Word))))
 _DONE = record(DoneEvent, pieces=each(record(Piece)), segments=each(_SEGMENT), timing=optional(record(WindowTiming)))
 _UPDATE = one_of(
     {
-        WindowStatus: Form(lambda status: status.value, WindowStatus),
+        WindowStatus: Form(int, WindowStatus),
         StartedEvent: record(StartedEvent),
         SegmentEvent: record(SegmentEvent, segment=_SEGMENT),
         DoneEvent: _DONE,
@@ -110,18 +106,31 @@ _UPDATE = one_of(
         SupersededEvent: record(SupersededEvent),
     }
 )
-"""Errors are pickled as they are."""
+"""The form of a `WindowUpdate`. Errors stay as they are."""
 
 
 def pack_request(request: Request) -> bytes:
     """The bytes of a request."""
-    return pickle.dumps(_REQUEST.pack(request), 5)
+    match request:
+        case Submit():
+            return pickle.dumps(_SUBMIT.pack(request), 5)
+        case Cancel(id):
+            return pickle.dumps(id, 5)
+        case GetStats():
+            return pickle.dumps(None, 5)
+        case _:
+            assert_never(request)
 
 
 def unpack_request(message: bytes) -> Request:
     """The request in `message`, as `pack_request` wrote it."""
-    request: Request = _REQUEST.unpack(pickle.loads(message))
-    return request
+    packed = pickle.loads(message)
+    if packed is None:
+        return GetStats()
+    if isinstance(packed, int):
+        return Cancel(packed)
+    submit: Submit = _SUBMIT.unpack(packed)
+    return submit
 
 
 def pack_reply(reply: Reply) -> bytes:

@@ -11,8 +11,6 @@ from multiprocessing.shared_memory import SharedMemory
 from socket import socket
 from typing import Any
 
-import zmq
-
 from cluster.local.control_messages import ControlMessage, EngineUp, Failed, GatewayGone, Ready
 from cluster.local.engine_link import GatewayEnd
 from cluster.local.engine_server import EngineServer
@@ -57,12 +55,12 @@ class EngineRole:
     number: int
     """The number of the engine, from 0."""
     address: str
-    """`ipc://` and the path of the socket to create."""
+    """The path of the socket to create."""
     pools: tuple[SharedMemory, ...]
     """The audio pool of each gateway, by the gateway's number."""
 
     async def __call__(self, pipe: ControlPipe) -> None:
-        """Do the work of the process. If the engine cannot start, the supervisor is told why."""
+        """Do the work of the process. If the engine cannot start, the supervisor receives the reason."""
         prepare_environment()
         async with AsyncExitStack() as stack:
             try:
@@ -106,9 +104,8 @@ class GatewayRole:
 
     async def __call__(self, pipe: ControlPipe) -> None:
         """Do the work of the process."""
-        context = zmq.Context()
         async with asyncio.TaskGroup() as tasks:
-            end = GatewayEnd(self.route, SharedAudioPool(buffer_of(self.pool)), context, tasks)
+            end = GatewayEnd(self.route, SharedAudioPool(buffer_of(self.pool)), tasks)
             engines = GatewayEngines(end, self.n_engines, gateway=self.number, n_gateways=self.n_gateways)
             has_engine = asyncio.Event()
 
@@ -124,4 +121,3 @@ class GatewayRole:
                 slot = GatewaySlot(self.number, self.listener, counts)
                 await self.serve(engines.transcriber, slot, lambda: pipe.send(Ready()))
             engines.close("the gateway has ended")
-        context.term()

@@ -40,7 +40,9 @@ class SharedAudioPool:
     """Blocks of audio in shared memory. One process writes; any process that has the memory may read."""
 
     def __init__(self, memory: memoryview | bytearray) -> None:
-        self._memory = memory
+        self._audio = np.frombuffer(memory, np.float32)
+        self._readable = self._audio.view()
+        self._readable.flags.writeable = False
         self._is_used = bytearray(len(memory) // BLOCK_BYTES)
         """One byte for each block: 1 while it is in use. `bytearray.find` searches it at the speed of C."""
 
@@ -63,7 +65,7 @@ class SharedAudioPool:
             raise AudioPoolFull(self.n_used_blocks, len(self._is_used))
         self._is_used[first : first + n_blocks] = b"\1" * n_blocks
         allocation = Allocation(first * BLOCK_SAMPLES, len(samples))
-        self._samples(allocation)[:] = samples
+        self._audio[allocation.start : allocation.start + len(samples)] = samples
         return allocation
 
     def free(self, allocation: Allocation) -> None:
@@ -74,13 +76,7 @@ class SharedAudioPool:
 
     def view(self, allocation: Allocation) -> NDArray[np.float32]:
         """The samples themselves, not a copy, as a read-only array."""
-        samples = self._samples(allocation)
-        samples.flags.writeable = False
-        return samples
-
-    def _samples(self, allocation: Allocation) -> NDArray[np.float32]:
-        offset_bytes = allocation.start * np.dtype(np.float32).itemsize
-        return np.frombuffer(self._memory, np.float32, allocation.n_samples, offset_bytes)
+        return self._readable[allocation.start : allocation.start + allocation.n_samples]
 
 
 def _n_blocks(n_samples: int) -> int:

@@ -209,7 +209,7 @@ class Supervisor:
     def _start_engine(self, number: int) -> ChildProcess:
         engine, config = self._engines[number], self.config
         # A new path for each engine process: no gateway talks to the one before by mistake.
-        address = f"ipc://{config.folder}/{engine.name}.{engine.generation}"
+        address = f"{config.folder}/{engine.name}.{engine.generation}"
         role = EngineRole(config.start_engines[number], number, address, self._pools)
         return ChildProcess(engine.name, config.folder, role, partial(self._handle_engine_report, engine))
 

@@ -15,7 +15,7 @@ UNUSED = {"av", "httpx", "huggingface_hub", "matplotlib", "opentelemetry", "symp
 MAX_IDLE_MIB = 400
 """Far above the memory of an idle server with the embedded model, which docs/results/start.md names, and far below what
 it takes with the weights in memory twice, or with the memory of the warm-up."""
-SLOW = {"asyncio", "av", "httpx", "numpy", "prometheus_client", "rich", "soxr", "starlette", "torch", "uvicorn", "zmq"}
+SLOW = {"asyncio", "av", "httpx", "numpy", "prometheus_client", "rich", "soxr", "starlette", "torch", "uvicorn"}
 """Packages that take a noticeable part of a start."""
 PROGRAM = """
 import sys

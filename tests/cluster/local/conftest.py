@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-import zmq
 
 from cluster.local.control_messages import EngineDown, EngineUp
 from cluster.local.engine_link import GatewayEnd
@@ -65,8 +64,7 @@ class Pair:
     def __init__(self, folder: Path, tasks: asyncio.TaskGroup) -> None:
         self.pool = SharedAudioPool(bytearray(N_BLOCKS * BLOCK_BYTES))
         self.route = make_route(0, 0)
-        self._context = zmq.Context()
-        self.engines = GatewayEngines(GatewayEnd(self.route, self.pool, self._context, tasks), n_engines=1)
+        self.engines = GatewayEngines(GatewayEnd(self.route, self.pool, tasks), n_engines=1)
         self.remote = self.engines.transcriber
         self.server: RecordingServer | None = None
         self._folder = folder
@@ -75,7 +73,7 @@ class Pair:
 
     def start(self, transcriber: CallbackTranscriber) -> None:
         """Start an engine."""
-        address = f"ipc://{self._folder}/engine-{self._n_engines}"
+        address = f"{self._folder}/engine-{self._n_engines}"
         self._n_engines += 1
         self.server = RecordingServer(transcriber, address, [self.pool])
         self.server.replies = []
@@ -101,7 +99,6 @@ class Pair:
     def close(self) -> None:
         """End the gateway."""
         self.engines.close("the test is over")
-        self._context.term()
 
     async def until(self, holds: Callable[[], bool]) -> None:
         """Run the other tasks until `holds()` is true."""

@@ -13,6 +13,7 @@ from pathlib import Path
 from cluster.local.roles import GatewaySlot
 from engine.api import CallbackTranscriber, DoneEvent, Transcriber, Window
 from engine.errors import CheckpointError
+from tests.cluster.local.conftest import DyingTranscriber
 from tests.fakes import MODEL, FakeTranscriber, speech
 
 
@@ -35,6 +36,20 @@ def start_if(is_allowed: Path) -> AbstractAsyncContextManager[CallbackTranscribe
 def start_other_unless(is_same: Path) -> AbstractAsyncContextManager[CallbackTranscriber]:
     """An engine that has another model than before when a file is gone."""
     return start_fake() if is_same.exists() else start_other()
+
+
+@asynccontextmanager
+async def start_dying() -> AsyncIterator[CallbackTranscriber]:
+    """An engine that dies of its first window."""
+    yield DyingTranscriber()
+
+
+def start_dying_once(has_died: Path) -> AbstractAsyncContextManager[CallbackTranscriber]:
+    """An engine that dies of its first window, unless one has done so before."""
+    if has_died.exists():
+        return start_fake()
+    has_died.touch()
+    return start_dying()
 
 
 @asynccontextmanager

@@ -133,6 +133,17 @@ async def test_an_engine_that_is_killed_is_replaced(tmp_path: Path) -> None:
         assert service.supervisor.engine_processes not in ([], [engine])
 
 
+async def test_an_engine_that_dies_by_itself_is_replaced(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Its process ends, which is no failed start, and the next one answers the window of which it died."""
+    start = partial(processes.start_dying_once, tmp_path / "has died")
+    async with running(tmp_path, start_engines=(start,)) as service:
+        (engine,) = service.supervisor.engine_processes
+        assert (await service.ask(0, 1))["text"] == [f" {said([1])}"]
+        assert service.supervisor.engine_processes not in ([], [engine])
+    assert f"engine (process {engine}) has ended with status 1" in caplog.text
+    assert "cannot be used" not in caplog.text
+
+
 async def test_an_engine_of_several_is_restarted_alone(tmp_path: Path) -> None:
     """The other one answers meanwhile: the one that is killed cannot start before it has."""
     is_allowed = tmp_path / "is allowed"
