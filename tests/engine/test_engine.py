@@ -93,6 +93,38 @@ async def test_events_tell_the_whole_story_in_order(runner: FakeRunner) -> None:
     assert not done.is_truncated
 
 
+async def test_a_function_receives_the_same_events(runner: FakeRunner) -> None:
+    """On the event loop, after `begin` has returned. Cancelling at the end has no effect."""
+    loop, received = asyncio.get_running_loop(), asyncio.Queue[Any]()
+    async with start_engine(runner) as engine:
+        cancel = engine.begin(window(), lambda item: received.put_nowait((asyncio.get_running_loop(), item)))
+        assert received.empty()
+        items = [await received.get() for _ in range(3)]
+        cancel()
+        expected = await collect(engine, window())
+    assert {each for each, _ in items} == {loop} and received.empty()
+    assert kinds([item for _, item in items]) == kinds(expected)
+    assert items[-1][1] == expected[-1]
+
+
+async def test_a_function_receives_the_error_that_ends_its_window(runner: FakeRunner) -> None:
+    """What cannot be queued is refused at once; what is queued ends with the engine, unless it was cancelled before."""
+    runner.faults["step"] = RuntimeError("device-side assert")
+    pause, received = runner.pause("encode"), asyncio.Queue[Any]()
+    async with start_engine(runner) as engine:
+        with pytest.raises(InvalidWindow):
+            engine.begin(window(language="xx"), received.put_nowait)
+        engine.begin(window("open"), received.put_nowait)
+        await pause.reached()
+        cancel = engine.begin(window("cancelled"), lambda _: pytest.fail("it was cancelled"))
+        cancel()
+        pause.end()
+        while not isinstance(item := await received.get(), EngineFailed):
+            assert isinstance(item, StartedEvent | SegmentEvent)
+        with pytest.raises(EngineFailed):
+            engine.begin(window(), received.put_nowait)
+
+
 async def test_iterating_past_the_end_stops(runner: FakeRunner) -> None:
     """The terminal event comes once; asking for more ends the iteration again."""
     async with start_engine(runner) as engine, engine.submit(window()) as events:
