@@ -13,7 +13,7 @@ from torch import Tensor
 
 from engine.model.kv_cache import KVCache
 from engine.model.packing import Run, pack
-from engine.model.processor import has_bfloat16
+from engine.model.processor import has_bfloat16, has_tiles
 
 BLOCK_WEIGHTS = 1_500_000
 """The attention weights of one block of queries. In bfloat16 they take 3 MB, which stay in the second-level caches."""
@@ -57,8 +57,11 @@ def encoder_attention(queries_keys_values: Tensor, runs: Sequence[Run]) -> Tenso
 
 
 def _has_slow_kernel(x: Tensor) -> bool:
-    """Whether PyTorch's attention of many queries takes longer than `attend_in_blocks`."""
-    return x.device.type == "cpu" and x.dtype == torch.bfloat16 and has_bfloat16()
+    """Whether PyTorch's attention of many queries takes longer than `attend_in_blocks`.
+
+    It does not where the processor has tiles (AMX), which it uses: there blocks take twice as long.
+    """
+    return x.device.type == "cpu" and x.dtype == torch.bfloat16 and has_bfloat16() and not has_tiles()
 
 
 def _attend(queries_keys_values: Tensor) -> Tensor:

@@ -7,3 +7,9 @@ def has_bfloat16() -> bool:
     """Return whether a CPU has products in bfloat16 of its own (AVX-512 BF16 or AMX)."""
     has: bool = torch.cpu._is_avx512_bf16_supported()  # private, and there is no public name for it
     return has
+
+
+def has_tiles() -> bool:
+    """Return whether a CPU multiplies tiles of matrices in one instruction (AMX)."""
+    has: bool = torch.cpu._is_amx_tile_supported()  # private, and there is no public name for it
+    return has

@@ -191,13 +191,14 @@ def test_blocks_of_queries_attend_as_all_queries_together(n_states: int, monkeyp
     assert torch.equal(out, alone), "a window attends in another way beside others"
 
 
-@pytest.mark.parametrize(
-    ("has_products", "dtype"), [(True, torch.bfloat16), (False, torch.bfloat16), (True, torch.float32)]
-)
-def test_encoder_attends_in_blocks_where_the_processor_has_bfloat16(
-    has_products: bool, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("has_products", [True, False])
+@pytest.mark.parametrize("has_tiles", [True, False])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
+def test_encoder_attends_in_blocks_where_the_processor_has_bfloat16_and_no_tiles(
+    has_products: bool, has_tiles: bool, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(engine.model.attention, "has_bfloat16", lambda: has_products)
+    monkeypatch.setattr(engine.model.attention, "has_tiles", lambda: has_tiles)
     calls = []
 
     def attend_in_blocks_once(windows: Tensor) -> Tensor:
@@ -207,7 +208,7 @@ def test_encoder_attends_in_blocks_where_the_processor_has_bfloat16(
     monkeypatch.setattr(engine.model.attention, "attend_in_blocks", attend_in_blocks_once)
     packed = torch.randn(26, 3, HEADS, HEAD_DIM).to(dtype)
     out = encoder_attention(packed, find_runs([5, 5, 16]))
-    assert bool(calls) == (has_products and dtype is torch.bfloat16)
+    assert bool(calls) == (has_products and not has_tiles and dtype is torch.bfloat16)
     for part in (slice(0, 5), slice(5, 10), slice(10, 26)):
         query, key, value = packed[part].double().permute(1, 2, 0, 3)
         expected = (query @ key.mT / math.sqrt(HEAD_DIM)).softmax(-1) @ value
