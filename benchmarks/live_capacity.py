@@ -16,7 +16,7 @@ import multiprocessing
 import sys
 import tempfile
 import time
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -226,10 +226,12 @@ def run_level(server: RunningServer, calls: list[PreparedCall], load: Load, n: i
     """Run `n` clients and return the figures of the time in which all of them were connected."""
     first = time.monotonic() + START_S + CONNECT_AHEAD_S
     groups = client_groups(server, calls, load, n, n_processes, first)
-    before = _Snapshot(server)
-    log = run_groups(groups)
-    after = _Snapshot(server)
-    return level_result(log, n, (first + load.ramp_s, first + load.seconds), before, after)
+    measured = (first + load.ramp_s, first + load.seconds)
+    with ThreadPoolExecutor(1) as watcher:
+        snapshots = watcher.submit(lambda: [_snapshot_at(server, at_s) for at_s in measured])
+        log = run_groups(groups)
+        before, after = snapshots.result()
+    return level_result(log, n, measured, before, after)
 
 
 def client_groups(
@@ -270,10 +272,19 @@ class _Snapshot:
         self.counters = Counters.parse(server.fetch("/metrics"))
 
 
+def _snapshot_at(server: RunningServer, at_s: float) -> _Snapshot:
+    """Wait until this time of `time.monotonic`, and look at the server then."""
+    time.sleep(max(0.0, at_s - time.monotonic()))
+    return _Snapshot(server)
+
+
 def level_result(
     log: LoadLog, n: int, measured: tuple[float, float], before: _Snapshot, after: _Snapshot
 ) -> dict[str, Any]:
-    """The figures of one level. Latencies cover speech between the two times of `measured`, all else the whole run."""
+    """The figures of one level, of the time between the two of `measured`.
+
+    What is counted of utterances, sessions, failures and the clients' lateness is of the whole run.
+    """
     wall_s = after.taken_at - before.taken_at
     begin, end = measured
     interims = [lag for spoken_at, lag in log.interims if begin <= spoken_at < end]
@@ -294,7 +305,7 @@ def level_result(
         "server_cores": None if before.cpu_s is None or after.cpu_s is None else (after.cpu_s - before.cpu_s) / wall_s,
         "engine": engine_figures(after.counters - before.counters),
         "engines_busy": busy_shares(after.counters - before.counters, wall_s),
-        "generator": {"late_s": summary(log.late_s), "cores": log.cpu_s / wall_s},
+        "generator": {"late_s": summary(log.late_s)},
     }
 
 

@@ -1,17 +1,15 @@
-"""Encodes windows into the cross-attention cache of their slots: audio in, log-mel features, encoder calls."""
+"""Encodes windows into the cross-attention cache of their slots: audio in, encoder calls."""
 
 from collections.abc import Sequence
-from functools import partial
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from engine.model.audio_context import WindowLengths
 from engine.model.forward import ForwardPass
 from engine.model.host_transfer import HostTransfer
-from engine.model.log_mel import STATE_SAMPLES, log_mel
+from engine.model.log_mel import STATE_SAMPLES
 from engine.model.packing import cut, find_runs
 
 
@@ -22,34 +20,28 @@ class WindowEncoder:
         self,
         forward: ForwardPass,
         lengths: WindowLengths,
-        filters: Tensor,
         transfer: HostTransfer,
         *,
         n_full_states: int,
         n_filling: int,
         n_together: int,
-        dtype: torch.dtype,
     ) -> None:
         """Create an encoder of windows.
 
         Args:
             forward: makes the encoder's passes.
             lengths: decides how much of each window is encoded.
-            filters: the mel filterbank, on the device.
             transfer: brings the audio to the device.
             n_full_states: encoder states of a full window.
             n_filling: the number of full windows that fill the device; more in one call take about as long each.
             n_together: the most windows that are encoded in one part where all of a call are full.
-            dtype: of the features.
         """
         self.lengths = lengths
         self.n_filling = n_filling
         self._n_together = n_together
         self._forward = forward
-        self._filters = filters
         self._transfer = transfer
         self._n_full_states = n_full_states
-        self._dtype = dtype
         self._encoded: torch.cuda.Event | None = None
         """The CUDA event that is recorded after the last encoder call; `None` before the first call, and on a CPU."""
 
@@ -69,9 +61,9 @@ class WindowEncoder:
         # of a part are brought at the length of its longest, so that parts of different lengths stay small.
         n_part = self._n_together if n_states[0] == self._n_full_states else self.n_filling
         for part in cut(n_states, n_part * self._n_full_states):
-            features = self._transfer.prefetch(partial(self._features, windows[part], max(n_states[part])))
-            self._forward.encode(features, slots[part], find_runs(n_states[part]))
-        if self._filters.is_cuda:
+            samples = self._transfer.padded(windows[part], max(n_states[part]) * STATE_SAMPLES)
+            self._forward.encode(samples, slots[part], find_runs(n_states[part]))
+        if self._transfer.is_cuda:
             self._encoded = torch.cuda.Event()  # type: ignore[no-untyped-call]
             self._encoded.record()
 
@@ -82,7 +74,3 @@ class WindowEncoder:
     def encode_share(self, n_samples: int, is_interim: bool) -> float:
         """Return the work of encoding a window, as a fraction of a full window's."""
         return self.lengths.n_states(n_samples, is_interim) / self._n_full_states
-
-    def _features(self, windows: Sequence[NDArray[np.float32]], n_states: int) -> Tensor:
-        samples = self._transfer.padded(windows, n_states * STATE_SAMPLES)
-        return log_mel(samples, self._filters).to(self._dtype)

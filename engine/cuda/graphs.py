@@ -25,6 +25,7 @@ from engine.decoding.logit_rules import RuleState
 from engine.model.forward import n_rows_of, pad
 from engine.model.host_transfer import to_device
 from engine.model.kv_cache import KVCache
+from engine.model.log_mel import STATE_SAMPLES, LogMel
 from engine.model.packing import Run
 from engine.model.whisper import Whisper
 
@@ -46,6 +47,7 @@ class CudaGraphForward:
     def __init__(
         self,
         model: Whisper,
+        log_mel: LogMel,
         cache: KVCache,
         tokens: Tensor,
         positions: Tensor,
@@ -57,6 +59,7 @@ class CudaGraphForward:
         """Load the kernels that the configuration asks for.
 
         Args:
+            log_mel: computes what the encoder takes.
             cache: has one slot more than windows may use: the padding slot.
             tokens: `(n_rows_held,)`: the last token of every slot, and of rows that pad the largest graph.
             positions: `(n_rows_held,)`: the positions of these tokens.
@@ -73,6 +76,7 @@ class CudaGraphForward:
         flashinfer = load_flashinfer(model, cache) if config.kernels == "flashinfer" else None
         self._encoding = _EncoderGraphs(
             FusedEncoder(model.encoder, products),
+            log_mel,
             self._decoder,
             products,
             cache,
@@ -82,26 +86,25 @@ class CudaGraphForward:
         self._prefills = _PrefillGraphs(self._decoder, cache, sizes)
         self._steps = _StepGraphs(self._decoder, cache, sampler, tokens, positions, sizes, flashinfer)
 
-    def capture(self, max_windows: int, features: tuple[int, int], shorter: Sequence[int] = ()) -> None:
+    def capture(self, max_windows: int, shorter: Sequence[int] = ()) -> None:
         """Capture all graphs, the largest of each kind first.
 
         Args:
             max_windows: the most windows of an encoder call.
-            features: mel bands and frames of a full window.
             shorter: encoder states of the shorter windows that come back, from short to long.
         """
         if self._captures_graphs:
             row_steps = load_row_steps(self._model.decoder, self._decoder, self._cache) if self._uses_row_steps else {}
             self._steps.capture(self.pool, row_steps)
             self._prefills.capture(self.pool)
-            self._encoding.capture(self.pool, max_windows, features[0], shorter)
+            self._encoding.capture(self.pool, max_windows, shorter)
 
-    def encode(self, features: Tensor, slots: Sequence[int], runs: Sequence[Run]) -> None:
+    def encode(self, samples: Tensor, slots: Sequence[int], runs: Sequence[Run]) -> None:
         """Encode windows and write the cross-attention keys and values of their slots; see `ForwardPass.encode`."""
         for run in runs:
             for slot in slots[run.windows]:
                 self._cache.set_length(slot, run.n_states)
-        self._encoding.encode(features, slots, runs)
+        self._encoding.encode(samples, slots, runs)
 
     def prefill(self, tokens: Sequence[Sequence[int]], slots: Sequence[int]) -> Tensor:
         """Run whole sequences and return their hidden states; see `ForwardPass.prefill`."""
@@ -241,8 +244,8 @@ class _PrefillGraphs:
 
 @dataclass(frozen=True, slots=True)
 class _EncoderGraph:
-    features: Tensor
-    """`(windows, n_mels, n_frames)`: input of the graph."""
+    samples: Tensor
+    """`(windows, n_samples)` float32: input of the graph."""
     slots: Tensor
     """`(windows,)`: input of the graph."""
     attend: Attend | None
@@ -256,6 +259,7 @@ class _EncoderGraphs:
     def __init__(
         self,
         encoder: FusedEncoder,
+        log_mel: LogMel,
         decoder: FusedDecoder,
         products: Products[Any],
         cache: KVCache,
@@ -268,6 +272,7 @@ class _EncoderGraphs:
             attention: computes the attention over windows; cuDNN does if it is `None`.
         """
         self._encoder = encoder
+        self._log_mel = log_mel
         self._decoder = decoder
         self._products = products
         self._cache = cache
@@ -277,30 +282,32 @@ class _EncoderGraphs:
         self._graphs: dict[int, dict[int, _EncoderGraph]] = {}
         """The graphs, by the encoder states of a window, then by the number of windows, the largest first."""
 
-    def capture(self, pool: GraphPool, max_windows: int, n_mels: int, shorter: Sequence[int]) -> None:
+    def capture(self, pool: GraphPool, max_windows: int, shorter: Sequence[int]) -> None:
         for n_states in (self._n_full_states, *reversed(shorter)):
             self._graphs[n_states] = {
-                windows: self._capture(pool, windows, n_mels, n_states)
+                windows: self._capture(pool, windows, n_states)
                 for windows in self._sizes.encoder_batches(n_states, self._n_full_states, max_windows)
             }
 
-    def _capture(self, pool: GraphPool, windows: int, n_mels: int, n_states: int) -> _EncoderGraph:
-        device, dtype = self._cache.device, self._cache.dtype
-        features = torch.zeros((windows, n_mels, 2 * n_states), device=device, dtype=dtype)
+    def _capture(self, pool: GraphPool, windows: int, n_states: int) -> _EncoderGraph:
+        device = self._cache.device
+        samples = torch.zeros((windows, n_states * STATE_SAMPLES), device=device)
         slots = torch.full((windows,), self._cache.padding_slot, dtype=torch.long, device=device)
         runs = [Run(slice(0, windows), windows, n_states, 0)]
 
         def encode() -> None:
-            self._decoder.write_cross_attention(self._encoder(features, runs, attend), slots, self._products)
+            states = self._encoder(self._log_mel(samples), runs, attend)
+            self._decoder.write_cross_attention(states, slots, self._products)
 
         attend = self._attend(runs)
-        return _EncoderGraph(features, slots, attend, pool.capture(encode))
+        return _EncoderGraph(samples, slots, attend, pool.capture(encode))
 
-    def encode(self, features: Tensor, slots: Sequence[int], runs: Sequence[Run]) -> None:
+    def encode(self, samples: Tensor, slots: Sequence[int], runs: Sequence[Run]) -> None:
         if all(run.n_states in self._graphs for run in runs):
-            self._replay(features, slots, [part for run in runs for part in self._parts(run)])
+            self._replay(samples, slots, [part for run in runs for part in self._parts(run)])
             return
-        states, on_device = self._encoder(features, runs, self._attend(runs)), to_device(slots, self._cache.device)
+        states = self._encoder(self._log_mel(samples), runs, self._attend(runs))
+        on_device = to_device(slots, self._cache.device)
         for run in runs:
             part = states[run.start : run.start + run.n_windows * run.n_states]
             self._decoder.write_cross_attention(part, on_device[run.windows], self._products)
@@ -312,14 +319,14 @@ class _EncoderGraphs:
             yield graphs[size], slice(first, first + n_windows)
             first += n_windows
 
-    def _replay(self, features: Tensor, slots: Sequence[int], parts: Sequence[tuple[_EncoderGraph, slice]]) -> None:
+    def _replay(self, samples: Tensor, slots: Sequence[int], parts: Sequence[tuple[_EncoderGraph, slice]]) -> None:
         # One transfer brings the slots of all graphs. Each call into PyTorch lets another thread take the interpreter.
         padding = self._cache.padding_slot
         padded = [pad_slots(slots[windows], len(graph.slots), padding) for graph, windows in parts]
         on_device = to_device(list(itertools.chain.from_iterable(padded)), self._cache.device)
         for (graph, windows), own in zip(parts, torch.split(on_device, [len(each) for each in padded]), strict=True):
-            n_windows, n_frames = windows.stop - windows.start, graph.features.shape[2]
-            graph.features[:n_windows].copy_(features[windows, :, :n_frames])
+            n_windows, n_samples = windows.stop - windows.start, graph.samples.shape[1]
+            graph.samples[:n_windows].copy_(samples[windows, :n_samples])
             graph.slots.copy_(own)
             graph.graph.replay()
 

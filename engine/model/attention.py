@@ -214,8 +214,9 @@ class RowCrossAttention(CrossAttention):
 
 def cross_attention_of(cache: KVCache, slots: Sequence[int]) -> CrossAttention:
     """Cross-attention in the form that is faster for this cache."""
-    is_on_cpu = cache.device.type == "cpu" and cache.dtype == torch.float32
-    return RowCrossAttention(cache, slots) if is_on_cpu else CrossAttention(cache, slots)
+    holds_float32 = cache.dtype == torch.float32 and cache.cross_scales is None
+    by_row = cache.device.type == "cpu" and holds_float32
+    return RowCrossAttention(cache, slots) if by_row else CrossAttention(cache, slots)
 
 
 class RecordingAttention:

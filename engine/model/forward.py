@@ -13,6 +13,7 @@ from torch import Tensor
 from engine.model.attention import DecodeAttention, DecoderAttention, PrefillAttention, RecordingAttention
 from engine.model.host_transfer import to_device
 from engine.model.kv_cache import KVCache
+from engine.model.log_mel import STATE_SAMPLES, LogMel
 from engine.model.packing import Run, find_runs
 from engine.model.whisper import Whisper
 
@@ -23,11 +24,12 @@ Heads = Sequence[tuple[int, int]]
 class ForwardPass(Protocol):
     """The forward passes over the slots of a cache."""
 
-    def encode(self, features: Tensor, slots: Sequence[int], runs: Sequence[Run]) -> None:
-        """Encode log-mel spectrograms, and write the cross-attention keys and values of their slots.
+    def encode(self, samples: Tensor, slots: Sequence[int], runs: Sequence[Run]) -> None:
+        """Encode audio, and write the cross-attention keys and values of its slots.
 
         Args:
-            features: `(windows, n_mels, n_frames)`.
+            samples: `(windows, n_samples)` float32, of which each encoder state of a window needs `STATE_SAMPLES`;
+                later ones are not used.
             slots: the slot of each window.
             runs: the windows, grouped by length.
         """
@@ -61,12 +63,20 @@ class EagerForward:
     """A `ForwardPass` in plain PyTorch. The last token of every slot, and its position, are tensors on the device."""
 
     def __init__(
-        self, model: Whisper, cache: KVCache, tokens: Tensor, positions: Tensor, *, encodes_alone: bool = False
+        self,
+        model: Whisper,
+        log_mel: LogMel,
+        cache: KVCache,
+        tokens: Tensor,
+        positions: Tensor,
+        *,
+        encodes_alone: bool = False,
     ) -> None:
         """Create the passes of a model.
 
         Args:
             model: the loaded model.
+            log_mel: computes what its encoder takes.
             cache: its keys and values.
             tokens: the last token of every slot.
             positions: the positions of these tokens.
@@ -74,19 +84,21 @@ class EagerForward:
         """
         self._encodes_alone = encodes_alone
         self._model = model
+        self._log_mel = log_mel
         self._cache = cache
         self._tokens = tokens
         self._positions = positions
 
-    def encode(self, features: Tensor, slots: Sequence[int], runs: Sequence[Run]) -> None:
+    def encode(self, samples: Tensor, slots: Sequence[int], runs: Sequence[Run]) -> None:
         """Encode windows; see `ForwardPass.encode`."""
         if self._encodes_alone and len(slots) > 1:
             for run in runs:
                 for window in range(run.windows.start, run.windows.stop):
                     here = slice(window, window + 1)
-                    self.encode(features[here, :, : 2 * run.n_states], slots[here], find_runs([run.n_states]))
+                    own = samples[here, : run.n_states * STATE_SAMPLES]
+                    self.encode(own, slots[here], find_runs([run.n_states]))
             return
-        states = self._model.encoder(features, runs)
+        states = self._model.encoder(self._log_mel(samples), runs)
         for layer in range(len(self._model.decoder.layers)):
             keys_values = self._model.decoder.cross_keys_values(layer, states)
             self._cache.write_cross_attention(layer, slots, keys_values, runs)

@@ -1,7 +1,9 @@
 """Copies audio to the device and tokens to the host, without the host and the device waiting for each other."""
 
-from collections.abc import Callable, Sequence
+import threading
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from itertools import islice
 from typing import Any
 
@@ -34,45 +36,39 @@ class HostRows:
 
 
 class HostTransfer:
-    """Copies audio on its own stream, so that a window is copied and prepared while the device encodes earlier ones."""
+    """Copies audio on its own stream, so that a window is copied while the device encodes earlier ones."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
-        self._is_cuda = device.type == "cuda"
+        self.is_cuda = device.type == "cuda"
+        """Whether the device is a GPU."""
         self._pinned = torch.empty(0)
         """Page-locked host memory, which the device can copy from without the host."""
         self._copied: torch.cuda.Event | None = None
         """The CUDA event at the end of the last copy from `_pinned`; `None` before the first copy, and on a CPU."""
-        self._stream = torch.cuda.Stream(device) if self._is_cuda else None  # type: ignore[no-untyped-call]
-
-    def prefetch(self, make: Callable[[], Tensor]) -> Tensor:
-        """Run a function on the transfer's stream, and return the tensor that it makes.
-
-        The current stream waits for the tensor before it runs anything that is launched later.
-
-        Args:
-            make: calls `padded`, and computes features from the result.
-        """
-        if self._stream is None:
-            return make()
-        current = torch.cuda.current_stream()
-        with torch.cuda.stream(self._stream):
-            made = make()
-        current.wait_stream(self._stream)
-        made.record_stream(current)
-        return made
+        self._stream = torch.cuda.Stream(device) if self.is_cuda else None  # type: ignore[no-untyped-call]
 
     def padded(self, windows: Sequence[NDArray[np.float32]], n_samples: int) -> Tensor:
         """Copy windows to the device, each padded with zeros.
 
+        The current stream waits for the copy before it runs anything that is launched later.
+
         Returns:
             `(windows, n_samples)` float32.
         """
-        if not self._is_cuda:
+        if self._stream is None:
             padded = np.zeros((len(windows), n_samples), np.float32)
             for row, samples in zip(padded, windows, strict=True):
                 row[: len(samples)] = samples
             return torch.from_numpy(padded)
+        current = torch.cuda.current_stream()
+        with torch.cuda.stream(self._stream):
+            on_device = self._copy_padded(windows, n_samples)
+        current.wait_stream(self._stream)
+        on_device.record_stream(current)
+        return on_device
+
+    def _copy_padded(self, windows: Sequence[NDArray[np.float32]], n_samples: int) -> Tensor:
         # Only the audio is copied, not the padding.
         n_total = sum(map(len, windows))
         if self._copied:
@@ -90,7 +86,7 @@ class HostTransfer:
 
     def start_copy_to_host(self, columns: Tensor) -> HostRows:
         """Start to copy `(columns, rows)` float32 to the host. `HostRows.read` waits for the copy."""
-        if not self._is_cuda:
+        if not self.is_cuda:
             return HostRows(columns, None)
         host = torch.empty(columns.shape, pin_memory=True)
         host.copy_(columns, non_blocking=True)
@@ -102,11 +98,58 @@ class HostTransfer:
 def to_device(numbers: Sequence[Any], device: torch.device) -> Tensor:
     """Copy integers or booleans, or rows of them, to the device as int64 or bool.
 
-    The host does not wait. It would if the memory were not page-locked: until the GPU has finished all earlier work.
+    The host does not wait for the copy, but where the device is behind by all that `_Ring` holds.
     """
     if device.type != "cuda":
         return torch.tensor(numbers, device=device)
-    return torch.tensor(numbers, pin_memory=True).to(device, non_blocking=True)
+    array = np.array(numbers)
+    ring = _ring(device, threading.get_ident())
+    return ring.copy(array.astype(np.int64)).to(torch.bool if array.dtype == bool else torch.int64)
+
+
+class _Ring:
+    """Page-locked memory for integers on their way to a GPU, used over and over, of one thread and on one stream.
+
+    From other memory a copy would wait until the GPU has finished all earlier work. To allocate such memory for each
+    copy takes longer than the copy.
+    """
+
+    HALF = 1 << 17
+    """Numbers that each half holds: 1 MB, some hundreds of prefills."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._memory = torch.empty(2 * self.HALF, dtype=torch.int64, pin_memory=True)
+        self._array = self._memory.numpy()
+        self._half, self._next = 0, 0
+        """The half that is written to, and the place in it."""
+        self._copied: list[torch.cuda.Event | None] = [None, None]
+        """The CUDA events at the ends of the last copies from each half, before which it is not written to again."""
+
+    def copy(self, numbers: NDArray[np.int64]) -> Tensor:
+        """Start to copy numbers, and return them on the device."""
+        if numbers.size > self.HALF:
+            return torch.from_numpy(numbers).to(self._device)
+        if self._next + numbers.size > self.HALF:
+            self._change_halves()
+        first = self._half * self.HALF + self._next
+        part = slice(first, first + numbers.size)
+        self._array[part] = numbers.ravel()
+        self._next += numbers.size
+        return self._memory[part].to(self._device, non_blocking=True).view(numbers.shape)
+
+    def _change_halves(self) -> None:
+        copied = self._copied[self._half] = torch.cuda.Event()  # type: ignore[no-untyped-call]
+        copied.record()
+        self._half, self._next = 1 - self._half, 0
+        if before := self._copied[self._half]:
+            before.synchronize()
+
+
+@cache
+def _ring(device: torch.device, thread: int) -> _Ring:
+    """The ring of a thread."""
+    return _Ring(device)
 
 
 def to_host(columns: Sequence[Tensor]) -> list[list[float]]:

@@ -28,6 +28,20 @@ _BREAK_MEL = _BREAK_HZ / _HZ_PER_LINEAR_MEL
 _LOG_HZ_PER_MEL = math.log(6.4) / 27.0
 
 
+class LogMel:
+    """Computes log-mel spectrograms on the device of a model, in its type."""
+
+    def __init__(self, n_mels: int, device: torch.device, dtype: torch.dtype) -> None:
+        self.n_mels = n_mels
+        self.device = device
+        self._filters = mel_filters(n_mels).to(device)
+        self._dtype = dtype
+
+    def __call__(self, samples: Tensor) -> Tensor:
+        """Compute `log_mel` of a batch of windows, in the model's type."""
+        return log_mel(samples, self._filters).to(self._dtype)
+
+
 def log_mel(samples: Tensor, filters: Tensor) -> Tensor:
     """Log-mel spectrograms of a batch of windows.
 

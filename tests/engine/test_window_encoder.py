@@ -9,7 +9,7 @@ import torch
 from engine.checkpoint.checkpoint import AudioContext
 from engine.model.audio_context import WindowLengths
 from engine.model.host_transfer import HostTransfer
-from engine.model.log_mel import STATE_SAMPLES, mel_filters
+from engine.model.log_mel import STATE_SAMPLES
 from engine.model.packing import Run
 from engine.window_encoder import WindowEncoder
 
@@ -23,9 +23,9 @@ class Seen:
     def __init__(self) -> None:
         self.parts: list[list[int]] = []
 
-    def encode(self, features: torch.Tensor, slots: Sequence[int], runs: Sequence[Run]) -> None:
+    def encode(self, samples: torch.Tensor, slots: Sequence[int], runs: Sequence[Run]) -> None:
         lengths = [run.n_states for run in runs for _ in range(run.n_windows)]
-        assert features.shape[0] == len(slots) == len(lengths) and features.shape[2] == 2 * max(lengths)
+        assert samples.shape == (len(lengths), STATE_SAMPLES * max(lengths)) and len(slots) == len(lengths)
         self.parts.append(lengths)
 
 
@@ -43,12 +43,10 @@ def test_more_windows_are_encoded_together_where_all_are_full(lengths: list[int]
     encoder = WindowEncoder(
         forward,  # type: ignore[arg-type]  # it has what the encoder calls
         WindowLengths("auto", AudioContext(margin_frames=0, min_frames=0), FULL),
-        mel_filters(80),
         HostTransfer(device),
         n_full_states=FULL,
         n_filling=2,
         n_together=4,
-        dtype=torch.float32,
     )
     windows = [np.zeros(length * STATE_SAMPLES, np.float32) for length in lengths]
     encoder.encode(windows, list(range(len(windows))), [False] * len(windows))

@@ -18,6 +18,7 @@ from engine.cuda.fused_sampling import FusedSampler
 from engine.decoding.logit_rules import RuleState, make_rules
 from engine.model.forward import EagerForward
 from engine.model.kv_cache import KVCache
+from engine.model.log_mel import STATE_SAMPLES, LogMel
 from engine.model.packing import find_runs
 from engine.model.random_weights import fill, random_checkpoint
 from engine.model.whisper import Whisper, build
@@ -52,6 +53,9 @@ def caches() -> tuple[KVCache, KVCache]:
     return first, KVCache(SMALL, N_SLOTS, DEVICE, torch.float32)
 
 
+LOG_MEL = LogMel(SMALL.n_mels, DEVICE, torch.float32)
+
+
 def assert_close(found: torch.Tensor, expected: torch.Tensor) -> None:
     """Compare in float32, with room for the fused encoder's GELU, which is the approximation with tanh."""
     torch.testing.assert_close(found, expected, atol=5e-3, rtol=5e-3)
@@ -62,16 +66,14 @@ def numbers(*values: int) -> torch.Tensor:
 
 
 def encode(model: Whisper, cache: KVCache, lengths: list[int], slots: list[int], *, fused: bool) -> torch.Tensor:
-    features = torch.randn(len(lengths), SMALL.n_mels, 2 * max(lengths), generator=torch.Generator().manual_seed(1)).to(
-        DEVICE
-    )
-    runs = find_runs(lengths)
+    samples = torch.randn(len(lengths), max(lengths) * STATE_SAMPLES, generator=torch.Generator().manual_seed(1))
+    samples, runs = (0.1 * samples).to(DEVICE), find_runs(lengths)
     if not fused:
-        states: torch.Tensor = model.encoder(features, runs)
-        EagerForward(model, cache, numbers(), numbers()).encode(features, slots, runs)
+        states: torch.Tensor = model.encoder(LOG_MEL(samples), runs)
+        EagerForward(model, LOG_MEL, cache, numbers(), numbers()).encode(samples, slots, runs)
         cache.update()
         return states
-    states = FusedEncoder(model.encoder, HalfProducts())(features, runs)
+    states = FusedEncoder(model.encoder, HalfProducts())(LOG_MEL(samples), runs)
     decoder = FusedDecoder(model.decoder, cache)
     for run in runs:
         own = slots[run.windows]
@@ -102,7 +104,7 @@ def test_prompts_and_steps_are_decoded_as_by_the_eager_model(model: Whisper, cac
     for cache in caches:
         encode(model, cache, [200, 150], slots, fused=False)
     tokens, positions = numbers(*(20 + slot for slot in range(N_SLOTS))), numbers(5, 0, 3, 0)
-    eager, fused = EagerForward(model, caches[0], tokens, positions), FusedDecoder(model.decoder, caches[1])
+    eager, fused = EagerForward(model, LOG_MEL, caches[0], tokens, positions), FusedDecoder(model.decoder, caches[1])
     padded = numbers(*prompts[0], 0, 0, *prompts[1]).view(2, 5)
     expected, found = eager.prefill(prompts, slots), fused(padded, numbers(0, 0), numbers(*slots))
     assert_close(found[0, :3], expected[0, :3])

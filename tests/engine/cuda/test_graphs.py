@@ -27,11 +27,12 @@ from engine.errors import CheckpointError
 from engine.model.attention import encoder_attention
 from engine.model.forward import EagerForward
 from engine.model.kv_cache import KVCache
+from engine.model.log_mel import STATE_SAMPLES
 from engine.model.packing import Run, find_runs
 from engine.model.random_weights import fill
 from engine.model.whisper import Whisper, build
 from tests.engine import fake_flashinfer
-from tests.engine.cuda.test_fused_model import DEVICE, SMALL, assert_close
+from tests.engine.cuda.test_fused_model import DEVICE, LOG_MEL, SMALL, assert_close
 
 TINY = replace(SMALL, encoder_layers=1, decoder_layers=1, max_source_positions=24)
 N_SLOTS = 5
@@ -98,6 +99,7 @@ def make(
     sampler: FusedSampler = NoSampler()  # type: ignore[assignment]
     cuda = CudaGraphForward(
         model,
+        LOG_MEL,
         cache,
         tokens,
         positions,
@@ -107,8 +109,13 @@ def make(
         sizes,
     )
     with torch.inference_mode():
-        cuda.capture(4, (TINY.n_mels, 2 * TINY.max_source_positions), shorter)
-    return EagerForward(model, eager_cache, tokens, positions), cuda
+        cuda.capture(4, shorter)
+    return EagerForward(model, LOG_MEL, eager_cache, tokens, positions), cuda
+
+
+def noise(n_windows: int, n_states: int, seed: int) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    return (0.1 * torch.randn(n_windows, n_states * STATE_SAMPLES, generator=generator)).to(DEVICE)
 
 
 @torch.inference_mode()
@@ -119,10 +126,10 @@ def test_windows_are_decoded_as_by_the_eager_forward_pass(
     """Batches are cut or padded, a prefill has fewer rows than its graph, and a step has a free slot among its rows."""
     eager, cuda = make(model, monkeypatch, with_graphs=with_graphs)
     slots = [3, 0, 1][: len(lengths)]
-    features = torch.randn(len(lengths), TINY.n_mels, 48, generator=torch.Generator().manual_seed(2)).to(DEVICE)
+    samples = noise(len(lengths), 24, seed=2)
     prompts = [[5, 6, 7], [8, 9, 10, 11], [12]][: len(lengths)]
     for forward in (eager, cuda):
-        forward.encode(features, slots, find_runs(lengths))
+        forward.encode(samples, slots, find_runs(lengths))
     expected, found = eager.prefill(prompts, slots), cuda.prefill(prompts, slots)
     assert found.shape == expected.shape
     for row, prompt in enumerate(prompts):
@@ -159,11 +166,11 @@ def test_graphs_of_few_rows_use_one_kernel(model: Whisper, monkeypatch: pytest.M
 def test_padding_writes_to_the_padding_slot_only(model: Whisper, monkeypatch: pytest.MonkeyPatch) -> None:
     """A padding row held another window in the replay before. The slot of that window now belongs to a new window."""
     _, cuda = make(model, monkeypatch, with_graphs=True, decodes=False)
-    features = torch.randn(4, TINY.n_mels, 24, generator=torch.Generator().manual_seed(3)).to(DEVICE)
-    cuda.encode(features, [0, 1, 2, 4], find_runs([12] * 4))
-    cuda.encode(features[:1], [4], find_runs([12]))
+    samples = noise(4, 12, seed=3)
+    cuda.encode(samples, [0, 1, 2, 4], find_runs([12] * 4))
+    cuda.encode(samples[:1], [4], find_runs([12]))
     before = cuda._cache.cross_attention.clone()
-    cuda.encode(features[:3].flip(0), [3, 0, 1], find_runs([12] * 3))
+    cuda.encode(samples[:3].flip(0), [3, 0, 1], find_runs([12] * 3))
     is_same = (cuda._cache.cross_attention == before).transpose(0, 2).flatten(1).all(dim=1)
     assert is_same[:N_SLOTS].tolist() == [False, False, True, False, True]
 
@@ -192,11 +199,11 @@ def test_attention_of_our_own_leaves_short_windows_to_pytorch(model: Whisper, mo
     attention = PlainAttention()
     monkeypatch.setattr(graphs, "load_hopper_attention", lambda cache: attention)
     eager, cuda = make(model, monkeypatch, with_graphs=True, decodes=False, shorter=(), kernels="auto")
-    features = torch.randn(4, TINY.n_mels, 48, generator=torch.Generator().manual_seed(4)).to(DEVICE)
+    samples = noise(4, 24, seed=4)
     attention.seen.clear()
     for forward in (eager, cuda):
-        forward.encode(features[:3], [0, 1, 3], find_runs([24] * 3))
-        forward.encode(features[3:], [4], find_runs([12]))
+        forward.encode(samples[:3], [0, 1, 3], find_runs([24] * 3))
+        forward.encode(samples[3:], [4], find_runs([12]))
     assert attention.seen == [[24, 24], [24]]
     states = [forward._cache.cross_attention[:, :, [0, 1, 3, 4]] for forward in (cuda, eager)]
     assert_close(*states)

@@ -16,7 +16,7 @@ from engine.engine import Engine
 from engine.errors import CheckpointError
 from engine.model.forward import EagerForward
 from engine.model.kv_cache import KVCache, quantise
-from engine.model.log_mel import mel_filters
+from engine.model.log_mel import STATE_SAMPLES, LogMel
 from engine.model.packing import find_runs
 from engine.model.random_weights import fill, random_checkpoint
 from engine.model.whisper import Whisper
@@ -49,12 +49,13 @@ def model() -> Whisper:
 @torch.inference_mode()
 def test_a_window_reads_the_same_keys_alone_and_in_a_batch(model: Whisper) -> None:
     """No window's numbers depend on another's, in any slot."""
-    features = torch.randn(3, SIZES.n_mels, 48, device=DEVICE)
-    features[0] *= 100.0
+    samples = 0.01 * torch.randn(3, 24 * STATE_SAMPLES, device=DEVICE)
+    samples[0] *= 50.0
     none = torch.zeros(0, dtype=torch.long)
     together, alone = (KVCache(SIZES, 4, DEVICE, torch.float32, has_int8_cross=True) for _ in range(2))
-    EagerForward(model, together, none, none).encode(features, [2, 0, 3], find_runs([24, 24, 16]))
-    EagerForward(model, alone, none, none).encode(features[1:2], [1], find_runs([24]))
+    log_mel = LogMel(SIZES.n_mels, DEVICE, torch.float32)
+    EagerForward(model, log_mel, together, none, none).encode(samples, [2, 0, 3], find_runs([24, 24, 16]))
+    EagerForward(model, log_mel, alone, none, none).encode(samples[1:2], [1], find_runs([24]))
     found = together.read_cross_attention(0, slice(0, 1), 24)
     # Sums of products of another number of rows differ in their last bits.
     expected = alone.read_cross_attention(0, slice(1, 2), 24)
@@ -71,12 +72,12 @@ def test_a_checkpoint_is_compared_with_sixteen_bits(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr("engine.cuda.fused_model.MAX_TRITON_ROWS", 0)
     monkeypatch.setattr(int8_cache, "N_TOKENS", 4)
     monkeypatch.setattr(int8_cache, "sound", lambda: torch.randn(1, 24 * 320))
-    filters = mel_filters(SIZES.n_mels).to(DEVICE)
-    error = int8_cache.check(checkpoint, model, filters, HalfProducts())
+    log_mel = LogMel(SIZES.n_mels, DEVICE, torch.float32)
+    error = int8_cache.check(checkpoint, model, log_mel, HalfProducts())
     assert 0 < error < 0.02
     monkeypatch.setattr(int8_cache, "MAX_ERROR", error / 2)
     with pytest.raises(CheckpointError, match=r"cross_dtype int8: expected logits within .*, got 0"):
-        int8_cache.check(checkpoint, model, filters, HalfProducts())
+        int8_cache.check(checkpoint, model, log_mel, HalfProducts())
 
 
 def test_flashinfers_steps_are_refused(demo: Checkpoint, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from engine.model.host_transfer import HostTransfer, to_host
+from engine.model.host_transfer import HostTransfer, to_device, to_host
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
@@ -18,12 +18,28 @@ def test_windows_are_padded_with_silence() -> None:
         assert padded.tolist() == expected
 
 
-def test_what_was_prefetched_can_be_used_at_once() -> None:
+def test_what_was_copied_can_be_used_at_once() -> None:
     transfer = HostTransfer(DEVICE)
     windows = [np.full(3, 0.5, np.float32), np.full(5, 0.25, np.float32)]
     for _ in range(3):
-        made = transfer.prefetch(lambda: 2 * transfer.padded(windows, 6))
-        assert (made + 1).tolist() == [[2.0] * 3 + [1.0] * 3, [1.5] * 5 + [1.0]]
+        assert (transfer.padded(windows, 6) + 1).tolist() == [[1.5] * 3 + [1.0] * 3, [1.25] * 5 + [1.0]]
+
+
+@pytest.mark.parametrize("numbers", [[[1, 2, 3], [4, 5, 1 << 40]], [7, -1], [[True, False]], [3] * 5_000])
+def test_numbers_come_to_the_device_as_they_are(numbers: list[int] | list[list[int]]) -> None:
+    copied = to_device(numbers, DEVICE)
+    assert copied.device.type == DEVICE.type and torch.equal(copied.cpu(), torch.tensor(numbers))
+
+
+@pytest.mark.gpu
+def test_numbers_that_are_being_copied_are_not_overwritten() -> None:
+    """Many copies wait for a device that is busy; the ring is used several times meanwhile."""
+    busy = torch.ones(8_000, 8_000, device=DEVICE)
+    for _ in range(20):
+        busy = busy @ busy
+    copies = [to_device([index] * 1_000, DEVICE) for index in range(1_000)]
+    for index, copied in enumerate(copies):
+        assert copied.tolist() == [index] * 1_000
 
 
 def test_rows_come_back_as_they_were() -> None:
