@@ -35,7 +35,7 @@ from engine.model.forward import EagerForward, ForwardPass, n_rows_of
 from engine.model.host_transfer import HostRows, HostTransfer, to_device, to_host
 from engine.model.int8 import Int8Part
 from engine.model.kv_cache import KVCache, SlotAllocator
-from engine.model.log_mel import STATE_SAMPLES, LogMel
+from engine.model.log_mel import STATE_SAMPLES
 from engine.model.random_weights import PREFIX, random_checkpoint
 from engine.model.slot_budget import slot_bytes
 from engine.model.weights import load_model
@@ -115,7 +115,6 @@ class Runner:
         n_slots = pick_n_slots(config, model_config, self.device, dtype)
         self.slots = SlotAllocator(n_slots)
         is_fused = uses_fused_kernels(config, model_config, self.device, dtype)
-        log_mel = LogMel(model_config.n_mels, self.device, self.model.encoder.conv1.weight.dtype)
         lengths = WindowLengths(
             config.audio_context, checkpoint.generation.audio_context, model_config.max_source_positions
         )
@@ -131,14 +130,13 @@ class Runner:
         self.states = SlotStates(checkpoint, n_rows_held(n_slots) if is_fused else n_slots, self.device)
         self._eager = EagerForward(
             self.model,
-            log_mel,
             self.cache,
             self.states.tokens,
             self.states.positions,
             encodes_alone=int8_part is Int8Part.DECODER,
         )
         self.cuda_forward = (
-            build_cuda_forward(checkpoint, config, self.model, self.cache, self.states, log_mel) if is_fused else None
+            build_cuda_forward(checkpoint, config, self.model, self.cache, self.states) if is_fused else None
         )
         """The fused forward pass; `None` where the plain one is used."""
         self._transfer = HostTransfer(self.device)

@@ -14,7 +14,6 @@ from engine.errors import CheckpointError
 from engine.model import int8
 from engine.model.int8 import Int8Part
 from engine.model.kv_cache import KVCache
-from engine.model.log_mel import LogMel
 from engine.model.packing import find_runs
 from engine.model.slot_budget import CPU_SLOTS, choose_slots, slot_bytes
 from engine.model.whisper import Whisper
@@ -119,7 +118,6 @@ def build_cuda_forward(
     model: Whisper,
     cache: KVCache,
     states: SlotStates,
-    log_mel: LogMel,
 ) -> "CudaGraphForward":
     """Build the forward pass of fused kernels and CUDA graphs.
 
@@ -129,7 +127,6 @@ def build_cuda_forward(
         model: the loaded model.
         cache: its last slot belongs to no window: it fills up the rows of a graph.
         states: the state of the slots.
-        log_mel: computes what the encoder takes.
 
     Raises:
         CheckpointError: the encoder or the cache is to have 8 bits, and the device or the checkpoint does not allow it.
@@ -138,14 +135,13 @@ def build_cuda_forward(
     from engine.cuda.fused_sampling import FusedSampler
     from engine.cuda.graphs import CudaGraphForward
 
-    products = _encoder_products(checkpoint, config, model, log_mel)
+    products = _encoder_products(checkpoint, config, model)
     if config.cross_dtype == "int8":
         from engine.cuda import int8_cache
 
-        int8_cache.check(checkpoint, model, log_mel, products)
+        int8_cache.check(checkpoint, model, products)
     return CudaGraphForward(
         model,
-        log_mel,
         cache,
         states.tokens,
         states.positions,
@@ -155,7 +151,7 @@ def build_cuda_forward(
     )
 
 
-def _encoder_products(checkpoint: Checkpoint, config: EngineConfig, model: Whisper, log_mel: LogMel) -> "Products[Any]":
+def _encoder_products(checkpoint: Checkpoint, config: EngineConfig, model: Whisper) -> "Products[Any]":
     """Return the matrix products of the encoder: in 16 bits, or in 8 bits, whose error is checked."""
     from engine.cuda import fp8
     from engine.cuda.fused_model import FusedEncoder, HalfProducts
@@ -163,8 +159,9 @@ def _encoder_products(checkpoint: Checkpoint, config: EngineConfig, model: Whisp
     half = HalfProducts()
     if config.encoder_dtype != "fp8":
         return half
-    fp8.require_device(log_mel.device)
-    features = log_mel(fp8.sound().to(log_mel.device))
+    device = model.log_mel.device
+    fp8.require_device(device)
+    features = model.log_mel(fp8.sound().to(device))
     runs = find_runs([checkpoint.model.max_source_positions])
     expected = FusedEncoder(model.encoder, half)(features, runs)
     products = fp8.Fp8Products(model)

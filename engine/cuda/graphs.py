@@ -47,7 +47,6 @@ class CudaGraphForward:
     def __init__(
         self,
         model: Whisper,
-        log_mel: LogMel,
         cache: KVCache,
         tokens: Tensor,
         positions: Tensor,
@@ -59,7 +58,6 @@ class CudaGraphForward:
         """Load the kernels that the configuration asks for.
 
         Args:
-            log_mel: computes what the encoder takes.
             cache: has one slot more than windows may use: the padding slot.
             tokens: `(n_rows_held,)`: the last token of every slot, and of rows that pad the largest graph.
             positions: `(n_rows_held,)`: the positions of these tokens.
@@ -76,7 +74,7 @@ class CudaGraphForward:
         flashinfer = load_flashinfer(model, cache) if config.kernels == "flashinfer" else None
         self._encoding = _EncoderGraphs(
             FusedEncoder(model.encoder, products),
-            log_mel,
+            model.log_mel,
             self._decoder,
             products,
             cache,

@@ -14,7 +14,6 @@ from engine.cuda.fp8 import sound
 from engine.cuda.fused_model import FusedDecoder, FusedEncoder, Products
 from engine.errors import CheckpointError
 from engine.model.kv_cache import KVCache
-from engine.model.log_mel import LogMel
 from engine.model.packing import find_runs
 from engine.model.whisper import Whisper
 
@@ -25,19 +24,18 @@ N_TOKENS = 16
 """Tokens whose logits are compared."""
 
 
-def check(checkpoint: Checkpoint, model: Whisper, log_mel: LogMel, products: Products[Any]) -> float:
+def check(checkpoint: Checkpoint, model: Whisper, products: Products[Any]) -> float:
     """Compare the logits of `sound` with both caches, and return the relative error.
 
     Args:
         checkpoint: the checkpoint of the model.
         model: the loaded model.
-        log_mel: computes what the encoder takes.
         products: the encoder's matrix products.
 
     Raises:
         CheckpointError: the error is too large, because keys or values of this checkpoint do not fit 8 bits.
     """
-    features = log_mel(sound().to(log_mel.device))
+    features = model.log_mel(sound().to(model.log_mel.device))
     states = FusedEncoder(model.encoder, products)(features, find_runs([checkpoint.model.max_source_positions]))
     expected, found = (_logits(checkpoint, model, states, products, is_int8) for is_int8 in (False, True))
     error = float((found - expected).norm() / (expected - expected.mean(1, keepdim=True)).norm())

@@ -13,7 +13,7 @@ from torch import Tensor
 from engine.model.attention import DecodeAttention, DecoderAttention, PrefillAttention, RecordingAttention
 from engine.model.host_transfer import to_device
 from engine.model.kv_cache import KVCache
-from engine.model.log_mel import STATE_SAMPLES, LogMel
+from engine.model.log_mel import STATE_SAMPLES
 from engine.model.packing import Run, find_runs
 from engine.model.whisper import Whisper
 
@@ -65,7 +65,6 @@ class EagerForward:
     def __init__(
         self,
         model: Whisper,
-        log_mel: LogMel,
         cache: KVCache,
         tokens: Tensor,
         positions: Tensor,
@@ -76,7 +75,6 @@ class EagerForward:
 
         Args:
             model: the loaded model.
-            log_mel: computes what its encoder takes.
             cache: its keys and values.
             tokens: the last token of every slot.
             positions: the positions of these tokens.
@@ -84,7 +82,6 @@ class EagerForward:
         """
         self._encodes_alone = encodes_alone
         self._model = model
-        self._log_mel = log_mel
         self._cache = cache
         self._tokens = tokens
         self._positions = positions
@@ -98,7 +95,7 @@ class EagerForward:
                     own = samples[here, : run.n_states * STATE_SAMPLES]
                     self.encode(own, slots[here], find_runs([run.n_states]))
             return
-        states = self._model.encoder(self._log_mel(samples), runs)
+        states = self._model.encoder(self._model.log_mel(samples), runs)
         for layer in range(len(self._model.decoder.layers)):
             keys_values = self._model.decoder.cross_keys_values(layer, states)
             self._cache.write_cross_attention(layer, slots, keys_values, runs)

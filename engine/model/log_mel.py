@@ -32,7 +32,6 @@ class LogMel:
     """Computes log-mel spectrograms on the device of a model, in its type."""
 
     def __init__(self, n_mels: int, device: torch.device, dtype: torch.dtype) -> None:
-        self.n_mels = n_mels
         self.device = device
         self._filters = mel_filters(n_mels).to(device)
         self._dtype = dtype

@@ -4,6 +4,7 @@ Source: openai/whisper, whisper/model.py. Here one matrix product computes queri
 """
 
 from collections.abc import Sequence
+from functools import cached_property
 
 import torch
 import torch.nn.functional as F
@@ -13,6 +14,7 @@ from engine.checkpoint.checkpoint import ModelConfig
 from engine.model.attention import DecoderAttention, encoder_attention
 from engine.model.int8 import Int8Part
 from engine.model.linear import Form, Linear, Product
+from engine.model.log_mel import LogMel
 from engine.model.packing import Run, pack
 
 
@@ -23,6 +25,12 @@ class Whisper(nn.Module):
         super().__init__()
         self.encoder = Encoder(config)
         self.decoder = Decoder(config)
+
+    @cached_property
+    def log_mel(self) -> LogMel:
+        """Computes what the encoder takes. Ask for it once the weights are packed: it is of their type."""
+        convolution = self.encoder.conv1
+        return LogMel(convolution.in_channels, convolution.weight.device, convolution.weight.dtype)
 
     def pack(self, int8_part: Int8Part = Int8Part.NOTHING) -> None:
         """Bring the weights into the form that this machine's kernels need. Call it once they are loaded."""

@@ -18,7 +18,7 @@ from engine.cuda.fused_sampling import FusedSampler
 from engine.decoding.logit_rules import RuleState, make_rules
 from engine.model.forward import EagerForward
 from engine.model.kv_cache import KVCache
-from engine.model.log_mel import STATE_SAMPLES, LogMel
+from engine.model.log_mel import STATE_SAMPLES
 from engine.model.packing import find_runs
 from engine.model.random_weights import fill, random_checkpoint
 from engine.model.whisper import Whisper, build
@@ -53,9 +53,6 @@ def caches() -> tuple[KVCache, KVCache]:
     return first, KVCache(SMALL, N_SLOTS, DEVICE, torch.float32)
 
 
-LOG_MEL = LogMel(SMALL.n_mels, DEVICE, torch.float32)
-
-
 def assert_close(found: torch.Tensor, expected: torch.Tensor) -> None:
     """Compare in float32, with room for the fused encoder's GELU, which is the approximation with tanh."""
     torch.testing.assert_close(found, expected, atol=5e-3, rtol=5e-3)
@@ -69,11 +66,11 @@ def encode(model: Whisper, cache: KVCache, lengths: list[int], slots: list[int],
     samples = torch.randn(len(lengths), max(lengths) * STATE_SAMPLES, generator=torch.Generator().manual_seed(1))
     samples, runs = (0.1 * samples).to(DEVICE), find_runs(lengths)
     if not fused:
-        states: torch.Tensor = model.encoder(LOG_MEL(samples), runs)
-        EagerForward(model, LOG_MEL, cache, numbers(), numbers()).encode(samples, slots, runs)
+        states: torch.Tensor = model.encoder(model.log_mel(samples), runs)
+        EagerForward(model, cache, numbers(), numbers()).encode(samples, slots, runs)
         cache.update()
         return states
-    states = FusedEncoder(model.encoder, HalfProducts())(LOG_MEL(samples), runs)
+    states = FusedEncoder(model.encoder, HalfProducts())(model.log_mel(samples), runs)
     decoder = FusedDecoder(model.decoder, cache)
     for run in runs:
         own = slots[run.windows]
@@ -104,7 +101,7 @@ def test_prompts_and_steps_are_decoded_as_by_the_eager_model(model: Whisper, cac
     for cache in caches:
         encode(model, cache, [200, 150], slots, fused=False)
     tokens, positions = numbers(*(20 + slot for slot in range(N_SLOTS))), numbers(5, 0, 3, 0)
-    eager, fused = EagerForward(model, LOG_MEL, caches[0], tokens, positions), FusedDecoder(model.decoder, caches[1])
+    eager, fused = EagerForward(model, caches[0], tokens, positions), FusedDecoder(model.decoder, caches[1])
     padded = numbers(*prompts[0], 0, 0, *prompts[1]).view(2, 5)
     expected, found = eager.prefill(prompts, slots), fused(padded, numbers(0, 0), numbers(*slots))
     assert_close(found[0, :3], expected[0, :3])

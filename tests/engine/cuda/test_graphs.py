@@ -32,7 +32,7 @@ from engine.model.packing import Run, find_runs
 from engine.model.random_weights import fill
 from engine.model.whisper import Whisper, build
 from tests.engine import fake_flashinfer
-from tests.engine.cuda.test_fused_model import DEVICE, LOG_MEL, SMALL, assert_close
+from tests.engine.cuda.test_fused_model import DEVICE, SMALL, assert_close
 
 TINY = replace(SMALL, encoder_layers=1, decoder_layers=1, max_source_positions=24)
 N_SLOTS = 5
@@ -99,7 +99,6 @@ def make(
     sampler: FusedSampler = NoSampler()  # type: ignore[assignment]
     cuda = CudaGraphForward(
         model,
-        LOG_MEL,
         cache,
         tokens,
         positions,
@@ -110,7 +109,7 @@ def make(
     )
     with torch.inference_mode():
         cuda.capture(4, shorter)
-    return EagerForward(model, LOG_MEL, eager_cache, tokens, positions), cuda
+    return EagerForward(model, eager_cache, tokens, positions), cuda
 
 
 def noise(n_windows: int, n_states: int, seed: int) -> torch.Tensor:

@@ -16,7 +16,7 @@ from engine.engine import Engine
 from engine.errors import CheckpointError
 from engine.model.forward import EagerForward
 from engine.model.kv_cache import KVCache, quantise
-from engine.model.log_mel import STATE_SAMPLES, LogMel
+from engine.model.log_mel import STATE_SAMPLES
 from engine.model.packing import find_runs
 from engine.model.random_weights import fill, random_checkpoint
 from engine.model.whisper import Whisper
@@ -53,9 +53,8 @@ def test_a_window_reads_the_same_keys_alone_and_in_a_batch(model: Whisper) -> No
     samples[0] *= 50.0
     none = torch.zeros(0, dtype=torch.long)
     together, alone = (KVCache(SIZES, 4, DEVICE, torch.float32, has_int8_cross=True) for _ in range(2))
-    log_mel = LogMel(SIZES.n_mels, DEVICE, torch.float32)
-    EagerForward(model, log_mel, together, none, none).encode(samples, [2, 0, 3], find_runs([24, 24, 16]))
-    EagerForward(model, log_mel, alone, none, none).encode(samples[1:2], [1], find_runs([24]))
+    EagerForward(model, together, none, none).encode(samples, [2, 0, 3], find_runs([24, 24, 16]))
+    EagerForward(model, alone, none, none).encode(samples[1:2], [1], find_runs([24]))
     found = together.read_cross_attention(0, slice(0, 1), 24)
     # Sums of products of another number of rows differ in their last bits.
     expected = alone.read_cross_attention(0, slice(1, 2), 24)
@@ -72,12 +71,11 @@ def test_a_checkpoint_is_compared_with_sixteen_bits(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr("engine.cuda.fused_model.MAX_TRITON_ROWS", 0)
     monkeypatch.setattr(int8_cache, "N_TOKENS", 4)
     monkeypatch.setattr(int8_cache, "sound", lambda: torch.randn(1, 24 * 320))
-    log_mel = LogMel(SIZES.n_mels, DEVICE, torch.float32)
-    error = int8_cache.check(checkpoint, model, log_mel, HalfProducts())
+    error = int8_cache.check(checkpoint, model, HalfProducts())
     assert 0 < error < 0.02
     monkeypatch.setattr(int8_cache, "MAX_ERROR", error / 2)
     with pytest.raises(CheckpointError, match=r"cross_dtype int8: expected logits within .*, got 0"):
-        int8_cache.check(checkpoint, model, log_mel, HalfProducts())
+        int8_cache.check(checkpoint, model, HalfProducts())
 
 
 def test_flashinfers_steps_are_refused(demo: Checkpoint, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,7 +6,7 @@ import torch
 from engine.checkpoint.checkpoint import ModelConfig
 from engine.model.forward import EagerForward, n_rows_of, pad
 from engine.model.kv_cache import KVCache
-from engine.model.log_mel import STATE_SAMPLES, LogMel
+from engine.model.log_mel import STATE_SAMPLES
 from engine.model.packing import find_runs
 from engine.model.random_weights import fill
 from engine.model.whisper import build
@@ -35,8 +35,7 @@ def forward() -> EagerForward:
     model = build(SIZES, CPU, torch.float32)
     fill(model)
     tokens, positions = torch.tensor([7, 8, 9]), torch.tensor([2, 0, 3])
-    log_mel = LogMel(SIZES.n_mels, CPU, torch.float32)
-    forward = EagerForward(model, log_mel, KVCache(SIZES, 3, CPU, torch.float32), tokens, positions)
+    forward = EagerForward(model, KVCache(SIZES, 3, CPU, torch.float32), tokens, positions)
     samples = 0.1 * torch.randn(2, 20 * STATE_SAMPLES, generator=torch.Generator().manual_seed(0))
     forward.encode(samples, SLOTS, find_runs([20, 20]))
     return forward
