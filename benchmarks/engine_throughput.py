@@ -15,6 +15,7 @@ faster than the limit, which is that of an NVIDIA H200: then work was skipped, a
 """
 
 import asyncio
+import gc
 import statistics
 import sys
 import time
@@ -240,6 +241,8 @@ async def running_engine(
         prepare(runners[0])
         return runners[0]
 
+    # What the engine before this one has left: its objects refer to each other, and hold memory of the device.
+    gc.collect()
     async with Engine.start(config, load) as engine:
         yield engine, runners[0]
 
