@@ -28,7 +28,7 @@ from benchmarks.report import Table, number
 from benchmarks.throughput.stand_in_engine import StandInEngine
 from cluster.local.roles import GatewaySlot
 from cluster.local.supervisor import Supervisor, SupervisorConfig
-from engine.api import SAMPLE_RATE, DecodeOptions, Transcriber, Window
+from engine.api import SAMPLE_RATE, DecodeOptions, DoneEvent, Transcriber, Window
 
 SCHEMA = 1
 WINDOW_S = 4
@@ -165,8 +165,9 @@ async def _send(transcriber: Transcriber, window: Window, *, is_cancelled: bool)
         if is_cancelled:
             await asyncio.sleep(CANCEL_AFTER_S)
             return
-        async for _ in events:
-            pass
+        last = [event async for event in events][-1]
+    if not isinstance(last, DoneEvent):
+        raise click.ClickException(f"expected the text of every window, got {last}")
 
 
 if __name__ == "__main__":

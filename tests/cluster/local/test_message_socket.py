@@ -148,9 +148,9 @@ async def test_a_connection_whose_other_end_is_gone_stays_quiet(serving: Serving
     await serving.until(lambda: len(serving.received) == 4)
     assert serving.received[-1] == (b"kept", b"still here")
     await serving.end()
-    nobody = MessageSocket.connect(f"{serving.path}-of-nobody", b"kept")
-    task = asyncio.create_task(nobody.receive(lambda _: pytest.fail("received")))
-    for client in (kept, nobody):
+    unserved = MessageSocket.connect(f"{serving.path}-of-unserved", b"kept")
+    task = asyncio.create_task(unserved.receive(lambda _: pytest.fail("received")))
+    for client in (kept, unserved):
         for _ in range(3):
             client.send(LARGE)
     await asyncio.sleep(0)
