@@ -60,6 +60,8 @@ def main(n_gateways: int, rate: int, seconds: int, path: Path, markdown: bool) -
 async def _measure(n_gateways: int, rate: int, seconds: int) -> dict[str, Any]:
     """Run the processes. Returns CPU microseconds per window."""
     ready = asyncio.Event()
+    gone: list[int] = []
+    """The processes of gateways that have ended: each sends its windows once, so there is no result without it."""
     n_windows = rate * seconds // n_gateways
     with tempfile.TemporaryDirectory() as folder:
         results = [Path(folder, f"result-{each}.json") for each in range(n_gateways)]
@@ -74,17 +76,21 @@ async def _measure(n_gateways: int, rate: int, seconds: int) -> dict[str, Any]:
             keep_counts_s=1.0,
             stop_timeout_s=10.0,
             on_ready=lambda _: ready.set(),
-            on_gateway_gone=lambda _: None,
+            on_gateway_gone=gone.append,
         )
         supervisor = Supervisor(config)
         running = asyncio.create_task(supervisor.run())
         await ready.wait()
         (engine,) = supervisor.engine_processes
         before = _cpu_s(engine)
-        while not all(each.exists() for each in results):
+        while not gone and not all(each.exists() for each in results):
             await asyncio.sleep(POLL_S)
             if running.done():
                 await running
+        if gone:
+            supervisor.stop()
+            await running
+            raise click.ClickException(f"gateway process {gone[0]} has died; its error is above")
         after = _cpu_s(engine)
         supervisor.stop()
         await running
