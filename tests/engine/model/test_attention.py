@@ -124,22 +124,24 @@ def step_over_states(cache: KVCache, query: Tensor) -> Tensor:
     return DecodeAttention(cache, len(query), positions, 1, is_ragged=False).cross_attention(1, query)
 
 
-@pytest.mark.parametrize("n_threads", [1, 2, 3])
+@pytest.mark.parametrize(("has_columns", "n_threads"), [(True, 1), (True, 2), (True, 3), (False, 1)])
 @pytest.mark.parametrize("n_states", [1500, 1021, 30])
-def test_a_row_of_a_step_has_the_same_bits_alone_and_among_others(threads: None, n_states: int, n_threads: int) -> None:
-    """Also with another number of threads, in another slot, and among longer and larger neighbours."""
+def test_a_row_of_a_step_has_the_same_bits_alone_and_among_others(
+    threads: None, has_columns: bool, n_threads: int, n_states: int
+) -> None:
+    """Also by column with another number of threads, in another slot, and among longer and larger neighbours."""
     n_heads, head_dim, n_slots = 8, 64, 5
     sizes = replace(SIZES, d_model=n_heads * head_dim, decoder_attention_heads=n_heads, max_source_positions=1500)
     keys_values = torch.randn(n_states, 2, n_heads, head_dim, generator=torch.Generator().manual_seed(0))
     query = torch.randn(n_slots, n_heads, 1, head_dim, generator=torch.Generator().manual_seed(1))
 
     torch.set_num_threads(1)
-    cache = KVCache(sizes, 1, torch.device("cpu"), torch.float32, has_columns=True)
+    cache = KVCache(sizes, 1, torch.device("cpu"), torch.float32, has_columns=has_columns)
     cache.write_cross_attention(1, [0], keys_values, find_runs([n_states]))
     alone = step_over_states(cache, query[3:4])[0]
 
     torch.set_num_threads(n_threads)
-    cache = KVCache(sizes, n_slots, torch.device("cpu"), torch.float32, has_columns=True)
+    cache = KVCache(sizes, n_slots, torch.device("cpu"), torch.float32, has_columns=has_columns)
     for slot, length in ((0, 1500), (1, 700), (4, 1)):
         neighbour = 1000 * torch.randn(length, 2, n_heads, head_dim)
         cache.write_cross_attention(1, [slot], neighbour, find_runs([length]))
