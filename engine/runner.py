@@ -133,7 +133,7 @@ class Runner:
             self.cache,
             self.states.tokens,
             self.states.positions,
-            encodes_alone=int8_part is Int8Part.DECODER,
+            encodes_alone=dtype == torch.float32 and self.model.encoder.conv1.weight.dtype == torch.bfloat16,
         )
         self.cuda_forward = (
             build_cuda_forward(checkpoint, config, self.model, self.cache, self.states) if is_fused else None

@@ -11,7 +11,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from engine.model.int8 import Int8Weight
+from engine.model.int8 import Int8Weight, ManyRowsInt8Weight
+from engine.model.processor import has_int8
 
 
 class Form(Enum):
@@ -23,6 +24,11 @@ class Form(Enum):
     """oneDNN's order for bfloat16 too. These kernels may round a row in another way among more rows."""
     INT8 = "int8"
     """8 bits. This needs `engine.model.int8.is_available`."""
+    INT8_MANY_ROWS = "int8 for many rows"
+    """The same numbers, with the kernels that are faster for many rows where the processor has products of 8 bits."""
+
+
+INT8_FORMS = (Form.INT8, Form.INT8_MANY_ROWS)
 
 
 def can_pack(weight: Tensor, form: Form = Form.SAME_BITS) -> bool:
@@ -30,7 +36,7 @@ def can_pack(weight: Tensor, form: Form = Form.SAME_BITS) -> bool:
 
     Those for bfloat16 need a processor with AVX-512.
     """
-    if not torch._C._has_mkldnn or weight.device.type != "cpu" or form is Form.INT8:
+    if not torch._C._has_mkldnn or weight.device.type != "cpu" or form in INT8_FORMS:
         return False
     if weight.dtype == torch.bfloat16 and form is Form.FASTEST:
         has_bfloat16: bool = torch.ops.mkldnn._is_mkldnn_bf16_supported()
@@ -43,7 +49,7 @@ class Product:
 
     def __init__(self) -> None:
         self._packed: Tensor | None = None
-        self._in_8_bits: Int8Weight | None = None
+        self._in_8_bits: Int8Weight | ManyRowsInt8Weight | None = None
 
     @property
     def is_packed(self) -> bool:
@@ -55,7 +61,10 @@ class Product:
 
         Where oneDNN has no kernels for it, the product reads the weight, and any earlier copy is dropped.
         """
-        self._in_8_bits = Int8Weight(weight) if form is Form.INT8 else None
+        self._in_8_bits = None
+        if form in INT8_FORMS:
+            is_for_many = form is Form.INT8_MANY_ROWS and has_int8()
+            self._in_8_bits = ManyRowsInt8Weight(weight) if is_for_many else Int8Weight(weight)
         is_reordered = can_pack(weight, form)
         self._packed = torch.ops.mkldnn._reorder_linear_weight(weight, None) if is_reordered else None
 

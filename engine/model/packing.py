@@ -5,7 +5,8 @@ call for each run.
 """
 
 import itertools
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -57,3 +58,18 @@ def pack(parts: Sequence[Tensor]) -> Tensor:
     """Join the states of all runs, `(n_windows, n_states, ...)` each, to `(total, ...)`."""
     flat = [part.flatten(0, 1) for part in parts]
     return flat[0] if len(flat) == 1 else torch.cat(flat)
+
+
+def in_blocks(function: Callable[..., Tensor], max_states: int | None, *packed: Tensor) -> Tensor:
+    """Apply a function of single states to blocks of them.
+
+    Args:
+        function: takes tensors of as many states each, and returns a tensor with a row for each state.
+        max_states: the most states of a block; `None` for all in one.
+        packed: the tensors, `(states, ...)` each.
+    """
+    n_blocks = 1 if max_states is None else math.ceil(len(packed[0]) / max_states)
+    if n_blocks <= 1:
+        return function(*packed)
+    blocks = zip(*(each.chunk(n_blocks) for each in packed), strict=True)
+    return torch.cat([function(*block) for block in blocks])

@@ -13,3 +13,9 @@ def has_tiles() -> bool:
     """Return whether a CPU multiplies tiles of matrices in one instruction (AMX)."""
     has: bool = torch.cpu._is_amx_tile_supported()  # private, and there is no public name for it
     return has
+
+
+def has_int8() -> bool:
+    """Return whether a CPU has products of 8 bits of its own (VNNI): twice as many in an instruction as of bfloat16."""
+    has: bool = torch.cpu._is_vnni_supported()  # private, and there is no public name for it
+    return has

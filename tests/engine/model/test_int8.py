@@ -1,6 +1,8 @@
 """Products with weights of 8 bits: exact sums, the same bits in any batch, and the words of the model in float32."""
 
 import asyncio
+import subprocess
+import sys
 import weakref
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,10 +20,13 @@ from engine.cuda.build import pick_int8_part
 from engine.decoding.prompt import Prompt
 from engine.decoding.sampling import Draw
 from engine.errors import CheckpointError
-from engine.model import int8
-from engine.model.int8 import INPUT_MAX, WEIGHT_MAX, Int8Part, Int8Weight
-from engine.model.linear import Form, Linear
+from engine.model import int8, linear, whisper
+from engine.model.int8 import INPUT_MAX, WEIGHT_MAX, Int8Part, Int8Weight, ManyRowsInt8Weight
+from engine.model.linear import Form, Linear, Product
+from engine.model.packing import find_runs
+from engine.model.processor import has_bfloat16
 from engine.model.random_weights import SIZES
+from engine.model.weights import load_model
 from engine.runner import Runner
 from tests.engine.checkpoints import Shape, make_checkpoint
 from tests.engine.conftest import noise, start_engine
@@ -29,6 +34,8 @@ from tests.engine.conftest import noise, start_engine
 pytestmark = pytest.mark.skipif(not int8.is_available(), reason="PyTorch has no kernels for 8 bits here")
 
 CPU = torch.device("cpu")
+Kind = type[Int8Weight] | type[ManyRowsInt8Weight]
+WEIGHTS = pytest.mark.parametrize("kind", [Int8Weight, ManyRowsInt8Weight])
 MAX_POINTS = 0.1
 """The largest difference of word errors from float32 that is accepted, in percentage points."""
 
@@ -54,30 +61,35 @@ def formula(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
     return sums.float() * scales / INPUT_MAX * largest
 
 
+@WEIGHTS
 @pytest.mark.parametrize("n_rows", [1, 7, 65, 300])
-def test_a_product_is_that_of_the_rounded_numbers(n_rows: int) -> None:
+def test_a_product_is_that_of_the_rounded_numbers(kind: Kind, n_rows: int) -> None:
     """It is close to the product in float32, too."""
     x, weight = random(n_rows, 96), random(200, 96, seed=1)
-    product = Int8Weight(weight).multiply(x)
+    product = kind(weight).multiply(x)
     torch.testing.assert_close(product, formula(x, weight), atol=0.05, rtol=1e-3)
     exact = F.linear(x, weight)
     assert float((product - exact).norm() / exact.norm()) < 0.02
 
 
-def test_the_largest_numbers_do_not_overflow() -> None:
+@WEIGHTS
+def test_the_largest_numbers_do_not_overflow(kind: Kind) -> None:
     """Processors without VNNI add pairs of products in 16 bits, in which larger weights would not fit."""
     signs = torch.tensor([[1.0], [-1.0]])
     weight, x = signs.expand(2, 512).contiguous(), signs.expand(2, 512).contiguous()
     expected = torch.tensor([[512.0, -512.0], [-512.0, 512.0]])
-    torch.testing.assert_close(Int8Weight(weight).multiply(x), expected)
+    torch.testing.assert_close(kind(weight).multiply(x), expected)
     assert 2 * (INPUT_MAX + int8.ZERO_POINT) * WEIGHT_MAX < 2**15
 
 
+@WEIGHTS
 @pytest.mark.parametrize("n_threads", [1, 2, 3])
 @pytest.mark.parametrize("n_outputs", [384, 4681])
-def test_a_row_has_the_same_bits_alone_and_among_others(threads: None, n_outputs: int, n_threads: int) -> None:
+def test_a_row_has_the_same_bits_alone_and_among_others(
+    threads: None, kind: Kind, n_outputs: int, n_threads: int
+) -> None:
     """Also with another number of threads, and where a neighbour is a thousand times larger."""
-    weight = Int8Weight(random(n_outputs, 384))
+    weight = kind(random(n_outputs, 384))
     x = random(70, 384, seed=1)
     x[5] *= 1000
     torch.set_num_threads(1)
@@ -88,15 +100,47 @@ def test_a_row_has_the_same_bits_alone_and_among_others(threads: None, n_outputs
     assert torch.equal(weight.multiply(x.view(10, 7, 384)), alone.view(10, 7, n_outputs))
 
 
-def test_a_row_of_zeros_gives_the_bias() -> None:
+@WEIGHTS
+def test_a_row_of_zeros_gives_the_bias(monkeypatch: pytest.MonkeyPatch, kind: Kind) -> None:
     """A free slot has such rows. They do not become numbers that are not finite."""
+    monkeypatch.setattr(linear, "has_int8", lambda: True)
     layer = Linear(64, 128).requires_grad_(False)
-    layer.pack(Form.INT8)
+    layer.pack(Form.INT8 if kind is Int8Weight else Form.INT8_MANY_ROWS)
     x = random(3, 64)
     x[1] = 0.0
     y = layer(x)
     assert torch.equal(y[1], layer.bias) and y.isfinite().all()
-    assert Int8Weight(torch.zeros(4, 64)).multiply(x).eq(0).all()
+    assert kind(torch.zeros(4, 64)).multiply(x).eq(0).all()
+
+
+@pytest.mark.parametrize(
+    ("form", "has_int8", "kind"),
+    [
+        (Form.INT8, True, Int8Weight),
+        (Form.INT8_MANY_ROWS, True, ManyRowsInt8Weight),
+        (Form.INT8_MANY_ROWS, False, Int8Weight),
+    ],
+)
+def test_many_rows_have_kernels_of_their_own_where_the_processor_multiplies_8_bits(
+    monkeypatch: pytest.MonkeyPatch, form: Form, has_int8: bool, kind: Kind
+) -> None:
+    """The numbers are the same."""
+    monkeypatch.setattr(linear, "has_int8", lambda: has_int8)
+    x, weight = random(80, 64), random(96, 64, seed=1)
+    product = Product()
+    product.pack(weight, form)
+    assert isinstance(product._in_8_bits, kind)
+    torch.testing.assert_close(product(x, weight, None), Int8Weight(weight).multiply(x))
+
+
+def test_no_warning_of_pytorch_reaches_the_user() -> None:
+    """It warns that a kind of tensors is to be removed, once in a process: this one begins anew."""
+    code = (
+        "import torch; from engine.model.int8 import ManyRowsInt8Weight as Weight;"
+        "Weight(torch.ones(8, 16)).multiply(torch.ones(4, 16))"
+    )
+    run = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=False)
+    assert (run.returncode, run.stderr) == (0, "")
 
 
 def test_a_layer_keeps_no_other_copy_of_its_weight() -> None:
@@ -122,7 +166,8 @@ def test_windows_decode_alone_as_together(tmp_path: Path, monkeypatch: pytest.Mo
     config = EngineConfig(n_slots=4, device="cpu", dtype="int8", audio_context="interims")
     runner = Runner(checkpoint, config)
     assert runner.dtype == "int8" and runner.cache.dtype == torch.float32
-    assert runner.model.encoder.conv1.weight.dtype == (torch.bfloat16 if part is Int8Part.DECODER else torch.float32)
+    in_bfloat16 = part is Int8Part.DECODER or has_bfloat16()
+    assert runner.model.encoder.conv1.weight.dtype == (torch.bfloat16 if in_bfloat16 else torch.float32)
     prompt = Prompt(tokens=(checkpoint.tokenizer.sot,) * 3, sot_index=0, n_prefix=0)
     clips = [noise(seed, n_samples) for seed, n_samples in enumerate((16_000, 40_000, 40_000, 60_000))]
     slots = [runner.slots.allocate() for _ in clips]
@@ -190,8 +235,26 @@ def test_a_machine_without_the_kernels_refuses_8_bits(monkeypatch: pytest.Monkey
         pick_int8_part(EngineConfig(dtype="int8"), SIZES["base"], CPU)
 
 
-def test_the_encoder_is_in_bfloat16_where_the_processor_has_it(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_an_encoder_in_8_bits_gives_the_same_states_in_blocks_of_any_size(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dtype: torch.dtype
+) -> None:
+    """Its attention is over whole windows, in float32 or bfloat16."""
+    monkeypatch.setattr(whisper, "has_bfloat16", lambda: dtype == torch.bfloat16)
+    checkpoint = read_checkpoint(str(make_checkpoint(tmp_path, Shape("blocks", encoder_layers=2))))
+    found = []
+    for max_block in (70, 256, 1000):
+        monkeypatch.setattr(whisper, "INT8_BLOCK_STATES", max_block)
+        encoder = load_model(checkpoint, CPU, torch.float32, Int8Part.ALL).encoder
+        assert encoder.conv2.weight.dtype == dtype and encoder.layers[1].attention_dtype == dtype
+        features = random(2, encoder.conv1.in_channels, 600).to(dtype)
+        found.append(encoder(features, find_runs([300, 300])))
+    assert found[0].dtype == torch.float32 and found[0].shape[0] == 600
+    assert torch.equal(found[0], found[1]) and torch.equal(found[0], found[2])
+
+
+def test_the_encoder_is_in_bfloat16_where_the_processor_multiplies_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
     """There it is faster than 8 bits."""
-    for has_bfloat16, part in ((True, Int8Part.DECODER), (False, Int8Part.ALL)):
-        monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda has=has_bfloat16: has)
+    for has_tiles, part in ((True, Int8Part.DECODER), (False, Int8Part.ALL)):
+        monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda has=has_tiles: has)
         assert int8.best_part() is part
