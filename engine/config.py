@@ -31,7 +31,8 @@ class EngineConfig:
 
     `int8`: weights of matrix products in 8 bits, with a scale for each output and for each row that they multiply;
     caches and all else in float32. Where the processor has products in bfloat16, the encoder's attention is in it, and
-    where it multiplies tiles (AMX), all of the encoder. `auto` is bfloat16 on CUDA. On the CPU it is int8 for checkpoints of the published sizes and float32 for smaller ones.
+    where it multiplies tiles (AMX), all of the encoder. `auto` is bfloat16 on CUDA. On the CPU it is int8 for
+    checkpoints of the published sizes and float32 for smaller ones.
     """
     encoder_dtype: EncoderDtype = "auto"
     """The type of the encoder's matrix products.

@@ -78,7 +78,7 @@ class EagerForward:
             cache: its keys and values.
             tokens: the last token of every slot.
             positions: the positions of these tokens.
-            encodes_alone: whether each window is encoded by itself, because bfloat16 may round in another way among more.
+            encodes_alone: whether each window is encoded by itself, because bfloat16 may round otherwise among more.
         """
         self._encodes_alone = encodes_alone
         self._model = model

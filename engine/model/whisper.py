@@ -129,7 +129,8 @@ class EncoderLayer(nn.Module):
     def _before_attention(self, x: Tensor) -> Tensor:
         """Queries, keys and values: `(states, 3, heads, head_dim)`."""
         projected: Tensor = self.self_attn.qkv_proj(self.self_attn_layer_norm(x))
-        return projected.to(self.attention_dtype or projected.dtype).unflatten(-1, (3, self.self_attn.n_heads, -1))
+        projected = projected.to(self.attention_dtype or projected.dtype)
+        return projected.view(len(projected), 3, self.self_attn.n_heads, -1)
 
     def _after_attention(self, x: Tensor, attended: Tensor) -> Tensor:
         x = x + self.self_attn.out_proj(attended.to(x.dtype))
