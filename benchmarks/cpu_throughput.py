@@ -4,16 +4,19 @@
 
 Each request is a full window of 30 s, from its audio to exactly `--tokens` tokens. CTranslate2, which faster-whisper
 runs, gets the weights of tutti's random checkpoint, converted by its own converter, and as many windows in a batch as
-there are requests at a time. All engines stay loaded and take turns, so that other work of the machine meets all of
-them. Ratios are to the fastest of CTranslate2's types in the same table. Random weights tell nothing of accuracy.
+there are requests at a time. Every engine runs in its own process, with the thread settings that it has there. All
+stay loaded and take turns, so that other work of the machine meets all of them. Ratios are to the fastest of
+CTranslate2's types in the same table. Random weights tell nothing of accuracy.
 """
 
 import asyncio
+import multiprocessing
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -36,10 +39,15 @@ PEER = "ctranslate2"
 
 Load = Callable[[int, int], float]
 """Answers this number of requests, with that many at a time, and returns requests per second."""
+Measure = Callable[[int, int], tuple[float, float]]
+"""The same in another process. It returns requests per second, and CPU seconds of that process per request."""
+STOP_TIMEOUT_S = 20.0
+"""How long the process of an engine may take to end before it is killed."""
 
 
 def open_tutti(stack: ExitStack, model: str, dtype: str, n_threads: int, work: Work) -> Load:
     """The engine, asked through its own interface."""
+    prepare_environment()
     from engine.model.random_weights import let_go_on
 
     config = EngineConfig(
@@ -63,7 +71,7 @@ def open_tutti(stack: ExitStack, model: str, dtype: str, n_threads: int, work: W
     return load
 
 
-def open_peer(folder: str, dtype: str, n_threads: int, n_tokens: int) -> Load:
+def open_peer(stack: ExitStack, folder: str, dtype: str, n_threads: int, work: Work) -> Load:
     """CTranslate2 with faster-whisper's features, greedy."""
     import ctranslate2
     from faster_whisper.feature_extractor import FeatureExtractor
@@ -81,16 +89,64 @@ def open_peer(folder: str, dtype: str, n_threads: int, n_tokens: int) -> Load:
                 ctranslate2.StorageView.from_array(features),
                 [names] * concurrency,
                 beam_size=1,
-                max_length=2 * n_tokens,  # of which it takes half for new tokens
+                max_length=2 * work.n_tokens,  # of which it takes half for new tokens
                 suppress_blank=False,
                 suppress_tokens=[model_end(folder)],
             )
             lengths = {len(each.sequences_ids[0]) for each in found}
-            if lengths != {n_tokens}:
-                raise click.ClickException(f"{PEER}: expected {n_tokens} tokens for each request, got {lengths}")
+            if lengths != {work.n_tokens}:
+                raise click.ClickException(f"{PEER}: expected {work.n_tokens} tokens for each request, got {lengths}")
         return n_requests // concurrency * concurrency / (time.perf_counter() - start_s)
 
     return load
+
+
+@contextmanager
+def own_process(open_engine: Callable[..., Load], *arguments: object) -> Iterator[Measure]:
+    """Open an engine in a process of its own, which ends with the block.
+
+    Raises:
+        ClickException: the process ended; its output is on this process's error stream.
+    """
+    context = multiprocessing.get_context("spawn")  # no library is loaded yet, and no variable of the engine set
+    ours, theirs = context.Pipe()
+    process = context.Process(target=_answer, args=(theirs, open_engine, arguments), daemon=True)
+    process.start()
+    theirs.close()
+
+    def receive() -> Any:
+        try:
+            return ours.recv()
+        except EOFError:
+            raise click.ClickException(f"the process of {open_engine.__name__}{arguments} ended") from None
+
+    def measure(n_requests: int, concurrency: int) -> tuple[float, float]:
+        ours.send((n_requests, concurrency))
+        requests_per_s, cpu_s = receive()
+        return requests_per_s, cpu_s / n_requests
+
+    try:
+        receive()  # it is loaded
+        yield measure
+    finally:
+        ours.close()
+        process.join(STOP_TIMEOUT_S)
+        process.kill()
+
+
+def _answer(connection: Connection, open_engine: Callable[..., Load], arguments: tuple[Any, ...]) -> None:
+    """Run in the process of an engine: answer each load with its speed and its CPU seconds, until there are no more."""
+    with ExitStack() as stack:
+        load = open_engine(stack, *arguments)
+        connection.send(None)
+        while True:
+            try:
+                asked = connection.recv()
+            except EOFError:
+                return
+            before_s = time.process_time()
+            requests_per_s = load(*asked)
+            connection.send((requests_per_s, time.process_time() - before_s))
 
 
 def model_end(folder: str) -> int:
@@ -123,39 +179,41 @@ def main(
     **others: Any,
 ) -> None:
     """Measure requests per second on a CPU, beside faster-whisper's engine."""
-    prepare_environment()
     levels = parse_numbers("--concurrency", concurrency)
     result: dict[str, Any] = {"schema": SCHEMA, **machine.describe(), "threads": threads, "loads": []}
     for model in models.split(","):
         with ExitStack() as stack:
-            loads = {
-                f"tutti {dtype}": open_tutti(stack, model, dtype, threads, Work(30.0, tokens))
-                for dtype in others["dtypes"].split(",")
-            }
             folder = stack.enter_context(tempfile.TemporaryDirectory())
             converted = write_checkpoint(model, Path(folder))
-            for dtype in others["peer_dtypes"].split(","):
-                loads[f"{PEER} {dtype}"] = open_peer(converted, dtype, threads, tokens)
+            work = Work(30.0, tokens)
+            loads = {
+                f"{name} {dtype}": stack.enter_context(own_process(open_engine, source, dtype, threads, work))
+                for name, open_engine, source, dtypes in (
+                    ("tutti", open_tutti, model, others["dtypes"]),
+                    (PEER, open_peer, converted, others["peer_dtypes"]),
+                )
+                for dtype in dtypes.split(",")
+            }
             result["loads"] += take_turns(model, loads, levels, requests, repeats)
     report.show([table(result)], result, as_markdown=others["markdown"], path=others["path"])
 
 
 def take_turns(
-    model: str, loads: dict[str, Load], levels: Sequence[int], n_requests: int, repeats: int
+    model: str, loads: dict[str, Measure], levels: Sequence[int], n_requests: int, repeats: int
 ) -> list[dict[str, Any]]:
     """Each engine's requests per second at each level: of every turn, and their median."""
     rows = []
     for level in levels:
         found: dict[str, list[float]] = {name: [] for name in loads}
-        cpu_s = dict.fromkeys(loads, 0.0)
+        cpu_s: dict[str, list[float]] = {name: [] for name in loads}
         size = max(n_requests, level)
         for load in loads.values():
             load(level, level)  # a warm-up
         for _ in range(repeats):
             for name, load in loads.items():
-                before_s = time.process_time()
-                found[name].append(load(size, level))
-                cpu_s[name] += (time.process_time() - before_s) / size / repeats
+                requests_per_s, cpu_s_per_request = load(size, level)
+                found[name].append(requests_per_s)
+                cpu_s[name].append(cpu_s_per_request)
         medians = {name: statistics.median(turns) for name, turns in found.items()}
         best_peer = max(median for name, median in medians.items() if name.startswith(PEER))
         rows += [
@@ -164,7 +222,7 @@ def take_turns(
                 "engine": name,
                 "concurrency": level,
                 "requests_per_s": medians[name],
-                "cpu_s_per_request": cpu_s[name],
+                "cpu_s_per_request": statistics.median(cpu_s[name]),
                 "turns": turns,
                 "ratio": medians[name] / best_peer,
             }

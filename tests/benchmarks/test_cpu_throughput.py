@@ -1,8 +1,12 @@
 """The comparison on CPUs: its turns and ratios, and the weights that both engines get."""
 
-import torch
+from contextlib import ExitStack
 
-from benchmarks.cpu_throughput import PEER, Load, table, take_turns
+import pytest
+import torch
+from click import ClickException
+
+from benchmarks.cpu_throughput import PEER, Load, Measure, own_process, table, take_turns
 from benchmarks.peers.random_checkpoint import published_weights
 from engine.checkpoint.checkpoint import ModelConfig
 from engine.model.random_weights import fill
@@ -28,12 +32,12 @@ def test_engines_take_turns_and_ratios_are_to_the_fastest_peer() -> None:
     """The median of the turns counts. A warm-up comes before them."""
     order: list[str] = []
 
-    def engine(name: str, speeds: list[float]) -> Load:
+    def engine(name: str, speeds: list[float]) -> Measure:
         answers = iter([0.0, *speeds])
 
-        def load(n_requests: int, concurrency: int) -> float:
+        def load(n_requests: int, concurrency: int) -> tuple[float, float]:
             order.append(f"{name} {n_requests}/{concurrency}")
-            return next(answers)
+            return next(answers), 0.5
 
         return load
 
@@ -46,7 +50,27 @@ def test_engines_take_turns_and_ratios_are_to_the_fastest_peer() -> None:
     assert order == ["t 8/8", "p 8/8", "q 8/8"] * 4
     assert [(row["requests_per_s"], row["ratio"]) for row in rows] == [(3.0, 1.5), (2.0, 1.0), (1.0, 0.5)]
     shown = table({"threads": 2, "loads": rows})
-    assert shown.rows[0][:-1] == ("random:base, tutti int8", "8", "3.00", "2.00 to 4.00", "1.50")
+    assert shown.rows[0] == ("random:base, tutti int8", "8", "3.00", "2.00 to 4.00", "1.50", "0.50")
+
+
+def open_stand_in(stack: ExitStack, name: str, speed: float) -> Load:
+    """Fails when it is given no request."""
+    stack.callback(print, f"{name} ends")
+
+    def load(n_requests: int, concurrency: int) -> float:
+        assert n_requests
+        return speed / concurrency
+
+    return load
+
+
+def test_an_engine_runs_in_a_process_of_its_own() -> None:
+    """It takes turns with others, and an engine that fails ends the run with a sentence."""
+    with own_process(open_stand_in, "a", 4.0) as first, own_process(open_stand_in, "b", 1.0) as second:
+        assert [first(2, 1)[0], second(2, 1)[0], first(2, 2)[0]] == [4.0, 1.0, 2.0]
+        assert first(1, 1)[1] >= 0.0
+        with pytest.raises(ClickException, match=r"the process of open_stand_in\('b', 1.0\) ended"):
+            second(0, 1)
 
 
 def test_published_weights_are_ours_by_other_names() -> None:
