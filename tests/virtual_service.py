@@ -226,7 +226,7 @@ class VirtualEngine(FakeTranscriber):
                 n_free_slots=limits.n_slots - len(self._running),
                 n_running=len(self._running),
                 window_encode_s=self._time.window_s,
-                owed_s=self._time.owed_s,
+                owed_fraction=self._time.owed_fraction,
                 begun_encode_s=begun_encode_s,
                 sessions=frozenset(each.window.session for each in self._running),
                 joins_until_s=self._clock.now_s if begun_encode_s else None,

@@ -180,7 +180,7 @@ class SimulatedEngine:
                 n_free_slots=N_SLOTS - len(self._running),
                 n_running=len(self._running),
                 window_encode_s=self._encoder_time.window_s,
-                owed_s=self._encoder_time.owed_s,
+                owed_fraction=self._encoder_time.owed_fraction,
                 begun_encode_s=begun_encode_s,
                 sessions=self._running.sessions,
                 joins_until_s=joins_until_s,

@@ -105,8 +105,8 @@ class Load:
     """The number of sequences that an encoder call would delay."""
     window_encode_s: float
     """Measured seconds of encoder time per full window."""
-    owed_s: float = 0.0
-    """Seconds of decoding that the running sequences are still owed since the last encoder call."""
+    owed_fraction: float = 0.0
+    """The decoding that running sequences are still owed, as a fraction of all they are owed for one encoder call."""
     begun_encode_s: float = 0.0
     """Seconds of encoder work begun since the last decode step. Another call may join while the sum is small enough."""
     sessions: frozenset[str] = frozenset()
@@ -219,7 +219,7 @@ class Batcher:
 
     def _pop_batch(self, now_s: float, load: Load) -> list[int]:
         """Remove the windows to encode now from the queue and return their ids; none where waiting is better."""
-        n_places = self._n_places(load)
+        n_places = self._n_places(now_s, load)
         if not self._by_id or n_places == 0:
             return []
         n_eligible = sum(self.n_waiting(priority) for priority in self._eligible(load))
@@ -262,11 +262,23 @@ class Batcher:
         oldest_s = min((queue.oldest_s() for queue in queues if queue.n_waiting), default=now_s)
         return max(0.0, oldest_s + self._limits.max_wait_s - now_s)
 
-    def _n_places(self, load: Load) -> int:
+    def _n_places(self, now_s: float, load: Load) -> int:
         """Return how many windows the next encoder call may have."""
         n_places = min(self._limits.max_batch, load.n_free_slots)
-        is_owed = load.n_running > 0 and load.owed_s > 0 and not load.begun_encode_s
-        return 0 if is_owed else n_places
+        return 0 if self._is_owed(now_s, load) else n_places
+
+    def _is_owed(self, now_s: float, load: Load) -> bool:
+        """Return whether the running sequences first get the decode time that they are owed for the last encoder call.
+
+        Where more windows wait than sequences run, they get as much less of it: a step of few sequences takes nearly
+        as long as one of many. Only the windows that go first or alone count.
+        """
+        if not load.n_running or load.begun_encode_s:
+            return False
+        n_files = 0 if self._is_live(now_s) else self.n_waiting(Priority.FILE)
+        n_waiting = self.n_waiting(Priority.FINAL) + n_files
+        due_fraction = min(1.0, load.n_running / n_waiting) if n_waiting else 1.0
+        return load.owed_fraction > 1.0 - due_fraction
 
     def _max_encode_s(self, priority: Priority, n_running: int) -> float:
         """Return the most seconds of encoder work at a time, if a window of this priority is the last part of it."""

@@ -37,8 +37,7 @@ class EncoderTime:
         self._owed_per_encode_s = min_decode_share / (1 - min_decode_share)
         self.window_s = window_s
         """Measured seconds of encoder time per full window."""
-        self.owed_s = 0.0
-        """Seconds of decoding that the running sequences are still owed."""
+        self._all_owed_s = self._owed_s = 0.0
         self.begun_s = 0.0
         """Expected seconds of the encoder calls that are under way."""
 
@@ -60,7 +59,7 @@ class EncoderTime:
         shares = [self.full_windows(batch) for batch in batches]
         full_windows = sum(shares)
         self.window_s = _MEMORY * self.window_s + (1 - _MEMORY) * elapsed_s / full_windows
-        self.owed_s = elapsed_s * self._owed_per_encode_s
+        self._all_owed_s = self._owed_s = elapsed_s * self._owed_per_encode_s
         self.begun_s = 0.0
         return [elapsed_s * share / full_windows for share in shares]
 
@@ -70,4 +69,9 @@ class EncoderTime:
 
     def pay(self, elapsed_s: float) -> None:
         """Subtract a decode step of this many seconds from what the sequences are owed."""
-        self.owed_s -= elapsed_s
+        self._owed_s -= elapsed_s
+
+    @property
+    def owed_fraction(self) -> float:
+        """The decoding that running sequences are still owed, as a fraction of all they are owed for the last call."""
+        return max(0.0, self._owed_s) / self._all_owed_s if self._all_owed_s else 0.0

@@ -248,7 +248,7 @@ class Worker:
                 n_free_slots=self._runner.slots.n_free,
                 n_running=len(self._sequences),
                 window_encode_s=self._encoder_time.window_s,
-                owed_s=self._encoder_time.owed_s,
+                owed_fraction=self._encoder_time.owed_fraction,
                 begun_encode_s=begun_encode_s,
                 sessions=frozenset(request.window.session for request in self._sequences.requests),
                 joins_until_s=joins_until_s,

@@ -103,8 +103,8 @@ def test_no_window_waits_where_no_other_is_expected() -> None:
 def test_another_call_joins_while_there_is_time() -> None:
     """Of the 0.4 s that sequences may be held up, 0.2 have gone: one window more at 0.15 s, and not two."""
     batcher = batcher_with(*(final(id) for id in range(5)))
-    assert encoded(batcher, LATER_S, load_of(8, 4, 0.15, owed_s=0.1, begun_encode_s=0.2)) == [0]
-    assert encoded(batcher, LATER_S, load_of(7, 5, 0.15, owed_s=0.1, begun_encode_s=0.35)) == []
+    assert encoded(batcher, LATER_S, load_of(8, 4, 0.15, owed_fraction=0.5, begun_encode_s=0.2)) == [0]
+    assert encoded(batcher, LATER_S, load_of(7, 5, 0.15, owed_fraction=0.5, begun_encode_s=0.35)) == []
 
 
 def test_full_batch_does_not_wait() -> None:
@@ -214,8 +214,25 @@ def test_interims_make_larger_batches_where_speculative_finals_give_way() -> Non
 def test_running_sequences_get_the_time_they_are_owed_first() -> None:
     """While sequences run and are owed time since the last encoder call, none is begun; otherwise one is."""
     batcher = batcher_with(final(1))
-    assert encoded(batcher, LATER_S, load_of(8, 1, 0.1, owed_s=0.01)) == []
-    assert encoded(batcher, LATER_S, load_of(8, 0, 0.1, owed_s=0.01)) == [1]
+    assert encoded(batcher, LATER_S, load_of(8, 1, 0.1, owed_fraction=0.1)) == []
+    assert encoded(batcher, LATER_S, load_of(8, 0, 0.1, owed_fraction=0.1)) == [1]
+
+
+def test_few_sequences_give_way_sooner_where_many_windows_wait() -> None:
+    """One of four waiting: after a quarter of what it is owed. Two of four: after half. Interims do not count."""
+    batcher = batcher_with(*(final(id) for id in range(4)), interim(9, "b"))
+    assert encoded(batcher, LATER_S, load_of(1, 1, 0.1, owed_fraction=0.8)) == []
+    assert encoded(batcher, LATER_S, load_of(1, 2, 0.1, owed_fraction=0.6)) == []
+    assert encoded(batcher, LATER_S, load_of(1, 2, 0.1, owed_fraction=0.5)) == [0]
+    assert encoded(batcher, LATER_S, load_of(1, 1, 0.1, owed_fraction=0.7)) == []
+    assert encoded(batcher, LATER_S, load_of(1, 1, 0.1, owed_fraction=0.66)) == [1]
+
+
+def test_waiting_files_shorten_no_decoding_of_live_sessions() -> None:
+    """Where there are none, they do."""
+    for live, taken in (([interim(9, "b")], []), ([], [1])):
+        batcher = batcher_with(*(file(id) for id in range(1, 5)), *live)
+        assert encoded(batcher, LATER_S, load_of(1, 1, 0.1, owed_fraction=0.5)) == taken
 
 
 def test_finals_go_first() -> None:

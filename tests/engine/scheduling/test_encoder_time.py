@@ -38,7 +38,10 @@ def test_the_time_of_calls_is_shared_out_by_their_work() -> None:
 def test_running_sequences_are_owed_their_share_of_the_time() -> None:
     """A quarter of the time for decoding: a third of what the encoder took, until it is paid."""
     encoder_time = EncoderTime(HalfWindows(), window_s=0.2, min_decode_share=0.25)
+    assert encoder_time.owed_fraction == 0.0
     encoder_time.record([batch_of(2)], 0.3)
-    assert encoder_time.owed_s == pytest.approx(0.1)
+    assert encoder_time.owed_fraction == 1.0
     encoder_time.pay(0.04)
-    assert encoder_time.owed_s == pytest.approx(0.06)
+    assert encoder_time.owed_fraction == pytest.approx(0.6)
+    encoder_time.pay(0.07)
+    assert encoder_time.owed_fraction == 0.0
