@@ -3,6 +3,7 @@
 It knows nothing of requests, queues or text. One thread calls all of it.
 """
 
+import itertools
 import logging
 import time
 from collections.abc import Collection, Sequence
@@ -69,6 +70,16 @@ class Prefilled:
 
 
 @dataclass(frozen=True, slots=True)
+class LaunchedPrefill:
+    """A prefill that the device computes, or has computed. `Runner.collect_prefill` returns what it gives."""
+
+    slots: tuple[int, ...]
+    prompts: tuple[Prompt, ...]
+    results: list[Prefilled] | HostRows
+    """What it gives; or the numbers of it, while they are copied to the host."""
+
+
+@dataclass(frozen=True, slots=True)
 class LaunchedStep:
     """A decode step that the device computes, or has computed. `Runner.collect` returns its tokens."""
 
@@ -93,8 +104,8 @@ class Transcribed:
 class Runner:
     """A loaded model with its slots.
 
-    The life of a slot: `slots.allocate`, `encode`, (`detect_languages`,) `prefill`, any number of `launch`es and
-    `collect`s, (`align`,) (`end_decoding`, `prefill`, `launch`es and `collect`s,) `release`.
+    The life of a slot: `slots.allocate`, `encode`, (`detect_languages`,) `launch_prefill` and `collect_prefill`, any
+    number of `launch`es and `collect`s, (`align`,) (`end_decoding`, a prefill, `launch`es and `collect`s,) `release`.
     """
 
     @torch.inference_mode()
@@ -274,7 +285,6 @@ class Runner:
             for row, chosen in zip(rows, possible, strict=True)
         ]
 
-    @torch.inference_mode()
     def prefill(
         self,
         slots: Sequence[int],
@@ -282,34 +292,71 @@ class Runner:
         with_timestamps: Sequence[bool],
         draws: Sequence[Draw],
     ) -> list[Prefilled]:
+        """Launch a prefill, and wait for what it gives."""
+        return self.collect_prefill(self.launch_prefill(slots, prompts, with_timestamps, draws))
+
+    @torch.inference_mode()
+    def launch_prefill(
+        self,
+        slots: Sequence[int],
+        prompts: Sequence[Prompt],
+        with_timestamps: Sequence[bool],
+        draws: Sequence[Draw],
+    ) -> LaunchedPrefill:
         """Run the prompts of encoded slots in one call, with their draft tokens, and set the slots running.
 
         One token is sampled after each prompt, and one after each of its draft tokens; `verify_draft` says which of
-        them count. A slot that is running begins anew.
+        them count. A slot that is running begins anew. Steps may be launched before `collect_prefill` waits for the
+        tokens: the fused forward pass verifies drafts on the device.
         """
         for slot, prompt, draw in zip(slots, prompts, draws, strict=True):
             self.states.begin(slot, prompt, draw)
         hidden, weights = self._run_prompts(slots, prompts)
         places = [(row, n_drafted) for row, prompt in enumerate(prompts) for n_drafted in range(len(prompt.draft) + 1)]
         owners = [slots[row] for row, _ in places]
-        last_positions = [len(prompts[row].tokens) + n_drafted - 1 for row, n_drafted in places]
-        rows, positions, owner_rows = self._on_device([row for row, _ in places], last_positions, owners)
+        rows, positions, owner_rows, drafted = self._on_device(
+            [row for row, _ in places],
+            [len(prompts[row].tokens) + n_drafted - 1 for row, n_drafted in places],
+            owners,
+            [token for prompt in prompts for token in (*prompt.draft, 0)],
+        )
         state = self.states.rules_after(
             [prompts[row].prefix + prompts[row].draft[:n_drafted] for row, n_drafted in places],
             [with_timestamps[row] for row, _ in places],
         )
         logits = self._forward.logits(hidden[rows, positions])
-        if self.cuda_forward and self.states.are_plain:
-            columns = [*self.cuda_forward.sample_apart(logits, state)]
+        no_speech_probs = self._no_speech_probs(hidden, prompts)
+        cuda, is_plain = self.cuda_forward, self.states.are_plain
+        results: list[Prefilled] | HostRows
+        if cuda and is_plain and weights is None and cuda.starts_slots:
+            sampled = cuda.sample_apart(logits, state)
+            cuda.start(sampled, state, drafted, self._describe(slots, prompts))
+            self.states.expect_running(slots, prompts)
+            results = self._transfer.start_copy_to_host(torch.cat([sampled.flatten(), no_speech_probs])[None])
         else:
-            columns = [*self.states.sample_apart(owner_rows, owners, state, logits)]
-        if weights is not None:
-            columns.append(self.states.attention_peaks(weights[rows, :, positions], owners))
-        *sampled_columns, no_speech_probs = to_host([*columns, self._no_speech_probs(hidden, prompts)])
-        sampled = [_sampled_token(*numbers) for numbers in zip(*sampled_columns, strict=True)]
-        prefilled = _accept_drafts(prompts, sampled, no_speech_probs)
-        new_tokens = [tuple(each.token for each in result.tokens) for result in prefilled]
-        self.states.set_running(slots, prompts, with_timestamps, new_tokens)
+            if cuda and is_plain:
+                columns = [*cuda.sample_apart(logits, state)]
+            else:
+                columns = [*self.states.sample_apart(owner_rows, owners, state, logits)]
+            if weights is not None:
+                columns.append(self.states.attention_peaks(weights[rows, :, positions], owners))
+            results = self._start_on_host(slots, prompts, with_timestamps, columns, no_speech_probs)
+        return LaunchedPrefill(tuple(slots), tuple(prompts), results)
+
+    def collect_prefill(self, launched: LaunchedPrefill) -> list[Prefilled]:
+        """Wait for what a prefill gives. Call it before anything but a step is done with its slots."""
+        if not isinstance(launched.results, HostRows):
+            return launched.results
+        numbers = [number for (number,) in launched.results.read()]
+        n_places = sum(len(prompt.draft) + 1 for prompt in launched.prompts)
+        tokens, logprobs, no_speech_probs = (
+            numbers[:n_places],
+            numbers[n_places : 2 * n_places],
+            numbers[2 * n_places :],
+        )
+        prefilled = _accept_drafts(launched.prompts, list(map(_sampled_token, tokens, logprobs)), no_speech_probs)
+        for slot, prompt, result in zip(launched.slots, launched.prompts, prefilled, strict=True):
+            self.states.correct(slot, len(prompt.draft) + 1 - len(result.tokens))
         return prefilled
 
     @torch.inference_mode()
@@ -386,6 +433,27 @@ class Runner:
         rows, sot_positions = self._on_device(range(len(prompts)), [prompt.sot_index for prompt in prompts])
         logits = self._forward.logits(hidden[rows, sot_positions])
         return logits.softmax(dim=-1)[:, self.checkpoint.tokenizer.no_speech]
+
+    def _start_on_host(
+        self,
+        slots: Sequence[int],
+        prompts: Sequence[Prompt],
+        with_timestamps: Sequence[bool],
+        columns: Sequence[Tensor],
+        no_speech_probs: Tensor,
+    ) -> list[Prefilled]:
+        """Wait for what was sampled after prompts, `columns` of numbers, and set their slots running."""
+        *sampled_columns, on_host = to_host([*columns, no_speech_probs])
+        prefilled = _accept_drafts(prompts, list(map(_sampled_token, *sampled_columns)), on_host)
+        new_tokens = [tuple(each.token for each in result.tokens) for result in prefilled]
+        self.states.set_running(slots, prompts, with_timestamps, new_tokens)
+        return prefilled
+
+    def _describe(self, slots: Sequence[int], prompts: Sequence[Prompt]) -> Tensor:
+        """`(4, prompts)`: what `FusedSampler.start` needs to know of prompts."""
+        n_drafted = [len(prompt.draft) for prompt in prompts]
+        first_places = [0, *itertools.accumulate(n + 1 for n in n_drafted)][:-1]
+        return self._on_device(slots, first_places, n_drafted, [len(prompt.tokens) for prompt in prompts])
 
     def _on_device(self, *columns: Sequence[int]) -> Tensor:
         """Bring numbers to the device in one transfer: `(columns, numbers)`."""

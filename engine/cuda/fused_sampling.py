@@ -137,6 +137,47 @@ def _sample(
     tl.store(LAST_TIME + row, tl.where(is_time, token, last_time).to(tl.int64))
 
 
+@triton.jit
+def _start(
+    SAMPLED,
+    DRAFTED,
+    FROM_WITH_TIMES,
+    FROM_LAST_IS_TIME,
+    FROM_SECOND_LAST_IS_TIME,
+    FROM_LAST_TIME,
+    SLOTS,
+    FIRST_PLACES,
+    N_DRAFTED,
+    N_PROMPT,
+    WITH_TIMES,
+    AT_BEGIN,
+    LAST_IS_TIME,
+    SECOND_LAST_IS_TIME,
+    LAST_TIME,
+    TOKENS,
+    POSITIONS,
+):
+    """Verify the draft of one prompt, and let its slot run from the last token that counts."""
+    prompt = tl.program_id(0)
+    slot = tl.load(SLOTS + prompt)
+    first = tl.load(FIRST_PLACES + prompt)
+    n_drafted = tl.load(N_DRAFTED + prompt)
+    # As `verify_draft` in engine/decoding/draft.py: all before the first that differs from the sampled token count.
+    n_accepted, is_same = tl.zeros([], tl.int64), n_drafted >= 0
+    for index in range(0, n_drafted):
+        place = first + index
+        is_same = is_same & (tl.load(SAMPLED + place).to(tl.int64) == tl.load(DRAFTED + place))
+        n_accepted += is_same.to(tl.int64)
+    last = first + n_accepted
+    tl.store(TOKENS + slot, tl.load(SAMPLED + last).to(tl.int64))
+    tl.store(POSITIONS + slot, tl.load(N_PROMPT + prompt) + n_accepted)
+    tl.store(WITH_TIMES + slot, tl.load(FROM_WITH_TIMES + last))
+    tl.store(AT_BEGIN + slot, tl.zeros([], tl.int8))
+    tl.store(LAST_IS_TIME + slot, tl.load(FROM_LAST_IS_TIME + last))
+    tl.store(SECOND_LAST_IS_TIME + slot, tl.load(FROM_SECOND_LAST_IS_TIME + last))
+    tl.store(LAST_TIME + slot, tl.load(FROM_LAST_TIME + last))
+
+
 class FusedSampler:
     """Samples with one checkpoint's rules, and updates the tensors that hold the state of every row."""
 
@@ -172,9 +213,36 @@ class FusedSampler:
         return self._launch(logits, self._state, self._tokens, self._positions)
 
     def sample_apart(self, logits: Tensor, state: RuleState) -> Tensor:
-        """Do the same for rows that are no slots, of which `state` says what the rules know. It is used up."""
+        """Do the same for rows that are no slots. `state`, what the rules know of each, is moved on by its token."""
         tokens, positions = torch.zeros((2, len(logits)), dtype=torch.long, device=logits.device)
         return self._launch(logits, state, tokens, positions)
+
+    def start(self, sampled: Tensor, state: RuleState, drafted: Tensor, prompts: Tensor) -> None:
+        """Let slots run from what was sampled after their prompts, without the host: it need not know the tokens yet.
+
+        Args:
+            sampled: `(2, places)`, as `sample_apart` returned it for the places after the prompts and draft tokens.
+            state: what the rules know of these places since then.
+            drafted: `(places,)` int64: the draft token that follows each place, any number after the last one.
+            prompts: `(4, prompts)` int64: the slot, the first place, and the numbers of draft and of prompt tokens.
+        """
+        own = self._state
+        _start[(prompts.shape[1],)](
+            sampled,
+            drafted,
+            state.with_timestamps.view(torch.int8),
+            state.last_is_time.view(torch.int8),
+            state.second_last_is_time.view(torch.int8),
+            state.last_time,
+            *prompts,
+            own.with_timestamps.view(torch.int8),
+            own.is_at_begin.view(torch.int8),
+            own.last_is_time.view(torch.int8),
+            own.second_last_is_time.view(torch.int8),
+            own.last_time,
+            self._tokens,
+            self._positions,
+        )
 
     def _launch(self, logits: Tensor, state: RuleState, tokens: Tensor, positions: Tensor) -> Tensor:
         rows, n_tokens = logits.shape

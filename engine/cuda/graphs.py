@@ -126,6 +126,15 @@ class CudaGraphForward:
         """Sample from logits of rows that are no slots; see `FusedSampler.sample_apart`."""
         return self._sampler.sample_apart(logits, state)
 
+    @property
+    def starts_slots(self) -> bool:
+        """Whether `start` may be used: steps read positions on the device alone."""
+        return self._steps.reads_device_alone
+
+    def start(self, sampled: Tensor, state: RuleState, drafted: Tensor, prompts: Tensor) -> None:
+        """Let slots run from what was sampled after their prompts; see `FusedSampler.start`."""
+        self._sampler.start(sampled, state, drafted, prompts)
+
     def logits(self, hidden: Tensor) -> Tensor:
         """`(rows, d_model)` to `(rows, vocab_size)` float32."""
         return self._decoder.logits(hidden)
@@ -157,6 +166,11 @@ class _StepGraphs:
         """Kept because graphs read tensors that these objects hold."""
         self._steps: dict[int, CapturedGraph[Tensor]] = {}
         self._samplings: dict[int, CapturedGraph[Tensor]] = {}
+
+    @property
+    def reads_device_alone(self) -> bool:
+        """Whether `run` needs no positions but those on the device. FlashInfer plans its work with the host's."""
+        return self._flashinfer is None
 
     def capture(self, pool: GraphPool, row_steps: dict[int, RowStep]) -> None:
         """Capture the steps, with one kernel for those numbers of rows that have one."""

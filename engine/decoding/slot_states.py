@@ -69,6 +69,16 @@ class SlotStates:
         self._hotwords.after(rows, last)
         self.running.update(zip(slots, positions, strict=True))
 
+    def expect_running(self, slots: Sequence[int], prompts: Sequence[Prompt]) -> None:
+        """Count slots as running that the device sets running, with all of their drafts until `correct` is called."""
+        self.running.update(
+            (slot, len(prompt.tokens) + len(prompt.draft)) for slot, prompt in zip(slots, prompts, strict=True)
+        )
+
+    def correct(self, slot: int, n_refused: int) -> None:
+        """Take back the draft tokens of a slot that were not accepted."""
+        self.running[slot] -= n_refused
+
     def advance(self) -> None:
         """Move the host's positions of all running slots on by one token."""
         self.running = {slot: position + 1 for slot, position in self.running.items()}

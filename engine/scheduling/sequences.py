@@ -146,15 +146,16 @@ class RunningSequences:
         prompts = [
             self._build_prompt(request, attempt) for request, attempt in zip(requests.values(), attempts, strict=True)
         ]
-        prefilled = self._runner.prefill(
+        launched = self._runner.launch_prefill(
             list(requests),
             prompts,
             [request.window.options.timestamps for request in requests.values()],
             [_draw(request, attempt) for request, attempt in zip(requests.values(), attempts, strict=True)],
         )
         if self._runner.n_ahead and not self._in_flight:
-            # The device goes on while the host makes the texts of the prompts.
+            # The device goes on while the host waits for the first tokens and makes texts of them.
             self._launch()
+        prefilled = self._runner.collect_prefill(launched)
         n_accepted = sum(len(result.tokens) - 1 for result in prefilled)
         self._stats.prefilled(len(requests), sum(len(prompt.draft) for prompt in prompts), n_accepted)
         for (slot, request), attempt, prompt, result in zip(

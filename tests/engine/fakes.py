@@ -117,7 +117,7 @@ class FakeRunner:
     ) -> list[dict[str, float]]:
         return [{"en": 0.75, "de": 0.25} for _ in slots]
 
-    def prefill(
+    def launch_prefill(
         self,
         slots: Sequence[int],
         prompts: Sequence[Prompt],
@@ -130,6 +130,9 @@ class FakeRunner:
         for slot in slots:
             self._running[slot] = self._script(self._windows[slot])
         return [Prefilled((SampledToken(next(self._running[slot]), self.logprob),), 0.25) for slot in slots]
+
+    def collect_prefill(self, launched: list[Prefilled]) -> list[Prefilled]:
+        return launched
 
     def launch(self) -> FakeStep:
         self._enter("step")

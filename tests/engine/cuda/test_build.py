@@ -48,16 +48,18 @@ def test_a_cpu_runs_the_plain_kernels(demo: Checkpoint) -> None:
     assert build.pick_n_slots(EngineConfig(n_slots=3), demo.model, CPU, torch.float32) == 3
 
 
-def decode(runner: Runner) -> list[list[int]]:
+def decode(runner: Runner, draft: tuple[int, ...] = (300, 301)) -> list[list[int]]:
     """The first tokens of two windows: one with a draft and a draw, in steps with and without attention peaks."""
     sot = runner.checkpoint.tokenizer.sot
     slots = [runner.slots.allocate() for _ in range(2)]
     runner.encode([noise(1), noise(2)], slots, [True, True])
-    prompts = [Prompt(tokens=(sot,), sot_index=0), Prompt(tokens=(sot,), sot_index=0, draft=(300, 301))]
+    prompts = [Prompt(tokens=(sot,), sot_index=0), Prompt(tokens=(sot,), sot_index=0, draft=draft)]
     decoded = []
     for draw in (Draw(), Draw(n_attention_samples=16_000)):
         prefilled = runner.prefill(slots, prompts, [True, False], [Draw(), draw])
         tokens = [[each.token for each in result.tokens] for result in prefilled]
+        positions = [runner.states.positions[slot].item() for slot in slots]
+        assert positions == [runner.states.running[slot] for slot in slots]
         for _ in range(2):
             for slot, sampled in runner.collect(runner.launch()).items():
                 tokens[slots.index(slot)].append(sampled.token)
@@ -87,3 +89,9 @@ def test_a_runner_decodes_alike_with_fused_and_with_plain_kernels(
     assert fused.cuda_forward is not None
     assert fused.min_encode_share == 0.5
     assert decode(fused) == plain
+    # Drafts that are accepted whole and in part.
+    right = tuple(plain[1][:2])
+    for draft in (right, (right[0], 300, 301), right[:1]):
+        decoded = decode(fused, draft)
+        assert decoded == decode(Runner(checkpoint, config), draft)
+        assert decoded[1][: len(plain[1])] == plain[1]

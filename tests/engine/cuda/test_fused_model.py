@@ -15,6 +15,7 @@ pytest.importorskip("triton")
 from engine.checkpoint.checkpoint import Checkpoint, ModelConfig
 from engine.cuda.fused_model import FusedDecoder, FusedEncoder, HalfProducts
 from engine.cuda.fused_sampling import FusedSampler
+from engine.decoding.draft import verify_draft
 from engine.decoding.logit_rules import RuleState, make_rules
 from engine.model.forward import EagerForward
 from engine.model.kv_cache import KVCache
@@ -174,6 +175,38 @@ def test_sampler_keeps_the_rules(rows: list[tuple[list[int], bool, dict[int, int
     assert positions.tolist() == [447] * n
     for name in ("with_timestamps", "is_at_begin", "last_is_time", "second_last_is_time", "last_time"):
         assert getattr(state, name).tolist() == getattr(after, name).tolist(), name
+
+
+@pytest.mark.parametrize("n_right", [0, 1, 3])
+@torch.inference_mode()
+def test_slots_start_after_the_draft_tokens_that_are_right(n_right: int) -> None:
+    """The device does what the host does with the tokens: `verify_draft`, and rules that begin with what counts."""
+    first = TOKENIZER.first_timestamp
+    draft, prefix = (17, first + 8, first + 8), (first,)
+    prefixes = [(), *(prefix + draft[:n_drafted] for n_drafted in range(4))]
+    after = RuleState.begin(prefixes, [False, True, True, True, True], first, DEVICE)
+    logits = torch.randn(5, CHECKPOINT.model.vocab_size, generator=torch.Generator().manual_seed(3)).to(DEVICE)
+    right = [21, *draft, 22]
+    for row, token in enumerate(right if n_right == 3 else [*right[: n_right + 1], 40, *right[n_right + 2 :]]):
+        logits[row, token] = 40.0
+    n_rows = 8
+    state = RuleState.blank(n_rows, first, DEVICE)
+    tokens, positions = torch.zeros((2, n_rows), dtype=torch.long, device=DEVICE)
+    sampler = FusedSampler(CHECKPOINT, state, tokens, positions)
+    sampled = sampler.sample_apart(logits, after)
+    # Slot 6 has no draft and 2 tokens before; slot 2 has 3 draft tokens after 5.
+    drafted, prompts = numbers(0, *draft, 0), torch.stack([numbers(6, 2), numbers(0, 1), numbers(0, 3), numbers(2, 5)])
+    sampler.start(sampled, after, drafted, prompts)
+
+    new = [int(token) for token in sampled[0]]
+    assert verify_draft(draft, new[1:]) == n_right
+    written = [(new[0],), prefix + draft[:n_right] + (new[1 + n_right],)]
+    assert tokens[[6, 2]].tolist() == [row[-1] for row in written]
+    assert positions[[6, 2]].tolist() == [2, 5 + n_right]
+    expected = RuleState.begin(written, [False, True], first, DEVICE)
+    for name in ("with_timestamps", "is_at_begin", "last_is_time", "second_last_is_time", "last_time"):
+        assert getattr(state, name)[[6, 2]].tolist() == getattr(expected, name).tolist(), name
+    assert tokens[[0, 1, 3, 4, 5, 7]].eq(0).all()
 
 
 def _with_few_bans(checkpoint: Checkpoint) -> Checkpoint:
