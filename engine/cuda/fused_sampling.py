@@ -25,6 +25,8 @@ _BANNED = 1
 """The flag of a token that is never sampled."""
 _BANNED_AT_BEGIN = 2
 """The flag of a token that is not sampled first."""
+_ROW_STATE = ["WITH_TIMES", "AT_BEGIN", "LAST_IS_TIME", "SECOND_LAST_IS_TIME", "LAST_TIME"]
+"""Arguments that are rows of a tensor, at any address. Triton would compile a kernel for each kind of addresses."""
 
 
 @triton.jit
@@ -66,7 +68,7 @@ def _timestamp_ranges(
     return text_begin, time_begin, time_end
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["n_rows"], do_not_specialize_on_alignment=_ROW_STATE)
 def _sample(
     LOGITS,
     BANS,
@@ -137,7 +139,13 @@ def _sample(
     tl.store(LAST_TIME + row, tl.where(is_time, token, last_time).to(tl.int64))
 
 
-@triton.jit
+@triton.jit(
+    do_not_specialize_on_alignment=[
+        *_ROW_STATE,
+        *(f"FROM_{name}" for name in _ROW_STATE),
+        *("SLOTS", "FIRST_PLACES", "N_DRAFTED", "N_PROMPT", "DRAFTED"),
+    ]
+)
 def _start(
     SAMPLED,
     DRAFTED,

@@ -270,8 +270,8 @@ class Batcher:
     def _is_owed(self, now_s: float, load: Load) -> bool:
         """Return whether the running sequences first get the decode time that they are owed for the last encoder call.
 
-        Where more windows wait than sequences run, they get as much less of it: a step of few sequences takes nearly
-        as long as one of many. Only the windows that go first or alone count.
+        Where more windows wait than sequences run, these get less of it, in that proportion: a step of few sequences
+        takes nearly as long as one of many. Only finals count, and files where there are no live sessions.
         """
         if not load.n_running or load.begun_encode_s:
             return False
@@ -295,6 +295,9 @@ class Batcher:
 
     def _eligible(self, load: Load) -> list[Priority]:
         """Return the priorities whose windows may be encoded now, the first first."""
+        if load.n_running and load.owed_fraction > 0:
+            # Those that wait in greater number than sequences run; see `_is_owed`.
+            return [Priority.FINAL, Priority.FILE]
         order = [Priority.FINAL, Priority.SPECULATIVE]
         if self._has_many_finals and (load.n_running or self.n_waiting(Priority.INTERIM)):
             order.remove(Priority.SPECULATIVE)

@@ -219,13 +219,15 @@ def test_running_sequences_get_the_time_they_are_owed_first() -> None:
 
 
 def test_few_sequences_give_way_sooner_where_many_windows_wait() -> None:
-    """One of four waiting: after a quarter of what it is owed. Two of four: after half. Interims do not count."""
+    """One of four waiting: after a quarter of what it is owed. Two of four: after half. Interims do not count, or go."""
     batcher = batcher_with(*(final(id) for id in range(4)), interim(9, "b"))
     assert encoded(batcher, LATER_S, load_of(1, 1, 0.1, owed_fraction=0.8)) == []
     assert encoded(batcher, LATER_S, load_of(1, 2, 0.1, owed_fraction=0.6)) == []
     assert encoded(batcher, LATER_S, load_of(1, 2, 0.1, owed_fraction=0.5)) == [0]
     assert encoded(batcher, LATER_S, load_of(1, 1, 0.1, owed_fraction=0.7)) == []
-    assert encoded(batcher, LATER_S, load_of(1, 1, 0.1, owed_fraction=0.66)) == [1]
+    assert encoded(batcher, LATER_S, load_of(8, 1, 0.1, owed_fraction=0.66)) == [1, 2, 3]
+    assert encoded(batcher, LATER_S, load_of(8, 1, 0.1, owed_fraction=0.66, begun_encode_s=0.1)) == []
+    assert encoded(batcher, LATER_S, load_of(8, 1, 0.1)) == [9]
 
 
 def test_waiting_files_shorten_no_decoding_of_live_sessions() -> None:
