@@ -89,6 +89,8 @@ class BatchLimits:
 
     `None`: interims keep to `max_decode_stall_s` too.
     """
+    shortens_decoding: bool = False
+    """Whether few running sequences get less than the decode time they are owed while more finals or files wait."""
 
     @property
     def n_reserved_slots(self) -> int:
@@ -270,11 +272,13 @@ class Batcher:
     def _is_owed(self, now_s: float, load: Load) -> bool:
         """Return whether the running sequences first get the decode time that they are owed for the last encoder call.
 
-        Where more windows wait than sequences run, these get less of it, in that proportion: a step of few sequences
-        takes nearly as long as one of many. Only finals count, and files where there are no live sessions.
+        Where more windows wait than sequences run, these may get less of it, in that proportion: a step of few
+        sequences takes nearly as long as one of many. Only finals count, and files where there are no live sessions.
         """
         if not load.n_running or load.begun_encode_s:
             return False
+        if not self._limits.shortens_decoding:
+            return load.owed_fraction > 0
         n_files = 0 if self._is_live(now_s) else self.n_waiting(Priority.FILE)
         n_waiting = self.n_waiting(Priority.FINAL) + n_files
         due_fraction = min(1.0, load.n_running / n_waiting) if n_waiting else 1.0
@@ -295,7 +299,7 @@ class Batcher:
 
     def _eligible(self, load: Load) -> list[Priority]:
         """Return the priorities whose windows may be encoded now, the first first."""
-        if load.n_running and load.owed_fraction > 0:
+        if self._limits.shortens_decoding and load.n_running and load.owed_fraction > 0:
             # Those that wait in greater number than sequences run; see `_is_owed`.
             return [Priority.FINAL, Priority.FILE]
         order = [Priority.FINAL, Priority.SPECULATIVE]

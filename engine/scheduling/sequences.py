@@ -92,12 +92,20 @@ class RunningSequences:
             every request; their tokens are then collected.
         """
         self._start_translations()
-        if self._in_flight and all(map(self._ends_soon, self._running.values())):
+        if self._in_flight and self._all_end_soon():
             self.collect()
             return False
         self._launch()
         self.collect(n_left=self._runner.n_ahead)
         return True
+
+    def keep_device_busy(self) -> None:
+        """Launch one step more than usual, which a GPU computes while the host prepares an encoder call.
+
+        The caller collects all steps before the next one is launched.
+        """
+        if self._in_flight and not self._all_end_soon():
+            self._launch()
 
     def collect(self, n_left: int = 0) -> None:
         """Collect the tokens of the steps in flight, the oldest first, except of the last `n_left` steps."""
@@ -194,6 +202,10 @@ class RunningSequences:
         owners = {slot: (self._running[slot], self._running[slot].fallback.current) for slot in step.slots}
         self._in_flight.append((step, owners))
         self._stats.launched(len(step.slots))
+
+    def _all_end_soon(self) -> bool:
+        """Return whether the steps in flight are certain to be the last ones of every request."""
+        return all(map(self._ends_soon, self._running.values()))
 
     def _ends_soon(self, request: Request) -> bool:
         """Return whether the steps in flight are certain to be the last ones of this request."""

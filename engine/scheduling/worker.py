@@ -34,6 +34,12 @@ INTERIM_STALL_SHARES = {"cpu": None, "cuda": 0.2}
 
 A GPU encodes small batches as efficiently as large ones.
 """
+SHORTENS_DECODING = {"cpu": True, "cuda": False}
+"""`BatchLimits.shortens_decoding`, by device. A GPU that encodes sooner encodes fewer windows in a call.
+
+On an H100 with 750 live sessions, steps had 41 sequences instead of 60, and 67 and 69 % of the interims that were due
+came in time instead of 71 and 74.
+"""
 SEQUENCES_OF_FULL_STEP = {"cpu": 4, "cuda": 32}
 """The number of sequences whose step takes about as long as that of one, by device. One final is charged its part."""
 PREFILL_LEAD_S = 0.005
@@ -266,6 +272,7 @@ class Worker:
         batches: list[list[Request]] = []
         new_slots: list[int] = []
         encode_s = 0.0
+        self._sequences.keep_device_busy()
         while batch:
             new_slots += self._encode(batch)
             batches.append(batch)
@@ -335,4 +342,5 @@ def _batch_limits(runner: Runner, config: EngineConfig) -> BatchLimits:
         n_slots=runner.slots.n_free,
         n_filling=runner.n_filling,
         max_interim_stall_s=None if interim_share is None else interim_share * max_stall_s,
+        shortens_decoding=SHORTENS_DECODING[runner.device.type],
     )

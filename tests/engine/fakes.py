@@ -66,7 +66,7 @@ class FakeRunner:
         self.prefilled: list[tuple[Prompt, Draw]] = []
         self.prefill_sizes: list[int] = []
         """The number of prompts of each prefill."""
-        self.n_steps = 0
+        self.n_steps = self.n_collected = 0
         self.pauses: defaultdict[str, list[Pause]] = defaultdict(list)
         """By stage; each pause stops one call."""
         self.faults: dict[str, Exception] = {}
@@ -143,6 +143,7 @@ class FakeRunner:
 
     def collect(self, step: FakeStep) -> dict[int, SampledToken]:
         self._enter("collect")
+        self.n_collected += 1
         return step.tokens
 
     def align(self, slots: Sequence[int], transcripts: Sequence[Transcribed]) -> list[Alignment]:

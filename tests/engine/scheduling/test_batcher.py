@@ -25,6 +25,7 @@ from engine.scheduling.batcher import (
 )
 
 LIMITS = BatchLimits(max_waiting=100, max_batch=4, max_wait_s=0.01, max_decode_stall_s=0.4)
+SHORTENING = {"shortens_decoding": True}
 LATER_S = 1.0
 """A time at which no window is held back any more."""
 
@@ -219,8 +220,8 @@ def test_running_sequences_get_the_time_they_are_owed_first() -> None:
 
 
 def test_few_sequences_give_way_sooner_where_many_windows_wait() -> None:
-    """One of four waiting: after a quarter of what it is owed. Two of four: after half. Interims do not count, or go."""
-    batcher = batcher_with(*(final(id) for id in range(4)), interim(9, "b"))
+    """One of four waiting: after a quarter of what it is owed. Two: after half. Interims neither count nor go."""
+    batcher = batcher_with(*(final(id) for id in range(4)), interim(9, "b"), limits=replace(LIMITS, **SHORTENING))
     assert encoded(batcher, LATER_S, load_of(1, 1, 0.1, owed_fraction=0.8)) == []
     assert encoded(batcher, LATER_S, load_of(1, 2, 0.1, owed_fraction=0.6)) == []
     assert encoded(batcher, LATER_S, load_of(1, 2, 0.1, owed_fraction=0.5)) == [0]
@@ -233,7 +234,7 @@ def test_few_sequences_give_way_sooner_where_many_windows_wait() -> None:
 def test_waiting_files_shorten_no_decoding_of_live_sessions() -> None:
     """Where there are none, they do."""
     for live, taken in (([interim(9, "b")], []), ([], [1])):
-        batcher = batcher_with(*(file(id) for id in range(1, 5)), *live)
+        batcher = batcher_with(*(file(id) for id in range(1, 5)), *live, limits=replace(LIMITS, **SHORTENING))
         assert encoded(batcher, LATER_S, load_of(1, 1, 0.1, owed_fraction=0.5)) == taken
 
 

@@ -58,6 +58,31 @@ async def test_a_step_is_launched_before_the_last_one_is_collected(demo: Checkpo
     assert with_ahead.n_steps == without.n_steps + 1
 
 
+@pytest.mark.parametrize("n_ahead", [0, 1])
+async def test_a_step_is_launched_before_a_window_is_brought_to_the_device(
+    demo: Checkpoint, script: Script, n_ahead: int
+) -> None:
+    """One more than usual, where steps are launched ahead: bringing a window takes longer than a step."""
+    runner, launched = FakeRunner(demo, script, n_ahead=n_ahead), list[int]()
+    encode = runner.encode
+
+    def spying_encode(*arguments: Any) -> None:
+        launched.append(runner.n_steps - runner.n_collected)
+        encode(*arguments)
+
+    runner.encode = spying_encode  # type: ignore[assignment, method-assign]
+    async with start_engine(runner, min_decode_share=0.0, max_wait_ms=0.0) as engine:
+        pause = runner.pause("step")
+        first = asyncio.create_task(collect(engine, window("a")))
+        await pause.reached()
+        second = asyncio.create_task(collect(engine, window("b")))
+        await asyncio.sleep(0)  # it is in the queue
+        pause.end()
+        ended = [events[-1] for events in await asyncio.gather(first, second)]
+    assert launched == [0, 2 * n_ahead]
+    assert [each.text for each in ended if isinstance(each, DoneEvent)] == [" good morning"] * 2
+
+
 async def test_no_step_is_launched_that_the_limit_makes_useless(demo: Checkpoint) -> None:
     runner = FakeRunner(demo, lambda _: count(300), n_ahead=1)
     (ended,) = await done(runner, window("a", max_tokens=6))
