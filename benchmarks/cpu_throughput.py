@@ -10,12 +10,13 @@ CTranslate2's types in the same table. Random weights tell nothing of accuracy.
 """
 
 import asyncio
+import math
 import multiprocessing
 import statistics
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -27,7 +28,6 @@ import uvloop
 from benchmarks import machine, report
 from benchmarks.engine_throughput import apply_load, running_engine
 from benchmarks.options import CONTEXT_SETTINGS, json_option, markdown_option, parse_numbers
-from benchmarks.peers.random_checkpoint import write_checkpoint
 from benchmarks.report import Table, number
 from benchmarks.throughput.work import Work
 from engine.api import WINDOW_SAMPLES
@@ -96,7 +96,7 @@ def open_peer(stack: ExitStack, folder: str, dtype: str, n_threads: int, work: W
             lengths = {len(each.sequences_ids[0]) for each in found}
             if lengths != {work.n_tokens}:
                 raise click.ClickException(f"{PEER}: expected {work.n_tokens} tokens for each request, got {lengths}")
-        return n_requests // concurrency * concurrency / (time.perf_counter() - start_s)
+        return n_requests / (time.perf_counter() - start_s)
 
     return load
 
@@ -108,7 +108,7 @@ def own_process(open_engine: Callable[..., Load], *arguments: object) -> Iterato
     Raises:
         ClickException: the process ended; its output is on this process's error stream.
     """
-    context = multiprocessing.get_context("spawn")  # no library is loaded yet, and no variable of the engine set
+    context = multiprocessing.get_context("spawn")  # no library is loaded there, and no variable of the engine set
     ours, theirs = context.Pipe()
     process = context.Process(target=_answer, args=(theirs, open_engine, arguments), daemon=True)
     process.start()
@@ -117,11 +117,12 @@ def own_process(open_engine: Callable[..., Load], *arguments: object) -> Iterato
     def receive() -> Any:
         try:
             return ours.recv()
-        except EOFError:
+        except (EOFError, OSError):
             raise click.ClickException(f"the process of {open_engine.__name__}{arguments} ended") from None
 
     def measure(n_requests: int, concurrency: int) -> tuple[float, float]:
-        ours.send((n_requests, concurrency))
+        with suppress(OSError):  # `receive` tells that it ended
+            ours.send((n_requests, concurrency))
         requests_per_s, cpu_s = receive()
         return requests_per_s, cpu_s / n_requests
 
@@ -179,6 +180,9 @@ def main(
     **others: Any,
 ) -> None:
     """Measure requests per second on a CPU, beside faster-whisper's engine."""
+    # It loads PyTorch. The processes of the engines import this module too, and set their environment before that.
+    from benchmarks.peers.random_checkpoint import write_checkpoint
+
     levels = parse_numbers("--concurrency", concurrency)
     result: dict[str, Any] = {"schema": SCHEMA, **machine.describe(), "threads": threads, "loads": []}
     for model in models.split(","):
@@ -206,7 +210,7 @@ def take_turns(
     for level in levels:
         found: dict[str, list[float]] = {name: [] for name in loads}
         cpu_s: dict[str, list[float]] = {name: [] for name in loads}
-        size = max(n_requests, level)
+        size = math.ceil(n_requests / level) * level
         for load in loads.values():
             load(level, level)  # a warm-up
         for _ in range(repeats):

@@ -86,7 +86,8 @@ class EngineConfig:
     min_decode_share: float | None = None
     """The fraction of the time that running sequences keep for their steps while other windows wait to be encoded.
 
-    `None` is 0.33 on the CPU and 0.2 on CUDA, where decoding takes less of the time.
+    `None` is 0.33 on the CPU and 0.2 on CUDA, where decoding takes less of the time. On the CPU few sequences keep less
+    while more finals wait, or files where no session is live.
     """
     max_waiting: int = 512
     """The most interims and speculative finals in the queue; one more is refused with `EngineOverloaded`.

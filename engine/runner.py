@@ -307,7 +307,8 @@ class Runner:
 
         One token is sampled after each prompt, and one after each of its draft tokens; `verify_draft` says which of
         them count. A slot that is running begins anew. Steps may be launched before `collect_prefill` waits for the
-        tokens: the fused forward pass verifies drafts on the device.
+        tokens: the device verifies drafts where the forward pass is fused and no slot has hotwords, a temperature or
+        attention peaks. Otherwise, and with FlashInfer, which plans steps on the host, this call waits itself.
         """
         for slot, prompt, draw in zip(slots, prompts, draws, strict=True):
             self.states.begin(slot, prompt, draw)
@@ -328,7 +329,9 @@ class Runner:
         no_speech_probs = self._no_speech_probs(hidden, prompts)
         cuda, is_plain = self.cuda_forward, self.states.are_plain
         results: list[Prefilled] | HostRows
-        if cuda and is_plain and weights is None and cuda.starts_slots:
+        # With attention weights, steps are those of the plain forward pass, which reads the host's positions.
+        may_start = cuda and cuda.starts_slots and not self.states.want_attention([*slots, *self.states.running])
+        if cuda and is_plain and may_start:
             sampled = cuda.sample_apart(logits, state)
             cuda.start(sampled, state, drafted, self._describe(slots, prompts))
             self.states.expect_running(slots, prompts)

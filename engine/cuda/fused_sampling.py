@@ -142,7 +142,7 @@ def _sample(
 @triton.jit(
     do_not_specialize_on_alignment=[
         *_ROW_STATE,
-        *(f"FROM_{name}" for name in _ROW_STATE),
+        *(f"FROM_{name}" for name in _ROW_STATE if name != "AT_BEGIN"),
         *("SLOTS", "FIRST_PLACES", "N_DRAFTED", "N_PROMPT", "DRAFTED"),
     ]
 )

@@ -70,7 +70,7 @@ class SlotStates:
         self.running.update(zip(slots, positions, strict=True))
 
     def expect_running(self, slots: Sequence[int], prompts: Sequence[Prompt]) -> None:
-        """Count slots as running that the device sets running, with all of their drafts until `correct` is called."""
+        """Count slots as running that the device sets running. Their positions are upper bounds until `correct`."""
         self.running.update(
             (slot, len(prompt.tokens) + len(prompt.draft)) for slot, prompt in zip(slots, prompts, strict=True)
         )

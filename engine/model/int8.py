@@ -92,7 +92,7 @@ class ManyRowsInt8Weight:
         self._zeros = torch.zeros(len(weight), dtype=torch.int32)
         self._packed = torch.ops.onednn.qlinear_prepack(integers, None)
         with _no_warning():
-            _rounded(torch.zeros(1))
+            _rounded(torch.zeros(1))  # the warning comes here then, and not in the first product
 
     def multiply(self, x: Tensor) -> Tensor:
         """Compute `x @ weight.T` of a float32 matrix, `(..., inputs)`."""

@@ -63,7 +63,7 @@ class Product:
         """
         self._in_8_bits = None
         if form in INT8_FORMS:
-            is_for_many = form is Form.INT8_MANY_ROWS and has_int8()
+            is_for_many = form is Form.INT8_MANY_ROWS and has_int8() and torch._C._has_mkldnn
             self._in_8_bits = ManyRowsInt8Weight(weight) if is_for_many else Int8Weight(weight)
         is_reordered = can_pack(weight, form)
         self._packed = torch.ops.mkldnn._reorder_linear_weight(weight, None) if is_reordered else None

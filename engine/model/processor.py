@@ -16,6 +16,6 @@ def has_tiles() -> bool:
 
 
 def has_int8() -> bool:
-    """Return whether a CPU has products of 8 bits of its own (VNNI): twice as many in an instruction as of bfloat16."""
+    """Return whether a CPU multiplies 8 bits itself (AVX-512 VNNI), twice as many in an instruction as in bfloat16."""
     has: bool = torch.cpu._is_vnni_supported()  # private, and there is no public name for it
     return has

@@ -199,7 +199,7 @@ class Batcher:
         for encode_load in self._loads.values():
             encode_load.advance(now_s)
         can_join_later = load.can_join_later(now_s)
-        if not can_join_later or self._fills_device(load):
+        if not can_join_later or self._fills_device(now_s, load):
             ids = self._pop_batch(now_s, load)
             if ids:
                 return Encode(tuple(ids))
@@ -209,11 +209,11 @@ class Batcher:
             return Idle()
         return Wait(self._held_back_s(now_s, load) if self._by_id else None)
 
-    def _fills_device(self, load: Load) -> bool:
+    def _fills_device(self, now_s: float, load: Load) -> bool:
         """Return whether the windows that may be encoded keep the device busy: more in one call would not be faster."""
         allowed = [
             priority
-            for priority in self._eligible(load)
+            for priority in self._eligible(now_s, load)
             if load.begun_encode_s < self._max_encode_s(priority, load.n_running)
         ]
         shares = [each.encode_share for each in self._by_id.values() if each.priority in allowed]
@@ -224,12 +224,12 @@ class Batcher:
         n_places = self._n_places(now_s, load)
         if not self._by_id or n_places == 0:
             return []
-        n_eligible = sum(self.n_waiting(priority) for priority in self._eligible(load))
-        is_full = n_eligible >= n_places or self._fills_device(load)
+        n_eligible = sum(self.n_waiting(priority) for priority in self._eligible(now_s, load))
+        is_full = n_eligible >= n_places or self._fills_device(now_s, load)
         if not is_full and self._held_back_s(now_s, load) > 0:
             return []
         batch, encode_s = list[int](), load.begun_encode_s
-        while len(batch) < n_places and (queue := self._first_queue(load)):
+        while len(batch) < n_places and (queue := self._first_queue(now_s, load)):
             first = queue.first()
             n_free = load.n_free_slots - len(batch)
             leaves_reserve = first.priority.may_be_dropped or (first.priority is Priority.FILE and self._is_live(now_s))
@@ -260,7 +260,7 @@ class Batcher:
         knows_all = self._first_s is not None and now_s - self._first_s > RECENT_S
         if knows_all and busy.issuperset(self._recent):
             return 0.0
-        queues = [self._queues[priority] for priority in self._eligible(load)]
+        queues = [self._queues[priority] for priority in self._eligible(now_s, load)]
         oldest_s = min((queue.oldest_s() for queue in queues if queue.n_waiting), default=now_s)
         return max(0.0, oldest_s + self._limits.max_wait_s - now_s)
 
@@ -273,16 +273,19 @@ class Batcher:
         """Return whether the running sequences first get the decode time that they are owed for the last encoder call.
 
         Where more windows wait than sequences run, these may get less of it, in that proportion: a step of few
-        sequences takes nearly as long as one of many. Only finals count, and files where there are no live sessions.
+        sequences takes nearly as long as one of many.
         """
         if not load.n_running or load.begun_encode_s:
             return False
-        if not self._limits.shortens_decoding:
-            return load.owed_fraction > 0
-        n_files = 0 if self._is_live(now_s) else self.n_waiting(Priority.FILE)
-        n_waiting = self.n_waiting(Priority.FINAL) + n_files
+        n_waiting = sum(map(self.n_waiting, self._shortening(now_s)))
         due_fraction = min(1.0, load.n_running / n_waiting) if n_waiting else 1.0
         return load.owed_fraction > 1.0 - due_fraction
+
+    def _shortening(self, now_s: float) -> list[Priority]:
+        """Return the priorities whose windows may shorten decoding: finals, and files where no session is live."""
+        if not self._limits.shortens_decoding:
+            return []
+        return [Priority.FINAL] if self._is_live(now_s) else [Priority.FINAL, Priority.FILE]
 
     def _max_encode_s(self, priority: Priority, n_running: int) -> float:
         """Return the most seconds of encoder work at a time, if a window of this priority is the last part of it."""
@@ -297,20 +300,19 @@ class Batcher:
         """Whether finals of live sessions take so much of the time for encoding that speculative finals give way."""
         return self._loads[Priority.FINAL].fraction + self._loads[Priority.SPECULATIVE].fraction >= MAX_FINAL_LOAD
 
-    def _eligible(self, load: Load) -> list[Priority]:
+    def _eligible(self, now_s: float, load: Load) -> list[Priority]:
         """Return the priorities whose windows may be encoded now, the first first."""
-        if self._limits.shortens_decoding and load.n_running and load.owed_fraction > 0:
-            # Those that wait in greater number than sequences run; see `_is_owed`.
-            return [Priority.FINAL, Priority.FILE]
+        if load.n_running and load.owed_fraction > 0 and (shortening := self._shortening(now_s)):
+            return shortening
         order = [Priority.FINAL, Priority.SPECULATIVE]
         if self._has_many_finals and (load.n_running or self.n_waiting(Priority.INTERIM)):
             order.remove(Priority.SPECULATIVE)
         # Of files and interims, those that have had less of the time.
         return order + sorted((Priority.FILE, Priority.INTERIM), key=lambda each: self._loads[each].fraction)
 
-    def _first_queue(self, load: Load) -> "_FairQueue | None":
+    def _first_queue(self, now_s: float, load: Load) -> "_FairQueue | None":
         """Return the queue whose turn it is; `None` if no window may be encoded."""
-        return next((self._queues[each] for each in self._eligible(load) if self._queues[each].n_waiting), None)
+        return next((self._queues[each] for each in self._eligible(now_s, load) if self._queues[each].n_waiting), None)
 
 
 class _EncodeLoad:

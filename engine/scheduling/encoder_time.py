@@ -71,6 +71,10 @@ class EncoderTime:
         """Subtract a decode step of this many seconds from what the sequences are owed."""
         self._owed_s -= elapsed_s
 
+    def forgive(self) -> None:
+        """Forget what is owed: no sequence is running any more."""
+        self._owed_s = 0.0
+
     @property
     def owed_fraction(self) -> float:
         """The decoding that running sequences are still owed, as a fraction of all they are owed for the last call."""

@@ -65,9 +65,14 @@ class RunningSequences:
         return sum(not request.window.is_interim for request in self._running.values())
 
     def allocate(self, batch: Iterable[Request]) -> list[int]:
-        """Give each request a slot, and return the slots."""
+        """Give each request a slot for an encoder call, and return the slots.
+
+        Where steps are launched ahead, a GPU gets one step more, to compute it while the host prepares the call.
+        """
         slots = {self._runner.slots.allocate(): request for request in batch}
         self._running |= slots
+        if self._in_flight and self._need_step():
+            self._launch()
         return list(slots)
 
     def prefill(self, slots: Iterable[int]) -> None:
@@ -92,20 +97,12 @@ class RunningSequences:
             every request; their tokens are then collected.
         """
         self._start_translations()
-        if self._in_flight and self._all_end_soon():
+        if self._in_flight and not self._need_step():
             self.collect()
             return False
         self._launch()
         self.collect(n_left=self._runner.n_ahead)
         return True
-
-    def keep_device_busy(self) -> None:
-        """Launch one step more than usual, which a GPU computes while the host prepares an encoder call.
-
-        The caller collects all steps before the next one is launched.
-        """
-        if self._in_flight and not self._all_end_soon():
-            self._launch()
 
     def collect(self, n_left: int = 0) -> None:
         """Collect the tokens of the steps in flight, the oldest first, except of the last `n_left` steps."""
@@ -203,14 +200,13 @@ class RunningSequences:
         self._in_flight.append((step, owners))
         self._stats.launched(len(step.slots))
 
-    def _all_end_soon(self) -> bool:
-        """Return whether the steps in flight are certain to be the last ones of every request."""
-        return all(map(self._ends_soon, self._running.values()))
-
-    def _ends_soon(self, request: Request) -> bool:
-        """Return whether the steps in flight are certain to be the last ones of this request."""
-        output = request.output
-        return output is not None and output.transcript.n_tokens + len(self._in_flight) >= request.max_tokens
+    def _need_step(self) -> bool:
+        """Return whether another step is of use: the steps in flight are not certain to be the last of all requests."""
+        return any(
+            request.output is not None
+            and request.output.transcript.n_tokens + len(self._in_flight) < request.max_tokens
+            for request in self._running.values()
+        )
 
     def _accept(self, slot: int, request: Request, output: AttemptOutput, sampled: SampledToken) -> bool:
         """Add a sampled token to the output. Returns whether the attempt has ended: with it, or in a repetition."""

@@ -237,6 +237,7 @@ class Worker:
             self._decode()
         else:
             self._sequences.forget_steps()
+            self._encoder_time.forgive()
         self._memory.after_step(is_idle=not (batch or self._sequences or self._emitter.n_finished))
         self._emitter.emit(FINISHED_PER_STEP)
 
@@ -272,7 +273,6 @@ class Worker:
         batches: list[list[Request]] = []
         new_slots: list[int] = []
         encode_s = 0.0
-        self._sequences.keep_device_busy()
         while batch:
             new_slots += self._encode(batch)
             batches.append(batch)

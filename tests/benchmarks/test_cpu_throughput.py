@@ -1,5 +1,7 @@
 """The comparison on CPUs: its turns and ratios, and the weights that both engines get."""
 
+import subprocess
+import sys
 from contextlib import ExitStack
 
 import pytest
@@ -87,3 +89,9 @@ def test_published_weights_are_ours_by_other_names() -> None:
         else:
             assert torch.equal(joined, weight)
     assert not published
+
+
+def test_the_processes_of_engines_load_no_library_before_their_environment_is_set() -> None:
+    """They import the module first, and PyTorch reads its thread settings once."""
+    code = "import sys, benchmarks.cpu_throughput; print({'torch', 'ctranslate2'} & {*sys.modules})"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "set()\n"

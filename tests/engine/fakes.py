@@ -67,6 +67,8 @@ class FakeRunner:
         self.prefill_sizes: list[int] = []
         """The number of prompts of each prefill."""
         self.n_steps = self.n_collected = 0
+        self.n_idle_steps = 0
+        """Steps without a slot."""
         self.pauses: defaultdict[str, list[Pause]] = defaultdict(list)
         """By stage; each pause stops one call."""
         self.faults: dict[str, Exception] = {}
@@ -136,6 +138,9 @@ class FakeRunner:
 
     def launch(self) -> FakeStep:
         self._enter("step")
+        if not self._running:
+            self.n_idle_steps += 1
+            raise ValueError("a step needs slots that are running")
         self.n_steps += 1
         eot = self.checkpoint.tokenizer.eot
         tokens = {slot: SampledToken(next(script, eot), self.logprob) for slot, script in self._running.items()}

@@ -13,7 +13,7 @@ from engine.cuda import build
 from engine.decoding.prompt import Prompt
 from engine.decoding.sampling import Draw
 from engine.errors import CheckpointError
-from engine.runner import Runner
+from engine.runner import LaunchedStep, Runner
 from tests.engine.checkpoints import Shape, make_checkpoint
 from tests.engine.conftest import noise
 
@@ -56,17 +56,31 @@ def decode(runner: Runner, draft: tuple[int, ...] = (300, 301)) -> list[list[int
     prompts = [Prompt(tokens=(sot,), sot_index=0), Prompt(tokens=(sot,), sot_index=0, draft=draft)]
     decoded = []
     for draw in (Draw(), Draw(n_attention_samples=16_000)):
-        prefilled = runner.prefill(slots, prompts, [True, False], [Draw(), draw])
-        tokens = [[each.token for each in result.tokens] for result in prefilled]
+        launched = runner.launch_prefill(slots, prompts, [True, False], [Draw(), draw])
+        # A device is given the first step before the host knows the tokens of the prompts.
+        step = runner.launch()
+        tokens = [[each.token for each in result.tokens] for result in runner.collect_prefill(launched)]
         positions = [runner.states.positions[slot].item() for slot in slots]
         assert positions == [runner.states.running[slot] for slot in slots]
-        for _ in range(2):
-            for slot, sampled in runner.collect(runner.launch()).items():
-                tokens[slots.index(slot)].append(sampled.token)
-        decoded += tokens
+        decoded += with_steps(runner, slots, tokens, step)
+    # A slot that wants attention peaks runs when another gets a prompt with a draft.
+    runner.end_decoding(slots[1])
+    runner.prefill(slots[:1], prompts[:1], [True], [Draw(n_attention_samples=16_000)])
+    launched = runner.launch_prefill(slots[1:], prompts[1:], [False], [Draw()])
+    step = runner.launch()
+    (result,) = runner.collect_prefill(launched)
+    decoded += with_steps(runner, slots, [[], [each.token for each in result.tokens]], step)
     for slot in slots:
         runner.release(slot)
     return decoded
+
+
+def with_steps(runner: Runner, slots: list[int], tokens: list[list[int]], step: LaunchedStep) -> list[list[int]]:
+    """The tokens, and those of this step and the one after it."""
+    for launched in (step, runner.launch()):
+        for slot, sampled in runner.collect(launched).items():
+            tokens[slots.index(slot)].append(sampled.token)
+    return tokens
 
 
 def test_a_runner_decodes_alike_with_fused_and_with_plain_kernels(

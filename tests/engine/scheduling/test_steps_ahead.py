@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from engine.api import DecodeOptions, DoneEvent, Sampling, Window
+from engine.api import DecodeOptions, DoneEvent, Sampling, TranslatedEvent, Window
 from engine.checkpoint.checkpoint import Checkpoint
 from engine.config import EngineConfig
 from engine.scheduling.encoder_time import EncoderTime
@@ -81,6 +81,46 @@ async def test_a_step_is_launched_before_a_window_is_brought_to_the_device(
         ended = [events[-1] for events in await asyncio.gather(first, second)]
     assert launched == [0, 2 * n_ahead]
     assert [each.text for each in ended if isinstance(each, DoneEvent)] == [" good morning"] * 2
+
+
+async def test_no_window_is_lost_when_the_step_before_its_encoder_call_fails(demo: Checkpoint, script: Script) -> None:
+    """Both windows are decoded again, alone."""
+    runner = FakeRunner(demo, script, n_ahead=1)
+    allocate, n_allocated = runner.slots.allocate, count(1)
+
+    def allocate_and_break() -> int:
+        if next(n_allocated) == 2:
+            runner.fail_once("step", RuntimeError("out of memory"))
+        return allocate()
+
+    runner.slots.allocate = allocate_and_break  # type: ignore[method-assign]
+    async with start_engine(runner, min_decode_share=0.0, max_wait_ms=0.0) as engine:
+        pause = runner.pause("step")
+        first = asyncio.create_task(collect(engine, window("a")))
+        await pause.reached()
+        second = asyncio.create_task(collect(engine, window("b")))
+        await asyncio.sleep(0)  # it is in the queue
+        pause.end()
+        ended = [events[-1] for events in await asyncio.gather(first, second)]
+    assert [each.text for each in ended if isinstance(each, DoneEvent)] == [" good morning"] * 2
+    assert runner.slots.n_free == 4
+
+
+async def test_a_window_that_arrives_before_a_translation_begins_launches_no_step(demo: Checkpoint) -> None:
+    """The translation has a slot then, but no prompt yet."""
+    eot = demo.tokenizer.eot
+    runner = FakeRunner(demo, lambda _: iter([400, 401, eot, *repeat(eot, 9)]), n_ahead=1)
+    async with start_engine(runner, min_decode_share=0.0, max_wait_ms=0.0) as engine:
+        runner.pause("collect").end()
+        pause = runner.pause("collect")  # the second, which ends the text
+        first = asyncio.create_task(collect(engine, window("a", language="de", translates=True)))
+        await pause.reached()
+        second = asyncio.create_task(collect(engine, window("b")))
+        await asyncio.sleep(0)  # it is in the queue
+        pause.end()
+        translated, decoded = [events[-1] for events in await asyncio.gather(first, second)]
+    assert isinstance(translated, TranslatedEvent) and translated.done
+    assert isinstance(decoded, DoneEvent) and runner.n_idle_steps == 0
 
 
 async def test_no_step_is_launched_that_the_limit_makes_useless(demo: Checkpoint) -> None:
