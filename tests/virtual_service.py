@@ -104,7 +104,7 @@ SLOW = replace(
     call_s=20 * H200.call_s,
     step_s=20 * H200.step_s,
     row_s=20 * H200.row_s,
-    limits=replace(H200.limits, n_slots=32, max_interim_stall_s=None),
+    limits=replace(H200.limits, n_slots=32, max_interim_stall_s=None, shortens_decoding=True),
     min_decode_share=0.33,
     n_full_step=4,
 )

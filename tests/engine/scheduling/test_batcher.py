@@ -385,7 +385,15 @@ actions = st.lists(
     st.one_of(
         st.tuples(st.just("add"), windows),
         st.tuples(st.just("remove"), st.integers(0, 60)),
-        st.tuples(st.just("take"), st.tuples(st.integers(0, 6), st.integers(0, 3), st.sampled_from([0.05, 0.15, 1.0]))),
+        st.tuples(
+            st.just("take"),
+            st.tuples(
+                st.integers(0, 6),
+                st.integers(0, 3),
+                st.sampled_from([0.05, 0.15, 1.0]),
+                st.sampled_from([0.0, 0.4, 1.0]),
+            ),
+        ),
     ),
     max_size=80,
 )
@@ -394,7 +402,9 @@ actions = st.lists(
 @given(actions)
 def test_every_window_ends_exactly_once(actions: list[tuple[str, object]]) -> None:
     """Taken, removed, superseded or refused: whatever happens; and no batch exceeds slots or limits."""
-    limits = BatchLimits(max_waiting=12, max_batch=4, max_wait_s=0.01, max_decode_stall_s=0.4, n_slots=6)
+    limits = BatchLimits(
+        max_waiting=12, max_batch=4, max_wait_s=0.01, max_decode_stall_s=0.4, n_slots=6, shortens_decoding=True
+    )
     batcher = Batcher(limits)
     ends: Counter[int] = Counter()
     added: list[Waiting] = []
@@ -411,8 +421,8 @@ def test_every_window_ends_exactly_once(actions: list[tuple[str, object]]) -> No
                     ends.update([older.id] if older else [])
             case "remove", int() as id:
                 ends.update([id] if batcher.remove(id) else [])
-            case "take", (int() as n_free, int() as n_running, float() as encode_s):
-                taken = encoded(batcher, now_s, load_of(n_free, n_running, encode_s))
+            case "take", (int() as n_free, int() as n_running, float() as encode_s, float() as owed):
+                taken = encoded(batcher, now_s, load_of(n_free, n_running, encode_s, owed_fraction=owed))
                 assert len(taken) <= min(n_free, 4)
                 assert n_running == 0 or len(taken) * encode_s <= max(0.4, encode_s) + 1e-9
                 ends.update(taken)
