@@ -142,11 +142,11 @@ def _answer(connection: Connection, open_engine: Callable[..., Load], arguments:
         connection.send(None)
         while True:
             try:
-                asked = connection.recv()
+                request = connection.recv()
             except EOFError:
                 return
             before_s = time.process_time()
-            requests_per_s = load(*asked)
+            requests_per_s = load(*request)
             connection.send((requests_per_s, time.process_time() - before_s))
 
 

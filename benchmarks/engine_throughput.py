@@ -212,13 +212,17 @@ def time_stages(runner: "Runner", work: Work) -> list[tuple[str, int, float]]:
         if size <= MAX_ENCODED:
             found.append(("encode", size, encode_ms))
         prompts, draws = [Prompt(tokens=(token,) * 4, sot_index=0, n_prefix=0)] * size, [Draw()] * size
-        prefill = partial(runner.prefill, slots, prompts, [False] * size, draws)
+        prefill = partial(_prefill, runner, slots, prompts, [False] * size, draws)
         found.append(("prefill", size, median_ms(prefill)))
         found.append(("step", size, median_ms(lambda: [runner.collect(runner.launch()) for _ in range(10)]) / 10))
         found.append(("steps ahead", size, median_ms(lambda: _collected(runner, 10)) / 10))
         for slot in slots:
             runner.release(slot)
     return found
+
+
+def _prefill(runner: "Runner", *arguments: Any) -> None:
+    runner.collect_prefill(runner.launch_prefill(*arguments))
 
 
 def _collected(runner: "Runner", n_steps: int) -> None:

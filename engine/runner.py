@@ -207,9 +207,8 @@ class Runner:
             self.encode([silence] * len(slots), slots)
             self.synchronize()
             elapsed_s = (time.perf_counter() - start_s) / len(slots)
-        self.prefill(
-            slots[:1], [Prompt(tokens=(self.checkpoint.tokenizer.sot,), sot_index=0, n_prefix=0)], [True], [Draw()]
-        )
+        prompt = Prompt(tokens=(self.checkpoint.tokenizer.sot,), sot_index=0, n_prefix=0)
+        self.collect_prefill(self.launch_prefill(slots[:1], [prompt], [True], [Draw()]))
         self.collect(self.launch())
         for slot in slots:
             self.release(slot)
@@ -285,16 +284,6 @@ class Runner:
             for row, chosen in zip(rows, possible, strict=True)
         ]
 
-    def prefill(
-        self,
-        slots: Sequence[int],
-        prompts: Sequence[Prompt],
-        with_timestamps: Sequence[bool],
-        draws: Sequence[Draw],
-    ) -> list[Prefilled]:
-        """Launch a prefill, and wait for what it gives."""
-        return self.collect_prefill(self.launch_prefill(slots, prompts, with_timestamps, draws))
-
     @torch.inference_mode()
     def launch_prefill(
         self,
@@ -315,7 +304,8 @@ class Runner:
         hidden, weights = self._run_prompts(slots, prompts)
         places = [(row, n_drafted) for row, prompt in enumerate(prompts) for n_drafted in range(len(prompt.draft) + 1)]
         owners = [slots[row] for row, _ in places]
-        rows, positions, owner_rows, drafted = self._on_device(
+        rows, positions, owner_rows, drafted = _on_device(
+            self.device,
             [row for row, _ in places],
             [len(prompts[row].tokens) + n_drafted - 1 for row, n_drafted in places],
             owners,
@@ -333,7 +323,7 @@ class Runner:
         may_start = cuda and cuda.starts_slots and not self.states.want_attention([*slots, *self.states.running])
         if cuda and is_plain and may_start:
             sampled = cuda.sample_apart(logits, state)
-            cuda.start(sampled, state, drafted, self._describe(slots, prompts))
+            cuda.start(sampled, state, drafted, _on_device(self.device, *_starts(slots, prompts)))
             self.states.expect_running(slots, prompts)
             results = self._transfer.start_copy_to_host(torch.cat([sampled.flatten(), no_speech_probs])[None])
         else:
@@ -369,7 +359,9 @@ class Runner:
         n_rows = n_rows_of(states.running)
         weights: Tensor | None = None
         if states.want_attention(states.running):
-            logits, weights = self._eager.step_with_attention(states.running, self._alignment_heads)
+            logits, weights = self._eager.step_with_attention(
+                states.running, self.checkpoint.generation.alignment_heads
+            )
         else:
             logits = self._forward.step(states.running)
         states.advance()
@@ -394,7 +386,9 @@ class Runner:
         The slots must still hold their windows, and must not be stepped afterwards.
         """
         sequences = [(*each.control, *each.tokens) for each in transcripts]
-        hidden, weights = self._eager.prefill_with_attention(sequences, slots, self._alignment_heads)
+        hidden, weights = self._eager.prefill_with_attention(
+            sequences, slots, self.checkpoint.generation.alignment_heads
+        )
         alignments = []
         for row, each in enumerate(transcripts):
             begin, end = len(each.control), len(each.control) + len(each.tokens)
@@ -421,19 +415,16 @@ class Runner:
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)
 
-    @property
-    def _alignment_heads(self) -> Sequence[tuple[int, int]]:
-        return self.checkpoint.generation.alignment_heads
-
     def _run_prompts(self, slots: Sequence[int], prompts: Sequence[Prompt]) -> tuple[Tensor, Tensor | None]:
         """Return hidden states, and the attention weights if any of the slots wants them."""
         sequences = [prompt.tokens + prompt.draft for prompt in prompts]
         if self.states.want_attention(slots):
-            return self._eager.prefill_with_attention(sequences, slots, self._alignment_heads)
+            heads = self.checkpoint.generation.alignment_heads
+            return self._eager.prefill_with_attention(sequences, slots, heads)
         return self._forward.prefill(sequences, slots), None
 
     def _no_speech_probs(self, hidden: Tensor, prompts: Sequence[Prompt]) -> Tensor:
-        rows, sot_positions = self._on_device(range(len(prompts)), [prompt.sot_index for prompt in prompts])
+        rows, sot_positions = _on_device(self.device, range(len(prompts)), [prompt.sot_index for prompt in prompts])
         logits = self._forward.logits(hidden[rows, sot_positions])
         return logits.softmax(dim=-1)[:, self.checkpoint.tokenizer.no_speech]
 
@@ -452,15 +443,17 @@ class Runner:
         self.states.set_running(slots, prompts, with_timestamps, new_tokens)
         return prefilled
 
-    def _describe(self, slots: Sequence[int], prompts: Sequence[Prompt]) -> Tensor:
-        """`(4, prompts)`: what `FusedSampler.start` needs to know of prompts."""
-        n_drafted = [len(prompt.draft) for prompt in prompts]
-        first_places = [0, *itertools.accumulate(n + 1 for n in n_drafted)][:-1]
-        return self._on_device(slots, first_places, n_drafted, [len(prompt.tokens) for prompt in prompts])
 
-    def _on_device(self, *columns: Sequence[int]) -> Tensor:
-        """Bring numbers to the device in one transfer: `(columns, numbers)`."""
-        return to_device([list(column) for column in columns], self.device)
+def _on_device(device: torch.device, *columns: Sequence[int]) -> Tensor:
+    """Bring numbers to the device in one transfer: `(columns, numbers)`."""
+    return to_device([list(column) for column in columns], device)
+
+
+def _starts(slots: Sequence[int], prompts: Sequence[Prompt]) -> tuple[Sequence[int], ...]:
+    """The columns that `FusedSampler.start` takes: slots, first places, numbers of draft and of prompt tokens."""
+    n_drafted = [len(prompt.draft) for prompt in prompts]
+    first_places = [0, *itertools.accumulate(n + 1 for n in n_drafted)][:-1]
+    return slots, first_places, n_drafted, [len(prompt.tokens) for prompt in prompts]
 
 
 def _sampled_token(token: float, logprob: float, state: float = -1) -> SampledToken:

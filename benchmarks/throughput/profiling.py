@@ -23,7 +23,7 @@ N_OPERATIONS = 15
 """Rows of the table."""
 RANGES: dict[str, Callable[..., str]] = {
     "encode": lambda windows, *_: f"encode {len(windows)} windows",
-    "prefill": lambda slots, *_: f"prefill {len(slots)} prompts",
+    "launch_prefill": lambda slots, *_: f"prefill {len(slots)} prompts",
     "launch": lambda: "launch a step",
     "collect": lambda *_: "collect a step",
 }

@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import av
 import numpy as np
@@ -14,7 +15,7 @@ from engine.api import EngineEvent, Window
 from engine.checkpoint.checkpoint import EMBEDDED_FOLDER, Checkpoint, read_checkpoint
 from engine.config import EngineConfig
 from engine.engine import Engine
-from engine.runner import Runner
+from engine.runner import Prefilled, Runner
 from tests.engine.checkpoints import SHAPES, Shape, make_checkpoint
 from tests.engine.fakes import FakeRunner
 from tests.engine.reference import Reference
@@ -31,6 +32,11 @@ def read_clip(name: str) -> Samples:
         frames = [frame.to_ndarray().reshape(-1) for frame in container.decode(audio=0)]
     samples: Samples = np.concatenate(frames).astype(np.float32) / np.float32(32_768)
     return samples
+
+
+def prefill(runner: Runner, *arguments: Any) -> list[Prefilled]:
+    """Launch a prefill and wait for it; see `Runner.launch_prefill`."""
+    return runner.collect_prefill(runner.launch_prefill(*arguments))
 
 
 def noise(seed: int, n_samples: int = 48_000) -> Samples:

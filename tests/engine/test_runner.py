@@ -17,7 +17,7 @@ from engine.errors import CheckpointError
 from engine.model.attention import PrefillAttention
 from engine.model.log_mel import log_mel, mel_filters
 from engine.runner import Runner
-from tests.engine.conftest import noise
+from tests.engine.conftest import noise, prefill
 from tests.engine.reference import Reference
 from training.model.network import Sizes, Whisper
 
@@ -119,7 +119,7 @@ def test_reused_slot_remembers_nothing(random_runner: Runner) -> None:
 
     def decode(slot: int, seed: int, n_steps: int) -> list[int]:
         runner.encode([noise(seed)], [slot])
-        tokens = [runner.prefill([slot], [prompt], [True], [Draw()])[0].tokens[0].token]
+        tokens = [prefill(runner, [slot], [prompt], [True], [Draw()])[0].tokens[0].token]
         return tokens + [runner.collect(runner.launch())[slot].token for _ in range(n_steps)]
 
     first, second, third = (runner.slots.allocate() for _ in range(3))
@@ -144,11 +144,11 @@ def test_rows_that_no_window_uses_do_no_harm(random_runner: Runner) -> None:
     prompt = Prompt(tokens=(runner.checkpoint.tokenizer.sot,), sot_index=0, n_prefix=0)
     idle, used = runner.slots.allocate(), runner.slots.allocate()
     runner.encode([noise(0), noise(1)], [idle, used])
-    runner.prefill([idle, used], [prompt] * 2, [True] * 2, [Draw()] * 2)
+    prefill(runner, [idle, used], [prompt] * 2, [True] * 2, [Draw()] * 2)
     runner.release(idle)
     for _ in range(2 * runner.checkpoint.model.max_target_positions // 3):
         runner.collect(runner.launch())
-    runner.prefill([used], [prompt], [True], [Draw()])
+    prefill(runner, [used], [prompt], [True], [Draw()])
     for _ in range(2 * runner.checkpoint.model.max_target_positions // 3):
         assert np.isfinite(runner.collect(runner.launch())[used].logprob)
     runner.release(used)
@@ -176,7 +176,7 @@ def test_bfloat16_decodes_the_same_words(demo: Checkpoint, demo_runner: Runner) 
     for runner in (demo_runner, Runner(demo, EngineConfig(n_slots=1, device="cpu", dtype="bfloat16"))):
         slot = runner.slots.allocate()
         runner.encode([audio], [slot])
-        tokens = [runner.prefill([slot], [prompt], [False], [Draw()])[0].tokens[0].token]
+        tokens = [prefill(runner, [slot], [prompt], [False], [Draw()])[0].tokens[0].token]
         while tokens[-1] != tokenizer.eot:
             tokens.append(runner.collect(runner.launch())[slot].token)
         runner.release(slot)

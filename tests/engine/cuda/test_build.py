@@ -15,7 +15,7 @@ from engine.decoding.sampling import Draw
 from engine.errors import CheckpointError
 from engine.runner import LaunchedStep, Runner
 from tests.engine.checkpoints import Shape, make_checkpoint
-from tests.engine.conftest import noise
+from tests.engine.conftest import noise, prefill
 
 CPU = torch.device("cpu")
 
@@ -65,7 +65,7 @@ def decode(runner: Runner, draft: tuple[int, ...] = (300, 301)) -> list[list[int
         decoded += with_steps(runner, slots, tokens, step)
     # A slot that wants attention peaks runs when another gets a prompt with a draft.
     runner.end_decoding(slots[1])
-    runner.prefill(slots[:1], prompts[:1], [True], [Draw(n_attention_samples=16_000)])
+    prefill(runner, slots[:1], prompts[:1], [True], [Draw(n_attention_samples=16_000)])
     launched = runner.launch_prefill(slots[1:], prompts[1:], [False], [Draw()])
     step = runner.launch()
     (result,) = runner.collect_prefill(launched)

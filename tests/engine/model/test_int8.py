@@ -29,7 +29,7 @@ from engine.model.random_weights import SIZES
 from engine.model.weights import load_model
 from engine.runner import Runner
 from tests.engine.checkpoints import Shape, make_checkpoint
-from tests.engine.conftest import noise, start_engine
+from tests.engine.conftest import noise, prefill, start_engine
 
 pytestmark = pytest.mark.skipif(not int8.is_available(), reason="PyTorch has no kernels for 8 bits here")
 
@@ -174,7 +174,7 @@ def test_windows_decode_alone_as_together(tmp_path: Path, monkeypatch: pytest.Mo
 
     def decode(some: list[int]) -> list[tuple[list[int], list[float], torch.Tensor]]:
         runner.encode([clips[slot] for slot in some], some, [True] * len(some))
-        prefilled = runner.prefill(some, [prompt] * len(some), [False] * len(some), [Draw()] * len(some))
+        prefilled = prefill(runner, some, [prompt] * len(some), [False] * len(some), [Draw()] * len(some))
         steps = [runner.collect(runner.launch()) for _ in range(5)]
         for slot in some:
             runner.end_decoding(slot)

@@ -14,6 +14,7 @@ from engine.decoding.transcript import compression_ratio
 from engine.errors import CheckpointError
 from engine.model.random_weights import SIZES, random_checkpoint
 from engine.runner import Runner, SampledToken, load_runner
+from tests.engine.conftest import prefill
 
 N_WORDS = 28
 """Words of a window, as docs/results/gpu.md says."""
@@ -54,7 +55,7 @@ def tiny() -> Runner:
 def decode(runner: Runner, options: DecodeOptions) -> list[SampledToken]:
     """Decode up to the end token, for a hundred tokens at most."""
     prompt = build_prompt(runner.checkpoint, options, options.language)
-    samples = [*runner.prefill([0], [prompt], [options.timestamps], [Draw()])[0].tokens]
+    samples = [*prefill(runner, [0], [prompt], [options.timestamps], [Draw()])[0].tokens]
     while samples[-1].token != runner.checkpoint.tokenizer.eot and len(samples) < 100:
         samples.append(runner.collect(runner.launch())[0])
     return samples
