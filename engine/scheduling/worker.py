@@ -237,7 +237,6 @@ class Worker:
             self._decode()
         else:
             self._sequences.forget_steps()
-            self._encoder_time.forgive()
         self._memory.after_step(is_idle=not (batch or self._sequences or self._emitter.n_finished))
         self._emitter.emit(FINISHED_PER_STEP)
 
@@ -270,6 +269,9 @@ class Worker:
         """Encode a batch, and other batches that join it while the device encodes, then prefill all in one pass."""
         start_s = time.monotonic()
         self._memory.before_encoding(start_s)
+        if not self._sequences:
+            # Those that were owed time have ended early. The new ones are owed none yet, and others may join them.
+            self._encoder_time.forgive()
         batches: list[list[Request]] = []
         new_slots: list[int] = []
         encode_s = 0.0

@@ -67,6 +67,8 @@ def decode(runner: Runner, draft: tuple[int, ...] = (300, 301)) -> list[list[int
     runner.end_decoding(slots[1])
     prefill(runner, slots[:1], prompts[:1], [True], [Draw(n_attention_samples=16_000)])
     launched = runner.launch_prefill(slots[1:], prompts[1:], [False], [Draw()])
+    # Its steps read the host's positions, which have to be right at once.
+    assert runner.states.positions[slots[1]].item() == runner.states.running[slots[1]]
     step = runner.launch()
     (result,) = runner.collect_prefill(launched)
     decoded += with_steps(runner, slots, [[], [each.token for each in result.tokens]], step)

@@ -45,3 +45,6 @@ def test_running_sequences_are_owed_their_share_of_the_time() -> None:
     assert encoder_time.owed_fraction == pytest.approx(0.6)
     encoder_time.pay(0.07)
     assert encoder_time.owed_fraction == 0.0
+    encoder_time.record([batch_of(2)], 0.3)
+    encoder_time.forgive()
+    assert encoder_time.owed_fraction == 0.0

@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from engine.api import DecodeOptions, DoneEvent, Sampling, TranslatedEvent, Window
+from engine.api import DecodeOptions, DoneEvent, EngineEvent, Sampling, TranslatedEvent, Window
 from engine.checkpoint.checkpoint import Checkpoint
 from engine.config import EngineConfig
+from engine.engine import Engine
 from engine.scheduling.encoder_time import EncoderTime
 from engine.scheduling.request import Request
 from engine.scheduling.worker import Worker
@@ -39,6 +40,17 @@ async def done(runner: FakeRunner, *windows: Window) -> list[DoneEvent]:
         assert engine.stats().running == 0
     assert runner.slots.n_free == 4
     return ended  # type: ignore[return-value]
+
+
+async def second_while_the_first_is_decoded(engine: Engine, runner: FakeRunner) -> list[EngineEvent]:
+    """Submit a window, and another before its first step. Returns the last event of each."""
+    pause = runner.pause("step")
+    first = asyncio.create_task(collect(engine, window("a")))
+    await pause.reached()
+    second = asyncio.create_task(collect(engine, window("b")))
+    await asyncio.sleep(0)  # it is in the queue
+    pause.end()
+    return [events[-1] for events in await asyncio.gather(first, second)]
 
 
 async def test_what_comes_out_is_the_same(demo: Checkpoint, script: Script) -> None:
@@ -72,15 +84,24 @@ async def test_a_step_is_launched_before_a_window_is_brought_to_the_device(
 
     runner.encode = spying_encode  # type: ignore[assignment, method-assign]
     async with start_engine(runner, min_decode_share=0.0, max_wait_ms=0.0) as engine:
-        pause = runner.pause("step")
-        first = asyncio.create_task(collect(engine, window("a")))
-        await pause.reached()
-        second = asyncio.create_task(collect(engine, window("b")))
-        await asyncio.sleep(0)  # it is in the queue
-        pause.end()
-        ended = [events[-1] for events in await asyncio.gather(first, second)]
+        ended = await second_while_the_first_is_decoded(engine, runner)
     assert launched == [0, 2 * n_ahead]
     assert [each.text for each in ended if isinstance(each, DoneEvent)] == [" good morning"] * 2
+
+
+async def test_sequences_that_ended_early_leave_no_debt_to_the_next_call(demo: Checkpoint, script: Script) -> None:
+    """Otherwise no interim could join a call while nothing else runs."""
+    runner, owed = FakeRunner(demo, script), list[float]()
+    encode = runner.encode
+    async with start_engine(runner, min_decode_share=0.999, max_wait_ms=0.0) as engine:
+
+        def spying_encode(*arguments: Any) -> None:
+            owed.append(engine._worker._encoder_time.owed_fraction)
+            encode(*arguments)
+
+        runner.encode = spying_encode  # type: ignore[assignment, method-assign]
+        await second_while_the_first_is_decoded(engine, runner)
+    assert owed == [0.0, 0.0]
 
 
 async def test_no_window_is_lost_when_the_step_before_its_encoder_call_fails(demo: Checkpoint, script: Script) -> None:
@@ -95,13 +116,7 @@ async def test_no_window_is_lost_when_the_step_before_its_encoder_call_fails(dem
 
     runner.slots.allocate = allocate_and_break  # type: ignore[method-assign]
     async with start_engine(runner, min_decode_share=0.0, max_wait_ms=0.0) as engine:
-        pause = runner.pause("step")
-        first = asyncio.create_task(collect(engine, window("a")))
-        await pause.reached()
-        second = asyncio.create_task(collect(engine, window("b")))
-        await asyncio.sleep(0)  # it is in the queue
-        pause.end()
-        ended = [events[-1] for events in await asyncio.gather(first, second)]
+        ended = await second_while_the_first_is_decoded(engine, runner)
     assert [each.text for each in ended if isinstance(each, DoneEvent)] == [" good morning"] * 2
     assert runner.slots.n_free == 4
 
