@@ -32,15 +32,13 @@ export class Connection {
     constructor(socket, options) {
         this.#socket = socket;
         this.#options = options;
-        this.#listeners = {
-            open: () => this.send({ type: "start", ...options.start }),
-            message: (event) => this.#onMessage(event.data),
-            error: (event) => this.#end({ kind: "closed", code: CLOSE_ABNORMAL, reason: "", cause: event }),
-            close: (event) => this.#onClose(event),
-        };
-        for (const [type, listener] of this.#eachListener()) {
-            socket.addEventListener(type, listener);
-        }
+        this.#listeners = [
+            ["open", () => this.send({ type: "start", ...options.start })],
+            ["message", (event) => this.#onMessage(event.data)],
+            ["error", (event) => this.#end({ kind: "closed", code: CLOSE_ABNORMAL, reason: "", cause: event })],
+            ["close", (event) => this.#onClose(event)],
+        ];
+        this.#listeners.forEach((each) => socket.addEventListener(...each));
         const { timeoutMs } = options;
         this.#deadline = setTimeout(() => this.#end({ kind: "late", timeoutMs }), timeoutMs);
     }
@@ -85,9 +83,7 @@ export class Connection {
         }
         this.#isEnded = true;
         clearTimeout(this.#deadline);
-        for (const [type, listener] of this.#eachListener()) {
-            this.#socket.removeEventListener(type, listener);
-        }
+        this.#listeners.forEach((each) => this.#socket.removeEventListener(...each));
         if (!this.#isSocketClosed) {
             closeQuietly(this.#socket);
         }
@@ -139,9 +135,6 @@ export class Connection {
             clearTimeout(this.#deadline);
             this.#options.onStarted(event);
         }
-    }
-    #eachListener() {
-        return Object.entries(this.#listeners);
     }
 }
 /** Closes a socket that has no listeners. Without a listener for "error", the package `ws` would end the process. */

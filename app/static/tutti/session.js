@@ -11,15 +11,13 @@ import { AbortedError, ConnectError, ConnectionLost, SessionError, UsageError } 
 import { EventQueue, MAX_UNREAD_EVENTS } from "./event_queue.js";
 import { checkOptions, CONNECT_TIMEOUT_MS, HIGH_WATER_BYTES, MAX_BUFFERED_BYTES, RESUME_BUFFER_S, RESUME_TIMEOUT_MS, STOP_TIMEOUT_MS, } from "./options.js";
 import { Outgoing } from "./outgoing.js";
+import { PageNews } from "./page_news.js";
 import { errorOf, inItsRoom, isIdle, mayResume, resumeAt } from "./resuming.js";
 import { Sender } from "./sending.js";
 import { serverOf } from "./server.js";
 import { Writers } from "./writers.js";
 /** The loss of a connection that was open for so long is a new outage, with a time limit of its own, in milliseconds. */
 const STABLE_MS = 10_000;
-/** What browsers report when it may be worth to connect again at once: there is a network, or the page is shown again. */
-const NEWS = ["online", "visibilitychange"];
-const page = globalThis;
 /** A session that has sent something within this share of `limits.idle_timeout_s` is not silent: its network lost it. */
 const SILENCE_SHARE = 0.9;
 /** The statuses of an answer that refuses the key. */
@@ -90,7 +88,7 @@ export class Session {
     /** The timer of the next attempt to connect, of the next audio to send again, or of `stopTimeoutMs`. */
     #timer;
     #onAbort = () => this.end(new AbortedError(this.#options.signal?.reason));
-    #onNews = () => this.#retryNow?.();
+    #pageNews = new PageNews(() => this.#retryNow?.());
     /** @internal Use `connect`. */
     constructor(server, options, parts) {
         this.#server = server;
@@ -106,9 +104,6 @@ export class Session {
             this.#opening = { resolve, reject };
         });
         options.signal?.addEventListener("abort", this.#onAbort);
-        for (const type of NEWS) {
-            page.addEventListener?.(type, this.#onNews);
-        }
         this.#connect(this.#start);
     }
     /** The server's id of the session: of its newest connection. */
@@ -372,11 +367,12 @@ export class Session {
             this.end(error);
             return;
         }
+        const waitMs = Math.max(next.waitMs, this.#pageNews.waitMs);
         this.deliver({
             type: "reconnecting",
             attempt: next.attempt,
             reason: error.message,
-            retry_in_s: Math.round(next.waitMs) / 1000,
+            retry_in_s: Math.round(waitMs) / 1000,
         });
         if (this.#state !== "ended") {
             this.#retryNow = () => {
@@ -384,7 +380,7 @@ export class Session {
                 this.#retryNow = undefined;
                 void this.#reconnect(next.attempt > 1);
             };
-            this.#timer = setTimeout(this.#retryNow, next.waitMs);
+            this.#timer = setTimeout(this.#retryNow, waitMs);
         }
     }
     async #reconnect(mayBeRefused) {
@@ -407,9 +403,7 @@ export class Session {
         this.#error = error;
         clearTimeout(this.#timer);
         this.#options.signal?.removeEventListener("abort", this.#onAbort);
-        for (const type of NEWS) {
-            page.removeEventListener?.(type, this.#onNews);
-        }
+        this.#pageNews.end();
         this.#retryNow = undefined;
         this.recording?.stop();
         this.#connection?.close();

@@ -21,7 +21,6 @@ export function bytesOf(audio: ArrayBuffer | ArrayBufferView): Uint8Array {
 export function checkEncoding(audio: ArrayBuffer | ArrayBufferView, encoding: Encoding = "pcm_s16le"): void {
   const wanted = audio instanceof Float32Array ? "pcm_f32le" : audio instanceof Int16Array ? "pcm_s16le" : undefined;
   if (wanted !== undefined && wanted !== encoding) {
-    const got = audio instanceof Float32Array ? "a Float32Array" : "an Int16Array";
-    throw new UsageError("bad_audio", `audio: expected ${encoding}, as start said, got ${got}`);
+    throw new UsageError("bad_audio", `audio: expected ${encoding}, as start said, got ${audio.constructor.name}`);
   }
 }

@@ -50,7 +50,7 @@ export interface ConnectionOptions {
 export class Connection {
   readonly #socket: Socket;
   readonly #options: ConnectionOptions;
-  readonly #listeners: Record<SocketEventType, SocketListener>;
+  readonly #listeners: readonly (readonly [SocketEventType, SocketListener])[];
   #deadline: ReturnType<typeof setTimeout> | undefined;
   #isStarted = false;
   #isEnded = false;
@@ -67,15 +67,13 @@ export class Connection {
   constructor(socket: Socket, options: ConnectionOptions) {
     this.#socket = socket;
     this.#options = options;
-    this.#listeners = {
-      open: () => this.send({ type: "start", ...options.start }),
-      message: (event) => this.#onMessage(event.data),
-      error: (event) => this.#end({ kind: "closed", code: CLOSE_ABNORMAL, reason: "", cause: event }),
-      close: (event) => this.#onClose(event),
-    };
-    for (const [type, listener] of this.#eachListener()) {
-      socket.addEventListener(type, listener);
-    }
+    this.#listeners = [
+      ["open", () => this.send({ type: "start", ...options.start })],
+      ["message", (event) => this.#onMessage(event.data)],
+      ["error", (event) => this.#end({ kind: "closed", code: CLOSE_ABNORMAL, reason: "", cause: event })],
+      ["close", (event) => this.#onClose(event)],
+    ];
+    this.#listeners.forEach((each) => socket.addEventListener(...each));
     const { timeoutMs } = options;
     this.#deadline = setTimeout(() => this.#end({ kind: "late", timeoutMs }), timeoutMs);
   }
@@ -124,9 +122,7 @@ export class Connection {
     }
     this.#isEnded = true;
     clearTimeout(this.#deadline);
-    for (const [type, listener] of this.#eachListener()) {
-      this.#socket.removeEventListener(type, listener);
-    }
+    this.#listeners.forEach((each) => this.#socket.removeEventListener(...each));
     if (!this.#isSocketClosed) {
       closeQuietly(this.#socket);
     }
@@ -179,10 +175,6 @@ export class Connection {
       clearTimeout(this.#deadline);
       this.#options.onStarted(event);
     }
-  }
-
-  #eachListener(): [SocketEventType, SocketListener][] {
-    return Object.entries(this.#listeners) as [SocketEventType, SocketListener][];
   }
 }
 

@@ -72,21 +72,15 @@ export async function openMicrophone(options: MicrophoneOptions = {}): Promise<M
   }
   const open = options.openStream ?? (() => devices.getUserMedia({ audio: { ...CONSTRAINTS, ...options.constraints } }));
   const granted = open();
-  let stream: MediaStream;
-  try {
-    stream = await within(granted, signal);
-  } catch (error) {
-    // After an abort the browser's question stays on the screen. An answer to it must not leave the microphone on.
-    granted.then(stopTracks, () => {});
-    throw microphoneError(error);
-  }
   const build = (sampleRate?: number) => buildGraph(options.workletUrl, sampleRate, signal);
   try {
+    const stream = await within(granted, signal);
     // Few pages ask for it, and only these load it.
     const screen = options.keepScreenOn === true ? new (await import("./screen_lock.js")).ScreenLock() : undefined;
     return new Microphone(stream, await build(), { open, build, screen });
   } catch (error) {
-    stopTracks(stream);
+    // After an abort the browser's question stays on the screen. An answer to it must not leave the microphone on.
+    granted.then(stopTracks, () => {});
     throw microphoneError(error);
   }
 }

@@ -22,6 +22,7 @@ import {
   STOP_TIMEOUT_MS,
 } from "./options.js";
 import { Outgoing } from "./outgoing.js";
+import { PageNews } from "./page_news.js";
 import { errorOf, inItsRoom, isIdle, mayResume, resumeAt } from "./resuming.js";
 import { Sender } from "./sending.js";
 import { type Address, type Server, serverOf } from "./server.js";
@@ -30,12 +31,6 @@ import { Writers } from "./writers.js";
 
 /** The loss of a connection that was open for so long is a new outage, with a time limit of its own, in milliseconds. */
 const STABLE_MS = 10_000;
-/** What browsers report when it may be worth to connect again at once: there is a network, or the page is shown again. */
-const NEWS = ["online", "visibilitychange"] as const;
-const page: {
-  addEventListener?(type: (typeof NEWS)[number], listener: () => void): void;
-  removeEventListener?(type: (typeof NEWS)[number], listener: () => void): void;
-} = globalThis as object;
 /** A session that has sent something within this share of `limits.idle_timeout_s` is not silent: its network lost it. */
 const SILENCE_SHARE = 0.9;
 /** The statuses of an answer that refuses the key. */
@@ -125,7 +120,7 @@ export class Session implements AsyncIterable<SessionEvent> {
   /** The timer of the next attempt to connect, of the next audio to send again, or of `stopTimeoutMs`. */
   #timer: ReturnType<typeof setTimeout> | undefined;
   readonly #onAbort = () => this.end(new AbortedError(this.#options.signal?.reason));
-  readonly #onNews = () => this.#retryNow?.();
+  readonly #pageNews = new PageNews(() => this.#retryNow?.());
 
   /** @internal Use `connect`. */
   constructor(server: Server, options: ConnectOptions, parts: Parts) {
@@ -142,9 +137,6 @@ export class Session implements AsyncIterable<SessionEvent> {
       this.#opening = { resolve, reject };
     });
     options.signal?.addEventListener("abort", this.#onAbort);
-    for (const type of NEWS) {
-      page.addEventListener?.(type, this.#onNews);
-    }
     this.#connect(this.#start);
   }
 
@@ -427,11 +419,12 @@ export class Session implements AsyncIterable<SessionEvent> {
       this.end(error);
       return;
     }
+    const waitMs = Math.max(next.waitMs, this.#pageNews.waitMs);
     this.deliver({
       type: "reconnecting",
       attempt: next.attempt,
       reason: error.message,
-      retry_in_s: Math.round(next.waitMs) / 1000,
+      retry_in_s: Math.round(waitMs) / 1000,
     });
     if (this.#state !== "ended") {
       this.#retryNow = () => {
@@ -439,7 +432,7 @@ export class Session implements AsyncIterable<SessionEvent> {
         this.#retryNow = undefined;
         void this.#reconnect(next.attempt > 1);
       };
-      this.#timer = setTimeout(this.#retryNow, next.waitMs);
+      this.#timer = setTimeout(this.#retryNow, waitMs);
     }
   }
 
@@ -464,9 +457,7 @@ export class Session implements AsyncIterable<SessionEvent> {
     this.#error = error;
     clearTimeout(this.#timer);
     this.#options.signal?.removeEventListener("abort", this.#onAbort);
-    for (const type of NEWS) {
-      page.removeEventListener?.(type, this.#onNews);
-    }
+    this.#pageNews.end();
     this.#retryNow = undefined;
     this.recording?.stop();
     this.#connection?.close();

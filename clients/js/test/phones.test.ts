@@ -132,6 +132,19 @@ describe("a session that waits for its next attempt", () => {
   });
 });
 
+test("a session whose page is left connects again only when the page has stayed", async () => {
+  const { session, events } = await open();
+  page.dispatchEvent(new Event("beforeunload"));
+  await vi.advanceTimersByTimeAsync(100);
+  socket().emit("close", { code: 1001 });
+  page.dispatchEvent(new Event("visibilitychange"));
+  await vi.advanceTimersByTimeAsync(1899);
+  expect([sockets.length, events]).toEqual([1, [expect.objectContaining({ type: "reconnecting", retry_in_s: 1.9 })]]);
+  await vi.advanceTimersByTimeAsync(1);
+  expect([sockets.length, events.at(-1)?.type]).toEqual([2, "resumed"]);
+  session.close();
+});
+
 test("reconnect gives up the present connection", async () => {
   const { session, events } = await open();
   session.send(Uint8Array.of(1, 2));

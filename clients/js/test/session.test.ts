@@ -300,7 +300,7 @@ describe("sending", () => {
 
   test("audio of another type than `start` announced is refused", async () => {
     const session = await open();
-    expect(() => session.send(new Float32Array(4))).toThrow("expected pcm_s16le, as start said, got a Float32Array");
+    expect(() => session.send(new Float32Array(4))).toThrow("expected pcm_s16le, as start said, got Float32Array");
     session.close();
   });
 

@@ -1,0 +1,45 @@
+/** What a browser tells about its page. Node.js and React Native tell nothing. */
+
+import { nowMs } from "./clock.js";
+
+/** How long nothing is connected once the page begins to be left, in milliseconds: it may also stay, as for a download. */
+const LEAVING_MS = 2_000;
+const TYPES = ["online", "visibilitychange", "beforeunload"];
+interface Listener {
+  handleEvent(event: { readonly type: string }): void;
+}
+const page: {
+  addEventListener?(type: string, listener: Listener): void;
+  removeEventListener?(type: string, listener: Listener): void;
+} = globalThis as object;
+
+/** Listens for what is good or bad for a new connection, until `end`. */
+export class PageNews {
+  readonly #onGood: () => void;
+  #leavingUntilMs = 0;
+
+  /** @param onGood it may be worth to connect again at once: there is a network, or the page is shown again. */
+  constructor(onGood: () => void) {
+    this.#onGood = onGood;
+    TYPES.forEach((type) => page.addEventListener?.(type, this));
+  }
+
+  /** How long to wait, in milliseconds, because the page may be about to go: a connection would be a session for nobody. */
+  get waitMs(): number {
+    return this.#leavingUntilMs - nowMs();
+  }
+
+  /** @internal */
+  handleEvent({ type }: { readonly type: string }): void {
+    if (type === "beforeunload") {
+      // Firefox then closes the connections of the page, which still runs for a moment.
+      this.#leavingUntilMs = nowMs() + LEAVING_MS;
+    } else if (this.waitMs <= 0) {
+      this.#onGood();
+    }
+  }
+
+  end(): void {
+    TYPES.forEach((type) => page.removeEventListener?.(type, this));
+  }
+}
