@@ -71,6 +71,9 @@ class FakeRoom(FakeServer):
     async def _events(self, request: Request) -> Response:
         if not self.is_open:
             return Response(status_code=404)
+        if request.method == "HEAD":
+            # Without an end, the next request of this connection would wait for it.
+            return Response(media_type="text/event-stream")
         last_id = request.headers.get("last-event-id") or request.query_params.get("after")
         self.last_ids.append(last_id)
         seen = 0 if last_id is None or self.is_forgetful else int(last_id)
