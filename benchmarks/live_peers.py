@@ -4,10 +4,16 @@
     python -m benchmarks.live_peers --streams 1,2,4 --seconds 60
 
 Every server runs in its own process on loopback, with the same checkpoint and the same number of threads. All are
-measured by the captions that a client shows.
+measured by the captions that a client shows. Arguments after `--` go to `tutti serve`.
+
+    python -m benchmarks.live_peers --model random:base --peers tutti,whisperlive -- --audio-context interims
+
+Random weights stand in for published checkpoints, and write nothing that could be compared with what was spoken. So
+only servers that tell which audio a text covers are measured: by when the first text arrived that covers a word.
 """
 
 import asyncio
+import math
 import sys
 import tempfile
 import time
@@ -31,15 +37,18 @@ from benchmarks.options import (
     match_option,
     parse_numbers,
     plot_option,
+    serve_arguments_argument,
 )
 from benchmarks.peers.ctranslate2 import convert_for_ctranslate2
 from benchmarks.peers.live_clients import CaptionLog, PeerClient, run_client
 from benchmarks.peers.live_servers import PEER_SERVERS, PeerServer, ServerSetup
+from benchmarks.peers.random_checkpoint import write_checkpoint
 from benchmarks.recordings import Recording, load_bundled, load_recordings, with_silence
 from benchmarks.report import Table, number, percent
 from benchmarks.scoring import WordErrors, summary, word_errors, word_summary
 from benchmarks.server import RunningServer
 from engine.checkpoint.checkpoint import find_checkpoint
+from engine.model.random_weights import PREFIX
 
 SCHEMA = 1
 TAIL_S = 3.0
@@ -57,16 +66,13 @@ MAX_OTHERS_CORES = 0.1
 @kind_option
 @match_option
 @click.option(
-    "--peers",
-    default=",".join(PEER_SERVERS),
-    show_default=True,
-    help="Servers to compare, separated by commas, in this order.",
+    "--peers", help="Servers to compare, separated by commas, in this order. Default: all that can be measured."
 )
 @click.option(
     "--model",
     default="tutti-demo",
     show_default=True,
-    help="A model that `tutti models` lists, or a checkpoint folder.",
+    help="A model that `tutti models` lists, a checkpoint folder, or random:SIZE.",
 )
 @click.option("--language", default="en", show_default=True)
 @click.option("--threads", default=2, show_default=True, help="CPU threads of each server.")
@@ -75,18 +81,20 @@ MAX_OTHERS_CORES = 0.1
     "give_up_s",
     default=5.0,
     show_default=True,
-    help="Do not give a server more clients once its p95 latency of first shown words exceeds this many seconds.",
+    help="Do not give a server more clients once its p95 latency of first shown (with random weights: covered) words "
+    "exceeds this many seconds.",
 )
 @json_option("live_peers")
 @plot_option
 @markdown_option
+@serve_arguments_argument
 def main(
     streams: str,
     seconds: float,
     folder: Path | None,
     kind: str,
     match: str,
-    peers: str,
+    peers: str | None,
     model: str,
     language: str,
     threads: int,
@@ -94,12 +102,14 @@ def main(
     path: Path,
     picture: Path | None,
     markdown: bool,
+    serve_arguments: tuple[str, ...],
 ) -> None:
     """Stream the same recordings to tutti and its peers at the pace of speech, and measure when words appear."""
     levels = parse_numbers("--streams", streams)
     if picture:
         plot.check_path(picture)
-    chosen = _parse_peers(peers)
+    is_random = model.startswith(PREFIX)
+    chosen = _parse_peers(peers, is_random=is_random)
     recordings = load_recordings(folder, kind, match, seconds=seconds, n=max(levels))
     recordings = [with_silence(each, TAIL_S) for each in recordings]
     result: dict[str, Any] = {
@@ -109,14 +119,20 @@ def main(
         "audio": str(folder or "bundled"),
         "seconds": seconds,
         "threads": threads,
+        "model": model,
+        "serve_arguments": list(serve_arguments),
         "runs": [],
         "failed": {},
     }
-    checkpoint = str(find_checkpoint(model))
     with tempfile.TemporaryDirectory(prefix="tutti-bench-") as scratch:
-        ct2_folder = convert_for_ctranslate2(checkpoint, Path(scratch) / "ct2")
+        checkpoint, ct2_folder = _write_checkpoints(model, Path(scratch))
         setup = ServerSetup(
-            folder=checkpoint, ct2_folder=ct2_folder, language=language, n_threads=threads, n_streams=max(levels)
+            folder=checkpoint,
+            ct2_folder=ct2_folder,
+            language=language,
+            n_threads=threads,
+            n_streams=max(levels),
+            tutti_arguments=serve_arguments,
         )
         for name, peer in chosen.items():
             if not peer.python.exists():
@@ -126,7 +142,8 @@ def main(
                 result["runs"] += run_peer(name, peer, setup, levels, recordings, give_up_s)
             except (click.ClickException, OSError) as error:
                 result["failed"][name] = getattr(error, "message", str(error))
-    report.show([table(result)], result, as_markdown=markdown, path=path)
+    shown = time_table(result) if is_random else table(result)
+    report.show([shown], result, as_markdown=markdown, path=path)
     if picture:
         plot.draw([result], picture)
     for complaint in complain(result):
@@ -148,7 +165,7 @@ def run_peer(
             print(f"{peer.title}, {n} streams, {seconds:.0f} s …", file=sys.stderr, flush=True)
             run = uvloop.run(run_level(servers, peer.client, chosen, setup.language))
             yield {"peer": name, "title": peer.title, **run}
-            p95 = run["word_seen_s"]["p95"]
+            p95 = run["word_covered_s" if setup.is_random else "word_seen_s"]["p95"]
             if p95 is None or p95 > give_up_s:
                 break
 
@@ -189,9 +206,11 @@ class _Snapshot:
 
 def level_result(logs: list[CaptionLog], before: _Snapshot, after: _Snapshot) -> dict[str, Any]:
     """The figures of one level, as the result file holds them."""
-    words, errors = WordLatencies(), WordErrors()
+    words, errors, covered_s = WordLatencies(), WordErrors(), list[float]()
     for log in logs:
-        words.add(measure_words(log.captions, spoken_words(log.recording.utterances), log.started_at))
+        spoken = spoken_words(log.recording.utterances)
+        words.add(measure_words(log.captions, spoken, log.started_at))
+        covered_s += covered_delays(log.covered, [word.end_s for word in spoken], log.started_at)
         errors += word_errors(log.recording.text, log.captions[-1].shown if log.captions else "")
     audio_s = sum(log.recording.audio_s for log in logs)
     wall_s = after.taken_at - before.taken_at
@@ -208,6 +227,7 @@ def level_result(logs: list[CaptionLog], before: _Snapshot, after: _Snapshot) ->
         "audio_s": audio_s,
         "failed": sum(map(bool, found)),
         "problems": [f"stream {i}: {what}" for i, each in enumerate(found) for what in dict.fromkeys(each)],
+        "word_covered_s": word_summary(covered_s),
         "word_seen_s": word_summary(words.seen_s),
         "word_shown_s": word_summary(words.shown_s),
         "word_stable_s": word_summary(words.stable_s),
@@ -232,6 +252,32 @@ def level_result(logs: list[CaptionLog], before: _Snapshot, after: _Snapshot) ->
     }
 
 
+def covered_delays(covered: list[tuple[float, float]], ends_s: Sequence[float], started_at: float) -> list[float]:
+    """How long after each of these seconds of the audio the first text arrived that covers it; infinite if none did.
+
+    Args:
+        covered: when each text arrived, and the end of the audio that it covers.
+        ends_s: seconds of audio.
+        started_at: when the first sample was spoken.
+    """
+    return [
+        min((arrived_at for arrived_at, until_s in covered if until_s >= end_s), default=math.inf) - started_at - end_s
+        for end_s in ends_s
+    ]
+
+
+def time_table(result: dict[str, Any]) -> Table:
+    """The table of random weights: one row for each server and number of clients."""
+    columns = ("server", "streams", "covered\np50/p95", "p95 of\nall", "never\n%", *_USAGE_COLUMNS)
+    rows = []
+    for run in result["runs"]:
+        covered = run["word_covered_s"]
+        rows.append(
+            (run["title"], str(run["streams"]), _p50_p95(covered), _of_all(covered), _never(covered), *_usage(run))
+        )
+    return Table(f"Live servers side by side, {result['model']} (times in s)", columns, rows)
+
+
 def table(result: dict[str, Any]) -> Table:
     """The table: one row for each server and number of clients."""
     columns = (
@@ -246,31 +292,39 @@ def table(result: dict[str, Any]) -> Table:
         "WER\n%",
         "revised\n%",
         "taken\nback %",
-        "CPU s per\naudio s",
-        "RSS\nMiB",
-        "failed",
+        *_USAGE_COLUMNS,
     )
     return Table("Live servers side by side (times in s)", columns, [_row(run) for run in result["runs"]])
 
 
 def _row(run: dict[str, Any]) -> tuple[str, ...]:
-    of_all = run["word_shown_s"]["p95_of_all"]
     return (
         run["title"],
         str(run["streams"]),
         _p50_p95(run["word_seen_s"]),
         _p50_p95(run["word_shown_s"]),
-        "∞" if of_all is None else number(of_all),
+        _of_all(run["word_shown_s"]),
         _p50_p95(run["word_stable_s"]),
         _never(run["word_shown_s"]),
         _never(run["word_stable_s"]),
         percent(run["wer"]),
         percent(run["revised_per_word"]),
         percent(run["taken_back_per_word"]),
-        number(run["server"]["cpu_s_per_audio_s"], 3),
-        number(run["server"]["rss_mib"], 0),
-        str(run["failed"]),
+        *_usage(run),
     )
+
+
+_USAGE_COLUMNS = ("CPU s per\naudio s", "RSS\nMiB", "failed")
+
+
+def _usage(run: dict[str, Any]) -> tuple[str, str, str]:
+    server = run["server"]
+    return number(server["cpu_s_per_audio_s"], 3), number(server["rss_mib"], 0), str(run["failed"])
+
+
+def _of_all(latencies: dict[str, Any]) -> str:
+    of_all = latencies["p95_of_all"]
+    return "∞" if of_all is None else number(of_all)
 
 
 def _p50_p95(latencies: dict[str, Any]) -> str:
@@ -294,13 +348,20 @@ def complain(result: dict[str, Any]) -> list[str]:
     return found
 
 
-def _parse_peers(text: str) -> dict[str, PeerServer]:
-    names = text.split(",")
-    if unknown := [name for name in names if name not in PEER_SERVERS]:
-        raise click.BadParameter(
-            f"expected some of {','.join(PEER_SERVERS)}, got {','.join(unknown)}", param_hint="--peers"
-        )
-    return {name: PEER_SERVERS[name] for name in names}
+def _parse_peers(text: str | None, *, is_random: bool) -> dict[str, PeerServer]:
+    known = {name: peer for name, peer in PEER_SERVERS.items() if peer.tells_times or not is_random}
+    names = list(known) if text is None else text.split(",")
+    if unknown := [name for name in names if name not in known]:
+        raise click.BadParameter(f"expected some of {','.join(known)}, got {','.join(unknown)}", param_hint="--peers")
+    return {name: known[name] for name in names}
+
+
+def _write_checkpoints(model: str, scratch: Path) -> tuple[str, str]:
+    """The checkpoint as tutti and the peers that use PyTorch load it, and the same converted for CTranslate2."""
+    if model.startswith(PREFIX):
+        return model, write_checkpoint(model, scratch)
+    folder = str(find_checkpoint(model))
+    return folder, convert_for_ctranslate2(folder, scratch / "ct2")
 
 
 if __name__ == "__main__":

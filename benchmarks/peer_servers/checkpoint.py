@@ -34,6 +34,19 @@ def make_multilingual(model_class: Any) -> None:
     model_class.__init__ = init
 
 
+def ask_for_no_timestamps(model_class: Any) -> None:
+    """Make models of faster-whisper write no times: those of random weights say that a text covers next to nothing.
+
+    A text then covers all audio of its window.
+    """
+    prompt = model_class.get_prompt
+
+    def get_prompt(self: Any, *arguments: Any, **options: Any) -> Any:
+        return prompt(self, *arguments, **{**options, "without_timestamps": True})
+
+    model_class.get_prompt = get_prompt
+
+
 def pad_with_silence(array: NDArray[np.float32], length: int = 3000, *, axis: int = -1) -> NDArray[np.float32]:
     """Cut or pad a spectrogram to `length` frames. The padding is as quiet as the quietest value."""
     array = array.take(np.arange(min(length, array.shape[axis])), axis=axis)

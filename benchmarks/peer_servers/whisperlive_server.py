@@ -1,21 +1,23 @@
 """Starts WhisperLive on loopback, in its environment.
 
-python whisperlive_server.py PORT CT2_FOLDER MAX_CLIENTS [batch]
+python whisperlive_server.py PORT CT2_FOLDER MAX_CLIENTS [batch] [no-timestamps]
 """
 
 import sys
 
-from checkpoint import make_multilingual, pad_windows_with_silence
+from checkpoint import ask_for_no_timestamps, make_multilingual, pad_windows_with_silence
 
 
 def main() -> None:
     """Adapt its libraries and run its server."""
-    port, ct2_folder, max_clients, *mode = sys.argv[1:]
+    port, ct2_folder, max_clients, *modes = sys.argv[1:]
     pad_windows_with_silence()
     from whisper_live.server import TranscriptionServer
     from whisper_live.transcriber.transcriber_faster_whisper import WhisperModel
 
     make_multilingual(WhisperModel)
+    if "no-timestamps" in modes:
+        ask_for_no_timestamps(WhisperModel)
 
     # Its own command line binds every interface. The other arguments are those that it uses for a custom model.
     TranscriptionServer().run(
@@ -25,7 +27,7 @@ def main() -> None:
         faster_whisper_custom_model_path=ct2_folder,
         single_model=True,
         max_clients=int(max_clients),
-        batch_enabled=mode == ["batch"],
+        batch_enabled="batch" in modes,
     )
 
 

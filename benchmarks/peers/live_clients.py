@@ -16,6 +16,7 @@ import numpy as np
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import WebSocketException
 
+import tutti
 from app.media.pcm import Samples
 from benchmarks.live.captions import Caption
 from benchmarks.live.client import (
@@ -51,6 +52,8 @@ class CaptionLog(ClientLog):
     """What one client of any server did, and the captions it received."""
 
     captions: list[Caption] = field(default_factory=list)
+    covered: list[tuple[float, float]] = field(default_factory=list)
+    """When each text arrived, and up to which second of the audio; empty if the server does not tell."""
     problems: list[str] = field(default_factory=list)
     """Guarantees of the protocol that were broken, if the server gives any."""
 
@@ -86,6 +89,8 @@ async def tutti_client(url: str, log: CaptionLog, language: str) -> None:
         log.started_at, log.late_s, log.blocked_s = seen.started_at, seen.late_s, seen.blocked_s
         log.failure = seen.failure
         log.captions, log.problems = captions(seen), problems(seen)
+        texts = (tutti.Interim, tutti.Segment)
+        log.covered = [(arrived_at, event.end_s) for arrived_at, event in seen.events if isinstance(event, texts)]
 
 
 async def whisperlive_client(url: str, log: CaptionLog, language: str) -> None:
@@ -103,7 +108,10 @@ async def whisperlive_client(url: str, log: CaptionLog, language: str) -> None:
 
         async def receive() -> None:
             async for frame in socket:
-                log.add_caption(*text.apply(json.loads(frame)))
+                message = json.loads(frame)
+                log.add_caption(*text.apply(message))
+                if segments := message.get("segments"):
+                    log.covered.append((time.monotonic(), max(float(each["end"]) for each in segments)))
 
         async with asyncio.TaskGroup() as tasks:
             receiving = tasks.create_task(receive())

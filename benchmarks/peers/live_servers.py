@@ -15,6 +15,7 @@ from benchmarks.peers.live_clients import (
     whisperlivekit_client,
 )
 from benchmarks.server import ADMIT_ALL, RunningServer, free_port, running_process, running_server
+from engine.model.random_weights import PREFIX
 
 ENVIRONMENTS = Path("build/peers")
 """The folder into which `benchmarks/peers.sh` installs the peers."""
@@ -27,13 +28,20 @@ class ServerSetup:
     """The setup that every server receives."""
 
     folder: str
-    """The checkpoint folder in the layout of transformers."""
+    """The checkpoint folder in the layout of transformers; `random:SIZE` for the servers that tell times."""
     ct2_folder: str
     """The same checkpoint, converted for CTranslate2."""
     language: str
     n_threads: int
     n_streams: int
     """The largest number of simultaneous clients."""
+    tutti_arguments: tuple[str, ...] = ()
+    """Further arguments for `tutti serve`."""
+
+    @property
+    def is_random(self) -> bool:
+        """Whether the weights are random, so that texts tell nothing."""
+        return self.folder.startswith(PREFIX)
 
     @property
     def environment(self) -> dict[str, str]:
@@ -54,6 +62,11 @@ class PeerServer:
     """Its folder in `ENVIRONMENTS`. Empty if it runs in the environment of this process."""
 
     @property
+    def tells_times(self) -> bool:
+        """Whether its client learns which audio a text covers."""
+        return self.client in (tutti_client, whisperlive_client)
+
+    @property
     def python(self) -> Path:
         """The Python interpreter that runs the server."""
         return ENVIRONMENTS / self.environment / "bin" / "python" if self.environment else Path(sys.executable)
@@ -63,7 +76,7 @@ class PeerServer:
 def tutti(setup: ServerSetup) -> Iterator[list[RunningServer]]:
     """`tutti serve`."""
     arguments = ["--threads", str(setup.n_threads), "--max-sessions", str(setup.n_streams + 1), *ADMIT_ALL]
-    with running_server(["--model", setup.folder, *arguments]) as server:
+    with running_server(["--model", setup.folder, *arguments, *setup.tutti_arguments]) as server:
         yield [server]
 
 
@@ -73,6 +86,7 @@ def whisperlive(setup: ServerSetup, *mode: str) -> Iterator[list[RunningServer]]
     port = free_port()
     program = str(PROGRAMS / "whisperlive_server.py")
     command = [_python("whisperlive"), program, str(port), setup.ct2_folder, str(setup.n_streams + 1), *mode]
+    command += ["no-timestamps"] if setup.is_random else []
     with running_process(command, port, ready_path="", environment=setup.environment) as server:
         yield [server]
 

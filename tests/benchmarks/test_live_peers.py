@@ -13,9 +13,9 @@ from click.testing import CliRunner
 
 from benchmarks import live_peers
 from benchmarks.live.captions import Caption
-from benchmarks.peer_servers.checkpoint import alignment_heads, pad_with_silence, read_vocabulary
+from benchmarks.peer_servers.checkpoint import alignment_heads, ask_for_no_timestamps, pad_with_silence, read_vocabulary
 from benchmarks.peers import live_servers
-from benchmarks.peers.live_clients import CaptionLog, tutti_client
+from benchmarks.peers.live_clients import CaptionLog, tutti_client, whisperlivekit_client
 from benchmarks.peers.live_servers import PeerServer, ServerSetup
 from benchmarks.recordings import Recording, ReferenceUtterance
 from benchmarks.server import RunningServer
@@ -33,8 +33,9 @@ def nowhere(setup: ServerSetup) -> Iterator[list[RunningServer]]:
 
 
 def late_run(delay_s: float) -> dict[str, Any]:
-    """A level of one client that sees both words so late."""
+    """A level of one client that sees both words so late, and gets no text for the end of the second."""
     log = CaptionLog(recording=RECORDING, started_at=100.0, captions=[Caption(102.0 + delay_s, "left town", "left")])
+    log.covered = [(102.0 + delay_s, 1.5), (103.0 + delay_s, 1.9)]
     servers = [RunningServer("", None)]
     return live_peers.level_result([log], live_peers._Snapshot(servers), live_peers._Snapshot(servers))
 
@@ -44,6 +45,32 @@ def test_words_that_never_come_stand_beside_the_delays() -> None:
     assert (run["word_shown_s"]["p95"], run["word_shown_s"]["never"]) == (pytest.approx(1.5), 1)
     assert run["word_shown_s"]["p95_of_all"] is None
     assert run["wer"] == 0.5
+
+
+def test_random_weights_are_compared_by_what_texts_cover(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first text that covers a word's end counts, whatever it says; only servers that tell this are measured."""
+    kinds = {
+        "late": PeerServer("late", nowhere, tutti_client),
+        "mute": PeerServer("mute", nowhere, whisperlivekit_client),
+    }
+
+    async def run_level(*arguments: object) -> dict[str, Any]:
+        return late_run(9.0)
+
+    monkeypatch.setattr(live_peers, "PEER_SERVERS", kinds)
+    monkeypatch.setattr(live_peers, "run_level", run_level)
+    monkeypatch.setattr(live_peers, "write_checkpoint", lambda model, folder: str(folder))
+    path = tmp_path / "peers.json"
+    options = ["--streams", "1,2", "--model", "random:tiny", "--json", str(path)]
+    ran = CliRunner().invoke(live_peers.main, [*options, "--markdown", "--", "--audio-context", "interims"])
+    assert ran.exit_code == 0, ran.output
+    result = json.loads(path.read_text())
+    assert [run["word_covered_s"]["n"] for run in result["runs"]] == [1]
+    assert result["runs"][0]["word_covered_s"] == {**result["runs"][0]["word_covered_s"], "never": 1, "p50": 10.0}
+    assert "| late | 1 | 10.00/10.00 | ∞ | 50.0 |" in ran.output
+    assert result["serve_arguments"] == ["--audio-context", "interims"]
+    refused = CliRunner().invoke(live_peers.main, [*options, "--peers", "mute"])
+    assert refused.exit_code == 2 and "expected some of late, got mute" in refused.output
 
 
 def test_the_comparison(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -116,6 +143,17 @@ def test_peers_get_the_vocabulary_of_the_checkpoint() -> None:
     assert len(ranks) + len(special) == 4681
     assert special["<|startoftranscript|>"] == len(ranks) + 1
     assert alignment_heads(folder)
+
+
+def test_random_weights_are_asked_for_no_timestamps() -> None:
+    """Whatever the peer asks for; the rest of its prompt stays."""
+
+    class Model:
+        def get_prompt(self, tokenizer: str, previous: str, without_timestamps: bool = False) -> tuple[str, str, bool]:
+            return tokenizer, previous, without_timestamps
+
+    ask_for_no_timestamps(Model)
+    assert Model().get_prompt("words", previous="before", without_timestamps=False) == ("words", "before", True)
 
 
 def test_short_windows_are_padded_with_silence() -> None:

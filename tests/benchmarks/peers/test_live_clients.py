@@ -53,7 +53,7 @@ async def log_of(client: PeerClient, url: str, recording: Recording = SHORT) -> 
 
 
 def segment(start: float, text: str, *, completed: bool) -> dict[str, object]:
-    return {"start": f"{start:.3f}", "end": "0.000", "text": text, "completed": completed}
+    return {"start": f"{start:.3f}", "end": f"{start + 0.5:.3f}", "text": text, "completed": completed}
 
 
 async def test_whisperlive_is_heard_to_its_last_word(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -81,6 +81,8 @@ async def test_whisperlive_is_heard_to_its_last_word(monkeypatch: pytest.MonkeyP
     assert [(each.shown, each.stable) for each in log.captions] == [("one", ""), ("one two", "one")]
     assert len(received) == 4 * len(SHORT.samples)
     assert log.captions[0].arrived_at > log.started_at
+    assert [until_s for _, until_s in log.covered][:2] == [0.5, 1.5]
+    assert log.covered[0][0] == pytest.approx(log.captions[0].arrived_at, abs=1.0)
 
 
 def test_whisperlive_forgets_segments_that_the_client_keeps() -> None:
@@ -189,4 +191,6 @@ async def test_tutti_keeps_the_same_log() -> None:
         log = await log_of(tutti_client, server.http, Recording("made-up", samples, said(words)))
     assert (log.failure, log.problems) == (None, [])
     assert log.captions[-1].shown == log.captions[-1].stable == said(words)
+    end_s = 0.2 + len(speech(words)) / SAMPLE_RATE
+    assert max(until_s for _, until_s in log.covered) == pytest.approx(end_s, abs=0.2)
     assert log.started_at > 0 and log.all_sent.is_set()
