@@ -21,24 +21,15 @@ def few_requests(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_every_request_gets_its_tokens(tmp_path: Path) -> None:
+    """Random weights end after 28 tokens by themselves, and the benchmark lets them go on."""
     path = tmp_path / "a.json"
-    ran = CliRunner().invoke(main, [*SMALLEST, "--audio-s", "0.5", "--tokens", "3", "--markdown", "--json", str(path)])
+    ran = CliRunner().invoke(main, [*SMALLEST, "--audio-s", "0.5", "--tokens", "40", "--markdown", "--json", str(path)])
     assert ran.exit_code == 0, ran.output
     (load,) = json.loads(path.read_text())["loads"]
     assert (load["model"], load["concurrency"], load["wrong_length"]) == ("random:tiny", 2, 0)
+    assert load["decode_batch"] > 1
     assert 0 < load["requests_per_s"] < load["floor_requests_per_s"]
     assert "| random:tiny | 2 |" in ran.output
-
-
-def test_long_texts_are_really_decoded(tmp_path: Path) -> None:
-    """Random weights end after 28 tokens by themselves, and the benchmark lets them go on."""
-    path = tmp_path / "a.json"
-    ran = CliRunner().invoke(main, [*SMALLEST, "--audio-s", "0.5", "--tokens", "40", "--json", str(path)])
-    assert ran.exit_code == 0, ran.output
-    (load,) = json.loads(path.read_text())["loads"]
-    assert load["wrong_length"] == 0
-    assert load["decode_batch"] > 1
-    assert load["requests_per_s"] < load["floor_requests_per_s"]
 
 
 def test_the_time_is_shared_out_among_the_stages() -> None:
