@@ -106,10 +106,14 @@ def main(
 ) -> None:
     """Stream the same recordings to tutti and its peers at the pace of speech, and measure when words appear."""
     levels = parse_numbers("--streams", streams)
+    is_random = model.startswith(PREFIX)
+    if picture and is_random:
+        raise click.UsageError("--plot: random weights show no words that could be drawn")
     if picture:
         plot.check_path(picture)
-    is_random = model.startswith(PREFIX)
     chosen = _parse_peers(peers, is_random=is_random)
+    if serve_arguments and "tutti" not in chosen:
+        raise click.UsageError("arguments for `tutti serve` make no sense without tutti among --peers")
     recordings = load_recordings(folder, kind, match, seconds=seconds, n=max(levels))
     recordings = [with_silence(each, TAIL_S) for each in recordings]
     result: dict[str, Any] = {
@@ -164,6 +168,7 @@ def run_peer(
             seconds = max(each.audio_s for each in chosen)
             print(f"{peer.title}, {n} streams, {seconds:.0f} s …", file=sys.stderr, flush=True)
             run = uvloop.run(run_level(servers, peer.client, chosen, setup.language))
+            run |= {} if peer.tells_times else {"word_covered_s": None}
             yield {"peer": name, "title": peer.title, **run}
             p95 = run["word_covered_s" if setup.is_random else "word_seen_s"]["p95"]
             if p95 is None or p95 > give_up_s:

@@ -7,6 +7,9 @@ import sys
 
 from checkpoint import ask_for_no_timestamps, make_multilingual, pad_windows_with_silence
 
+ADMIT_ALL = {"batch_max_queue_wait_s": 1e6, "batch_max_admissions_per_s": 1e6}
+"""So that it refuses no client because it is busy, as little as tutti does where servers are compared."""
+
 
 def main() -> None:
     """Adapt its libraries and run its server."""
@@ -28,6 +31,7 @@ def main() -> None:
         single_model=True,
         max_clients=int(max_clients),
         batch_enabled="batch" in modes,
+        **ADMIT_ALL,
     )
 
 

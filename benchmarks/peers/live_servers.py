@@ -82,13 +82,10 @@ def tutti(setup: ServerSetup) -> Iterator[list[RunningServer]]:
 
 @contextmanager
 def whisperlive(setup: ServerSetup, *mode: str) -> Iterator[list[RunningServer]]:
-    """WhisperLive with one model for all clients; with the mode "batch" it also batches their windows.
-
-    A busy one still counts clients that have left, so that it has places for twice as many.
-    """
+    """WhisperLive with one model for all clients; with the mode "batch" it also batches their windows."""
     port = free_port()
     program = str(PROGRAMS / "whisperlive_server.py")
-    command = [_python("whisperlive"), program, str(port), setup.ct2_folder, str(2 * setup.n_streams + 1), *mode]
+    command = [_python("whisperlive"), program, str(port), setup.ct2_folder, str(setup.n_streams + 1), *mode]
     command += ["no-timestamps"] if setup.is_random else []
     with running_process(command, port, ready_path="", environment=setup.environment) as server:
         yield [server]

@@ -8,6 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from benchmarks import final_tail
+from benchmarks.files.labelled_clips import bundled_clips
 from benchmarks.final_tail import FoundUtterance, Tail, find_utterances
 from benchmarks.recordings import load_bundled
 
@@ -30,7 +31,7 @@ def test_utterances_are_found_with_the_silence_after_them() -> None:
 
 def test_a_run_counts_the_words_of_every_tail(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With two of the bundled clips: all audio has the words of all audio, and so has that with enough silence."""
-    clips = final_tail.bundled_clips()[:2]
+    clips = bundled_clips()[:2]
     monkeypatch.setattr(final_tail, "bundled_clips", lambda: clips)
     path = tmp_path / "out.json"
     ran = CliRunner().invoke(final_tail.main, ["--json", str(path)], catch_exceptions=False)

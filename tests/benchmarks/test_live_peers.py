@@ -26,15 +26,23 @@ RECORDING = Recording(
     "test", np.zeros(48_000, np.float32), "left down", (ReferenceUtterance("left down", ((0.0, 2.0),)),)
 )
 
+RANDOM = ["--streams", "1,2", "--model", "random:tiny"]
+
 
 @contextmanager
 def nowhere(setup: ServerSetup) -> Iterator[list[RunningServer]]:
     yield [RunningServer("http://nowhere", None)]
 
 
-def late_run(delay_s: float) -> dict[str, Any]:
-    """A level of one client that sees both words so late, and gets no text for the end of the second."""
-    log = CaptionLog(recording=RECORDING, started_at=100.0, captions=[Caption(102.0 + delay_s, "left town", "left")])
+def late_run(delay_s: float, *, shows: bool = True) -> dict[str, Any]:
+    """A level of one client that gets a text this late, and none for the end of the second word.
+
+    Args:
+        delay_s: seconds after the end of the recording.
+        shows: whether the first word is among what the text says.
+    """
+    caption = Caption(102.0 + delay_s, "left town" if shows else "other words", "left" if shows else "")
+    log = CaptionLog(recording=RECORDING, started_at=100.0, captions=[caption])
     log.covered = [(102.0 + delay_s, 1.5), (103.0 + delay_s, 1.9)]
     servers = [RunningServer("", None)]
     return live_peers.level_result([log], live_peers._Snapshot(servers), live_peers._Snapshot(servers))
@@ -55,22 +63,56 @@ def test_random_weights_are_compared_by_what_texts_cover(tmp_path: Path, monkeyp
     }
 
     async def run_level(*arguments: object) -> dict[str, Any]:
-        return late_run(9.0)
+        return late_run(9.0, shows=False)
 
     monkeypatch.setattr(live_peers, "PEER_SERVERS", kinds)
     monkeypatch.setattr(live_peers, "run_level", run_level)
     monkeypatch.setattr(live_peers, "write_checkpoint", lambda model, folder: str(folder))
     path = tmp_path / "peers.json"
-    options = ["--streams", "1,2", "--model", "random:tiny", "--json", str(path)]
-    ran = CliRunner().invoke(live_peers.main, [*options, "--markdown", "--", "--audio-context", "interims"])
+    ran = CliRunner().invoke(live_peers.main, [*RANDOM, "--give-up", "20", "--json", str(path), "--markdown"])
     assert ran.exit_code == 0, ran.output
     result = json.loads(path.read_text())
-    assert [run["word_covered_s"]["n"] for run in result["runs"]] == [1]
+    assert [run["streams"] for run in result["runs"]] == [1, 1]
     assert result["runs"][0]["word_covered_s"] == {**result["runs"][0]["word_covered_s"], "never": 1, "p50": 10.0}
     assert "| late | 1 | 10.00/10.00 | ∞ | 50.0 |" in ran.output
-    assert result["serve_arguments"] == ["--audio-context", "interims"]
-    refused = CliRunner().invoke(live_peers.main, [*options, "--peers", "mute"])
-    assert refused.exit_code == 2 and "expected some of late, got mute" in refused.output
+    ran = CliRunner().invoke(live_peers.main, [*RANDOM, "--json", str(path)])
+    assert len(json.loads(path.read_text())["runs"]) == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--peers", "simulstreaming"], "expected some of tutti,whisperlive,whisperlive-batch, got simulstreaming"),
+        (["--plot", "a.svg"], "--plot: random weights show no words"),
+        (["--peers", "whisperlive", "--", "--threads", "1"], "make no sense without tutti"),
+    ],
+)
+def test_options_that_would_be_ignored_are_refused(options: list[str], message: str) -> None:
+    ran = CliRunner().invoke(live_peers.main, [*RANDOM, *options])
+    assert ran.exit_code == 2 and message in ran.output
+
+
+def test_servers_get_what_random_weights_need(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The arguments for `tutti serve` reach it, and WhisperLive is asked for no timestamps."""
+    commands: list[list[str]] = []
+
+    @contextmanager
+    def running(command: list[str], *arguments: object, **options: object) -> Iterator[RunningServer]:
+        commands.append(command)
+        yield RunningServer("", None)
+
+    monkeypatch.setattr(live_servers, "running_server", running)
+    monkeypatch.setattr(live_servers, "running_process", running)
+    for folder in ("random:tiny", "trained"):
+        setup = ServerSetup(
+            folder=folder, ct2_folder="", language="en", n_threads=1, n_streams=1, tutti_arguments=("--device", "cpu")
+        )
+        for name in ("tutti", "whisperlive-batch"):
+            with live_servers.PEER_SERVERS[name].start(setup):
+                pass
+    tutti_random, peer_random, tutti_trained, peer_trained = commands
+    assert tutti_random[-2:] == tutti_trained[-2:] == ["--device", "cpu"]
+    assert peer_random[-2:] == ["batch", "no-timestamps"] and peer_trained[-1] == "batch"
 
 
 def test_the_comparison(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,8 +12,8 @@ export function bytesOf(audio) {
 }
 /** @throws UsageError `bad_audio` if a Float32Array or Int16Array is not what `start` announced. */
 export function checkEncoding(audio, encoding = "pcm_s16le") {
-    const wanted = audio instanceof Float32Array ? "pcm_f32le" : audio instanceof Int16Array ? "pcm_s16le" : undefined;
-    if (wanted !== undefined && wanted !== encoding) {
+    const wanted = audio instanceof Float32Array ? "pcm_f32le" : audio instanceof Int16Array ? "pcm_s16le" : encoding;
+    if (wanted !== encoding) {
         throw new UsageError("bad_audio", `audio: expected ${encoding}, as start said, got ${audio.constructor.name}`);
     }
 }

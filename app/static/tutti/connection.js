@@ -36,7 +36,13 @@ export class Connection {
             ["open", () => this.send({ type: "start", ...options.start })],
             ["message", (event) => this.#onMessage(event.data)],
             ["error", (event) => this.#end({ kind: "closed", code: CLOSE_ABNORMAL, reason: "", cause: event })],
-            ["close", (event) => this.#onClose(event)],
+            [
+                "close",
+                (event) => {
+                    this.#isSocketClosed = true;
+                    this.#end({ kind: "closed", code: event.code ?? CLOSE_ABNORMAL, reason: event.reason ?? "" });
+                },
+            ],
         ];
         this.#listeners.forEach((each) => socket.addEventListener(...each));
         const { timeoutMs } = options;
@@ -105,10 +111,6 @@ export class Connection {
             this.#end({ kind: "closed", code: CLOSE_ABNORMAL, reason: "the server cannot be reached" });
         }
         this.#heardAtMs = nowMs();
-    }
-    #onClose(event) {
-        this.#isSocketClosed = true;
-        this.#end({ kind: "closed", code: event.code ?? CLOSE_ABNORMAL, reason: event.reason ?? "" });
     }
     #onMessage(data) {
         this.#heardAtMs = nowMs();

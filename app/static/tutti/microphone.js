@@ -48,7 +48,7 @@ export async function openMicrophone(options = {}) {
         return new Microphone(stream, await build(), { open, build, screen });
     }
     catch (error) {
-        // After an abort the browser's question stays on the screen. An answer to it must not leave the microphone on.
+        // The microphone must not stay on, also where the browser's question stays on the screen after an abort.
         granted.then(stopTracks, () => { });
         throw microphoneError(error);
     }

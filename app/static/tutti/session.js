@@ -11,7 +11,7 @@ import { AbortedError, ConnectError, ConnectionLost, SessionError, UsageError } 
 import { EventQueue, MAX_UNREAD_EVENTS } from "./event_queue.js";
 import { checkOptions, CONNECT_TIMEOUT_MS, HIGH_WATER_BYTES, MAX_BUFFERED_BYTES, RESUME_BUFFER_S, RESUME_TIMEOUT_MS, STOP_TIMEOUT_MS, } from "./options.js";
 import { Outgoing } from "./outgoing.js";
-import { PageNews } from "./page_news.js";
+import { PageEvents } from "./page_events.js";
 import { errorOf, inItsRoom, isIdle, mayResume, resumeAt } from "./resuming.js";
 import { Sender } from "./sending.js";
 import { serverOf } from "./server.js";
@@ -88,7 +88,7 @@ export class Session {
     /** The timer of the next attempt to connect, of the next audio to send again, or of `stopTimeoutMs`. */
     #timer;
     #onAbort = () => this.end(new AbortedError(this.#options.signal?.reason));
-    #pageNews = new PageNews(() => this.#retryNow?.());
+    #pageEvents = new PageEvents(() => this.#retryNow?.());
     /** @internal Use `connect`. */
     constructor(server, options, parts) {
         this.#server = server;
@@ -367,20 +367,26 @@ export class Session {
             this.end(error);
             return;
         }
-        const waitMs = Math.max(next.waitMs, this.#pageNews.waitMs);
         this.deliver({
             type: "reconnecting",
             attempt: next.attempt,
             reason: error.message,
-            retry_in_s: Math.round(waitMs) / 1000,
+            retry_in_s: Math.round(next.waitMs) / 1000,
         });
         if (this.#state !== "ended") {
-            this.#retryNow = () => {
+            const tryNow = () => {
                 clearTimeout(this.#timer);
-                this.#retryNow = undefined;
-                void this.#reconnect(next.attempt > 1);
+                const { waitMs } = this.#pageEvents;
+                if (waitMs > 0) {
+                    this.#timer = setTimeout(tryNow, waitMs);
+                }
+                else {
+                    this.#retryNow = undefined;
+                    void this.#reconnect(next.attempt > 1);
+                }
             };
-            this.#timer = setTimeout(this.#retryNow, waitMs);
+            this.#retryNow = tryNow;
+            this.#timer = setTimeout(tryNow, next.waitMs);
         }
     }
     async #reconnect(mayBeRefused) {
@@ -403,7 +409,7 @@ export class Session {
         this.#error = error;
         clearTimeout(this.#timer);
         this.#options.signal?.removeEventListener("abort", this.#onAbort);
-        this.#pageNews.end();
+        this.#pageEvents.end();
         this.#retryNow = undefined;
         this.recording?.stop();
         this.#connection?.close();

@@ -19,8 +19,8 @@ export function bytesOf(audio: ArrayBuffer | ArrayBufferView): Uint8Array {
 
 /** @throws UsageError `bad_audio` if a Float32Array or Int16Array is not what `start` announced. */
 export function checkEncoding(audio: ArrayBuffer | ArrayBufferView, encoding: Encoding = "pcm_s16le"): void {
-  const wanted = audio instanceof Float32Array ? "pcm_f32le" : audio instanceof Int16Array ? "pcm_s16le" : undefined;
-  if (wanted !== undefined && wanted !== encoding) {
+  const wanted = audio instanceof Float32Array ? "pcm_f32le" : audio instanceof Int16Array ? "pcm_s16le" : encoding;
+  if (wanted !== encoding) {
     throw new UsageError("bad_audio", `audio: expected ${encoding}, as start said, got ${audio.constructor.name}`);
   }
 }

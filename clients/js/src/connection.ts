@@ -11,7 +11,7 @@ import {
   type StartedEvent,
   type StartOptions,
 } from "./events.js";
-import type { Socket, SocketEvent, SocketEventType, SocketListener } from "./socket.js";
+import type { Socket, SocketEventType, SocketListener } from "./socket.js";
 
 /** Close codes of RFC 6455, 7.4.1. */
 const CLOSE_DONE = 1000;
@@ -71,7 +71,13 @@ export class Connection {
       ["open", () => this.send({ type: "start", ...options.start })],
       ["message", (event) => this.#onMessage(event.data)],
       ["error", (event) => this.#end({ kind: "closed", code: CLOSE_ABNORMAL, reason: "", cause: event })],
-      ["close", (event) => this.#onClose(event)],
+      [
+        "close",
+        (event) => {
+          this.#isSocketClosed = true;
+          this.#end({ kind: "closed", code: event.code ?? CLOSE_ABNORMAL, reason: event.reason ?? "" });
+        },
+      ],
     ];
     this.#listeners.forEach((each) => socket.addEventListener(...each));
     const { timeoutMs } = options;
@@ -146,11 +152,6 @@ export class Connection {
       this.#end({ kind: "closed", code: CLOSE_ABNORMAL, reason: "the server cannot be reached" });
     }
     this.#heardAtMs = nowMs();
-  }
-
-  #onClose(event: SocketEvent): void {
-    this.#isSocketClosed = true;
-    this.#end({ kind: "closed", code: event.code ?? CLOSE_ABNORMAL, reason: event.reason ?? "" });
   }
 
   #onMessage(data: unknown): void {

@@ -22,7 +22,7 @@ import {
   STOP_TIMEOUT_MS,
 } from "./options.js";
 import { Outgoing } from "./outgoing.js";
-import { PageNews } from "./page_news.js";
+import { PageEvents } from "./page_events.js";
 import { errorOf, inItsRoom, isIdle, mayResume, resumeAt } from "./resuming.js";
 import { Sender } from "./sending.js";
 import { type Address, type Server, serverOf } from "./server.js";
@@ -120,7 +120,7 @@ export class Session implements AsyncIterable<SessionEvent> {
   /** The timer of the next attempt to connect, of the next audio to send again, or of `stopTimeoutMs`. */
   #timer: ReturnType<typeof setTimeout> | undefined;
   readonly #onAbort = () => this.end(new AbortedError(this.#options.signal?.reason));
-  readonly #pageNews = new PageNews(() => this.#retryNow?.());
+  readonly #pageEvents = new PageEvents(() => this.#retryNow?.());
 
   /** @internal Use `connect`. */
   constructor(server: Server, options: ConnectOptions, parts: Parts) {
@@ -419,20 +419,25 @@ export class Session implements AsyncIterable<SessionEvent> {
       this.end(error);
       return;
     }
-    const waitMs = Math.max(next.waitMs, this.#pageNews.waitMs);
     this.deliver({
       type: "reconnecting",
       attempt: next.attempt,
       reason: error.message,
-      retry_in_s: Math.round(waitMs) / 1000,
+      retry_in_s: Math.round(next.waitMs) / 1000,
     });
     if (this.#state !== "ended") {
-      this.#retryNow = () => {
+      const tryNow = () => {
         clearTimeout(this.#timer);
-        this.#retryNow = undefined;
-        void this.#reconnect(next.attempt > 1);
+        const { waitMs } = this.#pageEvents;
+        if (waitMs > 0) {
+          this.#timer = setTimeout(tryNow, waitMs);
+        } else {
+          this.#retryNow = undefined;
+          void this.#reconnect(next.attempt > 1);
+        }
       };
-      this.#timer = setTimeout(this.#retryNow, waitMs);
+      this.#retryNow = tryNow;
+      this.#timer = setTimeout(tryNow, next.waitMs);
     }
   }
 
@@ -457,7 +462,7 @@ export class Session implements AsyncIterable<SessionEvent> {
     this.#error = error;
     clearTimeout(this.#timer);
     this.#options.signal?.removeEventListener("abort", this.#onAbort);
-    this.#pageNews.end();
+    this.#pageEvents.end();
     this.#retryNow = undefined;
     this.recording?.stop();
     this.#connection?.close();

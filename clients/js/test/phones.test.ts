@@ -10,9 +10,24 @@ const LIMITS = { ...STARTED.limits, max_message_bytes: 1000 };
 
 let sockets: FakeSocket[];
 let fetched: ReturnType<typeof vi.fn>;
-let page: EventTarget;
+let page: Page;
 /** Whether connections come about. */
 let isOnline: boolean;
+
+/** A page that counts its listeners. */
+class Page extends EventTarget {
+  nListeners = 0;
+
+  override addEventListener(...listener: Parameters<EventTarget["addEventListener"]>): void {
+    this.nListeners += 1;
+    super.addEventListener(...listener);
+  }
+
+  override removeEventListener(...listener: Parameters<EventTarget["removeEventListener"]>): void {
+    this.nListeners -= 1;
+    super.removeEventListener(...listener);
+  }
+}
 
 beforeEach(() => {
   vi.useFakeTimers();
@@ -25,7 +40,7 @@ beforeEach(() => {
     }
     return new Response("", { status: 200 });
   });
-  page = new EventTarget();
+  page = new Page();
   vi.stubGlobal("fetch", fetched);
   vi.stubGlobal("addEventListener", page.addEventListener.bind(page));
   vi.stubGlobal("removeEventListener", page.removeEventListener.bind(page));
@@ -34,6 +49,7 @@ beforeEach(() => {
 afterEach(() => {
   expect(vi.getTimerCount(), "timers that are left").toBe(0);
   expect(sockets.map((socket) => socket.nListeners)).toEqual(sockets.map(() => 0));
+  expect(page.nListeners, "listeners that are left").toBe(0);
   vi.useRealTimers();
   vi.restoreAllMocks();
   vi.unstubAllGlobals();
@@ -132,17 +148,49 @@ describe("a session that waits for its next attempt", () => {
   });
 });
 
-test("a session whose page is left connects again only when the page has stayed", async () => {
-  const { session, events } = await open();
-  page.dispatchEvent(new Event("beforeunload"));
-  await vi.advanceTimersByTimeAsync(100);
-  socket().emit("close", { code: 1001 });
-  page.dispatchEvent(new Event("visibilitychange"));
-  await vi.advanceTimersByTimeAsync(1899);
-  expect([sockets.length, events]).toEqual([1, [expect.objectContaining({ type: "reconnecting", retry_in_s: 1.9 })]]);
-  await vi.advanceTimersByTimeAsync(1);
-  expect([sockets.length, events.at(-1)?.type]).toEqual([2, "resumed"]);
-  session.close();
+describe("a session whose page begins to be left", () => {
+  const hidden = () => page.dispatchEvent(new Event("visibilitychange"));
+
+  test("connects again only when the page has stayed", async () => {
+    const { session, events } = await open();
+    page.dispatchEvent(new Event("beforeunload"));
+    await vi.advanceTimersByTimeAsync(100);
+    socket().emit("close", { code: 1001 });
+    hidden();
+    await vi.advanceTimersByTimeAsync(1899);
+    expect([sockets.length, events.map((event) => event.type)]).toEqual([1, ["reconnecting"]]);
+    await vi.advanceTimersByTimeAsync(1);
+    expect([sockets.length, events.at(-1)?.type]).toEqual([2, "resumed"]);
+    session.close();
+  });
+
+  test("does not make an attempt that was planned before", async () => {
+    const { session } = await open();
+    socket().emit("close", { code: 1006 });
+    await vi.advanceTimersByTimeAsync(100);
+    page.dispatchEvent(new Event("beforeunload"));
+    await vi.advanceTimersByTimeAsync(1999);
+    expect(sockets.length).toBe(1);
+    await vi.advanceTimersByTimeAsync(1);
+    expect(sockets.length).toBe(2);
+    session.close();
+  });
+
+  test("does not forget that there is a network again", async () => {
+    const { session } = await open();
+    isOnline = false;
+    socket().emit("close", { code: 1006 });
+    await vi.advanceTimersByTimeAsync(60_000);
+    const nBefore = sockets.length;
+    isOnline = true;
+    page.dispatchEvent(new Event("beforeunload"));
+    page.dispatchEvent(new Event("online"));
+    await vi.advanceTimersByTimeAsync(1999);
+    expect(sockets.length).toBe(nBefore);
+    await vi.advanceTimersByTimeAsync(1);
+    expect(sockets.length).toBe(nBefore + 1);
+    session.close();
+  });
 });
 
 test("reconnect gives up the present connection", async () => {

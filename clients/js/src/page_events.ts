@@ -14,17 +14,17 @@ const page: {
 } = globalThis as object;
 
 /** Listens for what is good or bad for a new connection, until `end`. */
-export class PageNews {
-  readonly #onGood: () => void;
+export class PageEvents {
+  readonly #onMayConnect: () => void;
   #leavingUntilMs = 0;
 
-  /** @param onGood it may be worth to connect again at once: there is a network, or the page is shown again. */
-  constructor(onGood: () => void) {
-    this.#onGood = onGood;
+  /** @param onMayConnect it may be worth to connect at once: there is a network, or the page is shown again. */
+  constructor(onMayConnect: () => void) {
+    this.#onMayConnect = onMayConnect;
     TYPES.forEach((type) => page.addEventListener?.(type, this));
   }
 
-  /** How long to wait, in milliseconds, because the page may be about to go: a connection would be a session for nobody. */
+  /** How long to wait before a connection is made, in milliseconds: a page that goes would leave it at once. */
   get waitMs(): number {
     return this.#leavingUntilMs - nowMs();
   }
@@ -34,8 +34,8 @@ export class PageNews {
     if (type === "beforeunload") {
       // Firefox then closes the connections of the page, which still runs for a moment.
       this.#leavingUntilMs = nowMs() + LEAVING_MS;
-    } else if (this.waitMs <= 0) {
-      this.#onGood();
+    } else {
+      this.#onMayConnect();
     }
   }
 
