@@ -102,7 +102,7 @@ class Vonage:
         kind = fields.get("event")
         if kind == CONNECTED:
             return (self._start(fields),)
-        if kind not in PASSED_ON:
+        if not isinstance(kind, str) or kind not in PASSED_ON:
             raise BadMessage("unknown_type", f"an event of {', '.join((CONNECTED, *PASSED_ON))}", kind)
         if not self._has_started:
             raise WrongState("not_started", f"{kind}: expected {CONNECTED} first", CLOSE_POLICY)

@@ -74,6 +74,7 @@ def test_the_stream_ends_once() -> None:
         (b"\0\0", "audio: expected websocket:connected first"),
         ('{"event":"websocket:dtmf"}', "websocket:dtmf: expected websocket:connected first"),
         ('{"event":"other"}', "an event of websocket:connected, websocket:dtmf"),
+        ('{"event":["websocket:dtmf"]}', "an event of websocket:connected, websocket:dtmf"),
         ('{"event"', "JSON object"),
         (
             {**CONNECTED, "content-type": "audio/l16;rate=44100"},
@@ -93,7 +94,7 @@ def test_a_bad_beginning_is_fatal_and_says_what_is_expected(first: object, expec
 
 def test_a_later_mistake_does_not_end_the_call() -> None:
     dialect = started(FakeLine())
-    for message in ('{"event":"other"}', json.dumps(CONNECTED)):
+    for message in ('{"event":"other"}', '{"event":{}}', json.dumps(CONNECTED)):
         with pytest.raises(SessionError) as error:
             dialect.read(message)
         assert not error.value.is_fatal
