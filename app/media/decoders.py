@@ -78,7 +78,7 @@ class Decoders:
     @asynccontextmanager
     async def _requested(self, file: IO[bytes], request: dict[str, object]) -> AsyncIterator["_Worker"]:
         """A worker that has received this request. It is killed if it has not answered when the context is left."""
-        file_descriptor = await asyncio.to_thread(file.fileno)
+        file_descriptor = await _descriptor(file)
         worker = self._idle.pop() if self._idle else self._fork()
         while not worker.ask(json.dumps(request).encode(), file_descriptor):
             # It was killed while it was idle.
@@ -132,6 +132,18 @@ class Decoders:
                 ours.close()
                 raise
         self._requests = ours
+
+
+async def _descriptor(file: IO[bytes]) -> int:
+    """The descriptor of a file, which may be moved to the disk for it, in a thread. Cancelling is safe.
+
+    Whoever cancels this closes the file, and a thread that is still moving it would leave another one open.
+    """
+    moving = asyncio.ensure_future(asyncio.to_thread(file.fileno))
+    try:
+        return await asyncio.shield(moving)
+    finally:
+        await asyncio.gather(moving, return_exceptions=True)
 
 
 class _Worker:

@@ -7,6 +7,7 @@ import select
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import AsyncIterator, Iterator
 from contextlib import aclosing
 from pathlib import Path
@@ -118,6 +119,30 @@ async def test_leaving_early_kills_the_worker(own: Decoders) -> None:
             (worker,) = workers(own)
     assert await asyncio.to_thread(has_ended, worker)
     assert len(await decode(own, wav(TONE))) == len(TONE)
+
+
+async def test_a_file_that_is_being_moved_to_the_disk_is_closed_afterwards(decoders: Decoders) -> None:
+    """A client that leaves meanwhile cancels the decoding, and the file is closed. Nothing stays open."""
+    file = spooled(wav(TONE))
+    is_moving, may_move = threading.Event(), threading.Event()
+    descriptor = file.fileno
+
+    def move_late() -> int:
+        is_moving.set()
+        may_move.wait(PATIENCE_S)
+        return descriptor()
+
+    file.fileno = move_late  # type: ignore[method-assign]
+    decoding = asyncio.ensure_future(anext(decoders.decode(file)))
+    await asyncio.to_thread(is_moving.wait, PATIENCE_S)
+    decoding.cancel()
+    asyncio.get_running_loop().call_soon(may_move.set)
+    with pytest.raises(asyncio.CancelledError):
+        await decoding
+    moved_to = file.fileno()
+    file.close()
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(moved_to)
 
 
 async def test_a_worker_that_crashes_costs_only_its_file(own: Decoders) -> None:
