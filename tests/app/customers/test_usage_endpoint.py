@@ -1,7 +1,7 @@
 """`GET /v1/usage`, and the metrics of single keys, on a real server."""
 
 import json
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, tzinfo
 from pathlib import Path
 from typing import Any
 
@@ -11,14 +11,31 @@ import pytest
 from prometheus_client import CollectorRegistry
 from websockets.asyncio.client import connect
 
+from app.customers import usage_counter
 from app.customers.api_keys import ApiKey
+from app.dialects.native import usage_endpoint
 from app.service.key_metrics import KeyMetrics
 from tests.app.conftest import Running, Serve
 from tests.app.customers.test_scopes import AUDIO, Operator, bearer
 from tests.fakes import pcm, silence, speech
 
 TALK = np.concatenate((speech([1, 2]), silence(1.0)))
-TODAY = f"{datetime.now(UTC):%Y-%m-%d}"
+YESTERDAY, TODAY = "2026-05-16", "2026-05-17"
+
+
+class Noon(datetime):
+    """A clock that stands, so that no midnight comes within a test."""
+
+    @classmethod
+    def now(cls, tz: tzinfo | None = None) -> "Noon":
+        """Always the same time of `TODAY`."""
+        return cls.fromisoformat(f"{TODAY}T12:00:00").replace(tzinfo=tz)
+
+
+@pytest.fixture(autouse=True)
+def standing_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (usage_counter, usage_endpoint):
+        monkeypatch.setattr(module, "datetime", Noon)
 
 
 @pytest.fixture
@@ -65,8 +82,7 @@ async def test_a_key_sees_its_own_usage_and_the_operator_that_of_all(
     assert {(each["key"], each["key_id"][:4]) for each in everyone} == {("acme", "key_"), (None, "unna")}
     assert (await usage_of(server, boss, key="acme")).json() == own
     assert (await usage_of(server, boss, key=own["data"][0]["key_id"])).json() == own
-    yesterday = f"{datetime.now(UTC) - timedelta(days=1):%Y-%m-%d}"
-    assert (await usage_of(server, boss, **{"from": yesterday, "to": yesterday})).json()["data"] == []
+    assert (await usage_of(server, boss, **{"from": YESTERDAY, "to": YESTERDAY})).json()["data"] == []
 
 
 async def test_what_else_is_asked_for_is_refused(serve: Serve, operator: Operator, tmp_path: Path) -> None:
