@@ -152,7 +152,7 @@ def main(
         plot.draw([result], picture)
     for complaint in complain(result):
         print(complaint, file=sys.stderr)
-    if result["failed"] or any(run["failed"] for run in result["runs"]):
+    if result["failed"] or any(run["failed"] or is_empty(run, model) for run in result["runs"]):
         sys.exit(1)
 
 
@@ -170,9 +170,14 @@ def run_peer(
             run = uvloop.run(run_level(servers, peer.client, chosen, setup.language))
             run |= {} if peer.tells_times else {"word_covered_s": None}
             yield {"peer": name, "title": peer.title, **run}
-            p95 = run["word_covered_s" if setup.is_random else "word_seen_s"]["p95"]
+            p95 = run[judged_by(setup.folder)]["p95"]
             if p95 is None or p95 > give_up_s:
                 break
+
+
+def judged_by(model: str) -> str:
+    """The name of the delays by which servers are judged: with random weights, no text shows a word."""
+    return "word_covered_s" if model.startswith(PREFIX) else "word_seen_s"
 
 
 async def run_level(
@@ -347,10 +352,16 @@ def complain(result: dict[str, Any]) -> list[str]:
     for run in result["runs"]:
         mark = f"{run['title']}, {run['streams']} streams: "
         found += [mark + each for each in run["problems"]]
+        found += [f"{mark}no text came for any word"] if is_empty(run, result["model"]) else []
         found += [mark + each for each in late_text(run["generator"]["late_s"]["max"])]
         if (run["others_cores"] or 0.0) > MAX_OTHERS_CORES:
             found.append(f"{mark}other processes used {run['others_cores']:.2f} cores meanwhile")
     return found
+
+
+def is_empty(run: dict[str, Any], model: str) -> bool:
+    """Whether a server wrote nothing that could be measured."""
+    return not run[judged_by(model)]["n"]
 
 
 def _parse_peers(text: str | None, *, is_random: bool) -> dict[str, PeerServer]:

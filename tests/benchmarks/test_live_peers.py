@@ -44,6 +44,11 @@ def late_run(delay_s: float, *, shows: bool = True) -> dict[str, Any]:
     caption = Caption(102.0 + delay_s, "left town" if shows else "other words", "left" if shows else "")
     log = CaptionLog(recording=RECORDING, started_at=100.0, captions=[caption])
     log.covered = [(102.0 + delay_s, 1.5), (103.0 + delay_s, 1.9)]
+    return level_of(log)
+
+
+def level_of(log: CaptionLog) -> dict[str, Any]:
+    """A level of this one client."""
     servers = [RunningServer("", None)]
     return live_peers.level_result([log], live_peers._Snapshot(servers), live_peers._Snapshot(servers))
 
@@ -77,6 +82,23 @@ def test_random_weights_are_compared_by_what_texts_cover(tmp_path: Path, monkeyp
     assert "| late | 1 | 10.00/10.00 | ∞ | 50.0 |" in ran.output
     ran = CliRunner().invoke(live_peers.main, [*RANDOM, "--json", str(path)])
     assert len(json.loads(path.read_text())["runs"]) == 1
+
+
+@pytest.mark.parametrize(("model", "covered"), [("random:tiny", []), ("tutti-demo", [(103.0, 9.0)])])
+def test_a_server_that_writes_nothing_to_measure_fails_the_comparison(
+    model: str, covered: list[tuple[float, float]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither a text that covers a word, with random weights, nor one that shows a word, with others."""
+
+    async def run_level(*arguments: object) -> dict[str, Any]:
+        return level_of(CaptionLog(recording=RECORDING, started_at=100.0, covered=covered))
+
+    monkeypatch.setattr(live_peers, "PEER_SERVERS", {"mute": PeerServer("mute", nowhere, tutti_client)})
+    monkeypatch.setattr(live_peers, "run_level", run_level)
+    for convert in ("write_checkpoint", "convert_for_ctranslate2"):
+        monkeypatch.setattr(live_peers, convert, lambda source, target: str(target))
+    ran = CliRunner().invoke(live_peers.main, ["--model", model, "--json", str(tmp_path / "peers.json")])
+    assert ran.exit_code == 1 and "mute, 1 streams: no text came for any word" in ran.output
 
 
 @pytest.mark.parametrize(
