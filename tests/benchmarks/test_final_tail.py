@@ -30,9 +30,11 @@ def test_utterances_are_found_with_the_silence_after_them() -> None:
 
 
 def test_a_run_counts_the_words_of_every_tail(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With two of the bundled clips: all audio has the words of all audio, and so has that with enough silence."""
+    """With two of the bundled clips: enough silence gives the words of all audio, and speech that is cut off others."""
     clips = bundled_clips()[:2]
+    cut_off = Tail("quiet", -600)
     monkeypatch.setattr(final_tail, "bundled_clips", lambda: clips)
+    monkeypatch.setattr(final_tail, "TAILS", (Tail("all"), Tail("silence", 100), cut_off))
     path = tmp_path / "out.json"
     ran = CliRunner().invoke(final_tail.main, ["--json", str(path)], catch_exceptions=False)
     assert ran.exit_code == 0, ran.output
@@ -40,3 +42,4 @@ def test_a_run_counts_the_words_of_every_tail(tmp_path: Path, monkeypatch: pytes
     assert rows["all"]["utterances_with_other_words"] == 0 and rows["all"]["wer"] < 0.1
     assert {row["utterances"] for row in rows.values()} == {rows["all"]["utterances"]}
     assert rows["100 ms of silence"]["wer"] == rows["all"]["wer"]
+    assert rows[str(cut_off)]["utterances_with_other_words"] > 0 and rows[str(cut_off)]["wer"] > rows["all"]["wer"]
