@@ -121,7 +121,9 @@ async def test_leaving_early_kills_the_worker(own: Decoders) -> None:
     assert len(await decode(own, wav(TONE))) == len(TONE)
 
 
-async def test_a_file_that_is_being_moved_to_the_disk_is_closed_afterwards(decoders: Decoders) -> None:
+async def test_a_file_that_is_being_moved_to_the_disk_is_closed_afterwards(
+    decoders: Decoders, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A client that leaves meanwhile cancels the decoding, and the file is closed. Nothing stays open."""
     file = spooled(wav(TONE))
     is_moving, may_move = threading.Event(), threading.Event()
@@ -132,14 +134,14 @@ async def test_a_file_that_is_being_moved_to_the_disk_is_closed_afterwards(decod
         may_move.wait(PATIENCE_S)
         return descriptor()
 
-    file.fileno = move_late  # type: ignore[method-assign]
+    monkeypatch.setattr(file, "fileno", move_late)
     decoding = asyncio.ensure_future(anext(decoders.decode(file)))
     await asyncio.to_thread(is_moving.wait, PATIENCE_S)
     decoding.cancel()
     asyncio.get_running_loop().call_soon(may_move.set)
     with pytest.raises(asyncio.CancelledError):
         await decoding
-    moved_to = file.fileno()
+    moved_to = descriptor()
     file.close()
     with pytest.raises(OSError, match="Bad file descriptor"):
         os.fstat(moved_to)

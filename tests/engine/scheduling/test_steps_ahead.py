@@ -72,7 +72,7 @@ async def test_a_step_is_launched_before_the_last_one_is_collected(demo: Checkpo
 
 @pytest.mark.parametrize("n_ahead", [0, 1])
 async def test_a_step_is_launched_before_a_window_is_brought_to_the_device(
-    demo: Checkpoint, script: Script, n_ahead: int
+    demo: Checkpoint, script: Script, n_ahead: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One more than usual, where steps are launched ahead: bringing a window takes longer than a step."""
     runner, launched = FakeRunner(demo, script, n_ahead=n_ahead), list[int]()
@@ -82,14 +82,16 @@ async def test_a_step_is_launched_before_a_window_is_brought_to_the_device(
         launched.append(runner.n_steps - runner.n_collected)
         encode(*arguments)
 
-    runner.encode = spying_encode  # type: ignore[assignment, method-assign]
+    monkeypatch.setattr(runner, "encode", spying_encode)
     async with start_engine(runner, min_decode_share=0.0, max_wait_ms=0.0) as engine:
         ended = await second_while_the_first_is_decoded(engine, runner)
     assert launched == [0, 2 * n_ahead]
     assert [each.text for each in ended if isinstance(each, DoneEvent)] == [" good morning"] * 2
 
 
-async def test_sequences_that_ended_early_leave_no_debt_to_the_next_call(demo: Checkpoint, script: Script) -> None:
+async def test_sequences_that_ended_early_leave_no_debt_to_the_next_call(
+    demo: Checkpoint, script: Script, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Otherwise no interim could join a call while nothing else runs."""
     runner, owed = FakeRunner(demo, script), list[float]()
     encode = runner.encode
@@ -99,7 +101,7 @@ async def test_sequences_that_ended_early_leave_no_debt_to_the_next_call(demo: C
             owed.append(engine._worker._encoder_time.owed_fraction)
             encode(*arguments)
 
-        runner.encode = spying_encode  # type: ignore[assignment, method-assign]
+        monkeypatch.setattr(runner, "encode", spying_encode)
         await second_while_the_first_is_decoded(engine, runner)
     assert owed == [0.0, 0.0]
 
