@@ -156,7 +156,7 @@ def _encoder_products(checkpoint: Checkpoint, config: EngineConfig, model: Whisp
     from engine.cuda import fp8
     from engine.cuda.fused_model import FusedEncoder, HalfProducts
 
-    half = HalfProducts()
+    half = HalfProducts(model.encoder)
     if config.encoder_dtype != "fp8":
         return half
     device = model.log_mel.device

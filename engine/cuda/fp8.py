@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from engine.api import SAMPLE_RATE, WINDOW_SAMPLES
-from engine.cuda.kernels.norm import Scaled, layer_norm_scaled, scale_rows
+from engine.cuda.kernels.norm import Scaled, layer_norm, layer_norm_scaled, scale_rows
 from engine.errors import CheckpointError
 from engine.model.linear import Linear
 from engine.model.whisper import Whisper
@@ -37,13 +37,36 @@ class Fp8Products:
         """Multiply, and return the product in the model's dtype."""
         return multiply(x, self._weights[layer], layer.bias, layer.weight.dtype)
 
-    def normed(self, norm: nn.LayerNorm, x: Tensor, y: Tensor | None) -> tuple[Tensor, Scaled]:
-        """Return `x + y`, and its layer norm in 8 bits."""
-        return layer_norm_scaled(x, y, norm.weight, norm.bias, norm.eps)
-
     def activated(self, layer: Linear, x: Scaled) -> Scaled:
         """Return the GELU of a product in 8 bits."""
         return scale_rows(self.product(layer, x), with_gelu=True)
+
+    def begin(self, x: Tensor) -> "Fp8Sum":
+        """Begin a sum."""
+        return Fp8Sum(x, self)
+
+
+class Fp8Sum:
+    """`ResidualSum` in 16 bits, with layer norms in 8 bits. Each norm adds the product before it."""
+
+    def __init__(self, x: Tensor, products: Fp8Products) -> None:
+        self._x = x
+        self._products = products
+        self._product: Tensor | None = None
+
+    def normed(self, norm: nn.LayerNorm) -> Scaled:
+        """Return the layer norm of the sum in 8 bits."""
+        self._x, out = layer_norm_scaled(self._x, self._product, norm.weight, norm.bias, norm.eps)
+        self._product = None
+        return out
+
+    def add(self, layer: Linear, x: Scaled) -> None:
+        """Add a product."""
+        self._product = self._products.product(layer, x)
+
+    def states(self, norm: nn.LayerNorm) -> Tensor:
+        """Return the layer norm of the sum in 16 bits."""
+        return layer_norm(self._x, self._product, None, norm.weight, norm.bias, norm.eps)[1]
 
 
 def multiply(x: Scaled, weight: Scaled, bias: Tensor | None, dtype: torch.dtype) -> Tensor:

@@ -48,6 +48,22 @@ Operand = TypeVar("Operand")
 """A matrix in the number format that is multiplied."""
 
 
+class ResidualSum(Protocol[Operand]):
+    """What the layers of the encoder add to: the embedded audio and the output of every layer before."""
+
+    def normed(self, norm: nn.LayerNorm) -> Operand:
+        """Return the layer norm of the sum, as an operand of the next product."""
+        ...
+
+    def add(self, layer: Linear, x: Operand) -> None:
+        """Add a product."""
+        ...
+
+    def states(self, norm: nn.LayerNorm) -> Tensor:
+        """Return the layer norm of the sum in the model's dtype, which is the encoder's output."""
+        ...
+
+
 class Products(Protocol[Operand]):
     """The encoder's matrix products in one number format, and the operations that produce their operands."""
 
@@ -59,17 +75,25 @@ class Products(Protocol[Operand]):
         """Multiply, and return `(rows, outputs)` in the model's dtype."""
         ...
 
-    def normed(self, norm: nn.LayerNorm, x: Tensor, y: Tensor | None) -> tuple[Tensor, Operand]:
-        """Return `x + y`, and its layer norm as an operand."""
-        ...
-
     def activated(self, layer: Linear, x: Operand) -> Operand:
         """Multiply, and return the GELU of the product as an operand."""
+        ...
+
+    def begin(self, x: Tensor) -> ResidualSum[Operand]:
+        """Begin a sum with `(rows, d_model)`, which may be overwritten."""
         ...
 
 
 class HalfProducts:
     """`Products` in the model's own dtype, which has 16 bits."""
+
+    def __init__(self, encoder: Encoder) -> None:
+        # What the biases of the layers add up to, after each layer that adds to the sum.
+        self._shifts: dict[Linear, Tensor] = {}
+        shift = torch.zeros_like(encoder.layer_norm.bias, dtype=torch.float32)
+        for layer in _encoder_layers(encoder):
+            for own in (layer.self_attn.out_proj, layer.mlp.fc2):
+                self._shifts[own] = shift = shift + own.bias.float()
 
     def to_operand(self, x: Tensor) -> Tensor:
         """Return the matrix as it is."""
@@ -79,17 +103,42 @@ class HalfProducts:
         """Multiply."""
         return _product(layer, x)
 
-    def normed(self, norm: nn.LayerNorm, x: Tensor, y: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Return `x + y` and its layer norm."""
-        return _normed(norm, x, y)
-
     def activated(self, layer: Linear, x: Tensor) -> Tensor:
         """Return the GELU of a product."""
         return _product(layer, x, with_gelu=True)
 
+    def begin(self, x: Tensor) -> "HalfSum":
+        """Begin a sum."""
+        return HalfSum(x, self._shifts)
+
+
+class HalfSum:
+    """`ResidualSum` in 16 bits: products are added in place, without their biases, which every norm adds.
+
+    Adding is then a part of the product, and costs a layer norm less memory traffic.
+    """
+
+    def __init__(self, x: Tensor, shifts: dict[Linear, Tensor]) -> None:
+        self._x = x
+        self._shifts = shifts
+        self._shift: Tensor | None = None
+
+    def normed(self, norm: nn.LayerNorm) -> Tensor:
+        """Return the layer norm of the sum."""
+        return layer_norm(self._x, None, self._shift, norm.weight, norm.bias, norm.eps)[1]
+
+    def add(self, layer: Linear, x: Tensor) -> None:
+        """Add a product."""
+        self._x.addmm_(x, layer.weight.T)
+        self._shift = self._shifts[layer]
+
+    def states(self, norm: nn.LayerNorm) -> Tensor:
+        """Return the layer norm of the sum."""
+        return self.normed(norm)
+
 
 class FusedEncoder:
-    """Computes what `Encoder` computes. Each layer norm also adds the residual before it."""
+    """Computes what `Encoder` computes."""
 
     def __init__(self, encoder: Encoder, products: Products[Any]) -> None:
         self._encoder = encoder
@@ -109,11 +158,11 @@ class FusedEncoder:
         encoder = self._encoder
         attend = attend or partial(encoder_attention, runs=runs)
         x = pack([self._embed(features[run.windows, :, : 2 * run.n_states]) for run in runs])
-        y: Tensor | None = None
+        total = self._products.begin(x)
         with _fast_attention():
             for layer in _encoder_layers(encoder):
-                x, y = self._layer(layer, x, y, attend)
-        return _normed(encoder.layer_norm, x, y)[1]
+                self._add_layer(layer, total, attend)
+        return total.states(encoder.layer_norm)
 
     def _embed(self, features: Tensor) -> Tensor:
         """Compute `Encoder.embed`, contiguous."""
@@ -124,14 +173,13 @@ class FusedEncoder:
         states = x.permute(0, 2, 3, 1)[:, 0]
         return (states + encoder.embed_positions.weight[: states.shape[1]]).contiguous()
 
-    def _layer(self, layer: EncoderLayer, x: Tensor, y: Tensor | None, attend: Attend) -> tuple[Tensor, Tensor]:
-        """Run one layer. Its input is `x + y`, and so is its output: the next layer norm adds them."""
+    def _add_layer(self, layer: EncoderLayer, total: ResidualSum[Any], attend: Attend) -> None:
+        """Run one layer, and add its outputs to the sum."""
         products, attention, mlp = self._products, layer.self_attn, layer.mlp
-        x, normed = products.normed(layer.self_attn_layer_norm, x, y)
-        projected = products.product(attention.qkv_proj, normed).view(len(x), 3, attention.n_heads, -1)
-        y = products.product(attention.out_proj, products.to_operand(attend(projected)))
-        x, normed = products.normed(layer.final_layer_norm, x, y)
-        return x, products.product(mlp.fc2, products.activated(mlp.fc1, normed))
+        projected = products.product(attention.qkv_proj, total.normed(layer.self_attn_layer_norm))
+        attended = attend(projected.view(len(projected), 3, attention.n_heads, -1))
+        total.add(attention.out_proj, products.to_operand(attended))
+        total.add(mlp.fc2, products.activated(mlp.fc1, total.normed(layer.final_layer_norm)))
 
 
 class FusedDecoder:
@@ -219,10 +267,6 @@ def _residual(layer: Linear, x: Tensor) -> _Residual:
 def _added(norm: nn.LayerNorm, x: Tensor, residual: _Residual | None) -> tuple[Tensor, Tensor]:
     y, bias = residual or (None, None)
     return layer_norm(x, y, bias, norm.weight, norm.bias, norm.eps)
-
-
-def _normed(norm: nn.LayerNorm, x: Tensor, y: Tensor | None) -> tuple[Tensor, Tensor]:
-    return layer_norm(x, y, None, norm.weight, norm.bias, norm.eps)
 
 
 def _product(layer: Linear, x: Tensor, *, with_gelu: bool = False) -> Tensor:

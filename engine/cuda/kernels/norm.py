@@ -44,13 +44,15 @@ def _layer_norm(
     n_columns,
     eps,
     Y_SPLITS: tl.constexpr,
+    SHIFTS: tl.constexpr,
     QUANTIZES: tl.constexpr,
     BLOCK: tl.constexpr,
     PDL: tl.constexpr,
 ):
     """Add `X` and `Y`, store the sum, and store its layer norm.
 
-    `Y_SPLITS` is 0 without a `Y`, 1 for a plain `Y`, and more for the partial sums of `linear_split_k`.
+    `Y_SPLITS` is 0 without a `Y`, 1 for a plain `Y`, and more for the partial sums of `linear_split_k`. With `SHIFTS`,
+    there is no `Y`, and the norm is that of `X` and a bias.
     """
     row = tl.program_id(0).to(tl.int64)
     columns = tl.arange(0, BLOCK)
@@ -71,6 +73,8 @@ def _layer_norm(
         x = (x + y).to(X.dtype.element_ty)
         tl.store(SUM + offsets, x, mask=is_inside)
         x = x.to(tl.float32)
+    elif SHIFTS:
+        x += tl.load(Y_BIAS + columns, mask=is_inside, other=0.0).to(tl.float32)
     mean = tl.sum(x, 0) / n_columns
     centred = tl.where(is_inside, x - mean, 0.0)
     scale = tl.rsqrt(tl.sum(centred * centred, 0) / n_columns + eps)
@@ -91,6 +95,7 @@ def layer_norm(
     Args:
         x: `(rows, columns)`, contiguous.
         y: as `x`; or `(splits, rows, columns)` float32, which are added up together with `y_bias`; or nothing.
+        y_bias: `(columns,)`. Without a `y`, it is added before the norm alone, and not to the sum.
 
     Returns:
         `x + y` (`x` itself without a `y`) and its layer norm, `(rows, columns)` each.
@@ -132,6 +137,7 @@ def _launch_layer_norm(
         n_columns,
         eps,
         Y_SPLITS=0 if y is None else 1 if y.dim() == 2 else y.shape[0],
+        SHIFTS=y is None and y_bias is not None,
         QUANTIZES=scales is not None,
         BLOCK=triton.next_power_of_2(n_columns),
         num_warps=4,

@@ -71,11 +71,11 @@ def encode(model: Whisper, cache: KVCache, lengths: list[int], slots: list[int],
         EagerForward(model, cache, numbers(), numbers()).encode(samples, slots, runs)
         cache.update()
         return states
-    states = FusedEncoder(model.encoder, HalfProducts())(model.log_mel(samples), runs)
+    states = FusedEncoder(model.encoder, HalfProducts(model.encoder))(model.log_mel(samples), runs)
     decoder = FusedDecoder(model.decoder, cache)
     for run in runs:
         own = slots[run.windows]
-        decoder.write_cross_attention(run.unpack(states).flatten(0, 1), numbers(*own), HalfProducts())
+        decoder.write_cross_attention(run.unpack(states).flatten(0, 1), numbers(*own), HalfProducts(model.encoder))
         for slot in own:
             cache.set_length(slot, run.n_states)
     cache.update()

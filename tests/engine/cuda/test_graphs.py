@@ -103,7 +103,7 @@ def make(
         tokens,
         positions,
         sampler,
-        HalfProducts(),
+        HalfProducts(model.encoder),
         EngineConfig(cuda_graphs=with_graphs, kernels=kernels),
         sizes,
     )

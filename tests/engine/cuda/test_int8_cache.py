@@ -71,11 +71,11 @@ def test_a_checkpoint_is_compared_with_sixteen_bits(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr("engine.cuda.fused_model.MAX_TRITON_ROWS", 0)
     monkeypatch.setattr(int8_cache, "N_TOKENS", 4)
     monkeypatch.setattr(int8_cache, "sound", lambda: torch.randn(1, 24 * 320))
-    error = int8_cache.check(checkpoint, model, HalfProducts())
+    error = int8_cache.check(checkpoint, model, HalfProducts(model.encoder))
     assert 0 < error < 0.02
     monkeypatch.setattr(int8_cache, "MAX_ERROR", error / 2)
     with pytest.raises(CheckpointError, match=r"cross_dtype int8: expected logits within .*, got 0"):
-        int8_cache.check(checkpoint, model, HalfProducts())
+        int8_cache.check(checkpoint, model, HalfProducts(model.encoder))
 
 
 def test_flashinfers_steps_are_refused(demo: Checkpoint, monkeypatch: pytest.MonkeyPatch) -> None:

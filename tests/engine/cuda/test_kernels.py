@@ -38,6 +38,13 @@ def test_layer_norm_alone_keeps_its_input() -> None:
     torch.testing.assert_close(normed, F.layer_norm(x, (128,), weight, bias), atol=1e-5, rtol=1e-5)
 
 
+def test_layer_norm_of_a_sum_with_a_bias_that_the_sum_does_not_keep() -> None:
+    x, shift, weight, bias = random(3, 96), random(96, seed=1), random(96, seed=2), random(96, seed=3)
+    total, normed = layer_norm(x, None, shift, weight, bias)
+    assert total is x
+    torch.testing.assert_close(normed, F.layer_norm(x + shift, (96,), weight, bias), atol=1e-5, rtol=1e-5)
+
+
 def test_partial_sums_of_a_product_are_added_with_their_bias() -> None:
     x, inputs, product, product_bias = random(3, 96), random(3, 256, seed=1), random(96, 256, seed=2) / 16, random(96)
     weight, bias = random(96, seed=3), random(96, seed=4)
