@@ -102,6 +102,7 @@ VARIANTS = (
     Variant("with FlashInfer's attention", {"kernels": "flashinfer"}),
     Variant("with an fp8 encoder", {"encoder_dtype": "fp8"}),
     Variant("with an int8 cross-attention cache", {"cross_dtype": "int8"}),
+    Variant("with encoder states instead of keys and values", {"cross_cache": "states"}),
     Variant("with both in 8 bits", {"encoder_dtype": "fp8", "cross_dtype": "int8"}),
 )
 
@@ -314,6 +315,7 @@ def describe_device(config: EngineConfig) -> dict[str, Any]:
 @click.option("--dtype", default="auto", show_default=True)
 @click.option("--encoder-dtype", default="auto", show_default=True)
 @click.option("--cross-dtype", default="auto", show_default=True)
+@click.option("--cross-cache", default="auto", show_default=True)
 @click.option("--stages", is_flag=True, help="Also time the encoder, the prefill and decode steps alone.")
 @click.option(
     "--ablation", is_flag=True, help="Also run the engine with each of its optimisations switched off in turn."
@@ -345,6 +347,7 @@ def main(
     dtype: str,
     encoder_dtype: str,
     cross_dtype: str,
+    cross_cache: str,
     stages: bool,
     ablation: bool,
     preset: str | None,
@@ -373,6 +376,7 @@ def main(
             dtype=dtype,  # type: ignore[arg-type]
             encoder_dtype=encoder_dtype,  # type: ignore[arg-type]
             cross_dtype=cross_dtype,  # type: ignore[arg-type]
+            cross_cache=cross_cache,  # type: ignore[arg-type]
             n_slots=slots,
             max_encode_batch=max_encode_batch,
             audio_context="full",

@@ -38,7 +38,7 @@ from engine.model.int8 import Int8Part
 from engine.model.kv_cache import KVCache, SlotAllocator
 from engine.model.log_mel import STATE_SAMPLES
 from engine.model.random_weights import PREFIX, random_checkpoint
-from engine.model.slot_budget import slot_bytes
+from engine.model.slot_budget import cross_format, slot_bytes
 from engine.model.weights import load_model
 from engine.process_memory import return_freed_memory
 from engine.window_encoder import WindowEncoder
@@ -136,6 +136,7 @@ class Runner:
             self.device,
             dtype,
             has_int8_cross=config.cross_dtype == "int8",
+            project_states=self.model.decoder.cross_keys_values if config.cross_cache == "states" else None,
             has_columns=lengths.are_full and self.device.type == "cpu" and dtype == torch.float32,
         )
         self.states = SlotStates(checkpoint, n_rows_held(n_slots) if is_fused else n_slots, self.device)
@@ -219,7 +220,7 @@ class Runner:
                 pool.n_graphs,
                 pool.seconds,
                 torch.cuda.memory_reserved(self.device) / (1 << 30),
-                n_slots * slot_bytes(model, self.cache.dtype.itemsize, self._config.cross_dtype == "int8") / (1 << 30),
+                n_slots * slot_bytes(model, self.cache.dtype.itemsize, cross_format(self._config)) / (1 << 30),
                 n_slots,
             )
         self.return_free_memory()

@@ -29,6 +29,7 @@ ENGINE_SETTINGS = (
     "dtype",
     "encoder_dtype",
     "cross_dtype",
+    "cross_cache",
     "audio_context",
     "kernels",
     "threads",

@@ -274,6 +274,7 @@ def _engine_config(settings: Settings) -> EngineConfig:
             dtype=settings.dtype,  # type: ignore[arg-type]  # EngineConfig checks it
             encoder_dtype=settings.encoder_dtype,  # type: ignore[arg-type]  # EngineConfig checks it
             cross_dtype=settings.cross_dtype,  # type: ignore[arg-type]  # EngineConfig checks it
+            cross_cache=settings.cross_cache,  # type: ignore[arg-type]  # EngineConfig checks it
             audio_context=settings.audio_context,  # type: ignore[arg-type]  # EngineConfig checks it
             n_threads=settings.threads or None,
             n_slots=settings.slots or None,

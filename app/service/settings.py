@@ -152,6 +152,12 @@ class Settings:
         "Number format of the keys and values of encoder states that each decode step reads. int8: 8 bits, faster for "
         "many requests, with our own kernels on NVIDIA GPUs. auto: the same as dtype.",
     )
+    cross_cache: str = _setting(
+        "auto",
+        "What is kept of encoder states for decode steps. states: the states themselves, once for all layers of the "
+        "decoder, on NVIDIA GPUs from Hopper on; with large-v3, faster from some 20 requests at a time on, slower "
+        "below, and a quarter of the memory. auto: their keys and values for every layer.",
+    )
     audio_context: str = _setting(
         "auto",
         "How much of each 30 s window is encoded. full: all of it. auto: only the part with audio, if the checkpoint "

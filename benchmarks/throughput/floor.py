@@ -20,17 +20,19 @@ ITEM_BYTES = 2
 
 @dataclass(frozen=True, slots=True)
 class Precision:
-    """The parts of the arithmetic that the engine does in 8 bits."""
+    """The parts of the arithmetic that the engine does in 8 bits, and what it keeps of encoder states."""
 
     is_encoder_fp8: bool = False
     """Whether the matrix products over encoder states are in 8 bits. Attention never is."""
     is_cross_int8: bool = False
     """Whether the keys and values of encoder states are kept in 8 bits, with a scale in 16 bits for each head's."""
+    keeps_states: bool = False
+    """Whether encoder states themselves are kept, in 16 bits, instead of keys and values."""
 
 
 def precision_of(config: EngineConfig) -> Precision:
     """The precision that a configuration asks for."""
-    return Precision(config.encoder_dtype == "fp8", config.cross_dtype == "int8")
+    return Precision(config.encoder_dtype == "fp8", config.cross_dtype == "int8", config.cross_cache == "states")
 
 
 def lower_bound_s(
@@ -61,14 +63,17 @@ def encode_s(model: ModelConfig, precision: Precision = Precision()) -> float:
     """The least seconds of encoding a window of 30 s: its products and the decoder's keys and values of its states."""
     n_states, d = model.max_source_positions, model.d_model
     products = model.encoder_layers * 2 * n_states * (4 * d * d + 2 * d * model.encoder_ffn_dim)
-    products += model.decoder_layers * 2 * n_states * d * 2 * d
+    if not precision.keeps_states:
+        products += model.decoder_layers * 2 * n_states * d * 2 * d
     attention = model.encoder_layers * 4 * n_states**2 * d
     convolutions = 2 * 2 * n_states * model.n_mels * 3 * d + 2 * n_states * d * 3 * d
     return products / (FP8_FLOPS if precision.is_encoder_fp8 else FLOPS) + (attention + convolutions) / FLOPS
 
 
 def _cross_bytes(model: ModelConfig, precision: Precision) -> int:
-    """The bytes of one window's keys and values of encoder states."""
+    """The bytes that a step reads of one window: keys and values of encoder states, or the states in every layer."""
+    if precision.keeps_states:
+        return model.decoder_layers * model.max_source_positions * model.d_model * ITEM_BYTES
     n_vectors = model.decoder_layers * 2 * model.max_source_positions
     if precision.is_cross_int8:
         return n_vectors * (model.d_model + model.decoder_attention_heads * ITEM_BYTES)

@@ -15,7 +15,7 @@ from engine.model import int8
 from engine.model.int8 import Int8Part
 from engine.model.kv_cache import KVCache
 from engine.model.packing import find_runs
-from engine.model.slot_budget import CPU_SLOTS, choose_slots, slot_bytes
+from engine.model.slot_budget import CPU_SLOTS, choose_slots, cross_format, slot_bytes
 from engine.model.whisper import Whisper
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ def pick_n_slots(config: EngineConfig, model: ModelConfig, device: torch.device,
     if device.type != "cuda":
         return config.n_slots or CPU_SLOTS
     free_bytes, _ = torch.cuda.mem_get_info(device)
-    each = slot_bytes(model, dtype.itemsize, config.cross_dtype == "int8")
+    each = slot_bytes(model, dtype.itemsize, cross_format(config))
     return choose_slots(each, config.n_slots, free_bytes, config.gpu_memory_fraction)
 
 
@@ -90,14 +90,16 @@ def uses_fused_kernels(config: EngineConfig, model: ModelConfig, device: torch.d
         CheckpointError: the configuration asks for kernels that this device or dtype does not have.
     """
     is_fused = can_fuse(device, dtype, model) and config.kernels != "torch"
-    for name, value in (("encoder_dtype", config.encoder_dtype), ("cross_dtype", config.cross_dtype)):
+    for name in ("encoder_dtype", "cross_dtype", "cross_cache"):
+        value = getattr(config, name)
         if value != "auto" and not is_fused:
             raise CheckpointError(
                 f"{name} {value}: expected 16 bits and our own kernels on a CUDA device, got {dtype} and "
                 f"kernels {config.kernels} on {device}"
             )
-    if config.cross_dtype == "int8" and config.kernels == "flashinfer":
-        raise CheckpointError("cross_dtype int8: expected kernels auto or triton, got flashinfer")
+    for name in ("cross_dtype", "cross_cache"):
+        if getattr(config, name) != "auto" and config.kernels == "flashinfer":
+            raise CheckpointError(f"{name} {getattr(config, name)}: expected kernels auto or triton, got flashinfer")
     if config.kernels in ("triton", "flashinfer") and not is_fused:
         raise CheckpointError(f"kernels {config.kernels}: expected 16 bits on a CUDA device, got {dtype} on {device}")
     return is_fused
@@ -129,17 +131,18 @@ def build_cuda_forward(
         states: the state of the slots.
 
     Raises:
-        CheckpointError: the encoder or the cache is to have 8 bits, and the device or the checkpoint does not allow it.
+        CheckpointError: the encoder or the cache is to have another format than 16 bits, and the device or the
+            checkpoint does not allow it.
     """
     # Triton comes only with PyTorch for CUDA.
     from engine.cuda.fused_sampling import FusedSampler
     from engine.cuda.graphs import CudaGraphForward
 
     products = _encoder_products(checkpoint, config, model)
-    if config.cross_dtype == "int8":
-        from engine.cuda import int8_cache
+    if cross_format(config) != "16 bits":
+        from engine.cuda import cross_cache
 
-        int8_cache.check(checkpoint, model, products)
+        cross_cache.check(checkpoint, model, products, config)
     return CudaGraphForward(
         model,
         cache,

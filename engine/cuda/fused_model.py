@@ -16,6 +16,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from engine.cuda.kernels.attention import cross_attention, self_attention, store_cross_attention
 from engine.cuda.kernels.linear import linear, linear_split_k
 from engine.cuda.kernels.norm import layer_norm
+from engine.cuda.states_attention import CrossAttentionToStates
 from engine.model.attention import encoder_attention
 from engine.model.kv_cache import KVCache
 from engine.model.linear import Linear
@@ -189,8 +190,14 @@ class FusedDecoder:
     """
 
     def __init__(self, decoder: Decoder, cache: KVCache) -> None:
+        """Load the kernel that a cache of encoder states needs.
+
+        Raises:
+            CudaError: it does not work here.
+        """
         self._decoder = decoder
         self._cache = cache
+        self._to_states = CrossAttentionToStates(cache) if cache.encoder_states is not None else None
         self._last_position = decoder.embed_positions.num_embeddings - 1
 
     def __call__(self, tokens: Tensor, starts: Tensor, slots: Tensor, attention: StepAttention | None = None) -> Tensor:
@@ -223,6 +230,8 @@ class FusedDecoder:
             query = _product(cross.q_proj, normed)
             if attention:
                 heads = attention.cross_attention(index, query)
+            elif self._to_states:
+                heads = self._to_states(cross, query, slots, n_tokens)
             else:
                 heads = cross_attention(query, *cross_caches(cache, index), slots, cache.lengths, n_tokens)
             x, normed = _added(layer.final_layer_norm, x, _residual(cross.out_proj, heads))
@@ -237,12 +246,17 @@ class FusedDecoder:
         return linear(hidden.contiguous(), weight, None, dtype=torch.float32)
 
     def write_cross_attention(self, states: Tensor, slots: Tensor, products: Products[Any]) -> None:
-        """Compute and store the cross-attention keys and values of every layer.
+        """Store encoder states, or compute and store the cross-attention keys and values of every layer.
 
         Args:
             states: packed encoder states of windows that all have the same length.
             slots: `(windows,)`: the slot of each window.
         """
+        encoder_states = self._cache.encoder_states
+        if encoder_states is not None:
+            windows = states.view(len(slots), -1, states.shape[1])
+            encoder_states[slots, : windows.shape[1]] = windows
+            return
         operand = products.to_operand(states)
         for index, layer in enumerate(_decoder_layers(self._decoder)):
             projected = products.product(layer.encoder_attn.kv_proj, operand)

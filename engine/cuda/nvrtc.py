@@ -18,21 +18,50 @@ _ALLOW_SHARED_BYTES = 8
 _MAX_SHARED_BYTES = 97
 """The driver's number of the attribute that says how much a device allows."""
 
+TOGETHER = 2
+"""All blocks of a launch run at the same time, so that they may wait for one another (a cooperative launch, in the
+driver's words). They are no more than the device runs at a time."""
+OVERLAPPING = 6
+"""Blocks may begin before the previous kernel has ended, and wait for it themselves: `kernels/launch.py`."""
+
+
+class _Attribute(ctypes.Structure):
+    """`CUlaunchAttribute` of the driver."""
+
+    _fields_ = [
+        *((name, ctypes.c_int) for name in ("number", "padding", "value")),
+        ("unused", ctypes.c_char * 60),
+    ]
+
+    def __init__(self, number: int, value: int) -> None:
+        super().__init__(number, 0, value)
+
+
+class _Launch(ctypes.Structure):
+    """`CUlaunchConfig` of the driver."""
+
+    _fields_ = [
+        *((f"{what}_{axis}", ctypes.c_uint) for what in ("blocks", "threads") for axis in "xyz"),
+        ("shared_bytes", ctypes.c_uint),
+        ("stream", ctypes.c_void_p),
+        ("attributes", ctypes.POINTER(_Attribute)),
+        ("n_attributes", ctypes.c_uint),
+    ]
+
 
 class CudaError(Exception):
     """A kernel could not be compiled, loaded or launched."""
 
 
 class Kernel:
-    """A kernel whose blocks all run at the same time, so that they may wait for one another."""
+    """A kernel that is loaded on one device."""
 
-    def __init__(self, image: bytes, name: str, *, n_blocks: int, n_threads: int, shared_bytes: int) -> None:
+    def __init__(self, image: bytes, name: str, *, n_threads: int, shared_bytes: int) -> None:
         """Load the kernel on PyTorch's current device.
 
         Args:
             image: compiled code.
             name: the kernel's name in it.
-            n_blocks: blocks of a launch, no more than the device runs at a time.
             n_threads: threads of a block.
             shared_bytes: shared memory of a block.
 
@@ -51,17 +80,24 @@ class Kernel:
             f"give {name} {shared_bytes} bytes of shared memory",
         )
         self._name = name
-        self._sizes = (n_blocks, 1, 1, n_threads, 1, 1, shared_bytes)
+        self._block = (n_threads, 1, 1, shared_bytes)
 
-    def launch(self, argument: ctypes.Structure) -> None:
+    def launch(self, argument: ctypes.Structure, *, n_blocks: int, attribute: int) -> None:
         """Launch the kernel with one argument, a structure, on PyTorch's current stream.
+
+        Args:
+            argument: what the kernel takes.
+            n_blocks: blocks of the launch.
+            attribute: `TOGETHER` or `OVERLAPPING`.
 
         Raises:
             CudaError: the driver refuses the launch.
         """
         arguments = (ctypes.c_void_p * 1)(ctypes.addressof(argument))
+        switched_on = _Attribute(attribute, 1)
         stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
-        launched = self._driver.cuLaunchCooperativeKernel(self._function, *self._sizes, stream, arguments)
+        launch = _Launch(n_blocks, 1, 1, *self._block, stream, ctypes.pointer(switched_on), 1)
+        launched = self._driver.cuLaunchKernelEx(ctypes.byref(launch), self._function, arguments, None)
         self._check(launched, f"launch {self._name}")
 
     def _check(self, code: int, attempt: str) -> None:

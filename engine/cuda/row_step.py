@@ -16,7 +16,7 @@ from engine.cuda.fused_model import FusedDecoder
 from engine.cuda.kernels.attention import SPLIT_STATES
 from engine.cuda.kernels.int8_attention import LOG2_E
 from engine.cuda.kernels.linear import N_SPLITS, n_chains
-from engine.cuda.nvrtc import CudaError, Kernel, compile_cached, max_shared_bytes
+from engine.cuda.nvrtc import TOGETHER, CudaError, Kernel, compile_cached, max_shared_bytes
 from engine.model.kv_cache import KVCache
 from engine.model.whisper import Decoder, DecoderLayer
 
@@ -124,6 +124,7 @@ def can_run(decoder: Decoder, cache: KVCache, capability: tuple[int, int]) -> bo
         capability >= CAPABILITY
         and cache.dtype in (torch.bfloat16, torch.float16)
         and cache.cross_scales is None
+        and cache.encoder_states is None
         and width % (64 * N_SPLITS) == 0
         and width <= _MAX_WIDTH
         and head_dim == _HEAD_DIM
@@ -156,8 +157,8 @@ class RowStep:
         }
         options = [f"-D{name}={value}" for name, value in definitions.items()]
         image = compile_cached(SOURCE.read_text(), "row_step", options)
-        n_blocks = torch.cuda.get_device_properties(device).multi_processor_count
-        self._kernel = Kernel(image, "row_step", n_blocks=n_blocks, n_threads=_N_THREADS, shared_bytes=shared_bytes)
+        self._n_blocks = torch.cuda.get_device_properties(device).multi_processor_count
+        self._kernel = Kernel(image, "row_step", n_threads=_N_THREADS, shared_bytes=shared_bytes)
         self.n_rows, self.n_tokens = n_rows, decoder.embed_tokens.num_embeddings
         self._decoder, self._cache, self._n_slots = decoder, cache, n_slots
         self._layers = torch.tensor([_pointers(layer) for layer in _layers(decoder)], device=device)
@@ -205,7 +206,9 @@ class RowStep:
                 decoder.layer_norm.eps,
                 LOG2_E / _HEAD_DIM**0.5,
                 decoder.embed_tokens.embedding_dim,
-            )
+            ),
+            n_blocks=self._n_blocks,
+            attribute=TOGETHER,
         )
         return logits
 

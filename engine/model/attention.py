@@ -215,7 +215,7 @@ class RowCrossAttention(CrossAttention):
 def cross_attention_of(cache: KVCache, slots: Sequence[int]) -> CrossAttention:
     """Cross-attention in the form that is faster for this cache."""
     holds_float32 = cache.dtype == torch.float32 and cache.cross_scales is None
-    by_row = cache.device.type == "cpu" and holds_float32
+    by_row = cache.device.type == "cpu" and holds_float32 and cache.encoder_states is None
     return RowCrossAttention(cache, slots) if by_row else CrossAttention(cache, slots)
 
 

@@ -96,6 +96,9 @@ class EagerForward:
                     self.encode(own, slots[here], find_runs([run.n_states]))
             return
         states = self._model.encoder(self._model.log_mel(samples), runs)
+        if self._cache.encoder_states is not None:
+            self._cache.write_states(slots, states, runs)
+            return
         for layer in range(len(self._model.decoder.layers)):
             keys_values = self._model.decoder.cross_keys_values(layer, states)
             self._cache.write_cross_attention(layer, slots, keys_values, runs)

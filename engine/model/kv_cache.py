@@ -1,20 +1,20 @@
 """The decoder's caches, which are allocated once: keys and values of every slot, and which slots are free."""
 
 import heapq
-import math
-import mmap
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
 
 from engine.checkpoint.checkpoint import ModelConfig
+from engine.model.host_memory import HostMemory
 from engine.model.host_transfer import to_device
 from engine.model.packing import Run
 
 Rows = slice | Tensor
 """Slots, in order. Consecutive slots are a slice, so that indexing gives a view; other slots are an index tensor."""
+ProjectStates = Callable[[int, Tensor], Tensor]
+"""A layer's keys and values of encoder states: from `(..., d_model)` to `(..., 2, heads, head_dim)`."""
 
 
 INT8_MAX = 127
@@ -39,6 +39,7 @@ class KVCache:
         *,
         has_int8_cross: bool = False,
         has_columns: bool = False,
+        project_states: ProjectStates | None = None,
     ) -> None:
         """Allocate the buffers.
 
@@ -49,24 +50,34 @@ class KVCache:
             dtype: the type of keys and values.
             has_int8_cross: whether those of cross-attention are kept in 8 bits; see `quantise`.
             has_columns: whether those of cross-attention lie by column: see `has_columns`.
+            project_states: if given, encoder states are kept instead of their keys and values, which this computes: see
+                `encoder_states`.
         """
         head_dim = model.d_model // model.decoder_attention_heads
         shape = (model.decoder_layers, 2, n_slots, model.decoder_attention_heads)
         # (layers, keys | values, slots, heads, positions, head_dim)
-        self.self_attention, *self_memory = _zeros((*shape, model.max_target_positions, head_dim), device, dtype)
+        self._memory = memory = HostMemory(n_slots, n_parts=2 * model.decoder_layers)
+        self.self_attention = memory.zeros((*shape, model.max_target_positions, head_dim), device, dtype)
         cross_shape, cross_dtype = (*shape, model.max_source_positions), torch.int8 if has_int8_cross else dtype
-        if has_columns:
-            columns, *cross_memory = _zeros((*shape, head_dim, model.max_source_positions), device, cross_dtype)
+        self.encoder_states: Tensor | None = None
+        """The encoder states of every slot, `(slots, states, d_model)`, if they are kept instead of keys and values.
+
+        Then `cross_attention` has its shape, but no slots.
+        """
+        self._project_states = project_states
+        if project_states:
+            states_shape = (n_slots, model.max_source_positions, model.d_model)
+            self.encoder_states = torch.zeros(states_shape, device=device, dtype=dtype)
+            self.cross_attention = torch.zeros((*shape[:2], 0, *cross_shape[3:], head_dim), device=device, dtype=dtype)
+        elif has_columns:
+            columns = memory.zeros((*shape, head_dim, model.max_source_positions), device, cross_dtype)
             self.cross_attention = columns.mT
         else:
-            self.cross_attention, *cross_memory = _zeros((*cross_shape, head_dim), device, cross_dtype)
+            self.cross_attention = memory.zeros((*cross_shape, head_dim), device, cross_dtype)
         self.cross_scales: Tensor | None = None
         """In 8 bits, the scale of every key and value: `(layers, 2, slots, heads, positions)`."""
         if has_int8_cross:
-            self.cross_scales, *scale_memory = _zeros(cross_shape, device, dtype)
-            cross_memory += scale_memory
-        self._host_memory = (*self_memory, *cross_memory)
-        """The memory of the buffers on a CPU; empty elsewhere."""
+            self.cross_scales = memory.zeros(cross_shape, device, dtype)
         self.encoder_lengths = [0] * n_slots
         """The number of encoder states of each slot's window; 0 for a slot without a window."""
         self.lengths = torch.zeros(n_slots, dtype=torch.int32, device=device)
@@ -74,10 +85,6 @@ class KVCache:
         self._have_lengths_changed = False
         self._views: dict[int, list[tuple[Tensor, Tensor]]] = {}
         """What `cross_views` returned for slots whose length has not changed since."""
-        self._written: set[int] = set()
-        """Slots that had a window since their memory was last given back."""
-        self._recent: set[int] = set()
-        """Slots that had a window since the last `return_free_memory`."""
         self.device = device
         self.dtype = dtype
 
@@ -125,8 +132,20 @@ class KVCache:
             for slot in own:
                 self.set_length(slot, run.n_states)
 
+    def write_states(self, slots: Sequence[int], states: Tensor, runs: Sequence[Run]) -> None:
+        """Store packed encoder states of windows, `(states, d_model)`, in the slot of each window."""
+        assert self.encoder_states is not None
+        for run in runs:
+            own = slots[run.windows]
+            self.encoder_states[self.rows(own), : run.n_states] = run.unpack(states)
+            for slot in own:
+                self.set_length(slot, run.n_states)
+
     def read_cross_attention(self, layer: int, rows: Rows, n_states: int) -> Tensor:
         """One layer's keys and values of some slots, `(2, slots, heads, n_states, head_dim)` of the cache's dtype."""
+        if self.encoder_states is not None:
+            assert self._project_states
+            return self._project_states(layer, self.encoder_states[rows, :n_states]).permute(2, 0, 3, 1, 4)
         values = self.cross_attention[layer][:, rows, :, :n_states]
         if self.cross_scales is None:
             return values
@@ -148,9 +167,8 @@ class KVCache:
             self.encoder_lengths[slot] = n_states
             self._views.pop(slot, None)
             self._have_lengths_changed = True
-        if n_states and self._host_memory:
-            self._written.add(slot)
-            self._recent.add(slot)
+        if n_states:
+            self._memory.use(slot)
 
     def update(self) -> None:
         """Copy `encoder_lengths` to `lengths`, on the device, if they have changed since the last copy."""
@@ -175,19 +193,7 @@ class KVCache:
             The number of slots whose memory was given back.
         """
         used = {slot for slot, n_states in enumerate(self.encoder_lengths) if n_states}
-        # A decode step writes to free slots between running ones, too, which are none of the written ones.
-        candidates = self._written - self._recent if keeps_recent else set(range(len(self.encoder_lengths)))
-        free = sorted(candidates - used)
-        n_parts = math.prod(self.self_attention.shape[:2])
-        for first, end in _runs(free):
-            for memory in self._host_memory:
-                part_bytes = len(memory) // n_parts
-                slot_bytes = part_bytes // len(self.encoder_lengths)
-                for begin in range(0, len(memory), part_bytes):
-                    _return(memory, begin + first * slot_bytes, begin + end * slot_bytes)
-        self._written.difference_update(free)
-        self._recent = used
-        return len(free) if self._host_memory else 0
+        return self._memory.give_back(used, keeps_recent=keeps_recent)
 
 
 def by_column(values: Tensor) -> Tensor:
@@ -214,41 +220,6 @@ def quantise(values: Tensor) -> tuple[Tensor, Tensor]:
     scales = (values.float().abs().amax(-1) / INT8_MAX).clamp(min=MIN_SCALE).to(values.dtype)
     integers = (values.float() / scales.float()[..., None] + 0.5).floor()
     return integers.clamp(-INT8_MAX, INT8_MAX).to(torch.int8), scales
-
-
-def _zeros(
-    shape: tuple[int, ...], device: torch.device, dtype: torch.dtype
-) -> tuple[Tensor] | tuple[Tensor, mmap.mmap]:
-    """Zeros, and on a CPU the memory that they lie in. There they take no memory until they are written.
-
-    The memory has huge pages where the system has them: with full windows in 16 slots, a decode step of the demo model
-    takes 21 ms with them, and 25 ms without.
-    """
-    if device.type != "cpu":
-        return (torch.zeros(shape, device=device, dtype=dtype),)
-    n_bytes = math.prod(shape) * dtype.itemsize
-    memory = mmap.mmap(-1, n_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    with suppress(OSError):  # a kernel without huge pages
-        memory.madvise(mmap.MADV_HUGEPAGE)
-    return torch.frombuffer(memory, dtype=dtype).view(shape), memory
-
-
-def _runs(slots: Sequence[int]) -> list[tuple[int, int]]:
-    """Neighbouring slots of an ascending list, each run as its first slot and the one after its last."""
-    runs: list[tuple[int, int]] = []
-    for slot in slots:
-        if runs and runs[-1][1] == slot:
-            runs[-1] = (runs[-1][0], slot + 1)
-        else:
-            runs.append((slot, slot + 1))
-    return runs
-
-
-def _return(memory: mmap.mmap, begin: int, end: int) -> None:
-    """Give the whole pages between two places to the system. What is read there next is zero."""
-    begin, end = -(-begin // mmap.PAGESIZE) * mmap.PAGESIZE, end // mmap.PAGESIZE * mmap.PAGESIZE
-    if begin < end:
-        memory.madvise(mmap.MADV_DONTNEED, begin, end - begin)
 
 
 class SlotAllocator:

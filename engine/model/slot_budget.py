@@ -1,6 +1,9 @@
 """Computes how many slots, and so how many sequences at the same time, fit into the device's memory."""
 
+from typing import Literal
+
 from engine.checkpoint.checkpoint import ModelConfig
+from engine.config import EngineConfig
 from engine.errors import CheckpointError
 
 CPU_SLOTS = 32
@@ -12,17 +15,31 @@ SCRATCH_BYTES = 3 << 30
 _GIB = 1 << 30
 
 
-def slot_bytes(model: ModelConfig, itemsize: int, has_int8_cross: bool = False) -> int:
-    """Bytes of one slot: the keys and values of all its tokens, and of a full window's encoder states.
+CrossFormat = Literal["16 bits", "8 bits", "states"]
+"""What a slot keeps of its encoder states: keys and values for every layer, or the states themselves."""
+
+
+def cross_format(config: EngineConfig) -> CrossFormat:
+    """The format that a configuration asks for."""
+    if config.cross_cache == "states":
+        return "states"
+    return "8 bits" if config.cross_dtype == "int8" else "16 bits"
+
+
+def slot_bytes(model: ModelConfig, itemsize: int, cross: CrossFormat = "16 bits") -> int:
+    """Bytes of one slot: the keys and values of all its tokens, and what is kept of a full window's encoder states.
 
     Args:
         model: the sizes of the model.
         itemsize: bytes of one number of the caches.
-        has_int8_cross: whether the encoder states' have one byte for each number, and a scale for each head.
+        cross: what is kept of encoder states. In 8 bits, keys and values have a scale for each head.
     """
-    own = model.max_target_positions * model.d_model * itemsize
-    cross = model.d_model + model.decoder_attention_heads * itemsize if has_int8_cross else model.d_model * itemsize
-    return 2 * model.decoder_layers * (own + model.max_source_positions * cross)
+    vector = model.d_model * itemsize
+    own = 2 * model.decoder_layers * model.max_target_positions * vector
+    if cross == "states":
+        return own + model.max_source_positions * vector
+    key = model.d_model + model.decoder_attention_heads * itemsize if cross == "8 bits" else vector
+    return own + 2 * model.decoder_layers * model.max_source_positions * key
 
 
 def choose_slots(each: int, n_slots: int | None, free_bytes: int, fraction: float) -> int:

@@ -28,6 +28,14 @@ def test_requests_of_different_lengths_cost_what_each_costs_alone() -> None:
     assert lower_bound_s(LARGE, 128, [10, 60, 200]) == pytest.approx(sum(apart) / 3)
 
 
+def test_encoder_states_lower_the_floor_of_the_encoder_and_of_a_step() -> None:
+    """The encoder makes no keys and values, and a step reads the states once where it read both."""
+    kept = Precision(keeps_states=True)
+    assert encode_s(LARGE) - encode_s(LARGE, kept) == pytest.approx(32 * 2 * 1500 * 1280 * 2560 / 690e12)
+    saved_s = lower_bound_s(LARGE, 64, [100]) - lower_bound_s(LARGE, 64, [100], kept)
+    assert saved_s == pytest.approx(100 * 246e6 / 2 / 4.43e12 + encode_s(LARGE) - encode_s(LARGE, kept), rel=0.01)
+
+
 def test_8_bits_lower_the_floor_of_what_is_in_8_bits() -> None:
     assert encode_s(LARGE, Precision(is_encoder_fp8=True)) == pytest.approx(2.3e-3, rel=0.05)
     saved_s = lower_bound_s(LARGE, 64, [100]) - lower_bound_s(LARGE, 64, [100], Precision(is_cross_int8=True))

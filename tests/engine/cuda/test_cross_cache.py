@@ -1,4 +1,4 @@
-"""Keys and values of encoder states in 8 bits. Without a GPU, Triton's interpreter runs the kernels."""
+"""Keys and values in 8 bits, and the check of a cache. Without a GPU, Triton's interpreter runs the kernels."""
 
 from dataclasses import replace
 
@@ -10,7 +10,7 @@ pytest.importorskip("triton")
 from engine.api import DecodeOptions, DoneEvent, Window
 from engine.checkpoint.checkpoint import Checkpoint
 from engine.config import EngineConfig
-from engine.cuda import build, int8_cache
+from engine.cuda import build, cross_cache
 from engine.cuda.fused_model import HalfProducts
 from engine.engine import Engine
 from engine.errors import CheckpointError
@@ -26,6 +26,7 @@ from tests.engine.cuda.test_gpu import NAMES, last, read_clip
 
 SIZES = replace(SMALL, decoder_layers=1, max_source_positions=24)
 CPU = torch.device("cpu")
+IN_8_BITS = EngineConfig(cross_dtype="int8")
 
 
 def test_numbers_lose_little_whatever_is_beside_them() -> None:
@@ -69,13 +70,13 @@ def test_a_checkpoint_is_compared_with_sixteen_bits(monkeypatch: pytest.MonkeyPa
     fill(model)
     # Our own products are slow in Triton's interpreter, and have tests of their own.
     monkeypatch.setattr("engine.cuda.fused_model.MAX_TRITON_ROWS", 0)
-    monkeypatch.setattr(int8_cache, "N_TOKENS", 4)
-    monkeypatch.setattr(int8_cache, "sound", lambda: torch.randn(1, 24 * 320))
-    error = int8_cache.check(checkpoint, model, HalfProducts(model.encoder))
+    monkeypatch.setattr(cross_cache, "N_TOKENS", 4)
+    monkeypatch.setattr(cross_cache, "sound", lambda: torch.randn(1, 24 * 320))
+    error = cross_cache.check(checkpoint, model, HalfProducts(model.encoder), IN_8_BITS)
     assert 0 < error < 0.02
-    monkeypatch.setattr(int8_cache, "MAX_ERROR", error / 2)
+    monkeypatch.setattr(cross_cache, "MAX_ERROR", error / 2)
     with pytest.raises(CheckpointError, match=r"cross_dtype int8: expected logits within .*, got 0"):
-        int8_cache.check(checkpoint, model, HalfProducts(model.encoder))
+        cross_cache.check(checkpoint, model, HalfProducts(model.encoder), IN_8_BITS)
 
 
 def test_flashinfers_steps_are_refused(demo: Checkpoint, monkeypatch: pytest.MonkeyPatch) -> None:

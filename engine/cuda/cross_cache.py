@@ -1,7 +1,7 @@
-"""Whether a checkpoint bears keys and values of encoder states in 8 bits. `engine/model/kv_cache.py` has the format.
+"""Whether a checkpoint bears another cache of cross-attention than keys and values in 16 bits.
 
-Each key and each value of each head has its own scale, so a number loses at most a 254th part of the largest one beside
-it, and no window or row depends on another.
+That is, keys and values in 8 bits (`engine/model/kv_cache.py` has the format), or encoder states themselves
+(`engine/cuda/states_attention.py`). No window or row depends on another in any of them.
 """
 
 from typing import Any
@@ -10,47 +10,64 @@ import torch
 from torch import Tensor
 
 from engine.checkpoint.checkpoint import Checkpoint
+from engine.config import EngineConfig
 from engine.cuda.fp8 import sound
 from engine.cuda.fused_model import FusedDecoder, FusedEncoder, Products
+from engine.cuda.nvrtc import CudaError
 from engine.errors import CheckpointError
 from engine.model.kv_cache import KVCache
 from engine.model.packing import find_runs
 from engine.model.whisper import Whisper
 
 MAX_ERROR = 0.05
-"""The largest error that is accepted of logits, relative to those with a cache in 16 bits: the norm of the difference,
-divided by the norm of the logits about their mean."""
+"""The largest error that is accepted of logits, relative to those with keys and values in 16 bits: the norm of the
+difference, divided by the norm of the logits about their mean."""
 N_TOKENS = 16
 """Tokens whose logits are compared."""
 
 
-def check(checkpoint: Checkpoint, model: Whisper, products: Products[Any]) -> float:
+def check(checkpoint: Checkpoint, model: Whisper, products: Products[Any], config: EngineConfig) -> float:
     """Compare the logits of `sound` with both caches, and return the relative error.
 
     Args:
         checkpoint: the checkpoint of the model.
         model: the loaded model.
         products: the encoder's matrix products.
+        config: asks for the other cache.
 
     Raises:
-        CheckpointError: the error is too large, because keys or values of this checkpoint do not fit 8 bits.
+        CheckpointError: the error is too large, because the other cache does not fit this checkpoint; or its kernel
+            does not work here.
     """
     features = model.log_mel(sound().to(model.log_mel.device))
     states = FusedEncoder(model.encoder, products)(features, find_runs([checkpoint.model.max_source_positions]))
-    expected, found = (_logits(checkpoint, model, states, products, is_int8) for is_int8 in (False, True))
+    keeps_states = config.cross_cache == "states"
+    name = "cross_cache states" if keeps_states else f"cross_dtype {config.cross_dtype}"
+    other = KVCache(
+        checkpoint.model,
+        1,
+        states.device,
+        states.dtype,
+        has_int8_cross=config.cross_dtype == "int8",
+        project_states=model.decoder.cross_keys_values if keeps_states else None,
+    )
+    expected = _logits(checkpoint, model, states, products, KVCache(checkpoint.model, 1, states.device, states.dtype))
+    try:
+        found = _logits(checkpoint, model, states, products, other)
+    except CudaError as failed:
+        raise CheckpointError(f"{name}: {failed}") from failed
     error = float((found - expected).norm() / (expected - expected.mean(1, keepdim=True)).norm())
     # Written this way so that an error of NaN is too large.
     if not error <= MAX_ERROR:
         raise CheckpointError(
-            f"cross_dtype int8: expected logits within {MAX_ERROR:g} of those in 16 bits, got {error:.3f}; "
+            f"{name}: expected logits within {MAX_ERROR:g} of those with keys and values in 16 bits, got {error:.3f}; "
             "use auto with this checkpoint"
         )
     return error
 
 
-def _logits(checkpoint: Checkpoint, model: Whisper, states: Tensor, products: Products[Any], is_int8: bool) -> Tensor:
+def _logits(checkpoint: Checkpoint, model: Whisper, states: Tensor, products: Products[Any], cache: KVCache) -> Tensor:
     """The logits after the first token and after some others, `(tokens, vocab_size)`, with a cache of one slot."""
-    cache = KVCache(checkpoint.model, 1, states.device, states.dtype, has_int8_cross=is_int8)
     decoder = FusedDecoder(model.decoder, cache)
     slots = torch.zeros(1, dtype=torch.long, device=states.device)
     decoder.write_cross_attention(states, slots, products)

@@ -1,0 +1,295 @@
+"""Attention to encoder states themselves. The kernel runs on a GPU only: without one, PyTorch stands in for it."""
+
+import ctypes
+import math
+import re
+from dataclasses import replace
+from functools import partial
+
+import pytest
+import torch
+from torch import Tensor
+
+pytest.importorskip("triton")
+
+from engine.api import DecodeOptions, SegmentEvent, Window
+from engine.config import EngineConfig
+from engine.cuda import build, cross_cache, states_attention
+from engine.cuda.fused_model import FusedDecoder, HalfProducts, _decoder_layers
+from engine.cuda.kernels.int8_attention import LOG2_E
+from engine.cuda.nvrtc import CudaError
+from engine.cuda.states_attention import CrossAttentionToStates, StatesKernel, shared_memory
+from engine.engine import Engine
+from engine.errors import CheckpointError
+from engine.model.forward import EagerForward
+from engine.model.kv_cache import KVCache
+from engine.model.packing import find_runs
+from engine.model.random_weights import SIZES, fill, random_checkpoint
+from engine.model.whisper import Whisper
+from engine.model.whisper import build as build_model
+from tests.engine.cuda.test_cross_cache import transcribe
+from tests.engine.cuda.test_fused_model import DEVICE, SMALL, encode, numbers
+from tests.engine.cuda.test_gpu import HALF, NAMES, read_clip
+from tests.engine.cuda.test_gpu import transcribe as transcribe_on_gpu
+
+CPU = torch.device("cpu")
+STATES = EngineConfig(cross_cache="states")
+N_SLOTS = 4
+
+
+def attend_plainly(
+    cache: KVCache, queries: Tensor, slots: Tensor, n_tokens: int, partials: Tensor, stats: Tensor
+) -> None:
+    """Compute what the kernel computes."""
+    split_states, scale = states_attention.SPLIT_STATES, LOG2_E / math.sqrt(queries.shape[2] // queries.shape[1])
+    for entry, query in enumerate(queries):
+        slot = int(slots[entry // n_tokens])
+        own = states_attention.states_of(cache)[slot, : int(cache.lengths[slot])].float()
+        for split in range(math.ceil(len(own) / split_states)):
+            part = own[split * split_states : (split + 1) * split_states]
+            scores = query.float() @ part.T * scale
+            peaks = scores.amax(1)
+            weights = torch.exp2(scores - peaks[:, None])
+            totals = weights.sum(1)
+            partials[entry, split] = (weights @ part / totals[:, None]).to(partials.dtype)
+            stats[entry, split] = torch.stack([peaks, totals], 1)
+
+
+@pytest.fixture(scope="module")
+def model() -> Whisper:
+    """Its keys have biases, which must not matter."""
+    model = build_model(SMALL, DEVICE, torch.float32)
+    fill(model)
+    for parameter in model.decoder.parameters():
+        parameter.add_(0.05 * torch.randn_like(parameter))
+    return model
+
+
+@pytest.fixture
+def without_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small splits, so that windows of 200 states have several, and PyTorch in place of the kernel."""
+    monkeypatch.setattr(states_attention, "SPLIT_STATES", 96)
+    monkeypatch.setattr(states_attention, "StatesKernel", lambda cache: partial(attend_plainly, cache))
+
+
+def make_caches(model: Whisper) -> tuple[KVCache, KVCache]:
+    """Keys and values, and the states of the same two windows: in slot 2, and a shorter one in slot 0."""
+    plain = KVCache(SMALL, N_SLOTS, DEVICE, torch.float32)
+    cache = KVCache(SMALL, N_SLOTS, DEVICE, torch.float32, project_states=model.decoder.cross_keys_values)
+    lengths, slots = [200, 150], [2, 0]
+    states = encode(model, plain, lengths, slots, fused=False)
+    cache.write_states(slots, states, find_runs(lengths))
+    cache.update()
+    assert cache.cross_attention.numel() == 0
+    return plain, cache
+
+
+@torch.inference_mode()
+def test_a_decoder_over_states_gives_what_one_over_keys_and_values_gives(model: Whisper, without_kernel: None) -> None:
+    """For prompts and for steps, of rows in any slots. A row whose slot has no window is finite."""
+    plain, cache = make_caches(model)
+    tokens, slots = torch.randint(0, 300, (3, 5), device=DEVICE), numbers(2, 0, 1)
+    for part, start in ((tokens[:, :4], 0), (tokens[:, 4:], 4)):
+        starts = torch.full((3,), start, device=DEVICE)
+        expected, found = (FusedDecoder(model.decoder, each)(part, starts, slots) for each in (plain, cache))
+        torch.testing.assert_close(found[:2], expected[:2], atol=1e-4, rtol=1e-4)
+        assert bool(found.isfinite().all())
+
+
+@torch.inference_mode()
+def test_many_tokens_are_cut_into_launches(
+    model: Whisper, without_kernel: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, cache = make_caches(model)
+    attend, layer = CrossAttentionToStates(cache), next(_decoder_layers(model.decoder)).encoder_attn
+    query = torch.randn(3 * 5, SMALL.d_model, device=DEVICE)
+    slots = numbers(2, 0, 2)
+    expected = attend(layer, query, slots, 5)
+    monkeypatch.setattr(states_attention, "MAX_TOKENS", 10)
+    torch.testing.assert_close(attend(layer, query, slots, 5), expected)
+    monkeypatch.setattr(states_attention, "MAX_TOKENS", 3)
+    torch.testing.assert_close(attend(layer, query, slots, 5), expected)
+
+
+@torch.inference_mode()
+def test_windows_are_stored_as_the_plain_pass_stores_them(model: Whisper, without_kernel: None) -> None:
+    _, expected = make_caches(model)
+    found = KVCache(SMALL, N_SLOTS, DEVICE, torch.float32, project_states=model.decoder.cross_keys_values)
+    encode(model, found, [200, 150], [2, 0], fused=True)
+    assert expected.encoder_states is not None and found.encoder_states is not None
+    torch.testing.assert_close(found.encoder_states, expected.encoder_states, atol=5e-3, rtol=5e-3)
+    assert found.encoder_lengths == expected.encoder_lengths
+
+
+@torch.inference_mode()
+def test_the_plain_pass_makes_keys_and_values_when_it_reads_them(model: Whisper) -> None:
+    """It is asked for attention weights, on a GPU, too."""
+    plain, cache = make_caches(model)
+    heads = [(0, 1), (1, 0)]
+    expected, found = (
+        EagerForward(model, each, numbers(), numbers()).prefill_with_attention([[5, 6, 7], [8]], [2, 0], heads)
+        for each in (plain, cache)
+    )
+    for ours, theirs in zip(found, expected, strict=True):
+        torch.testing.assert_close(ours, theirs, atol=1e-4, rtol=1e-4)
+
+
+async def test_the_embedded_model_says_the_same_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    config = EngineConfig(device="cpu", n_slots=2)
+    expected = [await transcribe(config, name) for name in NAMES]
+    # A CPU has no kernel for it, and so refuses it.
+    monkeypatch.setattr("engine.runner.uses_fused_kernels", lambda *_: False)
+    found = [await transcribe(replace(config, cross_cache="states"), name) for name in NAMES]
+    assert [done.text for done in found] == [done.text for done in expected]
+
+
+@torch.inference_mode()
+def test_a_checkpoint_is_compared_with_keys_and_values(monkeypatch: pytest.MonkeyPatch, without_kernel: None) -> None:
+    checkpoint = random_checkpoint("random:tiny")
+    small = replace(SMALL, decoder_layers=1, max_source_positions=24, vocab_size=checkpoint.model.vocab_size)
+    checkpoint = replace(checkpoint, model=small)
+    model = build_model(small, DEVICE, torch.float32)
+    fill(model)
+    # Our own products are slow in Triton's interpreter, and have tests of their own.
+    monkeypatch.setattr("engine.cuda.fused_model.MAX_TRITON_ROWS", 0)
+    monkeypatch.setattr(cross_cache, "N_TOKENS", 4)
+    monkeypatch.setattr(cross_cache, "sound", lambda: torch.randn(1, 24 * 320))
+    products = HalfProducts(model.encoder)
+    assert cross_cache.check(checkpoint, model, products, STATES) < 1e-4
+    monkeypatch.setattr(cross_cache, "MAX_ERROR", -1.0)
+    with pytest.raises(CheckpointError, match=r"cross_cache states: expected logits within .*, got 0"):
+        cross_cache.check(checkpoint, model, products, STATES)
+
+
+def test_a_device_without_the_kernel_is_refused(model: Whisper) -> None:
+    """Whatever serves in its place would be slower than what was asked for."""
+    cache = KVCache(SMALL, 1, CPU, torch.float32, project_states=model.decoder.cross_keys_values)
+    with pytest.raises(CudaError, match=r"expected a GPU of compute capability 9\.0 or newer, got no CUDA device"):
+        StatesKernel(cache)
+
+
+def test_an_old_gpu_is_refused_with_its_capability(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: (8, 9))
+    with pytest.raises(CudaError, match=r"or newer, got 8\.9"):
+        states_attention.require_device(torch.device("cuda"))
+
+
+@pytest.mark.usefixtures("without_kernel")
+def test_the_refusal_names_the_option(model: Whisper, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(cache: KVCache) -> None:
+        raise CudaError("expected another GPU")
+
+    checkpoint = replace(random_checkpoint("random:tiny"), model=replace(SMALL, max_source_positions=24))
+    monkeypatch.setattr("engine.cuda.fused_model.MAX_TRITON_ROWS", 0)
+    monkeypatch.setattr(states_attention, "StatesKernel", refuse)
+    monkeypatch.setattr(cross_cache, "sound", lambda: torch.zeros(1, 24 * 320))
+    monkeypatch.setattr(cross_cache, "_logits", lambda *args: FusedDecoder(model.decoder, args[-1]))
+    with pytest.raises(CheckpointError, match="cross_cache states: expected another GPU"):
+        cross_cache.check(checkpoint, model, HalfProducts(model.encoder), STATES)
+
+
+def test_flashinfers_steps_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(build, "can_fuse", lambda *_: True)
+    config = replace(STATES, kernels="flashinfer")
+    with pytest.raises(CheckpointError, match="cross_cache states: expected kernels auto or triton, got flashinfer"):
+        build.uses_fused_kernels(config, SMALL, CPU, torch.bfloat16)
+
+
+def test_two_formats_at_a_time_are_refused() -> None:
+    with pytest.raises(ValueError, match="cross_cache: expected auto with cross_dtype int8, got 'states'"):
+        EngineConfig(cross_dtype="int8", cross_cache="states")
+
+
+def test_arguments_are_in_the_order_of_the_kernels_source() -> None:
+    body = re.search(r"struct Arguments {(.*?)};", states_attention.SOURCE.read_text(), re.DOTALL)
+    assert body
+    declarations = re.sub(r"//.*", "", body[1]).split(";")
+    names = [field.split()[-1].lstrip("*") for line in declarations for field in line.split(",") if field.strip()]
+    assert [name for name, *_ in states_attention._Arguments._fields_] == names
+
+
+@pytest.mark.parametrize("name", ["tiny", "base", "small", "medium", "large-v3"])
+def test_shared_memory_of_an_h100_holds_what_the_kernel_needs(name: str) -> None:
+    """And every warp has whole blocks of 16 numbers of a state."""
+    size = SIZES[name]
+    n_stages, n_bytes = shared_memory(size.d_model, size.decoder_attention_heads, 232_448)
+    assert 4 <= n_stages <= 8
+    assert n_bytes <= 232_448
+    assert size.d_model % (16 * states_attention.warps(size.d_model)) == 0
+
+
+def test_too_little_shared_memory_is_an_error() -> None:
+    with pytest.raises(CudaError, match=r"expected 228.* bytes of shared memory, the device has 101376"):
+        shared_memory(1280, 20, 101_376)
+
+
+def test_the_drivers_structures_have_its_sizes() -> None:
+    """As in its header: an attribute has 72 bytes, of which the value begins after 8."""
+    from engine.cuda.nvrtc import _Attribute, _Launch
+
+    assert ctypes.sizeof(_Attribute) == 72
+    assert _Attribute.value.offset == 8
+    assert ctypes.sizeof(_Launch) == 56
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(
+    ("name", "dtype"), [("large-v3", torch.bfloat16), ("medium", torch.float16), ("tiny", torch.bfloat16)]
+)
+@torch.inference_mode()
+def test_the_kernel_computes_what_it_should(name: str, dtype: torch.dtype) -> None:
+    """For windows of any length, for one token and several; each time the same bits, and nothing else is written."""
+    config, device = replace(SIZES[name], decoder_layers=1), torch.device("cuda")
+    lengths = [1500, 384, 385, 700, 31, 1, 0]
+    cache = KVCache(config, len(lengths), device, dtype, project_states=lambda *_: torch.empty(0))
+    states = states_attention.states_of(cache)
+    states.normal_().add_(torch.randn(config.d_model, device=device)).mul_(0.5)
+    for slot, length in enumerate(lengths):
+        cache.set_length(slot, length)
+    cache.update()
+    kernel, slots = StatesKernel(cache), torch.tensor([3, 0, 1, 2, 6, 4, 5], device=device)
+    n_heads = config.decoder_attention_heads
+    for n_tokens in (1, 3):
+        queries = torch.randn(len(slots) * n_tokens, n_heads, config.d_model, device=device).to(dtype)
+        results = []
+        for attend in (kernel, kernel, partial(attend_plainly, cache)):
+            partials = torch.full((len(queries), 4, n_heads, config.d_model), torch.nan, device=device, dtype=dtype)
+            stats = torch.full((len(queries), 4, n_heads, 2), torch.nan, device=device)
+            attend(queries, slots, n_tokens, partials, stats)
+            results.append((partials, stats))
+        (found, found_stats), (again, stats_again), (expected, expected_stats) = results
+        for ours, theirs in ((found, again), (found_stats, stats_again)):
+            assert torch.equal(ours.nan_to_num(), theirs.nan_to_num())
+        assert torch.equal(found.isnan(), expected.isnan())
+        difference = (found.float() - expected.float()).nan_to_num()
+        assert float(difference.norm() / expected.float().nan_to_num().norm()) < 2e-3
+        torch.testing.assert_close(found_stats, expected_stats, atol=1e-3, rtol=1e-3, equal_nan=True)
+
+
+@pytest.mark.gpu
+async def test_states_have_the_same_words_alone_and_in_a_batch() -> None:
+    """Each window has the same tokens, to the bit; also with an encoder in 8 bits, and where all is launched singly."""
+    ours = await transcribe_on_gpu(HALF, NAMES)
+    config = replace(HALF, cross_cache="states")
+    alone = {name: (await transcribe_on_gpu(config, [name]))[0] for name in NAMES}
+    together = await transcribe_on_gpu(config, [NAMES[index % 3] for index in range(64)])
+    assert [done.text for done in together[:3]] == [done.text for done in ours]
+    for index, done in enumerate(together):
+        assert done.pieces == alone[NAMES[index % 3]].pieces
+        assert done.avg_logprob == pytest.approx(ours[index % 3].avg_logprob, abs=0.02)
+    for changed in (replace(config, encoder_dtype="fp8"), replace(config, cuda_graphs=False)):
+        assert [done.text for done in await transcribe_on_gpu(changed, NAMES)] == [done.text for done in ours]
+
+
+@pytest.mark.gpu
+async def test_word_times_come_from_states() -> None:
+    """They are read by the plain pass."""
+    window = Window(samples=read_clip("train"), session="", options=DecodeOptions(language="en", word_times=True))
+    words = []
+    for config in (HALF, replace(HALF, cross_cache="states")):
+        async with Engine.start(config) as engine, engine.submit(window) as events:
+            segments = [event.segment async for event in events if isinstance(event, SegmentEvent)]
+        words.append([word for segment in segments for word in segment.words or ()])
+    assert [word.text for word in words[0]] == [word.text for word in words[1]] != []
+    for ours, theirs in zip(*words, strict=True):
+        assert ours.start_s == pytest.approx(theirs.start_s, abs=0.1)
