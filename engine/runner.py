@@ -8,7 +8,7 @@ import logging
 import time
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 import torch
@@ -158,7 +158,7 @@ class Runner:
             self._transfer,
             n_full_states=model_config.max_source_positions,
             n_filling=FILLING_WINDOWS if is_fused else config.max_encode_batch,
-            n_together=GRAPH_SIZES.large_windows[0] if is_fused else config.max_encode_batch,
+            cut_full=partial(GRAPH_SIZES.cut_full, max_windows=config.max_encode_batch) if is_fused else None,
         )
 
     @property

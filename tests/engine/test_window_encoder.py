@@ -46,7 +46,7 @@ def test_more_windows_are_encoded_together_where_all_are_full(lengths: list[int]
         HostTransfer(device),
         n_full_states=FULL,
         n_filling=2,
-        n_together=4,
+        cut_full=lambda n_windows: [4, n_windows - 4] if n_windows > 4 else [n_windows],
     )
     windows = [np.zeros(length * STATE_SAMPLES, np.float32) for length in lengths]
     encoder.encode(windows, list(range(len(windows))), [False] * len(windows))

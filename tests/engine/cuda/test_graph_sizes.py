@@ -44,8 +44,8 @@ def test_a_prefill_larger_than_every_graph_has_none(
 @pytest.mark.parametrize(
     ("n_states", "max_windows", "expected"),
     [
-        (FULL, 16, [10, 6, 4, 2, 1]),
-        (FULL, 8, [6, 4, 2, 1]),
+        (FULL, 16, [11, 9, 7, 4, 2, 1]),
+        (FULL, 8, [7, 4, 2, 1]),
         (FULL, 2, [2, 1]),
         (500, 16, [8, 4, 2, 1]),
         (200, 16, [16, 8, 4, 2, 1]),
@@ -61,8 +61,8 @@ def test_short_windows_get_larger_batches(n_states: int, max_windows: int, expec
     ("n_windows", "n_states", "expected"),
     [
         (3, FULL, [(2, 2), (1, 1)]),
-        (7, FULL, [(6, 6), (1, 1)]),
-        (16, FULL, [(10, 10), (6, 6)]),
+        (9, FULL, [(9, 9)]),
+        (6, FULL, [(4, 4), (2, 2)]),
         (3, 400, [(4, 3)]),
         (7, 200, [(8, 7)]),
         (9, 200, [(8, 8), (1, 1)]),
@@ -74,6 +74,16 @@ def test_small_batches_are_padded_and_large_ones_are_cut(
     """Up to 1,600 encoder states cost a GPU little more than fewer."""
     captured = GRAPH_SIZES.encoder_batches(n_states, FULL, 16)
     assert GRAPH_SIZES.cut_batch(n_windows, n_states, captured) == expected
+
+
+@pytest.mark.parametrize(
+    ("n_windows", "max_windows", "expected"),
+    [(16, 16, [9, 7]), (12, 16, [4, 4, 4]), (15, 16, [11, 4]), (14, 16, [7, 7]), (16, 8, [7, 7, 2]), (1, 1, [1])],
+)
+def test_full_windows_are_cut_where_they_take_the_least_time(
+    n_windows: int, max_windows: int, expected: list[int]
+) -> None:
+    assert GRAPH_SIZES.cut_full(n_windows, max_windows) == expected
 
 
 @given(st.integers(1, 100), st.sampled_from([100, 200, 400, 750, FULL]), st.integers(1, 16))
