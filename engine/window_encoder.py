@@ -13,7 +13,6 @@ from engine.model.host_transfer import HostTransfer
 from engine.model.log_mel import STATE_SAMPLES
 from engine.model.packing import cut, find_runs
 
-
 CutFull = Callable[[int], Sequence[int]]
 """Cuts a number of full windows into those of each part."""
 

@@ -78,7 +78,7 @@ def test_small_batches_are_padded_and_large_ones_are_cut(
 
 @pytest.mark.parametrize(
     ("n_windows", "max_windows", "expected"),
-    [(16, 16, [9, 7]), (12, 16, [4, 4, 4]), (15, 16, [11, 4]), (14, 16, [7, 7]), (16, 8, [7, 7, 2]), (1, 1, [1])],
+    [(16, 16, [9, 7]), (12, 16, [11, 1]), (15, 16, [11, 4]), (14, 16, [7, 7]), (16, 8, [7, 7, 2]), (1, 1, [1])],
 )
 def test_full_windows_are_cut_where_they_take_the_least_time(
     n_windows: int, max_windows: int, expected: list[int]

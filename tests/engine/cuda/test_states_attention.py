@@ -136,11 +136,11 @@ def test_the_plain_pass_makes_keys_and_values_when_it_reads_them(model: Whisper)
 
 async def test_the_embedded_model_says_the_same_words(monkeypatch: pytest.MonkeyPatch) -> None:
     config = EngineConfig(device="cpu", n_slots=2)
-    expected = [await transcribe(config, name) for name in NAMES]
+    expected = await transcribe(config, NAMES[0])
     # A CPU has no kernel for it, and so refuses it.
     monkeypatch.setattr("engine.runner.uses_fused_kernels", lambda *_: False)
-    found = [await transcribe(replace(config, cross_cache="states"), name) for name in NAMES]
-    assert [done.text for done in found] == [done.text for done in expected]
+    found = await transcribe(replace(config, cross_cache="states"), NAMES[0])
+    assert found.text == expected.text
 
 
 @torch.inference_mode()
