@@ -51,8 +51,8 @@ class EngineConfig:
     """What is kept of a window's encoder states for the decoder.
 
     `auto`: their keys and values for every layer. `states`: the states themselves, once for all layers. With decoders
-    of many layers, many requests at a time are faster, few at a time slower, and slots are smaller. It needs a GPU of
-    compute capability 9.0 or newer. A checkpoint that loses too much accuracy with it is refused at start.
+    of many layers, many requests at a time are faster, few at a time slower, and slots are smaller. It needs a Hopper
+    or data-centre Blackwell GPU. A checkpoint that loses too much accuracy with it is refused at start.
     """
     audio_context: AudioContext = "auto"
     """How much of a window is encoded.

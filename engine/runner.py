@@ -8,7 +8,7 @@ import logging
 import time
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -158,8 +158,11 @@ class Runner:
             self._transfer,
             n_full_states=model_config.max_source_positions,
             n_filling=FILLING_WINDOWS if is_fused else config.max_encode_batch,
-            cut_full=partial(GRAPH_SIZES.cut_full, max_windows=config.max_encode_batch) if is_fused else None,
+            cut=self._cut_windows if is_fused else None,
         )
+
+    def _cut_windows(self, n_states: Sequence[int]) -> list[slice]:
+        return GRAPH_SIZES.cut(n_states, self.checkpoint.model.max_source_positions, self._config.max_encode_batch)
 
     @property
     def _forward(self) -> ForwardPass:
@@ -202,7 +205,7 @@ class Runner:
         elapsed_s = 0.0
         model = self.checkpoint.model
         if self.cuda_forward:
-            self.cuda_forward.capture(self._config.max_encode_batch, self._encoder.lengths.ladder)
+            self.cuda_forward.capture(self._config.max_encode_batch, self._encoder.lengths.max_short)
         for _ in range(1 if self.device.type == "cpu" else 2):
             start_s = time.perf_counter()
             self.encode([silence] * len(slots), slots)

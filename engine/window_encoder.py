@@ -1,6 +1,5 @@
 """Encodes windows into the cross-attention cache of their slots: audio in, encoder calls."""
 
-import itertools
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -11,10 +10,10 @@ from engine.model.audio_context import WindowLengths
 from engine.model.forward import ForwardPass
 from engine.model.host_transfer import HostTransfer
 from engine.model.log_mel import STATE_SAMPLES
-from engine.model.packing import cut, find_runs
+from engine.model.packing import find_runs
 
-CutFull = Callable[[int], Sequence[int]]
-"""Cuts a number of full windows into those of each part."""
+CutWindows = Callable[[Sequence[int]], Sequence[slice]]
+"""Cuts the windows of a call into parts that are encoded together, by their encoder states, from short to long."""
 
 
 class WindowEncoder:
@@ -28,7 +27,7 @@ class WindowEncoder:
         *,
         n_full_states: int,
         n_filling: int,
-        cut_full: CutFull | None,
+        cut: CutWindows | None,
     ) -> None:
         """Create an encoder of windows.
 
@@ -38,11 +37,11 @@ class WindowEncoder:
             transfer: brings the audio to the device.
             n_full_states: encoder states of a full window.
             n_filling: the number of full windows that fill the device; more in one call take about as long each.
-            cut_full: cuts the windows of a call that are all full into parts; `None` where they are one part.
+            cut: cuts a call into parts; `None` where all windows are one part.
         """
         self.lengths = lengths
         self.n_filling = n_filling
-        self._cut_full = cut_full
+        self._cut = cut
         self._forward = forward
         self._transfer = transfer
         self._n_full_states = n_full_states
@@ -61,21 +60,14 @@ class WindowEncoder:
         order = sorted(range(len(windows)), key=n_states.__getitem__)
         windows, slots = [windows[index] for index in order], [slots[index] for index in order]
         n_states.sort()
-        # Each part fills the device, so that it works on the first part while the host brings the next one. All windows
-        # of a part are brought at the length of its longest, so that parts of different lengths stay small.
-        for part in self._parts(n_states):
+        # The device works on the first part while the host brings the next one. All windows of a part are brought at
+        # the length of its longest.
+        for part in self._cut(n_states) if self._cut else [slice(0, len(n_states))]:
             samples = self._transfer.padded(windows[part], max(n_states[part]) * STATE_SAMPLES)
             self._forward.encode(samples, slots[part], find_runs(n_states[part]))
         if self._transfer.is_cuda:
             self._encoded = torch.cuda.Event()  # type: ignore[no-untyped-call]
             self._encoded.record()
-
-    def _parts(self, n_states: Sequence[int]) -> list[slice]:
-        """The windows that are encoded together, of an ascending list."""
-        if n_states[0] < self._n_full_states:
-            return cut(n_states, self.n_filling * self._n_full_states)
-        ends = list(itertools.accumulate(self._cut_full(len(n_states)) if self._cut_full else [len(n_states)]))
-        return [slice(first, end) for first, end in itertools.pairwise([0, *ends])]
 
     def is_encoding(self) -> bool:
         """Return whether the device still works on the last call."""

@@ -4,7 +4,6 @@ The file is the JSON of `python -m benchmarks.engine_throughput --stages`. Betwe
 interpolated; beyond the largest, the last slope goes on.
 """
 
-import itertools
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -58,10 +57,8 @@ class StageTimes:
         self._encode = encode
         self._step = step
         self._prefill = prefill
-        self._graphs = {
-            n_states: GRAPH_SIZES.encoder_batches(n_states, FULL_STATES, max_encode_batch)
-            for n_states in (*LADDER, FULL_STATES)
-        }
+        self._max_encode_batch = max_encode_batch
+        self._packed = GRAPH_SIZES.packed_sizes(max_encode_batch, LADDER[-1])
         self.window_s = encode.seconds(FILLING_WINDOWS) / FILLING_WINDOWS
         """Seconds of encoder time per full window, as the engine measures them while it warms up."""
         self.step_s = lru_cache(maxsize=None)(self._time_step)
@@ -72,20 +69,18 @@ class StageTimes:
     def encode_s(self, n_states: Sequence[int]) -> float:
         """The time of one encoder call.
 
-        Windows of equal length share a CUDA graph, whose size is one of a few; each part fills the device, as in
-        `engine/window_encoder.py`.
+        Full windows share a CUDA graph, and so do shorter ones; each part has one, as in `engine/window_encoder.py`.
 
         Args:
             n_states: encoder states of each window; each number is a full window's or one of those for interims.
         """
-        return sum(self._part_s(part) for part in _parts(sorted(n_states)))
+        n_states = sorted(n_states)
+        parts = GRAPH_SIZES.cut(n_states, FULL_STATES, self._max_encode_batch)
+        return sum(self._part_s(n_states[part]) for part in parts)
 
     def _part_s(self, n_states: Sequence[int]) -> float:
-        seconds = 0.0
-        for length, group in itertools.groupby(n_states):
-            for size, _ in GRAPH_SIZES.cut_batch(len(list(group)), length, self._graphs[length]):
-                seconds += self._graph_s(size * length / FULL_STATES)
-        return seconds
+        size = GRAPH_SIZES.packed_size(n_states, self._packed) if n_states[0] < FULL_STATES else None
+        return self._graph_s((size.states if size else sum(n_states)) / FULL_STATES)
 
     def _graph_s(self, full_windows: float) -> float:
         one_s, two_s = self._encode.seconds(1), self._encode.seconds(2)
@@ -98,16 +93,6 @@ class StageTimes:
 
     def _time_prefill(self, n_rows: int) -> float:
         return self._prefill.seconds(n_rows)
-
-
-def _parts(n_states: Sequence[int]) -> list[list[int]]:
-    """Cut sorted lengths into parts that fill the device, as `engine.model.packing.cut` does."""
-    parts: list[list[int]] = [[]]
-    for length in n_states:
-        if parts[-1] and sum(parts[-1]) + length > FILLING_WINDOWS * FULL_STATES:
-            parts.append([])
-        parts[-1].append(length)
-    return parts
 
 
 def read_times(file: Path, model: str, max_encode_batch: int) -> StageTimes:

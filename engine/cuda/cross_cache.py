@@ -14,6 +14,7 @@ from engine.config import EngineConfig
 from engine.cuda.fp8 import sound
 from engine.cuda.fused_model import FusedDecoder, FusedEncoder, Products
 from engine.cuda.nvrtc import CudaError
+from engine.cuda.packed_windows import places_of
 from engine.errors import CheckpointError
 from engine.model.kv_cache import KVCache
 from engine.model.packing import find_runs
@@ -70,7 +71,7 @@ def _logits(checkpoint: Checkpoint, model: Whisper, states: Tensor, products: Pr
     """The logits after the first token and after some others, `(tokens, vocab_size)`, with a cache of one slot."""
     decoder = FusedDecoder(model.decoder, cache)
     slots = torch.zeros(1, dtype=torch.long, device=states.device)
-    decoder.write_cross_attention(states, slots, products)
+    decoder.write_cross_attention(states, places_of(slots, len(states)), products)
     cache.set_length(0, len(states))
     cache.update()
     tokens = torch.tensor([[checkpoint.tokenizer.sot, *range(N_TOKENS - 1)]], device=states.device)

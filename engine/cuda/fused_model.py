@@ -16,6 +16,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from engine.cuda.kernels.attention import cross_attention, self_attention, store_cross_attention
 from engine.cuda.kernels.linear import linear, linear_split_k
 from engine.cuda.kernels.norm import layer_norm
+from engine.cuda.packed_windows import PackedWindows, Places
 from engine.cuda.states_attention import CrossAttentionToStates
 from engine.model.attention import encoder_attention
 from engine.model.kv_cache import KVCache
@@ -24,7 +25,8 @@ from engine.model.packing import Run, pack
 from engine.model.whisper import Decoder, DecoderLayer, Encoder, EncoderLayer
 
 MAX_TRITON_ROWS = 256
-"""Products of at most this many rows use our kernels, which read each weight once. cuBLAS is faster for more rows."""
+"""Products of at most this many rows use our kernels, which read each weight once. cuBLAS is faster for more rows, and
+adds up the encoder's residuals in any case."""
 _ATTENTION_BACKENDS = [SDPBackend.CUDNN_ATTENTION, SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION]
 """PyTorch's attention kernels for the encoder, the preferred one first."""
 
@@ -156,20 +158,44 @@ class FusedEncoder:
         Args:
             attend: replaces PyTorch's attention.
         """
-        encoder = self._encoder
         attend = attend or partial(encoder_attention, runs=runs)
         x = pack([self._embed(features[run.windows, :, : 2 * run.n_states]) for run in runs])
+        return self._run_layers(x, attend)
+
+    def encode_packed(self, features: Tensor, windows: PackedWindows) -> Tensor:
+        """Encode windows of any lengths, which the device knows.
+
+        Args:
+            features: `(windows, n_mels, n_frames)`: two frames for each state of the longest window.
+            windows: where they lie.
+
+        Returns:
+            Packed states, `(states, d_model)`.
+        """
+        return self._run_layers(windows.pack(self._embed(features, windows.frames)), windows.attend())
+
+    def _run_layers(self, x: Tensor, attend: Attend) -> Tensor:
+        """Run all layers over packed states, which are overwritten."""
+        encoder = self._encoder
         total = self._products.begin(x)
         with _fast_attention():
             for layer in _encoder_layers(encoder):
                 self._add_layer(layer, total, attend)
         return total.states(encoder.layer_norm)
 
-    def _embed(self, features: Tensor) -> Tensor:
-        """Compute `Encoder.embed`, contiguous."""
+    def _embed(self, features: Tensor, frames: Tensor | None = None) -> Tensor:
+        """Compute `Encoder.embed`, contiguous.
+
+        Args:
+            features: `(windows, n_mels, n_frames)`.
+            frames: which frames a window has, `(windows, n_frames)`: the others are as the nothing after it.
+        """
         encoder = self._encoder
+        exists = None if frames is None else frames[:, None, None]
         x = features[:, :, None].contiguous(memory_format=torch.channels_last)
+        x = x if exists is None else x * exists
         x = F.gelu(F.conv2d(x, self._convolution_weights[0], encoder.conv1.bias, padding=(0, 1)))
+        x = x if exists is None else x * exists
         x = F.gelu(F.conv2d(x, self._convolution_weights[1], encoder.conv2.bias, stride=(1, 2), padding=(0, 1)))
         states = x.permute(0, 2, 3, 1)[:, 0]
         return (states + encoder.embed_positions.weight[: states.shape[1]]).contiguous()
@@ -245,22 +271,21 @@ class FusedDecoder:
             return F.linear(hidden, weight).float()
         return linear(hidden.contiguous(), weight, None, dtype=torch.float32)
 
-    def write_cross_attention(self, states: Tensor, slots: Tensor, products: Products[Any]) -> None:
+    def write_cross_attention(self, states: Tensor, places: Places, products: Products[Any]) -> None:
         """Store encoder states, or compute and store the cross-attention keys and values of every layer.
 
         Args:
-            states: packed encoder states of windows that all have the same length.
-            slots: `(windows,)`: the slot of each window.
+            states: packed encoder states, `(states, d_model)`.
+            places: where they go.
         """
         encoder_states = self._cache.encoder_states
         if encoder_states is not None:
-            windows = states.view(len(slots), -1, states.shape[1])
-            encoder_states[slots, : windows.shape[1]] = windows
+            encoder_states[places] = states
             return
         operand = products.to_operand(states)
         for index, layer in enumerate(_decoder_layers(self._decoder)):
             projected = products.product(layer.encoder_attn.kv_proj, operand)
-            store_cross_attention(projected, *cross_caches(self._cache, index), slots)
+            store_cross_attention(projected, *cross_caches(self._cache, index), *places)
 
 
 def cross_caches(cache: KVCache, layer: int) -> tuple[Tensor, Tensor | None]:

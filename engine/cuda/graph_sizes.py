@@ -4,8 +4,11 @@ A graph has fixed shapes. A smaller batch is padded up to the next size; a batch
 graph, or, in the encoder, cut into several batches.
 """
 
-from collections.abc import Sequence
+import itertools
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cache
+from typing import NamedTuple
 
 FILLING_WINDOWS = 4
 """Full windows that keep a large GPU busy. What these windows pass from layer to layer still fits into its cache."""
@@ -13,6 +16,17 @@ FILLING_WINDOWS = 4
 LEAST_SHARE = 0.5
 """The least time of an encoder call, as a share of the time of one full window. Measured on an H200: a single window,
 however short, takes half as long as a full one."""
+
+
+class PackedSize(NamedTuple):
+    """The size of an encoder call of windows that are shorter than full ones."""
+
+    states: int
+    """All encoder states."""
+    windows: int
+    """The most windows."""
+    longest: int
+    """The most states of a window."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,17 +39,23 @@ class GraphSizes:
     """Rows of a prefill."""
     prefill_tokens: Sequence[int] = (4, 8, 16, 32)
     """Tokens of the longest row of a prefill: its prompt and its draft tokens."""
-    full_windows: Sequence[int] = (FILLING_WINDOWS, 2, 1)
-    """Windows of an encoder call, from large to small, for every window length."""
-    large_windows: Sequence[int] = (11, 9, 7)
-    """More full windows of an encoder call, from large to small: those numbers whose products divide well among the
-    multiprocessors of an H100 or H200. They take up to 4 % less time for each window than others."""
-    short_windows: Sequence[int] = (16, 8)
-    """More windows of an encoder call, from large to small. They are used for lengths at which they hold no more
-    encoder states than the largest of `full_windows` holds at full length."""
-    max_padded_states: int = 1_600
-    """A batch is padded up to a graph of at most this many encoder states, because a GPU takes little longer for them
-    than for fewer. A larger batch is cut instead."""
+    full_windows: tuple[tuple[int, float], ...] = (
+        (11, 3.92),
+        (9, 3.97),
+        (7, 3.98),
+        (FILLING_WINDOWS, 4.08),
+        (2, 4.27),
+        (1, 5.11),
+    )
+    """Full windows of an encoder call, from large to small, and the milliseconds for each window: those of turbo,
+    measured on an H100. The products of some numbers divide better among the multiprocessors than those of others."""
+    packed_states: Sequence[int] = (800, 1_600, 2_400, 3_600, 4_800)
+    """Encoder states of an encoder call of shorter windows, together."""
+    packed_longest: Sequence[int] = (400,)
+    """The most encoder states of a window in such a call, besides the most that a shorter window has: what comes before
+    the layers takes time for this many, for each window."""
+    packed_least: int = 150
+    """A call has place for as many windows as if each had at least this many encoder states."""
 
     def steps(self, max_rows: int) -> list[int]:
         """Rows of the decode steps to capture, the largest first.
@@ -61,18 +81,50 @@ class GraphSizes:
         tokens = smallest_at_least(self.prefill_tokens, n_tokens)
         return None if rows is None or tokens is None else (rows, tokens)
 
-    def encoder_batches(self, n_states: int, n_full_states: int, max_windows: int) -> list[int]:
-        """Windows of the encoder calls to capture for one window length, the largest first.
+    def encoder_batches(self, max_windows: int) -> list[int]:
+        """Full windows of the encoder calls to capture, the largest first.
 
         Args:
-            n_states: encoder states of each window.
-            n_full_states: encoder states of a full window.
             max_windows: the most windows that come in one call.
         """
-        large = self.large_windows if n_states == n_full_states else ()
-        max_states = self.full_windows[0] * n_full_states
-        fitting = [windows for windows in self.short_windows if windows * n_states <= max_states]
-        return [windows for windows in (*large, *fitting, *self.full_windows) if windows <= max_windows]
+        return [windows for windows, _ in self.full_windows if windows <= max_windows]
+
+    def packed_sizes(self, max_windows: int, max_short: int) -> list[PackedSize]:
+        """The encoder calls of shorter windows to capture, the largest first.
+
+        Args:
+            max_windows: the most windows that come in one call.
+            max_short: the most encoder states of a shorter window; 0 where there are none.
+        """
+        longest = sorted({*(each for each in self.packed_longest if each < max_short), max_short}, reverse=True)
+        return [
+            PackedSize(max(states, most), min(max_windows, max(states, most) // self.packed_least), most)
+            for most in longest
+            for states in reversed(self.packed_states)
+            if max_short
+        ]
+
+    def packed_size(self, lengths: Sequence[int], captured: Iterable[PackedSize]) -> PackedSize | None:
+        """The smallest size that holds windows of these lengths; `None` if none does."""
+        fitting = [
+            size
+            for size in captured
+            if len(lengths) <= size.windows and max(lengths) <= size.longest and sum(lengths) <= size.states
+        ]
+        return min(fitting, default=None)
+
+    def cut(self, n_states: Sequence[int], n_full_states: int, max_windows: int) -> list[slice]:
+        """Cut the windows of an encoder call into parts that have a graph each.
+
+        Args:
+            n_states: the encoder states of each window, from short to long.
+            n_full_states: those of a full window.
+            max_windows: the most windows that come in one call.
+        """
+        n_short = sum(each < n_full_states for each in n_states)
+        parts = _cut_short(n_states[:n_short], self.packed_states[-1])
+        ends = itertools.accumulate(self.cut_full(len(n_states) - n_short, max_windows), initial=n_short)
+        return parts + [slice(first, end) for first, end in itertools.pairwise(ends)]
 
     def cut_full(self, n_windows: int, max_windows: int) -> list[int]:
         """Cut full windows into batches for which there are graphs, so that they take the least time together.
@@ -83,41 +135,17 @@ class GraphSizes:
         Returns:
             The windows of each batch, from large to small.
         """
-        sizes = [size for size in (*self.large_windows, *self.full_windows) if size <= max_windows]
-        best: list[list[int]] = [[]]
-        for n in range(1, n_windows + 1):
-            cuts = ([*best[n - size], size] for size in sizes if size <= n)
-            best.append(min(cuts, key=lambda cut: sum(map(_full_ms, cut))))
-        return sorted(best[-1], reverse=True)
-
-    def cut_batch(self, n_windows: int, n_states: int, captured: Sequence[int]) -> list[tuple[int, int]]:
-        """Cut windows of equal length into batches for which there are graphs.
-
-        Args:
-            n_states: encoder states of each window.
-            captured: what `encoder_batches` gave for this length.
-
-        Returns:
-            For each batch, in order: the windows of its graph, and how many of them it uses.
-        """
-        batches: list[tuple[int, int]] = []
-        n_left = n_windows
-        while n_left > 0:
-            size = smallest_at_least(sorted(captured), n_left)
-            if size is None or size * n_states > self.max_padded_states:
-                size = next(windows for windows in captured if windows <= n_left)
-            batches.append((size, min(size, n_left)))
-            n_left -= size
-        return batches
+        return list(_cut_full(n_windows, tuple(each for each in self.full_windows if each[0] <= max_windows)))
 
 
-_MS_OF_EACH = {1: 5.11, 2: 4.27, 4: 4.08, 7: 3.98, 9: 3.97, 11: 3.92}
-"""The time of each full window of turbo where that many are encoded together, in milliseconds: measured on an H100."""
-
-
-def _full_ms(n_windows: int) -> float:
-    """The time of that many full windows together."""
-    return n_windows * _MS_OF_EACH[n_windows]
+@cache
+def _cut_full(n_windows: int, sizes: tuple[tuple[int, float], ...]) -> tuple[int, ...]:
+    """The sizes, from large to small, that add up to that many windows and take the least time together."""
+    best: list[tuple[float, tuple[int, ...]]] = [(0.0, ())]
+    for n in range(1, n_windows + 1):
+        before = ((best[n - size], size, ms) for size, ms in sizes if size <= n)
+        best.append(min((total_ms + size * ms, (*cut, size)) for (total_ms, cut), size, ms in before))
+    return tuple(sorted(best[-1][1], reverse=True))
 
 
 GRAPH_SIZES = GraphSizes()
@@ -127,6 +155,18 @@ GRAPH_SIZES = GraphSizes()
 def n_rows_held(n_slots: int) -> int:
     """Rows of the buffers for this number of slots: those of the graph that serves all slots."""
     return smallest_at_least(GRAPH_SIZES.step_rows, n_slots) or n_slots
+
+
+def _cut_short(n_states: Sequence[int], max_states: int) -> list[slice]:
+    """Cut windows into parts of neighbours, each with at most this many states."""
+    parts: list[slice] = []
+    total = 0
+    for index, length in enumerate(n_states):
+        if parts and total + length <= max_states:
+            parts[-1], total = slice(parts[-1].start, index + 1), total + length
+        else:
+            parts, total = [*parts, slice(index, index + 1)], length
+    return parts
 
 
 def smallest_at_least(sizes: Sequence[int], number: int) -> int | None:

@@ -4,8 +4,7 @@ A graph has fixed shapes: a smaller batch is padded with rows of the padding slo
 never belongs to a window. All that changes from replay to replay is in tensors on the device.
 """
 
-import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
@@ -18,8 +17,9 @@ from engine.cuda.flashinfer_loader import load_flashinfer
 from engine.cuda.fused_model import Attend, FusedDecoder, FusedEncoder, Products
 from engine.cuda.fused_sampling import FusedSampler
 from engine.cuda.graph_capture import CapturedGraph, GraphPool
-from engine.cuda.graph_sizes import GRAPH_SIZES, GraphSizes
+from engine.cuda.graph_sizes import GRAPH_SIZES, GraphSizes, PackedSize
 from engine.cuda.hopper_attention import load_hopper_attention
+from engine.cuda.packed_windows import PackedWindows, places_of
 from engine.cuda.row_step import RowStep, load_row_steps
 from engine.decoding.logit_rules import RuleState
 from engine.model.forward import n_rows_of, pad
@@ -84,18 +84,18 @@ class CudaGraphForward:
         self._prefills = _PrefillGraphs(self._decoder, cache, sizes)
         self._steps = _StepGraphs(self._decoder, cache, sampler, tokens, positions, sizes, flashinfer)
 
-    def capture(self, max_windows: int, shorter: Sequence[int] = ()) -> None:
+    def capture(self, max_windows: int, max_short: int = 0) -> None:
         """Capture all graphs, the largest of each kind first.
 
         Args:
             max_windows: the most windows of an encoder call.
-            shorter: encoder states of the shorter windows that come back, from short to long.
+            max_short: the most encoder states of a window that is not full; 0 where all are.
         """
         if self._captures_graphs:
             row_steps = load_row_steps(self._model.decoder, self._decoder, self._cache) if self._uses_row_steps else {}
             self._steps.capture(self.pool, row_steps)
             self._prefills.capture(self.pool)
-            self._encoding.capture(self.pool, max_windows, shorter)
+            self._encoding.capture(self.pool, max_windows, max_short)
 
     def encode(self, samples: Tensor, slots: Sequence[int], runs: Sequence[Run]) -> None:
         """Encode windows and write the cross-attention keys and values of their slots; see `ForwardPass.encode`."""
@@ -265,8 +265,20 @@ class _EncoderGraph:
     graph: CapturedGraph[None]
 
 
+@dataclass(frozen=True, slots=True)
+class _PackedGraph:
+    samples: Tensor
+    """`(windows, n_samples)` float32: input of the graph."""
+    windows: Tensor
+    """`(2, windows + 1)`: input of the graph: the encoder states of each window, and its slot. The last is padding."""
+    graph: CapturedGraph[None]
+
+
 class _EncoderGraphs:
-    """Encodes windows into the cross-attention cache: one graph for every window length and number of windows."""
+    """Encodes windows into the cross-attention cache.
+
+    There is one graph for every number of full windows, and one for every number of states of shorter ones, packed.
+    """
 
     def __init__(
         self,
@@ -291,56 +303,79 @@ class _EncoderGraphs:
         self._sizes = sizes
         self._attention = attention
         self._n_full_states = cache.cross_attention.shape[4]
-        self._graphs: dict[int, dict[int, _EncoderGraph]] = {}
-        """The graphs, by the encoder states of a window, then by the number of windows, the largest first."""
+        self._full: dict[int, _EncoderGraph] = {}
+        """The graphs of full windows, by their number."""
+        self._packed: dict[PackedSize, _PackedGraph] = {}
+        """The graphs of shorter windows."""
 
-    def capture(self, pool: GraphPool, max_windows: int, shorter: Sequence[int]) -> None:
-        for n_states in (self._n_full_states, *reversed(shorter)):
-            self._graphs[n_states] = {
-                windows: self._capture(pool, windows, n_states)
-                for windows in self._sizes.encoder_batches(n_states, self._n_full_states, max_windows)
-            }
+    def capture(self, pool: GraphPool, max_windows: int, max_short: int) -> None:
+        for windows in self._sizes.encoder_batches(max_windows):
+            self._full[windows] = self._capture(pool, windows)
+        for size in self._sizes.packed_sizes(max_windows, max_short):
+            self._packed[size] = self._capture_packed(pool, size)
 
-    def _capture(self, pool: GraphPool, windows: int, n_states: int) -> _EncoderGraph:
-        device = self._cache.device
+    def _capture(self, pool: GraphPool, windows: int) -> _EncoderGraph:
+        device, n_states = self._cache.device, self._n_full_states
         samples = torch.zeros((windows, n_states * STATE_SAMPLES), device=device)
         slots = torch.full((windows,), self._cache.padding_slot, dtype=torch.long, device=device)
         runs = [Run(slice(0, windows), windows, n_states, 0)]
 
         def encode() -> None:
             states = self._encoder(self._log_mel(samples), runs, attend)
-            self._decoder.write_cross_attention(states, slots, self._products)
+            self._decoder.write_cross_attention(states, places_of(slots, n_states), self._products)
 
         attend = self._attend(runs)
         return _EncoderGraph(samples, slots, attend, pool.capture(encode))
 
+    def _capture_packed(self, pool: GraphPool, size: PackedSize) -> _PackedGraph:
+        device = self._cache.device
+        samples = torch.zeros((size.windows, size.longest * STATE_SAMPLES), device=device)
+        windows = torch.zeros((2, size.windows + 1), dtype=torch.long, device=device)
+        windows[1] = self._cache.padding_slot
+
+        def encode() -> None:
+            packed = PackedWindows(windows[0, :-1], size.states, size.longest)
+            states = self._encoder.encode_packed(self._log_mel(samples), packed)
+            self._decoder.write_cross_attention(states, packed.places(windows[1]), self._products)
+
+        return _PackedGraph(samples, windows, pool.capture(encode))
+
     def encode(self, samples: Tensor, slots: Sequence[int], runs: Sequence[Run]) -> None:
-        if all(run.n_states in self._graphs for run in runs):
-            self._replay(samples, slots, [part for run in runs for part in self._parts(run)])
-            return
+        lengths = [run.n_states for run in runs for _ in range(run.n_windows)]
+        if self._full and lengths[0] == self._n_full_states:
+            self._replay(samples, slots)
+        elif size := self._sizes.packed_size(lengths, self._packed):
+            self._replay_packed(self._packed[size], samples, slots, lengths)
+        else:
+            self._launch(samples, slots, runs)
+
+    def _launch(self, samples: Tensor, slots: Sequence[int], runs: Sequence[Run]) -> None:
         states = self._encoder(self._log_mel(samples), runs, self._attend(runs))
         on_device = to_device(slots, self._cache.device)
         for run in runs:
             part = states[run.start : run.start + run.n_windows * run.n_states]
-            self._decoder.write_cross_attention(part, on_device[run.windows], self._products)
+            places = places_of(on_device[run.windows], run.n_states)
+            self._decoder.write_cross_attention(part, places, self._products)
 
-    def _parts(self, run: Run) -> Iterator[tuple[_EncoderGraph, slice]]:
-        """The graphs that encode a run, each with its windows."""
-        graphs, first = self._graphs[run.n_states], run.windows.start
-        for size, n_windows in self._sizes.cut_batch(run.n_windows, run.n_states, list(graphs)):
-            yield graphs[size], slice(first, first + n_windows)
+    def _replay(self, samples: Tensor, slots: Sequence[int]) -> None:
+        on_device, first = to_device(slots, self._cache.device), 0
+        for n_windows in self._sizes.cut_full(len(slots), max(self._full)):
+            graph, own = self._full[n_windows], slice(first, first + n_windows)
+            graph.samples.copy_(samples[own])
+            graph.slots.copy_(on_device[own])
+            graph.graph.replay()
             first += n_windows
 
-    def _replay(self, samples: Tensor, slots: Sequence[int], parts: Sequence[tuple[_EncoderGraph, slice]]) -> None:
-        # One transfer brings the slots of all graphs. Each call into PyTorch lets another thread take the interpreter.
-        padding = self._cache.padding_slot
-        padded = [pad_slots(slots[windows], len(graph.slots), padding) for graph, windows in parts]
-        on_device = to_device(list(itertools.chain.from_iterable(padded)), self._cache.device)
-        for (graph, windows), own in zip(parts, torch.split(on_device, [len(each) for each in padded]), strict=True):
-            n_windows, n_samples = windows.stop - windows.start, graph.samples.shape[1]
-            graph.samples[:n_windows].copy_(samples[windows, :n_samples])
-            graph.slots.copy_(own)
-            graph.graph.replay()
+    def _replay_packed(
+        self, graph: _PackedGraph, samples: Tensor, slots: Sequence[int], lengths: Sequence[int]
+    ) -> None:
+        n_windows, n_samples = len(lengths), min(samples.shape[1], graph.samples.shape[1])
+        n_more = graph.windows.shape[1] - n_windows
+        padded = [[*lengths, *([0] * n_more)], [*slots, *([self._cache.padding_slot] * n_more)]]
+        graph.windows.copy_(to_device(padded, self._cache.device))
+        graph.samples[:n_windows, :n_samples].copy_(samples[:, :n_samples])
+        graph.samples[:n_windows, n_samples:].zero_()
+        graph.graph.replay()
 
     def _attend(self, runs: Sequence[Run]) -> Attend | None:
         """The attention over these windows; `None` if PyTorch computes it, with cuDNN."""

@@ -108,6 +108,7 @@ class StatesKernel:
             "SPLIT_STATES": SPLIT_STATES,
             "WARPS": n_warps,
             "STAGES": n_stages,
+            "SHARED_BYTES": shared_bytes,
             "IS_BF16": int(cache.dtype == torch.bfloat16),
         }
         options = [f"-D{name}={value}" for name, value in definitions.items()]
@@ -169,12 +170,13 @@ def shared_memory(width: int, n_heads: int, most_bytes: int) -> tuple[int, int]:
     """
     heads = 8 * math.ceil(n_heads / 8)
     stage_bytes = _TILE_STATES * (width + 8) * 2 + 8
-    # Scores, weights, what they shrink by, and a barrier.
-    fixed = 2 * heads * (warps(width) * (_TILE_STATES + 4) * 4 + (_TILE_STATES + 8) * 2 + 4) + 8
+    # Scores in the place of queries, weights, what they shrink by, and a barrier.
+    scores, queries = 2 * heads * warps(width) * (_TILE_STATES + 4) * 4, n_heads * (width + 8) * 2
+    fixed = max(scores, queries) + 2 * heads * ((_TILE_STATES + 8) * 2 + 4) + 8
     n_stages = min(_MAX_STAGES, (most_bytes - fixed) // stage_bytes)
     if n_stages < _MIN_STAGES:
         raise CudaError(
-            f"states_attention: expected {fixed + _MIN_STAGES * stage_bytes} bytes of shared memory, the device has "
-            f"{most_bytes}"
+            f"expected a GPU with {fixed + _MIN_STAGES * stage_bytes} bytes of shared memory for each block, such as "
+            f"an H100, got {most_bytes}"
         )
     return n_stages, fixed + n_stages * stage_bytes

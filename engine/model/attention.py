@@ -170,6 +170,8 @@ class CrossAttention:
         self._rows = cache.rows(slots)
         self._n_states = max(cache.encoder_lengths[slot] for slot in slots)
         lengths = [cache.encoder_lengths[slot] or self._n_states for slot in slots]
+        self._last: tuple[int, Tensor] | None = None
+        """The layer that was read last, and its keys and values: encoder states are projected for them."""
         self._mask: Tensor | None = None
         if min(lengths) < self._n_states:
             columns = torch.arange(self._n_states, device=cache.device)
@@ -177,12 +179,17 @@ class CrossAttention:
 
     def __call__(self, layer: int, query: Tensor) -> Tensor:
         """`(rows, heads, tokens, head_dim)` to the same shape."""
-        keys, values = self._cache.read_cross_attention(layer, self._rows, self._n_states)
+        keys, values = self._read(layer)
         return F.scaled_dot_product_attention(query, keys, values, attn_mask=self._mask)
+
+    def _read(self, layer: int) -> Tensor:
+        if self._last is None or self._last[0] != layer:
+            self._last = layer, self._cache.read_cross_attention(layer, self._rows, self._n_states)
+        return self._last[1]
 
     def weights(self, layer: int, head: int, query: Tensor) -> Tensor:
         """The attention weights of one head, `(rows, tokens, n_states)` float32."""
-        keys = self._cache.read_cross_attention(layer, self._rows, self._n_states)[0, :, head]
+        keys = self._read(layer)[0, :, head]
         scores = (query[:, head] @ keys.mT).float() / query.shape[-1] ** 0.5
         if self._mask is not None:
             scores = scores.masked_fill(~self._mask[:, 0], float("-inf"))

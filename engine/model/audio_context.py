@@ -32,7 +32,7 @@ class WindowLengths:
         self._trained = None if choice == "full" else trained
         self._n_full = n_full
         self.ladder: Sequence[int] = ()
-        """The lengths for which it pays to capture CUDA graphs, besides the full one, from short to long."""
+        """The lengths of interims besides the full one, from short to long."""
         if choice == "interims" and trained is None:
             self.ladder = tuple(each for each in LADDER if each < n_full)
 
@@ -40,6 +40,13 @@ class WindowLengths:
     def are_full(self) -> bool:
         """Whether every window is encoded in full."""
         return not self._trained and not self.ladder
+
+    @property
+    def max_short(self) -> int:
+        """The most encoder states of a window that is not full; 0 where all are."""
+        if self.are_full:
+            return 0
+        return self._n_full - STATES_STEP if self._trained else self.ladder[-1]
 
     def n_states(self, n_samples: int, is_interim: bool) -> int:
         """Encoder states of a window.

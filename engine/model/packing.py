@@ -42,18 +42,6 @@ def find_runs(n_states: Sequence[int]) -> list[Run]:
     return runs
 
 
-def cut(n_states: Sequence[int], max_states: int) -> list[slice]:
-    """Cut windows into parts of neighbours, each with at most this many states, or with a single longer window."""
-    parts: list[slice] = []
-    first, total = 0, 0
-    for index, length in enumerate(n_states):
-        if total and total + length > max_states:
-            parts.append(slice(first, index))
-            first, total = index, 0
-        total += length
-    return [*parts, slice(first, len(n_states))]
-
-
 def pack(parts: Sequence[Tensor]) -> Tensor:
     """Join the states of all runs, `(n_windows, n_states, ...)` each, to `(total, ...)`."""
     flat = [part.flatten(0, 1) for part in parts]

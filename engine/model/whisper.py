@@ -225,7 +225,7 @@ class SelfAttention(nn.Module):
 
 
 class CrossAttention(nn.Module):
-    """The projections around cross-attention. Encoder states are projected once for each window."""
+    """The projections around cross-attention. Where keys and values are kept, a window's states are projected once."""
 
     def __init__(self, d_model: int, n_heads: int) -> None:
         super().__init__()

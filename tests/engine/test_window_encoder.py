@@ -11,7 +11,7 @@ from engine.model.audio_context import WindowLengths
 from engine.model.host_transfer import HostTransfer
 from engine.model.log_mel import STATE_SAMPLES
 from engine.model.packing import Run
-from engine.window_encoder import WindowEncoder
+from engine.window_encoder import CutWindows, WindowEncoder
 
 FULL = 30
 """Encoder states of a full window."""
@@ -29,16 +29,19 @@ class Seen:
         self.parts.append(lengths)
 
 
+def two_parts(n_states: Sequence[int]) -> list[slice]:
+    return [slice(0, 2), slice(2, len(n_states))]
+
+
 @pytest.mark.parametrize(
-    ("lengths", "expected"),
-    [
-        ([30] * 6, [[30] * 4, [30] * 2]),
-        ([30, 10, 30, 10, 30], [[10, 10, 30], [30, 30]]),
-        ([10], [[10]]),
-    ],
+    ("cut", "expected"),
+    [(None, [[10, 10, 30, 30, 30]]), (two_parts, [[10, 10], [30, 30, 30]])],
 )
-def test_more_windows_are_encoded_together_where_all_are_full(lengths: list[int], expected: list[list[int]]) -> None:
-    """Four full windows, but two beside shorter ones: a part is brought to the device at the length of its longest."""
+def test_windows_are_encoded_in_the_parts_that_they_are_cut_into(
+    cut: CutWindows | None, expected: list[list[int]]
+) -> None:
+    """Sorted by length. A part is brought to the device at the length of its longest window."""
+    lengths = [30, 10, 30, 10, 30]
     forward, device = Seen(), torch.device("cpu")
     encoder = WindowEncoder(
         forward,  # type: ignore[arg-type]  # it has what the encoder calls
@@ -46,7 +49,7 @@ def test_more_windows_are_encoded_together_where_all_are_full(lengths: list[int]
         HostTransfer(device),
         n_full_states=FULL,
         n_filling=2,
-        cut_full=lambda n_windows: [4, n_windows - 4] if n_windows > 4 else [n_windows],
+        cut=cut,
     )
     windows = [np.zeros(length * STATE_SAMPLES, np.float32) for length in lengths]
     encoder.encode(windows, list(range(len(windows))), [False] * len(windows))

@@ -416,7 +416,7 @@ def _store_cross_attention(
     KEY_SCALES,
     VALUE_SCALES,
     SLOTS,
-    n_states,
+    POSITIONS,
     n_heads,
     n_positions,
     SCALED: tl.constexpr,
@@ -428,32 +428,33 @@ def _store_cross_attention(
 ):
     """Store the keys and values of one encoder state, for all heads."""
     wait_for_previous_kernel(PDL)
-    window, state = tl.program_id(0) // n_states, tl.program_id(0) % n_states
-    slot = tl.load(SLOTS + window).to(tl.int64)
+    slot = tl.load(SLOTS + tl.program_id(0)).to(tl.int64)
     heads = tl.arange(0, HEADS)
     is_inside = heads < n_heads
     width = n_heads * D
     source = STATES + tl.program_id(0).to(tl.int64) * (2 * width) + heads[:, None] * D + tl.arange(0, D)[None, :]
-    entries = (slot * n_heads + heads) * n_positions + state
+    entries = (slot * n_heads + heads) * n_positions + tl.load(POSITIONS + tl.program_id(0))
     keys = tl.load(source, mask=is_inside[:, None], other=0.0)
     _store_in_heads(keys, KEYS, KEY_SCALES, entries, is_inside, SCALED, LARGEST, LEAST)
     values = tl.load(source + width, mask=is_inside[:, None], other=0.0)
     _store_in_heads(values, VALUES, VALUE_SCALES, entries, is_inside, SCALED, LARGEST, LEAST)
 
 
-def store_cross_attention(projected: Tensor, keys_values: Tensor, scales: Tensor | None, slots: Tensor) -> None:
-    """Store one layer's keys and values of encoded windows in the slots of these windows.
+def store_cross_attention(
+    projected: Tensor, keys_values: Tensor, scales: Tensor | None, slots: Tensor, positions: Tensor
+) -> None:
+    """Store one layer's keys and values of encoder states in the slots of their windows.
 
     Args:
-        projected: `(windows * states, 2 * width)`, contiguous: the keys and values.
+        projected: `(states, 2 * width)`, contiguous: the keys and values.
         keys_values: `(2, slots, heads, states, head_dim)`: the caches of one layer's keys and values.
         scales: `(2, slots, heads, states)`: their scales, if they are in 8 bits.
-        slots: `(windows,)`: the slot of each window.
+        slots: `(states,)`: the slot of each state.
+        positions: `(states,)`: its place among the states of its window.
     """
     keys, values = keys_values
     key_scales, value_scales = keys_values if scales is None else scales
     n_heads, n_positions, head_dim = keys.shape[1:]
-    n_states = projected.shape[0] // slots.shape[0]
     _store_cross_attention[(projected.shape[0],)](
         projected,
         keys,
@@ -461,7 +462,7 @@ def store_cross_attention(projected: Tensor, keys_values: Tensor, scales: Tensor
         key_scales,
         value_scales,
         slots,
-        n_states,
+        positions,
         n_heads,
         n_positions,
         SCALED=scales is not None,

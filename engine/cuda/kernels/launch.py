@@ -20,7 +20,8 @@ def wait_for_previous_kernel(PDL: tl.constexpr):
     """Wait until the previous kernel has written its results, and allow the GPU to set up the next kernel.
 
     A kernel calls this before it reads or writes any tensor that another kernel touches. Before this call it may only
-    compute addresses and read weights.
+    compute addresses and read weights. `states_attention.cu` also reads what the kernels before the previous one wrote:
+    they have ended, because the previous one calls this first.
     """
     if PDL:
         gdc_wait()

@@ -14,7 +14,7 @@
 // Source of the idea: DeepSeek-AI, "DeepSeek-V2", 2024, section 2.1.2, where weights are absorbed in the same way.
 //
 // The names in capitals come from the compiler's command line:
-// D width, HEADS, SPLITS and SPLIT_STATES of the states, WARPS, STAGES of tiles in shared memory, IS_BF16.
+// D width, HEADS, SPLITS and SPLIT_STATES of the states, WARPS, STAGES of tiles in shared memory, SHARED_BYTES, IS_BF16.
 
 typedef unsigned short u16;
 typedef unsigned int u32;
@@ -144,6 +144,8 @@ struct Shared {
     float shrinks[2][PADDED_HEADS];
     u64 loaded[STAGES], query_loaded;
 };
+
+static_assert(sizeof(Shared) <= SHARED_BYTES, "the launch gives this much");
 
 struct Block {
     Shared &shared;
@@ -300,7 +302,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) states_attention(const 
     }
     for (int index = threadIdx.x; index < 2 * PADDED_HEADS; index += THREADS) shared.shrinks[0][index] = 1.0f;
     __syncthreads();
-    // The states were there before the queries.
+    // The states were there before the queries, and so were slots and lengths: whatever wrote them has ended, because the
+    // kernel before this one, which makes the queries, allows this one only once it has waited itself.
     if (is_loader) {
         for (int index = 0; index < min(STAGES, block.n_tiles); ++index) block.load(index);
     }

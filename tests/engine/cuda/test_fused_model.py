@@ -15,6 +15,7 @@ pytest.importorskip("triton")
 from engine.checkpoint.checkpoint import Checkpoint, ModelConfig
 from engine.cuda.fused_model import FusedDecoder, FusedEncoder, HalfProducts
 from engine.cuda.fused_sampling import FusedSampler
+from engine.cuda.packed_windows import places_of
 from engine.decoding.draft import verify_draft
 from engine.decoding.logit_rules import RuleState, make_rules
 from engine.model.forward import EagerForward
@@ -45,6 +46,9 @@ N_SLOTS = 4
 def model() -> Whisper:
     model = build(SMALL, DEVICE, torch.float32)
     fill(model)
+    for name, parameter in model.encoder.named_parameters():
+        if name.endswith("bias"):
+            parameter.copy_(0.3 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(2)))
     return model
 
 
@@ -75,7 +79,8 @@ def encode(model: Whisper, cache: KVCache, lengths: list[int], slots: list[int],
     decoder = FusedDecoder(model.decoder, cache)
     for run in runs:
         own = slots[run.windows]
-        decoder.write_cross_attention(run.unpack(states).flatten(0, 1), numbers(*own), HalfProducts(model.encoder))
+        part, places = run.unpack(states).flatten(0, 1), places_of(numbers(*own), run.n_states)
+        decoder.write_cross_attention(part, places, HalfProducts(model.encoder))
         for slot in own:
             cache.set_length(slot, run.n_states)
     cache.update()

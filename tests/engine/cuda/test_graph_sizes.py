@@ -1,5 +1,7 @@
 """Which sizes get a CUDA graph, and which of them serves a batch."""
 
+from itertools import pairwise
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -41,39 +43,9 @@ def test_a_prefill_larger_than_every_graph_has_none(
     assert GRAPH_SIZES.prefill(n_rows, n_tokens) == expected
 
 
-@pytest.mark.parametrize(
-    ("n_states", "max_windows", "expected"),
-    [
-        (FULL, 16, [11, 9, 7, 4, 2, 1]),
-        (FULL, 8, [7, 4, 2, 1]),
-        (FULL, 2, [2, 1]),
-        (500, 16, [8, 4, 2, 1]),
-        (200, 16, [16, 8, 4, 2, 1]),
-        (200, 8, [8, 4, 2, 1]),
-    ],
-)
-def test_short_windows_get_larger_batches(n_states: int, max_windows: int, expected: list[int]) -> None:
-    """As long as a batch holds no more encoder states than four full windows. Full windows get some of their own."""
-    assert GRAPH_SIZES.encoder_batches(n_states, FULL, max_windows) == expected
-
-
-@pytest.mark.parametrize(
-    ("n_windows", "n_states", "expected"),
-    [
-        (3, FULL, [(2, 2), (1, 1)]),
-        (9, FULL, [(9, 9)]),
-        (6, FULL, [(4, 4), (2, 2)]),
-        (3, 400, [(4, 3)]),
-        (7, 200, [(8, 7)]),
-        (9, 200, [(8, 8), (1, 1)]),
-    ],
-)
-def test_small_batches_are_padded_and_large_ones_are_cut(
-    n_windows: int, n_states: int, expected: list[tuple[int, int]]
-) -> None:
-    """Up to 1,600 encoder states cost a GPU little more than fewer."""
-    captured = GRAPH_SIZES.encoder_batches(n_states, FULL, 16)
-    assert GRAPH_SIZES.cut_batch(n_windows, n_states, captured) == expected
+@pytest.mark.parametrize(("max_windows", "expected"), [(16, [11, 9, 7, 4, 2, 1]), (8, [7, 4, 2, 1]), (2, [2, 1])])
+def test_full_windows_are_captured_up_to_the_number_of_a_call(max_windows: int, expected: list[int]) -> None:
+    assert GRAPH_SIZES.encoder_batches(max_windows) == expected
 
 
 @pytest.mark.parametrize(
@@ -86,10 +58,43 @@ def test_full_windows_are_cut_where_they_take_the_least_time(
     assert GRAPH_SIZES.cut_full(n_windows, max_windows) == expected
 
 
-@given(st.integers(1, 100), st.sampled_from([100, 200, 400, 750, FULL]), st.integers(1, 16))
-def test_every_window_is_in_one_batch(n_windows: int, n_states: int, max_windows: int) -> None:
-    """No batch uses more windows than its graph has."""
-    captured = GRAPH_SIZES.encoder_batches(n_states, FULL, max_windows)
-    batches = GRAPH_SIZES.cut_batch(n_windows, n_states, captured)
-    assert sum(used for _, used in batches) == n_windows
-    assert all(size in captured and 0 < used <= size for size, used in batches)
+def test_shorter_windows_have_graphs_for_numbers_of_states() -> None:
+    """Fewer windows may come in one call than fit. Where all windows are full, there are none."""
+    sizes = GRAPH_SIZES.packed_sizes(16, 1_000)
+    assert sizes[0] == (4_800, 16, 1_000)
+    assert {(size.states, size.longest) for size in sizes} >= {(1_600, 1_000), (1_600, 400), (800, 400), (1_000, 1_000)}
+    assert all(size.longest <= size.states and size.windows <= 16 for size in sizes)
+    assert GRAPH_SIZES.packed_sizes(2, 1_000)[0].windows == 2
+    assert GRAPH_SIZES.packed_sizes(16, 0) == []
+
+
+@pytest.mark.parametrize(
+    ("lengths", "expected"),
+    [
+        ([200], (800, 5, 400)),
+        ([200] * 6, (1_600, 10, 400)),
+        ([200, 500], (1_000, 6, 1_000)),
+        ([400, 400, 750], (1_600, 10, 1_000)),
+        ([1_000] * 5, None),
+        ([1_200], None),
+    ],
+)
+def test_the_smallest_call_that_holds_the_windows_serves(
+    lengths: list[int], expected: tuple[int, int, int] | None
+) -> None:
+    assert GRAPH_SIZES.packed_size(lengths, GRAPH_SIZES.packed_sizes(16, 1_000)) == expected
+
+
+@given(
+    st.lists(st.sampled_from([10, 200, 300, 400, 500, 750, 1_000, FULL]), min_size=1, max_size=40), st.integers(1, 16)
+)
+def test_every_window_is_in_one_part_that_has_a_graph(n_states: list[int], max_windows: int) -> None:
+    """Parts of full windows have as many as a graph; shorter ones lie apart, in as few parts as their states allow."""
+    n_states.sort()
+    parts = [n_states[part] for part in GRAPH_SIZES.cut(n_states, FULL, max_windows)]
+    assert [length for part in parts for length in part] == n_states
+    assert all(part and (part[0] == FULL or part[-1] < FULL) for part in parts)
+    assert all(len(part) in GRAPH_SIZES.encoder_batches(max_windows) for part in parts if part[0] == FULL)
+    short = [part for part in parts if part[0] < FULL]
+    assert all(sum(part) <= 4_800 for part in short)
+    assert all(sum(part) + after[0] > 4_800 for part, after in pairwise(short))

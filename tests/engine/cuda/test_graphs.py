@@ -36,7 +36,7 @@ from tests.engine.cuda.test_fused_model import DEVICE, SMALL, assert_close
 
 TINY = replace(SMALL, encoder_layers=1, decoder_layers=1, max_source_positions=24)
 N_SLOTS = 5
-SHORTER = (12,)
+MAX_SHORT = 12
 
 
 class Replayed:
@@ -72,7 +72,7 @@ def make(
     *,
     with_graphs: bool,
     decodes: bool = True,
-    shorter: tuple[int, ...] = SHORTER,
+    max_short: int = MAX_SHORT,
     kernels: Kernels = "triton",
 ) -> tuple[EagerForward, CudaGraphForward]:
     """Make both, each with its own cache, and with the same tokens at the same positions."""
@@ -89,9 +89,10 @@ def make(
         step_rows=(4, 8) if decodes else (64,),
         prefill_rows=(4,),
         prefill_tokens=(4,) if decodes else (),
-        full_windows=(2, 1),
-        short_windows=(4,),
-        max_padded_states=48,
+        full_windows=((2, 1.0), (1, 1.1)),
+        packed_states=(48,),
+        packed_longest=(),
+        packed_least=12,
     )
     rows = n_rows_held(N_SLOTS)
     tokens, positions = torch.arange(rows, device=DEVICE) + 20, torch.full((rows,), 4, device=DEVICE)
@@ -108,7 +109,7 @@ def make(
         sizes,
     )
     with torch.inference_mode():
-        cuda.capture(4, shorter)
+        cuda.capture(4, max_short)
     return EagerForward(model, eager_cache, tokens, positions), cuda
 
 
@@ -152,7 +153,7 @@ class OneKernel:
 def test_graphs_of_few_rows_use_one_kernel(model: Whisper, monkeypatch: pytest.MonkeyPatch, with_graphs: bool) -> None:
     """Larger graphs do not, and steps without graphs do not."""
     monkeypatch.setattr("engine.cuda.graphs.load_row_steps", lambda *_: {4: OneKernel()})
-    _, cuda = make(model, monkeypatch, with_graphs=with_graphs, shorter=())
+    _, cuda = make(model, monkeypatch, with_graphs=with_graphs, max_short=0)
     logits = cuda.step({1: 4})
     if with_graphs:
         assert logits.tolist() == [[20 + row, 4, row] for row in range(4)]
@@ -197,7 +198,7 @@ class PlainAttention:
 def test_attention_of_our_own_leaves_short_windows_to_pytorch(model: Whisper, monkeypatch: pytest.MonkeyPatch) -> None:
     attention = PlainAttention()
     monkeypatch.setattr(graphs, "load_hopper_attention", lambda cache: attention)
-    eager, cuda = make(model, monkeypatch, with_graphs=True, decodes=False, shorter=(), kernels="auto")
+    eager, cuda = make(model, monkeypatch, with_graphs=True, decodes=False, max_short=0, kernels="auto")
     samples = noise(4, 24, seed=4)
     attention.seen.clear()
     for forward in (eager, cuda):

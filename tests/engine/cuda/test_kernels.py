@@ -9,6 +9,7 @@ pytest.importorskip("triton")
 from engine.cuda.kernels.attention import cross_attention, self_attention, store_cross_attention
 from engine.cuda.kernels.linear import linear, linear_split_k
 from engine.cuda.kernels.norm import Scaled, layer_norm, layer_norm_scaled, scale_rows
+from engine.cuda.packed_windows import places_of
 from engine.model.kv_cache import quantise
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -171,7 +172,7 @@ def test_cross_keys_and_values_are_stored_by_slot() -> None:
     n_states, width = 6, WIDTH
     keys, values = caches = torch.zeros(2, 3, HEADS, 10, HEAD_DIM, device=DEVICE)
     product = random(2 * n_states, 2 * width)
-    store_cross_attention(product, caches, None, integers(2, 0))
+    store_cross_attention(product, caches, None, *places_of(integers(2, 0), n_states))
     split = product.view(2, n_states, 2, HEADS, HEAD_DIM).permute(2, 0, 3, 1, 4)
     assert torch.equal(keys[[2, 0], :, :n_states], split[0])
     assert torch.equal(values[[2, 0], :, :n_states], split[1])
@@ -185,7 +186,7 @@ def test_cross_keys_and_values_are_stored_in_eight_bits() -> None:
     scales = torch.zeros(2, 3, HEADS, 10, device=DEVICE)
     product = random(2 * n_states, 2 * WIDTH) * torch.logspace(-3, 3, 2 * n_states, device=DEVICE)[:, None]
     product[3, :HEAD_DIM] = 0.0
-    store_cross_attention(product, caches, scales, integers(2, 0))
+    store_cross_attention(product, caches, scales, *places_of(integers(2, 0), n_states))
     split = product.view(2, n_states, 2, HEADS, HEAD_DIM).permute(2, 0, 3, 1, 4)
     expected, expected_scales = quantise(split)
     assert torch.equal(scales[:, [2, 0], :, :n_states], expected_scales)

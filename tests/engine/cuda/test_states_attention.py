@@ -5,6 +5,7 @@ import math
 import re
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import pytest
 import torch
@@ -25,7 +26,7 @@ from engine.model.forward import EagerForward
 from engine.model.kv_cache import KVCache
 from engine.model.packing import find_runs
 from engine.model.random_weights import SIZES, fill, random_checkpoint
-from engine.model.whisper import Whisper
+from engine.model.whisper import Decoder, Whisper
 from engine.model.whisper import build as build_model
 from tests.engine.cuda.test_cross_cache import transcribe
 from tests.engine.cuda.test_fused_model import DEVICE, SMALL, encode, numbers
@@ -92,7 +93,7 @@ def test_a_decoder_over_states_gives_what_one_over_keys_and_values_gives(model: 
     for part, start in ((tokens[:, :4], 0), (tokens[:, 4:], 4)):
         starts = torch.full((3,), start, device=DEVICE)
         expected, found = (FusedDecoder(model.decoder, each)(part, starts, slots) for each in (plain, cache))
-        torch.testing.assert_close(found[:2], expected[:2], atol=1e-4, rtol=1e-4)
+        torch.testing.assert_close(found[:2], expected[:2], atol=5e-3, rtol=5e-3)
         assert bool(found.isfinite().all())
 
 
@@ -104,11 +105,20 @@ def test_many_tokens_are_cut_into_launches(
     attend, layer = CrossAttentionToStates(cache), next(_decoder_layers(model.decoder)).encoder_attn
     query = torch.randn(3 * 5, SMALL.d_model, device=DEVICE)
     slots = numbers(2, 0, 2)
+    launches: list[int] = []
+    kernel = attend._attend
+
+    def counted(queries: Tensor, *others: Any) -> None:
+        launches.append(len(queries))
+        kernel(queries, *others)
+
+    monkeypatch.setattr(attend, "_attend", counted)
     expected = attend(layer, query, slots, 5)
-    monkeypatch.setattr(states_attention, "MAX_TOKENS", 10)
-    torch.testing.assert_close(attend(layer, query, slots, 5), expected)
-    monkeypatch.setattr(states_attention, "MAX_TOKENS", 3)
-    torch.testing.assert_close(attend(layer, query, slots, 5), expected)
+    for most, sizes in ((10, [10, 5]), (3, [5, 5, 5])):
+        launches.clear()
+        monkeypatch.setattr(states_attention, "MAX_TOKENS", most)
+        torch.testing.assert_close(attend(layer, query, slots, 5), expected)
+        assert launches == sizes
 
 
 @torch.inference_mode()
@@ -131,7 +141,7 @@ def test_the_plain_pass_makes_keys_and_values_when_it_reads_them(model: Whisper)
         for each in (plain, cache)
     )
     for ours, theirs in zip(found, expected, strict=True):
-        torch.testing.assert_close(ours, theirs, atol=1e-4, rtol=1e-4)
+        torch.testing.assert_close(ours, theirs, atol=5e-3, rtol=5e-3)
 
 
 async def test_the_embedded_model_says_the_same_words(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -139,8 +149,17 @@ async def test_the_embedded_model_says_the_same_words(monkeypatch: pytest.Monkey
     expected = await transcribe(config, NAMES[0])
     # A CPU has no kernel for it, and so refuses it.
     monkeypatch.setattr("engine.runner.uses_fused_kernels", lambda *_: False)
+    reads: list[int] = []
+    project = Decoder.cross_keys_values
+
+    def counted(self: Decoder, layer: int, states: Tensor) -> Tensor:
+        reads.append(layer)
+        return project(self, layer, states)
+
+    monkeypatch.setattr(Decoder, "cross_keys_values", counted)
     found = await transcribe(replace(config, cross_cache="states"), NAMES[0])
     assert found.text == expected.text
+    assert len(reads) > found.n_steps
 
 
 @torch.inference_mode()
@@ -155,7 +174,7 @@ def test_a_checkpoint_is_compared_with_keys_and_values(monkeypatch: pytest.Monke
     monkeypatch.setattr(cross_cache, "N_TOKENS", 4)
     monkeypatch.setattr(cross_cache, "sound", lambda: torch.randn(1, 24 * 320))
     products = HalfProducts(model.encoder)
-    assert cross_cache.check(checkpoint, model, products, STATES) < 1e-4
+    assert 0 < cross_cache.check(checkpoint, model, products, STATES) < 1e-2
     monkeypatch.setattr(cross_cache, "MAX_ERROR", -1.0)
     with pytest.raises(CheckpointError, match=r"cross_cache states: expected logits within .*, got 0"):
         cross_cache.check(checkpoint, model, products, STATES)
@@ -219,7 +238,7 @@ def test_shared_memory_of_an_h100_holds_what_the_kernel_needs(name: str) -> None
 
 
 def test_too_little_shared_memory_is_an_error() -> None:
-    with pytest.raises(CudaError, match=r"expected 228.* bytes of shared memory, the device has 101376"):
+    with pytest.raises(CudaError, match=r"expected a GPU with 228.* bytes of shared memory .*, got 101376"):
         shared_memory(1280, 20, 101_376)
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from engine.checkpoint.checkpoint import ModelConfig
-from engine.model.packing import cut, find_runs, pack
+from engine.model.packing import find_runs, pack
 from engine.model.whisper import Whisper, build
 
 SIZES = ModelConfig(
@@ -34,15 +34,6 @@ def model() -> Whisper:
     for parameter in model.parameters():
         torch.nn.init.normal_(parameter, std=0.3)
     return model
-
-
-@given(st.lists(st.integers(1, 4), min_size=1, max_size=8), st.integers(1, 12))
-def test_parts_are_as_large_as_allowed(n_states: list[int], max_states: int) -> None:
-    """They hold all windows, in order. No part has room for the first window of the next."""
-    parts = [n_states[part] for part in cut(n_states, max_states)]
-    assert [length for part in parts for length in part] == n_states
-    assert all(sum(part) <= max_states or len(part) == 1 for part in parts)
-    assert all(sum(part) + after[0] > max_states for part, after in pairwise(parts))
 
 
 @given(st.lists(st.integers(1, 4), min_size=1, max_size=8))
