@@ -8,7 +8,7 @@ import logging
 import time
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 import torch
@@ -158,11 +158,10 @@ class Runner:
             self._transfer,
             n_full_states=model_config.max_source_positions,
             n_filling=FILLING_WINDOWS if is_fused else config.max_encode_batch,
-            cut=self._cut_windows if is_fused else None,
+            cut=partial(GRAPH_SIZES.cut, model_config.max_source_positions, config.max_encode_batch)
+            if is_fused
+            else None,
         )
-
-    def _cut_windows(self, n_states: Sequence[int]) -> list[slice]:
-        return GRAPH_SIZES.cut(n_states, self.checkpoint.model.max_source_positions, self._config.max_encode_batch)
 
     @property
     def _forward(self) -> ForwardPass:

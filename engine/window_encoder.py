@@ -51,7 +51,7 @@ class WindowEncoder:
     def encode(
         self, windows: Sequence[NDArray[np.float32]], slots: Sequence[int], are_interims: Sequence[bool]
     ) -> None:
-        """Encode windows of up to 30 s and write their cross-attention keys and values."""
+        """Encode windows of up to 30 s into their slots."""
         n_states = [
             self.lengths.n_states(len(samples), is_interim)
             for samples, is_interim in zip(windows, are_interims, strict=True)

@@ -75,7 +75,7 @@ class StageTimes:
             n_states: encoder states of each window; each number is a full window's or one of those for interims.
         """
         n_states = sorted(n_states)
-        parts = GRAPH_SIZES.cut(n_states, FULL_STATES, self._max_encode_batch)
+        parts = GRAPH_SIZES.cut(FULL_STATES, self._max_encode_batch, n_states)
         return sum(self._part_s(n_states[part]) for part in parts)
 
     def _part_s(self, n_states: Sequence[int]) -> float:

@@ -27,7 +27,10 @@ class Precision:
     is_cross_int8: bool = False
     """Whether the keys and values of encoder states are kept in 8 bits, with a scale in 16 bits for each head's."""
     keeps_states: bool = False
-    """Whether encoder states themselves are kept, in 16 bits, instead of keys and values."""
+    """Whether encoder states themselves are kept, in 16 bits, instead of keys and values.
+
+    The limit counts them once for each layer, although those of few windows stay in the GPU's cache.
+    """
 
 
 def precision_of(config: EngineConfig) -> Precision:

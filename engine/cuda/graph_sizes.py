@@ -113,13 +113,13 @@ class GraphSizes:
         ]
         return min(fitting, default=None)
 
-    def cut(self, n_states: Sequence[int], n_full_states: int, max_windows: int) -> list[slice]:
+    def cut(self, n_full_states: int, max_windows: int, n_states: Sequence[int]) -> list[slice]:
         """Cut the windows of an encoder call into parts that have a graph each.
 
         Args:
-            n_states: the encoder states of each window, from short to long.
-            n_full_states: those of a full window.
+            n_full_states: the encoder states of a full window.
             max_windows: the most windows that come in one call.
+            n_states: the encoder states of each window, from short to long.
         """
         n_short = sum(each < n_full_states for each in n_states)
         parts = _cut_short(n_states[:n_short], self.packed_states[-1])

@@ -98,7 +98,7 @@ class CudaGraphForward:
             self._encoding.capture(self.pool, max_windows, max_short)
 
     def encode(self, samples: Tensor, slots: Sequence[int], runs: Sequence[Run]) -> None:
-        """Encode windows and write the cross-attention keys and values of their slots; see `ForwardPass.encode`."""
+        """Encode windows into their slots; see `ForwardPass.encode`."""
         for run in runs:
             for slot in slots[run.windows]:
                 self._cache.set_length(slot, run.n_states)

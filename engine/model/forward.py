@@ -25,7 +25,7 @@ class ForwardPass(Protocol):
     """The forward passes over the slots of a cache."""
 
     def encode(self, samples: Tensor, slots: Sequence[int], runs: Sequence[Run]) -> None:
-        """Encode audio, and write the cross-attention keys and values of its slots.
+        """Encode audio, and write what cross-attention reads to its slots.
 
         Args:
             samples: `(windows, n_samples)` float32, of which each encoder state of a window needs `STATE_SAMPLES`;

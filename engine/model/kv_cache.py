@@ -1,4 +1,4 @@
-"""The decoder's caches, which are allocated once: keys and values of every slot, and which slots are free."""
+"""The decoder's caches, which are allocated once: keys and values (or encoder states) of every slot, and free slots."""
 
 import heapq
 from collections.abc import Callable, Sequence

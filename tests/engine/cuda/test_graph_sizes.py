@@ -91,7 +91,7 @@ def test_the_smallest_call_that_holds_the_windows_serves(
 def test_every_window_is_in_one_part_that_has_a_graph(n_states: list[int], max_windows: int) -> None:
     """Parts of full windows have as many as a graph; shorter ones lie apart, in as few parts as their states allow."""
     n_states.sort()
-    parts = [n_states[part] for part in GRAPH_SIZES.cut(n_states, FULL, max_windows)]
+    parts = [n_states[part] for part in GRAPH_SIZES.cut(FULL, max_windows, n_states)]
     assert [length for part in parts for length in part] == n_states
     assert all(part and (part[0] == FULL or part[-1] < FULL) for part in parts)
     assert all(len(part) in GRAPH_SIZES.encoder_batches(max_windows) for part in parts if part[0] == FULL)
