@@ -15,7 +15,7 @@ MARGIN_FRAMES = 100
 """Mel frames of silence (1 s) after the audio of an interim, if the checkpoint was trained on full windows."""
 LADDER = (200, 300, 400, 500, 750, 1_000)
 """Lengths of such an interim in encoder states, 4 to 20 s. An interim gets the shortest that holds its audio and its
-margin, else a full window. The lengths are few, so that windows share them and a GPU has CUDA graphs for each."""
+margin, else a full window. The lengths are few, so that windows share them."""
 
 
 class WindowLengths:

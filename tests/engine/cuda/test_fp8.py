@@ -34,6 +34,8 @@ def multiply(x: Scaled, weight: Scaled, bias: Tensor | None, dtype: torch.dtype)
 def model(monkeypatch: pytest.MonkeyPatch, exact_eight_bits: None) -> Whisper:
     if DEVICE.type == "cpu":
         monkeypatch.setattr(fp8, "multiply", multiply)
+    # Our own products are slow in Triton's interpreter, and have tests of their own.
+    monkeypatch.setattr("engine.cuda.fused_model.MAX_TRITON_ROWS", 0)
     model = build(TINY, DEVICE, DTYPE)
     fill(model)
     return model

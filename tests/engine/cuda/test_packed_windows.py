@@ -13,8 +13,8 @@ from engine.model.random_weights import fill
 from engine.model.whisper import Whisper, build
 from tests.engine.cuda.test_fused_model import DEVICE, SMALL, assert_close, numbers
 
-LENGTHS = [40, 100, 60, 60]
-LONGEST = 120
+LENGTHS = [16, 40, 24, 24]
+LONGEST = 48
 
 
 @pytest.fixture(scope="module")
@@ -28,19 +28,21 @@ def model() -> Whisper:
 
 
 def audio() -> torch.Tensor:
-    """Windows with noise and 0.4 s of silence after it, as they have it; the last is not there."""
+    """Windows with noise and 0.1 s of silence after it; the last is not there."""
     samples = torch.zeros(len(LENGTHS) + 1, LONGEST * STATE_SAMPLES)
     generator = torch.Generator().manual_seed(1)
     for row, length in zip(samples, LENGTHS, strict=False):
-        row[: length * STATE_SAMPLES - 6_400] = 0.1 * torch.randn(length * STATE_SAMPLES - 6_400, generator=generator)
+        row[: length * STATE_SAMPLES - 1_600] = 0.1 * torch.randn(length * STATE_SAMPLES - 1_600, generator=generator)
     return samples.to(DEVICE)
 
 
 @torch.inference_mode()
-def test_windows_are_encoded_as_each_alone(model: Whisper) -> None:
+def test_windows_are_encoded_as_each_alone(model: Whisper, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is left over of the states is finite."""
+    # Our own products are slow in Triton's interpreter, and have tests of their own.
+    monkeypatch.setattr("engine.cuda.fused_model.MAX_TRITON_ROWS", 0)
     samples, encoder = audio(), FusedEncoder(model.encoder, HalfProducts(model.encoder))
-    packed = PackedWindows(numbers(*LENGTHS, 0), 300, LONGEST)
+    packed = PackedWindows(numbers(*LENGTHS, 0), 120, LONGEST)
     found = encoder.encode_packed(model.log_mel(samples), packed)
     alone = [
         model.encoder(model.log_mel(samples[[row], : length * STATE_SAMPLES]), find_runs([length]))

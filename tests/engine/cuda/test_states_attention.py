@@ -68,8 +68,10 @@ def model() -> Whisper:
 
 @pytest.fixture
 def without_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Small splits, so that windows of 200 states have several, and PyTorch in place of the kernel."""
-    monkeypatch.setattr(states_attention, "SPLIT_STATES", 96)
+    """Small splits, so that windows of 60 states have several, and PyTorch in place of the kernel."""
+    # Our own products are slow in Triton's interpreter, and have tests of their own.
+    monkeypatch.setattr("engine.cuda.fused_model.MAX_TRITON_ROWS", 0)
+    monkeypatch.setattr(states_attention, "SPLIT_STATES", 24)
     monkeypatch.setattr(states_attention, "StatesKernel", lambda cache: partial(attend_plainly, cache))
 
 
@@ -77,7 +79,7 @@ def make_caches(model: Whisper) -> tuple[KVCache, KVCache]:
     """Keys and values, and the states of the same two windows: in slot 2, and a shorter one in slot 0."""
     plain = KVCache(SMALL, N_SLOTS, DEVICE, torch.float32)
     cache = KVCache(SMALL, N_SLOTS, DEVICE, torch.float32, project_states=model.decoder.cross_keys_values)
-    lengths, slots = [200, 150], [2, 0]
+    lengths, slots = [60, 40], [2, 0]
     states = encode(model, plain, lengths, slots, fused=False)
     cache.write_states(slots, states, find_runs(lengths))
     cache.update()
@@ -125,7 +127,7 @@ def test_many_tokens_are_cut_into_launches(
 def test_windows_are_stored_as_the_plain_pass_stores_them(model: Whisper, without_kernel: None) -> None:
     _, expected = make_caches(model)
     found = KVCache(SMALL, N_SLOTS, DEVICE, torch.float32, project_states=model.decoder.cross_keys_values)
-    encode(model, found, [200, 150], [2, 0], fused=True)
+    encode(model, found, [60, 40], [2, 0], fused=True)
     assert expected.encoder_states is not None and found.encoder_states is not None
     torch.testing.assert_close(found.encoder_states, expected.encoder_states, atol=5e-3, rtol=5e-3)
     assert found.encoder_lengths == expected.encoder_lengths
@@ -169,8 +171,6 @@ def test_a_checkpoint_is_compared_with_keys_and_values(monkeypatch: pytest.Monke
     checkpoint = replace(checkpoint, model=small)
     model = build_model(small, DEVICE, torch.float32)
     fill(model)
-    # Our own products are slow in Triton's interpreter, and have tests of their own.
-    monkeypatch.setattr("engine.cuda.fused_model.MAX_TRITON_ROWS", 0)
     monkeypatch.setattr(cross_cache, "N_TOKENS", 4)
     monkeypatch.setattr(cross_cache, "sound", lambda: torch.randn(1, 24 * 320))
     products = HalfProducts(model.encoder)
