@@ -65,7 +65,7 @@ def test_ctrl_c_ends_a_download_and_leaves_nothing_unfinished(base: Path, tmp_pa
             assert hub.has_stalled.wait(timeout=100)
             process.send_signal(signal.SIGINT)
             _, errors = process.communicate(timeout=100)
-    assert process.returncode == 128 + signal.SIGINT
+    assert process.returncode == 128 + signal.SIGINT, errors
     (line,) = errors.splitlines()
     assert "Fetching someone/whisper" in line
     assert not list((tmp_path / "cache").rglob("*.incomplete"))
