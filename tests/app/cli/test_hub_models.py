@@ -1,13 +1,13 @@
 """The command line with models by name, in a process of its own, with a stand-in for the hub."""
 
 import signal
-import subprocess
-import sys
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
 
-from tests.app.cli.child import ENVIRONMENT
+from app.cli.interrupts import EXIT_CODE_OF_SIGNAL
+from tests.app.cli.child import PATIENCE_S, Command, running
 from tests.engine.checkpoint_kinds import KINDS, KINDS_SHAPE
 from tests.engine.checkpoints import make_checkpoint
 from tests.stand_in_hub import StandInHub, stand_in_hub
@@ -15,18 +15,16 @@ from tests.stand_in_hub import StandInHub, stand_in_hub
 CLIP = Path(__file__).parents[2] / "audio" / "hello.flac"
 
 
-def start(hub: StandInHub, cache: Path, model: str) -> subprocess.Popen[str]:
-    """Start `tutti transcribe`."""
-    command = [sys.executable, "-m", "app", "transcribe", "--model", model, str(CLIP)]
-    environment = ENVIRONMENT | hub.environment(cache) | {"OMP_NUM_THREADS": "1"}
-    return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+def transcribing(hub: StandInHub, cache: Path, model: str) -> AbstractContextManager[Command]:
+    """Run `tutti transcribe` while the context is open."""
+    environment = hub.environment(cache) | {"OMP_NUM_THREADS": "1"}
+    return running("-m", "app", "transcribe", "--model", model, CLIP, **environment)
 
 
 def transcribe(hub: StandInHub, cache: Path, model: str) -> tuple[int, str]:
-    """Run `tutti transcribe`. Returns its exit status, and what it wrote to the error stream."""
-    with start(hub, cache, model) as process:
-        _, errors = process.communicate(timeout=100)
-    return process.returncode, errors
+    """Run `tutti transcribe` to its end. Returns its exit status, and what it wrote to the error stream."""
+    with transcribing(hub, cache, model) as command:
+        return command.end()
 
 
 @pytest.fixture
@@ -61,11 +59,11 @@ def test_ctrl_c_ends_a_download_and_leaves_nothing_unfinished(base: Path, tmp_pa
     """The process ends at once, without a traceback."""
     with stand_in_hub() as hub:
         hub.add("someone/whisper", base).stalled = {"model.safetensors"}
-        with start(hub, tmp_path / "cache", "someone/whisper") as process:
-            assert hub.has_stalled.wait(timeout=100)
-            process.send_signal(signal.SIGINT)
-            _, errors = process.communicate(timeout=100)
-    assert process.returncode == 128 + signal.SIGINT, errors
+        with transcribing(hub, tmp_path / "cache", "someone/whisper") as command:
+            assert hub.has_stalled.wait(timeout=PATIENCE_S)
+            command.interrupt()
+            status, errors = command.end()
+    assert status == EXIT_CODE_OF_SIGNAL + signal.SIGINT, errors
     (line,) = errors.splitlines()
     assert "Fetching someone/whisper" in line
     assert not list((tmp_path / "cache").rglob("*.incomplete"))
