@@ -1,6 +1,7 @@
 """The command line with models by name, in a process of its own, with a stand-in for the hub."""
 
 import signal
+import sys
 from contextlib import AbstractContextManager
 from pathlib import Path
 
@@ -17,8 +18,9 @@ CLIP = Path(__file__).parents[2] / "audio" / "hello.flac"
 
 def transcribing(hub: StandInHub, cache: Path, model: str) -> AbstractContextManager[Command]:
     """Run `tutti transcribe` while the context is open."""
+    arguments = ("-m", "app", "transcribe", "--model", model, CLIP)
     environment = hub.environment(cache) | {"OMP_NUM_THREADS": "1"}
-    return running("-m", "app", "transcribe", "--model", model, CLIP, **environment)
+    return running(*arguments, program=Path(sys.executable), folder=CLIP.parent, **environment)
 
 
 def transcribe(hub: StandInHub, cache: Path, model: str) -> tuple[int, str]:
