@@ -1,5 +1,6 @@
 """Starts servers for benchmarks, each in its own process: `tutti serve` or a server it is compared with."""
 
+import secrets
 import socket
 import subprocess
 import sys
@@ -8,7 +9,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
 import click
@@ -21,6 +22,9 @@ STOP_TIMEOUT_S = 40.0
 """How long a server may take to stop after SIGTERM before it is killed."""
 PROBE_S = 0.2
 """Seconds between two checks whether a server is ready."""
+PORTS = range(20_000, 32_000)
+"""Where free ports are looked for: below those that Linux gives to connections and listeners by itself, from 32768 on.
+One of these could be taken before a server that is told its port has started."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,8 +99,11 @@ def running_process(
 
 def free_port() -> int:
     """A loopback port that is free at this moment."""
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        return int(probe.getsockname()[1])
+    while True:
+        # Not `random`: Hypothesis gives it the same seed in every test run.
+        port = secrets.choice(PORTS)
+        with suppress(OSError), socket.create_server(("127.0.0.1", port)):
+            return port
 
 
 def _is_ready(

@@ -14,7 +14,7 @@ import pytest
 from starlette.routing import WebSocketRoute
 
 from app.routes import routes
-from tests.app.dialects.call_streams.test_endpoint import free_port
+from benchmarks.server import free_port
 from tests.compat.conftest import Host, Running
 from tests.examples.conftest import run
 from tests.recordings import read, words

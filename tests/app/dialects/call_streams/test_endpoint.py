@@ -5,7 +5,6 @@ import base64
 import hashlib
 import hmac
 import json
-import socket
 import time
 import uuid
 from collections.abc import AsyncIterator
@@ -22,6 +21,7 @@ from app.dialects.audiosocket.wire import DTMF, HANGUP, HANGUP_PACKET, ID, packe
 from app.errors import SettingsError
 from app.service.settings import Settings
 from app.service.shared_state import SharedState
+from benchmarks.server import free_port
 from tests.app.conftest import Running, Serve
 from tests.app.dialects.twilio.test_endpoint import hear_all, slowly, subscriber, texts
 from tests.fakes import said, silence, speech
@@ -42,12 +42,6 @@ SECRET = b"a secret of the integration"
 async def time_limit() -> AsyncIterator[None]:
     async with asyncio.timeout(30):
         yield
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def basic(password: str) -> dict[str, str]:
