@@ -24,7 +24,7 @@ PROBE_S = 0.2
 """Seconds between two checks whether a server is ready."""
 PORTS = range(20_000, 32_000)
 """Where free ports are looked for: below those that Linux gives to connections and listeners by itself, from 32768 on.
-One of these could be taken before a server that is told its port has started."""
+One of these could be taken before the server that is to have it has started."""
 
 
 @dataclass(frozen=True, slots=True)

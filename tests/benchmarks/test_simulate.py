@@ -73,7 +73,7 @@ def test_the_bundled_measurements_can_be_read() -> None:
     found = read_measurements(BUNDLED)
     assert {each.config.audio_context for each in found} == {"full", "interims"}
     assert {each.model for each in found} == {"random:turbo"}
-    assert all(each.n_gateways == 6 and each.n_engines == 1 and each.levels for each in found)
+    assert all(each.n_gateways == 9 and each.n_engines == 1 and each.levels for each in found)
 
 
 def test_a_measurement_of_two_gpus_is_simulated_with_two(tmp_path: Path) -> None:
@@ -105,7 +105,7 @@ def test_the_check_compares_with_a_measurement(tmp_path: Path) -> None:
     pictures = ["--images", str(tmp_path)] if _has_matplotlib() else []
     answer = CliRunner().invoke(main, [*arguments, *pictures, "--markdown", "--json", str(tmp_path / "out.json")])
     assert answer.exit_code == 0, answer.output
-    assert "| 8, short | 0.09/0.15 → " in answer.output
+    assert "| 8, short | 0.08/0.14 → " in answer.output
     (row,) = json.loads((tmp_path / "out.json").read_text())["check"]
     assert [level["failed"] for level in row["simulated"]] == [0, 0]
     assert (tmp_path / "planning_check.svg").exists() == bool(pictures)

@@ -126,8 +126,8 @@ def test_a_single_server_queue_waits_as_the_formula_says() -> None:
 
 def test_finals_of_an_engine_that_goes_come_from_another() -> None:
     """No session ends, and no utterance stays without a final, when one of two engines goes under load."""
-    trial = Trial(setup(2), Load(calls=[(0.01 * i, [(0.5, 2.5), (4.0, 7.0)]) for i in range(80)], measured=(0, 9)))
-    for at_s in (2.6, 2.7, 2.8):
+    trial = Trial(setup(2), Load(calls=[(0.005 * i, [(0.5, 2.5), (4.0, 7.0)]) for i in range(80)], measured=(0, 9)))
+    for at_s in (2.75, 2.85, 2.95):
         trial.clock.call_at(at_s, lambda: trial.pool.lose(next(iter(trial.pool.engines)), 0.05))
     trial.run()
     assert trial.pool.n_again > 0
