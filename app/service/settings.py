@@ -155,7 +155,7 @@ class Settings:
     cross_cache: str = _setting(
         "auto",
         "What is kept of encoder states for decode steps. states: the states themselves, once for all layers of the "
-        "decoder, on Hopper and data-centre Blackwell GPUs; with large-v3, faster from some 16 requests at a time on, "
+        "decoder, on Hopper and data-centre Blackwell GPUs; with large-v3, faster with 32 requests at a time and more, "
         "slower below, and a quarter of the memory. auto: their keys and values for every layer.",
     )
     audio_context: str = _setting(
