@@ -1,5 +1,6 @@
 """Starts servers for benchmarks, each in its own process: `tutti serve` or a server it is compared with."""
 
+import errno
 import secrets
 import socket
 import subprocess
@@ -9,7 +10,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import click
@@ -102,8 +103,12 @@ def free_port() -> int:
     while True:
         # Not `random`: Hypothesis gives it the same seed in every test run.
         port = secrets.choice(PORTS)
-        with suppress(OSError), socket.create_server(("127.0.0.1", port)):
-            return port
+        try:
+            with socket.create_server(("127.0.0.1", port)):
+                return port
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE:
+                raise
 
 
 def _is_ready(

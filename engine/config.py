@@ -63,9 +63,10 @@ class EngineConfig:
     kernels: Kernels = "auto"
     """The kernels of the forward pass.
 
-    `torch`: PyTorch's, on any device. On a GPU in 16 bits there are two more. `triton`: our own; attention over windows
-    is cuDNN's on GPUs other than those of compute capability 9.0. `flashinfer`: our own, with FlashInfer's attention in
-    place of ours and cuDNN's. `auto` is the fastest, as measured: our own.
+    `torch`: PyTorch's, on any device. On a GPU in 16 bits there are two more. `triton`: our own; attention over full
+    windows is cuDNN's on GPUs other than those of compute capability 9.0, and over shorter ones PyTorch's Flash
+    Attention. `flashinfer`: our own, with FlashInfer's attention in steps and over full windows. `auto` is the fastest,
+    as measured: our own.
     """
     cuda_graphs: bool = True
     """Capture the fused forward passes as CUDA graphs and replay them; otherwise every kernel is launched by itself."""

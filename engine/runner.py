@@ -244,7 +244,7 @@ class Runner:
     def encode(
         self, windows: Sequence[NDArray[np.float32]], slots: Sequence[int], are_interims: Sequence[bool] = ()
     ) -> None:
-        """Encode windows of up to 30 s in one encoder call and write their cross-attention keys and values.
+        """Encode windows of up to 30 s, and write what cross-attention reads of their encoder states.
 
         Args:
             windows: their samples.

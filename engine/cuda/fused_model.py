@@ -172,7 +172,7 @@ class FusedEncoder:
         Returns:
             Packed states, `(states, d_model)`.
         """
-        return self._run_layers(windows.pack(self._embed(features, windows.frames)), windows.attend())
+        return self._run_layers(windows.pack(self._embed(features, windows.frames)), windows.attend)
 
     def _run_layers(self, x: Tensor, attend: Attend) -> Tensor:
         """Run all layers over packed states, which are overwritten."""

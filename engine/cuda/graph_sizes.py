@@ -96,13 +96,20 @@ class GraphSizes:
             max_windows: the most windows that come in one call.
             max_short: the most encoder states of a shorter window; 0 where there are none.
         """
+        if not max_short:
+            return []
         longest = sorted({*(each for each in self.packed_longest if each < max_short), max_short}, reverse=True)
-        return [
-            PackedSize(max(states, most), min(max_windows, max(states, most) // self.packed_least), most)
-            for most in longest
-            for states in reversed(self.packed_states)
-            if max_short
-        ]
+        return [size for most in longest for size in reversed(self._packed_sizes(max_windows, most))]
+
+    def _packed_sizes(self, max_windows: int, longest: int) -> list[PackedSize]:
+        """The encoder calls of windows up to this length, from small to large, up to one that holds all windows."""
+        sizes: list[PackedSize] = []
+        for each in self.packed_states:
+            states = max(each, longest)
+            sizes.append(PackedSize(states, min(max_windows, states // self.packed_least), longest))
+            if sizes[-1].windows == max_windows and states >= max_windows * longest:
+                break
+        return sizes
 
     def packed_size(self, lengths: Sequence[int], captured: Iterable[PackedSize]) -> PackedSize | None:
         """The smallest size that holds windows of these lengths; `None` if none does."""
@@ -114,7 +121,7 @@ class GraphSizes:
         return min(fitting, default=None)
 
     def cut(self, n_full_states: int, max_windows: int, n_states: Sequence[int]) -> list[slice]:
-        """Cut the windows of an encoder call into parts that have a graph each.
+        """Cut the windows of an encoder call into parts that have a graph each, unless windows are very short.
 
         Args:
             n_full_states: the encoder states of a full window.

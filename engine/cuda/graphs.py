@@ -293,7 +293,7 @@ class _EncoderGraphs:
         """Keep the parts.
 
         Args:
-            attention: computes the attention over windows; cuDNN does if it is `None`.
+            attention: computes the attention over full windows; cuDNN does if it is `None`.
         """
         self._encoder = encoder
         self._log_mel = log_mel

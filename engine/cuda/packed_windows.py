@@ -4,7 +4,6 @@ Where each window lies is computed on the device, so that one CUDA graph serves 
 states, and those that are left over belong to no window. By themselves, short windows would not fill a GPU.
 """
 
-from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
@@ -63,9 +62,17 @@ class PackedWindows:
         rows = self._windows.clamp(max=len(x) - 1) * self._longest + self._positions.clamp(max=self._longest - 1)
         return x.flatten(0, 1)[rows]
 
-    def attend(self) -> Callable[[Tensor], Tensor]:
-        """The attention within each window, from `(states, 3, heads, head_dim)` to `(states, heads * head_dim)`."""
-        return self._attend_with_kernel if self._lengths.device.type == "cuda" else self._attend_with_mask
+    def attend(self, queries_keys_values: Tensor) -> Tensor:
+        """Attend within each window.
+
+        Args:
+            queries_keys_values: `(states, 3, heads, head_dim)`.
+
+        Returns:
+            `(states, heads * head_dim)`
+        """
+        has_kernel = queries_keys_values.is_cuda and queries_keys_values.dtype != torch.float32
+        return (self._attend_with_kernel if has_kernel else self._attend_with_mask)(queries_keys_values)
 
     def _attend_with_kernel(self, queries_keys_values: Tensor) -> Tensor:
         # Flash Attention, which takes the bounds from the device.

@@ -10,12 +10,12 @@ _FRAME_SAMPLES = SAMPLE_RATE // 100
 """Samples of a mel frame of 10 ms."""
 STATES_STEP = 10
 """Lengths of windows are multiples of this many encoder states (0.2 s) if the checkpoint was trained on short windows.
-Windows of equal length share an encoder call."""
+On a CPU, windows of equal length share an encoder call."""
 MARGIN_FRAMES = 100
 """Mel frames of silence (1 s) after the audio of an interim, if the checkpoint was trained on full windows."""
 LADDER = (200, 300, 400, 500, 750, 1_000)
 """Lengths of such an interim in encoder states, 4 to 20 s. An interim gets the shortest that holds its audio and its
-margin, else a full window. The lengths are few, so that windows share them."""
+margin, else a full window. The lengths are few, so that on a CPU windows share them."""
 
 
 class WindowLengths:

@@ -1,7 +1,6 @@
 """The command line with models by name, in a process of its own, with a stand-in for the hub."""
 
 import signal
-import sys
 from contextlib import AbstractContextManager
 from pathlib import Path
 
@@ -20,7 +19,7 @@ def transcribing(hub: StandInHub, cache: Path, model: str) -> AbstractContextMan
     """Run `tutti transcribe` while the context is open."""
     arguments = ("-m", "app", "transcribe", "--model", model, CLIP)
     environment = hub.environment(cache) | {"OMP_NUM_THREADS": "1"}
-    return running(*arguments, program=Path(sys.executable), folder=CLIP.parent, **environment)
+    return running(*arguments, program=None, folder=CLIP.parent, **environment)
 
 
 def transcribe(hub: StandInHub, cache: Path, model: str) -> tuple[int, str]:

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.cuda.graph_sizes import GRAPH_SIZES, n_rows_held, smallest_at_least
+from engine.model.audio_context import LADDER
 
 FULL = 1_500
 
@@ -64,7 +65,8 @@ def test_shorter_windows_have_graphs_for_numbers_of_states() -> None:
     assert sizes[0] == (4_800, 16, 1_000)
     assert {(size.states, size.longest) for size in sizes} >= {(1_600, 1_000), (1_600, 400), (800, 400), (1_000, 1_000)}
     assert all(size.longest <= size.states and size.windows <= 16 for size in sizes)
-    assert GRAPH_SIZES.packed_sizes(2, 1_000)[0].windows == 2
+    assert GRAPH_SIZES.packed_sizes(1, 1_000) == [(1_000, 1, 1_000), (800, 1, 400)]
+    assert GRAPH_SIZES.packed_sizes(2, 1_000)[0] == (2_400, 2, 1_000)
     assert GRAPH_SIZES.packed_sizes(16, 0) == []
 
 
@@ -98,3 +100,9 @@ def test_every_window_is_in_one_part_that_has_a_graph(n_states: list[int], max_w
     short = [part for part in parts if part[0] < FULL]
     assert all(sum(part) <= 4_800 for part in short)
     assert all(sum(part) + after[0] > 4_800 for part, after in pairwise(short))
+    captured = GRAPH_SIZES.packed_sizes(max_windows, max(LADDER))
+    assert all(
+        GRAPH_SIZES.packed_size(part, captured)
+        for part in short
+        if len(part) <= max_windows and min(part) >= GRAPH_SIZES.packed_least
+    )

@@ -175,6 +175,23 @@ def test_padding_writes_to_the_padding_slot_only(model: Whisper, monkeypatch: py
     assert is_same[:N_SLOTS].tolist() == [False, False, True, False, True]
 
 
+@torch.inference_mode()
+@pytest.mark.parametrize("lengths", [(8, 10), (10, 8)])
+def test_nothing_is_left_of_the_audio_of_the_call_before(
+    model: Whisper, monkeypatch: pytest.MonkeyPatch, lengths: tuple[int, int]
+) -> None:
+    """It was longer and louder. Each window keeps its own length."""
+    eager, cuda = make(model, monkeypatch, with_graphs=True, decodes=False)
+    cuda.encode(1e4 * noise(2, 12, seed=6), [3, 4], find_runs([12, 12]))
+    samples = noise(2, 10, seed=7)
+    for row, length in zip(samples, lengths, strict=True):
+        row[length * STATE_SAMPLES :] = 0
+    for forward in (eager, cuda):
+        forward.encode(samples, [0, 1], find_runs(lengths))
+    for slot, length in enumerate(lengths):
+        assert_close(*(forward._cache.cross_attention[:, :, slot, :, :length] for forward in (cuda, eager)))
+
+
 class PlainAttention:
     """Stands in for our attention over windows, which runs on a Hopper GPU only."""
 
