@@ -86,6 +86,7 @@ def with_steps(runner: Runner, slots: list[int], tokens: list[list[int]], step: 
     return tokens
 
 
+@pytest.mark.skipif(torch.cuda.is_available(), reason="stands in for a GPU")
 def test_a_runner_decodes_alike_with_fused_and_with_plain_kernels(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
