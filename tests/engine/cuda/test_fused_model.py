@@ -120,7 +120,6 @@ def test_prompts_and_steps_are_decoded_as_by_the_eager_model(model: Whisper, cac
         tokens += 7
 
 
-@pytest.mark.long
 @torch.inference_mode()
 def test_a_row_decodes_to_the_same_bits_alone_and_in_a_batch(model: Whisper, caches: tuple[KVCache, KVCache]) -> None:
     cache = caches[0]

@@ -12,8 +12,6 @@ from engine.cuda.kernels.norm import Scaled, layer_norm, layer_norm_scaled, scal
 from engine.cuda.packed_windows import places_of
 from engine.model.kv_cache import quantise
 
-pytestmark = pytest.mark.long
-
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 HEADS, HEAD_DIM = 2, 64
 WIDTH = HEADS * HEAD_DIM
