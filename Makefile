@@ -18,7 +18,7 @@ STAMP := $(VENV)/.installed
 INSTALL := $(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --no-compile
 
 .DEFAULT_GOAL := help
-.PHONY: help setup agents demo demo-cluster serve test quick parity lint types docs lock audit sbom bench clean
+.PHONY: help setup agents demo demo-cluster serve test quick nightly flaky parity lint types docs lock audit sbom bench clean
 
 help: ## List the targets.
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
@@ -52,17 +52,32 @@ serve: setup ## Start a server with the demo model: http://127.0.0.1:8000/.
 
 # Two test processes, with one tensor thread each, take half the time of one.
 JOBS ?= 2
-PYTEST := PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(VENV)/bin/python -m pytest --numprocesses $(JOBS) --dist loadfile
+PYTEST_OPTIONS := --numprocesses $(JOBS) --dist worksteal
+PYTEST_ENV := PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1
+PYTEST := $(PYTEST_ENV) $(VENV)/bin/python -m pytest $(PYTEST_OPTIONS)
+# An environment of links to the packages of the first one, without torch: the service is tested without it.
+TORCHLESS := $(VENV)/torchless
 
-test: setup ## Run all tests, and measure their coverage.
-	$(PYTEST) --cov
+# Tests of a change in three tiers (tests/tiers.py): make quick, make test, make nightly.
+test: quick ## Run all tests of a change: those of `make quick`, then those with processes, servers and a browser.
+	$(PYTEST) -m default
 
-# No browser, no Node.js, no processes, no vendors' SDKs, no training.
-QUICK := tests/app tests/clients/python tests/cluster/local/test_shared_audio.py tests/engine/checkpoint tests/engine/decoding \
-	tests/engine/scheduling/test_batcher.py tests/test_architecture.py tests/test_docs.py tests/test_glossary.py tests/test_sizes.py
+quick: $(TORCHLESS)/.made ## Run the tests that need one process and no torch, in under a minute.
+	$(PYTEST_ENV) $(TORCHLESS)/bin/python -m pytest $(PYTEST_OPTIONS) -m quick
 
-quick: setup ## Run the unit tests, in under a minute.
-	$(PYTEST) $(QUICK)
+$(TORCHLESS)/.made: $(STAMP) tests/torchless.py
+	@$(VENV)/bin/python -m tests.torchless $(TORCHLESS)
+	@touch $@
+
+# A coverage tracer of Python 3.12 and newer, which costs little.
+nightly: setup ## Run every test with many examples, in both browsers, and measure the coverage.
+	COVERAGE_CORE=$$($(VENV)/bin/python -c 'import sys; print("sysmon" if sys.version_info >= (3, 12) else "ctrace")') \
+		TUTTI_HYPOTHESIS=night $(PYTEST) -m 'not gpu' --cov
+
+# A test that fails by chance is a bug: five runs beside two busy loops must have no failure.
+FLAKY_RUNS ?= 5
+flaky: setup ## Run the default tier five times on a busy machine; print what failed in any run.
+	@$(VENV)/bin/python -m tests.flaky $(FLAKY_RUNS) -- $(PYTEST_OPTIONS) -m 'quick or default'
 
 parity: setup ## Compare with transformers: hundreds of generated cases, and the checkpoint TUTTI_CHECKPOINT.
 	$(VENV)/bin/python -m pytest -m 'not gpu' tests/engine/test_parity_cases.py tests/engine/scheduling/test_batch_invariance.py

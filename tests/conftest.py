@@ -1,24 +1,89 @@
-"""Prepares all tests.
+"""Prepares all tests: their tiers, and what they share. Imports no torch, which most tests do not need.
 
-Without a GPU, Triton runs kernels in its interpreter, which must be chosen before Triton is imported. Generated
-examples have no deadline, so that none fails because the machine is busy.
+Hypothesis tries the examples of its profile: `changes`, or `night` in the nightly tier. Generated examples have no
+deadline, so that none fails because the machine is busy.
+
+Without an NVIDIA GPU, Triton runs kernels in its interpreter, which must be chosen before Triton is imported.
 """
 
+import multiprocessing.process
 import os
 import sys
 from collections.abc import Iterator
 from contextlib import closing
+from pathlib import Path
+from typing import Any, NoReturn
 
 import pytest
-import torch
 from hypothesis import settings
 
 from app.media.decoders import Decoders
+from tests.tiers import TIERS, may_hold, tier_of
 
-settings.register_profile("any machine", deadline=None)
-settings.load_profile("any machine")
-if not torch.cuda.is_available():
+settings.register_profile("changes", deadline=None, max_examples=25)
+settings.register_profile("night", deadline=None, max_examples=300)
+settings.load_profile(os.environ.get("TUTTI_HYPOTHESIS", "changes"))
+
+if not Path("/dev/nvidiactl").exists():
     os.environ["TRITON_INTERPRET"] = "1"
+
+OF_A_PROCESS = {"subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn"}
+"""Audit events of a new process. Source: the table of audit events in Python's documentation."""
+LOOPBACK = ("127.", "::1", "localhost")
+
+broken_rules: list[str] = []
+"""What the test that runs has done that no test of the quick tier may do."""
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if config.option.markexpr == "quick":
+        _hold_to_one_process()
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Collect no file that cannot have a test of the tier that `-m` names: its imports take longer than the tests."""
+    tier = config.option.markexpr
+    return True if tier in TIERS and not may_hold(collection_path, tier) else None
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if not any(map(item.get_closest_marker, (*TIERS, "gpu"))):
+            item.add_marker(tier_of(item.path))
+
+
+def _hold_to_one_process() -> None:
+    """Refuse new processes and connections to other machines, so that no test of the quick tier depends on them."""
+
+    def check(event: str, arguments: tuple[Any, ...]) -> None:
+        if "PYTEST_CURRENT_TEST" not in os.environ:
+            # pytest-xdist starts its workers.
+            return
+        if event in OF_A_PROCESS:
+            _refuse(f"started a process ({event})")
+        if event == "socket.connect" and isinstance(arguments[1], tuple) and not arguments[1][0].startswith(LOOPBACK):
+            _refuse(f"connected to {arguments[1][0]}")
+
+    def start(self: multiprocessing.process.BaseProcess) -> None:
+        _refuse(f"started {self}")
+
+    sys.addaudithook(check)
+    multiprocessing.process.BaseProcess.start = start  # type: ignore[method-assign]
+
+
+def _refuse(what: str) -> NoReturn:
+    broken_rules.append(what)
+    raise PermissionError(f"a test of the quick tier {what}")
+
+
+@pytest.fixture(autouse=True)
+def keeps_to_its_tier() -> Iterator[None]:
+    """Fail a test of the quick tier that broke a rule, even where the code under test has handled the refusal."""
+    broken_rules.clear()
+    yield
+    if broken_rules:
+        pytest.fail(f"a test of the quick tier {'; '.join(broken_rules)}: mark it `default` (tests/tiers.py)")
 
 
 @pytest.fixture(scope="session")
@@ -26,18 +91,3 @@ def decoders() -> Iterator[Decoders]:
     """Decode the files of all servers: the processes take time to start."""
     with closing(Decoders()) as decoders:
         yield decoders
-
-
-@pytest.fixture(autouse=True)
-def without_coverage(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Leave out the measurement of coverage, which doubles the time of plain Python, where a test says so.
-
-    pytest-cov's own `no_cover` goes on tracing, and drops what it found.
-    """
-    if request.node.get_closest_marker("long") is None:
-        yield
-        return
-    tracer = sys.gettrace()
-    sys.settrace(None)
-    yield
-    sys.settrace(tracer)

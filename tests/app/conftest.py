@@ -1,12 +1,13 @@
 """A real server on a loopback port, around a fake engine that understands the made-up speech of `tests/fakes.py`."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import pytest
+import uvicorn.server
 
 from app.main import Server, bind, build_app
 from app.media.decoders import Decoders
@@ -18,6 +19,29 @@ from app.service.tls import load_tls
 from app.session.session import SessionConfig
 from app.tracing.tracing import NO_TRACING, Tracing
 from tests.fakes import FakeTranscriber, LevelDetector
+
+UVICORN_PAUSE_S = 0.002
+"""The pause between two looks of uvicorn at whether it must stop, or has stopped: 0.1 s elsewhere.
+
+A server that ends pays two of them, and the tests end hundreds of servers.
+"""
+
+
+class BriefPauses:
+    """`asyncio` for uvicorn's server, with shorter pauses."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(asyncio, name)
+
+    async def sleep(self, delay_s: float) -> None:
+        await asyncio.sleep(min(delay_s, UVICORN_PAUSE_S))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def brief_pauses() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(uvicorn.server, "asyncio", BriefPauses())
+        yield
 
 
 @dataclass(frozen=True, kw_only=True)

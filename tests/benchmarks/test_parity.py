@@ -12,7 +12,7 @@ from benchmarks import parity
 from benchmarks.checkpoint_parity.tokens import OPTIONS, Decoded, TransformersModel
 from engine.checkpoint.checkpoint import EMBEDDED_FOLDER, read_checkpoint
 from engine.decoding.prompt import build_prompt
-from tests.engine.conftest import AUDIO, read_clip
+from tests.engine.engines import AUDIO, read_clip
 
 TEXTS = {"hello.flac": "hello", "call.flac": "hello"}
 

@@ -14,7 +14,12 @@ from tests.browser.page import OpenPage
 TONE_RATE = 44_100
 
 
-@pytest.fixture(params=[chromium.open_page, firefox.open_page], ids=["chromium", "firefox"])
+@pytest.fixture(
+    params=[
+        pytest.param(chromium.open_page, id="chromium"),
+        pytest.param(firefox.open_page, id="firefox", marks=pytest.mark.nightly),
+    ]
+)
 def open_browser(request: pytest.FixtureRequest) -> OpenPage:
     """Each browser in turn."""
     open_page: OpenPage = request.param

@@ -83,7 +83,9 @@ async def page(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Page]:
 
 
 @pytest.mark.asyncio(loop_scope="module")
-@pytest.mark.parametrize("name", ["plain", "react", "vue"])
+@pytest.mark.parametrize(
+    "name", ["plain", pytest.param("react", marks=pytest.mark.nightly), pytest.param("vue", marks=pytest.mark.nightly)]
+)
 async def test_the_example_shows_captions(page: Page, server: FakeRoom, name: str) -> None:
     """A click starts the captions of the microphone, the page has every line, and a click stops them."""
     if name != "plain":

@@ -57,6 +57,7 @@ async def speech() -> Samples:
     return samples[: round(SPEECH_S * SAMPLE_RATE)]
 
 
+@pytest.mark.nightly
 async def test_captions_are_as_spoken_through_a_bad_network(
     open_browser: OpenPage, network: FaultyProxy, tmp_path: Path
 ) -> None:
@@ -100,6 +101,7 @@ async def test_a_reloaded_page_captions_again(
     assert len(page_server.starts) == 2
 
 
+@pytest.mark.nightly
 async def test_a_microphone_that_firefox_refuses_is_explained(page_server: FakeServer, tmp_path: Path) -> None:
     """Every browser refuses in its own way; `test_page.py` has Chromium's."""
     async with firefox.open_page(tmp_path / "profile", None) as page:

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from cluster.balancing import Balancer
@@ -391,7 +391,6 @@ STEPS = st.lists(
 )
 
 
-@settings(max_examples=25)
 @given(STEPS)
 def test_in_any_order_each_window_ends_once(steps: list[str]) -> None:
     """Windows open and are cancelled, engines start and die: each window gets all events once, or an error."""

@@ -1,122 +1,28 @@
-"""Checkpoints, speech and engines for the tests of the engine."""
+"""Prepares the tests of the engine. Where there is no torch, those that need none run all the same."""
 
-from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from pathlib import Path
-from typing import Any
+from importlib.util import find_spec
 
-import av
-import numpy as np
-import pytest
-import torch
-from numpy.typing import NDArray
+if find_spec("torch"):
+    from tests.engine.engines import (
+        demo,
+        demo_reference,
+        demo_runner,
+        exact_eight_bits,
+        one_thread,
+        random_folder,
+        random_reference,
+        random_runner,
+        short_runner,
+    )
 
-from engine.api import EngineEvent, Window
-from engine.checkpoint.checkpoint import EMBEDDED_FOLDER, Checkpoint, read_checkpoint
-from engine.config import EngineConfig
-from engine.engine import Engine
-from engine.runner import Prefilled, Runner
-from tests.engine.checkpoints import SHAPES, Shape, make_checkpoint
-from tests.engine.fakes import FakeRunner
-from tests.engine.reference import Reference
-
-AUDIO = Path(__file__).parent.parent / "audio"
-
-Samples = NDArray[np.float32]
-StartEngine = Callable[..., AbstractAsyncContextManager[Engine]]
-
-
-def read_clip(name: str) -> Samples:
-    """A clip of `tests/audio`, float32 at 16 kHz."""
-    with av.open(str(AUDIO / f"{name}.flac")) as container:
-        frames = [frame.to_ndarray().reshape(-1) for frame in container.decode(audio=0)]
-    samples: Samples = np.concatenate(frames).astype(np.float32) / np.float32(32_768)
-    return samples
-
-
-def prefill(runner: Runner, *arguments: Any) -> list[Prefilled]:
-    """Launch a prefill and wait for it; see `Runner.launch_prefill`."""
-    return runner.collect_prefill(runner.launch_prefill(*arguments))
-
-
-def noise(seed: int, n_samples: int = 48_000) -> Samples:
-    """Noise in bands that come and go: random models give different text for different seeds."""
-    rng = np.random.default_rng(seed)
-    at_s = np.arange(n_samples) / 16_000
-    tones = [np.sin(2 * np.pi * (rng.uniform(100, 4000) * at_s + rng.uniform())) for _ in range(4)]
-    envelopes = [0.5 + 0.5 * np.sin(2 * np.pi * (rng.uniform(0.2, 3) * at_s + rng.uniform())) for _ in range(4)]
-    mixed = sum(tone * envelope for tone, envelope in zip(tones, envelopes, strict=True))
-    return (0.1 * mixed + 0.02 * rng.standard_normal(n_samples)).astype(np.float32)
-
-
-async def collect(engine: Engine, window: Window) -> list[EngineEvent]:
-    """All events of a window."""
-    async with engine.submit(window) as events:
-        return [event async for event in events]
-
-
-@asynccontextmanager
-async def start_engine(runner: Runner | FakeRunner, **settings: object) -> AsyncIterator[Engine]:
-    """An engine around a runner that is loaded already."""
-    config = EngineConfig(**({"n_slots": runner.slots.n_free, "max_wait_ms": 0} | settings))  # type: ignore[arg-type]
-    async with Engine.start(config, load=lambda _: runner) as engine:  # type: ignore[arg-type,return-value]
-        yield engine
-
-
-@pytest.fixture(scope="session", autouse=True)
-def one_thread() -> None:
-    """Threads of small models wait for each other more than they work, above all on a busy machine."""
-    torch.set_num_threads(1)
-
-
-@pytest.fixture(scope="session")
-def demo() -> Checkpoint:
-    return read_checkpoint("tutti-demo")
-
-
-@pytest.fixture(scope="session")
-def demo_runner(demo: Checkpoint) -> Runner:
-    """It encodes full windows, as the reference does."""
-    return Runner(demo, EngineConfig(n_slots=8, audio_context="full"))
-
-
-@pytest.fixture(scope="session")
-def short_runner(demo: Checkpoint) -> Runner:
-    """It encodes windows at the length of their audio."""
-    return Runner(demo, EngineConfig(n_slots=8))
-
-
-@pytest.fixture(scope="session")
-def demo_reference() -> Reference:
-    return Reference(EMBEDDED_FOLDER)
-
-
-@pytest.fixture(scope="session", params=SHAPES, ids=lambda shape: shape.name)
-def random_folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Random checkpoints of several shapes: tests run with each."""
-    shape: Shape = request.param
-    return make_checkpoint(tmp_path_factory.mktemp(shape.name), shape)
-
-
-@pytest.fixture(scope="session")
-def random_runner(random_folder: Path) -> Runner:
-    return Runner(read_checkpoint(str(random_folder)), EngineConfig(n_slots=8))
-
-
-@pytest.fixture(scope="session")
-def random_reference(random_folder: Path) -> Reference:
-    return Reference(random_folder)
-
-
-@pytest.fixture
-def exact_eight_bits(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Triton's interpreter, 3.9, halves a number that is rounded up to a power of two; PyTorch does not."""
-    interpreter = pytest.importorskip("triton.runtime.interpreter")
-    convert = interpreter._convert_float
-
-    def converted(data: Samples, source: object, target: object, rounding: object) -> NDArray[np.generic]:
-        if str(target) != "fp8e4nv":
-            return convert(data, source, target, rounding)  # type: ignore[no-any-return]
-        return torch.from_numpy(data).to(torch.float8_e4m3fn).view(torch.uint8).numpy()
-
-    monkeypatch.setattr(interpreter, "_convert_float", converted)
+    __all__ = [
+        "demo",
+        "demo_reference",
+        "demo_runner",
+        "exact_eight_bits",
+        "one_thread",
+        "random_folder",
+        "random_reference",
+        "random_runner",
+        "short_runner",
+    ]

@@ -29,7 +29,7 @@ from engine.config import EngineConfig
 from engine.engine import Engine
 from engine.errors import CheckpointError, EngineFailed, EngineOverloaded, InvalidWindow
 from engine.scheduling import memory_return, worker
-from tests.engine.conftest import Samples, collect, start_engine
+from tests.engine.engines import Samples, collect, start_engine
 from tests.engine.fakes import PATIENCE_S, FakeRunner
 
 N_SAMPLES = 16_000

@@ -12,10 +12,8 @@ import torch
 from engine.api import DecodeOptions, DoneEvent, Window
 from engine.decoding.prompt import build_prompt, max_output_tokens
 from engine.runner import Runner
-from tests.engine.conftest import Samples, collect, noise, read_clip, start_engine
+from tests.engine.engines import Samples, collect, noise, read_clip, start_engine
 from tests.engine.reference import Reference
-
-pytestmark = pytest.mark.long
 
 CLIPS = ("hello", "train", "call")
 
@@ -221,7 +219,7 @@ async def test_drafts_change_nothing(demo_runner: Runner, timestamps: bool, n_fo
         assert done.n_steps == len(rest) - n_right
 
 
-@pytest.mark.parametrize("n_rounds", [12, pytest.param(250, marks=pytest.mark.thorough)])
+@pytest.mark.parametrize("n_rounds", [2, pytest.param(250, marks=pytest.mark.nightly)])
 async def test_drafts_do_not_change_the_output_of_random_models(random_runner: Runner, n_rounds: int) -> None:
     """Drafts of other windows, of noise, with times that go back: each gives what no draft gives, in a mixed batch."""
     vocab_size, eot = random_runner.checkpoint.model.vocab_size, random_runner.checkpoint.tokenizer.eot

@@ -26,11 +26,9 @@ from engine.checkpoint.checkpoint import EMBEDDED_FOLDER, read_checkpoint
 from engine.config import EngineConfig
 from engine.runner import Runner
 from tests.engine.checkpoints import SHAPES, make_checkpoint, vary
-from tests.engine.conftest import Samples, noise, read_clip
+from tests.engine.engines import Samples, noise, read_clip
 from tests.engine.reference import Decoded, Reference
 from tests.engine.test_parity import decode, tokens_of
-
-pytestmark = pytest.mark.long
 
 logger = logging.getLogger(__name__)
 
@@ -353,7 +351,7 @@ def name_of(index: int) -> str:
 
 
 GROUPS = [
-    pytest.param(index, id=name_of(index), marks=[] if index < N_ALWAYS else [pytest.mark.thorough])
+    pytest.param(index, id=name_of(index), marks=[] if 0 < index < N_ALWAYS else [pytest.mark.nightly])
     for index in range(N_GROUPS)
 ]
 

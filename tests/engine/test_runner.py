@@ -17,7 +17,7 @@ from engine.errors import CheckpointError
 from engine.model.attention import PrefillAttention
 from engine.model.log_mel import log_mel, mel_filters
 from engine.runner import Runner
-from tests.engine.conftest import noise, prefill
+from tests.engine.engines import noise, prefill
 from tests.engine.reference import Reference
 from training.model.network import Sizes, Whisper
 
@@ -164,7 +164,7 @@ def test_warming_up_measures_and_leaves_nothing(random_runner: Runner) -> None:
 
 def test_bfloat16_decodes_the_same_words(demo: Checkpoint, demo_runner: Runner) -> None:
     """Half the memory, the same text on clear speech."""
-    from tests.engine.conftest import read_clip
+    from tests.engine.engines import read_clip
 
     audio, tokenizer = read_clip("hello"), demo.tokenizer
     prompt = Prompt(

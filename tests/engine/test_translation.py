@@ -24,7 +24,7 @@ from engine.errors import InvalidWindow
 from engine.runner import Runner
 from engine.scheduling import sequences, worker
 from tests.engine.checkpoints import SHAPES, make_checkpoint
-from tests.engine.conftest import Samples, collect, noise, start_engine
+from tests.engine.engines import Samples, collect, noise, start_engine
 from tests.engine.fakes import PATIENCE_S, FakeRunner, Pause
 
 TRANSLATED = [StartedEvent, SegmentEvent, DoneEvent, TranslatedEvent]

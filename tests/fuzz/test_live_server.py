@@ -56,7 +56,7 @@ def test_a_frame_is_encoded_as_the_protocol_says(server: LiveServer) -> None:
     assert answer.close_code == 1000
 
 
-@settings(SHARED, max_examples=150)
+@settings(SHARED)
 @given(example=CONVERSATIONS)
 def test_damaged_messages_are_accepted_or_explained(
     server: LiveServer, example: tuple[str, list[str | bytes], bool]
@@ -65,14 +65,14 @@ def test_damaged_messages_are_accepted_or_explained(
     check_conversation(server, example)
 
 
-@settings(SHARED, max_examples=150)
+@settings(SHARED)
 @given(example=STREAMS)
 def test_damaged_frames_end_their_connection_only(server: LiveServer, example: tuple[str, list[Frame]]) -> None:
     """The server logs no error, and serves on."""
     check_stream(server, example)
 
 
-@settings(SHARED, max_examples=200)
+@settings(SHARED)
 @given(example=DAMAGED_REQUESTS)
 def test_damaged_requests_are_refused_or_served(server: LiveServer, example: tuple[bytes, list[Edit]]) -> None:
     """The server logs no error, and serves on."""

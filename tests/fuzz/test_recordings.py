@@ -16,7 +16,7 @@ def test_true_recordings_are_of_the_format_that_their_name_says() -> None:
 
 
 # The same examples each time: FFmpeg is not ours, and a fault that chance finds in it must not stop other work.
-@settings(max_examples=150, derandomize=True)
+@settings(derandomize=True)
 @given(DAMAGED)
 def test_a_damaged_recording_is_refused_or_decoded(example: tuple[str, list[Edit], int | None, int]) -> None:
     """No other error is raised, and every decoder ends."""

@@ -17,7 +17,7 @@ from engine.engine import Engine
 from engine.errors import EngineFailed
 from engine.process_memory import return_freed_memory
 from engine.scheduling import worker
-from tests.engine.conftest import collect, start_engine
+from tests.engine.engines import collect, start_engine
 from tests.engine.fakes import FakeRunner
 
 

@@ -80,6 +80,7 @@ async def test_live_sessions_need_the_scope_live(serve: Serve, operator: Operato
         assert (await client.post(withdraw, headers=bearer(files))).status_code == 403
 
 
+@pytest.mark.default
 async def test_files_need_the_scope_files(serve: Serve, operator: Operator, tmp_path: Path) -> None:
     live, files = operator.create("speaks", "live"), operator.create("uploads", "files")
     server = await serve(database_keys=True, data_folder=str(tmp_path))
@@ -143,6 +144,7 @@ async def test_a_server_notices_keys_while_it_runs(
             assert json.loads(await socket.recv())["type"] == "started"
 
 
+@pytest.mark.default
 async def test_limits_of_a_key_are_those_of_its_record(serve: Serve, operator: Operator, tmp_path: Path) -> None:
     """Its minutes are counted in the database, so that a restart gives it no new ones."""
     one, short = operator.create("one", sessions=1), operator.create("short", minutes_per_month=0.01)

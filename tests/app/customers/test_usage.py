@@ -60,6 +60,7 @@ async def test_a_session_over_midnight_counts_once_and_its_audio_on_both_days(da
     assert since == [10.0, 7.0]
 
 
+@pytest.mark.default
 async def test_gateways_that_save_at_the_same_time_lose_and_double_nothing(database: Database, url: URL) -> None:
     """Not even when both report the same source, as after a cancelled save."""
     other = Database(url)

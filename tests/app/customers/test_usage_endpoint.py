@@ -58,6 +58,7 @@ async def usage_of(server: Running, bearer_key: str, **query: str) -> httpx.Resp
         return await client.get("/v1/usage", headers=bearer(bearer_key), params=query)
 
 
+@pytest.mark.default
 async def test_a_key_sees_its_own_usage_and_the_operator_that_of_all(
     serve: Serve, operator: Operator, tmp_path: Path
 ) -> None:

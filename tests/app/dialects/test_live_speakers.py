@@ -167,6 +167,7 @@ async def realtime(socket: ClientConnection, model: str, *parts: Samples) -> Asy
             yield message
 
 
+@pytest.mark.default
 async def test_realtime_segments_name_their_speakers_with_the_diarizing_model(serve: Serve) -> None:
     server = await start(serve)
     url = f"ws://{server.address}/v1/realtime?intent=transcription"

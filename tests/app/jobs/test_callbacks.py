@@ -153,6 +153,7 @@ async def test_a_receiver_that_stays_away_is_given_up(sender: Sender) -> None:
     assert sender.outcomes == ["expired"] and not await sender.sender.send_one()
 
 
+@pytest.mark.default
 async def test_a_server_reports_its_jobs(serve_jobs: ServeJobs, http: httpx.AsyncClient) -> None:
     settings = {"callback_hosts": "127.0.0.1", "private_networks": "127.0.0.0/8", "allow_http_urls": True}
     server = await serve_jobs(job_secret=SECRET, **settings)

@@ -146,6 +146,7 @@ def test_a_store_that_gives_something_else_is_noticed(server: S3Server) -> None:
         try_out(Forgetful(BUCKET))
 
 
+@pytest.mark.default
 async def test_a_job_that_one_gateway_takes_in_is_done_by_another(
     server: S3Server, serve_jobs: ServeJobs, http: httpx.AsyncClient
 ) -> None:

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from app.media.pcm import (
@@ -39,7 +39,6 @@ def test_floats_are_clipped_and_never_infinite() -> None:
     cuts=st.lists(st.integers(0, 3000), max_size=12),
     seed=st.integers(0, 99),
 )
-@settings(max_examples=60)
 def test_any_cutting_resamples_to_the_same_samples(
     encoding: Encoding, sample_rate: int, channels: int, cuts: list[int], seed: int
 ) -> None:

@@ -5,7 +5,7 @@ from random import Random
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from app.rooms.entries import Begun, Ended, Left, Passed, Spoken, read_entry, write_entry
@@ -56,7 +56,6 @@ def speak(room: Room, stream: str, *messages: Message) -> None:
         room.fold(entry)
 
 
-@settings(max_examples=100, deadline=None)
 @given(st.integers(0, 2**32))
 def test_readers_have_the_text_of_the_speaker_wherever_its_connections_are_cut(seed: int) -> None:
     """The server may have written more than the client received; readers come, go and change gateways at any time."""

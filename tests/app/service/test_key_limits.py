@@ -119,6 +119,7 @@ async def test_audio_of_uploads_counts_and_their_number_does_not() -> None:
     assert not await _is_admitted(other, METERED)
 
 
+@pytest.mark.default
 async def test_without_redis_everybody_is_admitted_and_counted_later(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("app.service.key_limits.COUNT_EVERY_S", 0.0)
     monkeypatch.setattr("app.sharing.leases.RENEW_S", 0.01)

@@ -12,8 +12,6 @@ from app.service.live_load import FEWEST, MAX_LOAD, SAMPLE_EVERY_S, LiveLoad, To
 from engine.api import EngineStats, Histogram
 from tests.fakes import FakeTranscriber
 
-pytestmark = pytest.mark.long
-
 FINAL_EVERY_S = 6.0
 MAX_WAIT_S = 1.0
 

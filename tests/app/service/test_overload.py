@@ -11,8 +11,6 @@ import pytest
 from app.service.live_load import INTERIM_EVERY_S
 from tests.virtual_service import H200, SLOW, Clock, Speed, VirtualEngine, VirtualService
 
-pytestmark = pytest.mark.long
-
 MAX_WAIT_S = 1.0
 """The default of `max_final_wait_s`."""
 

@@ -102,6 +102,7 @@ async def test_https_and_wss_are_served(serve: Serve, files: dict[str, str], aut
 
 
 @pytest.mark.parametrize(("ca_file", "code"), [("ca.pem", 0), (None, 1), ("text", 2), ("missing", 2)])
+@pytest.mark.default
 async def test_the_clients_command_line_trusts_the_given_authority(
     serve: Serve, files: dict[str, str], tmp_path: Path, ca_file: str | None, code: int
 ) -> None:

@@ -35,6 +35,7 @@ async def test_it_is_forgotten_when_the_secret_has_expired() -> None:
     assert await store.get(f"withdrawn:{secret.id}") is None
 
 
+@pytest.mark.default
 async def test_without_redis_a_gateway_knows_those_that_it_has_seen() -> None:
     """Other secrets are valid then, and none can be withdrawn."""
     secret, unseen = (sign("k", int(time.time()) + 60, {}) for _ in range(2))

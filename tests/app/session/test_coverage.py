@@ -5,7 +5,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from app.errors import LimitExceeded
@@ -364,9 +364,7 @@ def test_a_window_whose_text_is_dropped_is_decoded_again() -> None:
     assert bench.text() == said(range(8))
 
 
-@pytest.mark.long
 @given(turns=st.lists(st.integers(2, 12), min_size=1, max_size=4), pauses=st.lists(st.integers(8, 75)), data=st.data())
-@settings(max_examples=60)
 def test_words_are_sent_once_or_reported_whatever_is_missed(
     turns: list[int], pauses: list[int], data: st.DataObject
 ) -> None:

@@ -21,8 +21,6 @@ from tests.bench import CONFIG, START, Bench
 from tests.fakes import LevelDetector
 from tests.recordings import read
 
-pytestmark = pytest.mark.long
-
 PIECE_SAMPLES = SAMPLE_RATE // 5
 """Audio is fed in pieces of this many samples."""
 CLIPS = ("hello", "train", "call", "names")

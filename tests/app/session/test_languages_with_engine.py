@@ -25,7 +25,7 @@ from engine.config import EngineConfig
 from engine.runner import Runner
 from tests.bench import CONFIG, START
 from tests.engine.checkpoints import SHAPES, make_checkpoint
-from tests.engine.conftest import start_engine
+from tests.engine.engines import start_engine
 from tests.fakes import GAP_SAMPLES, WORD_SAMPLES, pcm, silence, speech
 
 ANY_TEXT = HallucinationFilter(

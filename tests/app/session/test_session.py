@@ -6,7 +6,7 @@ from typing import ClassVar
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from app.errors import BadStart, IdleTimeout, LimitExceeded
@@ -43,7 +43,6 @@ def long_talk(n_words: int) -> tuple[list[int], Samples]:
 
 
 @given(talk=talks(), cuts=st.lists(st.integers(1, 40_000), max_size=20), flushes=st.booleans())
-@settings(max_examples=40)
 def test_any_cutting_of_the_stream_gives_the_same_events(
     talk: tuple[list[int], Samples], cuts: list[int], flushes: bool
 ) -> None:
@@ -66,7 +65,6 @@ def test_any_cutting_of_the_stream_gives_the_same_events(
 
 
 @given(talk=talks(), data=st.data())
-@settings(max_examples=60)
 def test_promises_hold_whenever_the_engine_answers(talk: tuple[list[int], Samples], data: st.DataObject) -> None:
     """Stable text is never taken back, finals do not overlap, and no word is lost, whenever the answers come."""
     words, samples = talk
@@ -176,7 +174,6 @@ def test_the_first_word_counts_from_where_it_began() -> None:
     ends=st.sampled_from(["cut off", "drained", "drained, to be resumed", "idle, to be resumed", "flushed"]),
     lead_in_s=st.sampled_from([None, 0.0, 0.3, 2.0]),
 )
-@settings(max_examples=60)
 def test_a_client_that_resumes_loses_and_repeats_nothing(
     talks: list[tuple[list[int], Samples]], share: float, silence_ms: int, ends: str, lead_in_s: float | None
 ) -> None:

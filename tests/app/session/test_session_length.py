@@ -21,8 +21,6 @@ from engine.api import SAMPLE_RATE
 from tests.bench import START, Bench
 from tests.fakes import LevelDetector, pcm, silence, speech
 
-pytestmark = pytest.mark.long
-
 CYCLE_S = 120
 PARTS = 3
 PART_S = 600

@@ -7,8 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
-import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from app.errors import LimitExceeded
@@ -25,8 +24,6 @@ from engine.api import SAMPLE_RATE, WINDOW_SAMPLES
 from engine.errors import EngineFailed, EngineOverloaded
 from tests.bench import CONFIG, START, Bench, check_promises
 from tests.fakes import TIMESTAMP_BEGIN, as_events, pcm, silence, speech, timestamp
-
-pytestmark = pytest.mark.long
 
 MAX_JOBS = 2 * CONFIG.max_finals_in_flight + 3
 """The most jobs of a channel.
@@ -325,7 +322,6 @@ SCENARIOS = st.builds(
 
 
 @given(scenario=SCENARIOS)
-@settings(max_examples=150)
 def test_promises_hold_whatever_the_engine_does(scenario: Scenario) -> None:
     """Text is append-only, no speech is lost, utterances and flushes end once, and memory is bounded at all times."""
     chance = random.Random(scenario.seed)
@@ -414,7 +410,6 @@ def answer_by_hash(window: api.Window) -> list[api.EngineEvent]:
     n_channels=st.sampled_from([1, 3]),
     cuts=st.lists(st.integers(1, 30_000), max_size=30),
 )
-@settings(max_examples=40)
 def test_finals_are_the_same_to_the_sample(
     seed: int, encoding: Encoding, sample_rate: int, n_channels: int, cuts: list[int]
 ) -> None:

@@ -5,7 +5,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from random import Random
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -280,7 +279,6 @@ def pieces(segments: Sequence[str]) -> Iterator[str]:
         yield f" {text}" if index else text
 
 
-@pytest.mark.long
 @given(utterances(), st.sampled_from(RULES), st.data())
 def test_stable_text_grows_to_the_final_text_which_is_that_of_the_whole(
     said: list[list[str]], options: TextRuleOptions, data: st.DataObject
@@ -348,7 +346,6 @@ def has_part(text: str) -> bool:
     return any(part in shown for part in PARTS)
 
 
-@pytest.mark.long
 @given(st.randoms(use_true_random=False), st.sampled_from(list(MIN_DIGITS)), st.booleans())
 def test_no_output_has_four_digits_of_a_number(random: Random, kind: Kind, has_numerals: bool) -> None:
     """Wherever the text is cut into utterances, segments and interims, and whatever the interims take for it."""

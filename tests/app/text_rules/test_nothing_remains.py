@@ -33,7 +33,6 @@ from tests.fakes import FakeTranscriber, pcm, silence, slow_mulaw, speech
 
 __all__ = ["http", "serve_jobs"]
 
-pytestmark = pytest.mark.long
 
 PLANTED = range(0x1BBD, 0x1BC1)
 """A card's number in groups; as integers, because the test, and its source, must not hold the texts either."""

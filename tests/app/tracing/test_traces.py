@@ -179,6 +179,7 @@ async def test_a_key_in_the_path_is_in_no_span(serve: Serve, spans: Spans) -> No
 
 
 @pytest.mark.parametrize("path", ["/v1/audio/transcriptions", "/v1/listen"])
+@pytest.mark.default
 async def test_an_upload_is_a_trace_with_its_windows(serve: Serve, spans: Spans, path: str) -> None:
     """Its id is the request's, which the answer has."""
     server = await serve(tracing=OpenTelemetry(spans))
@@ -197,6 +198,7 @@ async def test_an_upload_is_a_trace_with_its_windows(serve: Serve, spans: Spans,
     assert all([window.name for window in spans.under(each)] == ["final"] for each in utterances)
 
 
+@pytest.mark.default
 async def test_an_upload_that_is_no_audio_is_an_error(serve: Serve, spans: Spans) -> None:
     server = await serve(tracing=OpenTelemetry(spans))
     async with httpx.AsyncClient(base_url=server.http) as client:

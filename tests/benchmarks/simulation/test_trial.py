@@ -16,8 +16,6 @@ from benchmarks.simulation.trial import Load, Setup, Trial, steady_load
 from engine.api import SAMPLE_RATE, Priority
 from engine.config import EngineConfig
 
-pytestmark = pytest.mark.long
-
 LENGTHS_S = (2.0, 3.0, 5.0)
 
 

@@ -8,7 +8,7 @@ from random import Random
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.clients.python.client_fakes import WIRE
@@ -290,8 +290,6 @@ def _run(random: Random, recording: list[Spoken], is_exact: bool) -> Receiver:
 SEEDS = st.integers(0, 2**32)
 
 
-@pytest.mark.long
-@settings(max_examples=300, deadline=None)
 @given(SEEDS)
 def test_what_was_shown_stays_whatever_the_connections_send(seed: int) -> None:
     """Every utterance that was announced ends once, with a number of its own and with all that was shown."""
@@ -299,8 +297,6 @@ def test_what_was_shown_stays_whatever_the_connections_send(seed: int) -> None:
     _run(random, make_recording(random), is_exact=False)
 
 
-@pytest.mark.long
-@settings(max_examples=300, deadline=None)
 @given(SEEDS)
 def test_equal_decodes_give_the_undisturbed_text(seed: int) -> None:
     """No word is lost and none is repeated, wherever the connections are lost."""

@@ -45,6 +45,7 @@ async def collect(url: str, path: Path | str, **options: Any) -> list[tutti.Even
     return [event async for event in tutti.transcribe_file(url, path, **options)]
 
 
+@pytest.mark.default
 async def test_a_file_becomes_the_events_of_a_session(wav: Path) -> None:
     """With a whole server: segments with their words, each utterance after its segments, then `Stopped`."""
     async with running(Settings(port=0, model="fake"), FakeTranscriber()) as server:

@@ -7,7 +7,7 @@ from itertools import count, repeat
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from cluster.local.control_messages import EngineDown, EngineLost
@@ -28,7 +28,7 @@ from engine.api import (
 from engine.checkpoint.checkpoint import Checkpoint, read_checkpoint
 from engine.errors import EngineError, EngineFailed, EngineOverloaded, InvalidWindow
 from tests.cluster.local.conftest import N_BLOCKS, DyingTranscriber, HaltingTranscriber, Pair, paired
-from tests.engine.conftest import start_engine
+from tests.engine.engines import start_engine
 from tests.engine.fakes import FakeRunner
 from tests.fakes import FakeTranscriber, decode, speech
 
@@ -328,7 +328,6 @@ STEPS = st.lists(
 )
 
 
-@settings(max_examples=40)
 @given(STEPS)
 def test_in_any_order_each_window_ends_once_and_all_is_freed(steps: list[str]) -> None:
     """Windows open and are cancelled, engines start and die: each window gets all events once, or an error."""

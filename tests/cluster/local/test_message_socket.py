@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import uvloop
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from cluster.local.message_socket import MessageServer, MessageSocket
@@ -80,7 +80,6 @@ def test_messages_arrive_whole_and_in_order(run: Callable[..., None], tmp_path: 
     run(exchange(tmp_path / "socket"))
 
 
-@settings(max_examples=50)
 @given(st.lists(st.binary(max_size=300), max_size=8), st.data())
 def test_messages_do_not_depend_on_how_their_bytes_arrive(messages: list[bytes], data: st.DataObject) -> None:
     """The bytes of a connection may be cut anywhere."""

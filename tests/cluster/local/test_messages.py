@@ -4,7 +4,7 @@ import dataclasses
 import pickle
 from typing import Any, get_args
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from cluster.engine_pool import EngineGone
@@ -37,7 +37,6 @@ def exact(value: Any) -> Any:
     return type(value), repr(value)
 
 
-@settings(max_examples=200)
 @given(st.lists(st.tuples(st.integers(0), UPDATES), max_size=4))
 def test_events_are_the_same_on_the_other_side(updates: list[tuple[int, Any]]) -> None:
     """Every type of event, with all fields of all that is inside, and every status."""

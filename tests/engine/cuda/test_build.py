@@ -15,7 +15,7 @@ from engine.decoding.sampling import Draw
 from engine.errors import CheckpointError
 from engine.runner import LaunchedStep, Runner
 from tests.engine.checkpoints import Shape, make_checkpoint
-from tests.engine.conftest import noise, prefill
+from tests.engine.engines import noise, prefill
 
 CPU = torch.device("cpu")
 
@@ -87,6 +87,7 @@ def with_steps(runner: Runner, slots: list[int], tokens: list[list[int]], step: 
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="stands in for a GPU")
+@pytest.mark.nightly
 def test_a_runner_decodes_alike_with_fused_and_with_plain_kernels(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -63,6 +63,7 @@ def test_a_window_reads_the_same_keys_alone_and_in_a_batch(model: Whisper) -> No
 
 
 @torch.inference_mode()
+@pytest.mark.nightly
 def test_a_checkpoint_is_compared_with_sixteen_bits(monkeypatch: pytest.MonkeyPatch) -> None:
     checkpoint = random_checkpoint("random:tiny")
     checkpoint = replace(checkpoint, model=replace(SIZES, vocab_size=checkpoint.model.vocab_size))
@@ -93,6 +94,7 @@ async def transcribe(config: EngineConfig, name: str) -> DoneEvent:
         return await last(engine, window)
 
 
+@pytest.mark.nightly
 async def test_the_embedded_model_says_the_same_words(monkeypatch: pytest.MonkeyPatch) -> None:
     """Read by the plain forward pass. Log-probabilities differ in the third digit."""
     config = EngineConfig(device="cpu", n_slots=2)

@@ -121,6 +121,7 @@ def test_prompts_and_steps_are_decoded_as_by_the_eager_model(model: Whisper, cac
 
 
 @torch.inference_mode()
+@pytest.mark.nightly
 def test_a_row_decodes_to_the_same_bits_alone_and_in_a_batch(model: Whisper, caches: tuple[KVCache, KVCache]) -> None:
     cache = caches[0]
     encode(model, cache, [200, 150, 200, 180], [0, 1, 2, 3], fused=False)

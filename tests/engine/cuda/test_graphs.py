@@ -150,6 +150,7 @@ class OneKernel:
 
 @torch.inference_mode()
 @pytest.mark.parametrize("with_graphs", [True, False])
+@pytest.mark.nightly
 def test_graphs_of_few_rows_use_one_kernel(model: Whisper, monkeypatch: pytest.MonkeyPatch, with_graphs: bool) -> None:
     """Larger graphs do not, and steps without graphs do not."""
     monkeypatch.setattr("engine.cuda.graphs.load_row_steps", lambda *_: {4: OneKernel()})
@@ -163,6 +164,7 @@ def test_graphs_of_few_rows_use_one_kernel(model: Whisper, monkeypatch: pytest.M
 
 
 @torch.inference_mode()
+@pytest.mark.nightly
 def test_padding_writes_to_the_padding_slot_only(model: Whisper, monkeypatch: pytest.MonkeyPatch) -> None:
     """A padding row held another window in the replay before. The slot of that window now belongs to a new window."""
     _, cuda = make(model, monkeypatch, with_graphs=True, decodes=False)
@@ -177,6 +179,7 @@ def test_padding_writes_to_the_padding_slot_only(model: Whisper, monkeypatch: py
 
 @torch.inference_mode()
 @pytest.mark.parametrize("lengths", [(8, 10), (10, 8)])
+@pytest.mark.nightly
 def test_nothing_is_left_of_the_audio_of_the_call_before(
     model: Whisper, monkeypatch: pytest.MonkeyPatch, lengths: tuple[int, int]
 ) -> None:
@@ -213,6 +216,7 @@ class PlainAttention:
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="a captured graph calls nothing of Python again")
 @torch.inference_mode()
+@pytest.mark.nightly
 def test_attention_of_our_own_leaves_short_windows_to_pytorch(model: Whisper, monkeypatch: pytest.MonkeyPatch) -> None:
     attention = PlainAttention()
     monkeypatch.setattr(graphs, "load_hopper_attention", lambda cache: attention)

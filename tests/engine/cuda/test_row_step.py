@@ -110,6 +110,7 @@ class FakeStep:
 
 
 @pytest.mark.parametrize(("change", "expected"), [(lambda x: x, True), (lambda x: x * (1 + 2**-23), False)])
+@pytest.mark.nightly
 def test_all_bits_are_compared_and_the_cache_is_empty_afterwards(
     monkeypatch: pytest.MonkeyPatch, change: Callable[[torch.Tensor], torch.Tensor], expected: bool
 ) -> None:

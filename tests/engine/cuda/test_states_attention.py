@@ -148,6 +148,7 @@ def test_the_plain_pass_makes_keys_and_values_when_it_reads_them(model: Whisper)
         torch.testing.assert_close(ours, theirs, atol=5e-3, rtol=5e-3)
 
 
+@pytest.mark.nightly
 async def test_the_embedded_model_says_the_same_words(monkeypatch: pytest.MonkeyPatch) -> None:
     config = EngineConfig(device="cpu", n_slots=2)
     expected = await transcribe(config, NAMES[0])
@@ -167,6 +168,7 @@ async def test_the_embedded_model_says_the_same_words(monkeypatch: pytest.Monkey
 
 
 @torch.inference_mode()
+@pytest.mark.nightly
 def test_a_checkpoint_is_compared_with_keys_and_values(monkeypatch: pytest.MonkeyPatch, without_kernel: None) -> None:
     checkpoint = random_checkpoint("random:tiny")
     small = replace(SMALL, decoder_layers=1, max_source_positions=24, vocab_size=checkpoint.model.vocab_size)

@@ -10,7 +10,7 @@ from engine.decoding.hotwords import FIRST_BONUS, NEXT_BONUS, Hotwords
 from engine.decoding.prompt import build_prompt
 from engine.errors import InvalidWindow
 from engine.runner import Runner
-from tests.engine.conftest import collect, read_clip, start_engine
+from tests.engine.engines import collect, read_clip, start_engine
 from tests.engine.test_parity import decode, decode_alone, tokens_of
 
 CPU = torch.device("cpu")

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from transformers import GenerationConfig
 from transformers.generation.logits_process import (
@@ -114,7 +114,6 @@ def test_suppressed_tokens_are_never_allowed() -> None:
     assert (logits == -INF).nonzero().tolist() == [[0, 3], [0, 5], [1, 3], [1, 5]]
 
 
-@settings(max_examples=50)
 @given(st.lists(histories, min_size=1, max_size=4), st.data())
 def test_state_follows_sampling(begun: list[list[int]], data: st.DataObject) -> None:
     """The state updated token by token is the state of the whole history."""

@@ -4,7 +4,7 @@ import pytest
 
 from engine.api import DecodeOptions, DoneEvent, Window
 from engine.runner import Runner
-from tests.engine.conftest import Samples, collect, read_clip, start_engine
+from tests.engine.engines import Samples, collect, read_clip, start_engine
 
 NAMES = ("Vandermeer", "Bratislava")
 

@@ -10,7 +10,7 @@ import pytest
 from engine.api import DecodeOptions, DoneEvent, EngineEvent, SegmentEvent, Window, Word
 from engine.decoding.prompt import build_prompt
 from engine.runner import Runner, Transcribed
-from tests.engine.conftest import Samples, collect, noise, read_clip, start_engine
+from tests.engine.engines import Samples, collect, noise, read_clip, start_engine
 from tests.engine.reference import Reference
 from tests.engine.test_parity import decode, expected, tokens_of
 

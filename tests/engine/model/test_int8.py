@@ -29,7 +29,7 @@ from engine.model.random_weights import SIZES
 from engine.model.weights import load_model
 from engine.runner import Runner
 from tests.engine.checkpoints import Shape, make_checkpoint
-from tests.engine.conftest import noise, prefill, start_engine
+from tests.engine.engines import noise, prefill, start_engine
 
 pytestmark = pytest.mark.skipif(not int8.is_available(), reason="PyTorch has no kernels for 8 bits here")
 
@@ -192,7 +192,6 @@ def test_windows_decode_alone_as_together(tmp_path: Path, monkeypatch: pytest.Mo
         assert torch.equal(keys_values, alone[2])
 
 
-@pytest.mark.long
 def test_words_are_those_of_float32(demo: Checkpoint) -> None:
     """The word errors of the embedded model on the recordings that come with it differ by 0.1 points at most."""
     recordings = load_bundled(24.0, 3)

@@ -8,7 +8,7 @@ from transformers.audio_utils import mel_filter_bank
 
 from engine.api import WINDOW_SAMPLES
 from engine.model.log_mel import log_mel, mel_filters
-from tests.engine.conftest import noise, read_clip
+from tests.engine.engines import noise, read_clip
 
 
 @pytest.mark.parametrize("n_mels", [80, 128])

@@ -14,7 +14,7 @@ from engine.decoding.transcript import compression_ratio
 from engine.errors import CheckpointError
 from engine.model.random_weights import SIZES, random_checkpoint
 from engine.runner import Runner, SampledToken, load_runner
-from tests.engine.conftest import prefill
+from tests.engine.engines import prefill
 
 N_WORDS = 28
 """Words of a window, as docs/results/gpu.md says."""

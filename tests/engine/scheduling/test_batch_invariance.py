@@ -29,10 +29,8 @@ from engine.scheduling.request import Item, Request
 from engine.scheduling.worker import Worker
 from engine.validation import check_options
 from tests.engine.checkpoints import SHAPES, make_checkpoint
-from tests.engine.conftest import Samples, noise, read_clip
+from tests.engine.engines import Samples, noise, read_clip
 from tests.engine.test_parity import tokens_of
-
-pytestmark = pytest.mark.long
 
 logger = logging.getLogger(__name__)
 
@@ -370,7 +368,7 @@ def test_windows_give_what_they_give_alone(models: Models, request: pytest.Fixtu
     property_of(EXAMPLES, request.node.callspec.params["models"])(models)
 
 
-@pytest.mark.thorough
+@pytest.mark.nightly
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("models", MANY_EXAMPLES, indirect=True)
 def test_windows_give_what_they_give_alone_in_many_examples(models: Models, request: pytest.FixtureRequest) -> None:

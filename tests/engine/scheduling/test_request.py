@@ -6,7 +6,7 @@ import pytest
 from engine.api import DoneEvent, Window, WindowTiming
 from engine.checkpoint.checkpoint import Checkpoint
 from engine.scheduling.request import Milestones
-from tests.engine.conftest import collect, start_engine
+from tests.engine.engines import collect, start_engine
 from tests.engine.fakes import FakeRunner
 
 

@@ -15,7 +15,7 @@ from engine.engine import Engine
 from engine.scheduling.encoder_time import EncoderTime
 from engine.scheduling.request import Request
 from engine.scheduling.worker import Worker
-from tests.engine.conftest import Samples, collect, start_engine
+from tests.engine.engines import Samples, collect, start_engine
 from tests.engine.fakes import PATIENCE_S, FakeRunner
 
 Script = Callable[[Samples], Iterator[int]]

@@ -4,7 +4,7 @@ import re
 from datetime import datetime
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from app.dialects.captions.wire import TrackOptions, playlist, track_segment, whole_track
@@ -98,7 +98,6 @@ def test_a_segment_maps_its_times_to_those_of_the_video() -> None:
     assert fields == ["X-TIMESTAMP-MAP=MPEGTS:900000,LOCAL:00:00:00.000"]
 
 
-@settings(max_examples=100, deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 40), st.integers(1, 15), st.integers(0, 3), st.booleans()), max_size=8))
 def test_every_cue_is_in_each_segment_of_its_time_or_in_the_next_one(made: list[tuple[int, int, int, bool]]) -> None:
     """And a segment never changes, whatever comes later, or is taken back."""

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from app.dialects.deepgram.flux_options import FluxOptions, Thresholds
@@ -303,7 +303,6 @@ TEXTS = st.sampled_from(
 
 
 @given(st.lists(SPEECH | st.builds(lambda text: {"text": text}, TEXTS), max_size=8))
-@settings(max_examples=60, deadline=None)
 def test_what_holds_of_every_stream(steps: list[Step]) -> None:
     """Messages are numbered, turns follow Deepgram's table of states, and no word is lost."""
     told = exchange([*steps, {"text": {"type": "CloseStream"}}], flux(), one, server=SENTENCES)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from app.dialects.deepgram.live_wire import Deepgram
@@ -74,7 +74,6 @@ QUERIES = st.lists(
 
 
 @given(QUERIES, st.lists(SPEECH | st.builds(lambda text: {"text": text}, TEXTS), max_size=8), st.booleans())
-@settings(max_examples=60)
 def test_what_holds_of_every_stream(query: list[tuple[str, str]], steps: list[Step], is_stereo: bool) -> None:
     """Final results leave no gaps, no word is lost, every Finalize is answered, and Metadata is last."""
     if is_stereo:

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from app.dialects.openai.realtime_options import EAGERNESS, LOGPROBS, WORDS, RealtimeSettings, named
@@ -715,7 +715,6 @@ def test_the_same_settings_once_more_change_nothing() -> None:
     events_between=st.lists(st.sampled_from(["", "", "commit", "clear", "update"]), min_size=6, max_size=6),
     late=st.booleans(),
 )
-@settings(max_examples=40)
 def test_whatever_the_client_does_deltas_add_up(
     words: list[list[int]], is_manual: bool, events_between: list[str], late: bool
 ) -> None:
@@ -764,7 +763,6 @@ VALUES = st.recursive(
     source=st.dictionaries(st.sampled_from(KEYS), VALUES, max_size=4),
     is_nested=st.booleans(),
 )
-@settings(max_examples=300)
 def test_every_update_is_answered_or_refused(
     kind: str, fields: dict[str, Any], source: dict[str, Any], is_nested: bool
 ) -> None:

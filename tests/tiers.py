@@ -1,0 +1,111 @@
+"""The three tiers of tests, and what belongs to each. CONTRIBUTING.md says what a tier is for and how long it takes.
+
+| tier | run by | what it may use |
+|---|---|---|
+| `quick` | `make quick` | one process and loopback sockets; no torch, no coverage |
+| `default` | `make test`, after `quick` | everything but what `nightly` has |
+| `nightly` | `make nightly` | hours, if need be |
+
+A test has the tier of its own marker (`@pytest.mark.nightly`), else that of its module (`pytestmark`), else that of its
+file or folder in these lists, else `default`.
+"""
+
+from pathlib import Path
+
+TESTS = Path(__file__).parent
+TIERS = ("quick", "default", "nightly")
+
+QUICK = (
+    "app",
+    "clients/python",
+    "cluster",
+    "engine/decoding",
+    "engine/scheduling",
+    "engine/checkpoint",
+    "test_clocks.py",
+    "test_docs.py",
+    "test_glossary.py",
+    "test_sizes.py",
+)
+"""Files and folders of `tests` that need one process and no torch."""
+
+DEFAULT: tuple[str, ...] = (
+    "app/cli/test_commands.py",
+    "app/cli/test_engine_places.py",
+    "app/cli/test_hub_models.py",
+    "app/cli/test_imports.py",
+    "app/cli/test_interrupts.py",
+    "app/cli/test_processes.py",
+    "app/customers/test_killed_gateways.py",
+    "app/delivery/test_shared_calls.py",
+    "app/dialects/deepgram/test_endpoint.py",
+    "app/dialects/openai/test_files_endpoint.py",
+    "app/dialects/test_file_speakers.py",
+    "app/files/test_uploads.py",
+    "app/jobs/test_jobs_endpoint.py",
+    "app/media/test_decoders.py",
+    "app/rooms/test_several_gateways.py",
+    "app/service/test_overload.py",
+    "app/session/test_hallucination_filter.py",
+    "app/session/test_languages_with_engine.py",
+    "app/sharing/test_redis_store.py",
+    "app/sharing/test_store.py",
+    "app/test_assets.py",
+    "app/test_descriptors.py",
+    "app/test_openapi.py",
+    "app/test_several_gateways.py",
+    "app/text_rules/test_nothing_remains.py",
+    "app/tracing/test_serve.py",
+    "clients/python/test_client_command_line.py",
+    "clients/python/test_client_readme.py",
+    "cluster/local/test_engine_link.py",
+    "cluster/local/test_managed_process.py",
+    "cluster/local/test_supervisor.py",
+    "cluster/ray",
+    "engine/checkpoint/test_checkpoint.py",
+    "engine/checkpoint/test_hub.py",
+    "engine/checkpoint/test_tokenizer.py",
+    "engine/decoding/test_hotwords.py",
+    "engine/decoding/test_logit_rules.py",
+    "engine/decoding/test_prompt.py",
+    "engine/decoding/test_prompts_help.py",
+    "engine/decoding/test_sampling.py",
+    "engine/decoding/test_transcript.py",
+    "engine/decoding/test_word_timing.py",
+    "engine/scheduling/test_batch_invariance.py",
+    "engine/scheduling/test_emitter.py",
+    "engine/scheduling/test_encoder_time.py",
+    "engine/scheduling/test_request.py",
+    "engine/scheduling/test_request_queue.py",
+    "engine/scheduling/test_steps_ahead.py",
+)
+"""Files and folders within those of `QUICK` that need more."""
+
+NIGHTLY: tuple[str, ...] = (
+    "benchmarks",
+    "examples/test_node_stream.py",
+    "examples/test_react_native.py",
+    "pictures",
+    "training",
+)
+"""Files and folders that take long, or protect what no user of the service has: builds, pictures, measurements."""
+
+
+def tier_of(path: Path) -> str:
+    """Return the tier of a file or folder by the longest entry of the lists that holds it."""
+    inside = path.relative_to(TESTS)
+    of_place = {place: tier for tier, places in zip(TIERS, (QUICK, DEFAULT, NIGHTLY), strict=True) for place in places}
+    for place in (inside, *inside.parents):
+        if place.as_posix() in of_place:
+            return of_place[place.as_posix()]
+    return "default"
+
+
+def may_hold(path: Path, tier: str) -> bool:
+    """Whether a file or folder may hold tests of a tier.
+
+    Markers move single tests into later tiers, never into earlier ones.
+    """
+    inside = path.relative_to(TESTS)
+    below = [place for place in (*QUICK, *DEFAULT, *NIGHTLY) if inside in Path(place).parents]
+    return any(TIERS.index(tier_of(each)) <= TIERS.index(tier) for each in (path, *map(TESTS.joinpath, below)))
