@@ -18,7 +18,7 @@ STAMP := $(VENV)/.installed
 INSTALL := $(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --no-compile
 
 .DEFAULT_GOAL := help
-.PHONY: help setup agents demo demo-cluster serve test quick nightly flaky parity lint types docs lock audit sbom bench clean
+.PHONY: help setup agents demo demo-cluster serve test quick rest nightly flaky parity lint types docs lock audit sbom bench clean
 
 help: ## List the targets.
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
@@ -59,7 +59,11 @@ PYTEST := $(PYTEST_ENV) $(VENV)/bin/python -m pytest $(PYTEST_OPTIONS)
 TORCHLESS := $(VENV)/torchless
 
 # Tests of a change in three tiers (tests/tiers.py): make quick, make test, make nightly.
-test: quick ## Run all tests of a change: those of `make quick`, then those with processes, servers and a browser.
+test: ## Run all tests of a change: `make quick`, then `make rest`.
+	@$(MAKE) --no-print-directory quick
+	@$(MAKE) --no-print-directory rest
+
+rest: setup ## Run the tests of a change that need processes, servers, torch or a browser.
 	$(PYTEST) -m default
 
 quick: $(TORCHLESS)/.made ## Run the tests that need one process and no torch, in under a minute.
@@ -77,7 +81,7 @@ nightly: setup ## Run every test with many examples, in both browsers, and measu
 # A test that fails by chance is a bug: five runs beside two busy loops must have no failure.
 FLAKY_RUNS ?= 5
 flaky: setup ## Run the default tier five times on a busy machine; print what failed in any run.
-	@$(VENV)/bin/python -m tests.flaky $(FLAKY_RUNS) -- $(PYTEST_OPTIONS) -m 'quick or default'
+	@$(PYTEST_ENV) $(VENV)/bin/python -m tests.flaky $(FLAKY_RUNS) -- $(PYTEST_OPTIONS) -m 'quick or default'
 
 parity: setup ## Compare with transformers: hundreds of generated cases, and the checkpoint TUTTI_CHECKPOINT.
 	$(VENV)/bin/python -m pytest -m 'not gpu' tests/engine/test_parity_cases.py tests/engine/scheduling/test_batch_invariance.py

@@ -4,7 +4,6 @@ Written by hand, as no framework knows what the endpoints accept. A test sends r
 application, and compares each answer with it; another one compares its paths with the table of routes.
 """
 
-from importlib.metadata import version
 from typing import Any
 
 from starlette.requests import Request
@@ -17,6 +16,7 @@ from app.dialects.openai.files_wire import FORMATS
 from app.dialects.openai.jobs_wire import MAX_LISTED, TASKS
 from app.dialects.openai.realtime_endpoint import DEFAULT_SECRET_S, MAX_SECRET_S, MIN_SECRET_S
 from app.jobs.job import STATES
+from app.version import VERSION
 from engine.api import MAX_BEST_OF
 
 Schema = dict[str, Any]
@@ -752,7 +752,7 @@ DOCUMENT: Schema = {
     "openapi": "3.1.0",
     "info": {
         "title": "tutti",
-        "version": version("tutti-asr"),
+        "version": VERSION,
         "description": "Speech to text. Live sessions are WebSockets, which OpenAPI does not describe.",
         "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
     },
