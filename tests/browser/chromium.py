@@ -23,7 +23,7 @@ from tests.browser.page import (
     BrowserPage,
     PageError,
     drain,
-    line_after,
+    start_browser,
 )
 
 NAVIGATION_TIMEOUT_S = 20
@@ -230,17 +230,9 @@ async def open_page(profile: Path, microphone: Path | None, flags: Sequence[str]
         command.append("--deny-permission-prompts")
     else:
         command += ["--use-fake-ui-for-media-stream", f"--use-file-for-fake-audio-capture={microphone}%noloop"]
-    process = await asyncio.create_subprocess_exec(
-        *command,
-        "about:blank",
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.DEVNULL,
-        stderr=asyncio.subprocess.PIPE,
-    )
+    process, url = await start_browser("Chromium", [*command, "about:blank"], "DevTools listening on ")
     try:
         assert process.stderr is not None
-        async with asyncio.timeout(START_TIMEOUT_S):
-            url = await line_after(process.stderr, "DevTools listening on ", "Chromium")
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(drain(process.stderr))
             async with connect(url, max_size=MAX_MESSAGE_BYTES, proxy=None, open_timeout=START_TIMEOUT_S) as socket:

@@ -25,7 +25,7 @@ from tests.browser.page import (
     BrowserPage,
     PageError,
     drain,
-    line_after,
+    start_browser,
 )
 from tests.browser.sound import has_pulseaudio, sound_card
 
@@ -203,16 +203,11 @@ async def open_page(profile: Path, microphone: Path | None, flags: Sequence[str]
     ]
     with tempfile.TemporaryDirectory() as folder:
         async with sound_card(Path(folder)) as sound:
-            process = await asyncio.create_subprocess_exec(
-                *command,
-                "about:blank",
-                env={**os.environ, **sound},
-                stdin=asyncio.subprocess.DEVNULL,
-                stdout=asyncio.subprocess.DEVNULL,
-                stderr=asyncio.subprocess.PIPE,
+            process, url = await start_browser(
+                "Firefox", [*command, "about:blank"], "WebDriver BiDi listening on ", {**os.environ, **sound}
             )
             try:
-                async with _page_of(process) as page:
+                async with _page_of(process, url) as page:
                     if microphone is not None:
                         wav = base64.b64encode(await asyncio.to_thread(microphone.read_bytes)).decode()
                         await page.run_before(MICROPHONE % {"wav": wav})
@@ -225,10 +220,8 @@ async def open_page(profile: Path, microphone: Path | None, flags: Sequence[str]
 
 
 @asynccontextmanager
-async def _page_of(process: asyncio.subprocess.Process) -> AsyncIterator[FirefoxPage]:
+async def _page_of(process: asyncio.subprocess.Process, url: str) -> AsyncIterator[FirefoxPage]:
     assert process.stderr is not None
-    async with asyncio.timeout(START_TIMEOUT_S):
-        url = await line_after(process.stderr, "WebDriver BiDi listening on ", "Firefox")
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(drain(process.stderr))
         async with connect(

@@ -2,13 +2,15 @@
 
 import asyncio
 import json
+import sys
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any, Protocol
 
-START_TIMEOUT_S = 60
+START_TIMEOUT_S = 40
+"""How long a start may take, in seconds: two of them fit into the time limit of a test."""
 COMMAND_TIMEOUT_S = 60
 MAX_MESSAGE_BYTES = 64 * 2**20
 """The largest message of a browser. Screenshots of a whole page are larger than the default of 1 MiB."""
@@ -135,6 +137,40 @@ async def line_after(stream: asyncio.StreamReader, mark: str, program: str) -> s
             return rest
         output.append(text)
     raise PageError(f"{program} did not start:\n" + "\n".join(output[-20:]))
+
+
+async def start_browser(
+    name: str, command: Sequence[str | Path], mark: str, environment: Mapping[str, str] | None = None
+) -> tuple[asyncio.subprocess.Process, str]:
+    """Start a browser, and wait for the address that it prints after `mark`.
+
+    A start that fails is repeated once, and reported on the standard error of the test run: browsers now and then end
+    while they start, which says nothing of the page.
+
+    Raises:
+        PageError: both starts failed.
+        TimeoutError: the second start took longer than `START_TIMEOUT_S`.
+    """
+    for is_last in (False, True):
+        process = await asyncio.create_subprocess_exec(
+            *command,
+            env=environment,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.DEVNULL,
+            stderr=asyncio.subprocess.PIPE,
+        )
+        assert process.stderr is not None
+        try:
+            async with asyncio.timeout(START_TIMEOUT_S):
+                return process, await line_after(process.stderr, mark, name)
+        except BaseException as error:
+            if process.returncode is None:
+                process.kill()
+            await process.wait()
+            if is_last or not isinstance(error, PageError | TimeoutError):
+                raise
+            print(f"{name} did not start, and is started again: {error!r}", file=sys.__stderr__)
+    raise AssertionError("unreachable")
 
 
 async def drain(stream: asyncio.StreamReader) -> None:
