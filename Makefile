@@ -17,6 +17,11 @@ STAMP := $(VENV)/.installed
 # No byte code yet: compiling every package takes a minute, and the first start compiles what it needs.
 INSTALL := $(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --no-compile
 
+# Installs many packages seven times as fast as pip, which takes its place where it does not reach the package index.
+UV_VERSION := uv==0.13.9
+UV := $(VENV)/bin/uv pip install --quiet --python
+OR_PIP := || { echo "uv could not install the packages; pip tries it now" >&2; false; } ||
+
 .DEFAULT_GOAL := help
 .PHONY: help setup agents demo demo-cluster serve test quick rest nightly flaky parity lint types docs lock audit sbom bench clean
 
@@ -29,7 +34,9 @@ $(STAMP): pyproject.toml clients/python/pyproject.toml $(CONSTRAINTS)
 	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; sys.exit(0 if (3, 11) <= v <= (3, 13) else f"tutti needs Python 3.11 to 3.13; $(PYTHON) is {v[0]}.{v[1]}. Try: make PYTHON=python3.12 ...")'
 	@test -x $(VENV)/bin/python || $(PYTHON) -m venv $(VENV) || { echo "Could not make a virtual environment; on Debian: apt install python3-venv"; exit 1; }
 	$(INSTALL) $(if $(TORCH_INDEX),--index-url '$(TORCH_INDEX)') '$(TORCH)'
-	$(INSTALL) --constraint '$(CONSTRAINTS)' -e clients/python -e '.[dev]'
+	$(INSTALL) '$(UV_VERSION)'
+	$(UV) $(VENV)/bin/python --constraint '$(CONSTRAINTS)' -e clients/python -e '.[dev]' $(OR_PIP) \
+		$(INSTALL) --constraint '$(CONSTRAINTS)' -e clients/python -e '.[dev]'
 	$(INSTALL) --no-deps --upgrade --target $(VENV)/whisper-live '$(WHISPER_LIVE)'
 	PYTHONDONTWRITEBYTECODE= $(VENV)/bin/python -c 'import app.cli.commands, engine.engine'
 	@touch $@

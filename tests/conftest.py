@@ -48,8 +48,11 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Give each test one tier. Of several, as of a function and one of its parameters, the last one counts."""
     for item in items:
-        if not any(map(item.get_closest_marker, (*TIERS, "gpu"))):
+        own = [tier for tier in TIERS if item.get_closest_marker(tier)]
+        item.own_markers = [mark for mark in item.own_markers if mark.name not in own[:-1]]
+        if not own and not item.get_closest_marker("gpu"):
             item.add_marker(tier_of(item.path))
 
 

@@ -415,7 +415,16 @@ async def test_an_empty_record_is_shown(page: Page) -> None:
 
 @pytest.mark.node
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("look", ["desktop", "desktop-dark", "phone", "phone-dark", "phone-large"])
+@pytest.mark.parametrize(
+    "look",
+    [
+        "desktop",
+        pytest.param("desktop-dark", marks=pytest.mark.nightly),
+        pytest.param("phone", marks=pytest.mark.nightly),
+        "phone-dark",
+        "phone-large",
+    ],
+)
 async def test_axe_finds_nothing_wrong_and_nothing_is_wider_than_the_window(
     page: Page, calls: FakeCalls, tmp_path: Path, look: str
 ) -> None:

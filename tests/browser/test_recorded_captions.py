@@ -204,6 +204,7 @@ def place(frame: Frame, utterance: int) -> float:
 
 
 @pytest.mark.parametrize("look", ["light", pytest.param("phone-dark", marks=pytest.mark.nightly)])
+@pytest.mark.nightly
 async def test_a_tail_that_gets_shorter_moves_nothing(
     page_server: FakeServer, microphone: Path, tmp_path: Path, look: str
 ) -> None:
@@ -222,6 +223,7 @@ async def test_a_tail_that_gets_shorter_moves_nothing(
         assert await record.shifts() == []
 
 
+@pytest.mark.nightly
 async def test_a_final_text_that_is_shorter_moves_nothing(
     page_server: FakeServer, microphone: Path, tmp_path: Path
 ) -> None:
@@ -244,6 +246,7 @@ async def test_a_final_text_that_is_shorter_moves_nothing(
         assert place(after, 1) - place(after, 0) < 60
 
 
+@pytest.mark.nightly
 async def test_text_after_a_wrong_tail_stays(page_server: FakeServer, microphone: Path, tmp_path: Path) -> None:
     """A segment that differs from the tail leaves the words after it, which would only come back."""
     async with recording(page_server, microphone, tmp_path / "profile", "light") as record:
@@ -256,6 +259,7 @@ async def test_text_after_a_wrong_tail_stays(page_server: FakeServer, microphone
         assert len(in_color(frame, 0)) == 1
 
 
+@pytest.mark.nightly
 async def test_the_reader_may_scroll_up_a_little(page_server: FakeServer, microphone: Path, tmp_path: Path) -> None:
     """Also by less than a line: new text moves nothing until the reader scrolls back to the end."""
     async with recording(page_server, microphone, tmp_path / "profile", "light") as record:
@@ -280,6 +284,7 @@ async def test_the_reader_may_scroll_up_a_little(page_server: FakeServer, microp
         assert frame["below"] < 1 and frame["scrollTop"] > scrolled
 
 
+@pytest.mark.nightly
 async def test_a_message_does_not_hide_the_newest_words(
     page_server: FakeServer, microphone: Path, tmp_path: Path
 ) -> None:

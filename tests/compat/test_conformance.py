@@ -13,6 +13,7 @@ REPOSITORY = Path(__file__).parents[2]
 COMMAND_TIMEOUT_S = 60
 
 
+@pytest.mark.nightly
 def test_the_page_is_up_to_date() -> None:
     """`docs/compatibility.md` matches the marks; `python -m tests.compat.table` writes it."""
     done = subprocess.run(

@@ -59,6 +59,7 @@ def client(tmp_path: Path) -> Callable[..., Any]:
 
 @supported("whisperlive", "send_last_n_segments")
 @supported("whisperlive", "float32 audio")
+@pytest.mark.nightly
 def test_the_package_transcribes_a_file(server: Running, client: Callable[..., Any], tmp_path: Path) -> None:
     """The whole text without an END_OF_AUDIO before it, each segment once, in its list and in its subtitles."""
     srt = tmp_path / "out.srt"

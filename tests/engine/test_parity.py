@@ -195,7 +195,7 @@ async def test_no_speech_probability_is_that_after_start_of_transcript(
     assert decoded[0].no_speech_prob > 0.5 > decoded[1].no_speech_prob
 
 
-@pytest.mark.parametrize(("timestamps", "n_forced"), [(True, 0), (False, 3)])
+@pytest.mark.parametrize(("timestamps", "n_forced"), [(True, 0), pytest.param(False, 3, marks=pytest.mark.nightly)])
 async def test_drafts_change_nothing(demo_runner: Runner, timestamps: bool, n_forced: int) -> None:
     """With any draft the output is that without a draft; accepted tokens save steps."""
     samples = read_clip("train")

@@ -236,7 +236,14 @@ TURN = np.concatenate((speech(range(20)), silence(10.0 - 20 * 0.28)))
 """Ten seconds: a turn of speech, then silence."""
 
 
-@pytest.mark.parametrize(("piece", "carries_context"), [(TURN, False), (TURN, True), (silence(10.0), False)])
+@pytest.mark.parametrize(
+    ("piece", "carries_context"),
+    [
+        pytest.param(TURN, False, marks=pytest.mark.nightly),
+        (TURN, True),
+        pytest.param(silence(10.0), False, marks=pytest.mark.nightly),
+    ],
+)
 @pytest.mark.default
 async def test_memory_does_not_grow_with_the_recording(piece: Samples, carries_context: bool) -> None:
     """Ten more minutes are 38 MB of samples; the peak grows by at most the size of two windows."""
@@ -255,7 +262,7 @@ async def test_memory_does_not_grow_with_the_recording(piece: Samples, carries_c
     assert await peak_bytes(14) - await peak_bytes(4) < 1_000_000
 
 
-@pytest.mark.parametrize("carries_context", [False, True])
+@pytest.mark.parametrize("carries_context", [pytest.param(False, marks=pytest.mark.nightly), True])
 @pytest.mark.default
 async def test_half_an_hour_needs_as_many_objects_as_ten_minutes(carries_context: bool) -> None:
     """The number of windows, tasks and other objects does not grow."""

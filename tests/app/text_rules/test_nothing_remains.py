@@ -256,7 +256,7 @@ async def file_forms(server: Running, http: httpx.AsyncClient, heard: list[str])
     heard.append(answer.text)
 
 
-@pytest.mark.parametrize("is_operators", [False, True])
+@pytest.mark.parametrize("is_operators", [pytest.param(False, marks=pytest.mark.nightly), True])
 async def test_a_redacted_number_exists_nowhere(
     serve_jobs: ServeJobs,
     http: httpx.AsyncClient,
@@ -290,6 +290,7 @@ def test_the_pattern_is_that_of_the_planted_groups() -> None:
     assert all(PATTERN.fullmatch(str(group)) for group in PLANTED)
 
 
+@pytest.mark.nightly
 def test_planted_texts_are_found_in_what_the_collector_does_not_list() -> None:
     holder: list[object] = [f"{PLANTED[0]}", {"a": f"{PLANTED[1]}"}, ({"a": (f"{PLANTED[2]}",)},), [(f"{PLANTED[3]}",)]]
     assert len(live_secrets()) == len(PLANTED)

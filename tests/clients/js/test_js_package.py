@@ -130,6 +130,7 @@ def test_the_sizes_in_the_readme_are_measured(package: Path, tmp_path: Path) -> 
     run(tmp_path / "package", "node", "size.mjs", "--check")
 
 
+@pytest.mark.nightly
 def test_react_native_gets_no_browser_code(project: Path) -> None:
     """Its engine, Hermes, does not know `import.meta`, and its bundler takes whole modules."""
     names = "connect, record, transcribeFile, Captions, toSrt"
@@ -138,6 +139,7 @@ def test_react_native_gets_no_browser_code(project: Path) -> None:
     assert not re.search(r"import\.meta|AudioContext|mediaDevices|AbortSignal|structuredClone|DOMException", bundled)
 
 
+@pytest.mark.nightly
 def test_the_types_need_no_dom(project: Path) -> None:
     """A React Native project, whose TypeScript knows neither the DOM nor Node.js, checks all declarations."""
     (project / "app.ts").write_text(
@@ -176,7 +178,7 @@ def test_node_imports_the_element(project: Path) -> None:
     assert run(project, "node", "--input-type=module", "--eval", script) == "function\n"
 
 
-@pytest.mark.parametrize("resolution", ["NodeNext", "Bundler"])
+@pytest.mark.parametrize("resolution", ["NodeNext", pytest.param("Bundler", marks=pytest.mark.nightly)])
 def test_the_types_of_the_installed_package_fit_the_examples(project: Path, resolution: str) -> None:
     """TypeScript finds them in Node's way and in bundlers' way, and finds no error in the examples."""
     # What a page has around an example: the elements that it names.

@@ -44,7 +44,7 @@ async def stream(arguments: list[str | Path], on_event: OnEvent) -> list[dict[st
     return received
 
 
-@pytest.mark.parametrize("program", ["stream.mjs", "bare.mjs"])
+@pytest.mark.parametrize("program", ["stream.mjs", pytest.param("bare.mjs", marks=pytest.mark.nightly)])
 async def test_a_session_survives_cuts_in_the_middle_of_speech(tmp_path: Path, program: str) -> None:
     """No word is lost or repeated, and text that was shown as stable stays, also in a context without a DOM."""
     require_node()

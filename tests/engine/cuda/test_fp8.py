@@ -49,6 +49,7 @@ def states(model: Whisper, products: HalfProducts | fp8.Fp8Products) -> Tensor:
 
 
 @torch.inference_mode()
+@pytest.mark.nightly
 def test_states_are_close_to_those_in_sixteen_bits(model: Whisper) -> None:
     expected = states(model, HalfProducts(model.encoder))
     error = fp8.check(states(model, fp8.Fp8Products(model)), expected)

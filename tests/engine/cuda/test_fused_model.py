@@ -89,6 +89,7 @@ def encode(model: Whisper, cache: KVCache, lengths: list[int], slots: list[int],
 
 @torch.inference_mode()
 @pytest.mark.parametrize("lengths", [[24], [24, 24, 16]])
+@pytest.mark.nightly
 def test_windows_are_encoded_as_by_the_eager_model(
     model: Whisper, caches: tuple[KVCache, KVCache], lengths: list[int]
 ) -> None:

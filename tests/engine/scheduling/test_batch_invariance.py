@@ -362,7 +362,7 @@ def property_of(examples: dict[str, int], name: str) -> Callable[[Models], None]
     return run
 
 
-@pytest.mark.parametrize("models", EXAMPLES, indirect=True)
+@pytest.mark.parametrize("models", [pytest.param("short", marks=pytest.mark.nightly), "full", "random"], indirect=True)
 def test_windows_give_what_they_give_alone(models: Models, request: pytest.FixtureRequest) -> None:
     """Any mix of options, lengths and neighbours that come, end and are cancelled midway."""
     property_of(EXAMPLES, request.node.callspec.params["models"])(models)
