@@ -28,7 +28,7 @@ def told(monkeypatch: pytest.MonkeyPatch) -> io.StringIO:
 
 
 async def test_a_start_that_fails_is_repeated_and_reported(tmp_path: Path, told: io.StringIO) -> None:
-    command = [sys.executable, "-c", FAILS_FIRST, tmp_path / "mark"]
+    command = [sys.executable, "-c", FAILS_FIRST, str(tmp_path / "mark")]
     process, url = await start_browser("Browser", command, "listening on ")
     await process.wait()
     assert url == "ws://here"
