@@ -70,8 +70,9 @@ test: ## Run all tests of a change: `make quick`, then `make rest`.
 	@$(MAKE) --no-print-directory quick
 	@$(MAKE) --no-print-directory rest
 
-rest: setup ## Run the tests of a change that need processes, servers, torch or a browser.
-	$(PYTEST) -m default
+rest: $(TORCHLESS)/.made ## Run the tests of a change that need processes, servers, torch or a browser.
+	$(PYTEST_ENV) $(TORCHLESS)/bin/python -m pytest $(PYTEST_OPTIONS) -m 'default and not torch'
+	$(PYTEST) -m 'default and torch'
 
 quick: $(TORCHLESS)/.made ## Run the tests that need one process and no torch, in under a minute.
 	$(PYTEST_ENV) $(TORCHLESS)/bin/python -m pytest $(PYTEST_OPTIONS) -m quick

@@ -11,6 +11,7 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import closing
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -18,7 +19,7 @@ import pytest
 from hypothesis import settings
 
 from app.media.decoders import Decoders
-from tests.tiers import TIERS, may_hold, tier_of
+from tests.tiers import TESTS, TIERS, WITHOUT_TORCH, may_hold, needs_torch, tier_of
 
 settings.register_profile("changes", deadline=None, max_examples=25)
 settings.register_profile("night", deadline=None, max_examples=300)
@@ -27,6 +28,7 @@ settings.load_profile(os.environ.get("TUTTI_HYPOTHESIS", "changes"))
 if not Path("/dev/nvidiactl").exists():
     os.environ["TRITON_INTERPRET"] = "1"
 
+HAS_TORCH = find_spec("torch") is not None
 OF_A_PROCESS = {"subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn"}
 """Audit events of a new process. Source: the table of audit events in Python's documentation."""
 LOOPBACK = ("127.", "::1", "localhost")
@@ -41,9 +43,21 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Collect no file that cannot have a test of the tier that `-m` names: its imports take longer than the tests."""
-    tier = config.option.markexpr
-    return True if tier in TIERS and not may_hold(collection_path, tier) else None
+    """Collect no file without a test of the tier that `-m` begins with: its imports take longer than the tests.
+
+    Where there is no torch, none is collected that needs it.
+    """
+    tier, *others = config.option.markexpr.split() or [""]
+    if tier in TIERS and "or" not in others and not may_hold(collection_path, tier):
+        return True
+    return True if "torch" in others and not HAS_TORCH and _is_of_engine(collection_path) else None
+
+
+def _is_of_engine(path: Path) -> bool:
+    if path.is_dir():
+        inside = path.relative_to(TESTS)
+        return not any(inside in (each, *each.parents) or each in inside.parents for each in map(Path, WITHOUT_TORCH))
+    return needs_torch(path)
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -54,6 +68,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         item.own_markers = [mark for mark in item.own_markers if mark.name not in own[:-1]]
         if not own and not item.get_closest_marker("gpu"):
             item.add_marker(tier_of(item.path))
+        if needs_torch(item.path):
+            item.add_marker("torch")
 
 
 def _hold_to_one_process() -> None:

@@ -22,6 +22,7 @@ QUICK = (
     "engine/decoding",
     "engine/scheduling",
     "engine/checkpoint",
+    "first_hour/test_documented_commands.py",
     "test_clocks.py",
     "test_docs.py",
     "test_glossary.py",
@@ -81,6 +82,23 @@ DEFAULT: tuple[str, ...] = (
 )
 """Files and folders within those of `QUICK` that need more."""
 
+WITHOUT_TORCH = ("app", "clients/python")
+"""Folders whose tests run where there is no torch, but for the files of `WITH_ENGINE`: the service does not need it."""
+
+WITH_ENGINE = (
+    "app/cli/test_commands.py",
+    "app/cli/test_hub_models.py",
+    "app/cli/test_imports.py",
+    "app/cli/test_interrupts.py",
+    "app/cli/test_processes.py",
+    "app/service/test_overload.py",
+    "app/session/test_hallucination_filter.py",
+    "app/session/test_languages_with_engine.py",
+    "app/test_assets.py",
+    "app/tracing/test_serve.py",
+)
+"""Files of these folders that start the real engine."""
+
 NIGHTLY: tuple[str, ...] = (
     "benchmarks",
     "examples/test_node_stream.py",
@@ -99,6 +117,13 @@ def tier_of(path: Path) -> str:
         if place.as_posix() in of_place:
             return of_place[place.as_posix()]
     return "default"
+
+
+def needs_torch(path: Path) -> bool:
+    """Whether a file of tests needs torch."""
+    inside = path.relative_to(TESTS)
+    is_of_service = any(Path(place) in inside.parents for place in WITHOUT_TORCH)
+    return tier_of(path) != "quick" and not (is_of_service and inside.as_posix() not in WITH_ENGINE)
 
 
 def may_hold(path: Path, tier: str) -> bool:

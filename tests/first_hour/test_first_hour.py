@@ -1,31 +1,25 @@
 """What a stranger does in the first hour, from the wheel and without the checkout. There is no traceback."""
 
 import re
-import signal
 import subprocess
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 
-from app.cli.interrupts import EXIT_CODE_OF_SIGNAL
 from app.version import VERSION
 from tests.app.cli.child import ENVIRONMENT, running
 from tests.engine.checkpoint_kinds import KINDS, KINDS_SHAPE
 from tests.engine.checkpoints import make_checkpoint
+from tests.first_hour.commands import COMMANDS, HELLO, PAGES, SAMPLE, SERVERS, TRAIN
 from tests.first_hour.conftest import shell
-from tests.recordings import TEXTS
 from tests.stand_in_hub import StandInHub, stand_in_hub
 
 REPOSITORY = Path(__file__).parents[2]
-INTERRUPTED = EXIT_CODE_OF_SIGNAL + signal.SIGINT
+INTERRUPTED = 130
+"""What shells say of a program that SIGINT ended: 128 and the number of the signal."""
 TUTTI = ".venv/bin/tutti"
-HELLO, TRAIN = TEXTS["hello"], TEXTS["train"]
-SAMPLE = ("Many people can talk at the same time", "Thank you for listening, and have a good day.")
-"""Parts of the text of app/assets/sample.flac, which comes with tutti."""
-
 pytestmark = pytest.mark.timeout(300)
 
 
@@ -135,45 +129,6 @@ def test_every_kind_of_model_is_used_or_explained(folder: Path, hub: StandInHub,
     assert printed.keys() == expected.keys()
     assert [name for name, text in expected.items() if not re.search(text, printed[name])] == [], done.stdout
     assert "Traceback" not in done.stderr
-
-
-class Expected(NamedTuple):
-    """What a command of the documentation does."""
-
-    output: tuple[str, ...] = ()
-    """Parts of its output."""
-    files: tuple[str, ...] = ()
-    """Files that it writes."""
-
-
-PAGES = ("README.md", "docs/quickstart.md")
-COMMANDS = {
-    ".venv/bin/tutti transcribe app/assets/sample.flac": Expected(SAMPLE),
-    ".venv/bin/tutti transcribe app/assets/sample.flac --format srt": Expected((" --> ", *SAMPLE)),
-    ".venv/bin/tutti transcribe talks/ --format srt --beside": Expected(
-        files=("talks/train.srt", "talks/monday/hello.srt")
-    ),
-    ".venv/bin/tutti transcribe talks/ -o texts/": Expected(files=("texts/train.txt", "texts/monday/hello.txt")),
-    ".venv/bin/tutti transcribe call.wav --channels": Expected((f"channel 0: {HELLO}", f"channel 1: {TRAIN}")),
-    ".venv/bin/tutti models": Expected(("tutti-demo", "openai/whisper-small")),
-    ".venv/bin/tutti serve --help": Expected(("--max-sessions", "TUTTI_MAX_SESSIONS")),
-    ".venv/bin/python -m tutti speech.wav --realtime": Expected((HELLO,)),
-    "curl -F file=@app/assets/sample.flac -F response_format=srt "
-    "http://127.0.0.1:8000/v1/audio/transcriptions": Expected((" --> ", *SAMPLE)),
-    ".venv/bin/python -m tutti app/assets/sample.flac": Expected(SAMPLE),
-}
-"""The commands of the documentation that end by themselves."""
-SERVERS = (".venv/bin/tutti serve --model openai/whisper-small",)
-"""Those that run until Ctrl-C."""
-LEFT_OUT = (".venv/bin/python -m tutti mic --language en", ".venv/bin/tutti serve --engines auto --gateways 8")
-"""Those that need a microphone, or several GPUs."""
-
-
-def test_every_command_of_the_documentation_is_known() -> None:
-    """A new one is added to the tables above, so that it is run."""
-    text = "".join((REPOSITORY / page).read_text() for page in PAGES)
-    found = {re.sub(r"\s+#.*", "", line) for line in re.findall(r"^    ((?:\.venv/bin/|curl ).*)$", text, re.MULTILINE)}
-    assert found == {*COMMANDS, *SERVERS, *LEFT_OUT}
 
 
 @pytest.mark.parametrize("command", COMMANDS)
