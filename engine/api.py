@@ -4,7 +4,7 @@ Everything that crosses it is plain data, so that the engine may be in another p
 import torch.
 """
 
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from enum import IntEnum
@@ -166,6 +166,14 @@ class Piece:
 
     It is in seconds; `None` unless `attention_times` was asked for.
     """
+    logprob: float | None = None
+    """The least log-probability of its tokens; `None` for a timestamp, and where the prefix forced all of them."""
+
+
+def text_logprob(pieces: Iterable[Piece]) -> float | None:
+    """The mean over the sampled words of `Piece.logprob`; `None` where there are none."""
+    logprobs = [piece.logprob for piece in pieces if piece.logprob is not None]
+    return sum(logprobs) / len(logprobs) if logprobs else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,6 +208,12 @@ class Segment:
     """The words of the segment; `None` unless word times were asked for."""
     temperature: float = 0.0
     """The temperature at which its tokens were sampled."""
+    text_logprob: float | None = None
+    """As the function `text_logprob`: `None` where the prefix forced all words, or the engine does not tell.
+
+    Timestamps do not count. Their probability is spread over neighbouring times, so that `avg_logprob` is low for one
+    word that the model is sure of.
+    """
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,7 +30,7 @@ from engine.decoding.draft import verify_draft
 from engine.decoding.prompt import Prompt
 from engine.decoding.sampling import Draw
 from engine.decoding.slot_states import SlotStates
-from engine.decoding.word_timing import Alignment, token_starts_s
+from engine.decoding.word_timing import Alignment, sounding_states, token_times_s
 from engine.model.audio_context import WindowLengths
 from engine.model.forward import EagerForward, ForwardPass, n_rows_of
 from engine.model.host_transfer import HostRows, HostTransfer, to_device, to_host
@@ -97,8 +97,8 @@ class Transcribed:
     """The control tokens of the prompt of the attempt that counts; `AttemptOutput.control` is any attempt's."""
     tokens: tuple[int, ...]
     """The forced prefix and the tokens sampled after it, without the end token; at least one token."""
-    n_samples: int
-    """The length of the window's audio."""
+    samples: NDArray[np.float32]
+    """The window's audio."""
 
 
 class Runner:
@@ -397,9 +397,10 @@ class Runner:
             begin, end = len(each.control), len(each.control) + len(each.tokens)
             probabilities = self._eager.logits(hidden[row, begin - 1 : end - 1]).softmax(dim=-1)
             token_probabilities = probabilities.gather(1, to_device(each.tokens, self.device)[:, None])[:, 0]
-            n_states = max(1, each.n_samples // STATE_SAMPLES)
-            starts_s = token_starts_s(weights[row, :, begin:end, :n_states].cpu().numpy())
-            alignments.append(Alignment(starts_s, tuple(token_probabilities.tolist())))
+            # The row before a token's position predicts the token: the decoder listens there for what it writes next.
+            rows = weights[row, :, begin - 1 : end - 1].cpu().numpy()
+            times_s = token_times_s(rows, sounding_states(each.samples))
+            alignments.append(Alignment(*times_s, tuple(token_probabilities.tolist())))
         return alignments
 
     def end_decoding(self, slot: int) -> None:

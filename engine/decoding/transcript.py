@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from statistics import median
 
-from engine.api import DoneEvent, EngineEvent, Piece, Segment, SegmentEvent, WindowTiming, Word
+from engine.api import DoneEvent, EngineEvent, Piece, Segment, SegmentEvent, WindowTiming, Word, text_logprob
 from engine.checkpoint.tokenizer import CharacterDecoder, Tokenizer
 from engine.decoding.temperature_fallback import Outcome
 from engine.decoding.word_timing import Alignment
@@ -40,8 +40,8 @@ class _OpenSegment:
 
     start_s: float = 0.0
     tokens: list[int] = field(default_factory=list)
-    logprobs: list[float] = field(default_factory=list)
-    """The log-probabilities of the sampled tokens of the segment."""
+    logprobs: list[float | None] = field(default_factory=list)
+    """The log-probability of each token; `None` where the prefix forced it."""
     text: str = ""
 
 
@@ -67,6 +67,8 @@ class TokenTranscript:
         self._text_tokens: list[int] = []
         self._logprobs: list[float] = []
         """The log-probabilities of the sampled tokens, the end token included."""
+        self._token_logprobs: list[float | None] = []
+        """The log-probability of every token; `None` where the prefix forced it."""
         self._attention_peaks_s: list[float | None] = []
         """The attention peak of every token, in seconds; `None` where there is none."""
         self._text = ""
@@ -112,10 +114,10 @@ class TokenTranscript:
             self._ending.end_logprob = logprob
             return []
         self._tokens.append(token)
+        self._token_logprobs.append(logprob)
         self._attention_peaks_s.append(attention_peak_s)
         self._open.tokens.append(token)
-        if logprob is not None:
-            self._open.logprobs.append(logprob)
+        self._open.logprobs.append(logprob)
         self._append_text(self._characters.push(token))
         if not self._tokenizer.is_timestamp(token):
             self._text_tokens.append(token)
@@ -125,8 +127,9 @@ class TokenTranscript:
 
     def cut_repetition(self, n_text_tokens: int) -> None:
         """Remove the last text tokens, which only repeat others, as far as the open segment holds them."""
-        while n_text_tokens and self._open.logprobs:
+        while n_text_tokens and self._open.logprobs and self._open.logprobs[-1] is not None:
             token = self._tokens.pop()
+            self._token_logprobs.pop()
             self._attention_peaks_s.pop()
             self._open.tokens.pop()
             self._open.logprobs.pop()
@@ -164,7 +167,7 @@ class TokenTranscript:
                 end_s = min(max(alignment.starts_s[-1] + LAST_TOKEN_S, self._open.start_s), end_s)
             events += self._close(end_s)
         if self._info.with_word_times:
-            self._segments = self._with_words(alignment or Alignment((), ()))
+            self._segments = self._with_words(alignment or Alignment((), (), ()))
             events += [self._segment_event(segment) for segment in self._segments]
         done = DoneEvent(
             text=self._text,
@@ -187,10 +190,18 @@ class TokenTranscript:
 
     def _pieces(self) -> Iterator[Piece]:
         end = 0
-        for piece in self._tokenizer.split(self._tokens, self._info.language):
+        for piece in self._judged(self._tokens, self._token_logprobs):
             begin, end = end, end + len(piece.tokens)
             peaks_s = [peak_s for peak_s in self._attention_peaks_s[begin:end] if peak_s is not None]
             yield replace(piece, attention_peak_s=max(peaks_s)) if peaks_s else piece
+
+    def _judged(self, tokens: Sequence[int], logprobs: Sequence[float | None]) -> Iterator[Piece]:
+        """Yield the words of tokens, with how sure the model is of each, and the timestamps."""
+        end = 0
+        for piece in self._tokenizer.split(tokens, self._info.language):
+            begin, end = end, end + len(piece.tokens)
+            logprob = min(_sampled(logprobs[begin:end]), default=None)
+            yield piece if piece.at_s is not None else replace(piece, logprob=logprob)
 
     def _append_text(self, text: str) -> None:
         self._text += text
@@ -210,10 +221,11 @@ class TokenTranscript:
             end_s=end_s,
             text=self._open.text,
             tokens=tuple(self._open.tokens),
-            avg_logprob=_mean(self._open.logprobs),
+            avg_logprob=_mean(_sampled(self._open.logprobs)),
             compression_ratio=compression_ratio(self._open.text),
             no_speech_prob=self._info.no_speech_prob,
             temperature=self._info.temperature,
+            text_logprob=text_logprob(self._judged(self._open.tokens, self._open.logprobs)),
         )
         self._segments.append(segment)
         self._open = _OpenSegment(end_s)
@@ -237,6 +249,7 @@ class TokenTranscript:
                 begin, end = end, end + len(piece.tokens)
                 if piece.at_s is None:
                     end_s = starts_s[end] if end < len(starts_s) else _end_of_last(starts_s[begin], words, audio_s)
+                    end_s = max(min(end_s, alignment.quiet_from_s[begin]), starts_s[begin])
                     words.append(Word(piece.text, starts_s[begin], end_s, _mean(alignment.probabilities[begin:end])))
             segments.append(replace(segment, words=tuple(words)))
         return segments
@@ -253,6 +266,11 @@ def compression_ratio(text: str) -> float:
     """Return the bytes of the text over its bytes after zlib (openai/whisper, whisper/utils.py); 0.0 for no text."""
     encoded = text.encode("utf-8")
     return len(encoded) / len(zlib.compress(encoded)) if encoded else 0.0
+
+
+def _sampled(logprobs: Sequence[float | None]) -> list[float]:
+    """Return the log-probabilities of the tokens that no prefix forced."""
+    return [logprob for logprob in logprobs if logprob is not None]
 
 
 def _mean(values: Sequence[float]) -> float:

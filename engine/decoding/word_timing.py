@@ -12,6 +12,8 @@ from engine.api import SAMPLE_RATE
 from engine.model.log_mel import STATE_SAMPLES
 
 Floats = NDArray[np.float32]
+States = NDArray[np.int64]
+"""Indices of encoder states."""
 
 STATE_S = STATE_SAMPLES / SAMPLE_RATE
 """The audio of one encoder state, in seconds: 0.02."""
@@ -19,6 +21,16 @@ WHOLE_PER_WEIGHT = 2.0**32
 """What a weight of 1 is as a whole number. Finer than a float32, and the sum of a path stays far below 2**63."""
 UNREACHABLE = -(2**60)
 """Less than the sum of any path."""
+QUIET_STATES = 10
+"""The shortest quiet stretch in which there is no word, in encoder states (0.2 s). Shorter ones lie in words."""
+ONSET_STATES = 2
+"""States at the end of a quiet stretch in which the next word may begin (0.04 s): words begin softly."""
+MOST_RANGE_DB = 50.0
+"""How far below the loudest states silence is sought, in decibels. Digital silence is much lower."""
+LEAST_RANGE_DB = 20.0
+"""The least distance of loud and quiet states, in decibels. With less the pauses are as loud as the speech."""
+QUIET_SHARE = 0.25
+"""States are quiet in this share of the range, from below."""
 FILTERED_AT_ONCE = 1 << 15
 """About how many weights `median_filtered` works on at once, so that they stay in the processor's cache."""
 
@@ -29,19 +41,54 @@ class Alignment:
 
     starts_s: tuple[float, ...]
     """Seconds from the start of the window to each token; never decreasing."""
+    quiet_from_s: tuple[float, ...]
+    """Seconds to the first quiet stretch after the start of each token, or to the end of the audio."""
     probabilities: tuple[float, ...]
     """The model's probability of each token, without the decoding rules."""
 
 
-def token_starts_s(weights: Floats) -> tuple[float, ...]:
-    """Return when each token begins, in seconds from the start of the window.
+def token_times_s(weights: Floats, sounding: States) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Return `Alignment.starts_s` and `Alignment.quiet_from_s`.
 
     Args:
         weights: `(heads, tokens, states)`: attention of the alignment heads over the states that hold audio. Each row
-            is from the position of its token.
+            is of the pass that predicts its token, whose input is the token before it.
+        sounding: the states that the tokens are aligned with, as `sounding_states` gives them.
     """
-    mean = median_filtered(normalised(weights)).mean(axis=0)
-    return tuple((start_states(mean[None])[0] * STATE_S).round(2).tolist())
+    mean = median_filtered(normalised(weights[..., sounding])).mean(axis=0)
+    starts = sounding[start_states(mean[None])[0]]
+    is_last = np.append(np.diff(sounding) > 1, True)
+    quiet_from = sounding[is_last] + 1
+    following = quiet_from[np.searchsorted(quiet_from, starts, side="right")]
+    return tuple((starts * STATE_S).round(2).tolist()), tuple((following * STATE_S).round(2).tolist())
+
+
+def sounding_states(samples: Floats) -> States:
+    """Return the indices of the encoder states that are not part of a longer quiet stretch, in order.
+
+    Attention says little about pauses: a path through them costs nothing, and the first word after a pause would begin
+    anywhere in it. So tokens are aligned with the other states alone.
+
+    Args:
+        samples: of the window, mono at 16 kHz.
+    """
+    n_states = len(samples) // STATE_SAMPLES
+    if n_states == 0:
+        return np.zeros(1, np.int64)
+    frames = samples[: n_states * STATE_SAMPLES].reshape(n_states, -1).astype(np.float64)
+    levels_db = 10 * np.log10(np.square(frames).mean(axis=1) + 1e-12)
+    loud_db = float(np.percentile(levels_db, 95))
+    floor_db = max(float(np.percentile(levels_db, 5)), loud_db - MOST_RANGE_DB)
+    everything = np.arange(n_states)
+    if loud_db - floor_db < LEAST_RANGE_DB:
+        return everything
+    is_quiet = levels_db < floor_db + QUIET_SHARE * (loud_db - floor_db)
+    edges = np.flatnonzero(np.diff(np.concatenate(([False], is_quiet, [False]))))
+    is_sounding = np.ones(n_states, np.bool_)
+    for begin, end in edges.reshape(-1, 2).tolist():
+        if end - begin >= QUIET_STATES:
+            is_sounding[begin : end - ONSET_STATES] = False
+    return everything[is_sounding]
 
 
 def start_states(weights: Floats) -> NDArray[np.int64]:

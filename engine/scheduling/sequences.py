@@ -249,7 +249,7 @@ class RunningSequences:
             return
         # One pass gives the times of words, and the end of the speech that a repetition was cut to.
         transcribed = [
-            Transcribed(output.control, output.transcript.tokens, len(request.window.samples))
+            Transcribed(output.control, output.transcript.tokens, request.window.samples)
             for request, output in ended.values()
         ]
         alignments = self._runner.align(list(ended), transcribed)

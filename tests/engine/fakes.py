@@ -1,6 +1,7 @@
 """A runner without a model: every window gets the tokens of a script. It pauses and fails where a test wants."""
 
 import asyncio
+import math
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -155,7 +156,11 @@ class FakeRunner:
         """Every token is spoken a tenth of a second after the one before."""
         self._enter("align")
         return [
-            Alignment(tuple(round(0.1 * at, 1) for at in range(len(each.tokens))), (0.5,) * len(each.tokens))
+            Alignment(
+                tuple(round(0.1 * at, 1) for at in range(len(each.tokens))),
+                (math.inf,) * len(each.tokens),
+                (0.5,) * len(each.tokens),
+            )
             for each in transcripts
         ]
 

@@ -23,6 +23,8 @@ from transformers.generation.utils import GenerateEncoderDecoderOutput
 from transformers.modeling_outputs import BaseModelOutput
 from transformers.models.whisper.generation_whisper import _median_filter
 
+from engine.decoding.word_timing import sounding_states
+
 FIRST_BONUS, NEXT_BONUS = 2.0, 5.0
 """The bonuses of hotwords; repeated here, so that a change of the engine's values is noticed."""
 
@@ -235,16 +237,23 @@ class Reference:
         heads: Sequence[tuple[int, int]],
         states: BaseModelOutput | None = None,
     ) -> list[float]:
-        """The times that `generate` gives the tokens of its output, for an output that is known already."""
-        cross_attentions = self._cross_attentions(states or self.states(samples), [*control, *tokens])
+        """The times of the tokens of an output, by the rows of attention that predict them.
+
+        transformers aligns the rows whose input the tokens are, so that its words come a token too late; here it is
+        given the tokens before these. openai/whisper aligns the same rows as we do.
+        """
+        inputs, n_before = [*control, *tokens[:-1]], len(control) - 1
+        sounding = sounding_states(samples)
+        cross_attentions = tuple(
+            layer[..., sounding] for layer in self._cross_attentions(states or self.states(samples), inputs)
+        )
         generated = GenerateEncoderDecoderOutput(
-            sequences=torch.tensor([[*control, *tokens, 0]]),  # type: ignore[arg-type]
+            sequences=torch.tensor([[*inputs, 0]]),  # type: ignore[arg-type]
             cross_attentions=(cross_attentions,),  # type: ignore[arg-type]
         )
-        n_frames = torch.tensor([len(samples) // 160])
-        found = self.model._extract_token_timestamps(generated, heads, num_frames=n_frames, num_input_ids=len(control))
-        starts_s: list[float] = found[0, len(control) : -1].tolist()
-        return starts_s
+        n_frames = torch.tensor([2 * len(sounding)])
+        found = self.model._extract_token_timestamps(generated, heads, num_frames=n_frames, num_input_ids=n_before)
+        return [round(int(sounding[round(at_s / 0.02)]) * 0.02, 2) for at_s in found[0, n_before:-1].tolist()]
 
     @torch.inference_mode()
     def path_losses(
@@ -260,9 +269,9 @@ class Reference:
         Returns:
             `(tokens, frames)`; 0 on the best path, and close to 0 where rounding decides.
         """
-        attentions = self._cross_attentions(states, [*control, *tokens])
-        n_frames = max(1, len(samples) // 320)
-        chosen = torch.stack([attentions[layer][0, head, len(control) :, :n_frames] for layer, head in heads])
+        attentions = self._cross_attentions(states, [*control, *tokens[:-1]])
+        sounding = sounding_states(samples)
+        chosen = torch.stack([attentions[layer][0, head, len(control) - 1 :, sounding] for layer, head in heads])
         deviation = chosen.std(dim=-2, keepdim=True, unbiased=False).clamp_min(1e-10)
         scaled = (chosen - chosen.mean(dim=-2, keepdim=True)) / deviation
         weights = _median_filter(scaled, self.model.config.median_filter_width).mean(dim=0).double().numpy()

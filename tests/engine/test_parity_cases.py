@@ -24,6 +24,8 @@ from transformers.modeling_outputs import BaseModelOutput
 from engine.api import DecodeOptions, DoneEvent, Sampling
 from engine.checkpoint.checkpoint import EMBEDDED_FOLDER, read_checkpoint
 from engine.config import EngineConfig
+from engine.decoding.word_timing import sounding_states
+from engine.model.log_mel import STATE_SAMPLES
 from engine.runner import Runner
 from tests.engine.checkpoints import SHAPES, make_checkpoint, vary
 from tests.engine.engines import Samples, noise, read_clip
@@ -314,12 +316,17 @@ def check_words(
     states: BaseModelOutput,
     following: Tensor,
 ) -> bool:
-    """Each word begins where its first token does, ends where the next one begins, and is as likely as its tokens."""
+    """Each word begins where its first token does, and is as likely as its tokens.
+
+    It ends where the next one begins, unless it becomes quiet before that.
+    """
     tokens, n_control = expected.decoded.tokens, len(expected.control)
     heads = runner.checkpoint.generation.alignment_heads
     starts_s = reference.token_starts_s(case.samples, expected.control, tokens, heads, states)
     starts_s = [min(start_s, case.audio_s) for start_s in starts_s]
     likely = [following[n_control + at - 1, token].item() for at, token in enumerate(tokens)]
+    sounding = sounding_states(case.samples)
+    has_pauses = len(sounding) < len(case.samples) // STATE_SAMPLES
     at = 0
     found: list[tuple[int, float]] = []
     for segment in done.segments:
@@ -333,13 +340,15 @@ def check_words(
                 assert word.text == piece.text
                 assert word.start_s <= word.end_s <= case.audio_s
                 assert word.probability == pytest.approx(mean(likely[begin:at]), abs=1e-3)
-                found += [(begin, word.start_s), *([(at, word.end_s)] if at < len(tokens) else [])]
+                found += [(begin, word.start_s)]
+                found += [(at, word.end_s)] if at < len(tokens) and not has_pauses else []
         assert not words
     apart = [(token, at_s) for token, at_s in found if at_s != pytest.approx(starts_s[token], abs=WITHIN_S)]
     if not apart:
         return True
     losses = reference.path_losses(case.samples, expected.control, tokens, heads, states)
-    frames = [(token, min(round(at_s / 0.02), losses.shape[1] - 1)) for token, at_s in apart]
+    places = np.searchsorted(sounding, [round(at_s / 0.02) for _, at_s in apart]).tolist()
+    frames = [(token, min(place, losses.shape[1] - 1)) for (token, _), place in zip(apart, places, strict=True)]
     worst = max(losses[token, frame] for token, frame in frames)
     assert worst < NEAR_PATH, (apart, [starts_s[token] for token, _ in apart], worst)
     logger.info("a near path, %.2g, at %d of %d tokens: %s", worst, len(apart), len(tokens), case.options)

@@ -9,6 +9,7 @@ import pytest
 
 from engine.api import DecodeOptions, DoneEvent, EngineEvent, SegmentEvent, Window, Word
 from engine.decoding.prompt import build_prompt
+from engine.decoding.word_timing import ONSET_STATES, sounding_states
 from engine.runner import Runner, Transcribed
 from tests.engine.engines import Samples, collect, noise, read_clip, start_engine
 from tests.engine.reference import Reference
@@ -67,7 +68,7 @@ async def test_random_models_time_tokens_as_the_reference(random_runner: Runner,
     slots = [random_runner.slots.allocate() for _ in windows]
     random_runner.encode(windows, slots)
     transcribed = [
-        Transcribed(control, tuple(output), len(samples)) for output, samples in zip(outputs, windows, strict=True)
+        Transcribed(control, tuple(output), samples) for output, samples in zip(outputs, windows, strict=True)
     ]
     alignments = random_runner.align(slots, transcribed)
     for slot in slots:
@@ -99,6 +100,42 @@ async def test_words_are_the_same_alone_and_among_others(short_runner: Runner) -
             ]
         else:
             assert all(segment.words is None for segment in one.segments)
+
+
+ONSETS_S = {"call": 0.011, "hello": 0.042, "names": 0.398, "train": 0.012}
+"""Where the sound of clips begins, in seconds: the first 10 ms above a twentieth of the loudest."""
+
+
+@pytest.mark.parametrize("silence_s", [0.0, 1.0, 2.37])
+@pytest.mark.parametrize("clip", ONSETS_S)
+async def test_the_first_word_begins_with_the_sound(short_runner: Runner, clip: str, silence_s: float) -> None:
+    """Not a token later, and not in the silence before it."""
+    samples = np.concatenate((np.zeros(round(silence_s * 16_000), np.float32), read_clip(clip)))
+    (done,) = await decode(short_runner, (samples, TIMED))
+    assert words_of(done)[0].start_s == pytest.approx(silence_s + ONSETS_S[clip], abs=0.1)
+
+
+async def test_words_leave_a_pause_alone(short_runner: Runner) -> None:
+    """The word before it ends with its sound, and the word after it begins with its own."""
+    before, pause, after = read_clip("hello"), np.zeros(27_200, np.float32), read_clip("train")
+    (done,) = await decode(short_runner, (np.concatenate((before, pause, after)), TIMED))
+    words = words_of(done)
+    at = next(at for at in range(len(words)) if [word.text.strip() for word in words[at:]] == TRAIN)
+    end_s = len(before) / 16_000
+    assert end_s - 0.4 < words[at - 1].end_s < end_s
+    assert words[at].start_s == pytest.approx(end_s + 1.7 + ONSETS_S["train"], abs=0.1)
+
+
+def test_quiet_stretches_are_left_out_where_speech_is_louder_than_they_are() -> None:
+    """A stretch of 0.2 s in audio that is loud elsewhere; not a shorter one, and none in even noise."""
+    samples = noise(3, 48_000)
+    assert sounding_states(samples).tolist() == list(range(150))
+    samples[16_000:19_200] *= 1e-3
+    samples[32_000:34_880] *= 1e-3
+    left_out = sorted(set(range(150)) - set(sounding_states(samples).tolist()))
+    assert left_out == list(range(50, 60 - ONSET_STATES))
+    assert sounding_states(np.zeros(16_000, np.float32)).tolist() == list(range(50))
+    assert sounding_states(np.zeros(7, np.float32)).tolist() == [0]
 
 
 async def test_words_of_speech_are_where_they_are_spoken(short_runner: Runner) -> None:
