@@ -30,7 +30,7 @@ from app.session.jobs import Acknowledged, SessionPort
 from app.session.language_choice import ChannelLanguage, UtteranceLanguage
 from app.session.options import ChannelOptions
 from app.session.stabilizer import Stabilizer
-from app.session.window_cutting import find_cut
+from app.session.window_cutting import find_cut, find_cut_of_filled
 from app.session.windows import EndedWindow, OpenWindow, PendingUtterance, WindowKind
 from engine.api import SAMPLE_RATE
 
@@ -258,14 +258,7 @@ class Channel:
                 assert_never(change)
         if self._open:
             self._open.extend_speech(self._endpointer.speech_until)
-            cut = find_cut(
-                start=self._open.start,
-                end=self.position,
-                pause_samples=self._endpointer.pause_samples,
-                silence_ms=self._options.endpointing.silence_ms,
-                stable_until=self._open.stabilizer.stable_until,
-                view=self._buffer.view,
-            )
+            cut = self._find_cut(self._open)
             if cut is not None:
                 self._cut_window(self._open, cut)
         if not self._open:
@@ -273,6 +266,19 @@ class Channel:
             self._forget_idle()
             return
         self._hypotheses.update(self._open)
+
+    def _find_cut(self, window: OpenWindow) -> int | None:
+        """The position at which the open window is cut now, if it is."""
+        if self._options.fills_windows:
+            return find_cut_of_filled(window.start, self.position, window.speech, self._buffer.view)
+        return find_cut(
+            start=window.start,
+            end=self.position,
+            pause_samples=self._endpointer.pause_samples,
+            silence_ms=self._options.endpointing.silence_ms,
+            stable_until=window.stabilizer.stable_until,
+            view=self._buffer.view,
+        )
 
     def _forget_idle(self) -> None:
         """Forget audio that no utterance can begin with any more."""

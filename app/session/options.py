@@ -25,6 +25,8 @@ class ChannelOptions:
     """The least audio between two interims, in samples; `None` for no interims."""
     extra_interval_s: Callable[[], float]
     """Returns by how many seconds that is more at present, because of the engine's load."""
+    fills_windows: bool
+    """Whether a window goes on over pauses until it is full."""
     speculates: bool
     """Whether a pause is decoded as if the utterance ended there."""
     scores_turns: bool

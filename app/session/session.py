@@ -67,6 +67,8 @@ class SessionConfig:
     """The priority of final texts and re-decodes in the engine's queue."""
     max_finals_in_flight: int = 2
     """The most ended windows of one channel that the engine is asked for at the same time."""
+    fills_windows: bool = False
+    """Whether a window goes on over pauses until it is full: for recordings, whose text nobody waits for."""
     context: Context = "utterance"
     """How much of the text before a window the model is shown."""
     sampling: api.Sampling = field(default_factory=api.Sampling)
@@ -481,6 +483,7 @@ def _channel_options(
         first_prompt=start.resume.prompt if start.resume else "",
         interim_samples=interim_samples if start.interim else None,
         extra_interval_s=config.extra_interval_s,
+        fills_windows=config.fills_windows,
         speculates=config.speculates,
         scores_turns=config.score_turn is not None,
         text_rules=start.text_rules,

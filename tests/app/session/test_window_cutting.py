@@ -10,6 +10,7 @@ from app.session.window_cutting import (
     MIN_PAUSE_MS,
     QUIET_SPAN_SAMPLES,
     find_cut,
+    find_cut_of_filled,
     quietest_index,
     required_pause_ms,
 )
@@ -91,3 +92,38 @@ def test_a_cut_is_not_after_the_audio() -> None:
 
 def test_the_quietest_moment_of_a_short_stretch_is_its_middle() -> None:
     assert quietest_index(np.ones(10, dtype=np.float32), QUIET_SPAN_SAMPLES) == 5
+
+
+def cut_filled(length_s: float, *speech_s: tuple[float, float], quiet_at_s: float = 0.0) -> float | None:
+    """The cut of a filled window at `START`, in seconds from its start."""
+    samples: Samples = np.ones(START + round(length_s * SAMPLE_RATE), dtype=np.float32)
+    quiet_at = START + round(quiet_at_s * SAMPLE_RATE)
+    samples[quiet_at : quiet_at + QUIET_SPAN_SAMPLES] = 0
+    speech = [(START + round(begin_s * SAMPLE_RATE), START + round(end_s * SAMPLE_RATE)) for begin_s, end_s in speech_s]
+    found = find_cut_of_filled(START, len(samples), speech, lambda start, end: samples[start:end])
+    return None if found is None else (found - START) / SAMPLE_RATE
+
+
+def test_a_window_of_a_recording_is_filled_over_pauses() -> None:
+    assert cut_filled(29.9, (0.3, 12.0), (13.9, 29.0)) is None
+
+
+@pytest.mark.parametrize(
+    ("speech_s", "cut_s"),
+    [
+        (((0.3, 12.0), (13.0, 25.0), (25.5, 30.0)), 12.5),
+        (((0.3, 12.0), (12.5, 25.0), (26.0, 30.0)), 25.5),
+        (((0.3, 4.0), (6.0, 25.0), (25.5, 30.0)), 25.25),
+        (((0.3, 12.0), (12.5, 28.0)), 29.0),
+    ],
+)
+def test_a_full_window_is_cut_in_the_middle_of_its_longest_pause(
+    speech_s: tuple[tuple[float, float], ...], cut_s: float
+) -> None:
+    """Also of the one that goes on; not of one in the first third, which would leave too little before it."""
+    assert cut_filled(30.0, *speech_s) == cut_s
+
+
+@pytest.mark.parametrize("speech_s", [((0.3, 30.0),), (), ((0.3, 2.0), (4.0, 30.0))])
+def test_a_full_window_without_a_pause_is_cut_at_its_quietest_moment(speech_s: tuple[tuple[float, float], ...]) -> None:
+    assert cut_filled(30.0, *speech_s, quiet_at_s=21.0) == pytest.approx(21.03)
