@@ -3,59 +3,54 @@
 This module holds no threshold: all thresholds are fields of `HallucinationFilter`.
 """
 
-from app.session.coverage import Missed, count_letters, duration, plausible_end, repeats_neighbour
-from app.session.hallucination_filter import HallucinationFilter
-from app.session.windows import EndedWindow, OpenWindow, WindowKind
+from app.session.coverage import count_letters, repeats_neighbour
+from app.session.hallucination_filter import HallucinationFilter, has_words
+from app.session.windows import EndedWindow, OpenWindow
 from engine import api
-from engine.api import SAMPLE_RATE
 
 
 def accepts_interim(hallucination_filter: HallucinationFilter, window: OpenWindow, done: api.DoneEvent) -> bool:
     """Whether a hypothesis of the open window may be shown.
 
-    The first words need more confidence than later ones. They become stable, and every later hypothesis begins with
-    them. With untrusted first words, music was shown as "In the", and a wrong beginning in babble lost the rest of the
-    utterance.
+    The first words need more confidence than later ones: every later hypothesis may begin with them.
     """
-    if not hallucination_filter.is_speech(done.text, done.no_speech_prob, done.avg_logprob):
-        return False
     if hallucination_filter.is_repetitive(done.compression_ratio):
         return False
     if window.stabilizer.tokens:
-        return True
-    speech_s = duration(window.speech) / SAMPLE_RATE
-    return hallucination_filter.is_trusted(done.avg_logprob) and not hallucination_filter.is_too_short(
-        speech_s, done.avg_logprob
-    )
+        return has_words(done.text)
+    if hallucination_filter.is_silence(done.no_speech_prob) or not hallucination_filter.may_begin(done.pieces):
+        return False
+    return hallucination_filter.is_speech(done.text, done.no_speech_prob, api.text_logprob(done.pieces))
 
 
 def accepts_segment(hallucination_filter: HallucinationFilter, window: EndedWindow, segment: api.Segment) -> bool:
     """Whether a segment of an ended window is sent.
 
-    Text that was shown as stable must not be taken back: after a forced prefix every segment is accepted.
+    Text that was shown as stable must not be taken back: after a forced prefix every segment is accepted. A segment
+    that repeats a refused one is refused, too: the model is sure of the repetition of what it has made up.
     """
     if window.stable.tokens:
         return True
-    speech_s = duration(window.speech) / SAMPLE_RATE
-    if window.kind is not WindowKind.FORCED and hallucination_filter.is_too_short(speech_s, segment.avg_logprob):
-        return False
-    return not _is_implausible(hallucination_filter, window, segment, window.start) and hallucination_filter.is_speech(
-        segment.text, segment.no_speech_prob, segment.avg_logprob
+    assert window.decoding
+    refused = window.decoding.refused
+    return (
+        hallucination_filter.is_speech(segment.text, segment.no_speech_prob, segment.text_logprob)
+        and not is_implausibly_dense(hallucination_filter, segment)
+        and not (refused and repeats_neighbour(segment.text, refused, ""))
     )
 
 
 def accepts_redecoded(
     hallucination_filter: HallucinationFilter,
-    window: EndedWindow,
-    stretch: Missed,
     segment: api.Segment,
+    text_before: str,
     following_text: str,
 ) -> bool:
     """Whether a segment of missed speech that was decoded again is sent: it must say something new."""
     return (
-        hallucination_filter.is_redecoded_speech(segment.text, segment.no_speech_prob, segment.avg_logprob)
-        and not _is_implausible(hallucination_filter, window, segment, stretch.start)
-        and not repeats_neighbour(segment.text, window.utterance.text, following_text)
+        hallucination_filter.is_redecoded_speech(segment.text, segment.no_speech_prob, segment.text_logprob)
+        and not is_implausibly_dense(hallucination_filter, segment)
+        and not repeats_neighbour(segment.text, text_before, following_text)
     )
 
 
@@ -68,22 +63,9 @@ def is_silent(hallucination_filter: HallucinationFilter, window: EndedWindow, do
     return not (window.covered or window.decoding.had_context) and hallucination_filter.is_silence(done.no_speech_prob)
 
 
-def _is_implausible(
-    hallucination_filter: HallucinationFilter, window: EndedWindow, segment: api.Segment, origin: int
-) -> bool:
-    """Whether a segment has far too little or far too much text for its time.
-
-    Args:
-        hallucination_filter: holds the thresholds.
-        window: the window that the segment belongs to.
-        segment: its times count from `origin`.
-        origin: position of the first sample that was decoded.
-    """
-    start, end = (min(origin + round(at_s * SAMPLE_RATE), window.end) for at_s in (segment.start_s, segment.end_s))
-    is_sparse = plausible_end(segment.text, window.speech, start, end) < end
-    if hallucination_filter.is_sparse_low_confidence(is_sparse, segment.avg_logprob):
-        return True
+def is_implausibly_dense(hallucination_filter: HallucinationFilter, segment: api.Segment) -> bool:
+    """Whether a segment has far too much text for its time."""
     length_s = segment.end_s - segment.start_s
     return hallucination_filter.is_implausibly_dense(
-        count_letters(segment.text), length_s, segment.avg_logprob, segment.compression_ratio
+        count_letters(segment.text), length_s, segment.text_logprob, segment.compression_ratio
     )

@@ -208,6 +208,8 @@ class Finals:
                 window.utterance.language.add(event.language, event.language_probability, segment.text)
                 shown_until = window.start + round(shown_until_s * SAMPLE_RATE)
                 self._send_segment(window, segment, event.language, window.span, shown_until)
+            else:
+                decoding.refused = segment.text
             window.n_processed_chars += len(segment.text)
             decoding.events.popleft()
         return False
@@ -244,10 +246,13 @@ class Finals:
         hallucination_filter = self._options.hallucination_filter
         if hallucination_filter.is_repetitive(done.compression_ratio):
             return
+        refused = ""
         for segment in done.segments:
-            if accepts_redecoded(hallucination_filter, window, stretch, segment, following_text):
+            if accepts_redecoded(hallucination_filter, segment, refused or window.utterance.text, following_text):
                 window.utterance.language.add(done.language, None, segment.text)
                 self._send_segment(window, segment, done.language, (stretch.start, stretch.end))
+            else:
+                refused = segment.text
         missed = uncovered(stretch.speech, window.covered, min_samples=1)
         window.utterance.counts.recovered_samples += duration(stretch.speech) - duration(missed)
 

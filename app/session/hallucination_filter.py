@@ -4,7 +4,11 @@ A hallucination is text that the model makes up for silence, noise or music. The
 audio.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+
+from app.session.coverage import count_letters
+from engine.api import Piece
 
 TIMESTAMP_SLACK_S = 0.3
 """Added to the length of a segment before its letters are counted, in seconds.
@@ -19,38 +23,40 @@ class HallucinationFilter:
 
     A threshold has the value of openai/whisper, whisper/transcribe.py, unless its docstring says otherwise.
 
-    The values that are not from there were chosen with the embedded model on the shared test audio. In 54 minutes of
-    human and synthetic speech they remove none of the words that the model recognises correctly (see
-    `docs/architecture.md`, "Text and its time").
+    The values that are not from there were chosen with Whisper base on recordings of people, noise, animals and music
+    (see `docs/results/accuracy.md`, "Words where nobody speaks").
     """
 
     no_speech_threshold: float = 0.6
     """A probability. Above it the model takes the audio for silence."""
-    no_speech_logprob_threshold: float = -0.8
-    """A mean log-probability per token. Text below it is dropped where the model takes the audio for silence.
+    text_logprob_threshold: float = -1.3
+    """A mean log-probability per word (`api.Segment.text_logprob`). Text below it is not trusted.
 
-    openai/whisper uses -1, for hypotheses of 30 s of audio.
+    Not from openai/whisper, whose threshold of -1 counts timestamps too: they are uncertain in the shortest texts.
     """
-    logprob_threshold: float = -1.0
-    """A mean log-probability per token. Text below it is not trusted: the model itself finds it improbable.
+    short_text_logprob_threshold: float = -2.0
+    """The same for a text of at most `short_text_letters`, where the model does not hear silence either.
 
-    Such text is shown only if the model is nearly sure that the audio is not silence, and never as the first words of a
-    window's interims. openai/whisper would decode the audio again at a higher temperature.
+    The mean over one or two words varies more. Not from openai/whisper.
     """
-    untrusted_no_speech_threshold: float = 0.1
-    """A probability. Text that is not trusted is dropped where the model's probability of silence is above it.
+    short_text_letters: int = 12
+    """Letters and digits: "Good morning." has 11."""
+    short_text_no_speech_threshold: float = 0.3
+    """A probability. Above it a short text needs as much trust as a long one. Not from openai/whisper."""
+    first_word_logprob_threshold: float = -2.0
+    """A log-probability (`api.Piece.logprob`). An utterance's interims do not begin with a word below it.
 
     Not from openai/whisper.
     """
-    short_speech_s: float = 0.6
-    """Seconds of detected speech. Less than this may be a knock or the cry of an animal. Not from openai/whisper."""
-    short_speech_logprob_threshold: float = -0.6
-    """A mean log-probability per token. Text below it is dropped if the speech is short. Not from openai/whisper."""
+    silent_logprob_threshold: float = -0.8
+    """A mean log-probability per word. Text below it is dropped where the model takes the audio for silence."""
     max_letters_per_s: float = 30.0
     """Letters and digits per second. No person speaks faster, but text drawn at high temperatures is often denser.
 
     Not from openai/whisper.
     """
+    dense_logprob_threshold: float = -1.0
+    """A mean log-probability per word. Text above it may be denser: a recording may be played faster."""
     repeated_phrase_ratio: float = 1.8
     """A compression ratio. A segment above it says the same phrase several times. Not from openai/whisper."""
     max_repeated_letters_per_s: float = 20.0
@@ -61,44 +67,42 @@ class HallucinationFilter:
     compression_ratio_threshold: float = 2.4
     """A compression ratio. A hypothesis above it repeats itself."""
 
-    def is_speech(self, text: str, no_speech_prob: float, avg_logprob: float) -> bool:
-        """Whether text may be shown: it has a letter or a digit, and the model does not take its audio for silence.
+    def is_speech(self, text: str, no_speech_prob: float, text_logprob: float | None) -> bool:
+        """Whether text may be shown: it has a letter or a digit, and the model trusts its words.
 
-        The less the model trusts the text, the lower its probability of silence must be.
+        Args:
+            text: the text.
+            no_speech_prob: the model's probability that the audio holds no speech.
+            text_logprob: as `api.Segment.text_logprob`; `None` for text that was shown before, which is always trusted.
         """
-        is_silent = self.is_silence(no_speech_prob) and avg_logprob < self.no_speech_logprob_threshold
-        is_guessed = no_speech_prob > self.untrusted_no_speech_threshold and not self.is_trusted(avg_logprob)
-        return not (is_silent or is_guessed) and _has_words(text)
+        if not has_words(text):
+            return False
+        if text_logprob is None:
+            return True
+        if self.is_silence(no_speech_prob) and text_logprob < self.silent_logprob_threshold:
+            return False
+        is_short = count_letters(text) <= self.short_text_letters
+        is_lenient = is_short and no_speech_prob <= self.short_text_no_speech_threshold
+        return text_logprob >= (self.short_text_logprob_threshold if is_lenient else self.text_logprob_threshold)
 
-    def is_redecoded_speech(self, text: str, no_speech_prob: float, avg_logprob: float) -> bool:
+    def may_begin(self, pieces: Sequence[Piece]) -> bool:
+        """Whether the interims of an utterance may begin with these words."""
+        first = next((piece.logprob for piece in pieces if piece.at_s is None), None)
+        return first is None or first >= self.first_word_logprob_threshold
+
+    def is_redecoded_speech(self, text: str, no_speech_prob: float, text_logprob: float | None) -> bool:
         """Whether text may be shown for audio in which the first decoding attempt found nothing.
 
-        This is stricter than `is_speech`: either a high probability of silence or a low trust in the text is enough to
-        drop it.
+        This is stricter than `is_speech`: a high probability of silence is enough to drop it.
         """
-        return not self.is_silence(no_speech_prob) and self.is_trusted(avg_logprob) and _has_words(text)
+        return not self.is_silence(no_speech_prob) and self.is_speech(text, no_speech_prob, text_logprob)
 
     def is_silence(self, no_speech_prob: float) -> bool:
         """Whether the model takes the audio for silence, whatever text it made."""
         return no_speech_prob > self.no_speech_threshold
 
-    def is_trusted(self, avg_logprob: float) -> bool:
-        """Whether the model finds its text probable enough, by `logprob_threshold`."""
-        return avg_logprob >= self.logprob_threshold
-
-    def is_too_short(self, speech_s: float, avg_logprob: float) -> bool:
-        """Whether `speech_s` seconds of detected speech are too short, and their text is too uncertain, to be shown."""
-        return speech_s < self.short_speech_s and avg_logprob < self.short_speech_logprob_threshold
-
-    def is_sparse_low_confidence(self, is_sparse: bool, avg_logprob: float) -> bool:
-        """Whether uncertain text is too short for the speech that it stands for.
-
-        The threshold is that of silence, because both mean that the sound holds no words.
-        """
-        return is_sparse and avg_logprob < self.no_speech_logprob_threshold
-
     def is_implausibly_dense(
-        self, n_letters: int, length_s: float, avg_logprob: float, compression_ratio: float
+        self, n_letters: int, length_s: float, text_logprob: float | None, compression_ratio: float
     ) -> bool:
         """Whether a segment has more letters than a person can say in its time.
 
@@ -107,12 +111,14 @@ class HallucinationFilter:
         is_repetitive = compression_ratio > self.repeated_phrase_ratio
         max_per_s = self.max_repeated_letters_per_s if is_repetitive else self.max_letters_per_s
         is_dense = n_letters > max_per_s * (length_s + TIMESTAMP_SLACK_S)
-        return is_dense and (is_repetitive or not self.is_trusted(avg_logprob))
+        is_trusted = text_logprob is None or text_logprob >= self.dense_logprob_threshold
+        return is_dense and (is_repetitive or not is_trusted)
 
     def is_repetitive(self, compression_ratio: float) -> bool:
         """Whether a hypothesis repeats itself."""
         return compression_ratio > self.compression_ratio_threshold
 
 
-def _has_words(text: str) -> bool:
+def has_words(text: str) -> bool:
+    """Whether a text has a letter or a digit."""
     return any(map(str.isalnum, text))

@@ -179,6 +179,8 @@ class Interims:
         stable, tail = window.stabilizer.stable, window.stabilizer.tail
         if not window.utterance.text:
             stable, tail = stable.lstrip(), tail if stable.strip() else tail.lstrip()
+        if not (stable or tail):
+            return
         self._session.send(
             events.Interim(
                 utterance=window.utterance.number,

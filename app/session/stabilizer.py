@@ -5,13 +5,14 @@ forced prefix. That is why text that was shown as stable never changes.
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from itertools import takewhile
 from typing import Protocol
 
 from app.session.stable_words import Words, grow, words_between
 from engine.api import SAMPLE_RATE, Piece
 
-WORDS_KEPT_BACK = 1
+WORDS_KEPT_BACK = 2
 """How many of the last words of a hypothesis never become stable: the end of the audio may have cut them off."""
 TIMESTAMP_SLACK_S = 0.2
 """How far a timestamp may lie after the end of the audio, in seconds.
@@ -26,46 +27,80 @@ The attention peaks near the beginning of a word. Chosen with `benchmarks.stabil
 """
 
 
+SHOWN_AT_LOGPROBS = (-0.9, -2.5)
+"""Log-probabilities. A word below the first is not shown before two hypotheses in a row have it, and below the second
+not before three have it. Nor are the words after it.
+
+Measured with Whisper base on people: of 100 final words 50 had been shown differently without this, and 23 with it.
+"""
+AGREEMENTS = ((-0.5, 2), (-1.2, 3), (-2.0, 4))
+"""How many hypotheses in a row must agree on a word that has at least this log-probability.
+
+`MOST_AGREEMENTS` for words below all of them. Chosen with `benchmarks.stability`, see `docs/results/accuracy.md`.
+"""
+MOST_AGREEMENTS = 6
+
+
+FIRST_SHOWN_LOGPROB = -1.1
+"""The same for the first word of an utterance: people wait for it most."""
+
+
+@dataclass(frozen=True, slots=True)
+class SeenWord:
+    """A word of the newest hypothesis after the stable text."""
+
+    piece: Piece
+    n_seen: int
+    """How many hypotheses in a row have this word here, after the same words: at least 1."""
+
+    @property
+    def logprob(self) -> float:
+        """How sure the model is of the word; 0 where the engine does not tell."""
+        return 0.0 if self.piece.logprob is None else self.piece.logprob
+
+    def is_shown(self, *, is_first: bool) -> bool:
+        """Whether there is enough evidence for the word to show it.
+
+        Args:
+            is_first: whether it is the first word of its window.
+        """
+        if is_first and self.logprob >= FIRST_SHOWN_LOGPROB:
+            return True
+        return self.n_seen > len(SHOWN_AT_LOGPROBS) or self.logprob >= SHOWN_AT_LOGPROBS[self.n_seen - 1]
+
+
 class StabilityPolicy(Protocol):
     """Decides, with each hypothesis, how much of the text that is not stable yet becomes stable."""
 
     needs_attention: bool
     """Whether hypotheses need the peaks of the attention weights (`DecodeOptions.attention_times`)."""
+    needs_agreement: bool
+    """Whether stable words were in the hypothesis before, too."""
 
-    def count_stable(self, words: list[Piece], audio_s: float, audio_end: int) -> tuple[int, int]:
-        """Weigh the words of a newer hypothesis that follow the stable text.
+    def is_stable(self, word: SeenWord, audio_s: float) -> bool:
+        """Whether a word becomes stable if all words before it do.
 
         Args:
-            words: these words, in order.
+            word: a word of the newest hypothesis, none of the last `WORDS_KEPT_BACK`.
             audio_s: the audio that was decoded, in seconds.
-            audio_end: the position after the audio that was decoded.
-
-        Returns:
-            How many of the words become stable, and the position before which those were spoken.
         """
         ...
 
 
 class Agreement:
-    """What two consecutive hypotheses agree on is stable, except the last words of the newer one.
+    """What consecutive hypotheses agree on is stable: two for a word that the model is sure of, more for others.
 
     Source of the idea: LocalAgreement-2 in Macháček, Dabre, Bojar, "Turning Whisper into Real-Time Transcription
-    System", 2023.
+    System", 2023. That more are needed for words of low probability is ours.
     """
 
     needs_attention = False
+    needs_agreement = True
 
-    def __init__(self) -> None:
-        self._previous: list[Piece] = []
-        self._previous_end = 0
-
-    def count_stable(self, words: list[Piece], audio_s: float, audio_end: int) -> tuple[int, int]:
-        """As in `StabilityPolicy`; the words are kept for the next call."""
-        pairs = zip(words[:-WORDS_KEPT_BACK], self._previous, strict=False)
-        n_agreed = sum(1 for _ in takewhile(lambda pair: pair[0].text == pair[1].text, pairs))
-        stable_until = self._previous_end
-        self._previous, self._previous_end = words[n_agreed:], audio_end
-        return n_agreed, stable_until
+    def is_stable(self, word: SeenWord, audio_s: float) -> bool:
+        """As in `StabilityPolicy`."""
+        n_needed = next((n for least, n in AGREEMENTS if word.logprob >= least), MOST_AGREEMENTS)
+        return word.n_seen >= n_needed
 
 
 class Attention:
@@ -76,16 +111,15 @@ class Attention:
     """
 
     needs_attention = True
+    needs_agreement = False
 
     def __init__(self, distance_s: float = ATTENTION_DISTANCE_S) -> None:
         self._distance_s = distance_s
 
-    def count_stable(self, words: list[Piece], audio_s: float, audio_end: int) -> tuple[int, int]:
+    def is_stable(self, word: SeenWord, audio_s: float) -> bool:
         """As in `StabilityPolicy`."""
-        until_s = audio_s - self._distance_s
-        peaks = (word.attention_peak_s for word in words[:-WORDS_KEPT_BACK])
-        n_stable = sum(1 for _ in takewhile(lambda peak_s: peak_s is not None and peak_s <= until_s, peaks))
-        return n_stable, audio_end
+        peak_s = word.piece.attention_peak_s
+        return peak_s is not None and peak_s <= audio_s - self._distance_s
 
 
 MakePolicy = Callable[[], StabilityPolicy]
@@ -103,7 +137,7 @@ class Stabilizer:
         self.stable = ""
         """The stable text."""
         self.tail = ""
-        """The text of the last hypothesis after the stable text."""
+        """The text of the last hypothesis after the stable text, up to the first word without enough evidence."""
         self.draft: tuple[int, ...] = ()
         """The tokens of the last hypothesis after `tokens`; the next one is likely to go on with them."""
         self.stable_until = 0
@@ -115,6 +149,10 @@ class Stabilizer:
         self.tail_words: Words = ()
         """The words of the tail, if the last hypothesis has words with times."""
         self._policy = policy
+        self._seen: list[SeenWord] = []
+        """The words of the last hypothesis after the stable text."""
+        self._seen_end = 0
+        """The position after the audio of the last hypothesis."""
 
     @property
     def needs_attention(self) -> bool:
@@ -145,22 +183,49 @@ class Stabilizer:
         pieces = tuple(takewhile(lambda piece: piece.at_s is None or piece.at_s <= latest_s, pieces))
         new_pieces = _after_prefix(pieces, self.tokens, self.stable)
         new_words = [piece for piece in new_pieces if piece.at_s is None]
-        n_stable, stable_until = self._policy.count_stable(new_words, audio_s, audio_end) if is_certain else (0, 0)
+        seen = _seen_words(new_words, self._seen)
+        n_stable = self._count_stable(seen, audio_s) if is_certain else 0
+        stable_until = self._seen_end if self._policy.needs_agreement else audio_end
+        self._seen, self._seen_end = seen[n_stable:], audio_end
         if n_stable:
             n_pieces = _index_after_words(new_pieces, n_stable)
             self.tokens += tuple(token for piece in new_pieces[:n_pieces] for token in piece.tokens)
             self.stable += "".join(piece.text for piece in new_pieces[:n_pieces])
             self.stable_until = stable_until
             self.language = language
-            new_pieces, new_words = new_pieces[n_pieces:], new_words[n_stable:]
+            new_pieces = new_pieces[n_pieces:]
         self.draft = tuple(token for piece in new_pieces for token in piece.tokens)
-        self.tail = "".join(piece.text for piece in new_words)
+        self.tail = self._shown_tail()
         n_stable_chars = len(self.stable)
         self.words = grow(self.words, words, n_stable_chars, audio_s)
         since_s = self.words[-1].end_s if self.words else 0.0
         window_start = audio_end - round(audio_s * SAMPLE_RATE)
         self.stable_until = max(self.stable_until, window_start + round(since_s * SAMPLE_RATE))
         self.tail_words = words_between(words, n_stable_chars, n_stable_chars + len(self.tail), since_s)
+
+    def _shown_tail(self) -> str:
+        """The words after the stable text, up to the first without enough evidence."""
+        first = None if self.stable else self._seen[0] if self._seen else None
+        shown = takewhile(lambda word: word.is_shown(is_first=word is first), self._seen)
+        return "".join(word.piece.text for word in shown)
+
+    def _count_stable(self, words: list[SeenWord], audio_s: float) -> int:
+        """How many of the words after the stable text become stable."""
+        candidates = words[:-WORDS_KEPT_BACK]
+        return sum(1 for _ in takewhile(lambda word: self._policy.is_stable(word, audio_s), candidates))
+
+
+def _seen_words(words: list[Piece], before: list[SeenWord]) -> list[SeenWord]:
+    """Count for each word of the newest hypothesis how many hypotheses in a row have it.
+
+    Args:
+        words: those of the newest hypothesis after the stable text.
+        before: the words of the hypothesis before it, after the same stable text.
+    """
+    pairs = zip(words, before, strict=False)
+    n_same = sum(1 for _ in takewhile(lambda pair: pair[0].text == pair[1].piece.text, pairs))
+    counts = [word.n_seen + 1 for word in before[:n_same]] + [1] * (len(words) - n_same)
+    return list(map(SeenWord, words, counts))
 
 
 def _after_prefix(pieces: tuple[Piece, ...], prefix: tuple[int, ...], stable: str) -> list[Piece]:
@@ -173,7 +238,8 @@ def _after_prefix(pieces: tuple[Piece, ...], prefix: tuple[int, ...], stable: st
         text += piece.text
         n_over = n_tokens - len(prefix)
         if n_over > 0:
-            return [Piece(piece.tokens[-n_over:], text[len(stable) :], piece.at_s), *pieces[index + 1 :]]
+            rest = Piece(piece.tokens[-n_over:], text[len(stable) :], piece.at_s, logprob=piece.logprob)
+            return [rest, *pieces[index + 1 :]]
     return []
 
 

@@ -290,7 +290,7 @@ class Translations:
         return [
             segment
             for segment in done.segments
-            if self._filter.is_speech(segment.text, segment.no_speech_prob, segment.avg_logprob)
+            if self._filter.is_speech(segment.text, segment.no_speech_prob, segment.text_logprob)
         ]
 
     def _text(self, awaited: _Awaited) -> str:

@@ -159,6 +159,8 @@ class Decoding:
     """
     is_repetitive: bool = False
     """Whether a decoding attempt repeated itself."""
+    refused: str = ""
+    """The text of the last segment that was refused as a hallucination."""
     language_probabilities: Mapping[str, float] | None = None
     """The probability of every candidate for its language; `None` until they are known, and where none were asked."""
     translation: EngineTranslation = field(default_factory=EngineTranslation, kw_only=True)

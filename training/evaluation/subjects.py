@@ -51,7 +51,7 @@ class DecodedClip:
         kept = [
             s.text
             for s in self.done.segments
-            if hallucination_filter.is_speech(s.text, s.no_speech_prob, s.avg_logprob)
+            if hallucination_filter.is_speech(s.text, s.no_speech_prob, s.text_logprob)
         ]
         return "".join(kept)
 

@@ -47,6 +47,7 @@ def segment(
         avg_logprob=avg_logprob,
         compression_ratio=1.0,
         no_speech_prob=no_speech_prob,
+        text_logprob=avg_logprob,
     )
 
 
@@ -265,7 +266,7 @@ def test_an_engine_failure_during_a_redecode_ends_the_session() -> None:
 @pytest.mark.parametrize(
     ("again", "compression_ratio"),
     [
-        (segment(0.2, 1.5, " Thank you.", avg_logprob=-1.2), 1.0),
+        (segment(0.2, 1.5, " Thank you.", avg_logprob=-2.1), 1.0),
         (segment(0.2, 1.5, " Thank you.", no_speech_prob=0.9), 1.0),
         (segment(0.2, 1.5, " ..."), 1.0),
         (segment(0.2, 1.5, " ha ha ha ha ha ha ha ha"), 2.5),
@@ -298,18 +299,15 @@ def test_a_few_letters_do_not_stand_for_ten_seconds() -> None:
     assert utterance.uncovered[-1][1] == pytest.approx(utterance.end_s)
 
 
-def test_an_uncertain_word_for_a_long_sound_is_dropped() -> None:
-    """So is it when it is decoded again. A word that the model trusts, or as short as its sound, is kept."""
+def test_what_repeats_a_refused_text_is_refused() -> None:
+    """The model is sure of a phrase that it has just made up, also when the audio is decoded again."""
+    made_up = segment(0.3, 2.0, " I'm going to add the chicken.", avg_logprob=-1.5)
+    once_more = replace(made_up, start_s=2.0, end_s=4.0, text_logprob=-0.5)
     bench = session_with(20)
-    uncertain = segment(0.3, 5.5, " The", avg_logprob=-0.9)
-    bench.answer_with(uncertain)
-    bench.answer_with(uncertain)
+    bench.answer_with(made_up, once_more)
+    bench.answer_with(made_up, once_more)
     assert not bench.of(events.Segment)
     assert bench.of(events.Utterance)[0].uncovered
-    for kept in (replace(uncertain, avg_logprob=-0.7), replace(uncertain, end_s=1.0)):
-        bench = session_with(20)
-        bench.answer_with(kept)
-        assert segments(bench) == ["The"]
 
 
 def test_text_denser_than_speech_is_dropped() -> None:
@@ -320,7 +318,7 @@ def test_text_denser_than_speech_is_dropped() -> None:
     bench.answer_with(dense)
     assert not bench.of(events.Segment)
     assert bench.of(events.Utterance)[0].uncovered
-    for kept in (replace(dense, avg_logprob=-0.9), replace(dense, end_s=2.4)):
+    for kept in (replace(dense, text_logprob=-0.9), replace(dense, end_s=2.4)):
         bench = session_with(20)
         bench.answer_with(kept)
         assert segments(bench) == [kept.text.strip()]

@@ -32,6 +32,7 @@ def segment(text: str, *, no_speech_prob: float = 0.0, avg_logprob: float = -0.1
         avg_logprob=avg_logprob,
         compression_ratio=1.0,
         no_speech_prob=no_speech_prob,
+        text_logprob=avg_logprob,
     )
 
 

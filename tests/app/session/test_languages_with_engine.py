@@ -30,9 +30,10 @@ from tests.fakes import GAP_SAMPLES, WORD_SAMPLES, pcm, silence, speech
 
 ANY_TEXT = HallucinationFilter(
     no_speech_threshold=1.0,
-    untrusted_no_speech_threshold=1.0,
-    logprob_threshold=-100.0,
-    short_speech_logprob_threshold=-100.0,
+    text_logprob_threshold=-100.0,
+    short_text_logprob_threshold=-100.0,
+    dense_logprob_threshold=-100.0,
+    first_word_logprob_threshold=-100.0,
     max_letters_per_s=1e6,
     max_repeated_letters_per_s=1e6,
     compression_ratio_threshold=100.0,

@@ -481,6 +481,7 @@ def test_in_manual_mode_audio_without_detected_speech_is_decoded() -> None:
                 avg_logprob=-0.9,
                 compression_ratio=1.0,
                 no_speech_prob=no_speech_prob,
+                text_logprob=-0.9,
             )
         )
         assert [(event.text, event.uncovered) for event in bench.of(events.Utterance)] == [(text, ())]
@@ -596,18 +597,22 @@ def test_no_interims_when_they_were_not_asked_for() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "no_speech_prob", "avg_logprob", "is_text"),
+    ("text", "no_speech_prob", "text_logprob", "is_text"),
     [
-        (" Thank you.", 0.9, -1.5, False),
+        (" Thank you.", 0.9, -0.9, False),
         (" Thank you.", 0.9, -0.2, True),
-        (" Thank you.", 0.1, -1.5, True),
+        (" Thank you.", 0.1, -1.9, True),
+        (" Thank you.", 0.1, -2.1, False),
+        (" Thank you.", 0.4, -1.4, False),
+        (" I'm going to cut it into small pieces.", 0.1, -1.4, False),
+        (" I'm going to cut it into small pieces.", 0.1, -1.2, True),
         (" ...", 0.1, -0.2, False),
     ],
 )
 def test_the_hallucination_filter_drops_text_of_no_speech(
-    text: str, no_speech_prob: float, avg_logprob: float, is_text: bool
+    text: str, no_speech_prob: float, text_logprob: float, is_text: bool
 ) -> None:
-    """Text is dropped if the model is not confident in it, and punctuation alone is no text."""
+    """Text is dropped if the model does not trust its words, and punctuation alone is no text."""
     bench = Bench()
     bench.feed(np.concatenate((speech([1] * 8), silence(0.6))), answer=False)
     job, _ = bench.waiting.pop()
@@ -616,9 +621,10 @@ def test_the_hallucination_filter_drops_text_of_no_speech(
         end_s=2.0,
         text=text,
         tokens=(1,),
-        avg_logprob=avg_logprob,
+        avg_logprob=-1.0,
         compression_ratio=1.0,
         no_speech_prob=no_speech_prob,
+        text_logprob=text_logprob,
     )
     bench.perform(bench.session.engine_event(job, api.SegmentEvent(segment)))
     done = api.DoneEvent(
@@ -627,7 +633,7 @@ def test_the_hallucination_filter_drops_text_of_no_speech(
         segments=(segment,),
         language="en",
         no_speech_prob=no_speech_prob,
-        avg_logprob=avg_logprob,
+        avg_logprob=-1.0,
         compression_ratio=1.0,
         is_truncated=False,
         n_steps=1,
@@ -637,48 +643,36 @@ def test_the_hallucination_filter_drops_text_of_no_speech(
 
 
 @pytest.mark.parametrize(
-    ("n_words", "avg_logprob", "is_text"), [(1, -0.5, True), (1, -0.7, False), (2, -0.7, False), (3, -0.7, True)]
+    ("logprobs", "no_speech_prob", "shown"),
+    [
+        ((-1.0, -0.8), 0.1, " In fact"),
+        ((-1.0, -1.0), 0.1, " In"),
+        ((-1.2, -0.1), 0.1, ""),
+        ((-2.1, -0.1), 0.1, ""),
+        ((-1.0, -0.8), 0.7, ""),
+    ],
 )
-def test_uncertain_text_of_short_speech_is_dropped(n_words: int, avg_logprob: float, is_text: bool) -> None:
-    """The sound may be a knock. Uncertain text of speech of 0.6 s or more is kept."""
-    bench = Bench(replace(START, interim=False))
-    bench.feed(np.concatenate((silence(0.5), speech([1] * n_words), silence(0.6))), answer=False)
-    bench.answer_with(
-        api.Segment(
-            start_s=0.3,
-            end_s=0.8,
-            text=" Its",
-            tokens=(1,),
-            avg_logprob=avg_logprob,
-            compression_ratio=1.0,
-            no_speech_prob=0.0,
-        )
-    )
-    bench.answer_all()
-    bench.stop()
-    assert bench.text() == ("Its" if is_text else "")
-
-
-@pytest.mark.parametrize(("avg_logprob", "is_shown"), [(-0.9, True), (-1.1, False)])
-def test_first_words_that_the_model_does_not_trust_are_not_shown(avg_logprob: float, is_shown: bool) -> None:
-    """They would become stable, and every later hypothesis would have to begin with them."""
+def test_words_are_shown_up_to_the_first_without_evidence(
+    logprobs: tuple[float, float], no_speech_prob: float, shown: str
+) -> None:
+    """Whisper writes "Thank you." for the first breath; a probable first word is shown at once."""
     bench = Bench()
     bench.feed(speech([1] * 3), answer=False)
     job, window = bench.waiting.pop()
     assert window.priority is api.Priority.INTERIM
     done = api.DoneEvent(
-        text=" In",
-        pieces=(api.Piece((1,), " In"),),
+        text=" In fact",
+        pieces=(api.Piece((1,), " In", logprob=logprobs[0]), api.Piece((2,), " fact", logprob=logprobs[1])),
         segments=(),
         language="en",
-        no_speech_prob=0.1,
-        avg_logprob=avg_logprob,
+        no_speech_prob=no_speech_prob,
+        avg_logprob=-0.5,
         compression_ratio=1.0,
         is_truncated=False,
         n_steps=1,
     )
     bench.perform(bench.session.engine_event(job, done))
-    assert bool(bench.of(events.Interim)) is is_shown
+    assert [interim.tail for interim in bench.of(events.Interim)] == ([shown.strip()] if shown else [])
 
 
 def test_a_client_is_notified_when_final_text_is_late() -> None:

@@ -1,7 +1,9 @@
 """Stable text of a growing window."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -21,19 +23,19 @@ def pieces(text: str) -> tuple[Piece, ...]:
 
 
 def test_text_is_stable_when_two_hypotheses_agree() -> None:
-    """The last word is kept back, as the audio may have cut it off."""
+    """The last words are kept back, as the audio may have cut them off."""
     stabilizer = Stabilizer(Agreement())
-    stabilizer.update(pieces("<0.0> it is easy to"), 100, 30.0)
-    assert (stabilizer.stable, stabilizer.tail) == ("", " it is easy to")
-    stabilizer.update(pieces("<0.0> it is easy to tell"), 200, 30.0)
-    assert (stabilizer.stable, stabilizer.tail) == (" it is easy to", " tell")
+    stabilizer.update(pieces("<0.0> it is easy to tell"), 100, 30.0)
+    assert (stabilizer.stable, stabilizer.tail) == ("", " it is easy to tell")
+    stabilizer.update(pieces("<0.0> it is easy to tell her"), 200, 30.0)
+    assert (stabilizer.stable, stabilizer.tail) == (" it is easy to", " tell her")
     assert stabilizer.stable_until == 100
 
 
 def test_timestamps_may_differ_and_are_those_of_the_newer_hypothesis() -> None:
     stabilizer = Stabilizer(Agreement())
     stabilizer.update(pieces("<0.2> hello there. <1.0> <1.2> how are"), 100, 30.0)
-    stabilizer.update(pieces("<0.1> hello there. <0.9> <1.1> how are you"), 200, 30.0)
+    stabilizer.update(pieces("<0.1> hello there. <0.9> <1.1> how are you all"), 200, 30.0)
     expected = pieces("<0.1> hello there. <0.9> <1.1> how are")
     assert stabilizer.tokens == tuple(token for piece in expected for token in piece.tokens)
 
@@ -42,7 +44,7 @@ def test_a_word_that_continues_after_the_prefix_is_cut_there() -> None:
     """Punctuation that joins a stable word later is new text, not a change of the old."""
     stabilizer = Stabilizer(Agreement())
     stabilizer.update(pieces("hello how are"), 100, 30.0)
-    stabilizer.update(pieces("hello how are you"), 200, 30.0)
+    stabilizer.update(pieces("hello how are you all"), 200, 30.0)
     assert stabilizer.stable == " hello how are"
     stabilizer.update(pieces("hello how are, you all"), 300, 30.0)
     assert (stabilizer.stable, stabilizer.tail) == (" hello how are", ", you all")
@@ -54,8 +56,8 @@ def test_text_after_a_time_beyond_the_end_of_the_audio_is_ignored() -> None:
     for end in (100, 200):
         stabilizer.update(pieces("<0.0> hello <7.2> <7.4> hello alice, I have"), end, 1.5)
     assert (stabilizer.stable, stabilizer.tail) == ("", " hello")
-    stabilizer.update(pieces("<0.0> hello alice, <1.6> <1.7> I have"), 300, 1.6)
-    stabilizer.update(pieces("<0.0> hello alice, <1.6> <1.7> I have"), 400, 2.0)
+    stabilizer.update(pieces("<0.0> hello alice, <1.6> <1.7> I have it"), 300, 1.6)
+    stabilizer.update(pieces("<0.0> hello alice, <1.6> <1.7> I have it"), 400, 2.0)
     assert stabilizer.stable == " hello alice, I"
 
 
@@ -75,10 +77,45 @@ def test_stable_text_only_grows(tails: list[list[str]]) -> None:
 def test_the_draft_is_the_last_hypothesis_after_the_stable_text() -> None:
     """Timestamps included, so that both together are its tokens."""
     stabilizer = Stabilizer(Agreement())
-    for text in ("<0.0> it is easy to <1.0>", "<0.0> it is easy to tell <1.2>", "<0.0> it is easy to tell her"):
+    for text in ("<0.0> it is easy to <1.0>", "<0.0> it is easy to tell <1.2>", "<0.0> it is easy to tell us"):
         stabilizer.update(pieces(text), 100, 30.0)
         assert stabilizer.tokens + stabilizer.draft == tuple(t for piece in pieces(text) for t in piece.tokens)
-    assert stabilizer.stable == " it is easy to tell"
+    assert stabilizer.stable == " it is easy to"
+
+
+def judged(text: str, *logprobs: float) -> tuple[Piece, ...]:
+    """The words of a text with their log-probabilities."""
+    return tuple(replace(piece, logprob=logprob) for piece, logprob in zip(pieces(text), logprobs, strict=True))
+
+
+@pytest.mark.parametrize(("logprob", "n_needed"), [(-0.4, 2), (-0.6, 3), (-1.3, 4), (-3.0, 6)])
+def test_the_less_sure_a_word_is_the_more_hypotheses_must_have_it(logprob: float, n_needed: int) -> None:
+    """The words after it wait with it, however sure they are."""
+    stabilizer = Stabilizer(Agreement())
+    for n in range(1, n_needed + 1):
+        assert stabilizer.stable == ("" if n <= 2 else " it")
+        stabilizer.update((*pieces("it"), *judged("is easy to tell", logprob, -0.1, -0.1, -0.1)), n, 30.0)
+    assert stabilizer.stable == " it is easy"
+
+
+def test_another_word_begins_the_count_anew() -> None:
+    """So do the words after it, which followed another one."""
+    stabilizer = Stabilizer(Agreement())
+    for text in ("we are easy to tell", "we were easy to tell"):
+        stabilizer.update(judged(text, -0.9, -0.9, -0.1, -0.1, -0.1), 100, 30.0)
+    assert stabilizer.stable == ""
+    stabilizer.update(judged("we were easy to tell", -0.9, -0.9, -0.1, -0.1, -0.1), 200, 30.0)
+    assert stabilizer.stable == " we"
+
+
+def test_words_are_shown_up_to_the_first_without_evidence() -> None:
+    """A word that the model doubts is shown when hypotheses repeat it."""
+    stabilizer = Stabilizer(Agreement())
+    shown = []
+    for _ in range(3):
+        stabilizer.update(judged("it was lobster here", -1.0, -0.8, -2.6, -0.1), 100, 30.0)
+        shown.append(stabilizer.stable + stabilizer.tail)
+    assert shown == [" it was", " it was", " it was lobster here"]
 
 
 def attended(text: str, peaks_s: Sequence[float | None]) -> tuple[Piece, ...]:
@@ -100,7 +137,7 @@ def test_text_is_stable_if_its_attention_peaks_well_before_the_end() -> None:
 def test_the_last_word_is_kept_back_wherever_its_attention_peaks() -> None:
     """Forced words have no peak, and never become stable by it."""
     stabilizer = Stabilizer(Attention())
-    stabilizer.update(attended("it is", [0.1, 0.2]), 100, 30.0)
+    stabilizer.update(attended("it is easy", [0.1, 0.2, 0.2]), 100, 30.0)
     assert stabilizer.stable == " it"
-    stabilizer.update(attended("it is easy to", [None, 0.2, None, 0.3]), 200, 30.0)
+    stabilizer.update(attended("it is easy to tell", [None, 0.2, None, 0.3, 0.4]), 200, 30.0)
     assert stabilizer.stable == " it is"
