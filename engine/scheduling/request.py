@@ -14,6 +14,7 @@ from engine.api import (
     Window,
     WindowTiming,
 )
+from engine.decoding.beam_search import BeamSearch
 from engine.decoding.language import choose_language
 from engine.decoding.temperature_fallback import TemperatureFallback
 from engine.decoding.transcript import TokenTranscript
@@ -50,6 +51,8 @@ class AttemptOutput:
     """The events of this attempt, held until it is known to count. Empty if events are handed out at once."""
     is_truncated: bool = False
     """Whether the token limit ended the attempt."""
+    search: BeamSearch | None = field(default=None, kw_only=True)
+    """The beam search that decodes the attempt; `None` where tokens are sampled one by one."""
     translation: Translation = field(default=Translation.NONE, kw_only=True)
     """Whether the window is translated, decided when its text is known."""
 
@@ -102,6 +105,8 @@ class Request:
     """The output of the current attempt; `None` until its prompt is prefilled."""
     has_segments_out: bool = False
     """Whether a segment was handed out. Then the window cannot be decoded again."""
+    beam_slots: tuple[int, ...] = ()
+    """The slots of its beams but the first, which has the slot of the window. They are its own until its end."""
 
     replay: Replay = field(default_factory=Replay)
     """Leaves out the events that come again when the window is decoded again."""
@@ -133,6 +138,12 @@ class Request:
     def caller(self) -> "Request":
         """The request whose caller receives the events."""
         return self
+
+    @property
+    def n_slots(self) -> int:
+        """The number of slots that it needs: one for each beam."""
+        sampling = self.window.options.sampling
+        return sampling.beam_size if 0 in sampling.temperatures else 1
 
     @property
     def queued_s(self) -> float:
@@ -188,6 +199,7 @@ class TranslationRequest(Request):
             put=source.put,
             reached=Milestones(now_s, now_s, now_s, now_s),
             source=source,
+            beam_slots=source.beam_slots,
         )
 
     def last_events(self, output: AttemptOutput, events: list[EngineEvent]) -> list[EngineEvent]:

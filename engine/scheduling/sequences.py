@@ -6,13 +6,14 @@ from collections.abc import Collection, Iterable
 from dataclasses import replace
 
 from engine.api import DecodeOptions, EngineEvent, SegmentEvent
+from engine.decoding.beam_search import BeamSearch, SampledToken, SearchOptions
 from engine.decoding.prompt import Prompt, build_prompt, max_output_tokens
 from engine.decoding.repetition import repeated_tokens
 from engine.decoding.sampling import Draw
 from engine.decoding.temperature_fallback import DecodingAttempt
 from engine.decoding.transcript import TokenTranscript, TranscriptInfo
 from engine.decoding.word_timing import Alignment
-from engine.runner import LaunchedStep, Prefilled, Runner, SampledToken, Transcribed
+from engine.runner import LaunchedStep, Prefilled, Runner, Transcribed
 from engine.scheduling.emitter import EventEmitter
 from engine.scheduling.request import AttemptOutput, Request, Translation, TranslationRequest
 from engine.scheduling.stats import StatsRecorder
@@ -65,11 +66,15 @@ class RunningSequences:
         return sum(not request.window.is_interim for request in self._running.values())
 
     def allocate(self, batch: Iterable[Request]) -> list[int]:
-        """Give each request a slot for an encoder call, and return the slots.
+        """Give each request a slot for an encoder call, and return the slots. Its beams get theirs at the same time.
 
         Where steps are launched ahead, a GPU gets one step more, to compute it while the host prepares the call.
         """
-        slots = {self._runner.slots.allocate(): request for request in batch}
+        slots: dict[int, Request] = {}
+        for request in batch:
+            first, *others = (self._runner.slots.allocate() for _ in range(request.n_slots))
+            request.beam_slots = tuple(others)
+            slots[first] = request
         self._running |= slots
         if self._in_flight and self._need_step():
             self._launch()
@@ -108,13 +113,14 @@ class RunningSequences:
         """Collect the tokens of the steps in flight, the oldest first, except of the last `n_left` steps."""
         while len(self._in_flight) > n_left:
             step, owners = self._in_flight.popleft()
-            for slot, token in self._runner.collect(step).items():
-                request, attempt = owners[slot]
+            sampled = self._runner.collect(step)
+            for slot, (request, attempt) in owners.items():
                 # Otherwise the attempt ended while this step was in flight.
                 if self._running.get(slot) is request and request.fallback.current is attempt:
-                    assert request.output is not None
+                    output = request.output
+                    assert output is not None
                     request.n_steps += 1
-                    self._accept(slot, request, request.output, token)
+                    self._accept_all(slot, request, output, output.search.result if output.search else (sampled[slot],))
             self._settle()
 
     def forget_steps(self) -> None:
@@ -151,27 +157,23 @@ class RunningSequences:
         prompts = [
             self._build_prompt(request, attempt) for request, attempt in zip(requests.values(), attempts, strict=True)
         ]
+        draws = [self._draw(slot, request) for slot, request in requests.items()]
         launched = self._runner.launch_prefill(
-            list(requests),
-            prompts,
-            [request.window.options.timestamps for request in requests.values()],
-            [_draw(request, attempt) for request, attempt in zip(requests.values(), attempts, strict=True)],
+            list(requests), prompts, [request.window.options.timestamps for request in requests.values()], draws
         )
         if self._runner.n_ahead and not self._in_flight:
             # The device goes on while the host waits for the first tokens and makes texts of them.
             self._launch()
         prefilled = self._runner.collect_prefill(launched)
-        n_accepted = sum(len(result.tokens) - 1 for result in prefilled)
+        n_accepted = sum(
+            len(result.tokens) - 1 for prompt, result in zip(prompts, prefilled, strict=True) if prompt.draft
+        )
         self._stats.prefilled(len(requests), sum(len(prompt.draft) for prompt in prompts), n_accepted)
-        for (slot, request), attempt, prompt, result in zip(
-            requests.items(), attempts, prompts, prefilled, strict=True
-        ):
-            output = request.output = self._new_output(request, attempt, prompt, result)
+        for (slot, request), draw, prompt, result in zip(requests.items(), draws, prompts, prefilled, strict=True):
+            output = request.output = self._new_output(request, draw, prompt, result)
             for token in request.window.options.prefix:
                 self._publish(request, output, output.transcript.push(token, None))
-            for sampled in result.tokens:
-                if self._accept(slot, request, output, sampled):
-                    break
+            self._accept_all(slot, request, output, result.tokens)
 
     def _build_prompt(self, request: Request, attempt: DecodingAttempt) -> Prompt:
         options = request.window.options
@@ -180,19 +182,35 @@ class RunningSequences:
         prompt = build_prompt(self._runner.checkpoint, options, request.language)
         return replace(prompt, draft=_usable_draft(request, attempt))
 
-    def _new_output(
-        self, request: Request, attempt: DecodingAttempt, prompt: Prompt, prefilled: Prefilled
-    ) -> AttemptOutput:
+    def _draw(self, slot: int, request: Request) -> Draw:
+        """Return how the tokens of a request's current attempt are sampled. Beams are for temperature 0."""
+        window, attempt = request.window, request.fallback.current
+        n_attention_samples = len(window.samples) if window.options.attention_times else 0
+        sampling, search = window.options.sampling, None
+        if request.beam_slots and attempt.temperature == 0:
+            search = BeamSearch(
+                SearchOptions(
+                    beam_size=sampling.beam_size, patience=sampling.patience, length_penalty=sampling.length_penalty
+                ),
+                eot=self._runner.checkpoint.tokenizer.eot,
+                max_tokens=request.max_tokens,
+                prefix=window.options.prefix,
+                slots=(slot, *request.beam_slots),
+            )
+        return Draw(attempt.temperature, attempt.seed, n_attention_samples, search)
+
+    def _new_output(self, request: Request, draw: Draw, prompt: Prompt, prefilled: Prefilled) -> AttemptOutput:
         info = TranscriptInfo(
             audio_s=request.audio_s,
             language=request.language,
             with_timestamps=request.window.options.timestamps,
             no_speech_prob=prefilled.no_speech_prob,
             with_word_times=request.window.options.word_times,
-            temperature=attempt.temperature,
+            temperature=draw.temperature,
             language_probabilities=request.language_probabilities,
         )
-        return AttemptOutput(TokenTranscript(self._runner.checkpoint.tokenizer, info), prompt.control)
+        transcript = TokenTranscript(self._runner.checkpoint.tokenizer, info)
+        return AttemptOutput(transcript, prompt.control, search=draw.search)
 
     def _launch(self) -> None:
         step = self._runner.launch()
@@ -207,6 +225,12 @@ class RunningSequences:
             and request.output.transcript.n_tokens + len(self._in_flight) < request.max_tokens
             for request in self._running.values()
         )
+
+    def _accept_all(self, slot: int, request: Request, output: AttemptOutput, sampled: Iterable[SampledToken]) -> None:
+        """Add tokens to the output, up to the one that ends the attempt."""
+        for each in sampled:
+            if self._accept(slot, request, output, each):
+                break
 
     def _accept(self, slot: int, request: Request, output: AttemptOutput, sampled: SampledToken) -> bool:
         """Add a sampled token to the output. Returns whether the attempt has ended: with it, or in a repetition."""
@@ -292,22 +316,18 @@ class RunningSequences:
             self._emitter.put(request, event)
 
     def _release(self, slot: int) -> None:
-        self._runner.release(slot)
-        del self._running[slot]
+        for each in (slot, *self._running.pop(slot).beam_slots):
+            self._runner.release(each)
         self._to_translate.pop(slot, None)
-
-
-def _draw(request: Request, attempt: DecodingAttempt) -> Draw:
-    window = request.window
-    return Draw(attempt.temperature, attempt.seed, len(window.samples) if window.options.attention_times else 0)
 
 
 def _usable_draft(request: Request, attempt: DecodingAttempt) -> tuple[int, ...]:
     """Return the draft tokens that can be of use to an attempt.
 
-    Tokens drawn at a temperature cannot be predicted, and the bonus of hotwords depends on the tokens before.
+    Tokens drawn at a temperature cannot be predicted, the bonus of hotwords depends on the tokens before, and a search
+    looks at several tokens at every place.
     """
     options = request.window.options
-    if attempt.temperature > 0 or options.hotwords:
+    if attempt.temperature > 0 or options.hotwords or request.beam_slots:
         return ()
     return options.draft[: request.max_tokens - len(options.prefix) - 1]
