@@ -12,7 +12,7 @@ from engine.api import MAX_BEAM_SIZE, SAMPLE_RATE
 from engine.decoding.beam_search import BeamSearch, Move, SampledToken
 from engine.decoding.prompt import Prompt
 from engine.decoding.slot_states import SlotStates
-from engine.model.host_transfer import HostRows, HostTransfer
+from engine.model.host_transfer import HostRows, HostTransfer, to_device
 from engine.model.kv_cache import KVCache
 from engine.model.log_mel import STATE_SAMPLES
 
@@ -41,13 +41,29 @@ class BeamSlots:
         logprobs = best.values - torch.logsumexp(logits, dim=-1, keepdim=True)
         return self._transfer.start_copy_to_host(torch.cat([logprobs, best.indices.float()], dim=1).T)
 
-    def begin(self, search: BeamSearch, prompt: Prompt, candidates: Sequence[SampledToken]) -> None:
-        """Choose the first token of every beam after a prefill, and bring the prompt into the slots of all beams."""
-        search.advance([candidates])
-        owner, *others = search.slots
-        if others:
+    def begin(
+        self, slots: Sequence[int], prompts: Sequence[Prompt], logits: Tensor, peaks: Sequence[Tensor] = ()
+    ) -> None:
+        """Begin the searches after a prefill: choose the first token of every beam, and share out window and prompt.
+
+        Args:
+            slots: the slots of the prefill. Those without a search stay as they are.
+            prompts: the prompt of each slot.
+            logits: `(slots, vocab_size)` under all rules, after each prompt.
+            peaks: what `SlotStates.attention_peaks` gives for each slot, if any wants attention peaks.
+        """
+        rows = [row for row, slot in enumerate(slots) if slot in self._states.searches]
+        if not rows:
+            return
+        on_device = to_device(rows, logits.device)
+        found = self.find_candidates(logits[on_device]).read()
+        states = zip(*(column[on_device].tolist() for column in peaks), strict=True) if peaks else [()] * len(rows)
+        for row, numbers, state in zip(rows, found, states, strict=True):
+            search, n_prompt = self._states.searches[slots[row]], len(prompts[row].tokens)
+            search.advance([_candidates(numbers, peak_s(*state))])
+            owner, *others = search.slots
             self._cache.lend(owner, others)
-            self._cache.copy_tokens(others, [owner] * len(others), slice(0, len(prompt.tokens)))
+            self._cache.copy_tokens(others, [owner] * len(others), slice(0, n_prompt))
 
     def advance(self, searches: Iterable[BeamSearch], found: HostRows, peaks_s: Sequence[float | None]) -> None:
         """Go on with every search after a step.
@@ -62,7 +78,7 @@ class BeamSlots:
         parents: list[int] = []
         tokens: list[int] = []
         for search in searches:
-            candidates = [candidate_tokens(next(rows), peaks_s[slot]) for slot in search.slots]
+            candidates = [_candidates(next(rows), peaks_s[slot]) for slot in search.slots]
             moves = search.advance(candidates)
             if search.is_over:
                 continue
@@ -91,7 +107,7 @@ class BeamSlots:
         self._cache.copy_tokens(into, [search.slots[move.parent] for move in moves], slice(begin, end))
 
 
-def candidate_tokens(row: Sequence[float], peak_s: float | None = None) -> list[SampledToken]:
+def _candidates(row: Sequence[float], peak_s: float | None = None) -> list[SampledToken]:
     """Make tokens of a row that `BeamSlots.find_candidates` found."""
     half = len(row) // 2
     return [SampledToken(int(token), logprob, peak_s) for logprob, token in zip(row[:half], row[half:], strict=True)]

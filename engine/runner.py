@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from engine.api import WINDOW_SAMPLES
-from engine.beam_slots import BeamSlots, candidate_tokens, peak_s
+from engine.beam_slots import BeamSlots, peak_s
 from engine.checkpoint.checkpoint import Checkpoint, read_checkpoint
 from engine.config import EngineConfig
 from engine.cuda.build import (
@@ -160,10 +160,6 @@ class Runner:
     def _forward(self) -> ForwardPass:
         return self._eager if self.cuda_forward is None else self.cuda_forward
 
-    @cached_property
-    def _language_ids(self) -> Tensor:
-        return to_device(list(self.checkpoint.generation.languages.values()), self.device)
-
     @property
     def n_parameters(self) -> int:
         """The number of the model's weights."""
@@ -276,7 +272,8 @@ class Runner:
         Source: openai/whisper, whisper/decoding.py, `detect_language`.
         """
         hidden = self._forward.prefill([(self.checkpoint.tokenizer.sot,)] * len(slots), slots)
-        logits = self._forward.logits(hidden[:, 0])[:, self._language_ids]
+        language_ids = to_device(list(self.checkpoint.generation.languages.values()), self.device)
+        logits = self._forward.logits(hidden[:, 0])[:, language_ids]
         languages = tuple(self.checkpoint.generation.languages)
         possible = [chosen or languages for chosen in candidates] or [languages] * len(slots)
         if any(candidates):
@@ -338,7 +335,9 @@ class Runner:
                 columns = [*self.states.sample_apart(owner_rows, owners, state, logits)]
             if weights is not None:
                 columns.append(self.states.attention_peaks(weights[rows, :, positions], owners))
-            self._begin_searches(slots, prompts, logits, columns)
+            if self.states.searches:
+                first = to_device(_starts(slots, prompts)[1], self.device)
+                self._beams.begin(slots, prompts, logits[first], [column[first] for column in columns[2:]])
             results = self._start_on_host(slots, prompts, with_timestamps, columns, no_speech_probs)
         return LaunchedPrefill(tuple(slots), tuple(prompts), results)
 
@@ -478,21 +477,6 @@ class Runner:
             Prefilled(searches[slot].result, result.no_speech_prob) if slot in searches else result
             for slot, result in zip(slots, prefilled, strict=True)
         ]
-
-    def _begin_searches(
-        self, slots: Sequence[int], prompts: Sequence[Prompt], logits: Tensor, columns: Sequence[Tensor]
-    ) -> None:
-        """Choose the first tokens of the beams of these slots, of what was sampled after their prompts."""
-        _, first_places, *_ = _starts(slots, prompts)
-        searching = [row for row, slot in enumerate(slots) if slot in self.states.searches]
-        if not searching:
-            return
-        places = to_device([first_places[row] for row in searching], self.device)
-        found = self._beams.find_candidates(logits[places]).read()
-        peaks_s = [peak_s(*state) for state in zip(*(column[places].tolist() for column in columns[2:]), strict=True)]
-        for at, row in enumerate(searching):
-            candidates = candidate_tokens(found[at], peaks_s[at] if peaks_s else None)
-            self._beams.begin(self.states.searches[slots[row]], prompts[row], candidates)
 
 
 def _on_device(device: torch.device, *columns: Sequence[int]) -> Tensor:

@@ -55,9 +55,11 @@ class TranscriptionOptions:
     hotwords: tuple[str, ...] = ()
     """Names and terms to expect."""
     temperature: float = 0.0
-    """The sampling temperature. 0 decodes greedily, with rising temperatures as a fallback."""
+    """The sampling temperature. 0 takes the likeliest words, with rising temperatures as a fallback."""
     best_of: int = 1
     """Decoding attempts at each temperature above 0; the likeliest one is kept."""
+    beam_size: int = 1
+    """Beams at temperature 0; 1 decodes greedily."""
     falls_back: bool = True
     """Whether a text that repeats itself or is unlikely is decoded again at rising temperatures, at temperature 0.
 
@@ -75,7 +77,8 @@ class TranscriptionOptions:
     def sampling(self) -> api.Sampling:
         """The temperatures that the engine tries."""
         rises = self.temperature == 0 and self.falls_back
-        return api.Sampling(temperatures=RISING_TEMPERATURES if rises else (self.temperature,), best_of=self.best_of)
+        temperatures = RISING_TEMPERATURES if rises else (self.temperature,)
+        return api.Sampling(temperatures=temperatures, best_of=self.best_of, beam_size=self.beam_size)
 
     @property
     def start(self) -> commands.Start:

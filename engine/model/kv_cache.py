@@ -87,8 +87,12 @@ class KVCache:
         """What `cross_views` returned for slots whose length has not changed since."""
         self._lenders: dict[int, int] = {}
         """The slot whose window is read, by the slot that has none of its own; see `lend`."""
-        self.device = device
         self.dtype = dtype
+
+    @property
+    def device(self) -> torch.device:
+        """Where the buffers lie."""
+        return self.self_attention.device
 
     @property
     def has_columns(self) -> bool:

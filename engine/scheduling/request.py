@@ -105,8 +105,6 @@ class Request:
     """The output of the current attempt; `None` until its prompt is prefilled."""
     has_segments_out: bool = False
     """Whether a segment was handed out. Then the window cannot be decoded again."""
-    beam_slots: tuple[int, ...] = ()
-    """The slots of its beams but the first, which has the slot of the window. They are its own until its end."""
 
     replay: Replay = field(default_factory=Replay)
     """Leaves out the events that come again when the window is decoded again."""
@@ -199,7 +197,6 @@ class TranslationRequest(Request):
             put=source.put,
             reached=Milestones(now_s, now_s, now_s, now_s),
             source=source,
-            beam_slots=source.beam_slots,
         )
 
     def last_events(self, output: AttemptOutput, events: list[EngineEvent]) -> list[EngineEvent]:

@@ -43,6 +43,8 @@ class RunningSequences:
         self._n_reserved_slots = n_reserved_slots
         self._running: dict[int, Request] = {}
         """The requests that have a slot, by slot."""
+        self._beams: dict[int, tuple[int, ...]] = {}
+        """The slots of the beams of each request, the first of them its own, by that slot."""
         self._in_flight: deque[tuple[LaunchedStep, _Owners]] = deque()
         """Steps that were launched and whose tokens are not collected yet."""
         self._for_next_attempt: dict[int, Request] = {}
@@ -72,9 +74,8 @@ class RunningSequences:
         """
         slots: dict[int, Request] = {}
         for request in batch:
-            first, *others = (self._runner.slots.allocate() for _ in range(request.n_slots))
-            request.beam_slots = tuple(others)
-            slots[first] = request
+            beams = tuple(self._runner.slots.allocate() for _ in range(request.n_slots))
+            slots[beams[0]], self._beams[beams[0]] = request, beams
         self._running |= slots
         if self._in_flight and self._need_step():
             self._launch()
@@ -120,7 +121,7 @@ class RunningSequences:
                     output = request.output
                     assert output is not None
                     request.n_steps += 1
-                    self._accept_all(slot, request, output, output.search.result if output.search else (sampled[slot],))
+                    self._accept(slot, request, output, output.search.result if output.search else (sampled[slot],))
             self._settle()
 
     def forget_steps(self) -> None:
@@ -157,7 +158,8 @@ class RunningSequences:
         prompts = [
             self._build_prompt(request, attempt) for request, attempt in zip(requests.values(), attempts, strict=True)
         ]
-        draws = [self._draw(slot, request) for slot, request in requests.items()]
+        eot = self._runner.checkpoint.tokenizer.eot
+        draws = [_draw(request, self._beams[slot], eot) for slot, request in requests.items()]
         launched = self._runner.launch_prefill(
             list(requests), prompts, [request.window.options.timestamps for request in requests.values()], draws
         )
@@ -173,7 +175,7 @@ class RunningSequences:
             output = request.output = self._new_output(request, draw, prompt, result)
             for token in request.window.options.prefix:
                 self._publish(request, output, output.transcript.push(token, None))
-            self._accept_all(slot, request, output, result.tokens)
+            self._accept(slot, request, output, result.tokens)
 
     def _build_prompt(self, request: Request, attempt: DecodingAttempt) -> Prompt:
         options = request.window.options
@@ -181,23 +183,6 @@ class RunningSequences:
             options = replace(options, previous_text="", hotwords=())
         prompt = build_prompt(self._runner.checkpoint, options, request.language)
         return replace(prompt, draft=_usable_draft(request, attempt))
-
-    def _draw(self, slot: int, request: Request) -> Draw:
-        """Return how the tokens of a request's current attempt are sampled. Beams are for temperature 0."""
-        window, attempt = request.window, request.fallback.current
-        n_attention_samples = len(window.samples) if window.options.attention_times else 0
-        sampling, search = window.options.sampling, None
-        if request.beam_slots and attempt.temperature == 0:
-            search = BeamSearch(
-                SearchOptions(
-                    beam_size=sampling.beam_size, patience=sampling.patience, length_penalty=sampling.length_penalty
-                ),
-                eot=self._runner.checkpoint.tokenizer.eot,
-                max_tokens=request.max_tokens,
-                prefix=window.options.prefix,
-                slots=(slot, *request.beam_slots),
-            )
-        return Draw(attempt.temperature, attempt.seed, n_attention_samples, search)
 
     def _new_output(self, request: Request, draw: Draw, prompt: Prompt, prefilled: Prefilled) -> AttemptOutput:
         info = TranscriptInfo(
@@ -226,28 +211,21 @@ class RunningSequences:
             for request in self._running.values()
         )
 
-    def _accept_all(self, slot: int, request: Request, output: AttemptOutput, sampled: Iterable[SampledToken]) -> None:
-        """Add tokens to the output, up to the one that ends the attempt."""
-        for each in sampled:
-            if self._accept(slot, request, output, each):
-                break
-
-    def _accept(self, slot: int, request: Request, output: AttemptOutput, sampled: SampledToken) -> bool:
-        """Add a sampled token to the output. Returns whether the attempt has ended: with it, or in a repetition."""
-        transcript = output.transcript
-        events = transcript.push(sampled.token, sampled.logprob, sampled.attention_peak_s)
-        self._publish(request, output, events)
-        eot = self._runner.checkpoint.tokenizer.eot
-        is_ended = sampled.token == eot
-        # Only new text makes a repetition: after a forced prefix that repeats itself the output may still end.
-        n_repeated = repeated_tokens(transcript.text_tokens) if sampled.token < eot else 0
-        if n_repeated:
-            transcript.cut_repetition(n_repeated)
-        output.is_truncated = not is_ended and not n_repeated and transcript.n_tokens >= request.max_tokens
-        if not (is_ended or n_repeated or output.is_truncated):
-            return False
-        self._end_attempt(slot, request, output)
-        return True
+    def _accept(self, slot: int, request: Request, output: AttemptOutput, tokens: Iterable[SampledToken]) -> None:
+        """Add sampled tokens to the output, and end the attempt where they end it: with one, or in a repetition."""
+        transcript, eot = output.transcript, self._runner.checkpoint.tokenizer.eot
+        for sampled in tokens:
+            events = transcript.push(sampled.token, sampled.logprob, sampled.attention_peak_s)
+            self._publish(request, output, events)
+            is_ended = sampled.token == eot
+            # Only new text makes a repetition: after a forced prefix that repeats itself the output may still end.
+            n_repeated = repeated_tokens(transcript.text_tokens) if sampled.token < eot else 0
+            if n_repeated:
+                transcript.cut_repetition(n_repeated)
+            output.is_truncated = not is_ended and not n_repeated and transcript.n_tokens >= request.max_tokens
+            if is_ended or n_repeated or output.is_truncated:
+                self._end_attempt(slot, request, output)
+                return
 
     def _end_attempt(self, slot: int, request: Request, output: AttemptOutput) -> None:
         """Decide whether the window is decoded again, aligned or finished."""
@@ -316,9 +294,24 @@ class RunningSequences:
             self._emitter.put(request, event)
 
     def _release(self, slot: int) -> None:
-        for each in (slot, *self._running.pop(slot).beam_slots):
+        for each in self._beams[slot]:
             self._runner.release(each)
+        del self._running[slot], self._beams[slot]
         self._to_translate.pop(slot, None)
+
+
+def _draw(request: Request, slots: tuple[int, ...], eot: int) -> Draw:
+    """Return how the tokens of a request's current attempt are sampled. Beams are for temperature 0."""
+    window, attempt = request.window, request.fallback.current
+    sampling, search = window.options.sampling, None
+    if request.n_slots > 1 and attempt.temperature == 0:
+        wanted = SearchOptions(
+            beam_size=sampling.beam_size, patience=sampling.patience, length_penalty=sampling.length_penalty
+        )
+        prefix = window.options.prefix
+        search = BeamSearch(wanted, eot=eot, max_tokens=request.max_tokens, prefix=prefix, slots=slots)
+    n_attention_samples = len(window.samples) if window.options.attention_times else 0
+    return Draw(attempt.temperature, attempt.seed, n_attention_samples, search)
 
 
 def _usable_draft(request: Request, attempt: DecodingAttempt) -> tuple[int, ...]:
@@ -328,6 +321,6 @@ def _usable_draft(request: Request, attempt: DecodingAttempt) -> tuple[int, ...]
     looks at several tokens at every place.
     """
     options = request.window.options
-    if attempt.temperature > 0 or options.hotwords or request.beam_slots:
+    if attempt.temperature > 0 or options.hotwords or request.n_slots > 1:
         return ()
     return options.draft[: request.max_tokens - len(options.prefix) - 1]
