@@ -58,8 +58,8 @@ class TranscriptionOptions:
     """The sampling temperature. 0 takes the likeliest words, with rising temperatures as a fallback."""
     best_of: int = 1
     """Decoding attempts at each temperature above 0; the likeliest one is kept."""
-    beam_size: int = 1
-    """Beams at temperature 0; 1 decodes greedily."""
+    beam_size: int | None = None
+    """The beams at temperature 0; 1 decodes greedily, `None` is the operator's number."""
     falls_back: bool = True
     """Whether a text that repeats itself or is unlikely is decoded again at rising temperatures, at temperature 0.
 
@@ -75,10 +75,10 @@ class TranscriptionOptions:
 
     @property
     def sampling(self) -> api.Sampling:
-        """The temperatures that the engine tries."""
+        """The temperatures that the engine tries. The session knows the number of beams."""
         rises = self.temperature == 0 and self.falls_back
         temperatures = RISING_TEMPERATURES if rises else (self.temperature,)
-        return api.Sampling(temperatures=temperatures, best_of=self.best_of, beam_size=self.beam_size)
+        return api.Sampling(temperatures=temperatures, best_of=self.best_of)
 
     @property
     def start(self) -> commands.Start:
@@ -93,6 +93,7 @@ class TranscriptionOptions:
             endpointing=self.endpointing,
             prompt=self.prompt,
             hotwords=self.hotwords,
+            beam_size=self.beam_size,
             words=self.words,
             text_rules=self.text_rules,
         )
@@ -103,7 +104,7 @@ class TranscriptionOptions:
             config,
             speculates=False,
             context="channel" if self.carries_context else "none",
-            sampling=self.sampling,
+            sampling=replace(self.sampling, beam_size=config.sampling.beam_size),
             final_priority=api.Priority.FILE,
             max_finals_in_flight=MAX_BACKLOG,
         )

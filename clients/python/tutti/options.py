@@ -84,6 +84,8 @@ class TranscriptionOptions(TypedDict, total=False):
     """
     hotwords: Sequence[str]
     """Names and terms to expect, as they are written: at most 64. A single string is one of them. Default: none."""
+    beam_size: int
+    """The beams of final text, 1 to 10: more make fewer mistakes and more work. Default: what the server has chosen."""
     room: Room | None
     """The room in which the session is published for readers; `Room()` has a name that cannot be guessed.
 
@@ -276,6 +278,7 @@ def start_message(options: ConnectOptions) -> Start:
         prompt=options.get("prompt") or None,
         # A string is a sequence of strings too, but the caller means one word and not a list of letters.
         hotwords=((hotwords,) if isinstance(hotwords, str) else tuple(hotwords)) or None,
+        beam_size=options.get("beam_size"),
         resume=options.get("resume"),
         room=options.get("room"),
         channel_names=tuple(options.get("channel_names", ())) or None,
