@@ -455,28 +455,23 @@ class Runner:
         """Wait for what was sampled after prompts, `columns` of numbers, and set their slots running."""
         *sampled_columns, on_host = to_host([*columns, no_speech_probs])
         prefilled = _accept_drafts(prompts, list(map(_sampled_token, *sampled_columns)), on_host)
-        searches = self.states.searches
-        rows = [
-            (row, slot, (beam.sampled[-1].token,))
-            for row, search in enumerate(map(searches.get, slots))
-            if search is not None
-            for slot, beam in zip(search.slots, search.beams, strict=True)
-        ]
-        rows += [
-            (row, slot, tuple(each.token for each in result.tokens))
-            for row, (slot, result) in enumerate(zip(slots, prefilled, strict=True))
-            if slot not in searches
-        ]
+        starts: list[tuple[int, int, tuple[int, ...]]] = []
+        for row, slot in enumerate(slots):
+            search = self.states.searches.get(slot)
+            if search is None:
+                starts.append((row, slot, tuple(each.token for each in prefilled[row].tokens)))
+                continue
+            # The tokens of a search are certain at its end only.
+            prefilled[row] = Prefilled(search.result, prefilled[row].no_speech_prob)
+            beams = zip(search.slots, search.beams, strict=True)
+            starts += [(row, own, (beam.sampled[-1].token,)) for own, beam in beams]
         self.states.set_running(
-            [slot for _, slot, _ in rows],
-            [prompts[row] for row, _, _ in rows],
-            [with_timestamps[row] for row, _, _ in rows],
-            [tokens for _, _, tokens in rows],
+            [slot for _, slot, _ in starts],
+            [prompts[row] for row, _, _ in starts],
+            [with_timestamps[row] for row, _, _ in starts],
+            [tokens for _, _, tokens in starts],
         )
-        return [
-            Prefilled(searches[slot].result, result.no_speech_prob) if slot in searches else result
-            for slot, result in zip(slots, prefilled, strict=True)
-        ]
+        return prefilled
 
 
 def _on_device(device: torch.device, *columns: Sequence[int]) -> Tensor:

@@ -192,15 +192,12 @@ class KVCache:
             self.set_length(borrower, self.encoder_lengths[slot])
             if self.is_read_by_row:
                 self._lenders[borrower] = slot
-        if self.is_read_by_row or not borrowers:
-            return
-        rows = self.rows(borrowers)
-        if self.encoder_states is not None:
-            self.encoder_states[rows] = self.encoder_states[slot]
-            return
-        self.cross_attention[:, :, rows] = self.cross_attention[:, :, slot, None]
-        if self.cross_scales is not None:
-            self.cross_scales[:, :, rows] = self.cross_scales[:, :, slot, None]
+            elif self.encoder_states is not None:
+                self.encoder_states[borrower] = self.encoder_states[slot]
+            else:
+                self.cross_attention[:, :, borrower] = self.cross_attention[:, :, slot]
+                if self.cross_scales is not None:
+                    self.cross_scales[:, :, borrower] = self.cross_scales[:, :, slot]
 
     def window_slot(self, slot: int) -> int:
         """The slot that holds the window to which a slot attends: itself, if no other one lends its window."""

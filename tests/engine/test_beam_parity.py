@@ -130,8 +130,7 @@ async def test_beams_and_greedy_rows_share_a_batch(random_runner: Runner) -> Non
 async def test_a_search_that_is_doubtful_is_followed_by_temperatures(random_runner: Runner) -> None:
     """Above temperature 0 tokens are drawn as without beams; what the beams found counts if nothing is likelier."""
     audio, language = noise(4), language_of(random_runner)
-    never_good = {"logprob_threshold": 1e9, "no_speech_threshold": 2.0}
-    drawn = Sampling(temperatures=(0.0, 0.5), seed=1, **never_good)
+    drawn = Sampling(temperatures=(0.0, 0.5), seed=1, logprob_threshold=1e9, no_speech_threshold=2.0)
     options = DecodeOptions(language=language, max_tokens=12, sampling=drawn)
     searched = replace(options, sampling=replace(drawn, beam_size=3))
     alone = replace(options, sampling=Sampling(beam_size=3))

@@ -84,8 +84,6 @@ class TranscriptionOptions(TypedDict, total=False):
     """
     hotwords: Sequence[str]
     """Names and terms to expect, as they are written: at most 64. A single string is one of them. Default: none."""
-    beam_size: int
-    """The beams of final text, 1 to 10: more make fewer mistakes and more work. Default: what the server has chosen."""
     room: Room | None
     """The room in which the session is published for readers; `Room()` has a name that cannot be guessed.
 
@@ -93,6 +91,13 @@ class TranscriptionOptions(TypedDict, total=False):
     """
     resume: Resume | None
     """The times at which to continue after a `ConnectionLost`. Default: None, a new session."""
+
+
+class DecodingOptions(TypedDict, total=False):
+    """How carefully the server decodes."""
+
+    beam_size: int
+    """The beams of final text, 1 to 10: more make fewer mistakes and more work. Default: what the server has chosen."""
 
 
 class SpeakerOptions(TypedDict, total=False):
@@ -187,6 +192,7 @@ class ResumeOptions(TypedDict, total=False):
 
 class SessionOptions(
     TranscriptionOptions,
+    DecodingOptions,
     SpeakerOptions,
     TextOptions,
     EndpointingOptions,

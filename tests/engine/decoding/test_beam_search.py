@@ -18,7 +18,7 @@ def tokens_of(search: BeamSearch) -> list[list[int]]:
 
 def begun(beam_size: int = 2, *, max_tokens: int = 10, **options: float) -> BeamSearch:
     """A search after its first token: beams that begin with 1, 2, …; the first is the likeliest."""
-    search = BeamSearch(SearchOptions(beam_size=beam_size, **options), eot=EOT, max_tokens=max_tokens)  # type: ignore[arg-type]
+    search = BeamSearch(SearchOptions(beam_size=beam_size, **options), eot=EOT, max_tokens=max_tokens)
     search.advance([candidates(*((1 + place, -1.0 - place) for place in range(beam_size + 1)))])
     return search
 
@@ -58,7 +58,7 @@ def test_an_end_that_is_likely_leaves_room_for_another_beam() -> None:
     search = begun()
     search.advance([candidates((EOT, -0.1), (6, -0.2), (7, -0.3)), candidates((8, -3), (9, -4), (10, -5))])
     assert tokens_of(search) == [[1, 7], [1, 6]] or tokens_of(search) == [[1, 6], [1, 7]]
-    assert [each.tokens for each in search.ended] == [[1, EOT]]
+    assert [hypothesis.tokens for hypothesis in search.ended] == [[1, EOT]]
     assert not search.is_over
 
 
@@ -106,4 +106,4 @@ def test_a_search_that_only_repeats_itself_ends() -> None:
             break
         search.beams = [Hypothesis((*beam.sampled, beam.sampled[0])) for beam in search.beams]
     assert search.is_over and len(search.beams[0].sampled) == 24
-    assert len({each.token for each in search.result}) == 1
+    assert {each.token for each in search.result} in ({3}, {4})
