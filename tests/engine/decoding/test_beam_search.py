@@ -90,7 +90,7 @@ def test_length_penalty_decides_between_short_and_long(penalty: float | None, be
 def test_a_limit_ends_the_search_with_the_likeliest_beam() -> None:
     """At the limit, beams that have not ended count too, as far as too few have."""
     search = begun(max_tokens=2)
-    assert search.result == ()
+    assert len(search.result) == 0
     search.advance([candidates((5, -0.1), (6, -0.2), (7, -9)), candidates((8, -3), (9, -4), (10, -5))])
     assert search.is_over
     assert [each.token for each in search.result] == [1, 5]
@@ -106,4 +106,4 @@ def test_a_search_that_only_repeats_itself_ends() -> None:
             break
         search.beams = [Hypothesis((*beam.sampled, beam.sampled[0])) for beam in search.beams]
     assert search.is_over and len(search.beams[0].sampled) == 24
-    assert {each.token for each in search.result} in ({3}, {4})
+    assert {sampled.token for sampled in search.result} in ({3}, {4})
