@@ -56,7 +56,7 @@ class Priority(IntEnum):
 class Sampling:
     """How tokens are sampled, and when a window is decoded again. Only the attempt that counts is handed out.
 
-    With one temperature and one attempt, which is the default, segments are emitted while the window is decoded,
+    With one temperature, attempt and beam, which is the default, segments are emitted while the window is decoded,
     otherwise at its end. The thresholds are those of openai/whisper, whisper/transcribe.py.
     """
 

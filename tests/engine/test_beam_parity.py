@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from engine.api import DecodeOptions, DoneEvent, Sampling
+from engine.api import DecodeOptions, DoneEvent, Sampling, StartedEvent, TranslatedEvent, Window
 from engine.decoding.prompt import build_prompt, max_output_tokens
 from engine.runner import Runner
 from tests.engine.beam_reference import Search, Searched
-from tests.engine.engines import Samples, noise, read_clip
+from tests.engine.engines import Samples, collect, noise, read_clip, start_engine
 from tests.engine.reference import Reference
 from tests.engine.test_parity import decode, decode_alone, tokens_of
 
@@ -149,3 +149,30 @@ async def test_words_and_attention_peaks_are_those_of_the_best_hypothesis(random
     assert tokens_of(plain) == tokens_of(told)
     assert "".join(word.text for segment in told.segments for word in segment.words or ()) == told.text
     assert all(0 <= (piece.attention_peak_s or -1) <= 3 for piece in told.pieces if piece.at_s is None)
+
+
+async def test_a_search_that_is_cancelled_frees_all_of_its_slots(random_runner: Runner) -> None:
+    """Its beams have slots from the beginning of the window to its end."""
+    options = DecodeOptions(language=language_of(random_runner), sampling=Sampling(beam_size=4))
+    window = Window(samples=noise(7), session="s", options=options)
+    async with start_engine(random_runner) as engine:
+        async with engine.submit(window) as events:
+            assert isinstance(await anext(events), StartedEvent)
+        ended = await collect(engine, replace(window, options=replace(options, max_tokens=3)))
+        assert isinstance(ended[-1], DoneEvent)
+        assert engine.stats().running == 0
+    assert random_runner.slots.n_free == 8
+
+
+async def test_a_translation_is_searched_in_the_slots_of_its_window(demo_runner: Runner) -> None:
+    """It is what `task="translate"` finds, from the same encoding."""
+    sampling = Sampling(beam_size=2)
+    options = DecodeOptions(language="de", max_tokens=12, translates=True, sampling=sampling)
+    window = Window(samples=read_clip("hello"), session="s", options=options)
+    async with start_engine(demo_runner) as engine:
+        *_, done, translated = await collect(engine, window)
+        alone = replace(options, translates=False, task="translate", max_tokens=None)
+        *_, expected = await collect(engine, replace(window, options=alone))
+    assert isinstance(done, DoneEvent) and isinstance(translated, TranslatedEvent) and translated.done is not None
+    assert isinstance(expected, DoneEvent) and translated.done.pieces == expected.pieces
+    assert demo_runner.slots.n_free == 8
