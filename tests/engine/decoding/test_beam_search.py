@@ -16,6 +16,10 @@ def tokens_of(search: BeamSearch) -> list[list[int]]:
     return [beam.tokens for beam in search.beams]
 
 
+def result_of(search: BeamSearch) -> list[int]:
+    return [sampled.token for sampled in search.result]
+
+
 def begun(beam_size: int = 2, *, max_tokens: int = 10, **options: float) -> BeamSearch:
     """A search after its first token: beams that begin with 1, 2, …; the first is the likeliest."""
     search = BeamSearch(SearchOptions(beam_size=beam_size, **options), eot=EOT, max_tokens=max_tokens)
@@ -84,16 +88,16 @@ def test_length_penalty_decides_between_short_and_long(penalty: float | None, be
         Hypothesis(tuple(candidates((2, -1.0), (EOT, -1.0))), -2.0),
         Hypothesis(tuple(candidates((1, -1.0), (5, -1.0), (EOT, -0.5))), -2.5),
     ]
-    assert [each.token for each in search.result] == best
+    assert result_of(search) == best
 
 
 def test_a_limit_ends_the_search_with_the_likeliest_beam() -> None:
     """At the limit, beams that have not ended count too, as far as too few have."""
     search = begun(max_tokens=2)
-    assert len(search.result) == 0
+    assert result_of(search) == []
     search.advance([candidates((5, -0.1), (6, -0.2), (7, -9)), candidates((8, -3), (9, -4), (10, -5))])
     assert search.is_over
-    assert [each.token for each in search.result] == [1, 5]
+    assert result_of(search) == [1, 5]
 
 
 def test_a_search_that_only_repeats_itself_ends() -> None:
@@ -106,4 +110,4 @@ def test_a_search_that_only_repeats_itself_ends() -> None:
             break
         search.beams = [Hypothesis((*beam.sampled, beam.sampled[0])) for beam in search.beams]
     assert search.is_over and len(search.beams[0].sampled) == 24
-    assert {sampled.token for sampled in search.result} in ({3}, {4})
+    assert set(result_of(search)) in ({3}, {4})
