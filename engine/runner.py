@@ -297,8 +297,8 @@ class Runner:
 
         One token is sampled after each prompt, and one after each of its draft tokens; `verify_draft` says which of
         them count. A slot that is running begins anew. Steps may be launched before `collect_prefill` waits for the
-        tokens: the device verifies drafts where the forward pass is fused and no slot has hotwords, a temperature or
-        attention peaks. Otherwise, and with FlashInfer, which plans steps on the host, this call waits itself.
+        tokens: the device verifies drafts where the forward pass is fused and no slot has hotwords, a temperature,
+        beams or attention peaks. Otherwise, and with FlashInfer, which plans steps on the host, this call waits itself.
         """
         for slot, prompt, draw in zip(slots, prompts, draws, strict=True):
             self._beams.end(slot)
