@@ -17,7 +17,7 @@ from app.dialects.openai.jobs_wire import MAX_LISTED, TASKS
 from app.dialects.openai.realtime_endpoint import DEFAULT_SECRET_S, MAX_SECRET_S, MIN_SECRET_S
 from app.jobs.job import STATES
 from app.version import VERSION
-from engine.api import MAX_BEST_OF
+from engine.api import MAX_BEAM_SIZE, MAX_BEST_OF
 
 Schema = dict[str, Any]
 
@@ -285,6 +285,12 @@ FORM = _object(
         "include[]": _list({"enum": ["logprobs"]}),
         "temperature": {"type": "number", "minimum": 0, "maximum": 1},
         "best_of": {"type": "integer", "minimum": 1, "maximum": MAX_BEST_OF},
+        "beam_size": {
+            "type": "integer",
+            "minimum": 1,
+            "maximum": MAX_BEAM_SIZE,
+            "description": "Beams at temperature 0. 1: greedy. Without it, as many as the server has chosen.",
+        },
         "temperature_fallback": {"type": "boolean", "default": True},
         "condition_on_previous_text": {"type": "boolean", "default": False},
         "hotwords": {"type": "string", "description": "Names and terms to expect, separated by commas."},

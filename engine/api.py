@@ -56,7 +56,7 @@ class Priority(IntEnum):
 class Sampling:
     """How tokens are sampled, and when a window is decoded again. Only the attempt that counts is handed out.
 
-    With one temperature and one attempt, which is the default, segments are emitted while the window is decoded,
+    With one temperature, attempt and beam, which is the default, segments are emitted while the window is decoded,
     otherwise at its end. The thresholds are those of openai/whisper, whisper/transcribe.py.
     """
 
@@ -64,6 +64,18 @@ class Sampling:
     """Tried one after the other, up to the first at which the text is good; 0 always takes the likeliest token."""
     best_of: int = 1
     """Decoding attempts at each temperature above 0; the likeliest of them counts."""
+    beam_size: int = 1
+    """Beams at temperature 0: the likeliest beginnings of the text that are decoded side by side; 1 is greedy.
+
+    Each takes a slot of the engine. The text of a window with several comes at its end, and its draft is not used.
+    """
+    patience: float = 1.0
+    """A beam search ends when `beam_size` times this many hypotheses have ended, rounded; above 1 it looks further."""
+    length_penalty: float | None = None
+    """The hypothesis with the highest log-probability over a penalty for its length counts.
+
+    The penalty is `((5 + tokens) / 6) ** length_penalty`; for `None` it is the number of tokens, as in openai/whisper.
+    """
     seed: int = 0
     """The same seed gives the same tokens, whichever windows share the batch."""
     compression_ratio_threshold: float = 2.4
@@ -80,6 +92,12 @@ MAX_TEMPERATURE = 2.0
 """The highest temperature that a window may ask for."""
 MAX_BEST_OF = 10
 """The most decoding attempts of one window at one temperature."""
+MAX_BEAM_SIZE = 10
+"""The most beams of one window."""
+MAX_PATIENCE = 10.0
+"""The highest patience of a beam search."""
+MAX_LENGTH_PENALTY = 10.0
+"""The highest length penalty of a beam search, and with a minus the lowest."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,7 +14,7 @@ from functools import partial
 from engine.api import EngineEvent, EngineStats, ModelInfo, Window
 from engine.checkpoint.catalog import known_model
 from engine.config import EngineConfig
-from engine.errors import EngineFailed
+from engine.errors import EngineFailed, InvalidWindow
 from engine.event_stream import Inbox
 from engine.runner import Runner, load_runner
 from engine.scheduling.request import Item, Request
@@ -129,6 +129,9 @@ class Engine:
     def begin(self, window: Window, put: Callable[[Item], None]) -> Callable[[], None]:
         """See `CallbackTranscriber.begin`."""
         request = Request(window=window, max_tokens=check_options(window.options, self._checkpoint), put=put)
+        if request.n_slots > self._info.n_slots:
+            beam_size = window.options.sampling.beam_size
+            raise InvalidWindow("beam_size", f"at most {self._info.n_slots}, the slots of this engine", beam_size)
         self._worker.submit(request)
         return partial(self._worker.cancel, request)
 

@@ -15,7 +15,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from engine.api import SAMPLE_RATE, WINDOW_SAMPLES
+from engine.api import WINDOW_SAMPLES
+from engine.beam_slots import BeamSlots, peak_s
 from engine.checkpoint.checkpoint import Checkpoint, read_checkpoint
 from engine.config import EngineConfig
 from engine.cuda.build import (
@@ -26,6 +27,7 @@ from engine.cuda.build import (
     uses_fused_kernels,
 )
 from engine.cuda.graph_sizes import FILLING_WINDOWS, GRAPH_SIZES, LEAST_SHARE, n_rows_held
+from engine.decoding.beam_search import BeamSearch, SampledToken
 from engine.decoding.draft import verify_draft
 from engine.decoding.prompt import Prompt
 from engine.decoding.sampling import Draw
@@ -47,24 +49,11 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class SampledToken:
-    """One sampled token."""
-
-    token: int
-    logprob: float
-    attention_peak_s: float | None = None
-    """The time in the window at which the attention of the alignment heads has its peak, in seconds.
-
-    `None` unless attention peaks were asked for.
-    """
-
-
-@dataclass(frozen=True, slots=True)
 class Prefilled:
     """What the prefill of a prompt gives."""
 
     tokens: tuple[SampledToken, ...]
-    """The accepted draft tokens, and the token sampled after them."""
+    """The accepted draft tokens, and the token sampled after them. Of a search nothing, or its result if it is over."""
     no_speech_prob: float
     """The probability of `<|nospeech|>` after `<|startoftranscript|>`, before any rule."""
 
@@ -87,6 +76,10 @@ class LaunchedStep:
     """The slots that took part."""
     rows: HostRows
     """The numbers of the sampled tokens, one row for each slot from 0 on, while they are copied to the host."""
+    searches: tuple[BeamSearch, ...] = ()
+    """The searches whose beams took part."""
+    candidates: HostRows | None = None
+    """The likeliest next tokens of their beams, while they are copied to the host; `None` without searches."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,10 +160,6 @@ class Runner:
     def _forward(self) -> ForwardPass:
         return self._eager if self.cuda_forward is None else self.cuda_forward
 
-    @cached_property
-    def _language_ids(self) -> Tensor:
-        return to_device(list(self.checkpoint.generation.languages.values()), self.device)
-
     @property
     def n_parameters(self) -> int:
         """The number of the model's weights."""
@@ -178,8 +167,16 @@ class Runner:
 
     @property
     def n_ahead(self) -> int:
-        """The number of steps that are launched before the tokens of the step before them are collected."""
-        return 1 if self.device.type == "cuda" and self._config.steps_ahead else 0
+        """The number of steps that are launched before the tokens of the step before them are collected.
+
+        The host chooses the tokens of beams, so that a search is never ahead.
+        """
+        is_ahead = self.device.type == "cuda" and self._config.steps_ahead and not self.states.searches
+        return 1 if is_ahead else 0
+
+    @cached_property
+    def _beams(self) -> BeamSlots:
+        return BeamSlots(self.states, self.cache, self._transfer)
 
     @property
     def n_filling(self) -> int:
@@ -275,7 +272,8 @@ class Runner:
         Source: openai/whisper, whisper/decoding.py, `detect_language`.
         """
         hidden = self._forward.prefill([(self.checkpoint.tokenizer.sot,)] * len(slots), slots)
-        logits = self._forward.logits(hidden[:, 0])[:, self._language_ids]
+        language_ids = to_device(list(self.checkpoint.generation.languages.values()), self.device)
+        logits = self._forward.logits(hidden[:, 0])[:, language_ids]
         languages = tuple(self.checkpoint.generation.languages)
         possible = [chosen or languages for chosen in candidates] or [languages] * len(slots)
         if any(candidates):
@@ -299,10 +297,11 @@ class Runner:
 
         One token is sampled after each prompt, and one after each of its draft tokens; `verify_draft` says which of
         them count. A slot that is running begins anew. Steps may be launched before `collect_prefill` waits for the
-        tokens: the device verifies drafts where the forward pass is fused and no slot has hotwords, a temperature or
-        attention peaks. Otherwise, and with FlashInfer, which plans steps on the host, this call waits itself.
+        tokens: the device verifies drafts where the forward pass is fused and no slot has hotwords, a temperature,
+        beams or attention peaks. Otherwise, and with FlashInfer, which plans steps on the host, this call waits itself.
         """
         for slot, prompt, draw in zip(slots, prompts, draws, strict=True):
+            self._beams.end(slot)
             self.states.begin(slot, prompt, draw)
         hidden, weights = self._run_prompts(slots, prompts)
         places = [(row, n_drafted) for row, prompt in enumerate(prompts) for n_drafted in range(len(prompt.draft) + 1)]
@@ -336,6 +335,9 @@ class Runner:
                 columns = [*self.states.sample_apart(owner_rows, owners, state, logits)]
             if weights is not None:
                 columns.append(self.states.attention_peaks(weights[rows, :, positions], owners))
+            if self.states.searches:
+                first = to_device(_starts(slots, prompts)[1], self.device)
+                self._beams.begin(slots, prompts, logits[first], [column[first] for column in columns[2:]])
             results = self._start_on_host(slots, prompts, with_timestamps, columns, no_speech_probs)
         return LaunchedPrefill(tuple(slots), tuple(prompts), results)
 
@@ -360,6 +362,7 @@ class Runner:
         """Begin one more token for every running slot; `collect` waits for it."""
         states = self.states
         n_rows = n_rows_of(states.running)
+        searches = tuple(states.searches.values())
         weights: Tensor | None = None
         if states.want_attention(states.running):
             logits, weights = self._eager.step_with_attention(
@@ -375,12 +378,20 @@ class Runner:
             if weights is not None:
                 columns.append(states.attention_peaks(weights[:, :, 0], range(n_rows)))
             sampled = torch.stack([column.float() for column in columns])
-        return LaunchedStep(tuple(states.running), self._transfer.start_copy_to_host(sampled[:, :n_rows]))
+        candidates = self._beams.find_candidates(logits[states.beam_rows]) if searches else None
+        on_host = self._transfer.start_copy_to_host(sampled[:, :n_rows])
+        return LaunchedStep(states.sequences, on_host, searches, candidates)
 
+    @torch.inference_mode()
     def collect(self, step: LaunchedStep) -> dict[int, SampledToken]:
-        """Return the tokens of a step, by slot."""
+        """Return the tokens of a step, by slot. A slot with a search has none: the search has advanced."""
         host = step.rows.read()
-        return {slot: _sampled_token(*host[slot]) for slot in step.slots}
+        sampled = {slot: _sampled_token(*host[slot]) for slot in step.slots}
+        if step.candidates:
+            for search in step.searches:
+                del sampled[search.slots[0]]
+            self._beams.advance(step.searches, step.candidates, [peak_s(*row[2:]) for row in host])
+        return sampled
 
     @torch.inference_mode()
     def align(self, slots: Sequence[int], transcripts: Sequence[Transcribed]) -> list[Alignment]:
@@ -405,12 +416,14 @@ class Runner:
 
     def end_decoding(self, slot: int) -> None:
         """Take a slot out of the steps. It keeps its window, which another `prefill` can decode."""
+        self._beams.end(slot)
         self.states.end(slot)
 
     @torch.inference_mode()
     def release(self, slot: int) -> None:
         """Free a slot, at any stage of its life."""
         self.cache.forget(slot)
+        self._beams.end(slot)
         self.states.end(slot)
         self.slots.free(slot)
 
@@ -443,8 +456,22 @@ class Runner:
         """Wait for what was sampled after prompts, `columns` of numbers, and set their slots running."""
         *sampled_columns, on_host = to_host([*columns, no_speech_probs])
         prefilled = _accept_drafts(prompts, list(map(_sampled_token, *sampled_columns)), on_host)
-        new_tokens = [tuple(each.token for each in result.tokens) for result in prefilled]
-        self.states.set_running(slots, prompts, with_timestamps, new_tokens)
+        starts: list[tuple[int, int, tuple[int, ...]]] = []
+        for row, slot in enumerate(slots):
+            search = self.states.searches.get(slot)
+            if search is None:
+                starts.append((row, slot, tuple(each.token for each in prefilled[row].tokens)))
+                continue
+            # The tokens of a search are certain at its end only.
+            prefilled[row] = Prefilled(search.result, prefilled[row].no_speech_prob)
+            beams = zip(search.slots, search.beams, strict=True)
+            starts += [(row, own, (beam.sampled[-1].token,)) for own, beam in beams]
+        self.states.set_running(
+            [slot for _, slot, _ in starts],
+            [prompts[row] for row, _, _ in starts],
+            [with_timestamps[row] for row, _, _ in starts],
+            [tokens for _, _, tokens in starts],
+        )
         return prefilled
 
 
@@ -462,7 +489,7 @@ def _starts(slots: Sequence[int], prompts: Sequence[Prompt]) -> tuple[Sequence[i
 
 def _sampled_token(token: float, logprob: float, state: float = -1) -> SampledToken:
     """Make a token from a row of numbers on the host."""
-    return SampledToken(int(token), logprob, None if state < 0 else state * STATE_SAMPLES / SAMPLE_RATE)
+    return SampledToken(int(token), logprob, peak_s(state))
 
 
 def _accept_drafts(

@@ -5,9 +5,12 @@ import math
 import numpy as np
 
 from engine.api import (
+    MAX_BEAM_SIZE,
     MAX_BEST_OF,
     MAX_HOTWORD_BYTES,
     MAX_HOTWORDS,
+    MAX_LENGTH_PENALTY,
+    MAX_PATIENCE,
     MAX_TEMPERATURE,
     MAX_TEMPERATURES,
     SAMPLE_RATE,
@@ -102,6 +105,17 @@ def _check_sampling(sampling: Sampling) -> None:
         raise InvalidWindow("temperatures", expected, temperatures)
     if not 1 <= sampling.best_of <= MAX_BEST_OF:
         raise InvalidWindow("best_of", f"1 to {MAX_BEST_OF}", sampling.best_of)
+    if not 1 <= sampling.beam_size <= MAX_BEAM_SIZE:
+        raise InvalidWindow("beam_size", f"1 to {MAX_BEAM_SIZE}", sampling.beam_size)
+    if sampling.beam_size == 1 and (sampling.patience != 1 or sampling.length_penalty is not None):
+        name = "length_penalty" if sampling.patience == 1 else "patience"
+        raise InvalidWindow(name, "none without beams: beam_size is 1", getattr(sampling, name))
+    if not 0 < sampling.patience <= MAX_PATIENCE or round(sampling.beam_size * sampling.patience) < 1:
+        expected = f"above 0 and at most {MAX_PATIENCE:g}, and at least 1 when multiplied by beam_size and rounded"
+        raise InvalidWindow("patience", expected, sampling.patience)
+    penalty = sampling.length_penalty
+    if penalty is not None and not -MAX_LENGTH_PENALTY <= penalty <= MAX_LENGTH_PENALTY:
+        raise InvalidWindow("length_penalty", f"-{MAX_LENGTH_PENALTY:g} to {MAX_LENGTH_PENALTY:g}, or None", penalty)
 
 
 def _check_prefix(options: DecodeOptions, checkpoint: Checkpoint) -> int:

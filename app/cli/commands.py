@@ -160,7 +160,7 @@ class _FormatChoice(click.Choice[str]):
     show_default=True,
     help="Sampling temperature. 0: the likeliest words, with higher temperatures only where the text is doubtful.",
 )
-@settings_options(*ENGINE_SETTINGS)
+@settings_options("beam_size", *ENGINE_SETTINGS)
 def transcribe(
     inputs: tuple[str, ...],
     format: str,
@@ -226,7 +226,7 @@ def transcribe(
 @click.option("--url", help="Use the server at this address, such as wss://example.org. Default: start one.")
 @click.option("--api-key", envvar="TUTTI_API_KEY", show_envvar=True, help="The key that the server at --url asks for.")
 @click.option("--file", type=click.File("rb"), help="Stream this recording. Default: a sample.")
-@settings_options(*ENGINE_SETTINGS)
+@settings_options("beam_size", *ENGINE_SETTINGS)
 @click.pass_context
 def demo(
     context: click.Context, /, url: str | None, api_key: str | None, file: IO[bytes] | None, **values: Any

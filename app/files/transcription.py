@@ -51,9 +51,11 @@ class TranscriptionOptions:
     hotwords: tuple[str, ...] = ()
     """Names and terms to expect."""
     temperature: float = 0.0
-    """The sampling temperature. 0 decodes greedily, with rising temperatures as a fallback."""
+    """The sampling temperature. 0 takes the likeliest words, with rising temperatures as a fallback."""
     best_of: int = 1
     """Decoding attempts at each temperature above 0; the likeliest one is kept."""
+    beam_size: int | None = None
+    """The beams at temperature 0; 1 decodes greedily, `None` is the operator's number."""
     falls_back: bool = True
     """Whether a text that repeats itself or is unlikely is decoded again at rising temperatures, at temperature 0.
 
@@ -69,9 +71,10 @@ class TranscriptionOptions:
 
     @property
     def sampling(self) -> api.Sampling:
-        """The temperatures that the engine tries."""
+        """The temperatures that the engine tries. The session knows the number of beams."""
         rises = self.temperature == 0 and self.falls_back
-        return api.Sampling(temperatures=RISING_TEMPERATURES if rises else (self.temperature,), best_of=self.best_of)
+        temperatures = RISING_TEMPERATURES if rises else (self.temperature,)
+        return api.Sampling(temperatures=temperatures, best_of=self.best_of)
 
     @property
     def start(self) -> commands.Start:
@@ -86,6 +89,7 @@ class TranscriptionOptions:
             endpointing=self.endpointing,
             prompt=self.prompt,
             hotwords=self.hotwords,
+            beam_size=self.beam_size,
             words=self.words,
             text_rules=self.text_rules,
         )
@@ -97,7 +101,7 @@ class TranscriptionOptions:
             speculates=False,
             fills_windows=True,
             context="channel" if self.carries_context else "none",
-            sampling=self.sampling,
+            sampling=replace(self.sampling, beam_size=config.sampling.beam_size),
             final_priority=api.Priority.FILE,
             max_finals_in_flight=MAX_BACKLOG,
         )

@@ -20,6 +20,7 @@ from app.service.text_settings import redacted_kinds
 from app.session.events import Limits
 from app.session.stabilizer import POLICIES
 from app.text_rules.redaction import KINDS
+from engine.api import MAX_BEAM_SIZE, Sampling
 
 if TYPE_CHECKING:
     from app.session.session import SessionConfig
@@ -277,6 +278,11 @@ class Settings:
         "Decode a pause as if the utterance ended there, so that the final text is ready when it does. Where the "
         "engine answers slowly, this is left out.",
     )
+    beam_size: int = _setting(
+        1,
+        "Beams of final text and of files, where a client names no number; 1 to 10, and no more than slots. More "
+        "beams make fewer mistakes and more work. Interims are always greedy, which is 1.",
+    )
     stability: str = _setting(
         "agreement",
         "What makes text of an interim stable. agreement: the next interim has the same text. attention: the model's "
@@ -401,6 +407,9 @@ class Settings:
 
     def __post_init__(self) -> None:
         self._check_numbers()
+        _require(1 <= self.beam_size <= MAX_BEAM_SIZE, "beam_size", f"1 to {MAX_BEAM_SIZE}", self.beam_size)
+        if self.slots and self.beam_size > self.slots:
+            raise SettingsError(f"beam_size: expected at most slots, which is {self.slots}, got {self.beam_size}")
         _require(self.stability in POLICIES, "stability", f"one of {', '.join(POLICIES)}", self.stability)
         _require(self.log_level in LOG_LEVELS, "log_level", f"one of {', '.join(LOG_LEVELS)}", self.log_level)
         self._check_engines()
@@ -612,6 +621,7 @@ class Settings:
             limits=self.limits,
             interim_interval_ms=self.interim_interval_ms,
             speculates=self.speculative_finals,
+            sampling=Sampling(beam_size=self.beam_size),
             redact=redacted_kinds(self.redact),
             make_policy=POLICIES[self.stability],
             make_detector=partial(WebRtcDetector, self.speech_threshold),

@@ -149,6 +149,8 @@ class Start:
     """
     hotwords: tuple[str, ...] = ()
     """Names and terms to expect; the limits are those of `engine.api.DecodeOptions`."""
+    beam_size: int | None = None
+    """The beams of final texts; interims are greedy. `None` for the operator's number."""
     words: bool = False
     """Whether every final word gets a start, an end and a confidence."""
     interim_words: bool = False

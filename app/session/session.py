@@ -344,7 +344,8 @@ class Session:
         start = replace(start, text_rules=start.text_rules.with_redaction(self.config.redact))
         self._port.text_filter = _text_filter(start, language, self._model)
         start = replace(start, endpointing=_with_mode(start.endpointing, self._model, self.config))
-        self._options = options = _channel_options(start, language, targets, self.config)
+        sampling = _final_sampling(start, self.config, self._model)
+        self._options = options = _channel_options(start, language, targets, self.config, sampling)
         channels = [
             Channel(number, self._port, self.config.make_detector(), options, channel_start)
             for number, channel_start in enumerate(begin.channels)
@@ -473,8 +474,17 @@ def _require_english(
             raise error(name, "left out unless the language is en, as its words are English", is_wanted)
 
 
+def _final_sampling(start: commands.Start, config: SessionConfig, model: api.ModelInfo) -> api.Sampling:
+    """How the tokens of final texts are drawn: with the client's beams, or as many of the operator's as have slots."""
+    if start.beam_size is None:
+        return replace(config.sampling, beam_size=min(config.sampling.beam_size, model.n_slots))
+    if start.beam_size > model.n_slots:
+        raise BadStart("beam_size", f"at most {model.n_slots}, the slots of the engine", start.beam_size)
+    return replace(config.sampling, beam_size=start.beam_size)
+
+
 def _channel_options(
-    start: commands.Start, language: LanguageRequest, targets: Targets, config: SessionConfig
+    start: commands.Start, language: LanguageRequest, targets: Targets, config: SessionConfig, sampling: api.Sampling
 ) -> ChannelOptions:
     interim_samples = config.interim_interval_ms * SAMPLE_RATE // 1000
     return ChannelOptions(
@@ -501,7 +511,7 @@ def _channel_options(
             # The text of a channel would keep what must not be written down.
             "utterance" if config.context == "channel" and start.text_rules.redacts else config.context,
             config.hallucination_filter,
-            config.sampling,
+            sampling,
             targets=targets,
         ),
     )

@@ -73,6 +73,14 @@ class Hotwords:
         is_next = self._expected(rows) == tokens[:, None]
         self._n_written[rows] = torch.where(is_next, self._n_written[rows] + 1, is_begun.long())
 
+    def written(self, rows: Rows) -> Tensor:
+        """Return how many tokens of each hotword some rows have written last, `(rows, hotwords)`."""
+        return self._n_written[rows]
+
+    def restore(self, rows: Rows, n_written: Tensor) -> None:
+        """Set how many tokens of each hotword some rows have written last: what `written` returned."""
+        self._n_written[rows] = n_written
+
     def _expected(self, rows: Rows) -> Tensor:
         """Return the next token of each hotword, `(rows, hotwords)`; -1 where there is none."""
         return self._tokens[rows].gather(2, self._n_written[rows][:, :, None])[:, :, 0]

@@ -1,8 +1,8 @@
 """Decoding rules: which tokens may be sampled next. They work on whole batches, on the device, and never wait for it.
 
 engine/cuda/fused_sampling.py implements the same rules in one kernel, for decode steps on a GPU in which no slot has a
-temperature above 0, hotwords or attention peaks. The two files must change together; tests/engine/cuda compares them,
-in test_fused_model.py. The suppressed tokens and the latest first timestamp come from the checkpoint's generation
+temperature above 0, hotwords, beams or attention peaks. The two files must change together; tests/engine/cuda compares
+them, in test_fused_model.py. The suppressed tokens and the latest first timestamp come from the checkpoint's generation
 config.
 
 Source: transformers, generation/logits_process.py, `SuppressTokensAtBeginLogitsProcessor`,

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from engine.decoding.beam_search import BeamSearch
+
 
 @dataclass(frozen=True, slots=True)
 class Draw:
@@ -20,6 +22,8 @@ class Draw:
 
     0 if no attention peaks are wanted.
     """
+    search: BeamSearch | None = None
+    """Decodes the beams of a search instead of sampling; its first slot is that of the window."""
 
 
 class Sampler:

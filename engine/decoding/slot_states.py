@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from engine.checkpoint.checkpoint import Checkpoint
+from engine.decoding.beam_search import BeamSearch
 from engine.decoding.hotwords import Hotwords
 from engine.decoding.logit_rules import RuleState, make_rules
 from engine.decoding.prompt import Prompt
@@ -31,13 +32,17 @@ class SlotStates:
         self._last_position = checkpoint.model.max_target_positions - 1
         self.running: dict[int, int] = {}
         """The position of the last token of each running slot, by slot: the host's copy of `positions`."""
+        self.searches: dict[int, BeamSearch] = {}
+        """The searches, each by the slot of its window."""
+        self._beam_rows: Tensor | None = None
+        """The slots of all beams, on the device, in the order of the searches; `None` where there are none."""
         self._attention_states: dict[int, int] = {}
         """The number of encoder states that hold audio, by slot, of the slots that want attention peaks."""
 
     @property
     def are_plain(self) -> bool:
-        """Whether no slot has hotwords or a temperature above 0: every slot is greedy under the rules alone."""
-        return not (self._hotwords.are_any or self.sampler.draws_any)
+        """Whether no slot has hotwords, a temperature above 0 or beams: every slot is greedy under the rules alone."""
+        return not (self._hotwords.are_any or self.sampler.draws_any or self._beam_rows is not None)
 
     def want_attention(self, slots: Sequence[int] | dict[int, int]) -> bool:
         """Return whether any of these slots wants attention peaks."""
@@ -45,11 +50,43 @@ class SlotStates:
 
     def begin(self, slot: int, prompt: Prompt, draw: Draw) -> None:
         """Prepare a slot for the prefill of a prompt. A slot that is running begins anew."""
-        self._hotwords.begin(slot, prompt.hotwords, prompt.prefix)
-        self.sampler.begin(slot, draw)
-        self._attention_states.pop(slot, None)
-        if draw.n_attention_samples:
-            self._attention_states[slot] = max(1, draw.n_attention_samples // STATE_SAMPLES)
+        self._end_search(slot)
+        for each in (slot,) if draw.search is None else draw.search.slots:
+            self._hotwords.begin(each, prompt.hotwords, prompt.prefix)
+            self.sampler.begin(each, draw)
+            self._attention_states.pop(each, None)
+            if draw.n_attention_samples:
+                self._attention_states[each] = max(1, draw.n_attention_samples // STATE_SAMPLES)
+        if draw.search is not None:
+            self.searches[slot] = draw.search
+            self._find_beam_rows()
+
+    @property
+    def beam_rows(self) -> Tensor:
+        """The slots of all beams, on the device, in the order of the searches. There must be some."""
+        assert self._beam_rows is not None
+        return self._beam_rows
+
+    @property
+    def sequences(self) -> tuple[int, ...]:
+        """The running slots that hold a window: of the beams of a search, the first."""
+        others = {slot for search in self.searches.values() for slot in search.slots[1:]}
+        return tuple(slot for slot in self.running if slot not in others)
+
+    def move_beams(self, slots: Sequence[int], parents: Sequence[int], tokens: Sequence[int]) -> None:
+        """Let beams go on with tokens that were chosen after a step, each from the state of its parent.
+
+        Args:
+            slots: the slots of all beams.
+            parents: the slot of each beam's parent, at the time of the step.
+            tokens: the token that each beam adds; it becomes the beam's next input.
+        """
+        rows, sources, last = to_device([list(slots), list(parents), list(tokens)], self.tokens.device)
+        self.tokens[rows] = last
+        self.rule_state.store(rows, self.rule_state.select(sources).after(last, self._first_timestamp))
+        if self._hotwords.are_any:
+            self._hotwords.restore(rows, self._hotwords.written(sources))
+            self._hotwords.after(rows, last)
 
     def set_running(
         self,
@@ -84,7 +121,22 @@ class SlotStates:
         self.running = {slot: position + 1 for slot, position in self.running.items()}
 
     def end(self, slot: int) -> None:
-        """Forget what belongs to a slot."""
+        """Forget what belongs to a slot, and to the beams of its search."""
+        self._end_search(slot)
+        self._end(slot)
+
+    def _end_search(self, slot: int) -> None:
+        search = self.searches.pop(slot, None)
+        if search is not None:
+            for each in search.slots:
+                self._end(each)
+            self._find_beam_rows()
+
+    def _find_beam_rows(self) -> None:
+        slots = [slot for search in self.searches.values() for slot in search.slots]
+        self._beam_rows = to_device(slots, self.tokens.device) if slots else None
+
+    def _end(self, slot: int) -> None:
         self.running.pop(slot, None)
         self._attention_states.pop(slot, None)
         self._hotwords.end(slot)
@@ -129,8 +181,14 @@ class SlotStates:
         state = self.rule_state.select(rows)
         tokens, logprobs = self._sample(rows, range(n_rows), state, logits)
         self.tokens[rows] = tokens
+        beams = self._beam_rows
+        before = None if beams is None else (state.select(beams), self._hotwords.written(beams))
         self._hotwords.after(rows, tokens)
         self.rule_state.store(rows, state.after(tokens, self._first_timestamp))
+        if beams is not None and before is not None:
+            # Beams stay as they are until it is known which of them go on, and how.
+            self.rule_state.store(beams, before[0])
+            self._hotwords.restore(beams, before[1])
         # A row that no window uses advances with the others, up to the last position.
         self.positions[rows].add_(1).clamp_(max=self._last_position)
         return tokens, logprobs

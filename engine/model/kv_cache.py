@@ -85,8 +85,14 @@ class KVCache:
         self._have_lengths_changed = False
         self._views: dict[int, list[tuple[Tensor, Tensor]]] = {}
         """What `cross_views` returned for slots whose length has not changed since."""
-        self.device = device
+        self._lenders: dict[int, int] = {}
+        """The slot whose window is read, by the slot that has none of its own; see `lend`."""
         self.dtype = dtype
+
+    @property
+    def device(self) -> torch.device:
+        """Where the buffers lie."""
+        return self.self_attention.device
 
     @property
     def has_columns(self) -> bool:
@@ -96,6 +102,12 @@ class KVCache:
         numbers are too far apart. Shapes are the same in both orders.
         """
         return self.cross_attention.stride(-1) != 1
+
+    @property
+    def is_read_by_row(self) -> bool:
+        """Whether cross-attention reads the window of each row by itself: on a CPU, in float32."""
+        is_plain = self.cross_scales is None and self.encoder_states is None
+        return self.device.type == "cpu" and self.dtype == torch.float32 and is_plain
 
     @property
     def padding_slot(self) -> int:
@@ -170,6 +182,32 @@ class KVCache:
         if n_states:
             self._memory.use(slot)
 
+    def lend(self, slot: int, borrowers: Sequence[int]) -> None:
+        """Let other slots attend to the window of a slot, until `forget`.
+
+        Where cross-attention reads each row's window by itself, they read that slot. Elsewhere rows are read by the
+        number of their slots, so that the window is copied to each of them.
+        """
+        for borrower in borrowers:
+            self.set_length(borrower, self.encoder_lengths[slot])
+            if self.is_read_by_row:
+                self._lenders[borrower] = slot
+            elif self.encoder_states is not None:
+                self.encoder_states[borrower] = self.encoder_states[slot]
+            else:
+                self.cross_attention[:, :, borrower] = self.cross_attention[:, :, slot]
+                if self.cross_scales is not None:
+                    self.cross_scales[:, :, borrower] = self.cross_scales[:, :, slot]
+
+    def window_slot(self, slot: int) -> int:
+        """The slot that holds the window to which a slot attends: itself, if no other one lends its window."""
+        return self._lenders.get(slot, slot)
+
+    def copy_tokens(self, slots: Sequence[int], sources: Sequence[int], positions: slice) -> None:
+        """Copy self-attention keys and values of some positions from slots to others, all at the same time."""
+        into, source = to_device([list(slots), list(sources)], self.device)
+        self.self_attention[:, :, into, :, positions] = self.self_attention[:, :, source, :, positions]
+
     def update(self) -> None:
         """Copy `encoder_lengths` to `lengths`, on the device, if they have changed since the last copy."""
         if self._have_lengths_changed:
@@ -179,6 +217,7 @@ class KVCache:
     def forget(self, slot: int) -> None:
         """Set a slot's length to 0, because its window is finished. Its keys and values stay in the buffers."""
         self.set_length(slot, 0)
+        self._lenders.pop(slot, None)
 
     def return_free_memory(self, *, keeps_recent: bool = False) -> int:
         """Give memory to the system, on a CPU: that of slots without a window, which become zeros.

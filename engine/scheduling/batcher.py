@@ -69,6 +69,8 @@ class Waiting:
     priority: Priority
     encode_share: float = 1.0
     """The work of encoding it, as a fraction of a full window's."""
+    n_slots: int = 1
+    """The number of slots that it needs, at most those of the engine: one for each beam."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -228,12 +230,11 @@ class Batcher:
         is_full = n_eligible >= n_places or self._fills_device(now_s, load)
         if not is_full and self._held_back_s(now_s, load) > 0:
             return []
-        batch, encode_s = list[int](), load.begun_encode_s
+        batch, encode_s, n_free = list[int](), load.begun_encode_s, load.n_free_slots
         while len(batch) < n_places and (queue := self._first_queue(now_s, load)):
             first = queue.first()
-            n_free = load.n_free_slots - len(batch)
-            leaves_reserve = first.priority.may_be_dropped or (first.priority is Priority.FILE and self._is_live(now_s))
-            if leaves_reserve and n_free <= self._limits.n_reserved_slots:
+            n_left = n_free - first.n_slots
+            if n_left < 0 or (n_left < self._n_kept_free(first, now_s) and n_free < self._limits.n_slots):
                 break
             encode_s += first.encode_share * load.window_encode_s
             is_first_call = not batch and not load.begun_encode_s
@@ -242,7 +243,13 @@ class Batcher:
             self._loads[first.priority].add(first.encode_share * load.window_encode_s)
             del self._by_id[queue.pop().id]
             batch.append(first.id)
+            n_free = n_left
         return batch
+
+    def _n_kept_free(self, waiting: Waiting, now_s: float) -> int:
+        """Return how many slots a window leaves free. One that needs more may have all, where nothing else runs."""
+        is_live_file = waiting.priority is Priority.FILE and self._is_live(now_s)
+        return self._limits.n_reserved_slots if waiting.priority.may_be_dropped or is_live_file else 0
 
     def _is_live(self, now_s: float) -> bool:
         """Return whether there are live sessions, whose finals may come at any moment."""

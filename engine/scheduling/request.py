@@ -14,6 +14,7 @@ from engine.api import (
     Window,
     WindowTiming,
 )
+from engine.decoding.beam_search import BeamSearch
 from engine.decoding.language import choose_language
 from engine.decoding.temperature_fallback import TemperatureFallback
 from engine.decoding.transcript import TokenTranscript
@@ -50,6 +51,8 @@ class AttemptOutput:
     """The events of this attempt, held until it is known to count. Empty if events are handed out at once."""
     is_truncated: bool = False
     """Whether the token limit ended the attempt."""
+    search: BeamSearch | None = field(default=None, kw_only=True)
+    """The beam search that decodes the attempt; `None` where tokens are sampled one by one."""
     translation: Translation = field(default=Translation.NONE, kw_only=True)
     """Whether the window is translated, decided when its text is known."""
 
@@ -133,6 +136,12 @@ class Request:
     def caller(self) -> "Request":
         """The request whose caller receives the events."""
         return self
+
+    @property
+    def n_slots(self) -> int:
+        """The number of slots that it needs: one for each beam."""
+        sampling = self.window.options.sampling
+        return sampling.beam_size if 0 in sampling.temperatures else 1
 
     @property
     def queued_s(self) -> float:

@@ -53,6 +53,7 @@ class RequestQueue:
             channel=window.channel,
             priority=window.priority,
             encode_share=encode_share,
+            n_slots=request.n_slots,
         )
         with self._changed:
             if self.is_closed:

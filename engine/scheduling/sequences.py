@@ -6,13 +6,14 @@ from collections.abc import Collection, Iterable
 from dataclasses import replace
 
 from engine.api import DecodeOptions, EngineEvent, SegmentEvent
+from engine.decoding.beam_search import BeamSearch, SampledToken, SearchOptions
 from engine.decoding.prompt import Prompt, build_prompt, max_output_tokens
 from engine.decoding.repetition import repeated_tokens
 from engine.decoding.sampling import Draw
 from engine.decoding.temperature_fallback import DecodingAttempt
 from engine.decoding.transcript import TokenTranscript, TranscriptInfo
 from engine.decoding.word_timing import Alignment
-from engine.runner import LaunchedStep, Prefilled, Runner, SampledToken, Transcribed
+from engine.runner import LaunchedStep, Prefilled, Runner, Transcribed
 from engine.scheduling.emitter import EventEmitter
 from engine.scheduling.request import AttemptOutput, Request, Translation, TranslationRequest
 from engine.scheduling.stats import StatsRecorder
@@ -42,6 +43,8 @@ class RunningSequences:
         self._n_reserved_slots = n_reserved_slots
         self._running: dict[int, Request] = {}
         """The requests that have a slot, by slot."""
+        self._beams: dict[int, tuple[int, ...]] = {}
+        """The slots of the beams of each request, the first of them its own, by that slot."""
         self._in_flight: deque[tuple[LaunchedStep, _Owners]] = deque()
         """Steps that were launched and whose tokens are not collected yet."""
         self._for_next_attempt: dict[int, Request] = {}
@@ -65,11 +68,14 @@ class RunningSequences:
         return sum(not request.window.is_interim for request in self._running.values())
 
     def allocate(self, batch: Iterable[Request]) -> list[int]:
-        """Give each request a slot for an encoder call, and return the slots.
+        """Give each request a slot for an encoder call, and return the slots. Its beams get theirs at the same time.
 
         Where steps are launched ahead, a GPU gets one step more, to compute it while the host prepares the call.
         """
-        slots = {self._runner.slots.allocate(): request for request in batch}
+        slots: dict[int, Request] = {}
+        for request in batch:
+            beams = tuple(self._runner.slots.allocate() for _ in range(request.n_slots))
+            slots[beams[0]], self._beams[beams[0]] = request, beams
         self._running |= slots
         if self._in_flight and self._need_step():
             self._launch()
@@ -108,13 +114,14 @@ class RunningSequences:
         """Collect the tokens of the steps in flight, the oldest first, except of the last `n_left` steps."""
         while len(self._in_flight) > n_left:
             step, owners = self._in_flight.popleft()
-            for slot, token in self._runner.collect(step).items():
-                request, attempt = owners[slot]
+            sampled = self._runner.collect(step)
+            for slot, (request, attempt) in owners.items():
                 # Otherwise the attempt ended while this step was in flight.
                 if self._running.get(slot) is request and request.fallback.current is attempt:
-                    assert request.output is not None
+                    output = request.output
+                    assert output is not None
                     request.n_steps += 1
-                    self._accept(slot, request, request.output, token)
+                    self._accept(slot, request, output, output.search.result if output.search else (sampled[slot],))
             self._settle()
 
     def forget_steps(self) -> None:
@@ -151,27 +158,24 @@ class RunningSequences:
         prompts = [
             self._build_prompt(request, attempt) for request, attempt in zip(requests.values(), attempts, strict=True)
         ]
+        eot = self._runner.checkpoint.tokenizer.eot
+        draws = [_draw(request, self._beams[slot], eot) for slot, request in requests.items()]
         launched = self._runner.launch_prefill(
-            list(requests),
-            prompts,
-            [request.window.options.timestamps for request in requests.values()],
-            [_draw(request, attempt) for request, attempt in zip(requests.values(), attempts, strict=True)],
+            list(requests), prompts, [request.window.options.timestamps for request in requests.values()], draws
         )
         if self._runner.n_ahead and not self._in_flight:
             # The device goes on while the host waits for the first tokens and makes texts of them.
             self._launch()
         prefilled = self._runner.collect_prefill(launched)
-        n_accepted = sum(len(result.tokens) - 1 for result in prefilled)
+        n_accepted = sum(
+            len(result.tokens) - 1 for prompt, result in zip(prompts, prefilled, strict=True) if prompt.draft
+        )
         self._stats.prefilled(len(requests), sum(len(prompt.draft) for prompt in prompts), n_accepted)
-        for (slot, request), attempt, prompt, result in zip(
-            requests.items(), attempts, prompts, prefilled, strict=True
-        ):
-            output = request.output = self._new_output(request, attempt, prompt, result)
+        for (slot, request), draw, prompt, result in zip(requests.items(), draws, prompts, prefilled, strict=True):
+            output = request.output = self._new_output(request, draw, prompt, result)
             for token in request.window.options.prefix:
                 self._publish(request, output, output.transcript.push(token, None))
-            for sampled in result.tokens:
-                if self._accept(slot, request, output, sampled):
-                    break
+            self._accept(slot, request, output, result.tokens)
 
     def _build_prompt(self, request: Request, attempt: DecodingAttempt) -> Prompt:
         options = request.window.options
@@ -180,19 +184,18 @@ class RunningSequences:
         prompt = build_prompt(self._runner.checkpoint, options, request.language)
         return replace(prompt, draft=_usable_draft(request, attempt))
 
-    def _new_output(
-        self, request: Request, attempt: DecodingAttempt, prompt: Prompt, prefilled: Prefilled
-    ) -> AttemptOutput:
+    def _new_output(self, request: Request, draw: Draw, prompt: Prompt, prefilled: Prefilled) -> AttemptOutput:
         info = TranscriptInfo(
             audio_s=request.audio_s,
             language=request.language,
             with_timestamps=request.window.options.timestamps,
             no_speech_prob=prefilled.no_speech_prob,
             with_word_times=request.window.options.word_times,
-            temperature=attempt.temperature,
+            temperature=draw.temperature,
             language_probabilities=request.language_probabilities,
         )
-        return AttemptOutput(TokenTranscript(self._runner.checkpoint.tokenizer, info), prompt.control)
+        transcript = TokenTranscript(self._runner.checkpoint.tokenizer, info)
+        return AttemptOutput(transcript, prompt.control, search=draw.search)
 
     def _launch(self) -> None:
         step = self._runner.launch()
@@ -208,22 +211,21 @@ class RunningSequences:
             for request in self._running.values()
         )
 
-    def _accept(self, slot: int, request: Request, output: AttemptOutput, sampled: SampledToken) -> bool:
-        """Add a sampled token to the output. Returns whether the attempt has ended: with it, or in a repetition."""
-        transcript = output.transcript
-        events = transcript.push(sampled.token, sampled.logprob, sampled.attention_peak_s)
-        self._publish(request, output, events)
-        eot = self._runner.checkpoint.tokenizer.eot
-        is_ended = sampled.token == eot
-        # Only new text makes a repetition: after a forced prefix that repeats itself the output may still end.
-        n_repeated = repeated_tokens(transcript.text_tokens) if sampled.token < eot else 0
-        if n_repeated:
-            transcript.cut_repetition(n_repeated)
-        output.is_truncated = not is_ended and not n_repeated and transcript.n_tokens >= request.max_tokens
-        if not (is_ended or n_repeated or output.is_truncated):
-            return False
-        self._end_attempt(slot, request, output)
-        return True
+    def _accept(self, slot: int, request: Request, output: AttemptOutput, tokens: Iterable[SampledToken]) -> None:
+        """Add sampled tokens to the output, and end the attempt where they end it: with one, or in a repetition."""
+        transcript, eot = output.transcript, self._runner.checkpoint.tokenizer.eot
+        for sampled in tokens:
+            events = transcript.push(sampled.token, sampled.logprob, sampled.attention_peak_s)
+            self._publish(request, output, events)
+            is_ended = sampled.token == eot
+            # Only new text makes a repetition: after a forced prefix that repeats itself the output may still end.
+            n_repeated = repeated_tokens(transcript.text_tokens) if sampled.token < eot else 0
+            if n_repeated:
+                transcript.cut_repetition(n_repeated)
+            output.is_truncated = not is_ended and not n_repeated and transcript.n_tokens >= request.max_tokens
+            if is_ended or n_repeated or output.is_truncated:
+                self._end_attempt(slot, request, output)
+                return
 
     def _end_attempt(self, slot: int, request: Request, output: AttemptOutput) -> None:
         """Decide whether the window is decoded again, aligned or finished."""
@@ -292,22 +294,33 @@ class RunningSequences:
             self._emitter.put(request, event)
 
     def _release(self, slot: int) -> None:
-        self._runner.release(slot)
-        del self._running[slot]
+        for each in self._beams[slot]:
+            self._runner.release(each)
+        del self._running[slot], self._beams[slot]
         self._to_translate.pop(slot, None)
 
 
-def _draw(request: Request, attempt: DecodingAttempt) -> Draw:
-    window = request.window
-    return Draw(attempt.temperature, attempt.seed, len(window.samples) if window.options.attention_times else 0)
+def _draw(request: Request, slots: tuple[int, ...], eot: int) -> Draw:
+    """Return how the tokens of a request's current attempt are sampled. Beams are for temperature 0."""
+    window, attempt = request.window, request.fallback.current
+    sampling, search = window.options.sampling, None
+    if request.n_slots > 1 and attempt.temperature == 0:
+        wanted = SearchOptions(
+            beam_size=sampling.beam_size, patience=sampling.patience, length_penalty=sampling.length_penalty
+        )
+        prefix = window.options.prefix
+        search = BeamSearch(wanted, eot=eot, max_tokens=request.max_tokens, prefix=prefix, slots=slots)
+    n_attention_samples = len(window.samples) if window.options.attention_times else 0
+    return Draw(attempt.temperature, attempt.seed, n_attention_samples, search)
 
 
 def _usable_draft(request: Request, attempt: DecodingAttempt) -> tuple[int, ...]:
     """Return the draft tokens that can be of use to an attempt.
 
-    Tokens drawn at a temperature cannot be predicted, and the bonus of hotwords depends on the tokens before.
+    Tokens drawn at a temperature cannot be predicted, the bonus of hotwords depends on the tokens before, and a search
+    looks at several tokens at every place.
     """
     options = request.window.options
-    if attempt.temperature > 0 or options.hotwords:
+    if attempt.temperature > 0 or options.hotwords or request.n_slots > 1:
         return ()
     return options.draft[: request.max_tokens - len(options.prefix) - 1]

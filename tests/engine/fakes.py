@@ -12,11 +12,12 @@ import torch
 from numpy.typing import NDArray
 
 from engine.checkpoint.checkpoint import Checkpoint
+from engine.decoding.beam_search import SampledToken
 from engine.decoding.prompt import Prompt
 from engine.decoding.sampling import Draw
 from engine.decoding.word_timing import Alignment
 from engine.model.kv_cache import SlotAllocator
-from engine.runner import Prefilled, SampledToken, Transcribed
+from engine.runner import Prefilled, Transcribed
 
 PATIENCE_S = 20.0
 """How long a paused stage, or a test that waits for one, waits before it fails, in seconds."""

@@ -158,7 +158,7 @@ class Reference:
         """
         config, begin = self.model.generation_config, len(control)
         bonus = HotwordBonus([self.encode_text(" " + word.strip()) for word in hotwords], begin)
-        suppressing, times = self._processors(begin, timestamps)
+        suppressing, times = self.processors(begin, timestamps)
         tokens = new = torch.tensor([[*control, *prefix]])
         cache = None
         logprobs: list[float] = []
@@ -294,7 +294,7 @@ class Reference:
         attentions: tuple[Tensor, ...] = output.cross_attentions
         return attentions
 
-    def _processors(self, begin_index: int, timestamps: bool) -> tuple[list[LogitsProcessor], list[LogitsProcessor]]:
+    def processors(self, begin_index: int, timestamps: bool) -> tuple[list[LogitsProcessor], list[LogitsProcessor]]:
         """Those that suppress tokens and those of timestamps, in the order of `_retrieve_logit_processors`."""
         config = self.model.generation_config
         suppressing: list[LogitsProcessor] = []

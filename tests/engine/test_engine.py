@@ -735,6 +735,15 @@ async def test_a_bias_decides_between_languages_that_are_nearly_as_likely(runner
         (Sampling(temperatures=(0.1,) * 9), "temperatures"),
         (Sampling(best_of=0), "best_of"),
         (Sampling(best_of=11), "best_of"),
+        (Sampling(beam_size=0), "beam_size"),
+        (Sampling(beam_size=11), "beam_size"),
+        (Sampling(beam_size=5), "beam_size"),
+        (Sampling(beam_size=2, patience=0.0), "patience"),
+        (Sampling(beam_size=2, patience=0.2), "patience"),
+        (Sampling(beam_size=2, patience=float("nan")), "patience"),
+        (Sampling(patience=2.0), "patience"),
+        (Sampling(beam_size=2, length_penalty=float("inf")), "length_penalty"),
+        (Sampling(length_penalty=1.0), "length_penalty"),
     ],
 )
 async def test_sampling_that_cannot_be_done_is_refused(runner: FakeRunner, sampling: Sampling, field: str) -> None:

@@ -39,6 +39,7 @@ SUBPROTOCOL = "tutti.v1"
 ENCODINGS = tuple(BYTES_PER_SAMPLE)
 MODES = get_args(commands.EndpointingMode)
 TASKS = get_args(api.Task)
+BEAM_SIZE_EXPECTED = f"an integer from 1 to {api.MAX_BEAM_SIZE}, or null"
 PROMPT_EXPECTED = f"text of at most {MAX_PROMPT_CHARS} characters"
 MAX_FLUSH_ID_CHARS = 200
 FLUSH_ID_EXPECTED = f"a string of at most {MAX_FLUSH_ID_CHARS} characters or an integer of at most 64 bits"
@@ -231,6 +232,7 @@ def _start(message: dict[str, Any]) -> commands.Start:
         endpointing=endpointing,
         prompt=fields.pop("prompt", PROMPT_EXPECTED, text_up_to(MAX_PROMPT_CHARS), default.prompt),
         hotwords=tuple(hotword.strip() for hotword in hotwords),
+        beam_size=fields.pop("beam_size", BEAM_SIZE_EXPECTED, _is_beam_size, default.beam_size),
         words=fields.pop("words", "true or false", is_boolean, default.words),
         interim_words=fields.pop("interim_words", "true or false", is_boolean, default.interim_words),
         resume=resume,
@@ -431,6 +433,10 @@ class _Fields:
 
     def _name(self, key: str) -> str:
         return f"{self._path}.{key}" if self._path else key
+
+
+def _is_beam_size(value: object) -> bool:
+    return value is None or integer_from(1, api.MAX_BEAM_SIZE)(value)
 
 
 def _is_language(value: object) -> bool:

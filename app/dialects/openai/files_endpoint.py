@@ -219,6 +219,7 @@ async def _transcribe(
                     hotwords=options.hotwords,
                     temperature=options.temperature,
                     best_of=options.best_of,
+                    beam_size=options.beam_size,
                     falls_back=options.falls_back,
                     carries_context=options.carries_context,
                     text_rules=options.text_rules,

@@ -62,6 +62,8 @@ class FileOptions:
     hotwords: tuple[str, ...] = ()
     temperature: float = 0.0
     best_of: int = 1
+    beam_size: int | None = None
+    """The beams at temperature 0; `None` for the operator's number."""
     falls_back: bool = True
     carries_context: bool = False
     chunking: Chunking = field(default_factory=Chunking)
@@ -125,6 +127,7 @@ def parse_options(
     channel_names = speakers_wire.parse_channel_names(form, response_format, known_speakers)
     max_speakers = speakers_wire.parse_max(form, response_format, channel_names)
     language, languages = _languages(form, known_languages)
+    temperature = form.number("temperature", 0.0, 0.0, 1.0)
     has_logprobs, carries_context = _logprobs(form, response_format), form.boolean("condition_on_previous_text")
     return FileOptions(
         task=task,
@@ -138,8 +141,9 @@ def parse_options(
         locks_language=language == LOCK,
         prompt=_prompt(form),
         hotwords=_hotwords(form),
-        temperature=form.number("temperature", 0.0, 0.0, 1.0),
+        temperature=temperature,
         best_of=form.number("best_of", 1, 1, api.MAX_BEST_OF),
+        beam_size=_beam_size(form, temperature),
         falls_back=form.boolean("temperature_fallback", True),
         carries_context=carries_context,
         chunking=_chunking(form),
@@ -149,6 +153,14 @@ def parse_options(
         text_rules=_text_rules(form, has_logprobs=has_logprobs, carries_context=carries_context),
         ignored=form.ignored,
     )
+
+
+def _beam_size(form: Form, temperature: float) -> int | None:
+    """The number of beams; `None` where the client names none. Above temperature 0 there are no beams."""
+    beam_size = form.number("beam_size", 0, 1, api.MAX_BEAM_SIZE)
+    if beam_size > 1 and temperature > 0:
+        raise bad_value("beam_size", "1 with a temperature above 0", str(beam_size))
+    return beam_size or None
 
 
 def _response_format(form: Form, task: api.Task, tells_speakers: bool) -> str:

@@ -12,7 +12,7 @@ import { OwnSignal } from "./signal.js";
 const PATHS = { transcribe: "/v1/audio/transcriptions", translate: "/v1/audio/translations" };
 /** Default of `timeoutMs`: four of the server's comments, which it sends every 15 s when it has nothing else to send. */
 const TIMEOUT_MS = 60_000;
-const OPTIONS = ["language", "languages", "task", "words", "prompt", "hotwords", "apiKey", "signal", "onProgress", "timeoutMs"];
+const OPTIONS = ["language", "languages", "task", "words", "prompt", "hotwords", "beam_size", "apiKey", "signal", "onProgress", "timeoutMs"];
 /**
  * Transcribes a file. Leaving the loop over its events cancels the work.
  *
@@ -95,7 +95,7 @@ async function openFile(source) {
     }
 }
 function formWith(file, options) {
-    const { language = "", languages = [], prompt = "", hotwords = [], words = false } = options;
+    const { language = "", languages = [], prompt = "", hotwords = [], words = false, beam_size } = options;
     const fields = [
         ["stream", "true"],
         ["response_format", "verbose_json"],
@@ -103,6 +103,7 @@ function formWith(file, options) {
         ...languages.map((code) => ["languages", code]),
         ["prompt", prompt],
         ...hotwords.map((hotword) => ["keywords", hotword]),
+        ...(beam_size === undefined ? [] : [["beam_size", String(beam_size)]]),
         ...(words ? [["timestamp_granularities[]", "word"]] : []),
     ];
     return formOf(fields, file.bytes, file.name);

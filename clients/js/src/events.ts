@@ -67,6 +67,8 @@ export interface StartOptions {
   readonly prompt?: string;
   /** Names and terms to expect, as they are written. */
   readonly hotwords?: readonly string[];
+  /** The beams of final text, 1 to 10: more make fewer mistakes and more work. Default: what the server has chosen. */
+  readonly beam_size?: number;
   /** Where to continue after a lost connection. */
   readonly resume?: {
     /** The session's `resumeFromS`: one time for all channels, or one for each. */

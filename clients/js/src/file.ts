@@ -32,7 +32,7 @@ export interface FileProgress {
 }
 
 /** The options of `transcribeFile`. Those that `start` has too mean the same as in a live session. */
-export interface FileOptions extends Pick<StartOptions, "language" | "languages" | "task" | "words" | "prompt" | "hotwords"> {
+export interface FileOptions extends Pick<StartOptions, "language" | "languages" | "task" | "words" | "prompt" | "hotwords" | "beam_size"> {
   /** The API key. */
   readonly apiKey?: string | undefined;
   /** Cancels the upload and the transcription. */
@@ -43,7 +43,7 @@ export interface FileOptions extends Pick<StartOptions, "language" | "languages"
   readonly timeoutMs?: number | undefined;
 }
 
-const OPTIONS = ["language", "languages", "task", "words", "prompt", "hotwords", "apiKey", "signal", "onProgress", "timeoutMs"];
+const OPTIONS = ["language", "languages", "task", "words", "prompt", "hotwords", "beam_size", "apiKey", "signal", "onProgress", "timeoutMs"];
 
 /**
  * Transcribes a file. Leaving the loop over its events cancels the work.
@@ -141,7 +141,7 @@ async function openFile(source: FileSource): Promise<OpenFile> {
 }
 
 function formWith(file: OpenFile, options: FileOptions): Form {
-  const { language = "", languages = [], prompt = "", hotwords = [], words = false } = options;
+  const { language = "", languages = [], prompt = "", hotwords = [], words = false, beam_size } = options;
   const fields = [
     ["stream", "true"],
     ["response_format", "verbose_json"],
@@ -149,6 +149,7 @@ function formWith(file: OpenFile, options: FileOptions): Form {
     ...languages.map((code) => ["languages", code] as const),
     ["prompt", prompt],
     ...hotwords.map((hotword) => ["keywords", hotword] as const),
+    ...(beam_size === undefined ? [] : [["beam_size", String(beam_size)] as const]),
     ...(words ? [["timestamp_granularities[]", "word"] as const] : []),
   ] as const;
   return formOf(fields, file.bytes, file.name);

@@ -121,12 +121,12 @@ test("times words when it should, and takes text of any script", async () => {
 
 test("uploads the file with the options", async () => {
   answer = stream(DONE);
-  const options = { language: "de", task: "translate", prompt: "Kowalski", hotwords: ["a", "b"], apiKey: "k" } as const;
+  const options = { language: "de", task: "translate", prompt: "Kowalski", hotwords: ["a", "b"], beam_size: 5, apiKey: "k" } as const;
   await collect(transcribeFile(url, new File(["audio"], "talk.mp3"), options));
   expect(request).toEqual({ url: "/v1/audio/translations", authorization: "Bearer k" });
   expect(Object.fromEntries(sent)).toEqual({
     stream: ["true"], response_format: ["verbose_json"], language: ["de"], prompt: ["Kowalski"],
-    keywords: ["a", "b"], file: ["talk.mp3: audio"],
+    keywords: ["a", "b"], beam_size: ["5"], file: ["talk.mp3: audio"],
   });
 });
 

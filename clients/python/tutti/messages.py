@@ -157,6 +157,7 @@ class Start:
     endpointing: Endpointing | None = None
     prompt: str | None = None
     hotwords: tuple[str, ...] | None = None
+    beam_size: int | None = None
     resume: Resume | None = None
     resumes: bool | None = None
     """Whether the client resumes the session in another one if the server ends it, so that no utterance need end."""

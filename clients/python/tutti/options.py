@@ -93,6 +93,13 @@ class TranscriptionOptions(TypedDict, total=False):
     """The times at which to continue after a `ConnectionLost`. Default: None, a new session."""
 
 
+class DecodingOptions(TypedDict, total=False):
+    """How carefully the server decodes."""
+
+    beam_size: int
+    """The beams of final text, 1 to 10: more make fewer mistakes and more work. Default: what the server has chosen."""
+
+
 class SpeakerOptions(TypedDict, total=False):
     """Who speaks, beside the text."""
 
@@ -185,6 +192,7 @@ class ResumeOptions(TypedDict, total=False):
 
 class SessionOptions(
     TranscriptionOptions,
+    DecodingOptions,
     SpeakerOptions,
     TextOptions,
     EndpointingOptions,
@@ -276,6 +284,7 @@ def start_message(options: ConnectOptions) -> Start:
         prompt=options.get("prompt") or None,
         # A string is a sequence of strings too, but the caller means one word and not a list of letters.
         hotwords=((hotwords,) if isinstance(hotwords, str) else tuple(hotwords)) or None,
+        beam_size=options.get("beam_size"),
         resume=options.get("resume"),
         room=options.get("room"),
         channel_names=tuple(options.get("channel_names", ())) or None,

@@ -44,7 +44,7 @@ IGNORED_HEADER = "x-tutti-ignored"
 """The header in which the server names the fields that had no effect."""
 
 _UPLOAD_OPTIONS = {
-    *("language", "languages", "task", "words", "prompt", "hotwords", "silence_ms"),
+    *("language", "languages", "task", "words", "prompt", "hotwords", "beam_size", "silence_ms"),
     *("api_key", "ssl", "proxy", "open_timeout_s", "stop_timeout_s"),
 }
 _DEFAULTS: Mapping[str, object] = {"interim": False, "interim_words": False, "turns": False}
@@ -158,6 +158,8 @@ def _form_fields(options: SessionOptions) -> dict[str, str | list[str]]:
         "prompt": options.get("prompt", ""),
         "keywords": [hotwords] if isinstance(hotwords, str) else list(hotwords),
     }
+    if (beam_size := options.get("beam_size")) is not None:
+        fields["beam_size"] = str(beam_size)
     if options.get("words"):
         fields["timestamp_granularities[]"] = "word"
     if silence_ms is not None:

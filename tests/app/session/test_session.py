@@ -42,6 +42,32 @@ def long_talk(n_words: int) -> tuple[list[int], Samples]:
     return words, speech(words)
 
 
+@pytest.mark.parametrize(("asked", "beam_size"), [(None, 2), (1, 1), (3, 3)])
+def test_final_texts_have_the_beams_that_were_asked_for(asked: int | None, beam_size: int) -> None:
+    """Else the operator's. Interims are greedy."""
+    config = replace(CONFIG, sampling=api.Sampling(beam_size=2))
+    bench = Bench(replace(START, beam_size=asked), config=config)
+    bench.feed(np.concatenate((silence(0.5), speech(range(12)), silence(1.0))))
+    bench.stop()
+    beams = {
+        priority: {window.options.sampling.beam_size for window in bench.windows if window.priority is priority}
+        for priority in (api.Priority.FINAL, api.Priority.INTERIM)
+    }
+    assert beams == {api.Priority.FINAL: {beam_size}, api.Priority.INTERIM: {1}}
+
+
+def test_no_more_beams_than_the_engine_has_slots() -> None:
+    """A client that asks for more is told; the operator's number is lowered."""
+    config = replace(CONFIG, sampling=api.Sampling(beam_size=MODEL.n_slots + 1))
+    bench = Bench(replace(START, beam_size=MODEL.n_slots + 1))
+    assert bench.failure.is_fatal and f"beam_size: expected at most {MODEL.n_slots}, " in bench.failure.message
+    bench = Bench(START, config=config)
+    bench.feed(np.concatenate((silence(0.5), speech(range(4)), silence(1.0))))
+    bench.stop()
+    finals = [window for window in bench.windows if window.priority is api.Priority.FINAL]
+    assert {window.options.sampling.beam_size for window in finals} == {MODEL.n_slots}
+
+
 @given(talk=talks(), cuts=st.lists(st.integers(1, 40_000), max_size=20), flushes=st.booleans())
 def test_any_cutting_of_the_stream_gives_the_same_events(
     talk: tuple[list[int], Samples], cuts: list[int], flushes: bool

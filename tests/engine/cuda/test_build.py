@@ -10,9 +10,11 @@ import torch
 from engine.checkpoint.checkpoint import Checkpoint, read_checkpoint
 from engine.config import EngineConfig
 from engine.cuda import build
+from engine.decoding.beam_search import BeamSearch, SearchOptions
 from engine.decoding.prompt import Prompt
 from engine.decoding.sampling import Draw
 from engine.errors import CheckpointError
+from engine.model.kv_cache import KVCache
 from engine.runner import LaunchedStep, Runner
 from tests.engine.checkpoints import Shape, make_checkpoint
 from tests.engine.engines import noise, prefill
@@ -86,6 +88,22 @@ def with_steps(runner: Runner, slots: list[int], tokens: list[list[int]], step: 
     return tokens
 
 
+def search(runner: Runner) -> list[list[int]]:
+    """What two beams find in a window, beside another one that is decoded greedily."""
+    tokenizer = runner.checkpoint.tokenizer
+    slots = [runner.slots.allocate() for _ in range(3)]
+    runner.encode([noise(1), noise(2)], slots[:2], [True, True])
+    prompts = [Prompt(tokens=(tokenizer.sot,), sot_index=0)] * 2
+    beams = BeamSearch(SearchOptions(beam_size=2), eot=tokenizer.eot, max_tokens=5, slots=(slots[0], slots[2]))
+    results = prefill(runner, slots[:2], prompts, [True, False], [Draw(search=beams), Draw()])
+    greedy = [each.token for each in results[1].tokens]
+    while not beams.is_over:
+        greedy.append(runner.collect(runner.launch())[slots[1]].token)
+    for slot in slots:
+        runner.release(slot)
+    return [[each.token for each in beams.result], greedy, *(beam.tokens for beam in beams.beams)]
+
+
 @pytest.mark.skipif(torch.cuda.is_available(), reason="stands in for a GPU")
 @pytest.mark.nightly
 def test_a_runner_decodes_alike_with_fused_and_with_plain_kernels(
@@ -108,8 +126,12 @@ def test_a_runner_decodes_alike_with_fused_and_with_plain_kernels(
     draft = (expected[1][0], 300)
     expected_with_draft = decode(plain, draft)
     assert expected_with_draft[1][: len(expected[1])] == expected[1]
+    expected_of_beams = search(plain)
     monkeypatch.setattr("engine.runner.uses_fused_kernels", lambda *_: True)
     fused = Runner(checkpoint, config)
     assert fused.cuda_forward is not None
     assert fused.min_encode_share == 0.5
     assert decode(fused, draft) == expected_with_draft
+    # Kernels read the window of each row in the row's own slot, where a GPU copies it.
+    monkeypatch.setattr(KVCache, "is_read_by_row", False)
+    assert search(fused) == expected_of_beams

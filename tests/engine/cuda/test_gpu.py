@@ -73,7 +73,7 @@ async def test_a_window_decodes_alone_as_in_a_batch() -> None:
 
 
 async def test_options_mix_on_the_gpu() -> None:
-    """Drafts, sampling, hotwords, word times, attention times and detected languages share a batch.
+    """Drafts, sampling, beams, hotwords, word times, attention times and detected languages share a batch.
 
     Each gives what it gives alone.
     """
@@ -86,6 +86,8 @@ async def test_options_mix_on_the_gpu() -> None:
         DecodeOptions(language="en", word_times=True),
         DecodeOptions(language="en", attention_times=True, previous_text="We are at the station."),
         DecodeOptions(language="en", sampling=random_sampling),
+        DecodeOptions(language="en", sampling=Sampling(beam_size=3)),
+        DecodeOptions(timestamps=False, hotwords=("platform",), sampling=Sampling(beam_size=2, patience=2.0)),
         DecodeOptions(language="en", sampling=Sampling(temperatures=(0.0, 0.4), logprob_threshold=0.0)),
     ]
 
@@ -105,6 +107,19 @@ async def test_options_mix_on_the_gpu() -> None:
         ]
         assert [done.pieces for done in drafted] == [done.pieces for done in greedy]
         assert [done.n_steps for done in drafted] == [done.n_steps - 6 for done in greedy]
+
+
+@pytest.mark.parametrize("config", [EngineConfig(device="cuda", dtype="float32"), HALF], ids=["float32", "half"])
+async def test_beams_find_what_they_find_on_the_cpu(config: EngineConfig) -> None:
+    """The words are the same."""
+
+    async def found(config: EngineConfig) -> list[str]:
+        options = DecodeOptions(language="en", sampling=Sampling(beam_size=5))
+        async with Engine.start(config) as engine:
+            windows = [Window(samples=read_clip(name), session=name, options=options) for name in NAMES]
+            return [done.text for done in await asyncio.gather(*(last(engine, window) for window in windows))]
+
+    assert await found(config) == await found(EngineConfig(device="cpu"))
 
 
 async def test_graphs_decode_as_the_kernels_alone() -> None:

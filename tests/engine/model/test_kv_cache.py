@@ -24,6 +24,38 @@ def test_the_lowest_free_slot_is_allocated_first() -> None:
     assert (slots.allocate(), slots.allocate(), slots.allocate()) == (0, 1, 3)
 
 
+@pytest.mark.parametrize("kind", ["float32", "bfloat16", "int8", "states"])
+def test_a_window_is_lent_to_other_slots(demo: Checkpoint, kind: str) -> None:
+    """They attend to the same keys and values, which are copied where rows are read by their slots."""
+    dtype = torch.float32 if kind == "float32" else torch.bfloat16
+    project = (
+        (lambda layer, states: torch.stack((states, states + layer), -2)[..., None, :]) if kind == "states" else None
+    )
+    cache = KVCache(demo.model, 4, torch.device("cpu"), dtype, has_int8_cross=kind == "int8", project_states=project)
+    for buffer in (cache.cross_attention, cache.cross_scales, cache.encoder_states):
+        if buffer is not None and buffer.numel():
+            buffer.view(-1)[:] = torch.arange(buffer.numel()) % 101
+    cache.set_length(1, 20)
+    own = cache.read_cross_attention(0, torch.tensor([1]), 20)
+    cache.lend(1, [0, 3])
+    assert cache.encoder_lengths == [20, 20, 0, 20]
+    assert [cache.window_slot(slot) for slot in range(4)] == ([1, 1, 2, 1] if kind == "float32" else [0, 1, 2, 3])
+    rows = torch.tensor([cache.window_slot(slot) for slot in (0, 3)])
+    assert (cache.read_cross_attention(0, rows, 20) == own.expand(-1, 2, -1, -1, -1)).all()
+    cache.forget(3)
+    assert (cache.window_slot(3), cache.encoder_lengths[3]) == (3, 0)
+
+
+def test_tokens_are_copied_at_the_same_time(demo: Checkpoint) -> None:
+    """Two slots can take over each other's tokens, and only the positions that were asked for change."""
+    cache = KVCache(demo.model, 3, torch.device("cpu"), torch.float32)
+    for slot in range(3):
+        cache.self_attention[:, :, slot] = slot + 1
+    cache.copy_tokens([0, 2], [2, 0], slice(4, 6))
+    kept = cache.self_attention[0, 0, :, 0, :, 0]
+    assert kept[:, 3:7].tolist() == [[1, 3, 3, 1], [2, 2, 2, 2], [3, 1, 1, 3]]
+
+
 @pytest.mark.skipif(not STATM.exists(), reason="needs /proc to measure the memory in use")
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_fresh_buffers_are_zero_and_take_no_memory(demo: Checkpoint, dtype: torch.dtype) -> None:

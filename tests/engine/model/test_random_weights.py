@@ -7,13 +7,14 @@ import torch
 
 from engine.api import DecodeOptions
 from engine.config import Dtype, EngineConfig
+from engine.decoding.beam_search import SampledToken
 from engine.decoding.prompt import build_prompt
 from engine.decoding.repetition import repeated_tokens
 from engine.decoding.sampling import Draw
 from engine.decoding.transcript import compression_ratio
 from engine.errors import CheckpointError
 from engine.model.random_weights import SIZES, random_checkpoint
-from engine.runner import Runner, SampledToken, load_runner
+from engine.runner import Runner, load_runner
 from tests.engine.engines import prefill
 
 N_WORDS = 28

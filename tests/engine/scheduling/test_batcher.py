@@ -265,6 +265,29 @@ def test_finals_may_use_what_interims_must_leave() -> None:
     assert encoded(batcher, LATER_S, load_of(4, 4, 0.1)) == [1, 4]
 
 
+def test_a_window_waits_for_slots_for_all_of_its_beams() -> None:
+    """No window behind it overtakes, so that it gets them as soon as enough others have ended."""
+    limits = BatchLimits(max_waiting=100, max_batch=4, max_wait_s=0.01, max_decode_stall_s=10.0, n_slots=8)
+    wide = replace(final(2), n_slots=5)
+    batcher = batcher_with(final(1), wide, final(3), limits=limits)
+    assert encoded(batcher, LATER_S, load_of(5, 3, 0.1)) == [1]
+    assert encoded(batcher, LATER_S, load_of(4, 4, 0.1)) == []
+    assert encoded(batcher, LATER_S, load_of(6, 2, 0.1)) == [2, 3]
+
+
+def test_beams_of_what_may_be_dropped_leave_slots_free() -> None:
+    """Unless nothing else runs: a search that needs more than that may have all slots then."""
+    limits = BatchLimits(max_waiting=100, max_batch=4, max_wait_s=0.01, max_decode_stall_s=10.0, n_slots=8)
+    batcher = batcher_with(replace(speculative(1), n_slots=5), replace(speculative(2, "b"), n_slots=2), limits=limits)
+    assert encoded(batcher, LATER_S, load_of(6, 2, 0.1)) == []
+    assert encoded(batcher, LATER_S, load_of(8, 0, 0.1)) == [1]
+    assert encoded(batcher, LATER_S, load_of(3, 5, 0.1)) == []
+    assert encoded(batcher, LATER_S, load_of(4, 4, 0.1)) == [2]
+    batcher = batcher_with(replace(speculative(3), n_slots=7), limits=limits)
+    assert encoded(batcher, LATER_S, load_of(7, 1, 0.1)) == []
+    assert encoded(batcher, LATER_S, load_of(8, 0, 0.1)) == [3]
+
+
 def test_sessions_take_turns() -> None:
     """A session with many windows gets one per turn."""
     batcher = batcher_with(*(final(id) for id in range(4)), final(10, "b"), final(20, "c"))

@@ -362,6 +362,23 @@ async def test_the_temperature_rises_unless_one_is_given(
         assert window.options.sampling == Sampling(temperatures=temperatures, best_of=best_of)
 
 
+@pytest.mark.parametrize(("asked", "beam_size"), [({}, 1), ({"beam_size": "3"}, 3)])
+async def test_beams_are_passed_on(serve: Serve, asked: dict[str, Any], beam_size: int) -> None:
+    """Other servers of Whisper have the field as well."""
+    server = await serve()
+    response = await post(server.http, wav(TALK), asked)
+    assert "x-tutti-ignored" not in response.headers
+    assert {window.options.sampling.beam_size for window in server.transcriber.windows} == {beam_size}
+
+
+async def test_more_beams_than_slots_are_refused(serve: Serve) -> None:
+    """The answer names the field, what was expected and what came."""
+    server = await serve()
+    response = await post(server.http, wav(TALK), {"beam_size": "10"})
+    assert (response.status_code, response.json()["error"]["param"]) == (400, "beam_size")
+    assert response.json()["error"]["message"].startswith("beam_size: expected at most")
+
+
 async def test_hotwords_are_passed_on(serve: Serve) -> None:
     """They are separated by commas, as other servers of Whisper take them."""
     server = await serve()

@@ -1,0 +1,190 @@
+"""Beam search: keeps the likeliest beginnings of a window's text, its beams, and extends all of them. Plain Python.
+
+The runner decodes each beam in a slot of its own, and asks for the likeliest next tokens of each.
+
+Source: openai/whisper, whisper/decoding.py, `BeamSearchDecoder` and `MaximumLikelihoodRanker`. One thing differs: a
+search of which every beam repeats itself ends, as greedy decoding does.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from engine.decoding.repetition import repeated_tokens
+
+
+@dataclass(frozen=True, slots=True)
+class SampledToken:
+    """One sampled token."""
+
+    token: int
+    logprob: float
+    attention_peak_s: float | None = None
+    """The time in the window at which the attention of the alignment heads has its peak, in seconds.
+
+    `None` unless attention peaks were asked for.
+    """
+
+
+@dataclass(frozen=True, slots=True)
+class Hypothesis:
+    """The tokens sampled after the prompt, and how likely all of them together are."""
+
+    sampled: tuple[SampledToken, ...] = ()
+    logprob: float = 0.0
+    """The sum of their log-probabilities."""
+
+    @property
+    def tokens(self) -> list[int]:
+        """The sampled tokens by their ids."""
+        return [each.token for each in self.sampled]
+
+    def plus(self, sampled: SampledToken) -> "Hypothesis":
+        """Return the hypothesis that goes on with one more token."""
+        return Hypothesis((*self.sampled, sampled), self.logprob + sampled.logprob)
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """A beam that goes on from the tokens of another beam: what the caches hold of these is to be copied."""
+
+    beam: int
+    """The beam, by its index."""
+    parent: int
+    """The beam whose tokens it takes over."""
+    n_same: int
+    """The number of sampled tokens, from the first on, that both beams had in common already."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchOptions:
+    """What a search looks for; see the fields of the same names in `engine.api.Sampling`."""
+
+    beam_size: int
+    patience: float = 1.0
+    length_penalty: float | None = None
+
+    @property
+    def n_wanted(self) -> int:
+        """The number of hypotheses that must end before the search does."""
+        return round(self.beam_size * self.patience)
+
+
+class BeamSearch:
+    """One search. `advance` gets the likeliest next tokens of every beam until `is_over`; `result` is what counts."""
+
+    def __init__(
+        self,
+        options: SearchOptions,
+        *,
+        eot: int,
+        max_tokens: int,
+        prefix: Sequence[int] = (),
+        slots: Sequence[int] = (),
+    ) -> None:
+        """Begin with one beam that has no sampled token.
+
+        Args:
+            options: what it looks for.
+            eot: the end token. Tokens below it are text.
+            max_tokens: the most tokens of a hypothesis, the forced prefix included and the end token left out.
+            prefix: the forced prefix.
+            slots: the slot of every beam; that of the first beam holds the window.
+        """
+        self.options = options
+        self.slots = tuple(slots)
+        self.beams: list[Hypothesis] = [Hypothesis()]
+        """The hypotheses that go on, in the order of their slots. After the first `advance` there are `beam_size`."""
+        self.ended: list[Hypothesis] = []
+        """The hypotheses that have ended, with their end tokens."""
+        self._eot = eot
+        self._prefix_text = [token for token in prefix if token < eot]
+        self._n_left = max_tokens - len(prefix)
+
+    @property
+    def n_candidates(self) -> int:
+        """The number of next tokens that `advance` takes for each beam: one of them may be the end token."""
+        return self.options.beam_size + 1
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the search has found enough, cannot go on, or only repeats itself."""
+        if len(self.ended) >= self.options.n_wanted or len(self.beams[0].sampled) >= self._n_left:
+            return True
+        return all(self._repeats(beam) for beam in sorted(self.beams, key=_logprob, reverse=True))
+
+    @property
+    def result(self) -> tuple[SampledToken, ...]:
+        """The tokens of the best hypothesis, the end token included where it has ended. Nothing before `is_over`."""
+        if not self.is_over:
+            return ()
+        n_missing = max(0, self.options.beam_size - len(self.ended))
+        unfinished = sorted(self.beams, key=_logprob, reverse=True)[:n_missing]
+        return max([*self.ended, *unfinished], key=self._score).sampled
+
+    def advance(self, candidates: Sequence[Sequence[SampledToken]]) -> list[Move]:
+        """Go on with the likeliest hypotheses, each of them a beam and one of its next tokens.
+
+        Args:
+            candidates: of each beam the likeliest `n_candidates` next tokens.
+
+        Returns:
+            The beams that go on from another beam than they were. All of them move at the same time.
+        """
+        extended = [
+            (beam.plus(sampled), parent)
+            for parent, (beam, own) in enumerate(zip(self.beams, candidates, strict=True))
+            for sampled in own[: self.n_candidates]
+        ]
+        chosen: list[tuple[Hypothesis, int]] = []
+        for hypothesis, parent in sorted(extended, key=lambda each: each[0].logprob, reverse=True):
+            if hypothesis.sampled[-1].token != self._eot:
+                chosen.append((hypothesis, parent))
+            elif len(self.ended) < self.options.n_wanted:
+                self.ended.append(hypothesis)
+            if len(chosen) == self.options.beam_size:
+                break
+        before = self.beams
+        placed = _place(chosen)
+        self.beams = [hypothesis for hypothesis, _ in placed]
+        return [
+            Move(beam, parent, _n_same(before[beam], before[parent]) if beam < len(before) else 0)
+            for beam, (_, parent) in enumerate(placed)
+            if beam != parent
+        ]
+
+    def _score(self, hypothesis: Hypothesis) -> float:
+        """How good a hypothesis is, whatever its length."""
+        n_tokens = len(hypothesis.sampled) - (hypothesis.sampled[-1].token == self._eot)
+        penalty = self.options.length_penalty
+        if penalty is None:
+            return hypothesis.logprob / max(1, n_tokens)
+        return hypothesis.logprob / float(((5 + n_tokens) / 6) ** penalty)
+
+    def _repeats(self, hypothesis: Hypothesis) -> bool:
+        tokens = hypothesis.tokens
+        if not tokens or tokens[-1] >= self._eot:
+            return False
+        return bool(repeated_tokens([*self._prefix_text, *(token for token in tokens if token < self._eot)]))
+
+
+def _logprob(hypothesis: Hypothesis) -> float:
+    return hypothesis.logprob
+
+
+def _place(chosen: Sequence[tuple[Hypothesis, int]]) -> list[tuple[Hypothesis, int]]:
+    """Order hypotheses, each with its parent, so that as many as possible take the place of their parent."""
+    places: list[tuple[Hypothesis, int] | None] = [None] * len(chosen)
+    others: list[tuple[Hypothesis, int]] = []
+    for each in chosen:
+        if places[each[1]] is None:
+            places[each[1]] = each
+        else:
+            others.append(each)
+    rest = iter(others)
+    return [next(rest) if each is None else each for each in places]
+
+
+def _n_same(one: Hypothesis, other: Hypothesis) -> int:
+    """Return the number of tokens that two hypotheses of the same length have in common before they first differ."""
+    pairs = enumerate(zip(one.sampled, other.sampled, strict=True))
+    return next((at for at, (a, b) in pairs if a.token != b.token), len(one.sampled))

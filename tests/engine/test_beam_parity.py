@@ -1,0 +1,178 @@
+"""Beam search finds what a plain reference finds on the same weights, alone and among others."""
+
+from dataclasses import replace
+
+import pytest
+
+from engine.api import DecodeOptions, DoneEvent, Sampling, StartedEvent, TranslatedEvent, Window
+from engine.decoding.prompt import build_prompt, max_output_tokens
+from engine.runner import Runner
+from tests.engine.beam_reference import Search, Searched
+from tests.engine.engines import Samples, collect, noise, read_clip, start_engine
+from tests.engine.reference import Reference
+from tests.engine.test_parity import decode, decode_alone, tokens_of
+
+NEAR_TIE = 1e-4
+"""In log-probability: below it, rounding may decide."""
+
+
+def search(runner: Runner, reference: Reference, samples: Samples, options: DecodeOptions) -> Searched:
+    """What the reference finds."""
+    prompt = build_prompt(runner.checkpoint, options, options.language)
+    sampling = options.sampling
+    return Search(
+        reference,
+        reference.states(samples),
+        prompt.control,
+        timestamps=options.timestamps,
+        max_tokens=max_output_tokens(runner.checkpoint, options, len(prompt.control)),
+        beam_size=sampling.beam_size,
+        patience=sampling.patience,
+        length_penalty=sampling.length_penalty,
+        prefix=options.prefix,
+        hotwords=options.hotwords,
+    ).run()
+
+
+def check(done: DoneEvent, found: Searched) -> None:
+    """The engine found the same. A repetition is cut to its first round."""
+    tokens = tokens_of(done)
+    if found.margin < NEAR_TIE:
+        return
+    if done.is_repetitive:
+        assert tokens == found.tokens[: len(tokens)]
+        return
+    assert tokens == found.tokens
+    assert done.is_truncated == (not found.is_ended)
+
+
+def language_of(runner: Runner) -> str | None:
+    return "en" if runner.checkpoint.generation.is_multilingual else None
+
+
+SAMPLINGS = [
+    Sampling(beam_size=2),
+    Sampling(beam_size=3, patience=2.0),
+    Sampling(beam_size=5),
+    Sampling(beam_size=5, patience=0.5, length_penalty=0.0),
+    Sampling(beam_size=3, length_penalty=1.0),
+    Sampling(beam_size=2, patience=1.5, length_penalty=-2.0),
+]
+
+
+@pytest.mark.parametrize("timestamps", [True, False])
+async def test_random_models_search_as_the_reference(
+    random_runner: Runner, random_reference: Reference, timestamps: bool
+) -> None:
+    """Beams, patience and length penalty give the reference's tokens, up to a limit or to the end."""
+    for seed, sampling in enumerate(SAMPLINGS):
+        audio = noise(seed, 32_000 * (1 + seed))
+        options = DecodeOptions(
+            language=language_of(random_runner),
+            timestamps=timestamps,
+            max_tokens=(30, 9)[seed % 2],
+            sampling=sampling,
+        )
+        (done,) = await decode(random_runner, (audio, options))
+        check(done, search(random_runner, random_reference, audio, options))
+
+
+async def test_prompt_prefix_and_hotwords_hold_for_every_beam(
+    random_runner: Runner, random_reference: Reference
+) -> None:
+    """Previous text, a forced prefix and hotwords give the reference's tokens; a draft changes nothing."""
+    tokenizer = random_runner.checkpoint.tokenizer
+    text, first = tokenizer.encode(" the other"), tokenizer.first_timestamp
+    audio = noise(5)
+    base = DecodeOptions(language=language_of(random_runner), max_tokens=18, sampling=Sampling(beam_size=3))
+    for options in (
+        replace(base, previous_text="the other one. " * 4),
+        replace(base, prefix=(first + 5, *text, first + 40)),
+        replace(base, prefix=tuple(text), timestamps=False, draft=tuple(text)),
+        replace(base, hotwords=("other", "the one")),
+        replace(base, hotwords=("other",), prefix=tuple(text[:-1]), timestamps=False),
+    ):
+        (done,) = await decode(random_runner, (audio, options))
+        check(done, search(random_runner, random_reference, audio, options))
+
+
+@pytest.mark.parametrize("timestamps", [True, False])
+async def test_demo_model_searches_as_the_reference(
+    demo_runner: Runner, demo_reference: Reference, timestamps: bool
+) -> None:
+    """Speech gives the reference's tokens, up to the end of the window's text."""
+    samples = read_clip("train")
+    options = DecodeOptions(language="en", timestamps=timestamps, sampling=Sampling(beam_size=3))
+    (done,) = await decode(demo_runner, (samples, options))
+    found = search(demo_runner, demo_reference, samples, options)
+    assert found.margin > NEAR_TIE and found.is_ended
+    check(done, found)
+
+
+async def test_beams_and_greedy_rows_share_a_batch(random_runner: Runner) -> None:
+    """Each window gives what it gives alone: searches of several sizes beside greedy and random decoding."""
+    language = language_of(random_runner)
+    options = [
+        DecodeOptions(language=language, max_tokens=25, sampling=Sampling(beam_size=3)),
+        DecodeOptions(language=language, max_tokens=30),
+        DecodeOptions(language=language, max_tokens=14, timestamps=False, sampling=Sampling(beam_size=2, patience=2.0)),
+        DecodeOptions(language=language, max_tokens=20, sampling=Sampling(temperatures=(0.7,), seed=3)),
+        DecodeOptions(language=language, max_tokens=12, hotwords=("other",)),
+    ]
+    windows = [(noise(seed, 30_000 * (1 + seed)), each) for seed, each in enumerate(options)]
+    together = await decode(random_runner, *windows)
+    alone = await decode_alone(random_runner, *windows)
+    assert [tokens_of(done) for done in together] == [tokens_of(done) for done in alone]
+    assert [done.avg_logprob for done in together] == pytest.approx([done.avg_logprob for done in alone], abs=1e-3)
+    assert random_runner.slots.n_free == 8
+
+
+async def test_a_search_that_is_doubtful_is_followed_by_temperatures(random_runner: Runner) -> None:
+    """Above temperature 0 tokens are drawn as without beams; what the beams found counts if nothing is likelier."""
+    audio, language = noise(4), language_of(random_runner)
+    drawn = Sampling(temperatures=(0.0, 0.5), seed=1, logprob_threshold=1e9, no_speech_threshold=2.0)
+    options = DecodeOptions(language=language, max_tokens=12, sampling=drawn)
+    searched = replace(options, sampling=replace(drawn, beam_size=3))
+    alone = replace(options, sampling=Sampling(beam_size=3))
+    greedy, found, once = await decode_alone(random_runner, (audio, options), (audio, searched), (audio, alone))
+    assert found.n_steps > once.n_steps
+    assert tokens_of(found) == tokens_of(once) if found.temperature == 0 else tokens_of(found) == tokens_of(greedy)
+
+
+async def test_words_and_attention_peaks_are_those_of_the_best_hypothesis(random_runner: Runner) -> None:
+    """Word times cover the text, and every token has the attention of the beam that sampled it."""
+    audio, language = noise(6), language_of(random_runner)
+    options = DecodeOptions(language=language, max_tokens=16, sampling=Sampling(beam_size=3))
+    plain, told = await decode_alone(
+        random_runner, (audio, options), (audio, replace(options, word_times=True, attention_times=True))
+    )
+    assert tokens_of(plain) == tokens_of(told)
+    assert "".join(word.text for segment in told.segments for word in segment.words or ()) == told.text
+    assert all(0 <= (piece.attention_peak_s or -1) <= 3 for piece in told.pieces if piece.at_s is None)
+
+
+async def test_a_search_that_is_cancelled_frees_all_of_its_slots(random_runner: Runner) -> None:
+    """Its beams have slots from the beginning of the window to its end."""
+    options = DecodeOptions(language=language_of(random_runner), sampling=Sampling(beam_size=4))
+    window = Window(samples=noise(7), session="s", options=options)
+    async with start_engine(random_runner) as engine:
+        async with engine.submit(window) as events:
+            assert isinstance(await anext(events), StartedEvent)
+        ended = await collect(engine, replace(window, options=replace(options, max_tokens=3)))
+        assert isinstance(ended[-1], DoneEvent)
+        assert engine.stats().running == 0
+    assert random_runner.slots.n_free == 8
+
+
+async def test_a_translation_is_searched_in_the_slots_of_its_window(demo_runner: Runner) -> None:
+    """It is what `task="translate"` finds, from the same encoding."""
+    sampling = Sampling(beam_size=2)
+    options = DecodeOptions(language="de", max_tokens=12, translates=True, sampling=sampling)
+    window = Window(samples=read_clip("hello"), session="s", options=options)
+    async with start_engine(demo_runner) as engine:
+        *_, done, translated = await collect(engine, window)
+        alone = replace(options, translates=False, task="translate", max_tokens=None)
+        *_, expected = await collect(engine, replace(window, options=alone))
+    assert isinstance(done, DoneEvent) and isinstance(translated, TranslatedEvent) and translated.done is not None
+    assert isinstance(expected, DoneEvent) and translated.done.pieces == expected.pieces
+    assert demo_runner.slots.n_free == 8
