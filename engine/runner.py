@@ -38,7 +38,6 @@ from engine.model.forward import EagerForward, ForwardPass, n_rows_of
 from engine.model.host_transfer import HostRows, HostTransfer, to_device, to_host
 from engine.model.int8 import Int8Part
 from engine.model.kv_cache import KVCache, SlotAllocator
-from engine.model.log_mel import STATE_SAMPLES
 from engine.model.random_weights import PREFIX, random_checkpoint
 from engine.model.slot_budget import cross_format, slot_bytes
 from engine.model.weights import load_model

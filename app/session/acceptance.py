@@ -26,23 +26,22 @@ def accepts_interim(hallucination_filter: HallucinationFilter, window: OpenWindo
 def accepts_segment(hallucination_filter: HallucinationFilter, window: EndedWindow, segment: api.Segment) -> bool:
     """Whether a segment of an ended window is sent.
 
-    Text that was shown as stable must not be taken back: after a forced prefix every segment is accepted. A segment
-    that repeats a refused one is refused, too: the model is sure of the repetition of what it has made up.
+    Text that was shown as stable must not be taken back: after a forced prefix every segment is accepted.
     """
     if window.stable.tokens:
         return True
     assert window.decoding
-    refused = window.decoding.refused
     return (
         hallucination_filter.is_speech(segment.text, segment.no_speech_prob, segment.text_logprob)
         and not is_implausibly_dense(hallucination_filter, segment)
-        and not (refused and repeats_neighbour(segment.text, refused, ""))
+        and not goes_on_from_refused(hallucination_filter, segment, window.decoding.refused)
     )
 
 
 def accepts_redecoded(
     hallucination_filter: HallucinationFilter,
     segment: api.Segment,
+    refused: str,
     text_before: str,
     following_text: str,
 ) -> bool:
@@ -50,6 +49,7 @@ def accepts_redecoded(
     return (
         hallucination_filter.is_redecoded_speech(segment.text, segment.no_speech_prob, segment.text_logprob)
         and not is_implausibly_dense(hallucination_filter, segment)
+        and not goes_on_from_refused(hallucination_filter, segment, refused)
         and not repeats_neighbour(segment.text, text_before, following_text)
     )
 
@@ -61,6 +61,21 @@ def is_silent(hallucination_filter: HallucinationFilter, window: EndedWindow, do
     """
     assert window.decoding
     return not (window.covered or window.decoding.had_context) and hallucination_filter.is_silence(done.no_speech_prob)
+
+
+def goes_on_from_refused(hallucination_filter: HallucinationFilter, segment: api.Segment, refused: str) -> bool:
+    """Whether a segment goes on with what the model has made up before it.
+
+    Args:
+        hallucination_filter: holds the thresholds.
+        segment: the segment.
+        refused: the text of the last segment of the same decoding that was refused; empty if none was. The model is
+            sure of a phrase that it repeats.
+    """
+    if not refused:
+        return False
+    is_trusted = hallucination_filter.is_trusted_after_refused(segment.text_logprob)
+    return not is_trusted or repeats_neighbour(segment.text, refused, "")
 
 
 def is_implausibly_dense(hallucination_filter: HallucinationFilter, segment: api.Segment) -> bool:

@@ -248,7 +248,7 @@ class Finals:
             return
         refused = ""
         for segment in done.segments:
-            if accepts_redecoded(hallucination_filter, segment, refused or window.utterance.text, following_text):
+            if accepts_redecoded(hallucination_filter, segment, refused, window.utterance.text, following_text):
                 window.utterance.language.add(done.language, None, segment.text)
                 self._send_segment(window, segment, done.language, (stretch.start, stretch.end))
             else:

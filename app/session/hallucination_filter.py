@@ -27,29 +27,31 @@ class HallucinationFilter:
     (see `docs/results/accuracy.md`, "Words where nobody speaks").
     """
 
-    no_speech_threshold: float = 0.6
-    """A probability. Above it the model takes the audio for silence."""
     text_logprob_threshold: float = -1.3
     """A mean log-probability per word (`api.Segment.text_logprob`). Text below it is not trusted.
 
     Not from openai/whisper, whose threshold of -1 counts timestamps too: they are uncertain in the shortest texts.
     """
-    short_text_logprob_threshold: float = -2.0
-    """The same for a text of at most `short_text_letters`, where the model does not hear silence either.
+    silent_logprob_threshold: float = -0.8
+    """The same where the model takes the audio for silence: where its probability is at least `no_speech_threshold`.
 
-    The mean over one or two words varies more. Not from openai/whisper.
+    Between `speech_threshold` and that, the threshold rises in proportion.
+    """
+    speech_threshold: float = 0.3
+    """A probability of silence. Up to it, it says nothing against the text: short answers of people have as much."""
+    no_speech_threshold: float = 0.6
+    """A probability. Above it the model takes the audio for silence."""
+    short_text_logprob_threshold: float = -2.0
+    """A mean log-probability per word, for a text of at most `short_text_letters` up to `speech_threshold`.
+
+    The mean over one or two words varies more.
     """
     short_text_letters: int = 12
     """Letters and digits: "Good morning." has 11."""
-    short_text_no_speech_threshold: float = 0.3
-    """A probability. Above it a short text needs as much trust as a long one. Not from openai/whisper."""
+    after_refused_logprob_threshold: float = -0.5
+    """A mean log-probability per word. Text below it is not trusted after a segment of its window that was refused."""
     first_word_logprob_threshold: float = -2.0
-    """A log-probability (`api.Piece.logprob`). An utterance's interims do not begin with a word below it.
-
-    Not from openai/whisper.
-    """
-    silent_logprob_threshold: float = -0.8
-    """A mean log-probability per word. Text below it is dropped where the model takes the audio for silence."""
+    """A log-probability (`api.Piece.logprob`). An utterance's interims do not begin with a word below it."""
     max_letters_per_s: float = 30.0
     """Letters and digits per second. No person speaks faster, but text drawn at high temperatures is often denser.
 
@@ -79,11 +81,18 @@ class HallucinationFilter:
             return False
         if text_logprob is None:
             return True
-        if self.is_silence(no_speech_prob) and text_logprob < self.silent_logprob_threshold:
-            return False
         is_short = count_letters(text) <= self.short_text_letters
-        is_lenient = is_short and no_speech_prob <= self.short_text_no_speech_threshold
-        return text_logprob >= (self.short_text_logprob_threshold if is_lenient else self.text_logprob_threshold)
+        return text_logprob >= self._needed_logprob(no_speech_prob, is_short=is_short)
+
+    def _needed_logprob(self, no_speech_prob: float, *, is_short: bool) -> float:
+        if no_speech_prob <= self.speech_threshold:
+            return self.short_text_logprob_threshold if is_short else self.text_logprob_threshold
+        share = min((no_speech_prob - self.speech_threshold) / (self.no_speech_threshold - self.speech_threshold), 1.0)
+        return self.text_logprob_threshold + share * (self.silent_logprob_threshold - self.text_logprob_threshold)
+
+    def is_trusted_after_refused(self, text_logprob: float | None) -> bool:
+        """Whether text may be shown after a segment of its window that was refused: the model makes up more of it."""
+        return text_logprob is None or text_logprob >= self.after_refused_logprob_threshold
 
     def may_begin(self, pieces: Sequence[Piece]) -> bool:
         """Whether the interims of an utterance may begin with these words."""

@@ -20,7 +20,7 @@ LONG_WINDOW_SAMPLES = 2 * WINDOW_SAMPLES // 3
 MIN_PAUSE_MS = 60
 """The pause that is long enough in a full window, in milliseconds: the shortest at which a window may be cut."""
 LEAST_FILLED_SAMPLES = WINDOW_SAMPLES // 3
-"""The least audio of a filled window that is cut, in samples (10 s): the audio after it shall not wait for too little."""
+"""The least audio of a filled window after a cut, in samples (10 s)."""
 QUIET_SPAN_SAMPLES = 60 * SAMPLE_RATE // 1000
 """A full window without a pause is cut in the middle of its quietest stretch of this many samples (60 ms)."""
 

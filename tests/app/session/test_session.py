@@ -630,6 +630,8 @@ def test_no_interims_when_they_were_not_asked_for() -> None:
         (" Thank you.", 0.1, -1.9, True),
         (" Thank you.", 0.1, -2.1, False),
         (" Thank you.", 0.4, -1.4, False),
+        (" Thank you for watching.", 0.45, -1.2, False),
+        (" Stop.", 0.45, -0.9, True),
         (" I'm going to cut it into small pieces.", 0.1, -1.4, False),
         (" I'm going to cut it into small pieces.", 0.1, -1.2, True),
         (" ...", 0.1, -0.2, False),

@@ -88,7 +88,7 @@ def judged(text: str, *logprobs: float) -> tuple[Piece, ...]:
     return tuple(replace(piece, logprob=logprob) for piece, logprob in zip(pieces(text), logprobs, strict=True))
 
 
-@pytest.mark.parametrize(("logprob", "n_needed"), [(-0.4, 2), (-0.6, 3), (-1.3, 4), (-3.0, 6)])
+@pytest.mark.parametrize(("logprob", "n_needed"), [(-0.3, 2), (-0.6, 3), (-1.1, 4), (-3.0, 6)])
 def test_the_less_sure_a_word_is_the_more_hypotheses_must_have_it(logprob: float, n_needed: int) -> None:
     """The words after it wait with it, however sure they are."""
     stabilizer = Stabilizer(Agreement())
@@ -102,9 +102,9 @@ def test_another_word_begins_the_count_anew() -> None:
     """So do the words after it, which followed another one."""
     stabilizer = Stabilizer(Agreement())
     for text in ("we are easy to tell", "we were easy to tell"):
-        stabilizer.update(judged(text, -0.9, -0.9, -0.1, -0.1, -0.1), 100, 30.0)
+        stabilizer.update(judged(text, -0.6, -0.6, -0.1, -0.1, -0.1), 100, 30.0)
     assert stabilizer.stable == ""
-    stabilizer.update(judged("we were easy to tell", -0.9, -0.9, -0.1, -0.1, -0.1), 200, 30.0)
+    stabilizer.update(judged("we were easy to tell", -0.6, -0.6, -0.1, -0.1, -0.1), 200, 30.0)
     assert stabilizer.stable == " we"
 
 
