@@ -73,6 +73,8 @@ class SessionConfig:
     """How much of the text before a window the model is shown."""
     sampling: api.Sampling = field(default_factory=api.Sampling)
     """How the tokens of final texts are drawn; interims and re-decodes are greedy."""
+    file_beam_size: int | None = None
+    """The beams of recordings; `None` chooses by the model."""
     hallucination_filter: HallucinationFilter = field(default_factory=HallucinationFilter)
     """The thresholds that decoded text must pass before the client receives it."""
     make_detector: Callable[[], SpeechDetector] = WebRtcDetector
