@@ -184,7 +184,7 @@ class Piece:
 
     It is in seconds; `None` unless `attention_times` was asked for.
     """
-    logprob: float | None = None
+    logprob: float | None = field(default=None, kw_only=True)
     """The least log-probability of its tokens; `None` for a timestamp, and where the prefix forced all of them."""
 
 

@@ -119,7 +119,7 @@ DEFAULT_OPTIONS = TranscriptionOptions()
 
 
 def usual_beams(model: api.ModelInfo) -> int:
-    """The beams of recordings where nobody has chosen: `CPU_BEAMS` where they are worth their work, else 1.
+    """The beams of recordings that no one has chosen: `CPU_BEAMS` where they are worth their work, else 1.
 
     They are with a checkpoint for people on a CPU. On a GPU their cost is not measured.
     """

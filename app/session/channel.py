@@ -258,7 +258,7 @@ class Channel:
                 assert_never(change)
         if self._open:
             self._open.extend_speech(self._endpointer.speech_until)
-            cut = self._find_cut(self._open)
+            cut = _find_cut(self._open, self._options, self._endpointer, self._buffer)
             if cut is not None:
                 self._cut_window(self._open, cut)
         if not self._open:
@@ -266,19 +266,6 @@ class Channel:
             self._forget_idle()
             return
         self._hypotheses.update(self._open)
-
-    def _find_cut(self, window: OpenWindow) -> int | None:
-        """The position at which the open window is cut now, if it is."""
-        if self._options.fills_windows:
-            return find_cut_of_filled(window.start, self.position, window.speech, self._buffer.view)
-        return find_cut(
-            start=window.start,
-            end=self.position,
-            pause_samples=self._endpointer.pause_samples,
-            silence_ms=self._options.endpointing.silence_ms,
-            stable_until=window.stabilizer.stable_until,
-            view=self._buffer.view,
-        )
 
     def _forget_idle(self) -> None:
         """Forget audio that no utterance can begin with any more."""
@@ -420,6 +407,21 @@ class Channel:
     def _kind(self) -> WindowKind:
         """The kind of a window that ends now and is not discarded."""
         return WindowKind.FORCED if self._options.is_manual else WindowKind.DETECTED
+
+
+def _find_cut(window: OpenWindow, options: ChannelOptions, endpointer: Endpointer, buffer: SampleBuffer) -> int | None:
+    """The position at which the open window is cut now, if it is."""
+    end = min(endpointer.position, buffer.end)
+    if options.fills_windows:
+        return find_cut_of_filled(window.start, end, window.speech, buffer.view)
+    return find_cut(
+        start=window.start,
+        end=end,
+        pause_samples=endpointer.pause_samples,
+        silence_ms=options.endpointing.silence_ms,
+        stable_until=window.stabilizer.stable_until,
+        view=buffer.view,
+    )
 
 
 def _speech_after(speech: Iterable[Span], decoded_until: int) -> Iterator[int]:

@@ -68,7 +68,7 @@ class SessionConfig:
     max_finals_in_flight: int = 2
     """The most ended windows of one channel that the engine is asked for at the same time."""
     fills_windows: bool = False
-    """Whether a window goes on over pauses until it is full: for recordings, whose text nobody waits for."""
+    """Whether a window goes on over pauses until it is full: for recordings, whose text no one waits for."""
     context: Context = "utterance"
     """How much of the text before a window the model is shown."""
     sampling: api.Sampling = field(default_factory=api.Sampling)

@@ -3,7 +3,7 @@
 A window of up to `LONG_WINDOW_SAMPLES` is not cut. A longer one is cut in the middle of the next pause that is long
 enough; the longer the window, the shorter this pause may be. A full window is cut at its quietest moment.
 
-The windows of a recording, whose text nobody waits for, are filled instead: a full one is cut in its longest pause.
+The windows of a recording, whose text no one waits for, are filled instead: a full one is cut in its longest pause.
 """
 
 from collections.abc import Callable

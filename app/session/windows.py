@@ -159,7 +159,7 @@ class Decoding:
     """
     is_repetitive: bool = False
     """Whether a decoding attempt repeated itself."""
-    refused: str = ""
+    refused: str = field(default="", kw_only=True)
     """The text of the last segment that was refused as a hallucination."""
     language_probabilities: Mapping[str, float] | None = None
     """The probability of every candidate for its language; `None` until they are known, and where none were asked."""

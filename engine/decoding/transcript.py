@@ -65,8 +65,6 @@ class TokenTranscript:
         self._characters = CharacterDecoder(tokenizer)
         self._tokens: list[int] = []
         self._text_tokens: list[int] = []
-        self._logprobs: list[float] = []
-        """The log-probabilities of the sampled tokens, the end token included."""
         self._token_logprobs: list[float | None] = []
         """The log-probability of every token; `None` where the prefix forced it."""
         self._attention_peaks_s: list[float | None] = []
@@ -96,9 +94,12 @@ class TokenTranscript:
     @property
     def outcome(self) -> Outcome:
         """How good the output is so far. A character whose bytes are not complete does not count."""
-        return Outcome(
-            _mean(self._logprobs), compression_ratio(self._text), self._info.no_speech_prob, self.is_repetitive
-        )
+        return Outcome(self._avg_logprob, compression_ratio(self._text), self._info.no_speech_prob, self.is_repetitive)
+
+    @property
+    def _avg_logprob(self) -> float:
+        """The mean log-probability of the sampled tokens, the end token included."""
+        return _mean(_sampled([*self._token_logprobs, self._ending.end_logprob]))
 
     def push(self, token: int, logprob: float | None, attention_peak_s: float | None = None) -> list[EngineEvent]:
         """Add the next token and return the events that it causes.
@@ -108,8 +109,6 @@ class TokenTranscript:
             logprob: its log-probability; `None` where the prefix forced it.
             attention_peak_s: see `Piece`.
         """
-        if logprob is not None:
-            self._logprobs.append(logprob)
         if token == self._tokenizer.eot:
             self._ending.end_logprob = logprob
             return []
@@ -133,7 +132,6 @@ class TokenTranscript:
             self._attention_peaks_s.pop()
             self._open.tokens.pop()
             self._open.logprobs.pop()
-            self._logprobs.pop()
             if not self._tokenizer.is_timestamp(token):
                 self._text_tokens.pop()
                 n_text_tokens -= 1
@@ -175,7 +173,7 @@ class TokenTranscript:
             segments=tuple(self._segments),
             language=self._info.language,
             no_speech_prob=self._info.no_speech_prob,
-            avg_logprob=_mean(self._logprobs),
+            avg_logprob=self._avg_logprob,
             compression_ratio=compression_ratio(self._text),
             is_truncated=is_truncated,
             n_steps=n_steps,

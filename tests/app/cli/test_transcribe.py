@@ -26,7 +26,7 @@ from tests.app.files.test_transcription import BusyTranscriber, conversation
 from tests.app.media.test_file_decoder import encode, film
 from tests.fakes import FakeTranscriber, LevelDetector, said, silence, speech
 
-WORDS, SAMPLES = conversation(4)
+WORDS, SAMPLES = conversation(4, pause_s=2.5)
 
 
 class Terminal(io.StringIO):

@@ -102,10 +102,10 @@ async def run(
         )
 
 
-def conversation(n_turns: int) -> tuple[list[int], Samples]:
+def conversation(n_turns: int, pause_s: float = 1.0) -> tuple[list[int], Samples]:
     """Turns of about 20 s with pauses between them. Returns all words, and the samples."""
     turns = [[(turn * 10 + index * 7) % 80 for index in range(70)] for turn in range(n_turns)]
-    parts = [part for turn in turns for part in (speech(turn), silence(1.0))]
+    parts = [part for turn in turns for part in (speech(turn), silence(pause_s))]
     return [number for turn in turns for number in turn], np.concatenate(parts)
 
 
