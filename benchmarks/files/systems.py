@@ -365,6 +365,8 @@ async def _chunks(clip: Clip) -> AsyncGenerator[bytes, None]:
 async def _start(python: str, options: file_engine.Options) -> asyncio.subprocess.Process:
     n = str(options.threads)
     variables = {"OMP_NUM_THREADS": n, "MKL_NUM_THREADS": n, "OPENBLAS_NUM_THREADS": n}
+    # Threads that spin while they wait take the cores from those that work, where other programs run as well.
+    variables["OMP_WAIT_POLICY"] = "passive"
     try:
         return await asyncio.create_subprocess_exec(
             python,

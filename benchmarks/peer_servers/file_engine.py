@@ -68,27 +68,30 @@ def open_transformers(options: Options) -> Recognise:
     """The speech recognition pipeline of transformers: greedy, and long recordings with `generate`'s own windows."""
     import torch
     from transformers import pipeline
-    from transformers.models.whisper.tokenization_whisper import TO_LANGUAGE_CODE
     from transformers.utils import logging
 
     logging.disable_progress_bar()
     torch.set_num_threads(options.threads)
     pipe: Any = pipeline("automatic-speech-recognition", model=options.folder, device="cpu", dtype=torch.float32)
 
+    codes = {
+        token: name.strip("<|>") for name, token in getattr(pipe.model.generation_config, "lang_to_id", {}).items()
+    }
+
+    def detect(samples: Samples) -> str:
+        features = pipe.feature_extractor(samples, sampling_rate=SAMPLE_RATE, return_tensors="pt").input_features
+        (token,) = pipe.model.detect_language(features)
+        return codes[int(token)]
+
     def recognise(samples: Samples, language: str | None) -> dict[str, Any]:
         generate: dict[str, Any] = {"num_beams": 1, "do_sample": False}
         if options.is_multilingual:
+            language = language or detect(samples)
             generate |= {"language": language, "task": "transcribe"}
-        # New dicts for each call: the pipeline removes entries from those that it receives.
-        result = pipe(
-            {"raw": samples, "sampling_rate": SAMPLE_RATE},
-            generate_kwargs=generate,
-            return_timestamps=True,
-            return_language=options.is_multilingual and language is None,
-        )
-        names = [chunk.get("language") for chunk in result.get("chunks", ())]
-        name = next((each for each in names if each), None)
-        return {"text": result["text"].strip(), "words": [], "language": TO_LANGUAGE_CODE.get(name, name)}
+        # A new dict for each call: the pipeline removes entries from it.
+        audio = {"raw": samples, "sampling_rate": SAMPLE_RATE}
+        result = pipe(audio, generate_kwargs=generate, return_timestamps=True)
+        return {"text": result["text"].strip(), "words": [], "language": language}
 
     return recognise
 
