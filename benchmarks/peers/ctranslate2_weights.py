@@ -30,6 +30,8 @@ DTYPES: dict[int, type[np.generic]] = {0: np.float32, 1: np.int8, 2: np.int16, 3
 WEIGHTS = re.compile(r"model\.bin(?:\.part(\d+))?")
 COPIED = ("config.json", "tokenizer.json", "vocabulary.json")
 """Files of the package beside the weights. A vocabulary may be missing, as CTranslate2 has it in several forms."""
+MULTILINGUAL_TOKENS = 51_865
+"""The vocabulary from which on CTranslate2 itself takes a model of Whisper to be multilingual."""
 MAX_INITIAL_TIMESTAMP = 50
 """The latest first timestamp of a window, in steps of 20 ms, as OpenAI's code has it: 1 s."""
 SPECIAL = {
@@ -287,11 +289,9 @@ def model_config(
 def generation_config(
     named: Mapping[str, Array], converted: Mapping[str, Any], ids: Mapping[str, int]
 ) -> dict[str, Any]:
-    """`generation_config.json` of transformers. A model whose converted config names languages is multilingual."""
+    """`generation_config.json` of transformers."""
     by_id = {id: text for text, id in ids.items()}
-    languages = {by_id[id]: id for id in converted.get("lang_ids", ())}
-    # A checkpoint for English alone lists no language, or only English.
-    is_multilingual = len(languages) > 1
+    is_multilingual = len(named["model.decoder.embed_tokens.weight"]) >= MULTILINGUAL_TOKENS
     end = ids[SPECIAL["eos"]]
     return {
         "alignment_heads": converted["alignment_heads"],
@@ -308,7 +308,10 @@ def generation_config(
         "return_timestamps": False,
         "is_multilingual": is_multilingual,
     } | (
-        {"lang_to_id": languages, "task_to_id": {task: ids[SPECIAL[task]] for task in ("transcribe", "translate")}}
+        {
+            "lang_to_id": {by_id[id]: id for id in converted["lang_ids"]},
+            "task_to_id": {task: ids[SPECIAL[task]] for task in ("transcribe", "translate")},
+        }
         if is_multilingual
         else {}
     )
