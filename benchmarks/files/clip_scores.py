@@ -54,11 +54,6 @@ class Difference:
     """The lower limit of the bootstrap's interval."""
     high: float
 
-    @property
-    def is_clear(self) -> bool:
-        """Whether the interval leaves out zero."""
-        return self.low > 0 or self.high < 0
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Invented:

