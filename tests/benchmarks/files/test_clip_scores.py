@@ -88,7 +88,7 @@ def test_a_difference_that_chance_makes_has_an_interval_over_zero() -> None:
     found = clip_scores.paired_difference(a, b)
     assert found
     assert found.points == pytest.approx(5.0)
-    assert found.low < 0 < 5 < found.high
+    assert found.low < 0 < found.points < found.high
     assert found == clip_scores.paired_difference(a, b)
     swapped = clip_scores.paired_difference(b, a)
     assert swapped

@@ -40,7 +40,8 @@ for line in sys.stdin:
     request = json.loads(line)
     if options["beam_size"] == 13:
         sys.exit("out of memory")
-    print(json.dumps({"text": options["folder"], "words": [["one", 0.5, 1.0]], "language": request["language"] or "es"}), flush=True)
+    answer = {"text": options["folder"], "words": [["one", 0.5, 1.0]], "language": request["language"] or "es"}
+    print(json.dumps(answer), flush=True)
 """
 
 
@@ -72,9 +73,12 @@ async def open_system(kind: type[RunningSystem], setup: Setup, url: str) -> Asyn
 async def test_both_doors_of_the_service_hear_every_channel(kind: type[RunningSystem], tmp_path: Path) -> None:
     """Each clip once, with its text on its own channel; live there are interims on the way."""
     clips = [made_up("a", [1, 2, 3]), made_up("b", [4, 5, 6], [7, 8]), made_up("c", [9, 10])]
-    async with asyncio.timeout(30), running(Settings(port=0, max_ahead_s=600.0), FakeTranscriber()) as server:
-        async with open_system(kind, setup(tmp_path), server.http) as system:
-            results = await system.transcribe(clips)
+    async with (
+        asyncio.timeout(30),
+        running(Settings(port=0, max_ahead_s=600.0), FakeTranscriber()) as server,
+        open_system(kind, setup(tmp_path), server.http) as system,
+    ):
+        results = await system.transcribe(clips)
     assert [(each.clip, tuple(channel.text for channel in each.channels)) for each in results] == [
         (each, each.texts) for each in clips
     ]
@@ -86,9 +90,12 @@ async def test_both_doors_of_the_service_hear_every_channel(kind: type[RunningSy
 async def test_a_clip_that_the_service_refuses_has_failed(kind: type[RunningSystem], tmp_path: Path) -> None:
     """The others are transcribed."""
     clips = [made_up("a", [1, 2, 3]), replace(made_up("b", [4]), language="xx")]
-    async with asyncio.timeout(30), running(Settings(port=0, max_ahead_s=600.0), FakeTranscriber()) as server:
-        async with open_system(kind, setup(tmp_path), server.http) as system:
-            first, second = await system.transcribe(clips)
+    async with (
+        asyncio.timeout(30),
+        running(Settings(port=0, max_ahead_s=600.0), FakeTranscriber()) as server,
+        open_system(kind, setup(tmp_path), server.http) as system,
+    ):
+        first, second = await system.transcribe(clips)
     assert first.failure is None
     assert "language" in str(second.failure)
 
