@@ -246,7 +246,7 @@ def system_result(
 def differences(
     measured: Mapping[str, Turns], clips: Sequence[Clip], errors: Mapping[str, Mapping[str, WordErrors]]
 ) -> list[dict[str, Any]]:
-    """Each of ours beside each other system, over the sums of kinds. Systems that time words are left out."""
+    """Each of ours beside each peer, and live beside files, over the sums of kinds, without systems that time words."""
     found = []
     for group, members in groups(clips):
         if group not in (ALL_HUMAN, ALL_SYNTHETIC):
@@ -286,9 +286,14 @@ def remarks(result: dict[str, Any]) -> list[str]:
 
 
 def _pairs(measured: Mapping[str, Turns], *, has_words: bool) -> list[tuple[str, str]]:
-    names = [name for name, each in measured.items() if each.system.has_words == has_words]
-    ours = [name for name in names if measured[name].system.is_ours]
-    return list(itertools.product(ours, [name for name in names if name not in ours]))
+    """The names of the systems that are compared: ours with each peer, and ours live with ours for files."""
+    systems = {name: each.system for name, each in measured.items() if each.system.has_words == has_words}
+    return [
+        (ours, theirs)
+        for ours, theirs in itertools.permutations(systems, 2)
+        if systems[ours].is_ours
+        and (not systems[theirs].is_ours or (systems[ours].is_live and not systems[theirs].is_live))
+    ]
 
 
 def _cpu_s(running: RunningSystem) -> float | None:

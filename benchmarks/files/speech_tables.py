@@ -38,7 +38,7 @@ def counts_table(result: dict[str, Any]) -> Table:
 
 
 def differences_table(result: dict[str, Any]) -> Table:
-    """Differences of word error rates with their intervals: one row for each peer, one column for each of ours."""
+    """Differences of word error rates with their intervals: a row for each other system, a column for each of ours."""
     rows: dict[tuple[str, str], dict[str, str]] = {}
     for each in result["differences"]:
         rows.setdefault((each["group"], each["theirs"]), {})[each["ours"]] = (

@@ -130,7 +130,9 @@ class System:
     open: Callable[[Setup], AbstractAsyncContextManager[RunningSystem]]
     """Starts the system. Raises `Unavailable`, or `ClickException` if it does not start."""
     is_ours: bool
+    is_live: bool = field(default=False, kw_only=True)
     has_words: bool = field(default=False, kw_only=True)
+    """Whether it writes times of words."""
 
 
 class FilesOverRest:
@@ -321,7 +323,7 @@ def parse_system(name: str) -> System:
     if name == "tutti-live" or name.startswith("tutti-live-"):
         dtype = name.removeprefix("tutti-live").removeprefix("-") or "auto"
         if _FILES.fullmatch(f"tutti-{dtype}") and not dtype.endswith("-words"):
-            return System(f"tutti live {dtype}", partial(open_live, dtype=dtype), is_ours=True)
+            return System(f"tutti live {dtype}", partial(open_live, dtype=dtype), is_ours=True, is_live=True)
     elif found := _FILES.fullmatch(name):
         has_words = bool(found[2])
         opened = partial(open_files, dtype=found[1], has_words=has_words)

@@ -73,7 +73,8 @@ def fake(
             raise Unavailable("its package is not installed")
         yield FakeSystem(name, texts, order)
 
-    return System(name, open_fake, is_ours=name.startswith("ours"), has_words=has_words)
+    is_ours, is_live = name.startswith("ours"), name.endswith("live")
+    return System(name, open_fake, is_ours=is_ours, is_live=is_live, has_words=has_words)
 
 
 def run(
@@ -129,6 +130,20 @@ def test_times_of_words_are_compared_among_systems_that_have_them(
     assert (starts["ours"], starts["theirs"]) == ("ours", "theirs")
     assert (starts["p50"], starts["p95"], starts["signed_p50"]) == (0.25, 0.25, 0.25)
     assert result["differences"] == []
+
+
+def test_live_is_compared_with_files_and_peers(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Each pair once; files of ours are not compared with one another."""
+    chosen = [fake(name, {}, []) for name in ("ours", "ours int8", "ours live", "theirs")]
+    ran, result = run(chosen, monkeypatch, tmp_path / "a.json")
+    assert [(each["ours"], each["theirs"]) for each in result["differences"]] == [
+        ("ours", "theirs"),
+        ("ours int8", "theirs"),
+        ("ours live", "ours"),
+        ("ours live", "ours int8"),
+        ("ours live", "theirs"),
+    ]
+    assert f"| {ALL_HUMAN} | ours | – | – | +0.0 (+0.0 to +0.0) |" in ran.output
 
 
 def test_systems_take_turns(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
