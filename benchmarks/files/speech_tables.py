@@ -127,13 +127,17 @@ def languages_table(result: dict[str, Any]) -> Table:
 def usage_table(result: dict[str, Any]) -> Table:
     """Processor time, time and failures: one row for each system."""
     audio_s = result["audio_s"]
-    rows = []
-    for each in _measured(result):
-        per_s = None if each["cpu_s"] is None else each["cpu_s"] / audio_s
-        interims = number(each["n_interims"] / audio_s) if each["n_interims"] else NO_VALUE
-        failed = str(len(each["failures"]))
-        rows.append((each["title"], number(each["cpu_s"], 1), number(per_s, 3), number(each["wall_s"], 0), interims))
-        rows[-1] += (failed,)
+    rows = [
+        (
+            each["title"],
+            number(each["cpu_s"], 1),
+            number(None if each["cpu_s"] is None else each["cpu_s"] / audio_s, 3),
+            number(each["wall_s"], 0),
+            number(each["n_interims"] / audio_s) if each["n_interims"] else NO_VALUE,
+            str(len(each["failures"])),
+        )
+        for each in _measured(result)
+    ]
     return Table(
         f"Processor time for {audio_s / 60:.1f} min of audio, {result['threads']} threads",
         ("system", "CPU s", "CPU s per\naudio s", "s taken", "interims per\naudio s", "files\nfailed"),

@@ -23,7 +23,7 @@ Recognise = Callable[[Samples, str | None], dict[str, Any]]
 """Takes a recording and its language, or `None` to detect it. Returns the fields of an answer."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Options:
     """What the program runs."""
 
@@ -100,7 +100,7 @@ ENGINES: dict[str, tuple[Callable[[Options], Recognise], tuple[str, ...]]] = {
     "faster-whisper": (open_faster_whisper, ("faster-whisper", "ctranslate2")),
     "transformers": (open_transformers, ("transformers", "torch")),
 }
-"""How each engine is opened, and the packages whose versions are told."""
+"""How each engine is opened, and the packages with the versions that are reported."""
 
 
 def main() -> None:
