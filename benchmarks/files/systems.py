@@ -112,10 +112,15 @@ class ClipResult:
 class RunningSystem(Protocol):
     """A system that has started."""
 
-    pid: int | None
-    """Its process, whose family's processor time is measured."""
-    versions: Mapping[str, str]
-    """Versions of its packages, where they are not those of this process."""
+    @property
+    def pid(self) -> int | None:
+        """Its process, whose family's processor time is measured."""
+        ...
+
+    @property
+    def versions(self) -> Mapping[str, str]:
+        """Versions of its packages, where they are not those of this process."""
+        ...
 
     async def transcribe(self, clips: Sequence[Clip]) -> list[ClipResult]:
         """Transcribe clips, in their order. Failures are part of the results."""
@@ -209,12 +214,11 @@ class LiveSessions:
         return ClipResult(clip, tuple(map(_joined, finals)), n_interims=n_interims, failure=failure)
 
     def _connect(self, clip: Clip) -> AbstractAsyncContextManager[tutti.Session]:
-        language = self._setup.language(clip)
         return tutti.connect(
             self._url,
             sample_rate=SAMPLE_RATE,
             channels=len(clip.channels),
-            **({"language": language} if language else {}),
+            language=self._setup.language(clip),
             # With a fixed silence the same audio ends in the same places, however late the engine answers.
             endpointing="vad",
             proxy=None,

@@ -70,7 +70,7 @@ def open_transformers(options: Options) -> Recognise:
     from transformers import pipeline
     from transformers.utils import logging
 
-    logging.disable_progress_bar()
+    logging.disable_progress_bar()  # type: ignore[no-untyped-call]  # transformers leaves it untyped
     torch.set_num_threads(options.threads)
     pipe: Any = pipeline("automatic-speech-recognition", model=options.folder, device="cpu", dtype=torch.float32)
 
