@@ -81,7 +81,7 @@ def open_transformers(options: Options) -> Recognise:
     def detect(samples: Samples) -> str:
         features = pipe.feature_extractor(samples, sampling_rate=SAMPLE_RATE, return_tensors="pt").input_features
         (token,) = pipe.model.detect_language(features)
-        return codes[int(token)]
+        return str(codes[int(token)])
 
     def recognise(samples: Samples, language: str | None) -> dict[str, Any]:
         generate: dict[str, Any] = {"num_beams": 1, "do_sample": False}
