@@ -21,6 +21,7 @@ import httpx
 import numpy as np
 
 import tutti
+from app.languages import NAMES
 from benchmarks.files.endpoint import MAX_ERROR_CHARS, PATH, open_client
 from benchmarks.files.labelled_clips import Clip, Pcm, interleaved, to_wav
 from benchmarks.peer_servers import file_engine
@@ -37,6 +38,8 @@ MAX_LINE_BYTES = 2**24
 """The longest answer of a peer, in bytes: asyncio's own limit of 64 KiB is too small for long clips."""
 MAX_AHEAD_S = 36_000
 """How far live audio may run ahead of the clock, in seconds: ten hours, so that the server slows no client down."""
+CODES = {name: code for code, name in NAMES.items()}
+"""Codes of languages by the names that OpenAI's API has for them."""
 PROGRAM = Path(file_engine.__file__)
 """The program that runs a peer."""
 
@@ -172,9 +175,10 @@ class FilesOverRest:
         if not response.is_success:
             raise ValueError(f"HTTP {response.status_code}: {response.text[:MAX_ERROR_CHARS]}")
         body = response.json()
-        detected = body.get("languages") or [{}]
+        # `verbose_json` has OpenAI's name of the language, `json` our codes.
+        detected = [each["code"] for each in body.get("languages", ())] or [CODES.get(body.get("language", ""))]
         words = tuple(TimedWord(each["word"], each["start"], each["end"]) for each in body.get("words", ()))
-        return ChannelResult(body["text"], language=None if language else detected[0].get("code"), words=words)
+        return ChannelResult(body["text"], language=None if language else detected[0], words=words)
 
 
 class LiveSessions:

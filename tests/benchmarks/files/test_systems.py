@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import click
+import httpx
 import numpy as np
 import pytest
 
@@ -84,6 +85,33 @@ async def test_both_doors_of_the_service_hear_every_channel(kind: type[RunningSy
     ]
     assert [each.failure for each in results] == [None] * 3
     assert (sum(each.n_interims for each in results) > 0) == (kind is LiveSessions)
+
+
+@pytest.mark.parametrize(
+    ("has_words", "body"),
+    [
+        (False, {"text": "uno", "languages": [{"code": "es"}]}),
+        (True, {"text": "uno", "language": "spanish", "words": [{"word": "uno", "start": 0.5, "end": 1.0}]}),
+    ],
+)
+async def test_files_have_the_language_that_was_detected(
+    has_words: bool, body: dict[str, object], tmp_path: Path
+) -> None:
+    """As its code, in both formats of an answer; a request for times of words has the other one."""
+    requests: list[bytes] = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        requests.append(request.content)
+        return httpx.Response(200, json=body)
+
+    found = setup(tmp_path, detected_kinds=frozenset({"synth-made-up"}))
+    async with httpx.AsyncClient(transport=httpx.MockTransport(answer), base_url="http://server") as client:
+        system = FilesOverRest(found, RunningServer("", None), client, has_words=has_words)
+        (result,) = await system.transcribe([made_up("a", [1])])
+    assert [(each.text, each.language) for each in result.channels] == [("uno", "es")]
+    assert result.channels[0].words == ((TimedWord("uno", 0.5, 1.0),) if has_words else ())
+    assert (b"verbose_json" in requests[0]) == has_words
+    assert b'name="language"' not in requests[0]
 
 
 @pytest.mark.parametrize("kind", [FilesOverRest, LiveSessions])
