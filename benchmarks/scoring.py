@@ -7,8 +7,6 @@ from dataclasses import asdict, dataclass
 from functools import cache
 from typing import Any
 
-import numpy as np
-
 _WORD = re.compile(r"[^\W_]+(?:['’][^\W_]+)*")
 
 
@@ -113,18 +111,6 @@ def align(a: Sequence[str], b: Sequence[str]) -> list[tuple[int | None, int | No
 def matches(a: Sequence[str], b: Sequence[str]) -> dict[int, int]:
     """The indices of the words of `a` that also stand in `b`, each with its index in `b`."""
     return {i: j for i, j in align(a, b) if i is not None and j is not None and a[i] == b[j]}
-
-
-def edit_distance(a: str, b: str) -> int:
-    """The number of characters to change, delete or insert. It is fast enough for texts too long for `align`."""
-    letters = np.frombuffer(b.encode("utf-32-le"), np.uint32)
-    steps = np.arange(len(letters) + 1)
-    row = steps
-    for i, letter in enumerate(np.frombuffer(a.encode("utf-32-le"), np.uint32), 1):
-        best = np.minimum(row[:-1] + (letters != letter), row[1:] + 1)
-        # Inserted letters cost one each, counted from the position where starting is cheapest.
-        row = np.minimum.accumulate(np.concatenate(([i], best)) - steps) + steps
-    return int(row[-1])
 
 
 def percentile(values: Sequence[float], percent: float) -> float | None:

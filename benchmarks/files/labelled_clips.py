@@ -22,8 +22,8 @@ BUNDLED_ROW_S = 30.0
 """Length of a row of bundled clips, in seconds."""
 N_BUNDLED = 4
 """Number of such rows. Each begins with a different clip."""
-NOT_SUMMED = ("human-nonnative", "human-multilingual")
-"""Human kinds that are not part of the sum: their transcripts leave hesitations out, or are not English."""
+NOT_SUMMED = ("human-nonnative",)
+"""Human kinds that are not part of the sum: their transcripts leave hesitations out."""
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -69,6 +69,13 @@ def read_manifest(path: Path) -> list[dict[str, Any]]:
     return [line for line in lines if line["text"] is not None]
 
 
+def headline_kinds(path: Path) -> list[str]:
+    """The kinds of a manifest that a headline may use: without synthetic voices and `NOT_SUMMED`, or else all."""
+    lines = read_manifest(path if path.is_file() else path / "manifest.jsonl")
+    kinds = list(dict.fromkeys(line.get("kind", "") for line in lines))
+    return [kind for kind in kinds if "synth" not in kind and kind not in NOT_SUMMED] or kinds
+
+
 def select_kinds(lines: list[dict[str, Any]], kinds: Sequence[str]) -> list[dict[str, Any]]:
     """The lines of these kinds, or all lines if no kind is named.
 
@@ -82,20 +89,21 @@ def select_kinds(lines: list[dict[str, Any]], kinds: Sequence[str]) -> list[dict
     return [line for line in lines if not kinds or line.get("kind", "") in kinds]
 
 
-def load_clips(folder: Path, kinds: Sequence[str] = (), limit: int | None = None) -> list[Clip]:
-    """The clips in `manifest.jsonl`, at most `limit` of each kind.
+def load_clips(path: Path, kinds: Sequence[str] = (), limit: int | None = None) -> list[Clip]:
+    """The clips in a manifest, or in `manifest.jsonl` of a folder, at most `limit` of each kind.
 
     A file with a transcript for each channel keeps its channels. Other files are mixed down to mono.
     """
+    manifest = path if path.is_file() else path / "manifest.jsonl"
     counts: dict[str, int] = {}
     clips = []
-    for line in select_kinds(read_manifest(folder / "manifest.jsonl"), kinds):
+    for line in select_kinds(read_manifest(manifest), kinds):
         kind = line.get("kind", "")
         counts[kind] = counts.get(kind, 0) + 1
         if limit is not None and counts[kind] > limit:
             continue
         texts = tuple(line.get("channel_text") or (line["text"],))
-        channels = read_pcm(folder / line["file"], is_mixed=len(texts) == 1)
+        channels = read_pcm(manifest.parent / line["file"], is_mixed=len(texts) == 1)
         if len(channels) != len(texts):
             raise click.ClickException(f"{line['file']}: {len(texts)} texts for {len(channels)} channels")
         language = line.get("lang", "en")

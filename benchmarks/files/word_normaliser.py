@@ -34,9 +34,11 @@ AMERICAN = {
 }
 """American spellings by British spelling, for words of everyday English. The table of the paper has 1,700."""
 
+_PARENTHESIS = re.compile(r"[()]")
 _CLOCK = re.compile(r"\b(\d{1,2}):(\d\d)\b")
 _MINUS = re.compile(r"(?<![\w.,])[-\u2212](?=\d)")
 _DIGIT_GROUPS = re.compile(r"(?<![\d$.,])\d{2,4}(?:[-. ]\d{2,4}){1,4}(?![\d.,]*\d)")
+_DIGITS = re.compile(r"(?<![\d$.,-])\d(?:(?:[,.]? \d)+|(?:-\d){2,})(?![\d.,:-]*\d)")
 _AT = re.compile(r"(?<=[A-Za-z\d])@(?=[A-Za-z\d])")
 _DOT = re.compile(r"(?<=[A-Za-z\d])\.(?=[A-Za-z]{2,})")
 _CODE = re.compile(r"\b(?=[A-Za-z\d]*[A-Za-z])(?=[A-Za-z\d]*\d)[A-Za-z\d]{2,12}\b")
@@ -50,12 +52,14 @@ PHONE_DIGITS = 7
 def normalise(text: str, language: str = "en") -> list[str]:
     """The words of a text as they are compared.
 
+    Words in parentheses count: a speaker says them, though the normaliser of the Whisper paper drops them. Digits in a
+    row are one number, as that normaliser has them where they are written as words.
     English: clock times, telephone numbers, addresses and codes are written as they are spoken, then the normaliser of
     the Whisper paper is applied, then single letters and digits in a row are joined ("x r 7" to "xr7"). Other
-    languages: lower case without punctuation. Scores differ from those of the package whisper-normalizer only where a
-    text holds a British spelling that `AMERICAN` lacks.
+    languages: lower case without punctuation. Apart from these two, scores differ from those of the package
+    whisper-normalizer only where a text holds a British spelling that `AMERICAN` lacks.
     """
-    text = text.replace("\u2019", "'").replace("\u2018", "'")
+    text = _PARENTHESIS.sub(" ", text.replace("\u2019", "'").replace("\u2018", "'"))
     if language != "en":
         return scoring.normalise(text, language)
     words = [AMERICAN.get(word, word) for word in scoring.normalise(_as_spoken(text))]
@@ -69,7 +73,7 @@ def word_errors(reference: str, text: str, language: str = "en") -> WordErrors:
 
 def _as_spoken(text: str) -> str:
     text = _MINUS.sub("minus ", _CLOCK.sub(r"\1\2", text))
-    text = _DIGIT_GROUPS.sub(_phone, text)
+    text = _DIGITS.sub(lambda run: re.sub(r"\D", "", run[0]), _DIGIT_GROUPS.sub(_phone, text))
     return _CODE.sub(_spelled, _DOT.sub(" dot ", _AT.sub(" at ", text)))
 
 

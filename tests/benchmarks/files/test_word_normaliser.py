@@ -37,3 +37,21 @@ def test_a_word_beside_a_number_is_not_spelled() -> None:
 
 def test_other_languages_lose_only_case_and_punctuation() -> None:
     assert normalise("Das ist gut.", "de") == ["das", "ist", "gut"]
+
+
+@pytest.mark.parametrize("text", ["5, 5, 6, 1, 7.", "5 5 6 1 7", "5. 5. 6. 1. 7", "5-5-6-1-7", "55617"])
+def test_digits_in_a_row_are_one_number_however_they_are_written(text: str) -> None:
+    assert normalise(text) == normalise("five five six one seven") == ["55617"]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("5, 10", ["5", "10"]), ("2.5 6", ["2.5", "6"]), ("5-6 people", ["5", "6", "people"]), ("$5 6", ["$5", "6"])],
+)
+def test_other_numbers_stay_apart(text: str, expected: list[str]) -> None:
+    assert normalise(text) == expected
+
+
+def test_words_in_parentheses_count() -> None:
+    assert normalise("the ship (so they say) was lost") == normalise("the ship so they say was lost")
+    assert normalise("eins (zwei)", "de") == ["eins", "zwei"]

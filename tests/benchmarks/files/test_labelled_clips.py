@@ -1,0 +1,85 @@
+"""Clips with transcripts: how a manifest is read, and how clips are written for an endpoint."""
+
+import json
+import wave
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+import pytest
+
+from benchmarks.files.labelled_clips import headline_kinds, load_clips, to_wav
+
+
+def write_manifest(folder: Path, *lines: dict[str, Any]) -> None:
+    """With files of a tenth of a second, 8 kHz; the left channel is louder."""
+    for line in lines:
+        with wave.open(str(folder / line["file"]), "wb") as file:
+            file.setnchannels(line.get("channels", 1))
+            file.setsampwidth(2)
+            file.setframerate(8000)
+            samples = np.tile(np.array([1000, 100][: line.get("channels", 1)], "<i2"), 800)
+            file.writeframes(samples.tobytes())
+    (folder / "manifest.jsonl").write_text("\n".join(map(json.dumps, lines)))
+
+
+def test_a_manifest_is_read_by_kind_and_channel(tmp_path: Path) -> None:
+    """A file keeps its channels where each has its text; what nobody has written down is left out."""
+    write_manifest(
+        tmp_path,
+        {"file": "1.wav", "kind": "a", "text": "one", "lang": "de"},
+        {"file": "2.wav", "kind": "a", "text": None},
+        {"file": "3.wav", "kind": "a", "text": "three"},
+        {"file": "4.wav", "kind": "b", "text": "four five", "channels": 2, "channel_text": ["four", "five"]},
+        {"file": "5.wav", "kind": "b", "text": "six", "channels": 2},
+    )
+    clips = load_clips(tmp_path)
+    assert [(each.name, each.texts, each.language) for each in clips] == [
+        ("1.wav", ("one",), "de"),
+        ("3.wav", ("three",), "en"),
+        ("4.wav", ("four", "five"), "en"),
+        ("5.wav", ("six",), "en"),
+    ]
+    assert all(each.audio_s == pytest.approx(0.1, abs=0.01) for each in clips)
+    levels = [[int(np.median(channel)) for channel in each.channels] for each in clips]
+    assert levels[0] == [1000]
+    assert levels[2] == pytest.approx([1000, 100], abs=1)
+    # FFmpeg keeps the power of the mix, as it does for the service.
+    assert levels[3] == pytest.approx([1100 / 2**0.5], abs=1)
+    assert [each.name for each in load_clips(tmp_path, limit=1)] == ["1.wav", "4.wav"]
+    assert [each.name for each in load_clips(tmp_path, ["b"])] == ["4.wav", "5.wav"]
+    with pytest.raises(click.ClickException, match="kinds in the manifest: a, b; got c"):
+        load_clips(tmp_path, ["c"])
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"), [("{", "manifest.jsonl:1: expected JSON"), ('{"file": "a"}', ":1: expected an object with")]
+)
+def test_a_manifest_that_cannot_be_read_is_told(text: str, expected: str, tmp_path: Path) -> None:
+    (tmp_path / "manifest.jsonl").write_text(text)
+    with pytest.raises(click.ClickException, match=expected):
+        load_clips(tmp_path)
+    with pytest.raises(click.ClickException, match="expected a manifest at"):
+        load_clips(tmp_path / "nowhere")
+
+
+def test_a_headline_leaves_out_voices_that_say_little(tmp_path: Path) -> None:
+    """A manifest that has no others is used as it is; a file is as good as its folder."""
+    kinds = ("human-read", "synth-call", "human-nonnative", "nonspeech")
+    write_manifest(tmp_path, *({"file": f"{kind}.wav", "kind": kind, "text": "one"} for kind in kinds))
+    assert headline_kinds(tmp_path) == ["human-read", "nonspeech"]
+    assert [each.kind for each in load_clips(tmp_path / "manifest.jsonl", headline_kinds(tmp_path))] == [
+        "human-read",
+        "nonspeech",
+    ]
+    write_manifest(tmp_path, {"file": "1.wav", "kind": "synth-call", "text": "one"})
+    assert headline_kinds(tmp_path / "manifest.jsonl") == ["synth-call"]
+
+
+def test_a_wav_holds_the_very_samples(tmp_path: Path) -> None:
+    samples = np.array([0, 1, -1, 32767, -32768], np.int16)
+    (tmp_path / "a.wav").write_bytes(to_wav(samples))
+    with wave.open(str(tmp_path / "a.wav")) as file:
+        assert (file.getnchannels(), file.getframerate()) == (1, 16000)
+        assert np.array_equal(np.frombuffer(file.readframes(10), "<i2"), samples)
