@@ -184,8 +184,11 @@ class Piece:
 
     It is in seconds; `None` unless `attention_times` was asked for.
     """
-    logprob: float | None = field(default=None, kw_only=True)
-    """The least log-probability of its tokens; `None` for a timestamp, and where the prefix forced all of them."""
+    logprob: float | None = field(default=None, kw_only=True, compare=False)
+    """The least log-probability of its tokens; `None` for a timestamp, and where the prefix forced all of them.
+
+    Pieces are equal without it: its last digits depend on what shares the batch.
+    """
 
 
 def text_logprob(pieces: Iterable[Piece]) -> float | None:

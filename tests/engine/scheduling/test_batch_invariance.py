@@ -326,10 +326,9 @@ def check_same(ours: DoneEvent, alone: Alone, ask: Ask) -> None:
         assert min(margins) < NEAR_TIE, (ask, margins, found, wanted)
         logger.info("a near tie, %.2g, in one of %d tokens: %s", min(margins), len(alone.margins), ask)
         return
-    for name in ("text", "language", "is_truncated", "is_repetitive", "compression_ratio"):
+    for name in ("text", "pieces", "language", "is_truncated", "is_repetitive", "compression_ratio"):
         assert getattr(ours, name) == getattr(theirs, name), name
     for piece, same in zip(ours.pieces, theirs.pieces, strict=True):
-        assert replace(piece, logprob=None) == replace(same, logprob=None)
         assert piece.logprob == pytest.approx(same.logprob, abs=1e-3)
     # Attempts that give the same tokens at several temperatures are equally likely: either may count.
     assert ours.temperature == theirs.temperature or ours.temperature in ask.options.sampling.temperatures
