@@ -84,7 +84,7 @@ $(TORCHLESS)/.made: $(STAMP) tests/torchless.py
 # A coverage tracer of Python 3.12 and newer, which costs little.
 nightly: setup ## Run every test with many examples, in both browsers, and measure the coverage.
 	COVERAGE_CORE=$$($(VENV)/bin/python -c 'import sys; print("sysmon" if sys.version_info >= (3, 12) else "ctrace")') \
-		TUTTI_HYPOTHESIS=night $(PYTEST) -m 'not gpu' --cov
+		TUTTI_HYPOTHESIS=night $(PYTEST) -m 'not gpu' --cov --timeout 1200
 
 # A test that fails by chance is a bug: five runs beside two busy loops must have no failure.
 FLAKY_RUNS ?= 5
