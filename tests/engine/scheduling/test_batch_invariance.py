@@ -328,8 +328,8 @@ def check_same(ours: DoneEvent, alone: Alone, ask: Ask) -> None:
         return
     for name in ("text", "pieces", "language", "is_truncated", "is_repetitive", "compression_ratio"):
         assert getattr(ours, name) == getattr(theirs, name), name
-    for piece, same in zip(ours.pieces, theirs.pieces, strict=True):
-        assert piece.logprob == pytest.approx(same.logprob, abs=1e-3)
+    for piece, other_piece in zip(ours.pieces, theirs.pieces, strict=True):
+        assert piece.logprob == pytest.approx(other_piece.logprob, abs=1e-3)
     # Attempts that give the same tokens at several temperatures are equally likely: either may count.
     assert ours.temperature == theirs.temperature or ours.temperature in ask.options.sampling.temperatures
     for name in ("avg_logprob", "last_text_logprob", "end_logprob"):
