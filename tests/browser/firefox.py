@@ -163,10 +163,14 @@ class Bidi:
         return plain(answer["result"])
 
     async def set_preference(self, name: str, value: int) -> None:
-        """Set a preference of the running browser."""
+        """Set a preference of the running browser, from a window of its own that has loaded."""
         windows = await self._socket.command("browsingContext.getTree", {"moz:scope": "chrome"})
-        script = f"Services.prefs.setIntPref({json.dumps(name)}, {value})"
-        await self.evaluate(windows["contexts"][0]["context"], script)
+        contexts = [window["context"] for window in windows["contexts"]]
+        for context in contexts:
+            if await self.evaluate(context, "typeof Services") == "object":
+                await self.evaluate(context, f"Services.prefs.setIntPref({json.dumps(name)}, {value})")
+                return
+        raise PageError(f"expected a window of Firefox that has Services, got {len(contexts)} without")
 
     def _on_event(self, message: dict[str, Any]) -> None:
         if message["method"] != "log.entryAdded" or message["params"]["level"] != "error":

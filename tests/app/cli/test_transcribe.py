@@ -263,11 +263,14 @@ async def test_text_comes_before_the_recording_ends(tmp_path: Path, capsys: pyte
     feeder = asyncio.create_task(asyncio.to_thread(feed))
     task = asyncio.create_task(run(BusyTranscriber(), [Input(recording, None, None)], job()))
     printed = ""
-    async with asyncio.timeout(60):
-        while "\n" not in printed:
-            await asyncio.sleep(0)
-            printed += capsys.readouterr().out
-    is_printed.set()
+    try:
+        async with asyncio.timeout(10):
+            while "\n" not in printed:
+                await asyncio.sleep(0)
+                printed += capsys.readouterr().out
+    finally:
+        # Without the rest both the thread and the transcription would wait for ever.
+        is_printed.set()
     assert await task == 0
     await feeder
     assert " ".join((printed + capsys.readouterr().out).split()) == said(WORDS * 2)
