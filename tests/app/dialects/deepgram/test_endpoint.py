@@ -390,7 +390,8 @@ async def test_utterances_are_what_lies_between_pauses(serve: Serve, split_s: st
 async def test_paragraphs_hold_sentences(serve: Serve, option: str) -> None:
     """They come with smart formatting, too."""
     server = await serve()
-    response = await post(server, wav(TALK), {option: "true"})
+    talk = np.concatenate((speech([1, 2, 3, 4]), silence(2.5), speech([5, 6, 7]), silence(0.5)))
+    response = await post(server, wav(talk), {option: "true"})
     paragraphs = response.json()["results"]["channels"][0]["alternatives"][0]["paragraphs"]
     assert paragraphs["transcript"] == f"{said([1, 2, 3, 4])}\n\n{said([5, 6, 7])}"
     first = paragraphs["paragraphs"][0]

@@ -18,6 +18,7 @@ import pytest
 from starlette.types import Message
 
 from app.dialects.openai.files_wire import response_body
+from app.files.transcription import CPU_BEAMS
 from app.main import build_app
 from app.media.decoders import Decoders
 from app.service.settings import Settings
@@ -359,10 +360,11 @@ async def test_the_temperature_rises_unless_one_is_given(
     response = await post(server.http, wav(TALK), asked)
     assert "x-tutti-ignored" not in response.headers
     for window in server.transcriber.windows:
-        assert window.options.sampling == Sampling(temperatures=temperatures, best_of=best_of)
+        beam_size = CPU_BEAMS if temperatures[0] == 0 else 1
+        assert window.options.sampling == Sampling(temperatures=temperatures, best_of=best_of, beam_size=beam_size)
 
 
-@pytest.mark.parametrize(("asked", "beam_size"), [({}, 1), ({"beam_size": "3"}, 3)])
+@pytest.mark.parametrize(("asked", "beam_size"), [({}, CPU_BEAMS), ({"beam_size": "3"}, 3), ({"beam_size": "1"}, 1)])
 async def test_beams_are_passed_on(serve: Serve, asked: dict[str, Any], beam_size: int) -> None:
     """Other servers of Whisper have the field as well."""
     server = await serve()
