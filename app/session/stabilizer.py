@@ -12,7 +12,7 @@ from typing import Protocol
 from app.session.stable_words import Words, grow, words_between
 from engine.api import SAMPLE_RATE, Piece
 
-WORDS_KEPT_BACK = 2
+WORDS_KEPT_BACK = 1
 """How many of the last words of a hypothesis never become stable: the end of the audio may have cut them off."""
 TIMESTAMP_SLACK_S = 0.2
 """How far a timestamp may lie after the end of the audio, in seconds.

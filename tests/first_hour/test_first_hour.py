@@ -44,7 +44,7 @@ def test_ctrl_c_ends_the_demo_at_any_time(folder: Path) -> None:
 
 def test_a_pipe_is_transcribed(folder: Path) -> None:
     done = shell(folder, "cat talk.mp3 | .venv/bin/tutti transcribe - --language en")
-    assert (done.stdout, done.stderr, done.returncode) == (f"{HELLO}\n{TRAIN}\n", "", 0)
+    assert (done.stdout, done.stderr, done.returncode) == (f"{HELLO} {TRAIN}\n", "", 0)
 
 
 def test_a_full_disk_and_a_closed_pipe_are_no_traceback(folder: Path) -> None:

@@ -23,12 +23,12 @@ def pieces(text: str) -> tuple[Piece, ...]:
 
 
 def test_text_is_stable_when_two_hypotheses_agree() -> None:
-    """The last words are kept back, as the audio may have cut them off."""
+    """The last word is kept back, as the audio may have cut it off."""
     stabilizer = Stabilizer(Agreement())
-    stabilizer.update(pieces("<0.0> it is easy to tell"), 100, 30.0)
-    assert (stabilizer.stable, stabilizer.tail) == ("", " it is easy to tell")
-    stabilizer.update(pieces("<0.0> it is easy to tell her"), 200, 30.0)
-    assert (stabilizer.stable, stabilizer.tail) == (" it is easy to", " tell her")
+    stabilizer.update(pieces("<0.0> it is easy to"), 100, 30.0)
+    assert (stabilizer.stable, stabilizer.tail) == ("", " it is easy to")
+    stabilizer.update(pieces("<0.0> it is easy to tell"), 200, 30.0)
+    assert (stabilizer.stable, stabilizer.tail) == (" it is easy to", " tell")
     assert stabilizer.stable_until == 100
 
 
@@ -56,8 +56,8 @@ def test_text_after_a_time_beyond_the_end_of_the_audio_is_ignored() -> None:
     for end in (100, 200):
         stabilizer.update(pieces("<0.0> hello <7.2> <7.4> hello alice, I have"), end, 1.5)
     assert (stabilizer.stable, stabilizer.tail) == ("", " hello")
-    stabilizer.update(pieces("<0.0> hello alice, <1.6> <1.7> I have it"), 300, 1.6)
-    stabilizer.update(pieces("<0.0> hello alice, <1.6> <1.7> I have it"), 400, 2.0)
+    stabilizer.update(pieces("<0.0> hello alice, <1.6> <1.7> I have"), 300, 1.6)
+    stabilizer.update(pieces("<0.0> hello alice, <1.6> <1.7> I have"), 400, 2.0)
     assert stabilizer.stable == " hello alice, I"
 
 
@@ -77,10 +77,10 @@ def test_stable_text_only_grows(tails: list[list[str]]) -> None:
 def test_the_draft_is_the_last_hypothesis_after_the_stable_text() -> None:
     """Timestamps included, so that both together are its tokens."""
     stabilizer = Stabilizer(Agreement())
-    for text in ("<0.0> it is easy to <1.0>", "<0.0> it is easy to tell <1.2>", "<0.0> it is easy to tell us"):
+    for text in ("<0.0> it is easy to <1.0>", "<0.0> it is easy to tell <1.2>", "<0.0> it is easy to tell her"):
         stabilizer.update(pieces(text), 100, 30.0)
         assert stabilizer.tokens + stabilizer.draft == tuple(t for piece in pieces(text) for t in piece.tokens)
-    assert stabilizer.stable == " it is easy to"
+    assert stabilizer.stable == " it is easy to tell"
 
 
 def judged(text: str, *logprobs: float) -> tuple[Piece, ...]:
@@ -95,7 +95,7 @@ def test_the_less_sure_a_word_is_the_more_hypotheses_must_have_it(logprob: float
     for n in range(1, n_needed + 1):
         assert stabilizer.stable == ("" if n <= 2 else " it")
         stabilizer.update((*pieces("it"), *judged("is easy to tell", logprob, -0.1, -0.1, -0.1)), n, 30.0)
-    assert stabilizer.stable == " it is easy"
+    assert stabilizer.stable == " it is easy to"
 
 
 def test_another_word_begins_the_count_anew() -> None:
@@ -137,7 +137,7 @@ def test_text_is_stable_if_its_attention_peaks_well_before_the_end() -> None:
 def test_the_last_word_is_kept_back_wherever_its_attention_peaks() -> None:
     """Forced words have no peak, and never become stable by it."""
     stabilizer = Stabilizer(Attention())
-    stabilizer.update(attended("it is easy", [0.1, 0.2, 0.2]), 100, 30.0)
+    stabilizer.update(attended("it is", [0.1, 0.2]), 100, 30.0)
     assert stabilizer.stable == " it"
-    stabilizer.update(attended("it is easy to tell", [None, 0.2, None, 0.3, 0.4]), 200, 30.0)
+    stabilizer.update(attended("it is easy to", [None, 0.2, None, 0.3]), 200, 30.0)
     assert stabilizer.stable == " it is"

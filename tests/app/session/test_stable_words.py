@@ -64,19 +64,19 @@ def test_punctuation_that_joins_a_stable_word_changes_its_text_alone() -> None:
 def test_the_stabilizer_divides_words_as_it_divides_the_text() -> None:
     """Also where the hypothesis goes on after a time that was made up: those words are not shown."""
     stabilizer = Stabilizer(Agreement())
-    text = "<0.0> it is easy to tell <9.9> her"
+    text = "<0.0> it is easy to <9.9> tell"
     for end in (16_000, 32_000):
-        stabilizer.update(pieces(text), end, end / SAMPLE_RATE, timed("it is easy to tell her", step_s=0.25))
-    assert (stabilizer.stable, stabilizer.tail) == (" it is easy", " to tell")
+        stabilizer.update(pieces(text), end, end / SAMPLE_RATE, timed("it is easy to tell", step_s=0.25))
+    assert (stabilizer.stable, stabilizer.tail) == (" it is easy", " to")
     assert "".join(word.text for word in stabilizer.words) == " it is easy"
-    assert [word.text for word in stabilizer.tail_words] == [" to", " tell"]
+    assert [word.text for word in stabilizer.tail_words] == [" to"]
 
 
 def test_the_stable_text_was_spoken_until_its_last_word_ends() -> None:
     """A window is not cut before that: its final text has the word, with this time."""
     stabilizer = Stabilizer(Agreement())
     for end in (16_000, 32_000):
-        stabilizer.update(pieces("it is easy to"), end, end / SAMPLE_RATE, timed("it is easy to", step_s=0.7))
+        stabilizer.update(pieces("it is easy"), end, end / SAMPLE_RATE, timed("it is easy", step_s=0.7))
     assert (stabilizer.stable, stabilizer.stable_until) == (" it is", round(1.4 * SAMPLE_RATE))
 
 
