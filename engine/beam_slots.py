@@ -69,7 +69,7 @@ class BeamSlots:
         """Go on with every search after a step.
 
         Args:
-            searches: those that took part in the step, in their order at that time.
+            searches: the searches whose beams the step decoded, in the order in which it was launched.
             found: what `find_candidates` returned for their slots.
             peaks_s: the attention peak of each slot in seconds.
         """

@@ -16,14 +16,15 @@ from engine import api
 FILE_ENDPOINTING = commands.Endpointing(silence_ms=2000, max_utterance_s=300.0)
 """An utterance of a file ends at longer pauses than a live one, so that its windows hold more audio.
 
-Word errors of Whisper base on 3,111 words of people, without a beam search: 12.3 % with 700 ms, 11.5 % with 2 s and
+Word errors of Whisper base on 3,111 words of people, without a beam search: 12.3 % with 700 ms, 11.6 % with 2 s and
 windows that are filled; `docs/results/accuracy.md` has the table.
 """
 
 CPU_BEAMS = 5
 """The beams of recordings on a CPU, as in openai/whisper and faster-whisper.
 
-Whisper base makes 11.0 % word errors with them, and 11.5 % without, for 1.3 times the processor time.
+Whisper base makes 10.8 % word errors with them and 11.6 % without, on 3,111 words of people; see
+`docs/results/accuracy.md`. They take 1.3 times the processor time.
 """
 
 FLOAT_PCM = AudioFormat("pcm_f32le")

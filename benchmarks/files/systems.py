@@ -375,7 +375,7 @@ async def _chunks(clip: Clip) -> AsyncGenerator[bytes, None]:
 async def _start(python: str, options: file_engine.Options) -> asyncio.subprocess.Process:
     n = str(options.threads)
     variables = {"OMP_NUM_THREADS": n, "MKL_NUM_THREADS": n, "OPENBLAS_NUM_THREADS": n}
-    # Threads that spin while they wait take the cores from those that work, where other programs run as well.
+    # A thread that spins while it waits takes a core from other programs.
     variables["OMP_WAIT_POLICY"] = "passive"
     try:
         return await asyncio.create_subprocess_exec(

@@ -254,7 +254,7 @@ class _Taken:
 
 
 def token_ids(tokenizer: Mapping[str, Any]) -> dict[str, int]:
-    """The ids of special tokens, and of those that look like them, by their text."""
+    """The ids of tokens in the form `<|...|>`, by their text."""
     ids = {each["content"]: int(each["id"]) for each in tokenizer["added_tokens"]}
     ids |= {text: int(id) for text, id in tokenizer["model"]["vocab"].items() if text.startswith("<|")}
     if missing := [text for text in SPECIAL.values() if text not in ids]:

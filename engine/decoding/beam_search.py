@@ -88,7 +88,7 @@ class BeamSearch:
             eot: the end token. Tokens below it are text.
             max_tokens: the most tokens of a hypothesis, the forced prefix included and the end token left out.
             prefix: the forced prefix.
-            slots: the slot of every beam; that of the first beam holds the window.
+            slots: the slot of every beam; the first slot holds the window.
         """
         self.options = options
         self.slots = tuple(slots)

@@ -23,7 +23,7 @@ class Draw:
     0 if no attention peaks are wanted.
     """
     search: BeamSearch | None = None
-    """Decodes the beams of a search instead of sampling; its first slot is that of the window."""
+    """The slots of a beam search, which takes the place of sampling; the first slot holds the window."""
 
 
 class Sampler:

@@ -60,7 +60,7 @@ SAMPLINGS = [
 ]
 
 
-@pytest.mark.parametrize("timestamps", [True, False])
+@pytest.mark.parametrize("timestamps", [True, pytest.param(False, marks=pytest.mark.nightly)])
 async def test_random_models_search_as_the_reference(
     random_runner: Runner, random_reference: Reference, timestamps: bool
 ) -> None:
@@ -96,7 +96,7 @@ async def test_prompt_prefix_and_hotwords_hold_for_every_beam(
         check(done, search(random_runner, random_reference, audio, options))
 
 
-@pytest.mark.parametrize("timestamps", [True, False])
+@pytest.mark.parametrize("timestamps", [True, pytest.param(False, marks=pytest.mark.nightly)])
 async def test_demo_model_searches_as_the_reference(
     demo_runner: Runner, demo_reference: Reference, timestamps: bool
 ) -> None:

@@ -7,7 +7,7 @@ import tracemalloc
 import weakref
 from collections import deque
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import accumulate, pairwise
 
 import numpy as np
@@ -15,16 +15,16 @@ import pytest
 
 from app.errors import MediaError, SessionError
 from app.files.transcript import Transcript
-from app.files.transcription import DEFAULT_OPTIONS, RISING_TEMPERATURES, TranscriptionOptions, transcribe
+from app.files.transcription import CPU_BEAMS, DEFAULT_OPTIONS, RISING_TEMPERATURES, TranscriptionOptions, transcribe
 from app.media.pcm import Samples
 from app.session import events
 from app.session.endpointing import SpeechDetector
 from app.session.engine_driver import MAX_BACKLOG
 from app.session.session import SessionConfig
 from engine import api
-from engine.api import SAMPLE_RATE, Priority
+from engine.api import SAMPLE_RATE, ModelInfo, Priority
 from engine.errors import EngineFailed
-from tests.fakes import FakeTranscriber, LevelDetector, said, silence, speech
+from tests.fakes import MODEL, FakeTranscriber, LevelDetector, said, silence, speech
 
 PIECE_SAMPLES = 10 * SAMPLE_RATE
 PROMPT = "Names: Kowalski."
@@ -307,3 +307,22 @@ def test_only_greedy_decoding_falls_back_to_higher_temperatures(
     options: TranscriptionOptions, temperatures: tuple[float, ...]
 ) -> None:
     assert options.sampling.temperatures == temperatures
+
+
+@pytest.mark.parametrize(
+    ("model", "chosen", "temperature", "beam_size"),
+    [
+        (MODEL, None, 0.0, CPU_BEAMS),
+        (MODEL, 2, 0.0, 2),
+        (MODEL, None, 0.4, 1),
+        (replace(MODEL, device="cuda"), None, 0.0, 1),
+        (replace(MODEL, understands_people=False), None, 0.0, 1),
+    ],
+)
+def test_beams_of_recordings_follow_the_operator_or_the_model(
+    model: ModelInfo, chosen: int | None, temperature: float, beam_size: int
+) -> None:
+    """What they cost a GPU is not known, and the embedded model has no use for them."""
+    options = TranscriptionOptions(temperature=temperature)
+    config = options.session_config(SessionConfig(file_beam_size=chosen), model)
+    assert config.sampling.beam_size == beam_size

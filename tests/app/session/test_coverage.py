@@ -310,6 +310,15 @@ def test_what_repeats_a_refused_text_is_refused() -> None:
     assert bench.of(events.Utterance)[0].uncovered
 
 
+@pytest.mark.parametrize(("text_logprob", "is_kept"), [(-0.6, False), (-0.4, True)])
+def test_text_after_a_refused_text_needs_more_trust(text_logprob: float, is_kept: bool) -> None:
+    made_up = segment(0.3, 2.0, " I'm going to add the chicken.", avg_logprob=-1.5)
+    bench = session_with(20)
+    bench.answer_with(made_up, segment(2.0, 4.0, " Four five six seven.", avg_logprob=text_logprob))
+    bench.answer_with()
+    assert segments(bench) == (["Four five six seven."] if is_kept else [])
+
+
 def test_text_denser_than_speech_is_dropped() -> None:
     """Text drawn at a high temperature may be endless. Trusted text is kept: a recording may be played faster."""
     dense = segment(0.3, 0.9, " Good affordhood of September and Herdaff starts", avg_logprob=-1.1)

@@ -57,7 +57,7 @@ def test_final_texts_have_the_beams_that_were_asked_for(asked: int | None, beam_
 
 
 def test_no_more_beams_than_the_engine_has_slots() -> None:
-    """A client that asks for more is told; the operator's number is lowered."""
+    """A client that asks for more gets an error. Where the operator has asked for more, all slots are used."""
     config = replace(CONFIG, sampling=api.Sampling(beam_size=MODEL.n_slots + 1))
     bench = Bench(replace(START, beam_size=MODEL.n_slots + 1))
     assert bench.failure.is_fatal and f"beam_size: expected at most {MODEL.n_slots}, " in bench.failure.message
@@ -677,7 +677,7 @@ def test_the_hallucination_filter_drops_text_of_no_speech(
         ((-1.0, -1.0), 0.1, " In"),
         ((-1.2, -0.1), 0.1, ""),
         ((-2.1, -0.1), 0.1, ""),
-        ((-1.0, -0.8), 0.7, ""),
+        ((-0.5, -0.5), 0.7, ""),
     ],
 )
 def test_words_are_shown_up_to_the_first_without_evidence(
@@ -701,6 +701,32 @@ def test_words_are_shown_up_to_the_first_without_evidence(
     )
     bench.perform(bench.session.engine_event(job, done))
     assert [interim.tail for interim in bench.of(events.Interim)] == ([shown.strip()] if shown else [])
+
+
+def test_an_utterance_does_not_begin_with_a_word_that_is_hardly_possible() -> None:
+    """However often hypotheses repeat it, as they do in noise."""
+    bench = Bench()
+    bench.feed(speech([1] * 12), answer=False)
+    n_answered = 0
+    while bench.waiting:
+        job, _ = bench.waiting.popleft()
+        done = api.DoneEvent(
+            text=" In",
+            pieces=(api.Piece((1,), " In", logprob=-2.1), api.Piece((2,), " fact", logprob=-0.1)),
+            segments=(),
+            language="en",
+            no_speech_prob=0.1,
+            avg_logprob=-0.5,
+            compression_ratio=1.0,
+            is_truncated=False,
+            n_steps=1,
+        )
+        bench.perform(bench.session.engine_event(job, done))
+        bench.feed(speech([1] * 3), answer=False)
+        n_answered += 1
+        if n_answered == 4:
+            break
+    assert n_answered == 4 and not bench.of(events.Interim)
 
 
 def test_a_client_is_notified_when_final_text_is_late() -> None:

@@ -25,7 +25,7 @@ def write_manifest(folder: Path, *lines: dict[str, Any]) -> None:
 
 
 def test_a_manifest_is_read_by_kind_and_channel(tmp_path: Path) -> None:
-    """A file keeps its channels where each has its text; what nobody has written down is left out."""
+    """A file keeps its channels where each has its text; a channel without a transcript is left out."""
     write_manifest(
         tmp_path,
         {"file": "1.wav", "kind": "a", "text": "one", "lang": "de"},
