@@ -4,12 +4,13 @@ The stable part is kept as tokens. Every later hypothesis of the window, the fin
 forced prefix. That is why text that was shown as stable never changes.
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import takewhile
 from typing import Protocol
 
-from app.session.stable_words import Words, grow, words_between
+from app.session.stable_words import Words, grow, not_before, words_at_end, words_between
 from engine.api import SAMPLE_RATE, Piece
 
 WORDS_KEPT_BACK = 1
@@ -27,22 +28,18 @@ The attention peaks near the beginning of a word. Chosen with `benchmarks.stabil
 """
 
 
-SHOWN_AT_LOGPROBS = (-0.9, -2.5)
+SHOWN_AT_LOGPROBS = (-0.4, -1.3)
 """Log-probabilities. A word below the first is not shown before two hypotheses in a row have it, and below the second
 not before three have it. Nor are the words after it.
-
-Measured with Whisper base on people: of 100 final words 50 had been shown differently without this, and 23 with it.
 """
-AGREEMENTS = ((-0.35, 2), (-0.7, 3), (-1.2, 4))
-"""How many hypotheses in a row must agree on a word that has at least this log-probability.
-
-`MOST_AGREEMENTS` for words below all of them. Chosen with `benchmarks.stability`, see `docs/results/accuracy.md`.
-"""
-MOST_AGREEMENTS = 6
-
-
 FIRST_SHOWN_LOGPROB = -1.1
-"""The same for the first word of an utterance: people wait for it most."""
+"""The first of `SHOWN_AT_LOGPROBS` for the first word of an utterance: people wait for it most."""
+SURE_LOGPROB = -0.35
+"""A word with at least this log-probability is stable when two hypotheses in a row have it."""
+LOGPROB_PER_AGREEMENT = 0.2
+"""How far below `SURE_LOGPROB` a word needs the agreement of one more hypothesis."""
+MOST_AGREEMENTS = 10
+"""No word needs more hypotheses than these. All of these figures: docs/results/accuracy.md."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,8 +96,8 @@ class Agreement:
 
     def is_stable(self, word: SeenWord, audio_s: float) -> bool:
         """As in `StabilityPolicy`."""
-        n_needed = next((n for least, n in AGREEMENTS if word.logprob >= least), MOST_AGREEMENTS)
-        return word.n_seen >= n_needed
+        n_more = max(0, math.ceil((SURE_LOGPROB - word.logprob) / LOGPROB_PER_AGREEMENT))
+        return word.n_seen >= min(2 + n_more, MOST_AGREEMENTS)
 
 
 class Attention:
@@ -137,7 +134,7 @@ class Stabilizer:
         self.stable = ""
         """The stable text."""
         self.tail = ""
-        """The text of the last hypothesis after the stable text, up to the first word without enough evidence."""
+        """The text that is shown after the stable text: words with enough evidence."""
         self.draft: tuple[int, ...] = ()
         """The tokens of the last hypothesis after `tokens`; the next one is likely to go on with them."""
         self.stable_until = 0
@@ -147,10 +144,12 @@ class Stabilizer:
         self.words: Words = ()
         """The words of the stable text, if hypotheses have words with times."""
         self.tail_words: Words = ()
-        """The words of the tail, if the last hypothesis has words with times."""
+        """The words of the tail, if hypotheses have words with times."""
         self._policy = policy
         self._seen: list[SeenWord] = []
         """The words of the last hypothesis after the stable text."""
+        self._shown: list[str] = []
+        """The words of the tail, as text."""
         self._seen_end = 0
         """The position after the audio of the last hypothesis."""
 
@@ -195,19 +194,32 @@ class Stabilizer:
             self.language = language
             new_pieces = new_pieces[n_pieces:]
         self.draft = tuple(token for piece in new_pieces for token in piece.tokens)
-        self.tail = self._shown_tail()
         n_stable_chars = len(self.stable)
         self.words = grow(self.words, words, n_stable_chars, audio_s)
         since_s = self.words[-1].end_s if self.words else 0.0
         window_start = audio_end - round(audio_s * SAMPLE_RATE)
         self.stable_until = max(self.stable_until, window_start + round(since_s * SAMPLE_RATE))
-        self.tail_words = words_between(words, n_stable_chars, n_stable_chars + len(self.tail), since_s)
+        now = self._words_with_evidence()
+        end = n_stable_chars + sum(map(len, now))
+        timed = words_between(words, n_stable_chars, end, since_s)
+        before = self._shown_after([word.piece.text for word in seen[:n_stable]])
+        if len(now) < len(self._seen) and before[: len(now)] == now:
+            # What follows differs from what was shown there, but it has not the evidence to take its place.
+            n_chars = sum(map(len, before[len(now) :]))
+            timed += not_before(words_at_end(self.tail_words, n_chars), timed[-1].end_s if timed else since_s)
+            now = before
+        self._shown, self.tail, self.tail_words = now, "".join(now), timed
 
-    def _shown_tail(self) -> str:
-        """The words after the stable text, up to the first without enough evidence."""
+    def _words_with_evidence(self) -> list[str]:
+        """The words of the last hypothesis after the stable text, up to the first without enough evidence."""
         first = None if self.stable else self._seen[0] if self._seen else None
         shown = takewhile(lambda word: word.is_shown(is_first=word is first), self._seen)
-        return "".join(word.piece.text for word in shown)
+        return [word.piece.text for word in shown]
+
+    def _shown_after(self, new_stable: list[str]) -> list[str]:
+        """The words that were shown after those that are stable now; none if other words were shown there."""
+        n_new = len(new_stable)
+        return self._shown[n_new:] if self._shown[:n_new] == new_stable else []
 
     def _count_stable(self, words: list[SeenWord], audio_s: float) -> int:
         """How many of the words after the stable text become stable."""

@@ -48,7 +48,17 @@ def grow(stable: Words, hypothesis: Words, n_chars: int, until_s: float) -> Word
 
 def words_between(hypothesis: Words, begin: int, end: int, since_s: float) -> Words:
     """The words that begin between two indices of the hypothesis's text, none of them before the time `since_s`."""
-    words = (word for at, word in _with_begins(hypothesis) if begin <= at < end)
+    return not_before((word for at, word in _with_begins(hypothesis) if begin <= at < end), since_s)
+
+
+def words_at_end(words: Words, n_chars: int) -> Words:
+    """The last words that together have at most `n_chars` characters."""
+    n_over = _length(words) - n_chars
+    return tuple(word for begin, word in _with_begins(words) if begin >= n_over)
+
+
+def not_before(words: Iterable[api.Word], since_s: float) -> Words:
+    """The words with the times that lie before `since_s` moved there."""
     return tuple(_not_before(word, since_s) for word in words)
 
 

@@ -88,7 +88,7 @@ def judged(text: str, *logprobs: float) -> tuple[Piece, ...]:
     return tuple(replace(piece, logprob=logprob) for piece, logprob in zip(pieces(text), logprobs, strict=True))
 
 
-@pytest.mark.parametrize(("logprob", "n_needed"), [(-0.3, 2), (-0.6, 3), (-1.1, 4), (-3.0, 6)])
+@pytest.mark.parametrize(("logprob", "n_needed"), [(-0.3, 2), (-0.5, 3), (-0.9, 5), (-3.0, 10)])
 def test_the_less_sure_a_word_is_the_more_hypotheses_must_have_it(logprob: float, n_needed: int) -> None:
     """The words after it wait with it, however sure they are."""
     stabilizer = Stabilizer(Agreement())
@@ -102,9 +102,9 @@ def test_another_word_begins_the_count_anew() -> None:
     """So do the words after it, which followed another one."""
     stabilizer = Stabilizer(Agreement())
     for text in ("we are easy to tell", "we were easy to tell"):
-        stabilizer.update(judged(text, -0.6, -0.6, -0.1, -0.1, -0.1), 100, 30.0)
+        stabilizer.update(judged(text, -0.5, -0.5, -0.1, -0.1, -0.1), 100, 30.0)
     assert stabilizer.stable == ""
-    stabilizer.update(judged("we were easy to tell", -0.6, -0.6, -0.1, -0.1, -0.1), 200, 30.0)
+    stabilizer.update(judged("we were easy to tell", -0.5, -0.5, -0.1, -0.1, -0.1), 200, 30.0)
     assert stabilizer.stable == " we"
 
 
@@ -113,9 +113,40 @@ def test_words_are_shown_up_to_the_first_without_evidence() -> None:
     stabilizer = Stabilizer(Agreement())
     shown = []
     for _ in range(3):
-        stabilizer.update(judged("it was lobster here", -1.0, -0.8, -2.6, -0.1), 100, 30.0)
+        stabilizer.update(judged("it was lobster here", -1.0, -0.3, -1.6, -0.1), 100, 30.0)
         shown.append(stabilizer.stable + stabilizer.tail)
     assert shown == [" it was", " it was", " it was lobster here"]
+
+
+def test_a_word_that_was_shown_stays_until_there_is_evidence_for_another() -> None:
+    """The words after it stay with it. A hypothesis that ends there takes them away."""
+    stabilizer = Stabilizer(Agreement())
+    shown = []
+    for heard in (
+        judged("the gut and the", -0.6, -0.4, -0.4, -0.4),
+        judged("the garbage being cut", -0.6, -0.9, -0.1, -0.1),
+        judged("the gullet being cut", -0.6, -0.9, -0.1, -0.1),
+        judged("the gullet being cut across", -0.6, -0.9, -0.1, -0.1, -0.1),
+        judged("the gullet", -0.6, -0.9),
+    ):
+        stabilizer.update(heard, 100, 30.0)
+        shown.append(stabilizer.stable + stabilizer.tail)
+    first, last = " the gut and the", " the gullet being cut across"
+    assert shown == [first, first, first, last, " the gullet"]
+
+
+def test_nothing_is_kept_after_other_stable_words() -> None:
+    """What was shown there followed another word."""
+    stabilizer = Stabilizer(Attention())
+    stabilizer.update(peaked(judged("she said that", -0.1, -0.4, -0.4), 9.0), 100, 3.0)
+    assert stabilizer.tail == " she said that"
+    stabilizer.update(peaked(judged("he said it", -0.1, -0.9, -0.9), 0.1), 200, 3.0)
+    assert (stabilizer.stable, stabilizer.tail) == (" he said", "")
+
+
+def peaked(words: tuple[Piece, ...], peak_s: float) -> tuple[Piece, ...]:
+    """The words with the peak of their attention."""
+    return tuple(replace(word, attention_peak_s=peak_s) for word in words)
 
 
 def attended(text: str, peaks_s: Sequence[float | None]) -> tuple[Piece, ...]:

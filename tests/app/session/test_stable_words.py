@@ -72,6 +72,18 @@ def test_the_stabilizer_divides_words_as_it_divides_the_text() -> None:
     assert [word.text for word in stabilizer.tail_words] == [" to"]
 
 
+def test_words_that_stay_shown_keep_their_times() -> None:
+    """They do not begin before the words ahead of them end, which have the times of the newest hypothesis."""
+    stabilizer = Stabilizer(Agreement())
+    stabilizer.update(pieces("it is easy to"), 16_000, 1.0, timed("it is easy to", step_s=0.2))
+    doubted = replace(*pieces("it"), logprob=-0.9)
+    stabilizer.update((*pieces("it is"), doubted), 32_000, 2.0, timed("it is it", step_s=0.3))
+    assert stabilizer.stable + stabilizer.tail == " it is easy to"
+    assert "".join(word.text for word in (*stabilizer.words, *stabilizer.tail_words)) == " it is easy to"
+    times = [time for word in stabilizer.tail_words for time in (word.start_s, word.end_s)]
+    assert times == pytest.approx([0.6, 0.6, 0.6, 0.8])
+
+
 def test_the_stable_text_was_spoken_until_its_last_word_ends() -> None:
     """A window is not cut before that: its final text has the word, with this time."""
     stabilizer = Stabilizer(Agreement())
