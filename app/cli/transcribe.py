@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import IO, BinaryIO
 
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from app.cli.recordings import Recording, opened_output
@@ -50,6 +51,12 @@ class Job:
     def file_options(self) -> TranscriptionOptions:
         """How a recording is decoded. Subtitles are cut between words, and need their times."""
         return replace(self.options, words=self.layout.has_words or self.layout.format in SUBTITLES)
+
+    def heading(self, model: api.ModelInfo) -> str:
+        """What decodes the recordings: the model, its numbers and the beams."""
+        n_beams = self.options.session_config(self.config, model).sampling.beam_size
+        beams = "1 beam" if n_beams == 1 else f"{n_beams} beams"
+        return f"{Path(model.name).name}: {model.dtype} on {model.device}, {beams}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +126,7 @@ async def transcribe_all(transcriber: api.Transcriber, inputs: Sequence[Input], 
     """
     n_windows = min(MAX_OPEN_WINDOWS, transcriber.info.n_slots)
     room = asyncio.Semaphore(n_windows)
-    with _Display.opened(inputs) as display:
+    with _Display.opened(inputs, job.heading(transcriber.info)) as display:
         outputs = _StandardOutput(inputs, job.layout)
         work = _Work(transcriber=transcriber, job=job, display=display, outputs=outputs)
 
@@ -273,9 +280,11 @@ class _Display:
 
     @classmethod
     @contextmanager
-    def opened(cls, inputs: Sequence[Input]) -> Iterator["_Display"]:
-        """Show the progress while the context is open. A stream that is no terminal shows reports only."""
+    def opened(cls, inputs: Sequence[Input], heading: str) -> Iterator["_Display"]:
+        """Show the progress below a heading while the context is open. A stream that is no terminal has reports only."""
         err = console(stderr=True, soft_wrap=True)
+        if err.is_terminal:
+            err.print(f"[dim]{escape(heading)}[/]")
         columns = (
             TextColumn("{task.description}"),
             BarColumn(),

@@ -78,7 +78,7 @@ async def test_only_the_text_is_printed_without_a_terminal(tmp_path: Path, capsy
 async def test_a_terminal_shows_progress_and_speed(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    """The bar reaches the end of the recording; text for a pipe is not printed above it."""
+    """The model comes first, and the bar reaches the end of the recording. Text for a pipe is not printed above it."""
     terminal = Terminal()
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("COLUMNS", "100")
@@ -86,7 +86,8 @@ async def test_a_terminal_shows_progress_and_speed(
     await run(BusyTranscriber(), inputs(tmp_path, wav(SAMPLES)), job("segments"))
     shown = terminal.getvalue()
     assert "Transcribing" in shown
-    *_, last = shown.splitlines()
+    first, *_, last = shown.splitlines()
+    assert f"{FakeTranscriber.info.name}: {FakeTranscriber.info.dtype} on " in first and "beam" in first
     assert "01:28.40 of audio in 00:0" in last and "x real time" in last
     printed = capsys.readouterr().out.splitlines()
     assert len(printed) == 4
