@@ -281,7 +281,7 @@ class _Display:
     @classmethod
     @contextmanager
     def opened(cls, inputs: Sequence[Input], heading: str) -> Iterator["_Display"]:
-        """Show the progress below a heading while the context is open. A stream that is no terminal has reports only."""
+        """Show the progress below a heading while the context is open. Only a terminal has more than reports."""
         err = console(stderr=True, soft_wrap=True)
         if err.is_terminal:
             err.print(f"[dim]{escape(heading)}[/]")
