@@ -20,7 +20,7 @@ from hypothesis import settings
 from app.media.decoders import Decoders
 from tests.tiers import TESTS, TIERS, WITHOUT_TORCH, may_hold, needs_torch, tier_of
 
-settings.register_profile("changes", deadline=None, max_examples=25)
+settings.register_profile("changes", deadline=None, max_examples=15)
 settings.register_profile("night", deadline=None, max_examples=300)
 settings.load_profile(os.environ.get("TUTTI_HYPOTHESIS", "changes"))
 

@@ -150,7 +150,7 @@ loud_logits = st.dictionaries(
 )
 
 
-@settings(max_examples=15, phases=[Phase.explicit, Phase.generate])
+@settings(max_examples=6, phases=[Phase.explicit, Phase.generate])
 @given(
     rows=st.lists(st.tuples(histories, st.booleans(), loud_logits), min_size=1, max_size=3), seed=st.integers(0, 100)
 )
