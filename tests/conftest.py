@@ -11,7 +11,6 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import closing
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -21,14 +20,13 @@ from hypothesis import settings
 from app.media.decoders import Decoders
 from tests.tiers import TESTS, TIERS, WITHOUT_TORCH, may_hold, needs_torch, tier_of
 
-settings.register_profile("changes", deadline=None, max_examples=25)
+settings.register_profile("changes", deadline=None, max_examples=15)
 settings.register_profile("night", deadline=None, max_examples=300)
 settings.load_profile(os.environ.get("TUTTI_HYPOTHESIS", "changes"))
 
 if not Path("/dev/nvidiactl").exists():
     os.environ["TRITON_INTERPRET"] = "1"
 
-HAS_TORCH = find_spec("torch") is not None
 OF_A_PROCESS = {"subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn"}
 """Audit events of a new process. Source: the table of audit events in Python's documentation."""
 LOOPBACK = ("127.", "::1", "localhost")
@@ -45,19 +43,24 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """Collect no file without a test of the tier that `-m` begins with: its imports take longer than the tests.
 
-    Where there is no torch, none is collected that needs it.
+    Of the tests with torch and those without, collect the files of one kind.
     """
     tier, *others = config.option.markexpr.split() or [""]
     if tier in TIERS and "or" not in others and not may_hold(collection_path, tier):
         return True
-    return True if "torch" in others and not HAS_TORCH and _is_of_engine(collection_path) else None
+    if "torch" not in others:
+        return None
+    return True if _is_of_other_kind(collection_path, wants_torch="not" not in others) else None
 
 
-def _is_of_engine(path: Path) -> bool:
-    if path.is_dir():
-        inside = path.relative_to(TESTS)
-        return not any(inside in (each, *each.parents) or each in inside.parents for each in map(Path, WITHOUT_TORCH))
-    return needs_torch(path)
+def _is_of_other_kind(path: Path, *, wants_torch: bool) -> bool:
+    """Whether a file or folder holds no test of the kind that is wanted: with torch, or without."""
+    if not path.is_dir():
+        return path.suffix == ".py" and path.name.startswith("test_") and needs_torch(path) != wants_torch
+    inside = path.relative_to(TESTS)
+    return not wants_torch and not any(
+        inside in (each, *each.parents) or each in inside.parents for each in map(Path, WITHOUT_TORCH)
+    )
 
 
 @pytest.hookimpl(tryfirst=True)

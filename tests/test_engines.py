@@ -12,7 +12,7 @@ import tutti
 from tests.recordings import AUDIO, TEXTS, read
 from tests.supervised import PATIENCE_S, Supervisor, listen, supervised, text
 
-N_SESSIONS = 4
+N_SESSIONS = 2
 
 
 @pytest.fixture(scope="module")
@@ -90,6 +90,7 @@ async def transcribe(client: httpx.AsyncClient) -> str:
     return str(answer.json()["text"])
 
 
+@pytest.mark.nightly
 async def test_an_engine_that_was_restarted_decodes_again(supervisor: Supervisor) -> None:
     """Windows go to either engine, by what the gateway knows of their work at that moment."""
     before = await supervisor.counters()

@@ -6,6 +6,8 @@ import pytest
 
 from tests import flaky
 
+pytestmark = pytest.mark.nightly
+
 FAILS_IN_EVERY_OTHER_RUN = """
 from pathlib import Path
 

@@ -10,13 +10,13 @@ from zipfile import ZipFile
 
 import pytest
 
-from tests.wheels import BUILD_TIMEOUT_S, build_wheels
+from tests.wheels import BUILD_TIMEOUT_S, shared_wheels
 
 
 @pytest.fixture(scope="module")
 def wheels(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """The wheels of the server and of the client, by distribution name."""
-    return build_wheels(tmp_path_factory.mktemp("wheels"))
+    return shared_wheels(tmp_path_factory)
 
 
 def install(wheel: Path, target: Path) -> None:

@@ -1,9 +1,14 @@
 """The wheels of the distributions, made as a release makes them."""
 
+import fcntl
+import os
+import shutil
 import subprocess
 import sys
 from importlib.metadata import version
 from pathlib import Path
+
+import pytest
 
 REPOSITORY = Path(__file__).parents[1]
 BUILD_TIMEOUT_S = 120
@@ -12,12 +17,23 @@ SETUPTOOLS = 77
 """The oldest major version that builds the wheels: `build-system` in `pyproject.toml`."""
 
 
-def build_wheels(folder: Path) -> dict[str, Path]:
-    """Make the wheels of the server and of the client from copies of their sources.
+def shared_wheels(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """The wheels of the server and of the client, by distribution name, made once for all processes of a test run."""
+    own = tmp_path_factory.getbasetemp()
+    run = own.parent if "PYTEST_XDIST_WORKER" in os.environ else own
+    folder = run / "wheels"
+    with (run / "wheels.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (folder / "done").exists():
+            shutil.rmtree(folder, ignore_errors=True)
+            folder.mkdir()
+            _build_wheels(folder)
+            (folder / "done").touch()
+    return {path.name.split("-")[0]: path for path in folder.glob("*.whl")}
 
-    Returns:
-        the wheels in `folder`, by distribution name.
-    """
+
+def _build_wheels(folder: Path) -> None:
+    """Make the wheels of the server and of the client in a folder from copies of their sources."""
     source = folder / "source"
     tracked = subprocess.run(
         ["git", "ls-files", "-z", *PARTS], cwd=REPOSITORY, capture_output=True, check=True
@@ -35,4 +51,3 @@ def build_wheels(folder: Path) -> dict[str, Path]:
             check=True,
             timeout=BUILD_TIMEOUT_S,
         )
-    return {path.name.split("-")[0]: path for path in folder.glob("*.whl")}

@@ -5,6 +5,7 @@ SQLAlchemy's Core writes the statements, for SQLite and PostgreSQL alike. Every 
 
 import asyncio
 import logging
+import sqlite3
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -29,6 +30,8 @@ N_THREADS = 4
 """Transactions at the same time on PostgreSQL. SQLite has one writer, so it gets one thread."""
 SCHEMA_LOCK = 0x7475_7474
 """The number of PostgreSQL's advisory lock under which tables are made: "tutt" in ASCII."""
+PRIMARY_CODE = 0xFF
+"""The bits of a SQLite error code that name the error. Those above say how it came about."""
 CONFLICT_STATES = ("40001", "40P01")
 """PostgreSQL's codes for transactions that another one has stopped: a serialization failure, and a deadlock."""
 
@@ -145,8 +148,26 @@ def _configure_sqlite(connection: Any, _record: object) -> None:
     """Let readers go on beside a writer, and have commits survive a loss of power."""
     # SQLAlchemy's event begins transactions; the driver must not begin others.
     connection.isolation_level = None
-    for pragma in ("journal_mode = WAL", "synchronous = FULL", "foreign_keys = ON"):
+    _switch_to_wal(connection)
+    for pragma in ("synchronous = FULL", "foreign_keys = ON"):
         connection.execute(f"PRAGMA {pragma}").close()
+
+
+def _switch_to_wal(connection: Any) -> None:
+    """Switch a new file to WAL; the file stays so.
+
+    The switch reads before it writes, so SQLite does not let it wait for another process that uses the file, as it lets
+    a transaction wait. After an empty transaction, which has waited, the other process has switched the file.
+    """
+    for attempt in range(1, MAX_ATTEMPTS + 1):
+        try:
+            connection.execute("PRAGMA journal_mode = WAL").close()
+            return
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode & PRIMARY_CODE != sqlite3.SQLITE_BUSY or attempt == MAX_ATTEMPTS:
+                raise
+        connection.execute("BEGIN IMMEDIATE").close()
+        connection.execute("COMMIT").close()
 
 
 def _begin_immediate(connection: Connection) -> None:

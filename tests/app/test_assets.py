@@ -70,7 +70,7 @@ def sentences(received: list[events.Event]) -> list[str]:
     return [event.text.strip() for event in received if isinstance(event, events.Segment)]
 
 
-@pytest.mark.parametrize("mode", ["vad", "adaptive"])
+@pytest.mark.parametrize("mode", ["vad", pytest.param("adaptive", marks=pytest.mark.nightly)])
 async def test_every_word_is_heard_live(engine: Engine, mode: commands.EndpointingMode) -> None:
     """With interims, in the chunks of `tutti demo`; punctuation too. Its mode is adaptive with the embedded model."""
     pcm = (await read_sample() * 32767).astype("<i2")

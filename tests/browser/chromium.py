@@ -224,6 +224,12 @@ async def open_page(profile: Path, microphone: Path | None, flags: Sequence[str]
         "--disable-component-update",
         "--disable-sync",
         "--disable-quic",
+        # What a page does not need, and what each start would pay for.
+        "--disable-extensions",
+        "--disable-component-extensions-with-background-pages",
+        "--disable-default-apps",
+        "--disable-breakpad",
+        "--disable-features=Translate,OptimizationHints,MediaRouter",
         *flags,
     ]
     if microphone is None:

@@ -176,7 +176,10 @@ class FakeServer:
 
 @asynccontextmanager
 async def serve(fake: FakeServer) -> AsyncIterator[FakeServer]:
-    """Serve on a free port of the loopback interface. `fake.url` is the address."""
+    """Serve on a free port of the loopback interface. `fake.url` is the address.
+
+    The server has ended at the end of the block, also of one that fails: no socket is left to a later test.
+    """
     listener = socket.create_server(("127.0.0.1", 0))
     fake.url = f"http://127.0.0.1:{listener.getsockname()[1]}"
     config = uvicorn.Config(
@@ -184,8 +187,10 @@ async def serve(fake: FakeServer) -> AsyncIterator[FakeServer]:
     )
     server = uvicorn.Server(config)
     async with asyncio.TaskGroup() as tasks:
-        tasks.create_task(server.serve(sockets=[listener]))
+        serving = tasks.create_task(server.serve(sockets=[listener]))
         try:
             yield fake
         finally:
             server.should_exit = True
+            # The group would cancel it if the block has failed.
+            await serving

@@ -36,6 +36,8 @@ PREFERENCES: Mapping[str, bool | int] = {
     "browser.shell.checkDefaultBrowser": False,
     "browser.startup.page": 0,
     "datareporting.policy.dataSubmissionEnabled": False,
+    # Pages have light colours, whatever the desktop has. No command of version 140 sets a preference later.
+    "layout.css.prefers-color-scheme.content-override": 1,
     "media.autoplay.default": 0,
     # A device that plays a tone, in the place of the machine's.
     "media.navigator.streams.fake": True,
@@ -46,8 +48,6 @@ NETWORK_ERRORS = ("The connection to ", "Firefox can’t establish a connection 
 """How messages about a lost or refused WebSocket begin. They tell about the network, not about errors of the page."""
 ENTER = "\ue007"
 """The Enter key. Source: WebDriver, "normalised key values"."""
-LIGHT, DARK = 1, 0
-"""Values of the preference for the colour scheme of pages."""
 
 MICROPHONE = """
     const Context = AudioContext;
@@ -119,10 +119,10 @@ class FirefoxPage(BrowserPage):
         await self.type_text(ENTER)
 
     async def show_as(self, width: int, height: int, *, dark: bool = False, scale: float = 1) -> None:
+        if dark:
+            raise PageError("expected light colours in Firefox, got dark ones; Chromium shows both")
         viewport = {"width": width, "height": height}
         await self._command("browsingContext.setViewport", viewport=viewport, devicePixelRatio=scale)
-        scheme = DARK if dark else LIGHT
-        await self._bidi.set_preference("layout.css.prefers-color-scheme.content-override", scheme)
 
     async def screenshot(self, path: Path) -> None:
         answer = await self._command("browsingContext.captureScreenshot")
@@ -162,16 +162,6 @@ class Bidi:
             raise PageError(answer["exceptionDetails"]["text"])
         return plain(answer["result"])
 
-    async def set_preference(self, name: str, value: int) -> None:
-        """Set a preference of the running browser, from a window of its own that has loaded."""
-        windows = await self._socket.command("browsingContext.getTree", {"moz:scope": "chrome"})
-        contexts = [window["context"] for window in windows["contexts"]]
-        for context in contexts:
-            if await self.evaluate(context, "typeof Services") == "object":
-                await self.evaluate(context, f"Services.prefs.setIntPref({json.dumps(name)}, {value})")
-                return
-        raise PageError(f"expected a window of Firefox that has Services, got {len(contexts)} without")
-
     def _on_event(self, message: dict[str, Any]) -> None:
         if message["method"] != "log.entryAdded" or message["params"]["level"] != "error":
             return
@@ -203,7 +193,7 @@ async def open_page(profile: Path, microphone: Path | None, flags: Sequence[str]
     _write_preferences(profile, GRANTED if microphone is not None else REFUSED)
     command = [
         *(program, "--headless", "--no-remote", "--profile", str(profile)),
-        *("--remote-debugging-port=0", "--remote-allow-system-access", *flags),
+        *("--remote-debugging-port=0", *flags),
     ]
     with tempfile.TemporaryDirectory() as folder:
         async with sound_card(Path(folder)) as sound:

@@ -12,7 +12,9 @@ from tests.node import INSTALL_TIMEOUT_S
 pytestmark = [pytest.mark.browser, pytest.mark.node, pytest.mark.timeout(2 * INSTALL_TIMEOUT_S)]
 
 
-@pytest.mark.parametrize("is_dark", [False, True], ids=["light", "dark"])
+@pytest.mark.parametrize(
+    "is_dark", [pytest.param(False, id="light"), pytest.param(True, id="dark", marks=pytest.mark.nightly)]
+)
 async def test_no_state_of_the_page_has_a_violation(
     page_server: FakeServer, microphone: Path, tmp_path: Path, is_dark: bool
 ) -> None:

@@ -422,7 +422,7 @@ async def test_an_empty_record_is_shown(page: Page) -> None:
         pytest.param("desktop-dark", marks=pytest.mark.nightly),
         pytest.param("phone", marks=pytest.mark.nightly),
         "phone-dark",
-        "phone-large",
+        pytest.param("phone-large", marks=pytest.mark.nightly),
     ],
 )
 async def test_axe_finds_nothing_wrong_and_nothing_is_wider_than_the_window(

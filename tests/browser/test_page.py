@@ -98,6 +98,7 @@ async def test_a_lost_connection_is_reported_and_can_be_restarted(
         assert page.errors == []
 
 
+@pytest.mark.nightly
 async def test_a_restart_of_the_server_stops_nothing(page_server: FakeServer, microphone: Path, tmp_path: Path) -> None:
     """The page shows that it reconnects, and continues by itself; the text that it has shown stays and goes on."""
     page_server.script = [Step(0.1, [speech_started(), interim("Hello", " every")])]
@@ -265,6 +266,7 @@ async def status(page: Page) -> str:
     return str(await page.evaluate("document.querySelector('#status').innerText"))
 
 
+@pytest.mark.nightly
 async def test_a_suspended_microphone_is_shown_at_once(
     page_server: FakeServer, microphone: Path, tmp_path: Path
 ) -> None:

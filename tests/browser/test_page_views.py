@@ -15,7 +15,7 @@ pytestmark = [pytest.mark.browser, pytest.mark.node, pytest.mark.timeout(900)]
 SHEETS = ("settings", "save", "share")
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("theme", [pytest.param("light", marks=pytest.mark.nightly), "dark"])
 async def test_no_view_has_a_violation(page_server: FakeServer, microphone: Path, tmp_path: Path, theme: str) -> None:
     """axe-core has no objection to any view, and the keys of the list open them."""
     page_server.model = MODEL | {"rooms": True, "translations": ["de", "fr"]}

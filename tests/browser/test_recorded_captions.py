@@ -182,6 +182,7 @@ async def test_a_session_is_shown_without_jumping(
         assert max(newest, default=0) <= frame["bottom"], "the newest words are out of view"
 
 
+@pytest.mark.nightly
 async def test_movements_are_detected(page_server: FakeServer, microphone: Path, tmp_path: Path) -> None:
     """By the recorder and by the browser. Otherwise no test here could fail."""
     async with recording(page_server, microphone, tmp_path / "profile", "light") as record:

@@ -186,7 +186,15 @@ async def test_obs_shows_two_rows_on_a_transparent_ground(page: Page, room: Fake
 
 @pytest.mark.node
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("look", ["desktop", "desktop-dark", "phone", "phone-dark", "phone-large", "contrast"])
+@pytest.mark.parametrize(
+    "look",
+    [
+        "desktop",
+        "phone-dark",
+        "contrast",
+        *(pytest.param(look, marks=pytest.mark.nightly) for look in ("desktop-dark", "phone", "phone-large")),
+    ],
+)
 async def test_axe_finds_nothing_wrong_and_nothing_is_wider_than_the_window(
     page: Page, room: FakeRoom, look: str
 ) -> None:

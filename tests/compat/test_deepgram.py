@@ -121,7 +121,14 @@ async def test_the_async_client_listens(server: Running) -> None:
 
 
 @pytest.mark.parametrize(
-    ("container", "codec"), [("webm", "libopus"), ("ogg", "libopus"), ("mp3", "libmp3lame"), ("flac", "flac")]
+    ("container", "codec"),
+    [
+        ("webm", "libopus"),
+        *(
+            pytest.param(*each, marks=pytest.mark.nightly)
+            for each in (("ogg", "libopus"), ("mp3", "libmp3lame"), ("flac", "flac"))
+        ),
+    ],
 )
 async def test_a_container_is_recognised_as_it_arrives(server: Running, container: str, codec: str) -> None:
     content = encode(container, codec, 48_000, read("train").astype(np.float32) / 32768)
@@ -135,6 +142,7 @@ async def test_a_container_is_recognised_as_it_arrives(server: Running, containe
     assert transcript(messages) == TEXTS["train"]
 
 
+@pytest.mark.nightly
 def test_the_blocking_client_has_text_rules(server: Running) -> None:
     """In recordings and live: numerals, replacements, redaction, profanity, and where phrases are."""
     rules: dict[str, Any] = {

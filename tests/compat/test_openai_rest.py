@@ -316,6 +316,7 @@ def test_translation_is_refused_by_a_model_that_cannot(client: openai.OpenAI) ->
     assert (raised.value.code, raised.value.param) == ("unsupported_task", "model")
 
 
+@pytest.mark.nightly
 def test_leaving_a_stream_frees_its_place(server: Running) -> None:
     """The upload is over soon after the client has closed it."""
     content = wav(np.tile(read("train").astype(np.float32) / 32768, 8))

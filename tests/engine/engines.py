@@ -91,7 +91,17 @@ def demo_reference() -> Reference:
     return Reference(EMBEDDED_FOLDER)
 
 
-@pytest.fixture(scope="session", params=SHAPES, ids=lambda shape: shape.name)
+NIGHTLY_SHAPES = ("multilingual-80-mels", "few-positions")
+"""Shapes that wait for the night: the embedded model has 80 mels too, and few positions are a limit of tokens."""
+
+
+@pytest.fixture(
+    scope="session",
+    params=[
+        pytest.param(shape, id=shape.name, marks=[pytest.mark.nightly] if shape.name in NIGHTLY_SHAPES else [])
+        for shape in SHAPES
+    ],
+)
 def random_folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Random checkpoints of several shapes: tests run with each."""
     shape: Shape = request.param

@@ -55,7 +55,7 @@ def expected(
     return reference.greedy(samples, control, max_tokens=limit, timestamps=options.timestamps, prefix=options.prefix)
 
 
-@pytest.mark.parametrize("timestamps", [True, False])
+@pytest.mark.parametrize("timestamps", [True, pytest.param(False, marks=pytest.mark.nightly)])
 async def test_demo_model_decodes_as_the_reference(
     demo_runner: Runner, demo_reference: Reference, timestamps: bool
 ) -> None:
@@ -119,7 +119,7 @@ async def test_random_models_follow_the_previous_text(random_runner: Runner, ran
     assert tokens_of(done) == expected(random_runner, random_reference, audio, options, language)
 
 
-@pytest.mark.parametrize("n_forced", [1, 2, 7, 14])
+@pytest.mark.parametrize("n_forced", [7, *(pytest.param(n, marks=pytest.mark.nightly) for n in (1, 2, 14))])
 async def test_own_output_as_prefix_gives_the_same_output(demo_runner: Runner, n_forced: int) -> None:
     """A prefix of the model's own tokens changes nothing: the output begins with it and goes on as before."""
     samples = read_clip("hello")

@@ -183,7 +183,11 @@ async def test_a_model_without_the_task_refuses(demo: Checkpoint) -> None:
                 pass
 
 
-@pytest.fixture(scope="module", params=SHAPES[:2], ids=lambda shape: shape.name)
+@pytest.fixture(
+    scope="module",
+    params=[pytest.param(SHAPES[0], marks=pytest.mark.nightly), SHAPES[1]],
+    ids=lambda shape: shape.name,
+)
 def multilingual_runner(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Runner:
     folder = make_checkpoint(tmp_path_factory.mktemp("translation"), request.param)
     return Runner(read_checkpoint(str(folder)), EngineConfig(n_slots=8))

@@ -33,6 +33,7 @@ def test_both_sides_are_a_dialogue_in_order_of_time(server: Running, recordings:
         assert [float(at.replace(",", ".")) for at, _ in lines] == pytest.approx([at for at, _ in DIALOGUE], abs=0.3)
 
 
+@pytest.mark.nightly
 def test_ctrl_c_keeps_what_was_final(server: Running, recordings: Path, tmp_path: Path) -> None:
     shutil.copy(recordings / "call.wav", tmp_path)
     arguments = (EXAMPLES / PROGRAM, tmp_path / "call.wav", "--url", server.ws, "--speed", "2")

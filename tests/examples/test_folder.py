@@ -61,6 +61,7 @@ def test_ctrl_c_ends_it_between_two_recordings_and_within_one(server: Running, t
     assert sorted(path.name for path in talks.rglob("*.srt")) == ["hello.wav.srt", "train.wav.srt"]
 
 
+@pytest.mark.nightly
 def test_what_would_fail_for_every_recording_ends_the_batch(talks: Path) -> None:
     done = run(PROGRAM, talks, "--url", "http://127.0.0.1:9")
     assert done.returncode == 1

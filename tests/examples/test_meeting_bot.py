@@ -41,6 +41,7 @@ def test_speakers_are_captioned_in_order_of_time(server: Running, recordings: Pa
     assert [float(at.removeprefix("00:")) for at, _ in lines] == pytest.approx(TIMES_S, abs=0.3)
 
 
+@pytest.mark.nightly
 def test_ctrl_c_ends_the_bot(server: Running, recordings: Path) -> None:
     with running(EXAMPLES / PROGRAM, recordings / "meeting.jsonl", "--url", server.ws, "--speed", "3") as program:
         program.wait_for("Ada")

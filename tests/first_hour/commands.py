@@ -35,6 +35,13 @@ COMMANDS = {
     ".venv/bin/python -m tutti app/assets/sample.flac": Expected(SAMPLE),
 }
 """The commands of the documentation that end by themselves."""
+SIMILAR = (
+    ".venv/bin/tutti transcribe app/assets/sample.flac --format srt",
+    ".venv/bin/tutti transcribe talks/ -o texts/",
+    ".venv/bin/tutti transcribe call.wav --channels",
+    ".venv/bin/python -m tutti speech.wav --realtime",
+)
+"""Those that wait for the night. They differ from others in an option, which tests of the command line have by day."""
 SERVERS = (".venv/bin/tutti serve --model openai/whisper-small",)
 """Those that run until Ctrl-C."""
 LEFT_OUT = (".venv/bin/python -m tutti mic --language en", ".venv/bin/tutti serve --engines auto --gateways 8")

@@ -18,7 +18,7 @@ from tests.app.cli.child import ENVIRONMENT, running
 from tests.app.dialects.openai.test_files_endpoint import wav
 from tests.app.media.test_file_decoder import encode, film
 from tests.recordings import read
-from tests.wheels import BUILD_TIMEOUT_S, build_wheels
+from tests.wheels import BUILD_TIMEOUT_S, shared_wheels
 
 REPOSITORY = Path(__file__).parents[2]
 
@@ -30,7 +30,7 @@ LONG_S = 2 * 3600
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An empty folder but for `.venv`, which has the server's wheel and the dependencies, and for recordings."""
     folder = tmp_path_factory.mktemp("stranger")
-    wheels = build_wheels(tmp_path_factory.mktemp("wheels"))
+    wheels = shared_wheels(tmp_path_factory)
     _install(wheels["tutti_asr"], folder / ".venv")
     _record(folder)
     return folder

@@ -12,7 +12,7 @@ from app.version import VERSION
 from tests.app.cli.child import ENVIRONMENT, running
 from tests.engine.checkpoint_kinds import KINDS, KINDS_SHAPE
 from tests.engine.checkpoints import make_checkpoint
-from tests.first_hour.commands import COMMANDS, HELLO, PAGES, SAMPLE, SERVERS, TRAIN
+from tests.first_hour.commands import COMMANDS, HELLO, PAGES, SAMPLE, SERVERS, SIMILAR, TRAIN
 from tests.first_hour.conftest import shell
 from tests.stand_in_hub import StandInHub, stand_in_hub
 
@@ -32,6 +32,7 @@ def test_the_code_is_that_of_the_wheel(folder: Path) -> None:
     assert shell(folder, ".venv/bin/tutti --version").stdout == f"tutti, version {VERSION}\n"
 
 
+@pytest.mark.nightly
 def test_ctrl_c_ends_the_demo_at_any_time(folder: Path) -> None:
     """After 1, 6 and 12 s: while the model is loaded, and while captions are shown. Nothing is left running."""
     with ExitStack() as stack:
@@ -42,11 +43,13 @@ def test_ctrl_c_ends_the_demo_at_any_time(folder: Path) -> None:
             assert demo.end() == (INTERRUPTED, "")
 
 
+@pytest.mark.nightly
 def test_a_pipe_is_transcribed(folder: Path) -> None:
     done = shell(folder, "cat talk.mp3 | .venv/bin/tutti transcribe - --language en")
     assert (done.stdout, done.stderr, done.returncode) == (f"{HELLO} {TRAIN}\n", "", 0)
 
 
+@pytest.mark.nightly
 def test_a_full_disk_and_a_closed_pipe_are_no_traceback(folder: Path) -> None:
     done = shell(folder, ".venv/bin/tutti transcribe talk.mp3 >/dev/full")
     assert (done.stderr, done.returncode) == ("Error: cannot write the output: No space left on device\n", 1)
@@ -54,6 +57,7 @@ def test_a_full_disk_and_a_closed_pipe_are_no_traceback(folder: Path) -> None:
     assert (len(done.stdout.splitlines()), done.stderr) == (1, "")
 
 
+@pytest.mark.nightly
 def test_one_of_several_that_fails_does_not_stop_the_others(folder: Path) -> None:
     """A film with silent credits is complete; what is no recording is reported."""
     done = shell(folder, ".venv/bin/tutti transcribe film.mp4 notes.txt speech.wav missing.mp3 talks --language en")
@@ -68,6 +72,7 @@ def test_one_of_several_that_fails_does_not_stop_the_others(folder: Path) -> Non
     )
 
 
+@pytest.mark.nightly
 def test_the_first_lines_of_a_long_file_come_long_before_its_end(folder: Path) -> None:
     """The output is no terminal. Ctrl-C ends the rest."""
     arguments = ("transcribe", "long.wav", "--format", "srt", "--language", "en")
@@ -113,6 +118,7 @@ OTHERS = {
 """Other names on the hub, and what is printed for them."""
 
 
+@pytest.mark.nightly
 def test_every_kind_of_model_is_used_or_explained(folder: Path, hub: StandInHub, tmp_path: Path) -> None:
     """Each by its name on the hub, with an empty cache."""
     expected = {f"someone/{kind.name}": kind.error or "transcribed" for kind in KINDS} | OTHERS
@@ -131,7 +137,9 @@ def test_every_kind_of_model_is_used_or_explained(folder: Path, hub: StandInHub,
     assert "Traceback" not in done.stderr
 
 
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize(
+    "command", [pytest.param(each, marks=[pytest.mark.nightly] if each in SIMILAR else []) for each in COMMANDS]
+)
 def test_a_command_of_the_documentation_does_what_it_says(folder: Path, address: str, command: str) -> None:
     """Only the address of the server is another one."""
     expected = COMMANDS[command]
@@ -157,7 +165,7 @@ def test_a_server_of_the_documentation_starts(folder: Path, hub: StandInHub, tmp
     assert "Traceback" not in errors
 
 
-@pytest.mark.parametrize("page", PAGES)
+@pytest.mark.parametrize("page", [PAGES[0], *(pytest.param(each, marks=pytest.mark.nightly) for each in PAGES[1:])])
 def test_the_python_example_transcribes_with_the_installed_client(folder: Path, address: str, page: str) -> None:
     (example,) = re.findall(r"```python\n(.*?)```", (REPOSITORY / page).read_text(), re.DOTALL)
     (folder / "example.py").write_text(example.replace("127.0.0.1:8000", address))

@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
@@ -14,6 +15,7 @@ import pytest
 
 from app.cli.demo import SAMPLE
 from tests.app.cli.child import ENVIRONMENT
+from tests.app.cli.prepared import PreparedTutti, prepared_tutti
 
 AUDIO = Path(__file__).parents[2] / "audio"
 HELLO = str(AUDIO / "hello.flac")
@@ -30,26 +32,33 @@ def tutti(*arguments: str, **environment: str) -> subprocess.CompletedProcess[st
     )
 
 
+@pytest.fixture(scope="module")
+def prepared() -> Iterator[PreparedTutti]:
+    """Commands whose imports are done."""
+    with prepared_tutti() as prepared:
+        yield prepared
+
+
 @pytest.mark.parametrize("command", [(), ("serve",), ("transcribe",), ("demo",), ("warm",), ("models",)])
-def test_help_explains_a_command(command: tuple[str, ...]) -> None:
-    done = tutti(*command, "--help")
+def test_help_explains_a_command(prepared: PreparedTutti, command: tuple[str, ...]) -> None:
+    done = prepared(*command, "--help")
     assert done.returncode == 0
     assert "Usage: tutti" in done.stdout
     assert "\\b" not in done.stdout
 
 
-def test_help_shows_each_example_on_a_line() -> None:
-    lines = [line.strip() for line in tutti("transcribe", "--help").stdout.splitlines()]
+def test_help_shows_each_example_on_a_line(prepared: PreparedTutti) -> None:
+    lines = [line.strip() for line in prepared("transcribe", "--help").stdout.splitlines()]
     assert "tutti transcribe talk.mp3" in lines
 
 
-def test_serve_help_names_every_setting_and_its_variable() -> None:
-    text = tutti("serve", "--help").stdout
+def test_serve_help_names_every_setting_and_its_variable(prepared: PreparedTutti) -> None:
+    text = prepared("serve", "--help").stdout
     assert "--max-sessions" in text and "TUTTI_MAX_SESSIONS" in text
 
 
-def test_help_shows_the_values_of_a_setting_that_has_a_list_of_them() -> None:
-    text = tutti("serve", "--help").stdout
+def test_help_shows_the_values_of_a_setting_that_has_a_list_of_them(prepared: PreparedTutti) -> None:
+    text = prepared("serve", "--help").stdout
     for choices in ("[auto|cpu|cuda]", "[agreement|attention]", "[debug|info|warning|error]"):
         assert choices in text
 
@@ -58,15 +67,15 @@ def test_version_is_that_of_the_package() -> None:
     assert tutti("--version").stdout == "tutti, version 0.1.0\n"
 
 
-def test_an_engine_is_started_once_ahead() -> None:
-    done = tutti("warm", "--threads", "1")
+def test_an_engine_is_started_once_ahead(prepared: PreparedTutti) -> None:
+    done = prepared("warm", "--threads", "1")
     assert re.fullmatch(
         r"\S+ on cpu in \w+: ready after [\d.]+ s, and a window of a second after [\d.]+ s more\.\n", done.stdout
     )
 
 
-def test_models_are_listed() -> None:
-    text = tutti("models").stdout
+def test_models_are_listed(prepared: PreparedTutti) -> None:
+    text = prepared("models").stdout
     assert "tutti-demo" in text and "openai/whisper-large-v3-turbo" in text
 
 
@@ -107,10 +116,12 @@ def test_models_are_listed() -> None:
     ],
 )
 def test_a_mistake_of_the_user_is_explained_in_one_line(
-    arguments: tuple[str, ...], environment: dict[str, str], message: str
+    prepared: PreparedTutti, arguments: tuple[str, ...], environment: dict[str, str], message: str
 ) -> None:
     """The command exits with an error code and one sentence, without a traceback."""
-    done = tutti(*arguments, **environment)
+    # A command that starts other processes is one itself.
+    run = tutti if {"--gateways", "--engines"} & {*arguments} else prepared
+    done = run(*arguments, **environment)
     assert done.returncode != 0
     assert message in done.stderr
     assert "Traceback" not in done.stderr
@@ -126,20 +137,20 @@ def test_a_port_in_use_is_explained(gateways: str) -> None:
 
 
 @pytest.mark.parametrize("options", [("--no-context",), ("--context", "--format", "text")])
-def test_a_file_is_transcribed_without_a_server(options: tuple[str, ...]) -> None:
+def test_a_file_is_transcribed_without_a_server(prepared: PreparedTutti, options: tuple[str, ...]) -> None:
     """The output has the text only, so that it can be piped."""
-    done = tutti("transcribe", HELLO, "--language", "en", *options)
+    done = prepared("transcribe", HELLO, "--language", "en", *options)
     assert done.stderr == ""
     assert done.stdout == "Hello everyone, and welcome to the morning meeting.\n"
 
 
-def test_recordings_have_their_transcripts_beside_them(tmp_path: Path) -> None:
+def test_recordings_have_their_transcripts_beside_them(prepared: PreparedTutti, tmp_path: Path) -> None:
     """Those of folders in the folder, too. One that fails is reported, and the exit status tells it."""
     shutil.copytree(AUDIO, tmp_path / "talks" / "more", ignore=shutil.ignore_patterns("[!ht]*"))
     shutil.copy(HELLO, tmp_path / "hello.flac")
     (tmp_path / "talks" / "broken.mp3").write_bytes(b"no audio")
     names = [str(tmp_path / name) for name in ("hello.flac", "talks", "missing.mp3")]
-    done = tutti("transcribe", *names, "--beside", "--format", "srt", "--language", "en")
+    done = prepared("transcribe", *names, "--beside", "--format", "srt", "--language", "en")
     assert done.returncode == 1
     assert done.stdout == ""
     assert [line.split(": ")[1] for line in done.stderr.splitlines()] == [names[2], f"{names[1]}/broken.mp3"]
@@ -159,8 +170,8 @@ def test_a_full_disk_is_explained(command: tuple[str, ...]) -> None:
     assert done.stderr == "Error: cannot write the output: No space left on device\n"
 
 
-def test_an_output_on_a_full_disk_is_explained() -> None:
-    done = tutti("transcribe", HELLO, "-o", str(FULL_DISK))
+def test_an_output_on_a_full_disk_is_explained(prepared: PreparedTutti) -> None:
+    done = prepared("transcribe", HELLO, "-o", str(FULL_DISK))
     assert done.returncode == 1
     assert done.stderr == f"Error: {HELLO}: cannot write {FULL_DISK}: No space left on device\n"
 
@@ -179,9 +190,9 @@ def test_a_reader_that_has_closed_its_pipe_ends_a_command_quietly(command: tuple
     assert done.returncode == 1
 
 
-def test_the_demo_shows_captions_and_figures() -> None:
+def test_the_demo_shows_captions_and_figures(prepared: PreparedTutti) -> None:
     """The recording is streamed over a real socket; its segments and a summary line are shown."""
-    done = tutti("demo", "--file", str(AUDIO / "hello.flac"))
+    done = prepared("demo", "--file", str(AUDIO / "hello.flac"))
     assert done.returncode == 0, done.stderr
     assert "everyone, and welcome to the morning meeting." in done.stdout
     assert "s of audio, 8 words · first text" in done.stdout

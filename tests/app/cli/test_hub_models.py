@@ -41,6 +41,7 @@ def test_a_model_of_the_hub_is_fetched_with_one_line_in_the_log(base: Path, tmp_
     assert "INFO engine.checkpoint.hub: Fetching someone/whisper@v1 from the hub: model.safetensors, 2 MB" in line
 
 
+@pytest.mark.nightly
 def test_a_model_that_cannot_be_used_is_refused_in_one_line(base: Path, tmp_path: Path) -> None:
     bert = next(kind for kind in KINDS if kind.name == "bert")
     with stand_in_hub() as hub:

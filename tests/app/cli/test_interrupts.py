@@ -63,6 +63,7 @@ def test_a_command_ends_with_the_status_of_ctrl_c(arguments: tuple[str, ...], st
         assert command.end() == (INTERRUPTED, "")
 
 
+@pytest.mark.nightly
 def test_a_pipe_that_stays_empty_does_not_hold_a_command() -> None:
     """The text of the first half is printed; then the command waits for more."""
     call = np.concatenate([*decode_frames(io.BytesIO(CALL.read_bytes())), np.zeros(20 * SAMPLE_RATE, np.float32)])
@@ -74,7 +75,7 @@ def test_a_pipe_that_stays_empty_does_not_hold_a_command() -> None:
         assert command.end() == (INTERRUPTED, "")
 
 
-@pytest.mark.parametrize("gateways", ["0", "2"])
+@pytest.mark.parametrize("gateways", [pytest.param("0", marks=pytest.mark.nightly), "2"])
 def test_a_server_drains(gateways: str) -> None:
     """Its processes end with it: they hold the pipe of the errors open."""
     with running("-m", "app", "serve", "--port", "0", "--gateways", gateways) as command:

@@ -1,8 +1,10 @@
 """Transactions are whole or undone, on SQLite and on PostgreSQL alike."""
 
 import asyncio
+import sqlite3
 import threading
 from collections.abc import AsyncIterator, Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -94,6 +96,20 @@ async def test_processes_that_start_together_make_the_tables_once(url: URL) -> N
     assert versions == [module.SCHEMA_VERSION] * 4
     for each in databases:
         await each.close()
+
+
+async def test_the_first_use_of_a_file_waits_for_another_process_that_uses_it(tmp_path: Path) -> None:
+    """Also before the file is one that can be read while it is written."""
+    path = tmp_path / "tutti.db"
+    database = Database(make_url(f"sqlite:///{path}"))
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        first = asyncio.create_task(database.run(accounts.create))
+        done, _ = await asyncio.wait({first}, timeout=0.05)
+        assert not done
+        other.execute("COMMIT")
+        await first
+    await database.close()
 
 
 async def test_tables_of_a_newer_version_are_left_alone(database: Database, url: URL) -> None:

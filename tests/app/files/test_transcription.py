@@ -239,12 +239,12 @@ TURN = np.concatenate((speech(range(20)), silence(10.0 - 20 * 0.28)))
 @pytest.mark.parametrize(
     ("piece", "carries_context"),
     [
-        pytest.param(TURN, False, marks=pytest.mark.nightly),
+        (TURN, False),
         (TURN, True),
-        pytest.param(silence(10.0), False, marks=pytest.mark.nightly),
+        (silence(10.0), False),
     ],
 )
-@pytest.mark.default
+@pytest.mark.nightly
 async def test_memory_does_not_grow_with_the_recording(piece: Samples, carries_context: bool) -> None:
     """Ten more minutes are 38 MB of samples; the peak grows by at most the size of two windows."""
     options = TranscriptionOptions(carries_context=carries_context)

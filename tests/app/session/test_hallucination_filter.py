@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import av
 import numpy as np
@@ -128,7 +129,26 @@ async def as_file(engine: Engine, samples: Samples) -> list[events.Event]:
 
 Listen = Callable[[Engine, Samples], Awaitable[list[events.Event]]]
 
-WAYS = pytest.mark.parametrize("listen", [live, as_file])
+
+def both_ways(names: str, *cases: Any, by_day: int | None = None) -> pytest.MarkDecorator:
+    """Run each case live and as a file.
+
+    By day, the first case runs both ways and the others run live: a file passes through the same filter.
+
+    Args:
+        names: the names of the arguments of a case.
+        cases: made with `pytest.param`.
+        by_day: how many cases run by day; all, if it is not given.
+    """
+
+    def param(index: int, listen: Listen) -> Any:
+        is_nightly = (index > 0 and listen is as_file) or (by_day is not None and index >= by_day)
+        case, kind = cases[index], "live" if listen is live else "as_file"
+        marks = [pytest.mark.nightly] if is_nightly else []
+        return pytest.param(listen, *case.values, id=f"{case.id}-{kind}", marks=marks)
+
+    params = [param(index, listen) for index in range(len(cases)) for listen in (live, as_file)]
+    return pytest.mark.parametrize(f"listen, {names}", params)
 
 
 def text(sent: list[events.Event]) -> str:
@@ -177,16 +197,13 @@ def vanished(samples: Samples, sent: list[events.Event]) -> list[tuple[float, fl
     return [(a, b) for a, b in lost if b - a > MIN_UNCOVERED_SAMPLES / SAMPLE_RATE + SLACK_S + SPANS_SILENCE_MS / 1000]
 
 
-@WAYS
-@pytest.mark.parametrize(
+@both_ways(
     "sound",
-    [
-        pytest.param(tone(50, 12, 24), id="hum"),
-        pytest.param(repeated(tone(130, 0.5, 40, 900), 12, 0.25), id="a tone like a vowel"),
-        pytest.param(melody(10), id="hold music"),
-        pytest.param(noise(10 * SAMPLE_RATE) * 0.1, id="traffic"),
-        pytest.param(repeated(noise(1600) * np.exp(-np.arange(1600) / 200).astype(np.float32), 30, 0.2), id="knocking"),
-    ],
+    pytest.param(tone(50, 12, 24), id="hum"),
+    pytest.param(repeated(tone(130, 0.5, 40, 900), 12, 0.25), id="a tone like a vowel"),
+    pytest.param(melody(10), id="hold music"),
+    pytest.param(noise(10 * SAMPLE_RATE) * 0.1, id="traffic"),
+    pytest.param(repeated(noise(1600) * np.exp(-np.arange(1600) / 200).astype(np.float32), 30, 0.2), id="knocking"),
 )
 async def test_sounds_have_no_words(engine: Engine, listen: Listen, sound: Samples) -> None:
     """Neither a final nor an interim has text, and what the detector takes for speech is reported."""
@@ -196,14 +213,12 @@ async def test_sounds_have_no_words(engine: Engine, listen: Listen, sound: Sampl
     assert not vanished(sound, sent)
 
 
-@WAYS
-@pytest.mark.parametrize(
-    ("syllable", "times", "gap_s"),
-    [
-        pytest.param(("call", 0.4, 0.9), 20, 0.0, id="noon-noon"),
-        pytest.param(("train", 0.9, 1.4), 20, 0.15, id="to the city, to the city"),
-        pytest.param(("hello", 1.7, 2.0), 20, 0.0, id="to the, to the"),
-    ],
+@both_ways(
+    "syllable, times, gap_s",
+    pytest.param(("call", 0.4, 0.9), 20, 0.0, id="noon-noon"),
+    pytest.param(("train", 0.9, 1.4), 20, 0.15, id="to the city, to the city"),
+    pytest.param(("hello", 1.7, 2.0), 20, 0.0, id="to the, to the"),
+    by_day=1,
 )
 async def test_a_repeated_syllable_gives_no_endless_text(
     engine: Engine, listen: Listen, syllable: tuple[str, float, float], times: int, gap_s: float
@@ -221,7 +236,7 @@ async def test_a_repeated_syllable_gives_no_endless_text(
     assert covered_s <= (sum(map(str.isalnum, said)) + n_segments) * (0.5 + gap_s) + SLACK_S
 
 
-@pytest.mark.parametrize("gap_s", [0.0, 0.3])
+@pytest.mark.parametrize("gap_s", [0.0, pytest.param(0.3, marks=pytest.mark.nightly)])
 async def test_a_sentence_that_is_spoken_five_times_is_not_lost(engine: Engine, gap_s: float) -> None:
     """People do repeat themselves. Each time has its text, or is reported.
 
@@ -237,15 +252,13 @@ async def test_a_sentence_that_is_spoken_five_times_is_not_lost(engine: Engine, 
     assert reported_s > 2 * (5 - n_said) - 1
 
 
-@WAYS
-@pytest.mark.parametrize(
+@both_ways(
     "samples",
-    [
-        pytest.param(mixed(read("train"), noise(5 * SAMPLE_RATE), -5), id="in traffic"),
-        pytest.param(mixed(read("train"), melody(5), -5), id="in music"),
-        pytest.param(mixed(read("train"), np.tile(read("hello")[::-1], 2), -5), id="in babble"),
-        pytest.param(read("train")[::-1].copy(), id="backwards"),
-    ],
+    pytest.param(mixed(read("train"), noise(5 * SAMPLE_RATE), -5), id="in traffic"),
+    pytest.param(mixed(read("train"), melody(5), -5), id="in music"),
+    pytest.param(mixed(read("train"), np.tile(read("hello")[::-1], 2), -5), id="in babble"),
+    pytest.param(read("train")[::-1].copy(), id="backwards"),
+    by_day=2,
 )
 async def test_speech_that_the_model_does_not_understand_is_reported(
     engine: Engine, listen: Listen, samples: Samples

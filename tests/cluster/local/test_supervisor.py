@@ -133,6 +133,7 @@ async def test_an_engine_that_is_killed_is_replaced(tmp_path: Path) -> None:
         assert service.supervisor.engine_processes not in ([], [engine])
 
 
+@pytest.mark.nightly
 async def test_an_engine_that_dies_by_itself_is_replaced(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """Its process ends, which is no failed start, and the next one answers the window of which it died."""
     start = partial(processes.start_dying_once, tmp_path / "has died")
@@ -144,6 +145,7 @@ async def test_an_engine_that_dies_by_itself_is_replaced(tmp_path: Path, caplog:
     assert "cannot be used" not in caplog.text
 
 
+@pytest.mark.nightly
 async def test_an_engine_of_several_is_restarted_alone(tmp_path: Path) -> None:
     """The other one answers meanwhile: the one that is killed cannot start before it has."""
     is_allowed = tmp_path / "is allowed"
@@ -203,6 +205,7 @@ async def test_engines_with_different_models_do_not_start(tmp_path: Path) -> Non
             await RunningService(tmp_path, start_engines=engines).supervisor.run()
 
 
+@pytest.mark.nightly
 async def test_an_engine_that_comes_back_with_another_model_is_given_up(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -234,6 +237,7 @@ async def test_an_engine_that_is_killed_while_gateways_drain_is_replaced(tmp_pat
             os.kill(gateway, signal.SIGKILL)
 
 
+@pytest.mark.nightly
 async def test_processes_that_do_not_end_are_killed(tmp_path: Path) -> None:
     """Gateways that ignore SIGTERM, and an engine that hangs."""
     async with running(tmp_path, serve=processes.serve_forever, stop_timeout_s=0.1) as service:
@@ -256,6 +260,7 @@ async def test_an_engine_that_dies_at_every_start_is_given_up(tmp_path: Path) ->
             await RunningService(tmp_path, start_engines=(processes.die_at_once,)).supervisor.run()
 
 
+@pytest.mark.nightly
 async def test_a_gateway_that_dies_at_every_start_is_given_up(tmp_path: Path) -> None:
     """The supervisor stops after `max_failed_starts`."""
     with pytest.raises(SupervisorError, match=r"gateway-\d has died 2 times"):

@@ -88,7 +88,7 @@ def encode(model: Whisper, cache: KVCache, lengths: list[int], slots: list[int],
 
 
 @torch.inference_mode()
-@pytest.mark.parametrize("lengths", [[24], [24, 24, 16]])
+@pytest.mark.parametrize("lengths", [pytest.param([24], marks=pytest.mark.nightly), [24, 24, 16]])
 @pytest.mark.nightly
 def test_windows_are_encoded_as_by_the_eager_model(
     model: Whisper, caches: tuple[KVCache, KVCache], lengths: list[int]
@@ -150,7 +150,7 @@ loud_logits = st.dictionaries(
 )
 
 
-@settings(max_examples=15, phases=[Phase.explicit, Phase.generate])
+@settings(max_examples=6, phases=[Phase.explicit, Phase.generate])
 @given(
     rows=st.lists(st.tuples(histories, st.booleans(), loud_logits), min_size=1, max_size=3), seed=st.integers(0, 100)
 )
@@ -183,7 +183,7 @@ def test_sampler_keeps_the_rules(rows: list[tuple[list[int], bool, dict[int, int
         assert getattr(state, name).tolist() == getattr(after, name).tolist(), name
 
 
-@pytest.mark.parametrize("n_right", [0, 1, 3])
+@pytest.mark.parametrize("n_right", [1, *(pytest.param(each, marks=pytest.mark.nightly) for each in (0, 3))])
 @torch.inference_mode()
 def test_slots_start_after_the_draft_tokens_that_are_right(n_right: int) -> None:
     """The device does what the host does with the tokens: `verify_draft`, and rules that begin with what counts."""

@@ -61,7 +61,7 @@ def dequantised(scaled: Scaled) -> torch.Tensor:
 
 
 @pytest.mark.usefixtures("exact_eight_bits")
-@pytest.mark.parametrize("columns", [64, 96, 160])
+@pytest.mark.parametrize("columns", [96, *(pytest.param(each, marks=pytest.mark.nightly) for each in (64, 160))])
 @pytest.mark.parametrize("with_gelu", [False, True])
 def test_rows_are_scaled_to_what_eight_bits_hold(with_gelu: bool, columns: int) -> None:
     """Each row has its own scale, however large or small its numbers are. A row of zeros stays zeros."""
@@ -85,7 +85,7 @@ def test_layer_norm_of_a_sum_is_scaled() -> None:
     torch.testing.assert_close(dequantised(normed), dequantised(scale_rows(expected)), atol=1e-5, rtol=0.07)
 
 
-@pytest.mark.parametrize("rows", [1, 16, 17, 40])
+@pytest.mark.parametrize("rows", [17, *(pytest.param(each, marks=pytest.mark.nightly) for each in (1, 16, 40))])
 @pytest.mark.parametrize("with_gelu", [False, True])
 def test_linear(rows: int, with_gelu: bool) -> None:
     x, weight, bias = random(rows, 128), random(100, 128, seed=1) / 11, random(100, seed=2)
@@ -118,7 +118,7 @@ def test_linear_rows_do_not_depend_on_their_number() -> None:
         assert torch.equal(linear(x[:n_rows], weight, None, dtype=torch.float32), whole[:n_rows])
 
 
-@pytest.mark.parametrize("n_tokens", [1, 4, 20, 40])
+@pytest.mark.parametrize("n_tokens", [4, *(pytest.param(each, marks=pytest.mark.nightly) for each in (1, 20, 40))])
 def test_self_attention_stores_new_tokens_and_attends_to_earlier_ones(n_tokens: int) -> None:
     """Rows are in any slots, and at different positions."""
     n_positions = 96
@@ -150,7 +150,7 @@ def test_self_attention_stays_inside_its_slot() -> None:
 
 
 @pytest.mark.parametrize("in_eight_bits", [False, True])
-@pytest.mark.parametrize("n_tokens", [1, 5, 40])
+@pytest.mark.parametrize("n_tokens", [5, *(pytest.param(each, marks=pytest.mark.nightly) for each in (1, 40))])
 def test_cross_attention_reads_as_many_states_as_each_slot_holds(n_tokens: int, in_eight_bits: bool) -> None:
     n_states = 400
     keys, values = random(4, HEADS, n_states, HEAD_DIM, seed=1), random(4, HEADS, n_states, HEAD_DIM, seed=2)

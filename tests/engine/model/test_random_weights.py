@@ -66,6 +66,7 @@ def words_of(runner: Runner, sampled: list[SampledToken]) -> list[int]:
     return [each.token for each in sampled if each.token < runner.checkpoint.tokenizer.eot]
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_a_window_decodes_to_28_words(dtype: Dtype) -> None:
     """They are likely and not repeated, so that no window is decoded again and no text is filtered."""
@@ -81,6 +82,7 @@ def test_a_window_decodes_to_28_words(dtype: Dtype) -> None:
         assert repeated_tokens(words) == 0
 
 
+@pytest.mark.nightly
 def test_the_words_are_the_same_every_time(tiny: Runner) -> None:
     options = DecodeOptions(language="en")
     assert words_of(tiny, decode(load(), options)) == words_of(tiny, decode(tiny, options))
