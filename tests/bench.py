@@ -2,6 +2,7 @@
 
 from collections import deque
 from collections.abc import Container, Sequence
+from dataclasses import replace
 from typing import TypeVar
 
 from app.media.pcm import AudioFormat, Samples
@@ -32,6 +33,8 @@ class Bench:
         self.windows: list[api.Window] = []
         self.closes: list[Close] = []
         self.pauses: list[ScoreTurn] = []
+        self.timing: api.WindowTiming | None = None
+        """How long the engine says that it took for each window."""
         self.texts: list[Translate] = []
         """What the session has asked a service to translate."""
         self.give(start)
@@ -85,7 +88,8 @@ class Bench:
         job, window = self.waiting.popleft()
         self.waiting.rotate(index)
         for event in decode(window, lost):
-            self.perform(self.session.engine_event(job, event))
+            timed = replace(event, timing=self.timing) if isinstance(event, api.DoneEvent) else event
+            self.perform(self.session.engine_event(job, timed))
 
     def answer_with(
         self,

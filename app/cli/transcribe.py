@@ -54,7 +54,7 @@ class Job:
 
     def heading(self, model: api.ModelInfo) -> str:
         """What decodes the recordings: the model, its numbers and the beams."""
-        n_beams = self.options.session_config(self.config, model).sampling.beam_size
+        n_beams = self.options.session_config(self.config, model).beam_size
         beams = "1 beam" if n_beams == 1 else f"{n_beams} beams"
         return f"{Path(model.name).name}: {model.dtype} on {model.device}, {beams}"
 

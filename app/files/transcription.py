@@ -9,6 +9,7 @@ from app.media.pcm import AudioFormat, Samples
 from app.session import commands, events
 from app.session.effects import Close
 from app.session.engine_driver import MAX_BACKLOG, SessionDriver, SessionTrace
+from app.session.final_sampling import usual_beams
 from app.session.session import Session, SessionConfig
 from app.text_rules.pipeline import TextRuleOptions
 from engine import api
@@ -18,13 +19,6 @@ FILE_ENDPOINTING = commands.Endpointing(silence_ms=2000, max_utterance_s=300.0)
 
 Word errors of Whisper base on 3,111 words of people, without a beam search: 12.3 % with 700 ms, 11.6 % with 2 s and
 windows that are filled; `docs/results/accuracy.md` has the table.
-"""
-
-CPU_BEAMS = 5
-"""The beams of recordings on a CPU, as in openai/whisper and faster-whisper.
-
-Whisper base makes 10.8 % word errors with them and 11.6 % without, on 3,111 words of people; see
-`docs/results/accuracy.md`. They take 1.3 times the processor time.
 """
 
 FLOAT_PCM = AudioFormat("pcm_f32le")
@@ -104,27 +98,20 @@ class TranscriptionOptions:
     def session_config(self, config: SessionConfig, model: api.ModelInfo) -> SessionConfig:
         """The operator's configuration, changed for a recording with these options and this model."""
         # A temperature above 0 leaves nothing to search.
-        beam_size = 1 if self.temperature > 0 else config.file_beam_size or usual_beams(model)
+        beam_size = 1 if self.temperature > 0 else config.beam_size or usual_beams(model)
         return replace(
             config,
             speculates=False,
             fills_windows=True,
             context="channel" if self.carries_context else "none",
-            sampling=replace(self.sampling, beam_size=beam_size),
+            beam_size=beam_size,
+            sampling=self.sampling,
             final_priority=api.Priority.FILE,
             max_finals_in_flight=MAX_BACKLOG,
         )
 
 
 DEFAULT_OPTIONS = TranscriptionOptions()
-
-
-def usual_beams(model: api.ModelInfo) -> int:
-    """The beams of recordings that no one has chosen: `CPU_BEAMS` where they are worth their work, else 1.
-
-    They are with a checkpoint for people on a CPU. On a GPU their cost is not measured.
-    """
-    return CPU_BEAMS if model.device == "cpu" and model.understands_people else 1
 
 
 async def transcribe(

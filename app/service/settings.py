@@ -20,7 +20,7 @@ from app.service.text_settings import redacted_kinds
 from app.session.events import Limits
 from app.session.stabilizer import POLICIES
 from app.text_rules.redaction import KINDS
-from engine.api import MAX_BEAM_SIZE, Sampling
+from engine.api import MAX_BEAM_SIZE
 
 if TYPE_CHECKING:
     from app.session.session import SessionConfig
@@ -281,8 +281,8 @@ class Settings:
     beam_size: int = _setting(
         0,
         "Beams of final text and of files, where a client names no number; 1 to 10, and no more than slots. More "
-        "beams make fewer mistakes and more work. 0 chooses: 5 for files that a checkpoint for people transcribes on "
-        "a CPU, else 1. Interims are always greedy, which is 1.",
+        "beams make fewer mistakes and more work. 0 chooses: on a CPU with a checkpoint for people 5, live only while "
+        "interims take at most 0.25 s, else 1. Interims are always greedy, which is 1.",
     )
     stability: str = _setting(
         "agreement",
@@ -622,8 +622,7 @@ class Settings:
             limits=self.limits,
             interim_interval_ms=self.interim_interval_ms,
             speculates=self.speculative_finals,
-            sampling=Sampling(beam_size=self.beam_size or 1),
-            file_beam_size=self.beam_size or None,
+            beam_size=self.beam_size or None,
             redact=redacted_kinds(self.redact),
             make_policy=POLICIES[self.stability],
             make_detector=partial(WebRtcDetector, self.speech_threshold),

@@ -11,6 +11,7 @@ from app.session import events
 from app.session.acceptance import accepts_redecoded, accepts_segment, is_silent
 from app.session.context import Context, PreviousText
 from app.session.coverage import MIN_UNCOVERED_SAMPLES, Span, duration, plausible_end, uncovered
+from app.session.final_sampling import FinalSampling
 from app.session.hallucination_filter import HallucinationFilter
 from app.session.jobs import Acknowledged, Job, JobKind, SessionPort
 from app.session.language_choice import ChannelLanguage
@@ -29,8 +30,7 @@ class FinalOptions:
     """The most windows of one channel that the engine is asked for at the same time."""
     context: Context
     hallucination_filter: HallucinationFilter
-    sampling: api.Sampling = field(default_factory=api.Sampling)
-    """How tokens are drawn; missed speech is always decoded greedily."""
+    sampling: FinalSampling
     targets: Targets = field(default_factory=Targets, kw_only=True)
     """The languages that the texts are translated to."""
 
@@ -108,7 +108,7 @@ class Finals:
         options = utterance.language.channel.for_final(options, speech_s, stable.language, n_before)
         request = utterance.request
         return replace(
-            options, word_times=request.words, sampling=self._options.sampling, translates=request.translates
+            options, word_times=request.words, sampling=self._options.sampling.now, translates=request.translates
         )
 
     def add(self, window: EndedWindow) -> None:

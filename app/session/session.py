@@ -29,6 +29,7 @@ from app.session.context import Context
 from app.session.continuation import find_start
 from app.session.effects import Effect
 from app.session.endpointing import DetectAhead, SpeechDetector, UpcomingFrames, WebRtcDetector
+from app.session.final_sampling import FinalSampling, usual_beams
 from app.session.finals import FinalOptions
 from app.session.flushes import PendingFlushes
 from app.session.hallucination_filter import HallucinationFilter
@@ -72,9 +73,9 @@ class SessionConfig:
     context: Context = "utterance"
     """How much of the text before a window the model is shown."""
     sampling: api.Sampling = field(default_factory=api.Sampling)
-    """How the tokens of final texts are drawn; interims and re-decodes are greedy."""
-    file_beam_size: int | None = None
-    """The beams of recordings; `None` chooses by the model."""
+    """How the tokens of final texts are drawn, but for the beams; interims and re-decodes are greedy."""
+    beam_size: int | None = None
+    """The beams of final texts and of recordings; `None` chooses by the model, and live by the engine's time."""
     hallucination_filter: HallucinationFilter = field(default_factory=HallucinationFilter)
     """The thresholds that decoded text must pass before the client receives it."""
     make_detector: Callable[[], SpeechDetector] = WebRtcDetector
@@ -193,6 +194,9 @@ class Session:
             del self._port.jobs[job_id]
         elif isinstance(event, api.DoneEvent):
             self._port.jobs[job_id] = replace(job, kind=JobKind.TRANSLATION)
+        if job.kind is JobKind.INTERIM and isinstance(event, api.DoneEvent):
+            assert self._options
+            self._options.finals.sampling.note_interim(event.timing)
         job.owner.on_engine_event(job, event)
         self._answer()
         return self._port.pop_effects()
@@ -476,17 +480,18 @@ def _require_english(
             raise error(name, "left out unless the language is en, as its words are English", is_wanted)
 
 
-def _final_sampling(start: commands.Start, config: SessionConfig, model: api.ModelInfo) -> api.Sampling:
-    """How the tokens of final texts are drawn: with the client's beams, or as many of the operator's as have slots."""
-    if start.beam_size is None:
-        return replace(config.sampling, beam_size=min(config.sampling.beam_size, model.n_slots))
-    if start.beam_size > model.n_slots:
+def _final_sampling(start: commands.Start, config: SessionConfig, model: api.ModelInfo) -> FinalSampling:
+    """How final texts are decoded: with the client's beams, as many of the operator's as have slots, or the usual."""
+    if start.beam_size is not None and start.beam_size > model.n_slots:
         raise BadStart("beam_size", f"at most {model.n_slots}, the slots of the engine", start.beam_size)
-    return replace(config.sampling, beam_size=start.beam_size)
+    beam_size = start.beam_size or config.beam_size
+    if beam_size is None:
+        return FinalSampling(config.sampling, usual_beams(model))
+    return FinalSampling(replace(config.sampling, beam_size=min(beam_size, model.n_slots)))
 
 
 def _channel_options(
-    start: commands.Start, language: LanguageRequest, targets: Targets, config: SessionConfig, sampling: api.Sampling
+    start: commands.Start, language: LanguageRequest, targets: Targets, config: SessionConfig, sampling: FinalSampling
 ) -> ChannelOptions:
     interim_samples = config.interim_interval_ms * SAMPLE_RATE // 1000
     return ChannelOptions(

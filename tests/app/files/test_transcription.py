@@ -15,11 +15,12 @@ import pytest
 
 from app.errors import MediaError, SessionError
 from app.files.transcript import Transcript
-from app.files.transcription import CPU_BEAMS, DEFAULT_OPTIONS, RISING_TEMPERATURES, TranscriptionOptions, transcribe
+from app.files.transcription import DEFAULT_OPTIONS, RISING_TEMPERATURES, TranscriptionOptions, transcribe
 from app.media.pcm import Samples
 from app.session import events
 from app.session.endpointing import SpeechDetector
 from app.session.engine_driver import MAX_BACKLOG
+from app.session.final_sampling import CPU_BEAMS
 from app.session.session import SessionConfig
 from engine import api
 from engine.api import SAMPLE_RATE, ModelInfo, Priority
@@ -324,5 +325,5 @@ def test_beams_of_recordings_follow_the_operator_or_the_model(
 ) -> None:
     """What they cost a GPU is not known, and the embedded model has no use for them."""
     options = TranscriptionOptions(temperature=temperature)
-    config = options.session_config(SessionConfig(file_beam_size=chosen), model)
-    assert config.sampling.beam_size == beam_size
+    config = options.session_config(SessionConfig(beam_size=chosen), model)
+    assert config.beam_size == beam_size

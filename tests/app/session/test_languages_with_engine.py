@@ -97,7 +97,7 @@ async def run(runner: Runner, start: commands.Start) -> tuple[list[events.Event]
     async with start_engine(runner) as engine:
         observed = Observed(engine)
         async with asyncio.timeout(60), asyncio.TaskGroup() as tasks:
-            session = Session("s_random", engine.info, replace(CONFIG, hallucination_filter=ANY_TEXT))
+            session = Session("s_random", engine.info, replace(CONFIG, hallucination_filter=ANY_TEXT, beam_size=1))
             driver = SessionDriver(session, observed, tasks, said.append, close)
             driver.receive(start)
             for piece in np.array_split(audio, 40):

@@ -45,7 +45,7 @@ def long_talk(n_words: int) -> tuple[list[int], Samples]:
 @pytest.mark.parametrize(("asked", "beam_size"), [(None, 2), (1, 1), (3, 3)])
 def test_final_texts_have_the_beams_that_were_asked_for(asked: int | None, beam_size: int) -> None:
     """Else the operator's. Interims are greedy."""
-    config = replace(CONFIG, sampling=api.Sampling(beam_size=2))
+    config = replace(CONFIG, beam_size=2)
     bench = Bench(replace(START, beam_size=asked), config=config)
     bench.feed(np.concatenate((silence(0.5), speech(range(12)), silence(1.0))))
     bench.stop()
@@ -58,7 +58,7 @@ def test_final_texts_have_the_beams_that_were_asked_for(asked: int | None, beam_
 
 def test_no_more_beams_than_the_engine_has_slots() -> None:
     """A client that asks for more gets an error. Where the operator has asked for more, all slots are used."""
-    config = replace(CONFIG, sampling=api.Sampling(beam_size=MODEL.n_slots + 1))
+    config = replace(CONFIG, beam_size=MODEL.n_slots + 1)
     bench = Bench(replace(START, beam_size=MODEL.n_slots + 1))
     assert bench.failure.is_fatal and f"beam_size: expected at most {MODEL.n_slots}, " in bench.failure.message
     bench = Bench(START, config=config)

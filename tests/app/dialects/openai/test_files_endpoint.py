@@ -18,10 +18,10 @@ import pytest
 from starlette.types import Message
 
 from app.dialects.openai.files_wire import response_body
-from app.files.transcription import CPU_BEAMS
 from app.main import build_app
 from app.media.decoders import Decoders
 from app.service.settings import Settings
+from app.session.final_sampling import CPU_BEAMS
 from app.session.session import SessionConfig
 from engine import api
 from engine.api import Sampling
