@@ -4,11 +4,14 @@ It reads the files that transformers writes. All token ids come from the checkpo
 checkpoints do not list is derived from their tokenizer.
 """
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
+from engine.checkpoint import transformers_folder
 from engine.checkpoint.catalog import EMBEDDED_MODEL
+from engine.checkpoint.contents import Weight
 from engine.checkpoint.hub import HubName, fetch
 from engine.checkpoint.layout import describe_other_format, read_json
 from engine.checkpoint.tokenizer import Tokenizer
@@ -84,11 +87,13 @@ class Checkpoint:
 
     name: str
     """The value of `EngineConfig.model`."""
-    folder: Path | None
-    """The folder of the checkpoint's files; `None` if the weights are random."""
+    path: Path | None
+    """The folder or the file of the checkpoint; `None` if the weights are random."""
     model: ModelConfig
     generation: GenerationConfig
     tokenizer: Tokenizer
+    weights: Callable[[], dict[str, Weight]]
+    """Finds the weights, by the names that transformers gives them. Random weights are not in any file."""
 
 
 def read_checkpoint(name: str) -> Checkpoint:
@@ -104,12 +109,8 @@ def read_checkpoint(name: str) -> Checkpoint:
     folder = find_checkpoint(name)
     if other := describe_other_format({file.name for file in folder.iterdir()}):
         raise CheckpointError(f"{folder}: expected a Whisper checkpoint in the Hugging Face layout, got {other}")
-    config = read_json(folder / "config.json")
-    model = _model_config(config, folder)
-    tokenizer = Tokenizer.from_folder(folder)
-    defaults_file = folder / "generation_config.json"
-    # Before generation_config.json existed, config.json held the decoding defaults.
-    defaults = read_json(defaults_file) if defaults_file.exists() else config
+    contents = transformers_folder.read_folder(folder)
+    model, tokenizer = _model_config(contents.config, folder), contents.tokenizer
     if tokenizer.first_timestamp >= model.vocab_size:
         raise CheckpointError(
             f"{folder}: tokenizer and config.json disagree: expected vocab_size above {tokenizer.first_timestamp}, "
@@ -118,10 +119,11 @@ def read_checkpoint(name: str) -> Checkpoint:
     _check_features(folder, model)
     return Checkpoint(
         name=name,
-        folder=folder,
+        path=folder,
         model=model,
-        generation=_generation_config(defaults, model, tokenizer),
+        generation=_generation_config(contents.defaults, model, tokenizer),
         tokenizer=tokenizer,
+        weights=contents.weights,
     )
 
 
@@ -155,18 +157,10 @@ def is_hub_name(name: str) -> bool:
 
 def _check_configuration(folder: Path) -> None:
     """Refuse a model that cannot be loaded, before its weights are fetched."""
-    _model_config(read_json(folder / "config.json"), folder)
-    Tokenizer.from_folder(folder)
+    _model_config(transformers_folder.read_folder(folder).config, folder)
 
 
-def _model_config(config: dict[str, Any], folder: Path) -> ModelConfig:
-    if config.get("model_type") != "whisper":
-        raise CheckpointError(
-            f"{folder}: expected model_type whisper in config.json, got {config.get('model_type')!r}; only Whisper "
-            "models can be loaded"
-        )
-    if config.get("activation_function", "gelu") != "gelu":
-        raise CheckpointError(f"{folder}: expected activation_function gelu, got {config['activation_function']!r}")
+def _model_config(config: Mapping[str, Any], folder: Path) -> ModelConfig:
     names = {field.name: field.name for field in fields(ModelConfig)} | {"n_mels": "num_mel_bins"}
     sizes = {name: size for name, key in names.items() if isinstance(size := config.get(key), int) and size > 0}
     if wrong := [key for name, key in names.items() if name not in sizes]:
@@ -187,7 +181,7 @@ def _check_features(folder: Path, model: ModelConfig) -> None:
             raise CheckpointError(f"{file}: {key}: expected {value}, got {preprocessor[key]!r}")
 
 
-def _generation_config(defaults: dict[str, Any], model: ModelConfig, tokenizer: Tokenizer) -> GenerationConfig:
+def _generation_config(defaults: Mapping[str, Any], model: ModelConfig, tokenizer: Tokenizer) -> GenerationConfig:
     is_multilingual = _is_multilingual(defaults, model, tokenizer)
     listed = defaults.get("lang_to_id")
     languages = {key.strip("<|>"): token for key, token in listed.items()} if listed else tokenizer.languages
@@ -204,7 +198,7 @@ def _generation_config(defaults: dict[str, Any], model: ModelConfig, tokenizer: 
     )
 
 
-def _flag(defaults: dict[str, Any], key: str) -> bool:
+def _flag(defaults: Mapping[str, Any], key: str) -> bool:
     value = defaults.get(key, False)
     if not isinstance(value, bool):
         raise CheckpointError(f"generation_config.json: {key}: expected true or false, got {value!r}")
@@ -223,7 +217,7 @@ def _audio_context(listed: Any, model: ModelConfig) -> AudioContext | None:
     return AudioContext(**sizes)
 
 
-def _is_multilingual(defaults: dict[str, Any], model: ModelConfig, tokenizer: Tokenizer) -> bool:
+def _is_multilingual(defaults: Mapping[str, Any], model: ModelConfig, tokenizer: Tokenizer) -> bool:
     """Whether the model is multilingual. Language tokens do not show it: English-only tokenizers hold them too."""
     if "is_multilingual" in defaults:
         return bool(defaults["is_multilingual"])

@@ -14,6 +14,7 @@ from tokenizers.pre_tokenizers import ByteLevel
 from torch import nn
 
 from engine.checkpoint.checkpoint import Checkpoint, GenerationConfig, ModelConfig
+from engine.checkpoint.contents import Weight
 from engine.checkpoint.tokenizer import Tokenizer
 from engine.errors import CheckpointError
 from engine.model.whisper import Whisper
@@ -92,7 +93,9 @@ def random_checkpoint(name: str) -> Checkpoint:
         max_initial_timestamp_index=50,
         alignment_heads=tuple((layer, head) for layer in layers for head in range(model.decoder_attention_heads)),
     )
-    return Checkpoint(name=name, folder=None, model=model, generation=generation, tokenizer=tokenizer)
+    return Checkpoint(
+        name=name, path=None, model=model, generation=generation, tokenizer=tokenizer, weights=dict[str, Weight]
+    )
 
 
 @torch.inference_mode()
