@@ -1,7 +1,7 @@
-"""Finds a checkpoint and reads everything except its weights: sizes, token ids, decoding defaults.
+"""Finds a checkpoint, reads it with the reader of its format, and checks everything except its weights.
 
-It reads the files that transformers writes. All token ids come from the checkpoint, none from this code. What old
-checkpoints do not list is derived from their tokenizer.
+Token ids come from the checkpoint wherever it holds them. What old checkpoints do not list is derived from their
+tokenizer.
 """
 
 from collections.abc import Callable, Mapping
@@ -9,22 +9,16 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from engine.checkpoint import transformers_folder
+from engine.checkpoint import ctranslate2_folder, ggml_file, openai, openai_file, transformers_folder
 from engine.checkpoint.catalog import EMBEDDED_MODEL
-from engine.checkpoint.contents import Weight
+from engine.checkpoint.contents import Contents, Weight
 from engine.checkpoint.hub import HubName, fetch
-from engine.checkpoint.layout import describe_other_format, read_json
+from engine.checkpoint.layout import CTRANSLATE2_WEIGHTS, describe_other_format, find_weights, read_json
 from engine.checkpoint.tokenizer import Tokenizer
 from engine.errors import CheckpointError
 
 EMBEDDED_FOLDER = Path(__file__).parents[1] / "assets" / EMBEDDED_MODEL
 """The folder of the checkpoint that the package contains."""
-
-OPENAI_MULTILINGUAL_VOCAB_SIZE = 51_865
-"""The smallest vocabulary of OpenAI's multilingual checkpoints.
-
-Source: openai/whisper, whisper/model.py, `is_multilingual`.
-"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,26 +94,25 @@ def read_checkpoint(name: str) -> Checkpoint:
     """Find a checkpoint and read its configuration.
 
     Args:
-        name: the embedded model, a folder, or a model on the Hugging Face hub, `owner/name` or `owner/name@revision`.
-            From the hub it is downloaded if it is not in the local cache.
+        name: the embedded model, a folder of transformers or CTranslate2, a file of OpenAI's package or of whisper.cpp,
+            or a model on the Hugging Face hub, `owner/name` or `owner/name@revision`. From the hub it is downloaded if
+            it is not in the local cache.
 
     Raises:
         CheckpointError: the checkpoint cannot be found, or a file is missing or unusable.
     """
-    folder = find_checkpoint(name)
-    if other := describe_other_format({file.name for file in folder.iterdir()}):
-        raise CheckpointError(f"{folder}: expected a Whisper checkpoint in the Hugging Face layout, got {other}")
-    contents = transformers_folder.read_folder(folder)
-    model, tokenizer = _model_config(contents.config, folder), contents.tokenizer
+    path = find_checkpoint(name)
+    contents = _read_contents(path)
+    model, tokenizer = _model_config(contents.config, path), contents.tokenizer
     if tokenizer.first_timestamp >= model.vocab_size:
         raise CheckpointError(
-            f"{folder}: tokenizer and config.json disagree: expected vocab_size above {tokenizer.first_timestamp}, "
+            f"{path}: tokenizer and sizes disagree: expected vocab_size above {tokenizer.first_timestamp}, "
             f"the id of the first timestamp, got {model.vocab_size}"
         )
-    _check_features(folder, model)
+    _check_features(path, model)
     return Checkpoint(
         name=name,
-        path=folder,
+        path=path,
         model=model,
         generation=_generation_config(contents.defaults, model, tokenizer),
         tokenizer=tokenizer,
@@ -127,26 +120,59 @@ def read_checkpoint(name: str) -> Checkpoint:
     )
 
 
+def _read_contents(path: Path) -> Contents:
+    """Read a folder or a file with the reader of its format."""
+    if path.is_file():
+        return _file_reader(path)(path)
+    names = {file.name for file in path.iterdir()}
+    if other := describe_other_format(names):
+        raise CheckpointError(f"{path}: expected a Whisper checkpoint, got {other}")
+    if find_weights(names) == CTRANSLATE2_WEIGHTS:
+        return ctranslate2_folder.read_folder(path)
+    return transformers_folder.read_folder(path)
+
+
+def _file_reader(path: Path) -> Callable[[Path], Contents]:
+    with path.open("rb") as file:
+        start = file.read(4)
+    for begins, reader in _FILE_READERS.items():
+        if start.startswith(begins):
+            return reader
+    raise CheckpointError(
+        f"{path}: expected a .pt file of OpenAI's package whisper or a .bin file of whisper.cpp, got a file that "
+        f"begins with {start!r}; of other formats, give the folder"
+    )
+
+
+_FILE_READERS: dict[bytes, Callable[[Path], Contents]] = {
+    ggml_file.MAGIC: ggml_file.read_file,
+    b"PK": openai_file.read_file,
+    b"\x80": openai_file.read_file,
+}
+"""The readers of single files, by the bytes with which these begin. Of OpenAI's package, an archive or a pickle."""
+
+
 def find_checkpoint(name: str) -> Path:
-    """Find the folder of a checkpoint, fetching it if it is on the hub only.
+    """Find the folder or the file of a checkpoint, fetching it if it is on the hub only.
 
     Args:
         name: as in `read_checkpoint`.
 
     Raises:
-        CheckpointError: there is neither such a folder nor such a model on the hub, or the hub cannot be reached.
+        CheckpointError: there is neither such a folder or file nor such a model on the hub, or the hub cannot be
+            reached.
     """
     if name == EMBEDDED_MODEL:
         return EMBEDDED_FOLDER
     folder = Path(name).expanduser()
-    if folder.is_dir():
+    if folder.exists():
         return folder
-    expected = f"{EMBEDDED_MODEL}, a folder, or a hub name like openai/whisper-small or openai/whisper-small@main"
-    if folder.is_file():
-        raise CheckpointError(f"{name}: expected {expected}, got {describe_other_format([folder.name]) or 'a file'}")
+    expected = (
+        f"{EMBEDDED_MODEL}, a folder, a file, or a hub name like openai/whisper-small or openai/whisper-small@main"
+    )
     hub_name = HubName.parse(name)
     if hub_name is None:
-        raise CheckpointError(f"{name}: no such folder; expected {expected}")
+        raise CheckpointError(f"{name}: no such folder or file; expected {expected}")
     return fetch(hub_name, _check_configuration)
 
 
@@ -155,8 +181,11 @@ def is_hub_name(name: str) -> bool:
     return name != EMBEDDED_MODEL and not Path(name).expanduser().exists() and HubName.parse(name) is not None
 
 
-def _check_configuration(folder: Path) -> None:
+def _check_configuration(folder: Path, weights: str) -> None:
     """Refuse a model that cannot be loaded, before its weights are fetched."""
+    if weights == CTRANSLATE2_WEIGHTS:
+        ctranslate2_folder.read_tokenizer(folder)
+        return
     _model_config(transformers_folder.read_folder(folder).config, folder)
 
 
@@ -226,7 +255,7 @@ def _is_multilingual(defaults: Mapping[str, Any], model: ModelConfig, tokenizer:
     if forced := defaults.get("forced_decoder_ids"):
         # Old checkpoints force [[1, language or null], [2, task], ...], English-only ones [[1, <|notimestamps|>]].
         return bool(forced[0][1] != tokenizer.no_timestamps)
-    return model.vocab_size >= OPENAI_MULTILINGUAL_VOCAB_SIZE
+    return model.vocab_size >= openai.MULTILINGUAL_VOCAB_SIZE
 
 
 def _upper_half_heads(model: ModelConfig) -> list[tuple[int, int]]:
