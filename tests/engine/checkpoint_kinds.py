@@ -193,7 +193,7 @@ KINDS = (
     Kind("lora", _lora, error=r"got a LoRA adapter, .* merge it", files=()),
     Kind("bert", _bert, error="expected model_type whisper in config.json, got 'bert'", files=()),
     Kind("ctranslate2", _ctranslate2, files=("model.bin",)),
-    Kind("ggml", _ggml, error=r"got a GGML model, the format of whisper.cpp; name the checkpoint", files=()),
+    Kind("ggml", _ggml, error=r"got files of whisper\.cpp; give one of the \.bin files itself", files=()),
     Kind("flax", _flax, error=r"got weights for Flax, TensorFlow, ONNX or MLX only", files=()),
     Kind(
         "no-tokenizer",
