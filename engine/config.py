@@ -21,7 +21,7 @@ class EngineConfig:
     """
 
     model: str = "tutti-demo"
-    """The embedded `tutti-demo`, a folder, or a name on the Hugging Face hub.
+    """The embedded `tutti-demo`, a folder, a file, or a name on the Hugging Face hub.
 
     Such as `openai/whisper-small`, or with a branch, tag or commit `openai/whisper-small@main`.
     """

@@ -134,8 +134,9 @@ class Settings:
     allow_anyone: bool = _setting(False, "Allow an address that other machines can reach without API keys.")
     model: str = _setting(
         "tutti-demo",
-        "A name from `tutti models`, a folder with a Whisper checkpoint in the Hugging Face layout, or a name on the "
-        "Hugging Face hub, owner/name or owner/name@revision.",
+        "A name from `tutti models`, a folder with a Whisper checkpoint of transformers or CTranslate2, a .pt file of "
+        "OpenAI's package, a .bin file of whisper.cpp, or a name on the Hugging Face hub, owner/name or "
+        "owner/name@revision.",
     )
     device: str = _setting("auto", "Where the model runs. auto: on the GPU if there is one.")
     dtype: str = _setting(

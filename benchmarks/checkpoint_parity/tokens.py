@@ -122,8 +122,8 @@ def compare_tokens(
             return decoded, engine.info.dtype, engine.info.device
 
     decoded, dtype, device = asyncio.run(decode())
-    assert checkpoint.folder is not None
-    reference = TransformersModel(checkpoint.folder, device)
+    assert checkpoint.path is not None
+    reference = TransformersModel(checkpoint.path, device)
     control = build_prompt(checkpoint, OPTIONS, "en" if checkpoint.generation.is_multilingual else None).tokens
     rows = [reference.compare(each, control) for each in decoded if each.tokens]
     return {

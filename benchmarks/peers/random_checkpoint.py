@@ -10,6 +10,7 @@ from torch import Tensor
 from benchmarks.peers.ctranslate2 import convert_for_ctranslate2
 from engine.checkpoint.checkpoint import ModelConfig
 from engine.model.random_weights import SIZES, fill, random_checkpoint, shape_output, vocabulary
+from engine.model.weights import published_parameters
 from engine.model.whisper import build
 
 END = "<|endoftext|>"
@@ -18,21 +19,11 @@ END = "<|endoftext|>"
 
 def published_weights(weights: dict[str, Tensor]) -> dict[str, Tensor]:
     """Our weights by their published names: queries, keys and values apart, and keys without a bias."""
-    published: dict[str, Tensor] = {}
-    for ours, weight in weights.items():
-        name = ours.replace(".mlp.", ".")
-        parts = {name: weight}
-        for fused, letters in ((".qkv_proj.", "qkv"), (".kv_proj.", "kv")):
-            if fused in name:
-                pieces = weight.chunk(len(letters))
-                parts = {
-                    name.replace(fused, f".{letter}_proj."): piece
-                    for letter, piece in zip(letters, pieces, strict=True)
-                }
-        published |= {
-            f"model.{part}": piece.contiguous() for part, piece in parts.items() if not part.endswith("k_proj.bias")
-        }
-    return published
+    return {
+        f"model.{name}": weight.contiguous()
+        for name, weight in published_parameters(weights)
+        if not name.endswith("k_proj.bias")
+    }
 
 
 def write_checkpoint(name: str, folder: Path) -> str:

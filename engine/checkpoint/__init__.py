@@ -1,1 +1,1 @@
-"""Finds, reads and checks the files of Whisper checkpoints in the Hugging Face layout. Needs no torch."""
+"""Finds, reads and checks the files of Whisper checkpoints, with a reader for each format. Needs no torch."""

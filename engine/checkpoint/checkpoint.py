@@ -1,27 +1,24 @@
-"""Finds a checkpoint and reads everything except its weights: sizes, token ids, decoding defaults.
+"""Finds a checkpoint, reads it with the reader of its format, and checks everything except its weights.
 
-It reads the files that transformers writes. All token ids come from the checkpoint, none from this code. What old
-checkpoints do not list is derived from their tokenizer.
+Token ids come from the checkpoint wherever it holds them. What old checkpoints do not list is derived from their
+tokenizer.
 """
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
+from engine.checkpoint import ctranslate2_folder, ggml_file, openai, openai_file, transformers_folder
 from engine.checkpoint.catalog import EMBEDDED_MODEL
+from engine.checkpoint.contents import Contents, Weight
 from engine.checkpoint.hub import HubName, fetch
-from engine.checkpoint.layout import describe_other_format, read_json
+from engine.checkpoint.layout import CTRANSLATE2_WEIGHTS, describe_other_format, find_weights, read_json
 from engine.checkpoint.tokenizer import Tokenizer
 from engine.errors import CheckpointError
 
 EMBEDDED_FOLDER = Path(__file__).parents[1] / "assets" / EMBEDDED_MODEL
 """The folder of the checkpoint that the package contains."""
-
-OPENAI_MULTILINGUAL_VOCAB_SIZE = 51_865
-"""The smallest vocabulary of OpenAI's multilingual checkpoints.
-
-Source: openai/whisper, whisper/model.py, `is_multilingual`.
-"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,67 +81,98 @@ class Checkpoint:
 
     name: str
     """The value of `EngineConfig.model`."""
-    folder: Path | None
-    """The folder of the checkpoint's files; `None` if the weights are random."""
+    path: Path | None
+    """The folder or the file of the checkpoint; `None` if the weights are random."""
     model: ModelConfig
     generation: GenerationConfig
     tokenizer: Tokenizer
+    weights: Callable[[], dict[str, Weight]]
+    """Finds the weights, by the names that transformers gives them. Random weights are not in any file."""
 
 
 def read_checkpoint(name: str) -> Checkpoint:
     """Find a checkpoint and read its configuration.
 
     Args:
-        name: the embedded model, a folder, or a model on the Hugging Face hub, `owner/name` or `owner/name@revision`.
-            From the hub it is downloaded if it is not in the local cache.
+        name: the embedded model, a folder of transformers or CTranslate2, a file of OpenAI's package or of whisper.cpp,
+            or a model on the Hugging Face hub, `owner/name` or `owner/name@revision`. From the hub it is downloaded if
+            it is not in the local cache.
 
     Raises:
         CheckpointError: the checkpoint cannot be found, or a file is missing or unusable.
     """
-    folder = find_checkpoint(name)
-    if other := describe_other_format({file.name for file in folder.iterdir()}):
-        raise CheckpointError(f"{folder}: expected a Whisper checkpoint in the Hugging Face layout, got {other}")
-    config = read_json(folder / "config.json")
-    model = _model_config(config, folder)
-    tokenizer = Tokenizer.from_folder(folder)
-    defaults_file = folder / "generation_config.json"
-    # Before generation_config.json existed, config.json held the decoding defaults.
-    defaults = read_json(defaults_file) if defaults_file.exists() else config
+    path = find_checkpoint(name)
+    contents = _read_contents(path)
+    model, tokenizer = _model_config(contents.config, path), contents.tokenizer
     if tokenizer.first_timestamp >= model.vocab_size:
         raise CheckpointError(
-            f"{folder}: tokenizer and config.json disagree: expected vocab_size above {tokenizer.first_timestamp}, "
+            f"{path}: tokenizer and sizes disagree: expected vocab_size above {tokenizer.first_timestamp}, "
             f"the id of the first timestamp, got {model.vocab_size}"
         )
-    _check_features(folder, model)
+    _check_features(path, model)
     return Checkpoint(
         name=name,
-        folder=folder,
+        path=path,
         model=model,
-        generation=_generation_config(defaults, model, tokenizer),
+        generation=_generation_config(contents.defaults, model, tokenizer),
         tokenizer=tokenizer,
+        weights=contents.weights,
     )
 
 
+def _read_contents(path: Path) -> Contents:
+    """Read a folder or a file with the reader of its format."""
+    if path.is_file():
+        return _file_reader(path)(path)
+    names = {file.name for file in path.iterdir()}
+    if other := describe_other_format(names):
+        raise CheckpointError(f"{path}: expected a Whisper checkpoint, got {other}")
+    if find_weights(names) == CTRANSLATE2_WEIGHTS:
+        return ctranslate2_folder.read_folder(path)
+    return transformers_folder.read_folder(path)
+
+
+def _file_reader(path: Path) -> Callable[[Path], Contents]:
+    with path.open("rb") as file:
+        start = file.read(4)
+    for begins, reader in _FILE_READERS.items():
+        if start.startswith(begins):
+            return reader
+    raise CheckpointError(
+        f"{path}: expected a .pt file of OpenAI's package whisper or a .bin file of whisper.cpp, got a file that "
+        f"begins with {start!r}; of other formats, give the folder"
+    )
+
+
+_FILE_READERS: dict[bytes, Callable[[Path], Contents]] = {
+    ggml_file.MAGIC: ggml_file.read_file,
+    b"PK": openai_file.read_file,
+    b"\x80": openai_file.read_file,
+}
+"""The readers of single files, by the bytes with which these begin. Of OpenAI's package, an archive or a pickle."""
+
+
 def find_checkpoint(name: str) -> Path:
-    """Find the folder of a checkpoint, fetching it if it is on the hub only.
+    """Find the folder or the file of a checkpoint, fetching it if it is on the hub only.
 
     Args:
         name: as in `read_checkpoint`.
 
     Raises:
-        CheckpointError: there is neither such a folder nor such a model on the hub, or the hub cannot be reached.
+        CheckpointError: there is neither such a folder or file nor such a model on the hub, or the hub cannot be
+            reached.
     """
     if name == EMBEDDED_MODEL:
         return EMBEDDED_FOLDER
     folder = Path(name).expanduser()
-    if folder.is_dir():
+    if folder.exists():
         return folder
-    expected = f"{EMBEDDED_MODEL}, a folder, or a hub name like openai/whisper-small or openai/whisper-small@main"
-    if folder.is_file():
-        raise CheckpointError(f"{name}: expected {expected}, got {describe_other_format([folder.name]) or 'a file'}")
+    expected = (
+        f"{EMBEDDED_MODEL}, a folder, a file, or a hub name like openai/whisper-small or openai/whisper-small@main"
+    )
     hub_name = HubName.parse(name)
     if hub_name is None:
-        raise CheckpointError(f"{name}: no such folder; expected {expected}")
+        raise CheckpointError(f"{name}: no such folder or file; expected {expected}")
     return fetch(hub_name, _check_configuration)
 
 
@@ -153,20 +181,15 @@ def is_hub_name(name: str) -> bool:
     return name != EMBEDDED_MODEL and not Path(name).expanduser().exists() and HubName.parse(name) is not None
 
 
-def _check_configuration(folder: Path) -> None:
+def _check_configuration(folder: Path, weights: str) -> None:
     """Refuse a model that cannot be loaded, before its weights are fetched."""
-    _model_config(read_json(folder / "config.json"), folder)
-    Tokenizer.from_folder(folder)
+    if weights == CTRANSLATE2_WEIGHTS:
+        ctranslate2_folder.read_tokenizer(folder)
+        return
+    _model_config(transformers_folder.read_folder(folder).config, folder)
 
 
-def _model_config(config: dict[str, Any], folder: Path) -> ModelConfig:
-    if config.get("model_type") != "whisper":
-        raise CheckpointError(
-            f"{folder}: expected model_type whisper in config.json, got {config.get('model_type')!r}; only Whisper "
-            "models can be loaded"
-        )
-    if config.get("activation_function", "gelu") != "gelu":
-        raise CheckpointError(f"{folder}: expected activation_function gelu, got {config['activation_function']!r}")
+def _model_config(config: Mapping[str, Any], folder: Path) -> ModelConfig:
     names = {field.name: field.name for field in fields(ModelConfig)} | {"n_mels": "num_mel_bins"}
     sizes = {name: size for name, key in names.items() if isinstance(size := config.get(key), int) and size > 0}
     if wrong := [key for name, key in names.items() if name not in sizes]:
@@ -187,7 +210,7 @@ def _check_features(folder: Path, model: ModelConfig) -> None:
             raise CheckpointError(f"{file}: {key}: expected {value}, got {preprocessor[key]!r}")
 
 
-def _generation_config(defaults: dict[str, Any], model: ModelConfig, tokenizer: Tokenizer) -> GenerationConfig:
+def _generation_config(defaults: Mapping[str, Any], model: ModelConfig, tokenizer: Tokenizer) -> GenerationConfig:
     is_multilingual = _is_multilingual(defaults, model, tokenizer)
     listed = defaults.get("lang_to_id")
     languages = {key.strip("<|>"): token for key, token in listed.items()} if listed else tokenizer.languages
@@ -204,7 +227,7 @@ def _generation_config(defaults: dict[str, Any], model: ModelConfig, tokenizer: 
     )
 
 
-def _flag(defaults: dict[str, Any], key: str) -> bool:
+def _flag(defaults: Mapping[str, Any], key: str) -> bool:
     value = defaults.get(key, False)
     if not isinstance(value, bool):
         raise CheckpointError(f"generation_config.json: {key}: expected true or false, got {value!r}")
@@ -223,7 +246,7 @@ def _audio_context(listed: Any, model: ModelConfig) -> AudioContext | None:
     return AudioContext(**sizes)
 
 
-def _is_multilingual(defaults: dict[str, Any], model: ModelConfig, tokenizer: Tokenizer) -> bool:
+def _is_multilingual(defaults: Mapping[str, Any], model: ModelConfig, tokenizer: Tokenizer) -> bool:
     """Whether the model is multilingual. Language tokens do not show it: English-only tokenizers hold them too."""
     if "is_multilingual" in defaults:
         return bool(defaults["is_multilingual"])
@@ -232,7 +255,7 @@ def _is_multilingual(defaults: dict[str, Any], model: ModelConfig, tokenizer: To
     if forced := defaults.get("forced_decoder_ids"):
         # Old checkpoints force [[1, language or null], [2, task], ...], English-only ones [[1, <|notimestamps|>]].
         return bool(forced[0][1] != tokenizer.no_timestamps)
-    return model.vocab_size >= OPENAI_MULTILINGUAL_VOCAB_SIZE
+    return model.vocab_size >= openai.MULTILINGUAL_VOCAB_SIZE
 
 
 def _upper_half_heads(model: ModelConfig) -> list[tuple[int, int]]:

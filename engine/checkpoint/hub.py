@@ -47,15 +47,15 @@ class HubName:
         return f"{self.repository}@{self.revision}" if self.revision else self.repository
 
 
-def fetch(name: HubName, check: Callable[[Path], object]) -> Path:
+def fetch(name: HubName, check: Callable[[Path, str], object]) -> Path:
     """Fetch what is not in the cache, and return the folder in the cache.
 
     Ctrl-C ends a download at once if this is called in the main thread.
 
     Args:
         name: the model.
-        check: reads the configuration in the folder, and raises `CheckpointError` if it is of no use. It is called
-            before the weights are fetched.
+        check: reads the configuration in the folder, for the weights of this name, and raises `CheckpointError` if it
+            is of no use. It is called before the weights are fetched.
 
     Raises:
         CheckpointError: the model cannot be fetched and is not in the cache, or has no weights that can be loaded.
@@ -78,7 +78,7 @@ def fetch(name: HubName, check: Callable[[Path], object]) -> Path:
         raise CheckpointError(_explain(name, error)) from error
 
 
-def _download(name: HubName, check: Callable[[Path], object]) -> Path:
+def _download(name: HubName, check: Callable[[Path, str], object]) -> Path:
     from huggingface_hub import HfApi, hf_hub_download, try_to_load_from_cache
 
     info = HfApi().model_info(name.repository, revision=name.revision, timeout=LOOK_UP_TIMEOUT_S, files_metadata=True)
@@ -86,7 +86,7 @@ def _download(name: HubName, check: Callable[[Path], object]) -> Path:
     weights = find_weights(sizes)
     if weights is None:
         found = describe_other_format(sizes) or f"no weights; its files are {', '.join(sorted(sizes)) or 'none'}"
-        raise CheckpointError(f"{name}: expected a Whisper checkpoint in the Hugging Face layout, got {found}")
+        raise CheckpointError(f"{name}: expected a Whisper checkpoint, got {found}")
     if "config.json" not in sizes:
         raise CheckpointError(f"{name}: config.json: missing; the repository of a Whisper checkpoint needs it")
     with _without_progress_bars():
@@ -96,7 +96,7 @@ def _download(name: HubName, check: Callable[[Path], object]) -> Path:
         for file in (*CONFIGURATION_FILES[1:], *([weights] if is_index else [])):
             if file in sizes:
                 hf_hub_download(name.repository, file, revision=folder.name)
-    check(folder)
+    check(folder, weights)
     files = listed_files(folder / weights) if is_index else [weights]
     absent = [
         file

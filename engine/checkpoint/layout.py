@@ -1,4 +1,4 @@
-"""The files of a checkpoint in the Hugging Face layout: which ones are needed, and what a folder with others holds."""
+"""The files of a checkpoint in a folder: which ones are needed, and what a folder with others holds."""
 
 import json
 from collections.abc import Collection
@@ -16,8 +16,13 @@ CONFIGURATION_FILES = (
     "vocab.json",
     "merges.txt",
     "added_tokens.json",
+    "vocabulary.json",
+    "vocabulary.txt",
 )
 """The files that are read besides the weights. No checkpoint needs all of them."""
+
+CTRANSLATE2_WEIGHTS = "model.bin"
+"""The weights of a CTranslate2 model."""
 
 _VARIANTS = ("", ".fp16", ".bf16", ".fp32")
 """Parts of the names of weights: files without one come first, then the smallest."""
@@ -28,7 +33,7 @@ _CONVERSION = "name the checkpoint that it was converted from, such as openai/wh
 def find_weights(names: Collection[str]) -> str | None:
     """The file to load the weights from: one with all of them, or the index of several; `None` if there is neither.
 
-    Safetensors come before PyTorch's own format, and variants in another precision come last.
+    Safetensors come before PyTorch's own format, and variants in another precision after both. CTranslate2's come last.
     """
     for variant in _VARIANTS:
         for name in (
@@ -39,7 +44,7 @@ def find_weights(names: Collection[str]) -> str | None:
         ):
             if name in names:
                 return name
-    return None
+    return CTRANSLATE2_WEIGHTS if CTRANSLATE2_WEIGHTS in names else None
 
 
 def listed_files(index: Path) -> list[str]:
@@ -67,14 +72,10 @@ def describe_other_format(names: Collection[str]) -> str | None:
             "a LoRA adapter, which holds only changes to another model; merge it with PEFT's merge_and_unload(), save "
             "the result and its processor with save_pretrained(), and give that folder",
         ),
-        (
-            "model.bin" in names and any(name.startswith("vocabulary.") for name in names),
-            f"a CTranslate2 model, the format of faster-whisper; {_CONVERSION}",
-        ),
-        (is_ggml, f"a GGML model, the format of whisper.cpp; {_CONVERSION}"),
+        (is_ggml, "files of whisper.cpp; give one of the .bin files itself; .gguf files cannot be read"),
         (
             ".pt" in endings and "config.json" not in names,
-            "a .pt file, the format of OpenAI's package whisper; its models have names such as openai/whisper-small",
+            "files of OpenAI's package whisper; give one of the .pt files itself",
         ),
         (
             bool(endings & {".msgpack", ".h5", ".onnx", ".npz"}),
@@ -91,12 +92,28 @@ def read_json(file: Path) -> dict[str, Any]:
     Raises:
         CheckpointError: the file is missing, or holds something else.
     """
+    content = _parse(file)
+    if not isinstance(content, dict):
+        raise CheckpointError(f"{file}: expected a JSON object, got {type(content).__name__}")
+    return content
+
+
+def read_json_list(file: Path) -> list[Any]:
+    """The JSON list in a file.
+
+    Raises:
+        CheckpointError: the file is missing, or holds something else.
+    """
+    content = _parse(file)
+    if not isinstance(content, list):
+        raise CheckpointError(f"{file}: expected a JSON list, got {type(content).__name__}")
+    return content
+
+
+def _parse(file: Path) -> Any:
     try:
-        content = json.loads(file.read_text(encoding="utf-8"))
+        return json.loads(file.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
         raise CheckpointError(f"{file}: missing; the folder of a Whisper checkpoint needs it") from error
     except ValueError as error:
         raise CheckpointError(f"{file}: expected JSON, got: {error}") from error
-    if not isinstance(content, dict):
-        raise CheckpointError(f"{file}: expected a JSON object, got {type(content).__name__}")
-    return content

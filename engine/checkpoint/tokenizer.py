@@ -5,7 +5,7 @@ It knows nothing about audio, except that timestamp tokens are 20 ms apart.
 
 import codecs
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path
 
@@ -44,7 +44,7 @@ class Tokenizer:
         # Tokenizers of old checkpoints do not list the timestamps. In every vocabulary they follow this token.
         self.first_timestamp = self.no_timestamps + 1
         self.languages = self._find_languages()
-        self._bytes = [_token_bytes(backend.id_to_token(token) or "") for token in range(self.eot)]
+        self._bytes = [token_bytes(backend.id_to_token(token) or "") for token in range(self.eot)]
         self._texts = [_whole_text(token_bytes) for token_bytes in self._bytes]
 
     @classmethod
@@ -64,6 +64,31 @@ class Tokenizer:
             raise CheckpointError(f"{folder}: tokenizer: {error}") from error
         except Exception as error:  # the library tokenizers raises plain Exception for a file that it cannot read
             raise CheckpointError(f"{folder}: tokenizer: expected readable files, got: {error}") from error
+
+    @classmethod
+    def from_tokens(cls, texts: Sequence[bytes], specials: Sequence[str]) -> "Tokenizer":
+        """Build a tokenizer from the bytes of its text tokens and the names of those after them, in the order of ids.
+
+        Tokens were merged in the order of their ids, so that the ids tell which bytes to merge first.
+
+        Source: openai/tiktoken, src/lib.rs, `_byte_pair_merge`.
+
+        Raises:
+            CheckpointError: a token that Whisper needs is missing.
+        """
+        characters = {byte: character for character, byte in _byte_of_character().items()}
+        names = ["".join(characters[byte] for byte in text) for text in texts]
+        ids = {name: token for token, name in enumerate(names)}
+        merges = [
+            (name[:cut], name[cut:])
+            for name in names
+            for cut in range(1, len(name))
+            if name[:cut] in ids and name[cut:] in ids
+        ]
+        backend = Backend(BPE(ids, merges))
+        backend.pre_tokenizer = ByteLevel(add_prefix_space=False)
+        backend.add_special_tokens(list(specials))
+        return cls(backend)
 
     def encode(self, text: str) -> list[int]:
         """The tokens of plain text. The name of a special token becomes text tokens, so callers cannot insert one."""
@@ -229,7 +254,12 @@ def _whole_text(token_bytes: bytes) -> str | None:
         return None
 
 
-def _token_bytes(token: str) -> bytes:
+def token_bytes(token: str) -> bytes:
+    """The bytes of a token that is written in the characters of byte-level BPE.
+
+    Raises:
+        KeyError: a character stands for no byte.
+    """
     return bytes(_byte_of_character()[character] for character in token)
 
 

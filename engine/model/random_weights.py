@@ -14,6 +14,8 @@ from tokenizers.pre_tokenizers import ByteLevel
 from torch import nn
 
 from engine.checkpoint.checkpoint import Checkpoint, GenerationConfig, ModelConfig
+from engine.checkpoint.contents import Weight
+from engine.checkpoint.openai import LANGUAGES, N_TIMESTAMPS, special_tokens
 from engine.checkpoint.tokenizer import Tokenizer
 from engine.errors import CheckpointError
 from engine.model.whisper import Whisper
@@ -21,7 +23,6 @@ from engine.model.whisper import Whisper
 PREFIX = "random:"
 """The names of these checkpoints start with it."""
 _N_TEXT_TOKENS = 50_257
-_N_TIMESTAMPS = 1_501
 _WEIGHT_STD = 0.02
 """Standard deviation of the weights."""
 _POSITION_STD = 0.3
@@ -35,12 +36,6 @@ _END_POSITION, _END_PERIOD = 31, 32
 tokens after a long prompt."""
 _END_SCALE = 1_000.0
 """Scale of the embedding that ends a sequence. It outweighs all that 32 layers add."""
-_LANGUAGES = (
-    "en zh de es ru ko fr ja pt tr pl ca nl ar sv it id hi fi vi he uk el ms cs ro da hu ta no th ur hr bg lt la mi ml "
-    "cy sk te fa lv bn sr az sl kn et mk br eu is hy ne mn bs kk sq sw gl mr pa si km sn yo so af oc ka be tg sd gu am "
-    "yi lo uz fo ht ps tk nn mt sa lb my bo tl mg as tt haw ln ha ba jw su yue"
-).split()
-"""Codes of the languages, in the order of their tokens. Source: openai/whisper, whisper/tokenizer.py."""
 
 
 def _sizes(d_model: int, layers: int, n_mels: int = 80, decoder_layers: int | None = None) -> ModelConfig:
@@ -82,7 +77,7 @@ def random_checkpoint(name: str) -> Checkpoint:
         raise CheckpointError(f"{name}: expected {PREFIX} and one of {', '.join(SIZES)}, got {size!r}")
     model = SIZES[size]
     tokenizer = Tokenizer(vocabulary())
-    languages = {code: tokenizer.sot + 1 + index for index, code in enumerate(_LANGUAGES)}
+    languages = {code: tokenizer.sot + 1 + index for index, code in enumerate(LANGUAGES)}
     layers = range(model.decoder_layers // 2, model.decoder_layers)
     generation = GenerationConfig(
         is_multilingual=True,
@@ -92,7 +87,9 @@ def random_checkpoint(name: str) -> Checkpoint:
         max_initial_timestamp_index=50,
         alignment_heads=tuple((layer, head) for layer in layers for head in range(model.decoder_attention_heads)),
     )
-    return Checkpoint(name=name, folder=None, model=model, generation=generation, tokenizer=tokenizer)
+    return Checkpoint(
+        name=name, path=None, model=model, generation=generation, tokenizer=tokenizer, weights=dict[str, Weight]
+    )
 
 
 @torch.inference_mode()
@@ -130,10 +127,8 @@ def vocabulary() -> Backend:
     words = alphabet + list(islice(made_up, _N_TEXT_TOKENS - len(alphabet)))
     backend = Backend(BPE({word: index for index, word in enumerate(words)}, []))
     backend.pre_tokenizer = ByteLevel(add_prefix_space=False)
-    specials = ["<|endoftext|>", "<|startoftranscript|>", *(f"<|{code}|>" for code in _LANGUAGES)]
-    specials += ["<|translate|>", "<|transcribe|>", "<|startoflm|>", "<|startofprev|>"]
-    backend.add_special_tokens([*specials, "<|nospeech|>", "<|notimestamps|>"])
-    backend.add_tokens([AddedToken(f"<|{index * 0.02:.2f}|>", normalized=False) for index in range(_N_TIMESTAMPS)])
+    backend.add_special_tokens(special_tokens(len(LANGUAGES)))
+    backend.add_tokens([AddedToken(f"<|{index * 0.02:.2f}|>", normalized=False) for index in range(N_TIMESTAMPS)])
     return backend
 
 

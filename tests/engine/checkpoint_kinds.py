@@ -17,6 +17,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer
 
+from tests.engine.checkpoint_writers import write_ctranslate2
 from tests.engine.checkpoints import SHAPES
 
 KINDS_SHAPE = SHAPES[0]
@@ -165,13 +166,9 @@ def _bert(folder: Path) -> None:
 
 
 def _ctranslate2(folder: Path) -> None:
-    _leave_only(
-        folder,
-        config__json={"alignment_heads": []},
-        model__bin=bytes(20_000),
-        vocabulary__json=["a"],
-        tokenizer__json={},
-    )
+    write_ctranslate2(folder, folder)
+    for name in ("model.safetensors", "generation_config.json"):
+        (folder / name).unlink()
 
 
 def _ggml(folder: Path) -> None:
@@ -195,8 +192,8 @@ KINDS = (
     Kind("distilled", _distil),
     Kind("lora", _lora, error=r"got a LoRA adapter, .* merge it", files=()),
     Kind("bert", _bert, error="expected model_type whisper in config.json, got 'bert'", files=()),
-    Kind("ctranslate2", _ctranslate2, error=r"got a CTranslate2 model, the format of faster-whisper; name", files=()),
-    Kind("ggml", _ggml, error=r"got a GGML model, the format of whisper.cpp; name the checkpoint", files=()),
+    Kind("ctranslate2", _ctranslate2, files=("model.bin",)),
+    Kind("ggml", _ggml, error=r"got files of whisper\.cpp; give one of the \.bin files itself", files=()),
     Kind("flax", _flax, error=r"got weights for Flax, TensorFlow, ONNX or MLX only", files=()),
     Kind(
         "no-tokenizer",

@@ -91,16 +91,16 @@ def make_tokenizer(shape: Shape) -> Tokenizer:
     return backend
 
 
-def make_checkpoint(folder: Path, shape: Shape, seed: int = 0) -> Path:
-    """Save a checkpoint of this shape and return its folder."""
-    tokenizer = make_tokenizer(shape)
+def make_checkpoint(folder: Path, shape: Shape, seed: int = 0, tokenizer: Tokenizer | None = None) -> Path:
+    """Save a checkpoint of this shape and return its folder. It has a tokenizer of the shape, or another one."""
+    tokenizer = tokenizer or make_tokenizer(shape)
     ids: Any = tokenizer.token_to_id
     eot, sot = ids("<|endoftext|>"), ids("<|startoftranscript|>")
     begin_suppress = None if shape.begin_suppress is None else list(shape.begin_suppress)
     if begin_suppress is not None and shape.suppress_end_at_begin:
         begin_suppress.append(eot)
     config = WhisperConfig(
-        vocab_size=tokenizer.get_vocab_size(),
+        vocab_size=ids("<|notimestamps|>") + 1 + N_TIMES,
         num_mel_bins=shape.n_mels,
         d_model=shape.d_model,
         encoder_layers=shape.encoder_layers,

@@ -94,8 +94,8 @@ def test_short_windows_equal_the_training_network(demo: Checkpoint, short_runner
         decoder_layers=demo.model.decoder_layers,
     )
     network = Whisper(sizes).eval()
-    assert demo.folder
-    weights = load_file(demo.folder / "model.safetensors")
+    assert demo.path
+    weights = load_file(demo.path / "model.safetensors")
     network.load_state_dict({name: tensor.float() for name, tensor in weights.items()}, strict=False)
     samples, tokens = noise(3, 72_000), [3, 50, 7, 7, 200, 1]
     slots = [short_runner.slots.allocate() for _ in range(3)]

@@ -93,7 +93,7 @@ def test_a_checkpoint_without_generation_config_is_understood(tmp_path: Path, sh
 @pytest.mark.parametrize("name", ["./nowhere", "/nowhere", "whisper-small", "a/b/c"])
 def test_names_that_cannot_be_on_the_hub_are_refused(name: str) -> None:
     """The error says which names are possible."""
-    with pytest.raises(CheckpointError, match="expected tutti-demo, a folder, or a hub name"):
+    with pytest.raises(CheckpointError, match="expected tutti-demo, a folder, a file, or a hub name"):
         find_checkpoint(name)
 
 

@@ -1,0 +1,148 @@
+"""Reads the checkpoints of whisper.cpp: a `.bin` file with sizes, tokens, and weights in blocks of 8 to 4 bits.
+
+Source of the format: ggml-org/whisper.cpp, models/convert-pt-to-ggml.py, src/whisper.cpp, `whisper_model_load`, and
+ggml/src/ggml-quants.c, `dequantize_row_q4_0` and its likes.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from engine.checkpoint import openai
+from engine.checkpoint.contents import BinaryFile, Contents, Weight
+from engine.errors import CheckpointError
+
+MAGIC = b"lmgg"
+"""The first bytes of a file."""
+
+_QUANTIZATION_VERSION = 2
+"""The version of the blocks. Files of May 2023 and before have others, in which the bits have other places."""
+_VERSION_FACTOR = 1_000
+"""The version of the blocks is this many times in the number that names the type of the file."""
+_MAX_DIMENSIONS = 4
+_MAX_NAME_BYTES = 256
+_BLOCK = 32
+"""Numbers of a block, which have one scale."""
+
+Blocks = NDArray[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class _Type:
+    """A type of numbers: how a block is stored, and how it becomes floats."""
+
+    name: str
+    stored: np.dtype[Any]
+    to_floats: Callable[[Blocks], NDArray[Any]]
+    """Takes `(blocks,)` of `stored`, gives `(blocks, n_numbers)`."""
+    n_numbers: int = _BLOCK
+
+
+def _floats(blocks: Blocks) -> NDArray[Any]:
+    return blocks
+
+
+def _from_8_bits(blocks: Blocks) -> NDArray[Any]:
+    numbers: NDArray[Any] = blocks["numbers"] * _column(blocks, "scale")
+    return numbers
+
+
+def _from_bits(centre: int) -> Callable[[Blocks], NDArray[Any]]:
+    """Numbers of 4 bits, of 5 where the blocks have high bits: scaled from a centre, or from the block's least one."""
+
+    def to_floats(blocks: Blocks) -> NDArray[Any]:
+        fields = blocks.dtype.names or ()
+        halves = blocks["numbers"]
+        whole = np.concatenate([halves & 15, halves >> 4], axis=1).astype(np.float32)
+        if "high" in fields:
+            whole += np.unpackbits(blocks["high"], axis=1, bitorder="little") * np.float32(16)
+        numbers: NDArray[Any] = (whole - np.float32(centre)) * _column(blocks, "scale")
+        return numbers + _column(blocks, "least") if "least" in fields else numbers
+
+    return to_floats
+
+
+def _column(blocks: Blocks, field: str) -> NDArray[Any]:
+    column: NDArray[Any] = blocks[field].astype(np.float32)[:, None]
+    return column
+
+
+def _stored(*fields: str, n_bytes: int = _BLOCK // 2, form: str = "u1") -> np.dtype[Any]:
+    forms = {"scale": ("<f2",), "least": ("<f2",), "high": ("u1", (_BLOCK // 8,)), "numbers": (form, (n_bytes,))}
+    return np.dtype([(field, *forms[field]) for field in (*fields, "numbers")])
+
+
+TYPES = {
+    0: _Type("f32", np.dtype("<f4"), _floats, n_numbers=1),
+    1: _Type("f16", np.dtype("<f2"), _floats, n_numbers=1),
+    2: _Type("q4_0", _stored("scale"), _from_bits(8)),
+    3: _Type("q4_1", _stored("scale", "least"), _from_bits(0)),
+    6: _Type("q5_0", _stored("scale", "high"), _from_bits(16)),
+    7: _Type("q5_1", _stored("scale", "least", "high"), _from_bits(0)),
+    8: _Type("q8_0", _stored("scale", n_bytes=_BLOCK, form="i1"), _from_8_bits),
+}
+"""The types by their numbers in ggml."""
+
+_SIZES = "n_vocab n_audio_ctx n_audio_state n_audio_head n_audio_layer n_text_ctx n_text_state n_text_head n_text_layer"
+_NAMES = [*_SIZES.split(), "n_mels", "ftype"]
+"""The numbers at the start of a file, in their order."""
+
+
+def read_file(path: Path) -> Contents:
+    """Read all but the weights.
+
+    Raises:
+        CheckpointError: the file is broken, or has another kind of model or another type of numbers.
+    """
+    with BinaryFile(path) as file:
+        file.skip(len(MAGIC), "a magic number")
+        sizes = dict(zip(_NAMES, file.numbers(f"{len(_NAMES)}i", "sizes"), strict=True))
+        version = sizes["ftype"] // _VERSION_FACTOR
+        if sizes["ftype"] % _VERSION_FACTOR > 1 and version != _QUANTIZATION_VERSION:
+            raise CheckpointError(
+                f"{path}: expected blocks of version {_QUANTIZATION_VERSION}, got version {version}; quantise the "
+                "model again with a newer whisper.cpp"
+            )
+        n_mels, n_bins = file.numbers("2i", "sizes of filters")
+        file.skip(4 * n_mels * n_bins, "filters")
+        texts = [file.bytes(file.number("i", "a length"), "a token") for _ in range(file.number("i", "a vocabulary"))]
+        weights: dict[str, Weight] = {}
+        while not file.is_at_end():
+            name, weight = _read_weight(file)
+            weights[openai.published_name(name)] = weight
+    config = openai.sizes(path, weights, sizes["n_audio_head"], sizes["n_text_head"])
+    tokenizer = openai.tokenizer(path, config["vocab_size"], texts)
+    return Contents(config, openai.defaults(config, tokenizer), tokenizer, lambda: weights)
+
+
+def _read_weight(file: BinaryFile) -> tuple[str, Weight]:
+    n_dimensions, n_name, code = file.numbers("3i", "a weight's form")
+    if not (0 < n_dimensions <= _MAX_DIMENSIONS and 0 < n_name <= _MAX_NAME_BYTES):
+        got = f"{n_dimensions} and {n_name}"
+        raise CheckpointError(f"{file.path}: expected a weight's number of dimensions and length of name, got {got}")
+    shape = file.numbers(f"{n_dimensions}i", "a shape")[::-1]
+    name = file.bytes(n_name, "a name").decode(errors="replace")
+    if (form := TYPES.get(code)) is None:
+        known = ", ".join(form.name for form in TYPES.values())
+        raise CheckpointError(f"{file.path}: {name}: expected numbers as {known}, got ggml's type {code}")
+    n_row = prod(shape[1:]) if n_dimensions > 1 else 1
+    if min(shape) <= 0 or shape[-1] % form.n_numbers or n_row % form.n_numbers:
+        expected = f"rows of whole blocks of {form.n_numbers}"
+        raise CheckpointError(f"{file.path}: {name}: expected {expected}, got the shape {shape}")
+    position = file.skip(prod(shape) // form.n_numbers * form.stored.itemsize, name)
+    if name.endswith(".bias") and shape[1:] == (1,):
+        shape = shape[:1]  # the convolutions' biases are stored as columns
+    return name, _weight(file.path, form, shape, n_row // form.n_numbers, position)
+
+
+def _weight(path: Path, form: _Type, shape: tuple[int, ...], n_row_blocks: int, position: int) -> Weight:
+    def read(first: int, last: int) -> NDArray[Any]:
+        offset = position + first * n_row_blocks * form.stored.itemsize
+        return form.to_floats(np.fromfile(path, form.stored, (last - first) * n_row_blocks, offset=offset))
+
+    return Weight(shape, read)

@@ -1,0 +1,29 @@
+"""Reads the checkpoints of OpenAI's own package: a `.pt` file with sizes and weights. It holds no tokens.
+
+Source of the format: openai/whisper, whisper/__init__.py, `load_model`, and whisper/model.py.
+"""
+
+from pathlib import Path
+
+from engine.checkpoint import openai
+from engine.checkpoint.contents import Contents
+from engine.checkpoint.transformers_folder import named_tensors, of_tensor, unpickle
+from engine.errors import CheckpointError
+
+
+def read_file(file: Path) -> Contents:
+    """Read all but the weights. The tokens are those of OpenAI's vocabulary of this size.
+
+    Raises:
+        CheckpointError: the file is broken, holds other things, or has a vocabulary of its own.
+    """
+    content = unpickle(file)
+    if not isinstance(content, dict) or not {"dims", "model_state_dict"} <= content.keys():
+        got = ", ".join(sorted(map(str, content))[:3]) if isinstance(content, dict) else type(content).__name__
+        raise CheckpointError(f"{file}: expected dims and model_state_dict, as OpenAI's package writes, got {got}")
+    tensors = named_tensors(content["model_state_dict"], file)
+    weights = {openai.published_name(name): of_tensor(tensor) for name, tensor in tensors.items()}
+    dims = content["dims"] if isinstance(content["dims"], dict) else {}
+    config = openai.sizes(file, weights, *(dims.get(f"n_{side}_head", 0) for side in ("audio", "text")))
+    tokenizer = openai.tokenizer(file, config["vocab_size"])
+    return Contents(config, openai.defaults(config, tokenizer), tokenizer, lambda: weights)

@@ -1,0 +1,146 @@
+"""Checkpoints of CTranslate2 give the model that the same checkpoint gives in transformers' form."""
+
+import json
+import struct
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+from engine.checkpoint.checkpoint import read_checkpoint
+from engine.errors import CheckpointError
+from engine.model.weights import load_model
+from tests.engine.checkpoint_writers import CTRANSLATE2_TYPES, write_ctranslate2
+from tests.engine.checkpoints import SHAPES, make_checkpoint
+
+TOLERANCES = {"float32": 0.0, "float16": 6e-4, "bfloat16": 5e-3, "int16": 6e-4}
+"""How far a number may be from the original, as a part of the largest one; in 8 bits 1/254 and a little."""
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A small checkpoint of transformers. Its words and languages are not those of OpenAI."""
+    return make_checkpoint(tmp_path_factory.mktemp("base") / "base", SHAPES[2])
+
+
+def weights(folder: Path) -> dict[str, torch.Tensor]:
+    model = load_model(read_checkpoint(str(folder)), torch.device("cpu"), torch.float64)
+    return dict(model.state_dict())
+
+
+def assert_close(folder: Path, base: Path, tolerance: float) -> None:
+    loaded = weights(folder)
+    for name, expected in weights(base).items():
+        bound = tolerance * expected.abs().max()
+        assert (loaded[name] - expected).abs().max() <= bound, name
+
+
+@pytest.mark.parametrize("quantization", CTRANSLATE2_TYPES)
+def test_every_type_of_numbers_is_read(base: Path, tmp_path: Path, quantization: str) -> None:
+    """Whole numbers are divided by the scale of their row. What occurs twice is stored once, with an alias."""
+    folder = write_ctranslate2(base, tmp_path / "ct2", quantization)
+    assert_close(folder, base, TOLERANCES.get(quantization, 8e-3))
+
+
+def test_sizes_and_defaults_are_those_of_transformers(base: Path, tmp_path: Path) -> None:
+    """Sizes come from the shapes of the weights, defaults from config.json."""
+    read, expected = read_checkpoint(str(write_ctranslate2(base, tmp_path / "ct2"))), read_checkpoint(str(base))
+    assert read.model == expected.model
+    for name in ("suppress_tokens", "begin_suppress_tokens", "max_initial_timestamp_index", "alignment_heads"):
+        assert getattr(read.generation, name) == getattr(expected.generation, name), name
+
+
+@pytest.mark.parametrize("vocabulary", ["json", "txt"])
+def test_a_missing_tokenizer_is_built_from_the_vocabulary(base: Path, tmp_path: Path, vocabulary: str) -> None:
+    """Old conversions have none. Merges follow from the order of the tokens."""
+    folder = write_ctranslate2(base, tmp_path / "ct2", vocabulary=vocabulary)
+    (folder / "tokenizer.json").unlink()
+    tokenizer, expected = read_checkpoint(str(folder)).tokenizer, read_checkpoint(str(base)).tokenizer
+    text = " the other, then Ünïcode 東京"
+    assert tokenizer.encode(text) == expected.encode(text)
+    assert tokenizer.decode(tokenizer.encode(text)) == text
+    assert (tokenizer.languages, tokenizer.first_timestamp) == (expected.languages, expected.first_timestamp)
+
+
+def test_without_config_json_the_defaults_are_those_of_openai(base: Path, tmp_path: Path) -> None:
+    """No bracket begins a text, and no control token is sampled."""
+    folder = write_ctranslate2(base, tmp_path / "ct2")
+    (folder / "config.json").unlink()
+    checkpoint = read_checkpoint(str(folder))
+    tokenizer, generation = checkpoint.tokenizer, checkpoint.generation
+    assert {*tokenizer.encode("[("), tokenizer.sot, tokenizer.no_speech} <= {*generation.suppress_tokens}
+    assert generation.begin_suppress_tokens == (*tokenizer.encode(" "), tokenizer.eot)
+
+
+def patch(position: int, form: str, number: int) -> Callable[[bytes], bytes]:
+    def change(content: bytes) -> bytes:
+        packed = struct.pack(form, number)
+        return content[:position] + packed + content[position + len(packed) :]
+
+    return change
+
+
+FIRST = 4 + 14 + 4 + 4
+"""Where the first variable begins: decoder/embeddings/weight."""
+SHAPE = FIRST + 2 + len("decoder/embeddings/weight") + 1
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda content: content[:100_000], r"expected \d+ bytes of .* at byte \d+, got \d+; the file is incomplete"),
+        (lambda content: content[:30], r"bytes of a name at byte 28, got 2; the file is incomplete"),
+        (lambda _: b"", r"expected 4 bytes of a version at byte 0, got 0"),
+        (lambda content: content[:-1], "expected .* bytes of .*; the file is incomplete"),
+        (patch(0, "<I", 5), r"expected a WhisperSpec of CTranslate2 in version 6, got a file in version 5"),
+        (lambda content: content.replace(b"WhisperSpec", b"WhisperSp\0c", 1), r"expected a WhisperSpec"),
+        (patch(FIRST, "<H", 65_535), r"bytes of a name|expected a number|expected up to"),
+        (patch(SHAPE, "<B", 200), "expected up to 4 dimensions, got 200"),
+        (patch(SHAPE + 1, "<I", 2**32 - 1), r"expected \d+ bytes for the shape \(4294967295, "),
+        (patch(SHAPE + 9, "<B", 77), "expected a type of numbers below 6, got 77"),
+        (lambda content: content.replace(b"ffn/linear_1", b"ffn/linear_7"), r"weights missing: .*fc2"),
+        (lambda content: content.replace(b"num_heads", b"num_hoods"), "expected the number .*/num_heads, got none"),
+        (lambda content: content.replace(b"conv1", b"conv7"), "expected the weights of .*, got none named"),
+    ],
+)  # fmt: skip
+def test_broken_files_are_refused(base: Path, tmp_path: Path, damage: Callable[[bytes], bytes], message: str) -> None:
+    """The error says what was expected. No size in the file makes it take memory that the file does not have."""
+    file = write_ctranslate2(base, tmp_path / "ct2") / "model.bin"
+    file.write_bytes(damage(file.read_bytes()))
+    with pytest.raises(CheckpointError, match=message):
+        weights(file.parent)
+
+
+def test_whole_numbers_without_a_scale_are_refused(base: Path, tmp_path: Path) -> None:
+    """They would be off by a factor."""
+    file = write_ctranslate2(base, tmp_path / "ct2", "int8") / "model.bin"
+    file.write_bytes(file.read_bytes().replace(b"conv1/weight_scale", b"conv1/weight_spale"))
+    with pytest.raises(CheckpointError, match=r"encoder/conv1/weight: expected one scale, or one .* rows, got none"):
+        weights(file.parent)
+
+
+@pytest.mark.parametrize("names", [None, ["a", "b"], ["東", "<|endoftext|>"]])
+def test_without_any_tokens_the_error_says_which_file_is_missing(
+    base: Path, tmp_path: Path, names: list[str] | None
+) -> None:
+    """A tokenizer, or the names of all tokens."""
+    folder = write_ctranslate2(base, tmp_path / "ct2")
+    (folder / "tokenizer.json").unlink()
+    (folder / "vocabulary.json").unlink()
+    if names is not None:
+        (folder / "vocabulary.json").write_text(json.dumps(names))
+    expected = (
+        "expected the tokens of Whisper" if names else r"expected tokenizer\.json, vocabulary\.json or vocabulary"
+    )
+    with pytest.raises(CheckpointError, match=expected):
+        read_checkpoint(str(folder))
+
+
+@pytest.mark.parametrize("quantization", CTRANSLATE2_TYPES)
+def test_files_of_its_own_converter_are_read(base: Path, tmp_path: Path, quantization: str) -> None:
+    """As with the files of our writer, which tests have in its place where it is not installed."""
+    converters = pytest.importorskip("ctranslate2.converters", reason="ctranslate2 is not installed")
+    converter = converters.TransformersConverter(str(base), copy_files=["tokenizer.json"])
+    converter.convert(str(tmp_path / "ct2"), quantization=quantization)
+    assert_close(tmp_path / "ct2", base, TOLERANCES.get(quantization, 8e-3))

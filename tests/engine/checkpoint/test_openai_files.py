@@ -1,0 +1,247 @@
+"""Files of OpenAI's package and of whisper.cpp give the model that the same checkpoint gives in transformers' form."""
+
+import hashlib
+import lzma
+import re
+import struct
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from engine.checkpoint import ggml_file, openai
+from engine.checkpoint.checkpoint import read_checkpoint
+from engine.checkpoint.tokenizer import Tokenizer
+from engine.errors import CheckpointError
+from engine.model.weights import load_model
+from tests.engine.checkpoint_writers import GGML_TYPES, pack_blocks, write_ggml, write_openai
+from tests.engine.checkpoints import Shape, make_checkpoint
+
+TOLERANCES = {"f32": 0.0, "f16": 6e-4, "q8_0": 4e-3, "q5_0": 0.04, "q5_1": 0.04, "q4_0": 0.08, "q4_1": 0.08}
+"""How far a number may be from the original, as a part of the largest one: half of a step, and a little."""
+N_BYTES = 256 + 3
+"""The text tokens of small checkpoints: all bytes, and three merges."""
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A small checkpoint of transformers with three languages, which OpenAI's code takes for English-only."""
+    shape = Shape("files", languages=tuple(openai.LANGUAGES[:3]), is_multilingual=False)
+    return make_checkpoint(tmp_path_factory.mktemp("base") / "base", shape)
+
+
+@pytest.fixture(scope="module")
+def tokens(base: Path) -> list[bytes]:
+    tokenizer = read_checkpoint(str(base)).tokenizer
+    return [tokenizer.token_bytes(token) for token in range(tokenizer.eot)]
+
+
+@pytest.fixture(scope="module")
+def multilingual(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A small checkpoint of transformers with OpenAI's vocabulary."""
+    backend = openai.tokenizer(Path(), openai.MULTILINGUAL_VOCAB_SIZE)._backend
+    shape = Shape("openai", languages=tuple(openai.LANGUAGES[:99]), d_model=32, encoder_layers=1, decoder_layers=1)
+    return make_checkpoint(tmp_path_factory.mktemp("openai") / "base", shape, tokenizer=backend)
+
+
+def weights(path: Path) -> dict[str, torch.Tensor]:
+    model = load_model(read_checkpoint(str(path)), torch.device("cpu"), torch.float64)
+    return dict(model.state_dict())
+
+
+def assert_close(path: Path, base: Path, tolerance: float) -> None:
+    loaded = weights(path)
+    for name, expected in weights(base).items():
+        assert (loaded[name] - expected).abs().max() <= tolerance * expected.abs().max(), name
+
+
+def test_a_file_of_openai_is_read(multilingual: Path, tmp_path: Path) -> None:
+    """Its tokens are those of OpenAI's vocabulary, and what it does not hold is as in OpenAI's program."""
+    file = write_openai(multilingual, tmp_path / "small.pt")
+    assert_close(file, multilingual, 0.0)
+    checkpoint, expected = read_checkpoint(str(file)), read_checkpoint(str(multilingual))
+    assert checkpoint.model == expected.model
+    assert checkpoint.generation.is_multilingual
+    assert checkpoint.generation.languages == expected.generation.languages
+    assert checkpoint.generation.begin_suppress_tokens == (220, 50_257)
+    assert checkpoint.tokenizer.encode(" Hello world") == [2425, 1002]
+
+
+@pytest.mark.parametrize("kind", GGML_TYPES)
+def test_every_type_of_ggml_is_read(base: Path, tokens: list[bytes], tmp_path: Path, kind: str) -> None:
+    """Blocks of 32 numbers have one scale, and of some types a least number."""
+    assert_close(write_ggml(base, tmp_path / "ggml-small.bin", kind, tokens), base, TOLERANCES[kind])
+
+
+def test_the_tokens_of_ggml_encode_and_decode(base: Path, tokens: list[bytes], tmp_path: Path) -> None:
+    """The file has their bytes. What is merged follows from their order."""
+    tokenizer = read_checkpoint(str(write_ggml(base, tmp_path / "ggml-small.bin", "f16", tokens))).tokenizer
+    expected = read_checkpoint(str(base)).tokenizer
+    text = " the other, then Ünïcode 東京"
+    assert tokenizer.encode(text) == expected.encode(text)
+    assert tokenizer.decode(tokenizer.encode(text)) == text
+    assert tokenizer.languages == expected.languages
+    assert (tokenizer.eot, tokenizer.first_timestamp) == (expected.eot, expected.first_timestamp)
+
+
+@pytest.mark.parametrize("name", ["multilingual", "gpt2"])
+def test_the_vocabularies_are_those_of_openai(name: str) -> None:
+    """Unchanged, as the page beside them says."""
+    content = lzma.decompress((openai.VOCABULARIES / f"{name}.tiktoken.xz").read_bytes())
+    assert hashlib.sha256(content).hexdigest() in (openai.VOCABULARIES / "README.md").read_text()
+    numbers = [int(line.split()[1]) for line in content.splitlines()]
+    assert numbers == list(range(len(numbers)))
+
+
+def test_english_models_have_a_vocabulary_of_their_own() -> None:
+    """It is GPT-2's, and one token shorter."""
+    tokenizer = openai.tokenizer(Path(), 51_864)
+    assert (tokenizer.eot, tokenizer.encode(" Hello world")) == (50_256, [18435, 995])
+    assert openai.tokenizer(Path(), 51_866).languages["yue"] == 50_358
+
+
+@pytest.mark.parametrize(
+    ("n_layers", "n_heads", "n_mels", "vocab_size", "n_expected"),
+    [
+        (4, 6, 80, 51_864, 8),
+        (6, 8, 80, 51_865, 8),
+        (32, 20, 80, 51_865, 23),
+        (4, 20, 128, 51_866, 6),
+        (3, 2, 80, 51_865, 0),
+    ],
+)
+def test_heads_for_word_times_are_known_for_the_published_sizes(
+    n_layers: int, n_heads: int, n_mels: int, vocab_size: int, n_expected: int
+) -> None:
+    """For others there are none, and those of the upper half are taken."""
+    config = {"decoder_layers": n_layers, "decoder_attention_heads": n_heads, "num_mel_bins": n_mels}
+    heads = openai.defaults(config | {"vocab_size": vocab_size}, openai.tokenizer(Path(), vocab_size))[
+        "alignment_heads"
+    ]
+    assert len(heads) == n_expected
+    assert all(layer < n_layers and head < n_heads for layer, head in heads)
+
+
+class Other:
+    """What a pickle may hold besides weights."""
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ({"weight": torch.ones(2)}, "expected dims and model_state_dict, as OpenAI's package writes, got weight"),
+        ([1], "expected dims and model_state_dict, .* got list"),
+        ({"dims": {}, "model_state_dict": {"encoder.conv1.weight": 3}}, "expected a dictionary of weights"),
+        ({"dims": {}, "model_state_dict": {"x": torch.ones(2)}}, "expected the weights of a Whisper model, got none"),
+        ({"dims": {}, "model_state_dict": {}, "run": Other()}, "expected weights only, .* may run code"),
+    ],
+)
+def test_other_pickles_are_refused(tmp_path: Path, content: object, message: str) -> None:
+    """Nothing in them is run."""
+    torch.save(content, tmp_path / "other.pt")
+    with pytest.raises(CheckpointError, match=message):
+        read_checkpoint(str(tmp_path / "other.pt"))
+
+
+def test_a_vocabulary_that_openai_does_not_have_is_refused(base: Path, tmp_path: Path) -> None:
+    """A `.pt` file does not say what its tokens are."""
+    with pytest.raises(
+        CheckpointError, match=r"small\.pt: expected 51766 to 51865 tokens, 50256 of them text, got 1771"
+    ):
+        read_checkpoint(str(write_openai(base, tmp_path / "small.pt")))
+
+
+def test_a_truncated_file_of_openai_is_refused(base: Path, tmp_path: Path) -> None:
+    """Half of an archive is none."""
+    file = write_openai(base, tmp_path / "small.pt")
+    file.write_bytes(file.read_bytes()[:100_000])
+    with pytest.raises(CheckpointError, match=r"small\.pt: expected .*broken"):
+        read_checkpoint(str(file))
+
+
+def patch(position: int, number: int) -> Callable[[bytes], bytes]:
+    def change(content: bytes) -> bytes:
+        return content[:position] + struct.pack("<i", number) + content[position + 4 :]
+
+    return change
+
+
+def patch_first_weight(offset: int, number: int) -> Callable[[bytes], bytes]:
+    def change(content: bytes) -> bytes:
+        found = re.search(rb"encoder\.[\w.]+", content)
+        assert found
+        n_dimensions = next(n for n in range(1, 5) if content[found.start() - 12 - 4 * n] == n)
+        return patch(found.start() - 12 - 4 * n_dimensions + offset, number)(content)
+
+    return change
+
+
+FILTERS, VOCABULARY = 48, 48 + 8 + 24
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda content: content[:100_000], r"expected \d+ bytes of .* at byte \d+, got \d+; the file is incomplete"),
+        (lambda content: content[:20], r"expected 44 bytes of sizes at byte 4, got 16"),
+        (lambda content: content[:-1], r"expected \d+ bytes of .*; the file is incomplete"),
+        (patch(4 + 40, 1_002), "expected blocks of version 2, got version 1; quantise the model again"),
+        (patch(FILTERS, 2**31 - 1), r"expected \d+ bytes of filters"),
+        (patch(FILTERS, -1), r"expected -\d+ bytes of filters"),
+        (patch(VOCABULARY, 2**31 - 1), "expected .* bytes of a token at byte"),
+        (patch(VOCABULARY + 4, -5), "expected -5 bytes of a token"),
+        (patch_first_weight(0, 9), "expected a weight's number of dimensions and length of name, got 9 and"),
+        (patch_first_weight(4, 2**31 - 1), "length of name, got . and 2147483647"),
+        (patch_first_weight(8, 12), r"expected numbers as f32, f16, q4_0, .*, got ggml's type 12"),
+        (patch_first_weight(12, 2**31 - 1), r"expected \d+ bytes of encoder"),
+        (patch_first_weight(12, -1), "expected rows of whole blocks"),
+        (lambda content: content.replace(b"mlp.2", b"mlp.7"), r"weights missing: .*fc2"),
+        (lambda _: b"GGUF" + bytes(100), r"or a \.bin file of whisper\.cpp, got a file that begins with b'GGUF'"),
+        (lambda _: b"", r"got a file that begins with b''"),
+    ],
+)
+def test_broken_files_of_ggml_are_refused(
+    base: Path, tokens: list[bytes], tmp_path: Path, damage: Callable[[bytes], bytes], message: str
+) -> None:
+    """The error says what was expected. No size in the file makes it take memory that the file does not have."""
+    file = write_ggml(base, tmp_path / "ggml-small.bin", "f16", tokens)
+    file.write_bytes(damage(file.read_bytes()))
+    with pytest.raises(CheckpointError, match=message):
+        weights(file)
+
+
+@pytest.mark.parametrize("kind", [kind for kind in GGML_TYPES if kind.startswith("q")])
+def test_blocks_are_those_of_ggml(kind: str) -> None:
+    """Its own package gives the same numbers, bit by bit, for blocks that it makes and for ours."""
+    gguf = pytest.importorskip("gguf", reason="gguf is not installed")
+    numbers = np.random.default_rng(0).normal(size=(8, 128)).astype(np.float32)
+    form = ggml_file.TYPES[GGML_TYPES[kind]]
+    ggml_type = gguf.GGMLQuantizationType(GGML_TYPES[kind])
+    for content in (gguf.quants.quantize(numbers, ggml_type).tobytes(), pack_blocks(numbers, kind)):
+        ours = form.to_floats(np.frombuffer(content, form.stored)).reshape(numbers.shape)
+        assert np.array_equal(ours, gguf.quants.dequantize(np.frombuffer(content, np.uint8).reshape(8, -1), ggml_type))
+
+
+def test_whole_blocks_are_needed(base: Path, tokens: list[bytes], tmp_path: Path) -> None:
+    """A bias that says that it has blocks is refused: they belong to rows."""
+    file = write_ggml(base, tmp_path / "ggml-small.bin", "f32", tokens)
+    name = b"encoder.ln_post.bias"
+    content = file.read_bytes()
+    start = content.index(name) - 8
+    assert struct.unpack("<2i", content[start : start + 8]) == (0, 64)
+    file.write_bytes(content[:start] + struct.pack("<i", 8) + content[start + 4 :])
+    with pytest.raises(
+        CheckpointError, match=r"ln_post\.bias: expected rows of whole blocks of 32, got the shape \(64,\)"
+    ):
+        read_checkpoint(str(file))
+
+
+def test_a_tokenizer_is_the_same_from_its_tokens(multilingual: Path) -> None:
+    """A file of transformers and a list of tokens give the same."""
+    expected = Tokenizer.from_folder(multilingual)
+    texts = [expected.token_bytes(token) for token in range(expected.eot)]
+    tokenizer = openai.tokenizer(Path(), openai.MULTILINGUAL_VOCAB_SIZE, texts)
+    text = " Grüße aus 東京, 1234567 times\n\n  and 👩‍👩‍👧"
+    assert tokenizer.encode(text) == expected.encode(text)
