@@ -5,7 +5,7 @@ from dataclasses import replace
 from engine import api
 
 CPU_BEAMS = 5
-"""The beams on a CPU where nobody has chosen a number, as in openai/whisper and faster-whisper.
+"""The beams on a CPU where neither operator nor client has chosen, as in openai/whisper and faster-whisper.
 
 Whisper base makes 10.7 % word errors with them in files and 11.4 % without, on 3,111 words of people, and live 11.1 and
 11.7 %; see docs/results/accuracy.md. Files take 1.3 times the processor time.
