@@ -19,6 +19,17 @@ kind_option = click.option(
     "--kind", default="synth-dialogue", show_default=True, help="Kind of the manifest's recordings to use."
 )
 match_option = click.option("--match", default="", help="Use only recordings whose file name contains this.")
+manifest_option = click.option(
+    "--manifest",
+    type=click.Path(path_type=Path),
+    help="A manifest, or its folder. Default: shared/audio beside the repository, or else the bundled clips.",
+)
+kinds_option = click.option(
+    "--kinds", default="", help="Kinds, separated by commas. Default: without synthetic and non-native voices."
+)
+limit_option = click.option(
+    "--limit", type=click.IntRange(min=1), help="Use at most this number of clips of each kind."
+)
 markdown_option = click.option("--markdown", is_flag=True, help="Print tables in Markdown.")
 plot_option = click.option(
     "--plot", "picture", type=click.Path(path_type=Path), help="Also draw latencies, to FILE.svg, FILE.png or FILE.pdf."

@@ -32,7 +32,7 @@ from benchmarks.files.clip_scores import (
     score,
     start_differences,
 )
-from benchmarks.files.labelled_clips import Clip, bundled_clips, headline_kinds, load_clips
+from benchmarks.files.labelled_clips import DETECTED_KIND, Clip, choose_clips
 from benchmarks.files.speech_tables import tables
 from benchmarks.files.systems import (
     DEFAULT_SYSTEMS,
@@ -44,15 +44,20 @@ from benchmarks.files.systems import (
     Unavailable,
     parse_system,
 )
-from benchmarks.options import CONTEXT_SETTINGS, json_option, markdown_option, serve_arguments_argument
+from benchmarks.options import (
+    CONTEXT_SETTINGS,
+    json_option,
+    kinds_option,
+    limit_option,
+    manifest_option,
+    markdown_option,
+    serve_arguments_argument,
+)
 from benchmarks.peers.ctranslate2 import convert_for_ctranslate2
-from benchmarks.recordings import REPOSITORY
 from benchmarks.scoring import WordErrors, percentile, summary
 from engine.checkpoint.checkpoint import find_checkpoint, read_checkpoint
 
 SCHEMA = 1
-DEFAULT_MANIFEST = REPOSITORY.parent / "shared" / "audio" / "manifest.jsonl"
-"""The manifest that is used if none is named, where it exists."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -74,15 +79,13 @@ class Turns:
     "--model", default="tutti-demo", show_default=True, help="A folder, or a model that `tutti models` lists."
 )
 @click.option("--ct2", help="Folder of the same weights for CTranslate2. Default: converted here.")
-@click.option("--manifest", type=click.Path(path_type=Path), help="A manifest, or its folder. Default: bundled clips.")
-@click.option(
-    "--kinds", default="", help="Kinds, separated by commas. Default: without synthetic and non-native voices."
-)
+@manifest_option
+@kinds_option
 @click.option("--systems", default=",".join(DEFAULT_SYSTEMS), show_default=True, help=f"In this order: {FORMS}.")
-@click.option("--limit", type=click.IntRange(min=1), help="Use at most this number of clips of each kind.")
+@limit_option
 @click.option(
     "--detect",
-    default="human-multilingual",
+    default=DETECTED_KIND,
     show_default=True,
     help="Kinds whose language is not named, so that systems detect it.",
 )
@@ -111,17 +114,13 @@ def main(
 ) -> None:
     """Transcribe clips with each system in turn, and compare errors, invented words, times, languages and CPU time."""
     chosen = {name: parse_system(name) for name in systems.split(",")}
-    manifest = manifest or (DEFAULT_MANIFEST if DEFAULT_MANIFEST.exists() else None)
-    if kinds and not manifest:
-        raise click.UsageError("--kinds makes no sense without --manifest: all bundled clips have the same kind")
-    named = [kind for kind in kinds.split(",") if kind]
-    clips = load_clips(manifest, named or headline_kinds(manifest), limit) if manifest else bundled_clips(limit)
+    clips, audio = choose_clips(manifest, kinds, limit)
     checkpoint = str(find_checkpoint(model))
     result: dict[str, Any] = {
         "benchmark": "real_speech",
         "schema": SCHEMA,
         **machine.describe(),
-        "audio": str(manifest or "bundled"),
+        "audio": audio,
         "model": Path(model).name,
         "threads": threads,
         "streams": streams,

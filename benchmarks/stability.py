@@ -1,279 +1,272 @@
-"""Compares the policies of `--stability`: live sessions in audio time, with an engine that takes no time.
+"""How good is live text while it is spoken, beside the text of files?
 
-    python -m benchmarks.stability --audio FOLDER
-    python -m benchmarks.stability --audio FOLDER --audio-contexts full,interims
+    python -m benchmarks.stability --model FOLDER --policies agreement,none --markdown
 
-Every hypothesis is complete before the next sample arrives. So only the policy is measured, and a repeated run gives
-the same figures whatever else the machine does.
+Sessions run in audio time: the engine answers every window before the next sample arrives. So the session and the model
+are measured, and not the speed of the machine. The same engine transcribes the same clips as files.
 """
 
-import asyncio
-import json
-import os
-import shutil
-import tempfile
-from dataclasses import dataclass, field
-from functools import partial
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, cast, get_args
 
 import click
 
-from app.media.pcm import AudioFormat
-from app.session import commands, events
-from app.session.session import Session, SessionConfig
-from app.session.stabilizer import Agreement, Attention, MakePolicy
 from benchmarks import machine, report
-from benchmarks.live.audio_time import run_in_audio_time
-from benchmarks.live.captions import Caption, WordLatencies, measure_words, spoken_words
+from benchmarks.files import speech_tables
+from benchmarks.files.clip_scores import (
+    N_RESAMPLES,
+    clip_errors,
+    groups,
+    invented,
+    paired_difference,
+    score,
+)
+from benchmarks.files.labelled_clips import Clip, choose_clips
+from benchmarks.files.systems import ChannelResult, ClipResult
+from benchmarks.live.live_text import ReaderFigures
+from benchmarks.live.text_runs import (
+    FILES,
+    LIVE_POLICIES,
+    N_SLOTS,
+    ClipResults,
+    Mode,
+    Setup,
+    run_in_processes,
+)
 from benchmarks.options import (
     CONTEXT_SETTINGS,
-    audio_option,
     json_option,
-    kind_option,
+    kinds_option,
+    limit_option,
+    manifest_option,
     markdown_option,
-    match_option,
+    parse_numbers,
 )
-from benchmarks.recordings import Recording, load_recordings, with_silence
-from benchmarks.report import Table, number, percent
-from benchmarks.scoring import WordErrors, word_errors, word_summary
-from engine import api
-from engine.api import Transcriber
-from engine.checkpoint.checkpoint import find_checkpoint
-from engine.config import AudioContext, EngineConfig
+from benchmarks.report import NO_VALUE, Table, number, percent
+from benchmarks.scoring import WordErrors, percentile, word_summary
+from engine.config import AudioContext, Device, Dtype, EngineConfig
 from engine.process_environment import prepare_environment
 
-TAIL_S = 2.0
-"""Seconds of silence after each recording, so that its last utterance ends."""
-START = commands.Start(audio=AudioFormat("pcm_f32le"), language="en")
-
-
-@dataclass(slots=True)
-class PolicyResult:
-    """What a policy achieved on one recording, or on several together. Latencies are in seconds of audio."""
-
-    latencies: WordLatencies = field(default_factory=WordLatencies)
-    errors: WordErrors = field(default_factory=WordErrors)
-    n_hypotheses: int = 0
-    """Windows given to the engine."""
-
-
-class CaptionBuilder:
-    """Builds the text that a reader sees from the events of a session."""
-
-    def __init__(self) -> None:
-        self.seen: list[Caption] = []
-        self._ended: dict[int, str] = {}
-        self._open: dict[int, tuple[str, str]] = {}
-        """By utterance: its final segments with the stable text after them, and with all text after them."""
-
-    def apply(self, at_s: float, event: events.Event) -> None:
-        """Update the text with an event that arrived at `at_s` seconds of audio."""
-        match event:
-            case events.Interim():
-                final_text = self._ended.get(event.utterance, "")
-                self._open[event.utterance] = (final_text + event.stable, final_text + event.stable + event.tail)
-            case events.Segment():
-                final_text = self._ended[event.utterance] = self._ended.get(event.utterance, "") + event.text
-                before = self._open.get(event.utterance, ("", ""))
-                # Text shown after the segment stays until the next interim replaces it.
-                stable, shown = (text if text.startswith(final_text) else final_text for text in before)
-                self._open[event.utterance] = (stable, shown)
-            case events.Utterance():
-                self._ended[event.utterance] = event.text
-                self._open[event.utterance] = (event.text, event.text)
-            case _:
-                return
-        stable, shown = (
-            " ".join(texts) for texts in zip(*(each for _, each in sorted(self._open.items())), strict=True)
-        )
-        self.seen.append(Caption(at_s, shown, stable))
-
-    @property
-    def text(self) -> str:
-        """The final text of all utterances."""
-        return " ".join(text for _, text in sorted(self._ended.items()))
-
-
-class _Observer:
-    """Builds captions of the events of a session, and counts its windows."""
-
-    def __init__(self, captions: CaptionBuilder, found: PolicyResult) -> None:
-        self._captions = captions
-        self._found = found
-
-    def on_event(self, at_s: float, event: events.Event) -> None:
-        """See `Observer`."""
-        self._captions.apply(at_s, event)
-
-    def on_window(self, window: api.Window, answers: list[api.EngineEvent], cpu_s: float) -> None:
-        """See `Observer`."""
-        self._found.n_hypotheses += 1
-
-
-async def run_session(engine: Transcriber, recording: Recording, config: SessionConfig) -> PolicyResult:
-    """Run one session in which the engine answers every window at once."""
-    captions, found = CaptionBuilder(), PolicyResult()
-    observer = _Observer(captions, found)
-    await run_in_audio_time(Session("bench", engine.info, config), START, engine, recording.samples, observer)
-    found.latencies = measure_words(captions.seen, spoken_words(recording.utterances), 0.0)
-    found.errors = word_errors(recording.text, captions.text)
-    return found
-
-
-async def compare(
-    recordings: list[Recording],
-    policies: dict[str, MakePolicy],
-    interval_ms: int,
-    model: str,
-    context: AudioContext = "auto",
-) -> list[dict[str, Any]]:
-    """Run the same recordings under each policy and return one row of figures for each."""
-    from engine.engine import Engine
-
-    rows = []
-    config = EngineConfig(model=model, device="cpu", audio_context=context, max_wait_ms=0, n_threads=2)
-    async with Engine.start(config) as engine:
-        for name, make_policy in policies.items():
-            session_config = SessionConfig(interim_interval_ms=interval_ms, make_policy=make_policy)
-            total = PolicyResult()
-            for found in [await run_session(engine, recording, session_config) for recording in recordings]:
-                total.latencies.add(found.latencies)
-                total.errors += found.errors
-                total.n_hypotheses += found.n_hypotheses
-            audio_s = sum(each.audio_s for each in recordings)
-            rows.append(row(name, total, audio_s, context))
-    return rows
-
-
-def copy_as_untrained(model: str, folder: Path) -> str:
-    """Copy a checkpoint into `folder` without the note that it was trained on short windows, and return its path.
-
-    Raises:
-        CheckpointError: there is no such model.
-    """
-    copy = folder / "untrained"
-    shutil.copytree(find_checkpoint(model), copy, copy_function=os.symlink)
-    file = copy / "generation_config.json"
-    config = json.loads(file.read_text())
-    config.pop("tutti_audio_context", None)
-    file.unlink()
-    file.write_text(json.dumps(config))
-    return str(copy)
-
-
-def row(name: str, found: PolicyResult, audio_s: float, context: AudioContext = "auto") -> dict[str, Any]:
-    """The figures of one policy, as the result file holds them."""
-    return {
-        "policy": name,
-        "audio_context": context,
-        "audio_s": audio_s,
-        "words": found.errors.words,
-        "wer": found.errors.rate,
-        "missing": found.errors.missing_rate,
-        "word_shown_s": word_summary(found.latencies.shown_s),
-        "word_stable_s": word_summary(found.latencies.stable_s),
-        "revised_per_word": found.latencies.n_revised / found.errors.words,
-        "taken_back": found.latencies.n_taken_back,
-        "readings_per_s": found.n_hypotheses / audio_s,
-    }
-
-
-def table(rows: list[dict[str, Any]]) -> Table:
-    """The table: one row for each policy and audio context."""
-    heading = (
-        "policy",
-        "context",
-        "stable p50/p95 s",
-        "shown p50/p95 s",
-        "WER %",
-        "missing %",
-        "revised %",
-        "hypotheses\nper s",
-    )
-    return Table(
-        "Stable text, in audio time",
-        heading,
-        [
-            (
-                row["policy"],
-                row["audio_context"],
-                _both(row["word_stable_s"]),
-                _both(row["word_shown_s"]),
-                percent(row["wer"]),
-                percent(row["missing"]),
-                percent(row["revised_per_word"]),
-                number(row["readings_per_s"]),
-            )
-            for row in rows
-        ],
-    )
-
-
-def _both(seconds: dict[str, Any]) -> str:
-    return f"{number(seconds['p50'])}/{number(seconds['p95'])}"
+SCHEMA = 3
 
 
 @click.command(context_settings=CONTEXT_SETTINGS)
-@audio_option
-@kind_option
-@match_option
-@click.option("--seconds", default=60.0, show_default=True, help="Length of a recording, in seconds.")
-@click.option("--recordings", "n_recordings", default=8, show_default=True, help="Number of recordings.")
 @click.option(
-    "--distances",
-    default="0.2,0.3,0.5",
-    show_default=True,
-    help="Distances from the end of the audio for the attention policy, in seconds.",
+    "--model", default="tutti-demo", show_default=True, help="A folder, or a model that `tutti models` lists."
 )
-@click.option("--interval-ms", default=350, show_default=True, help="Least audio between two hypotheses, in ms.")
-@click.option("--model", default="tutti-demo", show_default=True)
+@manifest_option
+@kinds_option
+@limit_option
+@click.option("--device", type=click.Choice(get_args(Device)), default="auto", show_default=True)
+@click.option("--dtype", type=click.Choice(get_args(Dtype)), default="auto", show_default=True)
 @click.option(
-    "--audio-contexts",
-    "contexts",
-    default="auto",
+    "--audio-context", type=click.Choice(get_args(AudioContext)), default="auto", show_default=True, help="Of interims."
+)
+@click.option(
+    "--policies",
+    default="agreement,none",
     show_default=True,
-    help="Values of --audio-context, separated by commas. If interims is among them, the model is treated as one that "
-    "was trained on full windows only.",
+    help=f"When words become stable, in this order: {', '.join(LIVE_POLICIES)} (no interims at all).",
+)
+@click.option("--beams", default="1,5", show_default=True, help="Beams of live finals and of files, in this order.")
+@click.option("--interval-ms", default=350, show_default=True, help="Least audio between two hypotheses, in ms.")
+@click.option(
+    "--processes",
+    "n_processes",
+    type=click.IntRange(min=1),
+    default=1,
+    show_default=True,
+    help="Processes, each with an engine of its own and a share of the clips.",
 )
 @json_option("stability")
 @markdown_option
 def main(
-    folder: Path | None,
-    kind: str,
-    match: str,
-    seconds: float,
-    n_recordings: int,
-    distances: str,
-    interval_ms: int,
     model: str,
-    contexts: str,
+    manifest: Path | None,
+    kinds: str,
+    limit: int | None,
+    device: str,
+    dtype: str,
+    audio_context: str,
+    policies: str,
+    beams: str,
+    interval_ms: int,
+    n_processes: int,
     path: Path,
     markdown: bool,
 ) -> None:
-    """Compare the policies of `--stability` on the same recordings."""
+    """Compare live text with the text of files: errors, changes, first words, delays of words, and invented words."""
     prepare_environment()
-    recordings = load_recordings(folder, kind, match, seconds=seconds, n=n_recordings)
-    recordings = [with_silence(each, TAIL_S) for each in recordings[:n_recordings]]
-    policies: dict[str, MakePolicy] = {"agreement": Agreement}
-    for distance in distances.split(","):
-        policies[f"attention, {distance} s"] = partial(Attention, float(distance))
-    chosen = contexts.split(",")
-    if unknown := sorted(set(chosen) - set(get_args(AudioContext))):
-        raise click.BadParameter(f"expected some of {', '.join(get_args(AudioContext))}, got {', '.join(unknown)}")
-    rows: list[dict[str, Any]] = []
-    with tempfile.TemporaryDirectory() as scratch:
-        taken = copy_as_untrained(model, Path(scratch)) if "interims" in chosen else model
-        for context in cast(list[AudioContext], chosen):
-            rows += asyncio.run(compare(recordings, policies, interval_ms, taken, context))
+    modes = parse_modes(policies, beams)
+    clips, audio = choose_clips(manifest, kinds, limit)
+    engine = EngineConfig(
+        model=model,
+        device=cast(Device, device),
+        dtype=cast(Dtype, dtype),
+        audio_context=cast(AudioContext, audio_context),
+        max_wait_ms=0,
+        n_slots=N_SLOTS,
+    )
+    described = machine.describe()
+    found = run_in_processes(Setup(engine=engine, interval_ms=interval_ms, modes=modes), clips, n_processes)
     result = {
         "benchmark": "stability",
-        "schema": 2,
-        **machine.describe(),
-        "audio": str(folder or "bundled"),
-        "rows": rows,
+        "schema": SCHEMA,
+        **described,
+        "audio": audio,
+        "model": Path(model).name,
+        **{"device": device, "dtype": dtype, "audio_context": audio_context},
+        "interval_ms": interval_ms,
+        "processes": n_processes,
+        "n_resamples": N_RESAMPLES,
+        **compare(modes, clips, found),
     }
-    report.show([table(rows)], result, as_markdown=markdown, path=path)
+    report.show(tables(result), result, as_markdown=markdown, path=path)
+
+
+def parse_modes(policies: str, beams: str) -> tuple[Mode, ...]:
+    """The rows of the tables: each policy with each number of beams, then files.
+
+    Raises:
+        BadParameter: there is no such policy, or too many beams.
+    """
+    names, widths = policies.split(","), parse_numbers("--beams", beams)
+    if unknown := [name for name in names if name not in LIVE_POLICIES]:
+        raise click.BadParameter(
+            f"expected some of {', '.join(LIVE_POLICIES)}, got {', '.join(unknown)}", param_hint="--policies"
+        )
+    if max(widths) > N_SLOTS:
+        raise click.BadParameter(f"expected at most {N_SLOTS}, got {max(widths)}", param_hint="--beams")
+    return tuple(Mode(name, width) for name in (*names, FILES) for width in widths)
+
+
+def compare(modes: Sequence[Mode], clips: Sequence[Clip], found: Mapping[str, ClipResults]) -> dict[str, Any]:
+    """Score all modes: the second half of the result. Its systems have the keys of `benchmarks.real_speech`."""
+    written = {
+        mode: [ClipResult(clip, tuple(map(ChannelResult, found[clip.name][mode].texts))) for clip in clips]
+        for mode in modes
+    }
+    errors = {
+        mode: {each.clip.name: clip_errors(each) for each in results if each.clip.has_speech}
+        for mode, results in written.items()
+    }
+    return {
+        "audio_s": sum(clip.audio_s for clip in clips),
+        "clips": [{"name": clip.name, "kind": clip.kind, "texts": clip.texts} for clip in clips],
+        "systems": {
+            mode.title: {
+                **asdict(mode),
+                "title": mode.title,
+                "state": "measured",
+                "total": score([clip for clip in clips if clip.has_speech], errors[mode]).to_json(),
+                "minus_files": _minus_files(mode, errors) if mode.is_live else None,
+                "kinds": {name: score(members, errors[mode]).to_json() for name, members in groups(clips)},
+                "invented": invented(written[mode]).to_json(),
+                "reader": _reader(mode, clips, found) if mode.is_live else None,
+                "texts": {each.clip.name: [channel.text for channel in each.channels] for each in written[mode]},
+            }
+            for mode in modes
+        },
+    }
+
+
+def reader_figures(figures: ReaderFigures) -> dict[str, Any]:
+    """What readers saw, as the result file holds it."""
+    first_s = figures.first_right_s
+    return {
+        "utterances": figures.n_utterances,
+        "final_words": figures.n_words,
+        "changed_per_word": figures.n_changed / figures.n_words if figures.n_words else None,
+        "flashed": figures.n_flashed / figures.n_utterances if figures.n_utterances else None,
+        "first_right_s": {
+            "mean": sum(first_s) / len(first_s) if first_s else None,
+            "p50": percentile(first_s, 50),
+            "p95": percentile(first_s, 95),
+        },
+        "word_shown_s": word_summary(figures.shown_s),
+        "word_stable_s": word_summary(figures.stable_s),
+    }
+
+
+def tables(result: dict[str, Any]) -> list[Table]:
+    """All tables that have rows, the most important first."""
+    found = [
+        live_table(result),
+        speech_tables.errors_table(result),
+        speech_tables.counts_table(result),
+        speech_tables.invented_texts_table(result),
+    ]
+    return [table for table in found if table.rows]
+
+
+def live_table(result: dict[str, Any]) -> Table:
+    """The figures over all clips: one row for each policy and for files, with each number of beams."""
+    heading = (
+        *("", "words", "errors %", "minus files,\npoints", "changed per\n100 words", "flashed %"),
+        *("first right word,\nmean/p50/p95 s", "shown\np50/p95 s", "stable\np50/p95 s"),
+        *("words\ninvented", "interims\nper s"),
+    )
+    return Table(
+        f"Live text in audio time, {result['model']} (95 % of {result['n_resamples']:,} resamples of clips)",
+        heading,
+        [
+            (
+                each["title"],
+                str(each["total"]["words"]["words"]),
+                percent(each["total"]["wer"]),
+                _points(each["minus_files"]),
+                *_reader_cells(each["reader"]),
+                str(each["invented"]["n_words"]) if each["invented"]["files"] else NO_VALUE,
+                number(each["reader"]["interims_per_s"]) if each["reader"] else NO_VALUE,
+            )
+            for each in result["systems"].values()
+        ],
+    )
+
+
+def _minus_files(mode: Mode, errors: Mapping[Mode, Mapping[str, WordErrors]]) -> dict[str, Any] | None:
+    ours, theirs = errors[mode], errors[Mode(FILES, mode.beams)]
+    difference = paired_difference(list(ours.values()), [theirs[name] for name in ours])
+    return asdict(difference) if difference else None
+
+
+def _reader(mode: Mode, clips: Sequence[Clip], found: Mapping[str, ClipResults]) -> dict[str, Any]:
+    """What readers saw of clips with speech, and the interims per second of all clips."""
+    total, n_interims = ReaderFigures(), 0
+    for clip in clips:
+        figures = found[clip.name][mode].figures
+        n_interims += figures.n_interims
+        if clip.has_speech:
+            total.add(figures)
+    return {**reader_figures(total), "interims_per_s": n_interims / sum(_channel_s(clip) for clip in clips)}
+
+
+def _channel_s(clip: Clip) -> float:
+    return clip.audio_s * len(clip.channels)
+
+
+def _reader_cells(reader: dict[str, Any] | None) -> tuple[str, ...]:
+    if reader is None:
+        return (NO_VALUE,) * 5
+    return (
+        percent(reader["changed_per_word"]),
+        percent(reader["flashed"]),
+        _side_by_side(reader["first_right_s"], "mean", "p50", "p95"),
+        _side_by_side(reader["word_shown_s"], "p50", "p95"),
+        _side_by_side(reader["word_stable_s"], "p50", "p95"),
+    )
+
+
+def _points(difference: dict[str, float] | None) -> str:
+    if difference is None:
+        return NO_VALUE
+    return f"{difference['points']:+.1f} ({difference['low']:+.1f} to {difference['high']:+.1f})"
+
+
+def _side_by_side(values: dict[str, Any], *names: str) -> str:
+    return "/".join(number(values[name]) for name in names)
 
 
 if __name__ == "__main__":

@@ -13,15 +13,19 @@ import click
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.recordings import load_bundled
+from benchmarks.recordings import REPOSITORY, load_bundled
 from engine.api import SAMPLE_RATE
 
 Pcm = NDArray[np.int16]
+DEFAULT_MANIFEST = REPOSITORY.parent / "shared" / "audio" / "manifest.jsonl"
+"""The manifest that is used if none is named, where it exists."""
 BUNDLED_KIND = "synth-bundled"
 BUNDLED_ROW_S = 30.0
 """Length of a row of bundled clips, in seconds."""
 N_BUNDLED = 4
 """Number of such rows. Each begins with a different clip."""
+DETECTED_KIND = "human-multilingual"
+"""The kind whose language is not named, so that it is detected."""
 NOT_SUMMED = ("human-nonnative",)
 """Human kinds that are not part of the sum: their transcripts leave hesitations out."""
 
@@ -109,6 +113,26 @@ def load_clips(path: Path, kinds: Sequence[str] = (), limit: int | None = None) 
         language = line.get("lang", "en")
         clips.append(Clip(name=line["file"], kind=kind, channels=channels, texts=texts, language=language))
     return clips
+
+
+def choose_clips(manifest: Path | None, kinds: str, limit: int | None) -> tuple[list[Clip], str]:
+    """The clips that the options of a command name, and where they come from.
+
+    Args:
+        manifest: a manifest or its folder. `None` is `DEFAULT_MANIFEST`, or the bundled clips where there is none.
+        kinds: kinds separated by commas; empty for `headline_kinds`.
+        limit: the most clips of each kind.
+
+    Raises:
+        UsageError: kinds are named, and there is no manifest.
+    """
+    manifest = manifest or (DEFAULT_MANIFEST if DEFAULT_MANIFEST.exists() else None)
+    if manifest is None:
+        if kinds:
+            raise click.UsageError("--kinds makes no sense without --manifest: all bundled clips have the same kind")
+        return bundled_clips(limit), "bundled"
+    named = [kind for kind in kinds.split(",") if kind]
+    return load_clips(manifest, named or headline_kinds(manifest), limit), str(manifest)
 
 
 def bundled_clips(limit: int | None = None) -> list[Clip]:

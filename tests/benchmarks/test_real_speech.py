@@ -13,6 +13,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from benchmarks import real_speech
+from benchmarks.files import labelled_clips
 from benchmarks.files.clip_scores import ALL_HUMAN
 from benchmarks.files.labelled_clips import Clip
 from benchmarks.files.systems import (
@@ -81,8 +82,7 @@ def run(
     chosen: Sequence[System], monkeypatch: pytest.MonkeyPatch, path: Path, *arguments: str
 ) -> tuple[Result, dict[str, Any]]:
     monkeypatch.setattr(real_speech, "parse_system", {each.title: each for each in chosen}.__getitem__)
-    monkeypatch.setattr(real_speech, "DEFAULT_MANIFEST", path / "nowhere")
-    monkeypatch.setattr(real_speech, "bundled_clips", lambda limit: CLIPS)
+    monkeypatch.setattr(real_speech, "choose_clips", lambda manifest, kinds, limit: (CLIPS, "fakes"))
     names = ",".join(each.title for each in chosen)
     ran = CliRunner().invoke(real_speech.main, ["--systems", names, "--json", str(path), "--markdown", *arguments])
     return ran, json.loads(path.read_text())
@@ -181,7 +181,7 @@ def test_a_clip_or_a_system_that_fails_fails_the_benchmark(monkeypatch: pytest.M
 def test_what_makes_no_sense_is_refused(
     arguments: tuple[str, ...], expected: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(real_speech, "DEFAULT_MANIFEST", tmp_path / "nowhere")
+    monkeypatch.setattr(labelled_clips, "DEFAULT_MANIFEST", tmp_path / "nowhere")
     ran = CliRunner().invoke(real_speech.main, arguments)
     assert ran.exit_code == 2
     assert expected in ran.output

@@ -1,101 +1,151 @@
-"""Policies of stable text, compared in audio time."""
+"""The command that measures live text in audio time: rows, tables, and what makes no sense."""
 
-import math
+import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pytest
+from click.testing import CliRunner, Result
 
-from app.session import events
 from app.session.session import SessionConfig
-from app.session.stabilizer import Agreement
-from benchmarks.recordings import Recording, ReferenceUtterance
-from benchmarks.stability import CaptionBuilder, copy_as_untrained, row, run_session, table
-from engine import api
-from engine.api import SAMPLE_RATE
-from engine.checkpoint.checkpoint import read_checkpoint
+from benchmarks import stability
+from benchmarks.files.labelled_clips import Clip
+from benchmarks.live.live_text import ReaderFigures
+from benchmarks.live.text_runs import FILES, Mode, ModeResult, divide, run_clip
+from benchmarks.recordings import REPOSITORY
 from tests.fakes import FakeTranscriber, LevelDetector, said, silence, speech
 
-AUDIO = np.concatenate((silence(0.3), speech([1, 2, 3, 4, 5, 6]), silence(1.0)))
-MADE_UP = Recording(
-    "made up", AUDIO, said([1, 2, 3, 4, 5, 6]), (ReferenceUtterance(said([1, 2, 3, 4, 5, 6]), ((0.3, 1.98),)),)
-)
+NUMBERS = [1, 2, 3, 4, 5, 6]
+SPEECH = np.concatenate((silence(0.3), speech(NUMBERS), silence(1.0)))
+MODES = stability.parse_modes("agreement,none", "1")
+AGREEMENT, NONE, FILE = MODES
 
 
-async def test_words_are_timed_in_audio_time() -> None:
-    """Every run gives the same; the last word waits for the endpoint, the others for a second hypothesis."""
-    config = SessionConfig(make_detector=LevelDetector, make_policy=Agreement)
-    first, again = [await run_session(FakeTranscriber(), MADE_UP, config) for _ in range(2)]
-    assert first == again
-    # "w1" is two words to the normaliser.
-    assert (first.errors.words, first.errors.rate, first.latencies.n_taken_back) == (12, 0.0, 0)
-    assert all(
-        seen <= stable < 1.0 for seen, stable in zip(first.latencies.seen_s, first.latencies.stable_s, strict=True)
-    )
-    assert first.n_hypotheses > 4
+def clip(name: str, kind: str, text: str, seconds: float = 1.0) -> Clip:
+    quiet = np.zeros(round(16000 * seconds), np.int16)
+    return Clip(name=name, kind=kind, channels=(quiet,), texts=(text,))
 
 
-def test_captions_grow_with_the_events() -> None:
-    """A segment does not hide what an interim showed behind it; utterances stand in their order."""
-    captions = CaptionBuilder()
-    segment = api.Segment(
-        start_s=0.0, end_s=1.0, text="one two", tokens=(), avg_logprob=0.0, compression_ratio=1.0, no_speech_prob=0.0
-    )
-    captions.apply(1.0, events.Interim(utterance=0, channel=0, start_s=0.0, end_s=1.0, stable="one", tail=" two three"))
-    captions.apply(
-        2.0,
-        events.Segment(
-            utterance=0,
-            id=0,
-            channel=0,
-            start_s=0.0,
-            end_s=1.0,
-            text="one two",
-            language="en",
-            source=segment,
-            window_start_s=0.0,
-        ),
-    )
-    captions.apply(3.0, events.Interim(utterance=1, channel=0, start_s=2.0, end_s=3.0, stable="", tail="four"))
-    captions.apply(
-        4.0,
-        events.Utterance(
-            utterance=0,
-            channel=0,
-            start_s=0.0,
-            end_s=1.0,
-            text="one two five",
-            uncovered=(),
-            final_until_s=1.0,
-            resume_from_s=(1.0,),
-        ),
-    )
-    shown = [(each.arrived_at, each.stable.strip(), each.shown.strip()) for each in captions.seen]
-    assert shown == [
-        (1.0, "one", "one two three"),
-        (2.0, "one two", "one two three"),
-        (3.0, "one two", "one two three four"),
-        (4.0, "one two five", "one two five four"),
-    ]
-    assert captions.text == "one two five"
-
-
-async def test_words_that_never_arrived_stand_in_no_percentile() -> None:
-    """They are counted beside the percentiles."""
-    audio_s = len(AUDIO) / SAMPLE_RATE
+async def test_a_clip_runs_live_and_as_a_file() -> None:
+    """Every run gives the same. With interims words are stable before the final, without they come with it."""
+    pcm = np.rint(SPEECH * 32768).astype(np.int16)
+    spoken = Clip(name="made up", kind="synth", channels=(pcm,), texts=(said(NUMBERS),))
     config = SessionConfig(make_detector=LevelDetector)
-    longer = Recording(
-        "more", AUDIO, MADE_UP.text + " w9", (*MADE_UP.utterances, ReferenceUtterance("w9", ((2.0, 2.2),)))
+    first, again = [await run_clip(FakeTranscriber(), spoken, MODES, config) for _ in range(2)]
+    assert first == again
+    assert [result.texts for result in first.values()] == [[said(NUMBERS)]] * 3
+    live, final_only = first[AGREEMENT].figures, first[NONE].figures
+    # An interim ends inside the second, the third and the sixth word, which the engine then reads as other words.
+    assert (live.n_utterances, live.n_words, live.n_changed, live.n_flashed) == (1, 6, 3, 0)
+    assert live.n_interims > 3
+    assert final_only.n_interims == 0
+    assert all(a <= b for a, b in zip(live.shown_s, live.stable_s, strict=True))
+    assert all(a < b for a, b in zip(live.stable_s[:5], final_only.stable_s[:5], strict=True))
+    assert live.first_right_s < final_only.first_right_s
+    assert first[FILE].figures == ReaderFigures()
+
+
+async def test_a_mode_has_its_beams_and_its_policy() -> None:
+    """Interims are greedy; without stable words no window has a forced prefix."""
+    pcm = np.rint(SPEECH * 32768).astype(np.int16)
+    spoken = Clip(name="made up", kind="synth", channels=(pcm,), texts=(said(NUMBERS),))
+    config = SessionConfig(make_detector=LevelDetector)
+    engine = FakeTranscriber()
+    await run_clip(engine, spoken, [Mode("agreement", 5)], config)
+    assert any(window.options.prefix for window in engine.windows)
+    beams = {window.is_interim: window.options.sampling.beam_size for window in engine.windows}
+    assert beams == {True: 1, False: 5}
+    engine = FakeTranscriber()
+    await run_clip(engine, spoken, [Mode("never", 2)], config)
+    assert any(window.is_interim for window in engine.windows)
+    assert not any(window.options.prefix for window in engine.windows)
+
+
+def test_clips_are_divided_by_length() -> None:
+    clips = [clip(name, "a", "", seconds) for name, seconds in (("a", 1), ("b", 4), ("c", 2), ("d", 1))]
+    assert [[each.name for each in share] for share in divide(clips, 2)] == [["b"], ["c", "a", "d"]]
+    assert len(divide(clips, 9)) == 4
+
+
+def run(*arguments: str) -> Result:
+    return CliRunner().invoke(stability.main, arguments)
+
+
+def test_policies_stand_beside_files(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Errors, the difference from files with as many beams, what readers saw, invented words, and errors by kind."""
+    clips = [clip("a", "human-read", "red green blue white"), clip("b", "nonspeech", "", 3.0)]
+    saw = ReaderFigures(
+        n_utterances=2,
+        n_interims=4,
+        n_words=4,
+        n_changed=1,
+        n_flashed=1,
+        first_right_s=[0.5, 1.5],
+        shown_s=[0.25, float("inf")],
+        stable_s=[0.75, 1.0],
     )
-    found = await run_session(FakeTranscriber(), longer, config)
-    assert found.latencies.shown_s[-1] == math.inf
-    assert found.errors.missing_rate == 1 / 7
-    shown = row("agreement", found, audio_s)
-    assert shown["word_shown_s"]["never"] == 1
-    assert table([shown]).rows[0][:2] == ("agreement", "auto")
+    results = {
+        "a": {
+            AGREEMENT: ModeResult(["red grey blue white"], saw),
+            NONE: ModeResult(["red green blue white"]),
+            FILE: ModeResult(["red green blue white"]),
+        },
+        "b": {
+            AGREEMENT: ModeResult(["thank you"], replace(saw, n_changed=50)),
+            NONE: ModeResult([""]),
+            FILE: ModeResult([""]),
+        },
+    }
+    monkeypatch.setattr(stability, "choose_clips", lambda manifest, kinds, limit: (clips, "fakes"))
+    monkeypatch.setattr(stability, "run_in_processes", lambda setup, clips, n_processes: results)
+    path = tmp_path / "a.json"
+    ran = run("--beams", "1", "--json", str(path), "--markdown")
+    assert ran.exit_code == 0, ran.output
+    expected = (
+        "| agreement, 1 beam | 4 | 25.0 | +25.0 (+25.0 to +25.0) | 25.0 | 50.0 | 1.00/0.50/1.50 | 0.25/0.25 "
+        "| 0.75/1.00 | 2 | 2.00 |"
+    )
+    assert expected in ran.output
+    assert "| files, 1 beam | 4 | 0.0 | – | – | – | – | – | – | 0 | – |" in ran.output
+    assert "| human-read | 1 | 4 | 25.0 | 0.0 | 0.0 |" in ran.output
+    assert "| b | agreement, 1 beam | thank you |" in ran.output
+    result: dict[str, Any] = json.loads(path.read_text())
+    found = result["systems"]["agreement, 1 beam"]
+    assert found["reader"]["word_shown_s"]["never"] == 1
+    assert found["texts"] == {"a": ["red grey blue white"], "b": ["thank you"]}
+    assert result["systems"]["none, 1 beam"]["reader"]["changed_per_word"] is None
 
 
-def test_a_checkpoint_can_be_taken_for_one_trained_on_full_windows(tmp_path: Path) -> None:
-    taken, embedded = read_checkpoint(copy_as_untrained("tutti-demo", tmp_path)), read_checkpoint("tutti-demo")
-    assert embedded.generation.audio_context and not taken.generation.audio_context
-    assert replace(taken.generation, audio_context=embedded.generation.audio_context) == embedded.generation
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (("--policies", "agreement,whatever"), "got whatever"),
+        (("--beams", "33"), "at most 32"),
+        (("--beams", "0"), "expected numbers"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(arguments: tuple[str, ...], expected: str) -> None:
+    ran = run(*arguments)
+    assert ran.exit_code == 2
+    assert expected in ran.output
+
+
+@pytest.mark.parametrize("n_processes", ["1", "2"])
+def test_the_embedded_model_is_measured(n_processes: str, tmp_path: Path) -> None:
+    """The whole command, in this process and in two."""
+    text = "Hello everyone, and welcome to the morning meeting."
+    for name in ("a", "b"):
+        shutil.copy(REPOSITORY / "tests/audio/hello.flac", tmp_path / f"{name}.flac")
+    lines = [{"file": f"{name}.flac", "kind": "synth", "text": text} for name in ("a", "b")]
+    (tmp_path / "manifest.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    path = tmp_path / "a.json"
+    arguments = ["--manifest", str(tmp_path), "--beams", "1", "--device", "cpu", "--processes", n_processes]
+    ran = run(*arguments, "--json", str(path))
+    assert ran.exit_code == 0, ran.output
+    systems = json.loads(path.read_text())["systems"]
+    assert {each["total"]["wer"] for each in systems.values()} == {0.0}
+    assert systems["agreement, 1 beam"]["reader"]["word_stable_s"]["n"] == 16
+    assert list(systems) == ["agreement, 1 beam", "none, 1 beam", f"{FILES}, 1 beam"]

@@ -9,7 +9,8 @@ import click
 import numpy as np
 import pytest
 
-from benchmarks.files.labelled_clips import headline_kinds, load_clips, to_wav
+from benchmarks.files import labelled_clips
+from benchmarks.files.labelled_clips import choose_clips, headline_kinds, load_clips, to_wav
 
 
 def write_manifest(folder: Path, *lines: dict[str, Any]) -> None:
@@ -83,3 +84,20 @@ def test_a_wav_holds_the_very_samples(tmp_path: Path) -> None:
     with wave.open(str(tmp_path / "a.wav")) as file:
         assert (file.getnchannels(), file.getframerate()) == (1, 16000)
         assert np.array_equal(np.frombuffer(file.readframes(10), "<i2"), samples)
+
+
+def test_a_command_chooses_its_clips(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The manifest that is named, else the one beside the repository, else the bundled clips, which have no kinds."""
+    write_manifest(
+        tmp_path,
+        {"file": "1.wav", "kind": "human-read", "text": "one"},
+        {"file": "2.wav", "kind": "synth-call", "text": "two"},
+    )
+    clips, origin = choose_clips(tmp_path, "", None)
+    assert ([each.name for each in clips], origin) == (["1.wav"], str(tmp_path))
+    assert [each.name for each in choose_clips(tmp_path, "synth-call", None)[0]] == ["2.wav"]
+    monkeypatch.setattr(labelled_clips, "DEFAULT_MANIFEST", tmp_path / "manifest.jsonl")
+    assert [each.name for each in choose_clips(None, "", 1)[0]] == ["1.wav"]
+    monkeypatch.setattr(labelled_clips, "DEFAULT_MANIFEST", tmp_path / "nowhere")
+    clips, origin = choose_clips(None, "", 1)
+    assert (len(clips), origin) == (1, "bundled")

@@ -1,6 +1,9 @@
 """The engine on an NVIDIA GPU. On a machine that has one, run `pytest -m gpu tests/engine/cuda/test_gpu.py`."""
 
 import asyncio
+import json
+import os
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,8 +13,8 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from benchmarks.stability import copy_as_untrained
 from engine.api import DecodeOptions, DoneEvent, Priority, Sampling, Window
+from engine.checkpoint.checkpoint import find_checkpoint
 from engine.config import AudioContext, Dtype, EngineConfig
 from engine.engine import Engine
 from engine.model.attention import encoder_attention
@@ -132,6 +135,18 @@ async def test_graphs_decode_as_the_kernels_alone() -> None:
     for ours, theirs in zip(replayed, eager, strict=True):
         assert ours.avg_logprob == pytest.approx(theirs.avg_logprob, abs=0.02)
         assert ours.end_logprob == pytest.approx(theirs.end_logprob, abs=0.02)
+
+
+def copy_as_untrained(model: str, folder: Path) -> str:
+    """Copy a checkpoint into `folder` without the note that it was trained on short windows, and return its path."""
+    copy = folder / "untrained"
+    shutil.copytree(find_checkpoint(model), copy, copy_function=os.symlink)
+    file = copy / "generation_config.json"
+    config = json.loads(file.read_text())
+    del config["tutti_audio_context"]
+    file.unlink()
+    file.write_text(json.dumps(config))
+    return str(copy)
 
 
 async def test_short_interims_have_the_same_words_with_and_without_graphs(tmp_path: Path) -> None:
