@@ -149,7 +149,7 @@ async def run_clip(engine: Transcriber, clip: Clip, modes: Sequence[Mode], confi
         for channel in clip.channels:
             samples = _to_samples(channel)
             # Not a row of the tables: with times of words a text may be another one.
-            spoken = await time_words(engine, samples, language, replace(config, file_beam_size=most_beams))
+            spoken = await time_words(engine, samples, language, replace(config, beam_size=most_beams))
             for mode, result in found.items():
                 of_mode = _config_of(mode, config)
                 if mode.is_live:
@@ -200,10 +200,8 @@ async def _transcribe(
 
 
 def _config_of(mode: Mode, config: SessionConfig) -> SessionConfig:
-    if not mode.is_live:
-        return replace(config, file_beam_size=mode.beams)
-    sampling = replace(config.sampling, beam_size=mode.beams)
-    return replace(config, sampling=sampling, make_policy=LIVE_POLICIES[mode.policy])
+    config = replace(config, beam_size=mode.beams)
+    return replace(config, make_policy=LIVE_POLICIES[mode.policy]) if mode.is_live else config
 
 
 def _start(mode: Mode, language: str | None) -> commands.Start:
