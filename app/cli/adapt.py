@@ -2,10 +2,12 @@
 
 import json
 import os
+import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 import numpy as np
@@ -14,9 +16,11 @@ from app.cli.recordings import find_recordings
 from app.errors import MediaError
 from app.media.file_decoder import decode_pieces
 from app.media.pcm import Samples
-from engine.adaptation.adaptation import Adaptation, Progress, Training, adapt
 from engine.api import SAMPLE_RATE
 from engine.errors import EngineError
+
+if TYPE_CHECKING:
+    from engine.adaptation.adaptation import Progress
 
 REPORT_EVERY_S = 10.0
 """How often a line is printed where the output is no terminal."""
@@ -44,7 +48,7 @@ class AdaptOptions:
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """A recording, and what is said in it if that is known."""
+    """A recording, and its transcript if there is one."""
 
     samples: Samples
     text: str | None = None
@@ -67,6 +71,8 @@ def run_adaptation(options: AdaptOptions) -> None:
     click.echo(
         f"Training on {_minutes(recordings):.1f} minutes of audio; {_minutes(held):.1f} are held back.", err=True
     )
+    from engine.adaptation.adaptation import Adaptation, Training, adapt
+
     training = Training(
         steps=options.steps,
         minutes=options.minutes,
@@ -158,32 +164,28 @@ def _read_transcripts(manifest: str | None, *folders: str | None) -> dict[Path, 
     if manifest is None:
         return {}
     roots = [Path(manifest).parent, *(Path(folder) for folder in folders if folder is not None)]
-    texts: dict[Path, str] = {}
-    number = 0
     try:
-        for number, line in enumerate(Path(manifest).read_text(encoding="utf-8").splitlines(), 1):
-            row = json.loads(line) if line.strip() else None
-            if row is None or row.get("text") is None:
-                continue
-            for root in roots:
-                texts[(root / row["file"]).resolve()] = str(row["text"])
+        rows = [json.loads(line) for line in Path(manifest).read_text(encoding="utf-8").splitlines() if line.strip()]
+        return {
+            (root / row["file"]).resolve(): str(row["text"])
+            for row in rows
+            for root in roots
+            if row.get("text") is not None
+        }
     except (OSError, ValueError, KeyError, AttributeError, TypeError) as error:
-        raise click.ClickException(
-            f"{manifest}, line {number}: expected JSON lines with file and text, got: {error!r}"
-        ) from None
-    return texts
+        raise click.ClickException(f"{manifest}: expected JSON lines with file and text, got: {error!r}") from None
 
 
 def _minutes(recordings: Iterable[Recorded]) -> float:
     return sum(len(each.samples) for each in recordings) / SAMPLE_RATE / 60
 
 
-def _reporter() -> Callable[[Progress], None]:
+def _reporter() -> Callable[["Progress"], None]:
     """Prints a line that is overwritten, or on what is no terminal a new one from time to time."""
-    is_terminal = click.get_text_stream("stderr").isatty()
+    is_terminal = sys.stderr.isatty()
     last_s = -REPORT_EVERY_S
 
-    def report(progress: Progress) -> None:
+    def report(progress: "Progress") -> None:
         nonlocal last_s
         is_last = progress.seconds_left <= 0
         if not is_terminal and not is_last and time.monotonic() - last_s < REPORT_EVERY_S:

@@ -1,1 +1,1 @@
-"""Makes a Whisper checkpoint able to use windows as long as their audio. Needs transformers, which no server imports."""
+"""Trains a Whisper checkpoint for windows as long as their audio. Needs transformers, which no server imports."""

@@ -1,4 +1,4 @@
-"""Adapts a checkpoint from beginning to end: trains it, compares it with its original, and writes it if it is as good."""
+"""Adapts a checkpoint: trains it, compares it with its original, and writes it if it is as good."""
 
 import json
 import shutil
@@ -179,7 +179,7 @@ def write_checkpoint(original: Path, encoder: dict[str, Tensor], folder: Path) -
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
     for file in original.iterdir():
-        if file.suffix in _COPIED and ".index." not in file.name or file.name.startswith("LICENSE"):
+        if (file.suffix in _COPIED and ".index." not in file.name) or file.name.startswith("LICENSE"):
             shutil.copyfile(file, folder / file.name)
     tensors = {}
     for name, tensor in read_weights(original):

@@ -34,8 +34,9 @@ SPEEDS = (0.9, 1.12)
 SNR_DB = (5.0, 45.0)
 LEVELS_DB = (-18.0, 6.0)
 NOISY_SHARE, DULL_NOISE_SHARE, TELEPHONE_SHARE = 0.6, 0.6, 0.2
+LEVEL_BELOW_HZ = 40
+"""Below this frequency dull noise is as strong as at it."""
 _LEAST_RMS = 1e-4
-_NOISE_SMOOTHING = 401
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +84,7 @@ class Clips:
         n_window = n_states * STATE_SAMPLES
         lengths = n_window - (rng.uniform(*MARGIN_S, n_clips) * SAMPLE_RATE).astype(int)
         if n_states == self._n_full_states:
-            lengths = rng.integers(SAMPLE_RATE, WINDOW_SAMPLES + 1, n_clips)
+            lengths = rng.integers(SAMPLE_RATE, n_window + 1, n_clips)
         clips = np.stack([np.pad(each := self._clip(rng, n), (0, n_window - len(each))) for n in lengths])
         generator = torch.Generator(self._device).manual_seed(int(rng.integers(2**62)))
         samples = _changed(torch.from_numpy(clips).to(self._device), rng, generator)
@@ -123,10 +124,18 @@ def _changed(samples: Tensor, rng: np.random.Generator, generator: torch.Generat
     noise = torch.randn(samples.shape, device=samples.device, generator=generator)
     if rng.random() < DULL_NOISE_SHARE:
         # Noise whose power falls with the frequency, as that of rooms and streets does.
-        noise = noise.cumsum(1)
-        noise = noise - F.avg_pool1d(noise[:, None], _NOISE_SMOOTHING, 1, _NOISE_SMOOTHING // 2)[:, 0]
+        spectrum = torch.fft.rfft(noise)
+        bins = torch.arange(spectrum.shape[1], device=samples.device)
+        noise = torch.fft.irfft(spectrum / bins.clamp_min(LEVEL_BELOW_HZ * n_samples // SAMPLE_RATE), n=n_samples)
     is_noisy = uniform(0, 1) < NOISY_SHARE
-    samples = samples + noise / _rms(noise) * _rms(samples) * 10 ** (-uniform(*SNR_DB) / 20) * is_noisy
+    samples = (
+        samples
+        + noise
+        / noise.square().mean(1, keepdim=True).sqrt()
+        * _rms(samples)
+        * 10 ** (-uniform(*SNR_DB) / 20)
+        * is_noisy
+    )
     return (samples * 10 ** (uniform(*LEVELS_DB) / 20)).clamp(-1, 1)
 
 

@@ -20,11 +20,11 @@ MAX_CLIPS = 400
 PIECES_S = (2.0, 25.0, 4.0, 12.0, 1.5, 18.0, 7.0, 29.5)
 """Held-back audio without transcripts is cut into clips of these lengths, in turn."""
 SHIFT_S = 0.1
-"""The original also reads each clip behind so much quiet: how much of its text changes shows how sure it is of it."""
+"""The original also reads each clip after this much quiet: how much of its text changes shows how sure it is of it."""
 MAX_WORSE = 0.3
 """By how many points (hundredths of all words) errors, and the share of clips with repetition, may be more."""
 MAX_UNSTEADY = 1.25
-"""Without transcripts, texts may differ by so many times the words that the shift changes, and by a point more."""
+"""Without transcripts, the words that may differ: those that the shift changes, times this, and a point more."""
 _SPEECHLESS_S = (1.0, 2.0, 4.0, 8.0, 15.0, 28.0)
 _AT_ONCE = 64
 _WORD = re.compile(r"[^\W_]+(?:['’][^\W_]+)*")
@@ -38,7 +38,7 @@ class HeldClip:
 
     samples: Samples
     text: str | None = None
-    """What is said in it, if that is known."""
+    """Its transcript, if there is one."""
     is_speech: bool = True
 
 
@@ -66,7 +66,7 @@ def held_clips(recordings: Sequence[tuple[Samples, str | None]]) -> list[HeldCli
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class Transcripts:
     """What the engine gives for every clip."""
 
     done: list[DoneEvent]
@@ -76,13 +76,13 @@ class Reading:
         return [split_words(each.text) for each in self.done]
 
 
-def read(model: Path, clips: Sequence[HeldClip], device: str, audio_context: Literal["auto", "full"]) -> Reading:
+def read(model: Path, clips: Sequence[HeldClip], device: str, audio_context: Literal["auto", "full"]) -> Transcripts:
     """Transcribe clips by a model, with the settings that users have by default."""
     config = EngineConfig(
         model=str(model), device=device, audio_context=audio_context, max_encode_batch=16, cuda_graphs=False,  # type: ignore[arg-type]  # checked by EngineConfig
         n_slots=_AT_ONCE if device == "cuda" else None, kernels="torch",
     )  # fmt: skip
-    return Reading(asyncio.run(_read(config, clips)))
+    return Transcripts(asyncio.run(_read(config, clips)))
 
 
 async def _read(config: EngineConfig, clips: Sequence[HeldClip]) -> list[DoneEvent]:
@@ -104,7 +104,7 @@ def evaluate(
     """Compare two checkpoints. All figures but times, counts and differences of probabilities are per cent."""
     quiet = np.zeros(int(SHIFT_S * SAMPLE_RATE), np.float32)
     shifted = [replace(clip, samples=np.concatenate((quiet, clip.samples))[:WINDOW_SAMPLES]) for clip in clips]
-    readings: dict[str, Reading] = {}
+    transcripts: dict[str, Transcripts] = {}
     for name, model, these, context in (
         ("original_full", original, clips, "full"),
         ("original_shifted", original, shifted, "full"),
@@ -112,17 +112,17 @@ def evaluate(
         ("adapted_full", adapted, clips, "full"),
     ):
         say(f"reading {len(clips)} held-back clips: {name.replace('_', ', ')}")
-        readings[name] = read(model, these, device, context)  # type: ignore[arg-type]  # a tuple widens the literals
+        transcripts[name] = read(model, these, device, context)  # type: ignore[arg-type]  # a tuple widens the literals
     speech = [index for index, clip in enumerate(clips) if clip.is_speech]
     with_text = [index for index in speech if clips[index].text is not None]
     texts = [split_words(clip.text or "") for clip in clips]
-    original_words = readings["original_full"].words()
+    original_words = transcripts["original_full"].words()
     report: dict[str, Any] = {
         "clips": len(speech), "clips_with_transcripts": len(with_text),
         "seconds": round(sum(len(clips[index].samples) for index in speech) / SAMPLE_RATE, 1),
     }  # fmt: skip
-    for name, reading in readings.items():
-        words, done, reference = reading.words(), reading.done, readings["original_full"].done
+    for name, these_texts in transcripts.items():
+        words, done, reference = these_texts.words(), these_texts.done, transcripts["original_full"].done
         report[name] = {
             "words_differing": _errors(original_words, words, speech),
             "word_errors": _errors(texts, words, with_text),
@@ -155,6 +155,8 @@ def objection(report: dict[str, Any]) -> str | None:
                 f"original, got {cut['word_errors']:.2f} %"
             )
         return None
+    if cut["words_differing"] is None:
+        return "held-back audio: expected speech that the original transcribes, got none"
     limit = MAX_UNSTEADY * shifted["words_differing"] + 1.0
     if cut["words_differing"] > limit:
         return (
@@ -197,8 +199,8 @@ def _word_starts(pairs: Sequence[tuple[DoneEvent, DoneEvent]]) -> dict[str, floa
     apart: list[float] = []
     for pair in pairs:
         left, right = ([word for segment in done.segments for word in segment.words or ()] for done in pair)
-        names = [[word.text.strip().lower() for word in words] for words in (left, right)]
-        for block in difflib.SequenceMatcher(None, *names, autojunk=False).get_matching_blocks():
+        mine, theirs = ([word.text.strip().lower() for word in words] for words in (left, right))
+        for block in difflib.SequenceMatcher(None, mine, theirs, autojunk=False).get_matching_blocks():
             apart += [
                 abs(left[block.a + index].start_s - right[block.b + index].start_s) for index in range(block.size)
             ]

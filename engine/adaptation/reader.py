@@ -1,4 +1,4 @@
-"""The frozen original as a teacher: its encoder states for windows of any length, and the text that it reads in clips."""
+"""The frozen original as a teacher: its encoder states for windows of any length, and what it reads in clips."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -40,7 +40,9 @@ def load_whisper(folder: Path, device: torch.device) -> Any:
             "transformers: expected at least version 4.57 to train with, got none; install tutti-asr[adapt]"
         ) from error
     logging.disable_progress_bar()  # type: ignore[no-untyped-call]
-    model = WhisperForConditionalGeneration.from_pretrained(folder, dtype=torch.float32, attn_implementation="sdpa")
+    model: Any = WhisperForConditionalGeneration.from_pretrained(
+        folder, dtype=torch.float32, attn_implementation="sdpa"
+    )
     return model.to(device).eval().requires_grad_(False)
 
 

@@ -20,18 +20,19 @@ STATES_LOSS = 0.1
 """The weight of the relative squared difference of encoder states, beside the divergence of the decoder's outputs."""
 TIMED_SHARE = 0.3
 """The share of batches whose texts mark times."""
-WARM_UP_STEPS = 50
+WARM_UP_SHARE = 0.1
+"""The share of the training in which the learning rate rises."""
 LEAST_RATE = 0.02
 """The learning rate at the end, as a fraction of its peak."""
 AVERAGE = 0.998
 """How much of the averaged weights a step keeps. It keeps less at the beginning."""
 MAX_GRADIENT = 1.0
 MAX_TEXTS_AT_ONCE = 256
-"""On a GPU so many clips are read together, because a decode step takes about as long for all of them as for one."""
+"""On a GPU up to this many clips are read together: a decode step takes about as long for all of them as for one."""
 MAX_CACHE_BYTES = 8_000_000_000
 """Of the keys and values of encoder states while clips are read: fewer clips are read together by large decoders."""
 GROUPS_MIXED = 4
-"""So many groups of batches that were read together are trained on in a mixed order."""
+"""This many groups of batches, each read together, are trained on in a mixed order."""
 MAX_LOGITS = 200_000_000
 """Logits of a part of a batch, and values of its encoder states in all layers: a larger batch is trained in parts."""
 SAVE_EVERY_S = 60.0
@@ -98,23 +99,24 @@ class Trainer:
         if (folder / STATE_FILE).exists():
             self._load()
 
-    def train(self, report: Callable[[Progress], None]) -> dict[str, Tensor]:
+    def train(self, report: Callable[[Progress], None], save_every_s: float = SAVE_EVERY_S) -> dict[str, Tensor]:
         """Train to the end.
 
         Args:
             report: called after every step.
+            save_every_s: how often the state is saved, in seconds.
 
         Returns:
             the averaged weights of the encoder by their names in it, float32 on the CPU.
         """
-        saved_s = begin_s = time.monotonic() - self.seconds
-        saved_s += self.seconds
+        saved_s = time.monotonic()
+        begin_s = saved_s - self.seconds
         while (done := self._share_done()) < 1:
             loss = self._step(done)
             now_s = time.monotonic()
             self.seconds = now_s - begin_s
             left_s = self.seconds * (1 / share - 1) if (share := self._share_done()) else 0.0
-            if now_s - saved_s >= SAVE_EVERY_S:
+            if now_s - saved_s >= save_every_s:
                 self._save()
                 saved_s = now_s
             report(Progress(len(self.losses), loss, self.seconds, left_s))
@@ -130,7 +132,7 @@ class Trainer:
     def _step(self, share_done: float) -> float:
         step = len(self.losses)
         batch, tokens = self._batch(step)
-        rate = max(LEAST_RATE, (1 + math.cos(math.pi * share_done)) / 2) * min(1.0, (step + 1) / WARM_UP_STEPS)
+        rate = max(LEAST_RATE, min(share_done / WARM_UP_SHARE, (1 + math.cos(math.pi * share_done)) / 2))
         for group in self._optimizer.param_groups:
             group["lr"] = self._training.learning_rate * rate
         self._optimizer.zero_grad(set_to_none=True)
@@ -155,7 +157,7 @@ class Trainer:
         )
         n_rows = max(1, MAX_LOGITS // per_clip)
         total = torch.zeros(2, device=tokens.device)
-        for rows in torch.arange(n_clips, device=tokens.device).split(n_rows):
+        for rows in torch.split(torch.arange(n_clips, device=tokens.device), n_rows):
             with torch.autocast(tokens.device.type, torch.bfloat16, enabled=self._is_cuda):
                 with torch.no_grad():
                     features = self._reader.features(batch.samples[rows])

@@ -30,7 +30,7 @@ def tutti(*arguments: str, **environment: str) -> subprocess.CompletedProcess[st
     )
 
 
-@pytest.mark.parametrize("command", [(), ("serve",), ("transcribe",), ("demo",), ("warm",), ("models",)])
+@pytest.mark.parametrize("command", [(), ("serve",), ("transcribe",), ("demo",), ("warm",), ("adapt",), ("models",)])
 def test_help_explains_a_command(command: tuple[str, ...]) -> None:
     done = tutti(*command, "--help")
     assert done.returncode == 0
