@@ -118,7 +118,7 @@ def test_only_the_command_line_looks_behind_the_engines_interface() -> None:
         for path in sources("app")
         if set(imported_modules(path)) & (modules - ENGINE_INTERFACE)
     }
-    assert behind == {f"app/cli/{name}.py" for name in ("commands", "processes", "running", "terminal")}
+    assert behind == {f"app/cli/{name}.py" for name in ("adapt", "commands", "processes", "running", "terminal")}
 
 
 def test_only_one_module_imports_flashinfer() -> None:

@@ -276,6 +276,57 @@ def warm(**values: Any) -> None:
 
 
 @cli.command()
+@click.option("--model", required=True, help="The original: a folder, or a name on the Hugging Face hub.")
+@click.option("--audio", required=True, metavar="FOLDER", help="Recordings to train on, without transcripts.")
+@click.option("--output", required=True, metavar="FOLDER", help="Where the adapted model is written.")
+@click.option("--device", type=click.Choice(ENGINE_CHOICES["device"]), default="auto", show_default=True)
+@click.option("--minutes", type=click.FloatRange(min=0, min_open=True), help="How long to train. Default: 5.")
+@click.option("--steps", type=click.IntRange(min=1), help="How many steps to train, in place of --minutes.")
+@click.option("--batch", type=click.IntRange(min=1), default=64, show_default=True, help="Clips of a step.")
+@click.option(
+    "--learning-rate",
+    type=click.FloatRange(min=0, min_open=True),
+    default=4e-5,
+    show_default=True,
+    help="The highest learning rate.",
+)
+@click.option(
+    "--held-out",
+    type=click.FloatRange(0, 0.5, min_open=True),
+    default=0.1,
+    show_default=True,
+    help="The share of the audio that is not trained on: the adapted model is compared with the original on it.",
+)
+@click.option("--held-out-audio", metavar="FOLDER", help="Recordings for that comparison, in place of --held-out.")
+@click.option(
+    "--transcripts",
+    metavar="FILE",
+    help="JSON lines with file and text, of held-back recordings of up to 30 s: word errors are compared then.",
+)
+@click.option("--languages", default="", help="Codes of the languages that are spoken, such as en,de. Default: any.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Chooses the clips.")
+@click.option("--resume", is_flag=True, help="Go on with the run that was interrupted in the output folder.")
+def adapt(minutes: float | None, steps: int | None, **values: Any) -> None:
+    """Make a model able to use windows as long as their audio, which are faster than windows of 30 s.
+
+    The model is trained until it reads a window that ends half a second after its audio as the original reads the same
+    audio in 30 s. It is written if it is as good as the original on audio that is held back. A GPU is needed for all
+    but the smallest models. The state is kept each minute: after Ctrl-C, --resume goes on.
+
+    \b
+    tutti adapt --model openai/whisper-base --audio recordings/ --output whisper-base-short
+    tutti serve --model ./whisper-base-short
+    """  # noqa: D301  # click asks for a real backspace before lines that it must not join
+    if minutes is not None and steps is not None:
+        raise click.UsageError("--steps: expected no --minutes with it, as each says how long to train")
+    from app.cli.adapt import AdaptOptions, run_adaptation
+    from app.cli.running import fetch_model
+
+    fetch_model(values["model"])
+    run_adaptation(AdaptOptions(minutes=5.0 if minutes is None else minutes, steps=steps, **values))
+
+
+@cli.command()
 def models() -> None:
     """List the models that --model knows by name."""
     from app.cli import terminal

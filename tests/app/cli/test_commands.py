@@ -39,7 +39,7 @@ def prepared() -> Iterator[PreparedTutti]:
         yield prepared
 
 
-@pytest.mark.parametrize("command", [(), ("serve",), ("transcribe",), ("demo",), ("warm",), ("models",)])
+@pytest.mark.parametrize("command", [(), ("serve",), ("transcribe",), ("demo",), ("warm",), ("adapt",), ("models",)])
 def test_help_explains_a_command(prepared: PreparedTutti, command: tuple[str, ...]) -> None:
     done = prepared(*command, "--help")
     assert done.returncode == 0

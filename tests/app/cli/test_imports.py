@@ -39,7 +39,9 @@ def imported(arguments: list[str]) -> set[str]:
 
 
 @pytest.mark.parametrize(
-    "arguments", [["--version"], ["--help"], ["serve", "--help"], ["serve", "--port", "99999"], ["nonsense"]], ids=str
+    "arguments",
+    [["--version"], ["--help"], ["serve", "--help"], ["adapt", "--help"], ["serve", "--port", "99999"], ["nonsense"]],
+    ids=str,
 )
 def test_an_answer_without_work_needs_none_of_the_slow_packages(arguments: list[str]) -> None:
     assert not imported(arguments) & SLOW

@@ -1,0 +1,199 @@
+"""Adapts a checkpoint: trains it, compares it with its original, and writes it if it is as good."""
+
+import json
+import shutil
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors.torch import save_file
+from torch import Tensor
+
+from engine.adaptation.clips import Clips, Samples
+from engine.adaptation.evaluation import evaluate, held_clips, objection
+from engine.adaptation.reader import AdaptationError, Reader, load_whisper
+from engine.adaptation.training import Progress, Trainer, Training
+from engine.api import SAMPLE_RATE
+from engine.checkpoint.checkpoint import AudioContext, Checkpoint, read_checkpoint
+from engine.checkpoint.layout import read_json
+from engine.model.weights import read_weights
+
+MIN_MINUTES = 10.0
+"""With less audio to train on, a model learns the voices and not the short windows."""
+AUDIO_CONTEXT = AudioContext(min_frames=300, margin_frames=50)
+"""What the adapted checkpoint says of itself: windows of 3 s and more, with half a second after their audio."""
+__all__ = ["Adaptation", "AdaptationError", "Progress", "Training", "adapt", "write_checkpoint"]
+
+WORK = "work"
+"""The folder, in the output, of what is needed to go on: deleted when the checkpoint is written."""
+REPORT_FILE = "adaptation.json"
+LOSSES_REPORTED = 200
+_COPIED = {".json", ".txt", ".md"}
+_OLD_DEFAULTS = (
+    "alignment_heads", "begin_suppress_tokens", "forced_decoder_ids", "lang_to_id", "is_multilingual",
+    "max_initial_timestamp_index", "suppress_tokens",
+)  # fmt: skip
+"""What `config.json` may say in place of `generation_config.json`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Adaptation:
+    """What to adapt, and how."""
+
+    model: str
+    """As in `EngineConfig.model`."""
+    output: Path
+    training: Training = field(default_factory=Training)
+    device: str = "auto"
+    languages: tuple[str, ...] = ()
+    """The candidates when the language of a clip is detected; empty for all of the model."""
+    resumes: bool = False
+    """Whether the output holds the work of a run that was interrupted."""
+
+
+def adapt(
+    adaptation: Adaptation,
+    recordings: Sequence[Samples],
+    held: Sequence[tuple[Samples, str | None]],
+    report: Callable[[Progress], None],
+    say: Callable[[str], None] = lambda _: None,
+) -> dict[str, Any]:
+    """Adapt a checkpoint and write it.
+
+    Args:
+        adaptation: what to adapt, and how.
+        recordings: mono audio at 16 kHz to train on.
+        held: audio that is held back for the comparison, each with its transcript if there is one.
+        report: called after every step.
+        say: called with a line for people, where something else begins.
+
+    Returns:
+        what `adaptation.json` holds.
+
+    Raises:
+        AdaptationError: there is too little audio, or the result is worse than the original. The work folder stays.
+        CheckpointError: the checkpoint cannot be read.
+    """
+    minutes = sum(map(len, recordings)) / SAMPLE_RATE / 60
+    if minutes < MIN_MINUTES:
+        raise AdaptationError(f"audio: expected at least {MIN_MINUTES:.0f} minutes to train on, got {minutes:.1f}")
+    checkpoint = read_checkpoint(adaptation.model)
+    clips = held_clips(held)
+    if not any(clip.is_speech for clip in clips):
+        raise AdaptationError(
+            "held-back audio: expected at least a second, or a transcribed file of up to 30 s, got none"
+        )
+    device = _device(adaptation.device)
+    work = _work_folder(adaptation, recordings)
+    weights, trained = _train(adaptation, checkpoint, recordings, device, work, report)
+    assert checkpoint.folder is not None
+    candidate = work / "candidate"
+    write_checkpoint(checkpoint.folder, weights, candidate)
+    if device.type == "cuda":
+        torch.cuda.empty_cache()
+    result = {
+        "model": adaptation.model,
+        "minutes_of_audio": round(minutes, 1),
+        **trained,
+        "held_back": evaluate(checkpoint.folder, candidate, clips, device.type, say),
+        "versions": {name: version(name) for name in ("torch", "transformers", "numpy")},
+    }
+    (candidate / REPORT_FILE).write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    if (problem := objection(result["held_back"])) is not None:
+        raise AdaptationError(f"{problem}; nothing is written, and {candidate} holds what was trained")
+    for file in candidate.iterdir():
+        file.replace(adaptation.output / file.name)
+    shutil.rmtree(work)
+    return result
+
+
+def _device(name: str) -> torch.device:
+    has_cuda = torch.cuda.is_available()
+    if name == "cuda" and not has_cuda:
+        raise AdaptationError("device: expected a GPU for cuda, got none")
+    return torch.device("cuda" if has_cuda and name != "cpu" else "cpu")
+
+
+def _work_folder(adaptation: Adaptation, recordings: Sequence[Samples]) -> Path:
+    """The folder for the work; with `resumes` that of the earlier run, which must have had the same options."""
+    work, training = adaptation.output / WORK, adaptation.training
+    settings = {
+        "model": adaptation.model, "languages": list(adaptation.languages), "batch": training.batch,
+        "learning_rate": training.learning_rate, "seed": training.seed,
+        "audio": [len(recordings), sum(map(len, recordings))],
+    }  # fmt: skip
+    file = work / "settings.json"
+    if adaptation.resumes:
+        if not file.exists():
+            raise AdaptationError(f"{work}: expected the work of an interrupted run to go on with, got none")
+        earlier = read_json(file)
+        if changed := [key for key in settings if earlier.get(key) != settings[key]]:
+            key = changed[0]
+            raise AdaptationError(
+                f"{key}: expected {earlier.get(key)!r} as in the interrupted run, got {settings[key]!r}"
+            )
+    elif adaptation.output.exists() and (not adaptation.output.is_dir() or any(adaptation.output.iterdir())):
+        raise AdaptationError(f"{adaptation.output}: expected no such folder, or an empty one; it exists")
+    else:
+        work.mkdir(parents=True)
+        file.write_text(json.dumps(settings), encoding="utf-8")
+    return work
+
+
+def _train(
+    adaptation: Adaptation,
+    checkpoint: Checkpoint,
+    recordings: Sequence[Samples],
+    device: torch.device,
+    work: Path,
+    report: Callable[[Progress], None],
+) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Train; returns the encoder's weights and what is reported of the training. Its memory is free afterwards."""
+    training = adaptation.training
+    assert checkpoint.folder is not None
+    reader = Reader(load_whisper(checkpoint.folder, device), checkpoint, adaptation.languages)
+    clips = Clips(recordings, device, training.seed, checkpoint.model.max_source_positions)
+    trainer = Trainer(reader, clips, training, work)
+    weights = trainer.train(report)
+    parts = np.array_split(np.array(trainer.losses), min(LOSSES_REPORTED, len(trainer.losses)))
+    return weights, {
+        "steps": len(trainer.losses),
+        "seconds": round(trainer.seconds, 1),
+        "device": torch.cuda.get_device_name() if device.type == "cuda" else "cpu",
+        "options": asdict(training) | {"languages": list(adaptation.languages)},
+        # Means over steps, in their order.
+        "divergence": [round(float(part[:, 0].mean()), 5) for part in parts],
+        "states_difference": [round(float(part[:, 1].mean()), 5) for part in parts],
+    }
+
+
+def write_checkpoint(original: Path, encoder: dict[str, Tensor], folder: Path) -> None:
+    """Write a checkpoint that has another encoder than the original, and its windows may be short.
+
+    Weights keep the type that they have in the original.
+    """
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    for file in original.iterdir():
+        if (file.suffix in _COPIED and ".index." not in file.name) or file.name.startswith("LICENSE"):
+            shutil.copyfile(file, folder / file.name)
+    tensors = {}
+    for name, tensor in read_weights(original):
+        if name == "proj_out.weight":
+            continue  # the token embedding once more
+        plain = name.removeprefix("model.")
+        trained = encoder[plain.removeprefix("encoder.")].to(tensor.dtype) if plain.startswith("encoder.") else tensor
+        tensors[f"model.{plain}"] = trained.clone().contiguous()
+    save_file(tensors, folder / "model.safetensors", {"format": "pt"})
+    defaults_file = folder / "generation_config.json"
+    if defaults_file.exists():
+        defaults = read_json(defaults_file)
+    else:
+        config = read_json(folder / "config.json")
+        defaults = {key: config[key] for key in _OLD_DEFAULTS if key in config}
+    defaults["tutti_audio_context"] = asdict(AUDIO_CONTEXT)
+    defaults_file.write_text(json.dumps(defaults, indent=2) + "\n", encoding="utf-8")

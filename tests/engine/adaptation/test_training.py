@@ -1,0 +1,111 @@
+"""The encoder over cut windows, the clips, and the training."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from engine.adaptation.clips import Clips
+from engine.adaptation.reader import AdaptationError, Reader, encode, load_whisper
+from engine.adaptation.training import Progress, Trainer, Training
+from engine.api import SAMPLE_RATE, WINDOW_SAMPLES
+from engine.checkpoint.checkpoint import read_checkpoint
+from engine.model.log_mel import STATE_SAMPLES
+from engine.model.packing import find_runs
+from engine.model.weights import load_model
+from tests.engine.checkpoints import SHAPES, make_checkpoint
+from tests.engine.engines import noise
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_checkpoint(tmp_path_factory.mktemp("original"), SHAPES[3])
+
+
+@pytest.fixture(scope="module")
+def reader(folder: Path) -> Reader:
+    return Reader(load_whisper(folder, CPU), read_checkpoint(str(folder)), ())
+
+
+def clips(n_full_states: int = 1500) -> Clips:
+    return Clips([noise(1), noise(2, 80_000)], CPU, 0, n_full_states)
+
+
+def trainer(reader: Reader, folder: Path, steps: int, learning_rate: float = 1e-3) -> Trainer:
+    """On windows of at most 3 s, so that the steps are short."""
+    folder.mkdir(exist_ok=True)
+    return Trainer(reader, clips(150), Training(steps=steps, batch=2, learning_rate=learning_rate), folder)
+
+
+@torch.inference_mode()
+def test_a_full_window_is_encoded_as_by_transformers(reader: Reader) -> None:
+    features = reader.features(torch.from_numpy(np.pad(noise(3), (0, WINDOW_SAMPLES - 48_000)))[None])
+    expected = reader.model.model.encoder(features).last_hidden_state
+    torch.testing.assert_close(encode(reader.model.model.encoder, features, 1500), expected, rtol=1e-4, atol=1e-4)
+
+
+@torch.inference_mode()
+def test_a_cut_window_is_encoded_as_by_the_engine(reader: Reader, folder: Path) -> None:
+    """The engine pads the audio to the cut window alone; training cuts the spectrogram of the full window."""
+    n_states, audio = 180, torch.from_numpy(noise(4))[None]
+    model = load_model(read_checkpoint(str(folder)), CPU, torch.float32)
+    cut = torch.nn.functional.pad(audio, (0, n_states * STATE_SAMPLES - audio.shape[1]))
+    expected = model.encoder(model.log_mel(cut), find_runs([n_states]))
+    features = reader.features(torch.nn.functional.pad(audio, (0, WINDOW_SAMPLES - audio.shape[1])))
+    states = encode(reader.model.model.encoder, features, n_states)[0]
+    torch.testing.assert_close(states, expected, rtol=1e-4, atol=1e-4)
+
+
+def test_a_batch_of_clips_is_the_same_each_time_and_ends_in_quiet() -> None:
+    for group in range(4):
+        batch = clips().batch(group, 0, 2)
+        assert torch.equal(batch.samples, clips().batch(group, 0, 2).samples)
+        assert batch.samples.shape == (2, WINDOW_SAMPLES) and batch.n_states % 10 == 0
+        if batch.n_states < 1500:
+            margin = batch.n_states * STATE_SAMPLES - int(0.35 * SAMPLE_RATE)
+            assert not batch.samples[:, margin:].any()
+    lengths = [clips().n_states(group) for group in range(100)]
+    assert min(lengths) < 150 and len(set(lengths)) > 20 and 10 < lengths.count(1500) < 30
+
+
+def test_a_text_follows_the_rules_of_decoding_and_is_read_with_times_if_asked(reader: Reader) -> None:
+    samples = clips().batch(1, 0, 2).samples
+    tokenizer = read_checkpoint(str(reader.model.name_or_path)).tokenizer
+    timed = reader.read(samples, 60, with_timestamps=True)
+    assert (timed[:, 0] == tokenizer.sot).all() and (timed[:, 3] >= tokenizer.first_timestamp).all()
+    plain = reader.read(samples, 60, with_timestamps=False)
+    assert (plain[:, 3] == tokenizer.no_timestamps).all()
+
+
+def test_an_unknown_language_is_an_error(reader: Reader, folder: Path) -> None:
+    with pytest.raises(AdaptationError, match="languages: expected some of en, de, zh, got xx"):
+        Reader(reader.model, read_checkpoint(str(folder)), ("en", "xx"))
+
+
+def test_training_brings_the_cut_window_near_to_the_full_one(reader: Reader, tmp_path: Path) -> None:
+    before = {name: weight.clone() for name, weight in reader.model.state_dict().items()}
+    run = trainer(reader, tmp_path / "work", 16)
+    run.train(lambda _: None)
+    losses = [divergence + 0.1 * difference for divergence, difference in run.losses]
+    assert np.mean(losses[-6:]) < 0.8 * np.mean(losses[:6])
+    assert all(torch.equal(weight, before[name]) for name, weight in reader.model.state_dict().items())
+
+
+def test_a_resumed_training_gives_the_same_weights(reader: Reader, tmp_path: Path) -> None:
+    """It reads no clip again either: the texts are in the work folder."""
+    expected = trainer(reader, tmp_path / "whole", 4).train(lambda _: None)
+
+    def interrupt(progress: Progress) -> None:
+        if progress.step == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        trainer(reader, tmp_path / "parts", 4).train(interrupt, save_every_s=0.0)
+    resumed = trainer(reader, tmp_path / "parts", 4)
+    assert len(resumed.losses) == 2
+    weights = resumed.train(lambda _: None)
+    assert all(torch.equal(weights[name], expected[name]) for name in expected)
+    assert len(list((tmp_path / "parts" / "texts").iterdir())) == 4
