@@ -20,7 +20,7 @@ from engine.adaptation.training import Progress, Trainer, Training
 from engine.api import SAMPLE_RATE
 from engine.checkpoint.checkpoint import AudioContext, Checkpoint, read_checkpoint
 from engine.checkpoint.layout import read_json
-from engine.model.weights import read_weights
+from engine.checkpoint.transformers_folder import read_tensors
 
 MIN_MINUTES = 10.0
 """With less audio to train on, a model learns the voices and not the short windows."""
@@ -82,6 +82,12 @@ def adapt(
     if minutes < MIN_MINUTES:
         raise AdaptationError(f"audio: expected at least {MIN_MINUTES:.0f} minutes to train on, got {minutes:.1f}")
     checkpoint = read_checkpoint(adaptation.model)
+    if (
+        checkpoint.path is None
+        or not (checkpoint.path / "config.json").exists()
+        or (checkpoint.path / "model.bin").exists()
+    ):
+        raise AdaptationError(f"model: expected a folder in the form of transformers, got {adaptation.model}")
     clips = held_clips(held)
     if not any(clip.is_speech for clip in clips):
         raise AdaptationError(
@@ -90,16 +96,16 @@ def adapt(
     device = _device(adaptation.device)
     work = _work_folder(adaptation, recordings)
     weights, trained = _train(adaptation, checkpoint, recordings, device, work, report)
-    assert checkpoint.folder is not None
+    assert checkpoint.path is not None
     candidate = work / "candidate"
-    write_checkpoint(checkpoint.folder, weights, candidate)
+    write_checkpoint(checkpoint.path, weights, candidate)
     if device.type == "cuda":
         torch.cuda.empty_cache()
     result = {
         "model": adaptation.model,
         "minutes_of_audio": round(minutes, 1),
         **trained,
-        "held_back": evaluate(checkpoint.folder, candidate, clips, device.type, say),
+        "held_back": evaluate(checkpoint.path, candidate, clips, device.type, say),
         "versions": {name: version(name) for name in ("torch", "transformers", "numpy")},
     }
     (candidate / REPORT_FILE).write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
@@ -154,8 +160,8 @@ def _train(
 ) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """Train; returns the encoder's weights and what is reported of the training. Its memory is free afterwards."""
     training = adaptation.training
-    assert checkpoint.folder is not None
-    reader = Reader(load_whisper(checkpoint.folder, device), checkpoint, adaptation.languages)
+    assert checkpoint.path is not None
+    reader = Reader(load_whisper(checkpoint.path, device), checkpoint, adaptation.languages)
     clips = Clips(recordings, device, training.seed, checkpoint.model.max_source_positions)
     trainer = Trainer(reader, clips, training, work)
     weights = trainer.train(report)
@@ -182,7 +188,7 @@ def write_checkpoint(original: Path, encoder: dict[str, Tensor], folder: Path) -
         if (file.suffix in _COPIED and ".index." not in file.name) or file.name.startswith("LICENSE"):
             shutil.copyfile(file, folder / file.name)
     tensors = {}
-    for name, tensor in read_weights(original):
+    for name, tensor in read_tensors(original):
         if name == "proj_out.weight":
             continue  # the token embedding once more
         plain = name.removeprefix("model.")

@@ -38,7 +38,7 @@ def read_folder(folder: Path) -> Contents:
         # Before generation_config.json existed, config.json held the decoding defaults.
         read_json(defaults) if defaults.exists() else config,
         Tokenizer.from_folder(folder),
-        lambda: dict(_read_weights(folder)),
+        lambda: {name: of_tensor(tensor) for name, tensor in read_tensors(folder)},
     )
 
 
@@ -75,13 +75,17 @@ def unreadable(file: Path, error: Exception) -> CheckpointError:
     )
 
 
-def _read_weights(folder: Path) -> Iterator[tuple[str, Weight]]:
-    """All weights of a folder, in one file or in several with an index."""
+def read_tensors(folder: Path) -> Iterator[tuple[str, "Tensor"]]:
+    """All weights of a folder by their names, in one file or in several with an index.
+
+    Raises:
+        CheckpointError: there are none, or they cannot be read.
+    """
     name = find_weights({file.name for file in folder.iterdir()})
     if name is None:
         raise CheckpointError(f"{folder}: expected model.safetensors, its index, or pytorch_model.bin, got no weights")
     for file in listed_files(folder / name) if name.endswith(".json") else [name]:
-        yield from ((name, of_tensor(tensor)) for name, tensor in _read_file(folder / file))
+        yield from _read_file(folder / file)
 
 
 def _read_file(file: Path) -> Iterator[tuple[str, "Tensor"]]:

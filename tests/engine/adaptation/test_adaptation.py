@@ -13,7 +13,7 @@ from engine.adaptation.adaptation import Adaptation, AdaptationError, Training, 
 from engine.adaptation.evaluation import edit_distance, held_clips, objection, read, split_words
 from engine.api import SAMPLE_RATE
 from engine.checkpoint.checkpoint import EMBEDDED_FOLDER, AudioContext, read_checkpoint
-from engine.model.weights import read_weights
+from engine.checkpoint.transformers_folder import read_tensors
 from tests.engine.checkpoints import SHAPES, make_checkpoint
 from tests.engine.engines import noise, read_clip
 
@@ -66,10 +66,10 @@ def test_the_written_checkpoint_has_the_types_of_the_original_and_cut_windows(or
     half.mkdir()
     for name in ("config.json", "generation_config.json", "tokenizer.json"):
         (half / name).write_bytes((original / name).read_bytes())
-    save_file({name: each.half() for name, each in read_weights(original)}, half / "model.safetensors")
+    save_file({name: each.half() for name, each in read_tensors(original)}, half / "model.safetensors")
     encoder = {
         name.removeprefix("model.encoder."): torch.full_like(weight, 0.25, dtype=torch.float32)
-        for name, weight in read_weights(half)
+        for name, weight in read_tensors(half)
         if name.startswith("model.encoder.")
     }
     write_checkpoint(half, encoder, tmp_path / "new")
