@@ -60,10 +60,13 @@ def run_adaptation(options: AdaptOptions) -> None:
     Raises:
         click.ClickException: there is no audio, or the model is not better. It says why.
     """
-    texts = _read_transcripts(options.transcripts, options.audio, options.held_out_audio)
+    held_folder = options.held_out_audio
+    if held_folder is not None and Path(held_folder).resolve().is_relative_to(Path(options.audio).resolve()):
+        raise click.ClickException("--held-out-audio: expected a folder outside --audio, got one inside it")
+    texts = _read_transcripts(options.transcripts, options.audio, held_folder)
     recordings = read_folder(options.audio, texts)
-    if options.held_out_audio is not None:
-        held = read_folder(options.held_out_audio, texts)
+    if held_folder is not None:
+        held = read_folder(held_folder, texts)
     else:
         recordings, held = hold_back(recordings, options.held_out, options.seed)
     if texts and not any(each.text is not None for each in held):

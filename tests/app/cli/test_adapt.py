@@ -55,13 +55,15 @@ def test_a_folder_without_audio_is_an_error(tmp_path: Path) -> None:
     [
         (["--steps", "3", "--minutes", "1"], "--steps: expected no --minutes with it"),
         (["--transcripts", "MANIFEST"], "expected JSON lines with file and text"),
+        (["--held-out-audio", "AUDIO"], "expected a folder outside --audio"),
         ([], "expected a folder with audio files"),
     ],
 )
 def test_what_cannot_be_used_is_named(changes: list[str], message: str, tmp_path: Path) -> None:
     (tmp_path / "texts.jsonl").write_text('{"text": "no file"}\n')
     (tmp_path / "audio").mkdir()
-    changes = [str(tmp_path / "texts.jsonl") if each == "MANIFEST" else each for each in changes]
+    paths = {"MANIFEST": str(tmp_path / "texts.jsonl"), "AUDIO": str(tmp_path / "audio")}
+    changes = [paths.get(each, each) for each in changes]
     arguments = ["--model", "tutti-demo", "--audio", str(tmp_path / "audio"), "--output", str(tmp_path / "new")]
     done = CliRunner().invoke(cli, ["adapt", *arguments, *changes])
     assert done.exit_code != 0 and message in " ".join(done.output.split())
