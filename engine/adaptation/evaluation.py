@@ -25,6 +25,8 @@ MAX_WORSE = 0.3
 """By how many points (hundredths of all words) errors, and the share of clips with repetition, may be more."""
 MAX_UNSTEADY = 1.25
 """Without transcripts, the words that may differ: those that the shift changes, times this, and a point more."""
+MAX_SHIFTED = 25.0
+"""If more per cent of the words change by the shift, the original does not understand the audio, and shows nothing."""
 _SPEECHLESS_S = (1.0, 2.0, 4.0, 8.0, 15.0, 28.0)
 _AT_ONCE = 64
 _WORD = re.compile(r"[^\W_]+(?:['’][^\W_]+)*")
@@ -157,6 +159,11 @@ def objection(report: dict[str, Any]) -> str | None:
         return None
     if cut["words_differing"] is None:
         return "held-back audio: expected speech that the original transcribes, got none"
+    if shifted["words_differing"] > MAX_SHIFTED:
+        return (
+            f"held-back audio: expected speech that the original understands, but {shifted['words_differing']:.2f} % of "
+            f"its words change where it reads the same audio {SHIFT_S} s later, above {MAX_SHIFTED:.0f} %"
+        )
     limit = MAX_UNSTEADY * shifted["words_differing"] + 1.0
     if cut["words_differing"] > limit:
         return (

@@ -120,6 +120,12 @@ def test_what_is_refused(cut: dict[str, float | None], named: str | None) -> Non
     assert problem is None if named is None else named in (problem or "")
 
 
+def test_a_comparison_with_an_original_that_understands_nothing_is_refused() -> None:
+    report = figures(words_differing=30.0)
+    report["original_shifted"]["words_differing"] = 40.0
+    assert "expected speech that the original understands, but 40.00 %" in (objection(report) or "")
+
+
 def test_held_back_audio_is_cut_into_clips_of_many_lengths_unless_it_has_a_text() -> None:
     long = np.zeros(100 * SAMPLE_RATE, np.float32)
     held = held_clips([(long, None), (long, "too long"), (long[: 5 * SAMPLE_RATE], "five")])
