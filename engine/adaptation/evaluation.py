@@ -157,19 +157,23 @@ def objection(report: dict[str, Any]) -> str | None:
                 f"original, got {cut['word_errors']:.2f} %"
             )
         return None
-    if cut["words_differing"] is None:
+    return _objection_to_words(shifted["words_differing"], cut["words_differing"])
+
+
+def _objection_to_words(shifted: float | None, cut: float | None) -> str | None:
+    """The same without transcripts, by the per cent of words that the shift and the cut windows change."""
+    if shifted is None or cut is None:
         return "held-back audio: expected speech that the original transcribes, got none"
-    if shifted["words_differing"] > MAX_SHIFTED:
+    if shifted > MAX_SHIFTED:
         return (
-            f"held-back audio: expected speech that the original understands, but {shifted['words_differing']:.2f} % of "
-            f"its words change where it reads the same audio {SHIFT_S} s later, above {MAX_SHIFTED:.0f} %"
+            f"held-back audio: expected speech that the original understands, but {shifted:.2f} % of its words change "
+            f"where it reads the same audio {SHIFT_S} s later, above {MAX_SHIFTED:.0f} %"
         )
-    limit = MAX_UNSTEADY * shifted["words_differing"] + 1.0
-    if cut["words_differing"] > limit:
+    limit = MAX_UNSTEADY * shifted + 1.0
+    if cut > limit:
         return (
             f"words that differ from the original's: expected at most {limit:.2f} % with cut windows, as "
-            f"{shifted['words_differing']:.2f} % differ where the original reads the same audio {SHIFT_S} s later, got "
-            f"{cut['words_differing']:.2f} %"
+            f"{shifted:.2f} % differ where the original reads the same audio {SHIFT_S} s later, got {cut:.2f} %"
         )
     return None
 
