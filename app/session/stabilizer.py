@@ -217,7 +217,7 @@ class Stabilizer:
         return [word.piece.text for word in shown]
 
     def _shown_after(self, new_stable: list[str]) -> list[str]:
-        """The words that were shown after those that are stable now; none if other words were shown there."""
+        """The words shown before, without those that have become stable. Empty if other words have become stable."""
         n_new = len(new_stable)
         return self._shown[n_new:] if self._shown[:n_new] == new_stable else []
 

@@ -125,7 +125,7 @@ def _device(name: str) -> torch.device:
 
 
 def _work_folder(adaptation: Adaptation, recordings: Sequence[Samples]) -> Path:
-    """The folder for the work; with `resumes` that of the earlier run, which must have had the same options."""
+    """Return the work folder. With `resumes` it is that of the interrupted run, whose options must be the same."""
     work, training = adaptation.output / WORK, adaptation.training
     settings = {
         "model": adaptation.model, "languages": list(adaptation.languages), "batch": training.batch,

@@ -55,7 +55,7 @@ def test_usual_beams_follow_the_model(model: api.ModelInfo, n_beams: int) -> Non
 
 @pytest.mark.parametrize(("answer_s", "n_beams"), [(0.05, CPU_BEAMS), (2.0, 1)])
 def test_a_session_has_the_usual_beams_if_its_interims_come_in_time(answer_s: float, n_beams: int) -> None:
-    """Nobody has chosen a number."""
+    """It has them only where neither its client nor the operator has chosen a number."""
     bench = Bench(START, config=replace(CONFIG, beam_size=None))
     bench.timing = took(answer_s)
     bench.feed(np.concatenate((silence(0.5), speech(range(12)), silence(1.0))))
