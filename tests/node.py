@@ -25,23 +25,28 @@ def require_node() -> None:
         pytest.skip(problem)
 
 
-def require_client_packages() -> Path:
-    """Install the development packages of the JavaScript client if they are missing or old. Returns their folder.
+def require_packages(folder: Path) -> Path:
+    """Install the npm packages of a folder if they are missing or old. Returns the folder that they are in.
 
     A test that uses it is marked `node`, and is given the time that `npm ci` takes (`timeout`). Several test processes
     may call it at the same time.
     """
     require_node()
-    packages, lock_file = CLIENT / "node_modules", CLIENT / "package-lock.json"
+    packages, lock_file = folder / "node_modules", folder / "package-lock.json"
     installed = packages / ".package-lock.json"
     with lock_file.open() as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not installed.exists() or installed.stat().st_mtime < lock_file.stat().st_mtime:
             command = ["npm", "ci", "--no-audit", "--no-fund"]
-            done = subprocess.run(command, cwd=CLIENT, capture_output=True, text=True, timeout=INSTALL_TIMEOUT_S)
+            done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=INSTALL_TIMEOUT_S)
             if done.returncode != 0:
                 pytest.fail(f"{' '.join(command)}\n{done.stdout}{done.stderr}", pytrace=False)
     return packages
+
+
+def require_client_packages() -> Path:
+    """The development packages of the JavaScript client, as `require_packages` does it."""
+    return require_packages(CLIENT)
 
 
 def _problem() -> str | None:

@@ -21,7 +21,7 @@ from starlette.staticfiles import StaticFiles
 from tests.browser.chromium import Page, open_page, write_wav
 from tests.browser.fake_room import FakeRoom, lines, wait_inside
 from tests.browser.fake_server import Message, Step, serve
-from tests.node import CLIENT, require_client_packages, require_node
+from tests.node import CLIENT, require_client_packages, require_node, require_packages
 
 pytestmark = [pytest.mark.browser, pytest.mark.node, pytest.mark.timeout(600)]
 
@@ -57,8 +57,7 @@ def run(folder: Path, *command: str) -> None:
 def build(name: str) -> None:
     """Install the packages that are not installed yet, and bundle the example with the client as it is now."""
     require_client_packages()
-    if not (EXAMPLES / name / "node_modules").exists():
-        run(EXAMPLES / name, "npm", "ci", "--no-audit", "--no-fund")
+    require_packages(EXAMPLES / name)
     built = CLIENT / "dist" / "element" / "index.js"
     changed_at = max(path.stat().st_mtime for path in (CLIENT / "src").rglob("*"))
     if not built.exists() or built.stat().st_mtime < changed_at:

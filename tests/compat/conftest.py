@@ -21,7 +21,7 @@ from app.service.settings import Settings
 from app.service.tls import load_tls
 from engine.config import EngineConfig
 from engine.engine import Engine
-from tests.node import require_node
+from tests.node import require_packages
 
 KEY = "sk-a-key-for-tests"
 JS = Path(__file__).parent / "js"
@@ -155,19 +155,15 @@ def node() -> Callable[..., Any]:
 
     A test that uses it is marked `node`, and is given the time that `npm ci` takes (`timeout`).
     """
-    require_node()
-    if not (JS / "node_modules").exists():
-        _command("npm", "ci", "--no-audit", "--no-fund", timeout_s=NPM_TIMEOUT_S)
+    require_packages(JS)
 
     def run(script: str, **arguments: object) -> Any:
-        return json.loads(_command("node", script, json.dumps(arguments), timeout_s=SCRIPT_TIMEOUT_S))
+        command = ["node", script, json.dumps(arguments)]
+        done = subprocess.run(
+            command, cwd=JS, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=SCRIPT_TIMEOUT_S
+        )
+        if done.returncode != 0:
+            pytest.fail(f"{' '.join(command[:2])}\n{done.stdout}{done.stderr}", pytrace=False)
+        return json.loads(done.stdout)
 
     return run
-
-
-def _command(*command: str, timeout_s: float) -> str:
-    """Its standard output; the test fails with all that it printed."""
-    done = subprocess.run(command, cwd=JS, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=timeout_s)
-    if done.returncode != 0:
-        pytest.fail(f"{' '.join(command[:2])}\n{done.stdout}{done.stderr}", pytrace=False)
-    return done.stdout

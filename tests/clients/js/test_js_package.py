@@ -16,7 +16,7 @@ from app.main import Server, bind, build_app
 from app.service.settings import Settings
 from engine.config import EngineConfig
 from engine.engine import Engine
-from tests.node import require_node
+from tests.node import require_client_packages
 from tests.recordings import TEXTS, read
 
 REPOSITORY = Path(__file__).parents[3]
@@ -42,9 +42,7 @@ def examples(page: str) -> list[str]:
 @pytest.fixture(scope="module")
 def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The packed package."""
-    require_node()
-    if not (CLIENT / "node_modules").exists():
-        run(CLIENT, "npm", "ci", "--no-audit", "--no-fund")
+    require_client_packages()
     # Packing writes into the folder of the client, so a copy of it is packed.
     copy = tmp_path_factory.mktemp("repository") / "clients" / "js"
     shutil.copytree(CLIENT, copy, ignore=shutil.ignore_patterns("node_modules", "dist", "LICENSE"))
