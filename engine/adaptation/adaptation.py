@@ -16,7 +16,7 @@ from torch import Tensor
 from engine.adaptation.clips import Clips, Samples
 from engine.adaptation.evaluation import evaluate, held_clips, objection
 from engine.adaptation.reader import AdaptationError, Reader, load_whisper
-from engine.adaptation.training import Progress, Trainer, Training
+from engine.adaptation.training import EncoderStudent, Progress, Trainer, Training
 from engine.api import SAMPLE_RATE
 from engine.checkpoint.checkpoint import AudioContext, Checkpoint, read_checkpoint
 from engine.checkpoint.layout import read_json
@@ -163,8 +163,10 @@ def _train(
     assert checkpoint.path is not None
     reader = Reader(load_whisper(checkpoint.path, device), checkpoint, adaptation.languages)
     clips = Clips(recordings, device, training.seed, checkpoint.model.max_source_positions)
-    trainer = Trainer(reader, clips, training, work)
-    weights = trainer.train(report)
+    student = EncoderStudent(reader)
+    trainer = Trainer(reader, student, clips, training, work)
+    trainer.train(report)
+    weights = {name: weight.detach().cpu() for name, weight in student.encoder.state_dict().items()}
     parts = np.array_split(np.array(trainer.losses), min(LOSSES_REPORTED, len(trainer.losses)))
     return weights, {
         "steps": len(trainer.losses),

@@ -114,8 +114,17 @@ class Reader:
         """The original's encoder states of full windows."""
         return encode(self.model.model.encoder, features, self._checkpoint.model.max_source_positions)
 
-    def decode(self, states: Tensor, tokens: Tensor, **options: Any) -> Any:
-        """The output of the frozen decoder. Gradients pass through it to the states."""
+    def hidden(self, states: Tensor, tokens: Tensor) -> Tensor:
+        """The frozen decoder's states: `(clips, tokens, d_model)`. Gradients pass through it to the encoder states."""
+        hidden: Tensor = self._decode(states, tokens, use_cache=False).last_hidden_state
+        return hidden
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """The vocabulary's product of decoder states."""
+        logits: Tensor = self.model.proj_out(hidden)
+        return logits
+
+    def _decode(self, states: Tensor, tokens: Tensor, **options: Any) -> Any:
         return self.model.model.decoder(input_ids=tokens, encoder_hidden_states=states, **options)
 
     @torch.no_grad()
@@ -138,9 +147,9 @@ class Reader:
         cache, newest = None, prompts
         n_most = min(MIN_TOKENS + n_states // STATES_PER_TOKEN, positions // 2, positions - prompts.shape[1])
         for _ in range(n_most):
-            output = self.decode(states, newest, past_key_values=cache, use_cache=True)
+            output = self._decode(states, newest, past_key_values=cache, use_cache=True)
             cache = output.past_key_values
-            logits = self.model.proj_out(output.last_hidden_state[:, -1]).float()
+            logits = self.logits(output.last_hidden_state[:, -1]).float()
             for rule in self._rules:
                 rule.apply(logits, rules)
             sampled = torch.where(is_done, self.eot, logits.argmax(-1))
@@ -156,8 +165,7 @@ class Reader:
         tokenizer, n_clips = self._checkpoint.tokenizer, len(states)
         columns = [torch.full((n_clips,), tokenizer.sot, device=self.device)]
         if self._checkpoint.generation.is_multilingual:
-            output = self.decode(states, columns[0][:, None], use_cache=False)
-            logits = self.model.proj_out(output.last_hidden_state[:, -1])
+            logits = self.logits(self.hidden(states, columns[0][:, None])[:, -1])
             columns.append(self._candidates[logits[:, self._candidates].argmax(-1)])
             columns.append(torch.full_like(columns[0], tokenizer.transcribe))
         if not with_timestamps:

@@ -4,9 +4,10 @@ import copy
 import math
 import time
 from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -35,6 +36,8 @@ GROUPS_MIXED = 4
 """This many groups of batches, each read together, are trained on in a mixed order."""
 MAX_LOGITS = 200_000_000
 """Logits of a part of a batch, and values of its encoder states in all layers: a larger batch is trained in parts."""
+STEPS_AHEAD = 8
+"""On a GPU the clips of this many steps are made meanwhile, in a few threads."""
 SAVE_EVERY_S = 60.0
 
 STATE_FILE = "state.pt"
@@ -66,30 +69,83 @@ class Progress:
     seconds_left: float
 
 
-class Trainer:
-    """Trains a copy of the original's encoder, and keeps its state in a folder."""
+class Student(Protocol):
+    """What is trained."""
 
-    def __init__(self, reader: Reader, clips: Clips, training: Training, folder: Path) -> None:
-        """Begin with the original's weights, or with the state in the folder.
+    weights: list[Tensor]
+    """The weights that are trained, with gradients."""
+
+    def prepare(self) -> None:
+        """Called before a step, and after the weights were changed."""
+
+    def collect(self) -> None:
+        """Called when a step's gradients are complete."""
+
+    def states(self, features: Tensor, n_states: int) -> Tensor:
+        """Encoder states of cut windows, as of `encode`."""
+
+    def hidden(self, states: Tensor, tokens: Tensor) -> Tensor:
+        """Decoder states before the vocabulary's product: `(clips, tokens, d_model)`."""
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """The vocabulary's product."""
+
+
+class EncoderStudent:
+    """A copy of the original's encoder before the original's frozen decoder."""
+
+    def __init__(self, reader: Reader) -> None:
+        """Begin with the original's weights."""
+        self._reader = reader
+        self.encoder = copy.deepcopy(reader.model.model.encoder)
+        self.weights: list[Tensor] = [
+            weight for name, weight in self.encoder.named_parameters() if not name.startswith("embed_positions")
+        ]
+        for weight in self.weights:
+            weight.requires_grad_(True)
+
+    def prepare(self) -> None:
+        """The weights are used as they are."""
+
+    def collect(self) -> None:
+        """The gradients are where they belong."""
+
+    def states(self, features: Tensor, n_states: int) -> Tensor:
+        """See `Student`."""
+        return encode(self.encoder, features, n_states)
+
+    def hidden(self, states: Tensor, tokens: Tensor) -> Tensor:
+        """See `Student`."""
+        return self._reader.hidden(states, tokens)
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """See `Student`."""
+        return self._reader.logits(hidden)
+
+
+class Trainer:
+    """Trains a student until it says what the original does, and keeps its state in a folder."""
+
+    def __init__(self, reader: Reader, student: Student, clips: Clips, training: Training, folder: Path) -> None:
+        """Begin with the student as it is, or with the state in the folder.
 
         Args:
             reader: the original.
+            student: what is trained.
             clips: what is trained on.
             training: how long and how fast.
             folder: where the state and the texts are kept.
         """
-        self._reader, self._clips, self._training, self._folder = reader, clips, training, folder
+        self._reader, self.student, self._clips, self._training = reader, student, clips, training
+        self._folder = folder
         self._is_cuda = reader.device.type == "cuda"
         sizes = reader.model.config
         clip_bytes = 4 * sizes.max_source_positions * sizes.decoder_layers * sizes.d_model  # keys and values, bfloat16
         n_at_once = min(MAX_TEXTS_AT_ONCE, MAX_CACHE_BYTES // clip_bytes) if self._is_cuda else 1
         self._n_parts = max(1, n_at_once // training.batch)
-        self.encoder = copy.deepcopy(reader.model.model.encoder)
-        self._weights = [
-            weight for name, weight in self.encoder.named_parameters() if not name.startswith("embed_positions")
-        ]
-        for weight in self._weights:
-            weight.requires_grad_(True)
+        self._pool = ThreadPoolExecutor(STEPS_AHEAD // 2)
+        self._clips_ahead: dict[tuple[int, int], Future[ClipBatch]] = {}
+        self._weights = student.weights
         self._averages = [weight.detach().clone() for weight in self._weights]
         self._optimizer = torch.optim.AdamW(self._weights, lr=0.0, betas=(0.9, 0.98), weight_decay=0.01)
         self.losses: list[tuple[float, float]] = []
@@ -99,15 +155,12 @@ class Trainer:
         if (folder / STATE_FILE).exists():
             self._load()
 
-    def train(self, report: Callable[[Progress], None], save_every_s: float = SAVE_EVERY_S) -> dict[str, Tensor]:
-        """Train to the end.
+    def train(self, report: Callable[[Progress], None], save_every_s: float = SAVE_EVERY_S) -> None:
+        """Train to the end, and leave the averaged weights in the student.
 
         Args:
             report: called after every step.
             save_every_s: how often the state is saved, in seconds.
-
-        Returns:
-            the averaged weights of the encoder by their names in it, float32 on the CPU.
         """
         saved_s = time.monotonic()
         begin_s = saved_s - self.seconds
@@ -123,7 +176,7 @@ class Trainer:
         self._save()
         for weight, average in zip(self._weights, self._averages, strict=True):
             weight.data.copy_(average)
-        return {name: weight.detach().cpu() for name, weight in self.encoder.state_dict().items()}
+        self.student.prepare()
 
     def _share_done(self) -> float:
         steps = self._training.steps
@@ -136,7 +189,9 @@ class Trainer:
         for group in self._optimizer.param_groups:
             group["lr"] = self._training.learning_rate * rate
         self._optimizer.zero_grad(set_to_none=True)
+        self.student.prepare()
         divergence, difference = self._backward(batch, tokens)
+        self.student.collect()
         torch.nn.utils.clip_grad_norm_(self._weights, MAX_GRADIENT)
         self._optimizer.step()
         kept = min(AVERAGE, (step + 1) / (step + 20))
@@ -147,14 +202,11 @@ class Trainer:
 
     def _backward(self, batch: ClipBatch, tokens: Tensor) -> tuple[float, float]:
         """Add up the gradients of a batch, in parts that fit into the memory; returns the two losses."""
-        original, n_clips = self._reader.model, len(tokens)
+        n_clips, sizes = len(tokens), self._reader.model.config
         # No output counts after the first end of a text.
         counts = torch.ones_like(tokens[:, 1:], dtype=torch.bool)
         counts[:, 1:] = tokens[:, 1:-1] != self._reader.eot
-        encoder = self.encoder.config
-        per_clip = max(
-            tokens.shape[1] * original.config.vocab_size, batch.n_states * encoder.encoder_layers * encoder.d_model
-        )
+        per_clip = max(tokens.shape[1] * sizes.vocab_size, batch.n_states * sizes.encoder_layers * sizes.d_model)
         n_rows = max(1, MAX_LOGITS // per_clip)
         total = torch.zeros(2, device=tokens.device)
         for rows in torch.split(torch.arange(n_clips, device=tokens.device), n_rows):
@@ -162,9 +214,9 @@ class Trainer:
                 with torch.no_grad():
                     features = self._reader.features(batch.samples[rows])
                     expected_states = self._reader.states(features)
-                    expected = self._logits(expected_states, tokens[rows], counts[rows])
-                states = encode(self.encoder, features, batch.n_states)
-                logits = self._logits(states, tokens[rows], counts[rows])
+                    expected = _outputs(self._reader, expected_states, tokens[rows], counts[rows])
+                states = self.student.states(features, batch.n_states)
+                logits = _outputs(self.student, states, tokens[rows], counts[rows])
             divergence = F.kl_div(logits, expected, reduction="sum", log_target=True) / counts.sum()
             expected_states = expected_states.float()
             difference = F.mse_loss(states.float(), expected_states[:, : batch.n_states])
@@ -174,22 +226,26 @@ class Trainer:
         divergence_, difference_ = total.tolist()
         return divergence_, difference_
 
-    def _logits(self, states: Tensor, tokens: Tensor, counts: Tensor) -> Tensor:
-        """Log-probabilities of the outputs that count: `(outputs, vocab_size)` float32."""
-        hidden = self._reader.decode(states, tokens[:, :-1], use_cache=False).last_hidden_state
-        logits: Tensor = self._reader.model.proj_out(hidden[counts]).float()
-        return logits.log_softmax(-1)
-
     def _batch(self, step: int) -> tuple[ClipBatch, Tensor]:
-        """The clips of a step and their texts. Groups of a round are mixed, batches of a group have one length."""
+        """The clips of a step and their texts."""
+        group, part = self._place(step)
+        tokens = self._texts(group)[part * self._training.batch :][: self._training.batch]
+        tokens = tokens[:, : int((tokens != self._reader.eot).sum(1).max()) + 1]
+        batch = self._clips_ahead.pop((group, part), None)
+        if self._is_cuda:
+            for later in range(step + 1, step + 1 + STEPS_AHEAD):
+                place = self._place(later)
+                if place not in self._clips_ahead:
+                    self._clips_ahead[place] = self._pool.submit(self._clips.batch, *place, self._training.batch)
+        return batch.result() if batch else self._clips.batch(group, part, self._training.batch), tokens
+
+    def _place(self, step: int) -> tuple[int, int]:
+        """Group and part of a step. Groups of a round are mixed, batches of a group have one length."""
         n_mixed = GROUPS_MIXED if self._is_cuda else 1
         n_round = n_mixed * self._n_parts
         order = np.random.default_rng((self._training.seed, step // n_round)).permutation(n_round)
         slot = int(order[step % n_round])
-        group, part = step // n_round * n_mixed + slot // self._n_parts, slot % self._n_parts
-        tokens = self._texts(group)[part * self._training.batch :][: self._training.batch]
-        tokens = tokens[:, : int((tokens != self._reader.eot).sum(1).max()) + 1]
-        return self._clips.batch(group, part, self._training.batch), tokens
+        return step // n_round * n_mixed + slot // self._n_parts, slot % self._n_parts
 
     def _texts(self, group: int) -> Tensor:
         """What the original reads in the clips of a group; kept in a file, so that it is read only once."""
@@ -225,3 +281,8 @@ class Trainer:
                 target.data.copy_(source)
         self._optimizer.load_state_dict(state["optimizer"])
         self.losses, self.seconds = [tuple(each) for each in state["losses"]], state["seconds"]
+
+
+def _outputs(model: Reader | Student, states: Tensor, tokens: Tensor, counts: Tensor) -> Tensor:
+    """Log-probabilities of the outputs that count: `(outputs, vocab_size)` float32."""
+    return model.logits(model.hidden(states, tokens[:, :-1])[counts]).float().log_softmax(-1)
