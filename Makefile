@@ -54,7 +54,7 @@ demo: setup ## Start a server and show captions of a recording as they appear.
 demo-cluster: setup ## Start three Ray nodes, kill one while eight recordings are streamed, and compare every word.
 	@$(VENV)/bin/python -m benchmarks.cluster_demo
 
-serve: setup ## Start a server with the demo model: http://127.0.0.1:8000/.
+serve: setup ## Start a server with the embedded model: http://127.0.0.1:8000/.
 	@$(VENV)/bin/tutti serve
 
 # Two test processes, with one tensor thread each, take half the time of one.

@@ -1,7 +1,7 @@
-"""Measures the diarization error of the speaker network, on calls made for it and on recordings with known turns.
+"""Measures the diarization error of the speaker network, on recordings with known turns.
 
-    python -m benchmarks.diarization --calls 10 --audio AUDIO
-    python -m benchmarks.diarization --calls 10 --audio AUDIO --live
+    python -m benchmarks.diarization --audio AUDIO
+    python -m benchmarks.diarization --audio AUDIO --live
 
 Speech is found by the service's detector, and the speakers as for an uploaded file. Words do not take part. Where a
 recording has a channel for each side, the same recording is also measured with a speaker for each channel. With
@@ -12,6 +12,7 @@ with, and the others are those after all revisions.
 import asyncio
 import json
 from collections.abc import AsyncIterator, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import groupby, pairwise
 from pathlib import Path
 
@@ -25,9 +26,8 @@ from app.speakers.clustering import Thresholds
 from app.speakers.diarization import MAX_SPEAKERS, Diarizer, Embed, Span
 from app.speakers.model import load
 from app.speakers.network import DEFAULT_WEIGHTS
-from benchmarks.diarization_error import DiarizationError, diarization_error
+from benchmarks.diarization_error import DiarizationError, Turn, diarization_error
 from benchmarks.live_diarization import live_speakers
-from benchmarks.synthetic_calls import Call, CallMaker, Turn
 from engine.api import SAMPLE_RATE
 
 PIECE_S = 0.3
@@ -36,6 +36,22 @@ JOINED_S = 0.3
 """Shorter pauses in detected speech are filled."""
 KINDS = ("human-long", "call-stereo-human", "synth-dialogue", "synth-call-stereo", "meeting-vad")
 """The kinds of recordings in a manifest that have speakers' turns."""
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A recording of several speakers."""
+
+    name: str
+    channels: list[Samples]
+    """One for each side, at 16 kHz; one for all where there are no sides."""
+    turns: list[Turn]
+
+    @property
+    def mono(self) -> Samples:
+        """All sides in one channel."""
+        mixed: Samples = np.sum(self.channels, axis=0, dtype=np.float32)
+        return mixed
 
 
 def speech_spans(samples: Samples) -> list[Span]:
@@ -162,31 +178,15 @@ async def _measure(calls: Sequence[tuple[str, Call]], weights: Path, most: int, 
 
 
 @click.command(help=__doc__)
-@click.option("--calls", default=10, help="Calls to make with voices that were never trained on; 0 for none.")
-@click.option("--seconds", default=120.0, help="Length of a made call.")
-@click.option("--audio", type=click.Path(path_type=Path, exists=True), help="Folder with a manifest.jsonl.")
-@click.option("--root", default=Path("/"), type=click.Path(path_type=Path), help="Where the synthesisers are.")
+@click.option(
+    "--audio", type=click.Path(path_type=Path, exists=True), required=True, help="Folder with a manifest.jsonl."
+)
 @click.option("--weights", default=DEFAULT_WEIGHTS, type=click.Path(path_type=Path), help="Weights of the network.")
 @click.option("--most", default=MAX_SPEAKERS, help="The most speakers of a recording.")
-@click.option("--seed", default=1000)
 @click.option("--live", "is_live", is_flag=True, help="Find speakers as in a live session.")
-def main(
-    calls: int,
-    seconds: float,
-    audio: Path | None,
-    root: Path,
-    weights: Path,
-    most: int,
-    seed: int,
-    is_live: bool,
-) -> None:
+def main(audio: Path, weights: Path, most: int, is_live: bool) -> None:
     """Print a table in Markdown."""
-    measured: list[tuple[str, Call]] = []
-    if calls:
-        maker = CallMaker(root, seed, held_out=True)
-        measured += [("made calls", maker.make(f"call {number}", seconds)) for number in range(calls)]
-    if audio:
-        measured += sorted(recordings(audio), key=lambda each: KINDS.index(each[0]))
+    measured = sorted(recordings(audio), key=lambda each: KINDS.index(each[0]))
     last = "as text goes out" if is_live else "a channel each"
     click.echo(f"| recordings | speakers | error | missed | false alarm | confused | {last} |")
     click.echo("|---|--:|--:|--:|--:|--:|--:|")

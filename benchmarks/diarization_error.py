@@ -11,11 +11,18 @@ from itertools import permutations
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.synthetic_calls import Turn
-
 FRAME_S = 0.01
 COLLAR_S = 0.25
 """Frames this close to the start or the end of a reference turn are not counted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """A stretch of speech of one speaker."""
+
+    start_s: float
+    end_s: float
+    speaker: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

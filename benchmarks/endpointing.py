@@ -1,11 +1,11 @@
 """Measures when utterances end: the silence waited against the utterances that were split, fixed and adaptive.
 
-    python -m benchmarks.paused_speech --synthesisers FOLDER --out build/pauses
-    python -m benchmarks.endpointing --audio build/pauses --kinds pauses-test --plot build/bench/endpointing.svg
-    python -m benchmarks.endpointing --audio build/pauses --kinds pauses-fit --fit
+    python -m benchmarks.endpointing --audio FOLDER --kinds human-long --plot build/bench/endpointing.svg
+    python -m benchmarks.endpointing --audio FOLDER --kinds human-long --fit
 
 It runs in audio time, with an engine that takes no time or as long as `--answer-ms` says: a repeated run gives the same
-figures, whatever else the machine does. Use recordings with a known end of every utterance.
+figures, whatever else the machine does. Use recordings with a known end of every utterance. For `--fit` the pauses
+inside utterances must be known too; use other recordings for the table than for the fit.
 """
 
 import asyncio
@@ -161,7 +161,7 @@ async def run(
 
 @click.command(context_settings=CONTEXT_SETTINGS)
 @click.option("--audio", "folder", type=click.Path(path_type=Path, exists=True, file_okay=False), required=True)
-@click.option("--kinds", default="pauses-test", show_default=True, help="Kinds of the manifest's recordings to use.")
+@click.option("--kinds", default="human-long", show_default=True, help="Kinds of the manifest's recordings to use.")
 @click.option("--match", default="", help="Use only recordings whose file name contains this.")
 @click.option("--fixed-ms", default=FIXED_MS, show_default=True, help="Fixed silences to compare with.")
 @click.option("--thresholds", default=THRESHOLDS, show_default=True, help="Values of end_confidence, in percent.")

@@ -1,8 +1,8 @@
-"""Writes recordings to try the examples with: synthetic speech, which the embedded demo model understands.
+"""Writes recordings to try the examples with, made of the clips in `tests/audio`.
 
     .venv/bin/python examples/recordings.py build/examples
 
-The speech is that of `tests/audio`. With a model for people, use recordings of your own.
+Any recordings of your own can take their place.
 """
 
 import argparse

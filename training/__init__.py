@@ -1,1 +1,1 @@
-"""Trains the embedded checkpoint on synthetic English. Nothing in `app` or `engine` imports it."""
+"""The recipe of the embedded model."""

@@ -20,8 +20,8 @@ reported.
 MIN_MISSED_SAMPLES = SAMPLE_RATE
 """The least speech without text between two segments, in samples, that is decoded again (1 s).
 
-Measured on 24 minutes of human speech with the embedded model. 1 s: 10 re-decodes. 0.5 s: 67 re-decodes, two thirds of
-which found nothing.
+Measured on 24 minutes of human speech with the demo model of that time, a Whisper of 11 M parameters. 1 s: 10
+re-decodes. 0.5 s: 67 re-decodes, two thirds of which found nothing.
 """
 MARGIN_SAMPLES = SAMPLE_RATE // 5
 """Audio before and after missed speech that is decoded with it, in samples (0.2 s).
@@ -31,7 +31,7 @@ The detector notices soft beginnings late.
 LETTER_SAMPLES = SAMPLE_RATE // 2
 """The longest time that one letter or digit of a text can take, in samples (0.5 s); a text may take one letter more.
 
-The slowest text in an hour of human and synthetic speech, with the embedded model, was "One" over 1.4 s.
+The slowest text in an hour of human and synthetic speech, with the same model, was "One" over 1.4 s.
 """
 REPEATED_SHARE = 0.8
 """A text repeats its neighbour if they are similar by this ratio (`SequenceMatcher.ratio`, 0 to 1)."""

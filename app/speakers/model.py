@@ -44,7 +44,7 @@ def load(path: Path = DEFAULT_WEIGHTS) -> SpeakerModel | None:
         return None
     with np.load(path) as arrays:
         if "thresholds" not in arrays.files:
-            raise ValueError(f"{path}: expected thresholds, as training.speakers.calibration writes them, got none")
+            raise ValueError(f"{path}: expected thresholds, an array of two cosines, got none")
         joins, knows = (float(each) for each in arrays["thresholds"])
     # Imported here because it sets an environment variable.
     from threadpoolctl import ThreadpoolController

@@ -1,6 +1,6 @@
 """The default speaker network, in numpy: it turns stretches of speech into unit vectors that depend on who speaks.
 
-`training/speakers/network.py` describes its layers and trains it. The weights have every normalisation folded in.
+The weights have every normalisation folded in. `app/assets/tutti-speakers/README.md` names their recipe.
 """
 
 import math

@@ -224,7 +224,7 @@ class _Multilingual:
     """A CTranslate2 model that reports that it is multilingual.
 
     CTranslate2 recognises multilingual checkpoints by the size of OpenAI's vocabulary. For other checkpoints
-    faster-whisper leaves language and task out of the prompt, and the embedded model then loses most of the speech.
+    faster-whisper leaves language and task out of the prompt, and a multilingual model then loses most of the speech.
     """
 
     is_multilingual = True

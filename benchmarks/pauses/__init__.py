@@ -1,1 +1,1 @@
-"""What `benchmarks.endpointing` is made of: speech with known pauses, what the engine says at each, and the count."""
+"""What `benchmarks.endpointing` is made of: what the engine says at each pause, the count, and the fit."""

@@ -1,7 +1,6 @@
 """The curve of endpointing: policies in audio time, counted against the truth."""
 
 import json
-import random
 from collections import deque
 from pathlib import Path
 
@@ -18,7 +17,7 @@ from app.session.endpointing import FRAME_SAMPLES
 from app.session.session import Session, SessionConfig
 from app.session.turn_taking import WEIGHTS, PauseEvidence, TurnModel
 from benchmarks import endpointing, plot
-from benchmarks.pauses import speech
+from benchmarks.faults.sessions import write_wav
 from benchmarks.pauses.counting import Count, label, with_truth
 from benchmarks.pauses.fitting import fit
 from benchmarks.pauses.simulation import Answers, End, Pause, Policy, simulate
@@ -147,56 +146,29 @@ def test_weights_are_fitted() -> None:
     assert TurnModel(fit(numbers)).confidence(digits) < 0.35
 
 
-def test_texts_are_cut_at_the_marks() -> None:
-    """Slots are filled; together the phrases are the text, and every mark is a pause at times."""
-    r = random.Random(1)
-    found = [speech.phrases("My number is / <d3> # <l2>.", r) for _ in range(50)]
-    assert {tuple(phrase.kind for phrase in each) for each in found} == {
-        (None,),
-        ("sentence", None),
-        ("number", None),
-        ("sentence", "number", None),
-    }
-    for each in found:
-        words = " ".join(phrase.text for phrase in each).split()
-        assert words[:3] == ["My", "number", "is"] and len(words) == 8 and words[-1].endswith(".")
-
-
-def test_the_two_sets_share_neither_sentences_nor_voices() -> None:
-    texts = [set(speech.read_texts(name)) for name in speech.SETS]
-    voices = [set(each) for each in speech.SETS.values()]
-    assert not texts[0] & texts[1] and not voices[0] & voices[1]
-
-
-def test_a_speakers_pauses_stay_within_the_bounds() -> None:
-    r = random.Random(1)
-    pauses = [speech.pause_ms(median, r) for median in (300, 800) for _ in range(200)]
-    assert 200 <= min(pauses) < 250 and 1000 < max(pauses) <= 1200
-    assert np.median(pauses[:200]) == pytest.approx(310, abs=40)
-
-
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """One recording with two utterances, as `benchmarks.paused_speech` writes them."""
-    speech.write_flac(tmp_path / "a.flac", AUDIO)
+    """One recording with an utterance that has a pause, and a manifest that says what the pause interrupts."""
+    recording = Recording("a.wav", AUDIO, "w1 w2")
+    write_wav(recording, tmp_path / recording.name)
     times = [
         {"start": 0.4, "end": 2.3, "speech": [[0.4, 1.0], [1.8, 2.3]], "text": "w1 w2", "pause_kinds": ["number"]},
     ]
     (tmp_path / "a.json").write_text(json.dumps({"utterances": times}))
-    line = {"file": "a.flac", "kind": "pauses-test", "text": "w1 w2", "segments": "a.json"}
+    line = {"file": "a.wav", "kind": "calls", "text": "w1 w2", "segments": "a.json"}
     (tmp_path / "manifest.jsonl").write_text(json.dumps(line) + "\n")
     return tmp_path
 
 
 def test_kinds_of_pauses_are_read_from_the_manifest(folder: Path) -> None:
-    (recording,) = load_folder(folder, "pauses-test")
+    (recording,) = load_folder(folder, "calls")
     assert recording.utterances[0].pause_kinds == ("number",)
 
 
 def test_the_command_writes_the_curve(folder: Path) -> None:
     """With the embedded model; the picture is drawn where matplotlib is installed."""
     arguments = ["--audio", str(folder), "--json", str(folder / "out.json"), "--answers", str(folder / "answers.json")]
-    arguments += ["--fixed-ms", "300,500", "--thresholds", "20"]
+    arguments += ["--kinds", "calls", "--fixed-ms", "300,500", "--thresholds", "20"]
     ran = CliRunner().invoke(endpointing.main, arguments, catch_exceptions=False)
     assert ran.exit_code == 0, ran.output
     rows = json.loads((folder / "out.json").read_text())["rows"]
@@ -213,4 +185,4 @@ def test_the_command_writes_the_curve(folder: Path) -> None:
 
 def test_a_folder_without_recordings_is_refused(tmp_path: Path) -> None:
     with pytest.raises(click.ClickException, match="expected a folder with a manifest"):
-        endpointing.load(tmp_path, ["pauses-test"], "")
+        endpointing.load(tmp_path, ["calls"], "")

@@ -8,8 +8,7 @@ from numpy.typing import NDArray
 from app.media.pcm import Samples
 from app.speakers.clustering import Thresholds
 from benchmarks.diarization import diarized_live
-from benchmarks.diarization_error import diarization_error
-from benchmarks.synthetic_calls import Turn
+from benchmarks.diarization_error import Turn, diarization_error
 from tests.recordings import read
 
 

@@ -5,8 +5,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import load_file
+from transformers.modeling_outputs import BaseModelOutput
 
+from engine.adaptation.reader import encode
 from engine.api import WINDOW_SAMPLES
 from engine.checkpoint.checkpoint import Checkpoint
 from engine.config import EngineConfig
@@ -15,11 +16,9 @@ from engine.decoding.prompt import Prompt
 from engine.decoding.sampling import Draw
 from engine.errors import CheckpointError
 from engine.model.attention import PrefillAttention
-from engine.model.log_mel import log_mel, mel_filters
 from engine.runner import Runner
 from tests.engine.engines import noise, prefill
 from tests.engine.reference import Reference
-from training.model.network import Sizes, Whisper
 
 
 def test_logits_equal_the_reference(random_runner: Runner, random_reference: Reference) -> None:
@@ -84,26 +83,16 @@ def test_only_interims_are_short_where_interims_are_asked_for(demo: Checkpoint, 
     assert [runner.cache.encoder_lengths[slot] for slot in slots] == [400, 1500, 200]
 
 
-def test_short_windows_equal_the_training_network(demo: Checkpoint, short_runner: Runner) -> None:
-    """The logits for a window of 5 s, among others, are those of the network as it was trained."""
-    sizes = Sizes(
-        vocab_size=demo.model.vocab_size,
-        n_classes=1,
-        d_model=demo.model.d_model,
-        encoder_layers=demo.model.encoder_layers,
-        decoder_layers=demo.model.decoder_layers,
-    )
-    network = Whisper(sizes).eval()
-    assert demo.path
-    weights = load_file(demo.path / "model.safetensors")
-    network.load_state_dict({name: tensor.float() for name, tensor in weights.items()}, strict=False)
+def test_short_windows_equal_the_reference_at_their_length(short_runner: Runner, demo_reference: Reference) -> None:
+    """The logits for a window of 5 s, among others, are those of transformers' layers over its 250 states."""
     samples, tokens = noise(3, 72_000), [3, 50, 7, 7, 200, 1]
     slots = [short_runner.slots.allocate() for _ in range(3)]
     short_runner.encode([noise(1), samples, noise(2, 200_000)], slots)
-    padded = torch.nn.functional.pad(torch.from_numpy(samples), (0, 8_000))[None]
     with torch.inference_mode():
-        features = log_mel(padded, mel_filters(80))
-        wanted = network.logits(network.model.decoder(torch.tensor([tokens]), network.model.encoder(features)))[0]
+        states = encode(demo_reference.model.model.encoder, demo_reference.features(samples), 250)
+        wanted = demo_reference.model(
+            encoder_outputs=BaseModelOutput(last_hidden_state=states), decoder_input_ids=torch.tensor([tokens])
+        ).logits[0]
         attention = PrefillAttention(short_runner.cache, slots)
         hidden = short_runner.model.decoder(torch.tensor([tokens] * 3), torch.arange(len(tokens)), attention)
         found = short_runner.model.decoder.logits(hidden)[1]

@@ -1,1 +1,0 @@
-"""The network in training, and the batches that it is trained with."""

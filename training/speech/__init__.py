@@ -1,1 +1,0 @@
-"""Makes the speech to train on: `python -m training.speech`."""

@@ -1,1 +1,0 @@
-"""Makes the sentences to train on: `python -m training.text`."""

@@ -1,6 +1,0 @@
-"""Runs the command `python -m training.text`."""
-
-from training.text.corpus import main
-
-if __name__ == "__main__":
-    main()
