@@ -13,7 +13,7 @@ from engine.checkpoint import ctranslate2_folder, ggml_file, openai, openai_file
 from engine.checkpoint.catalog import EMBEDDED_MODEL
 from engine.checkpoint.contents import Contents, Weight
 from engine.checkpoint.hub import HubName, fetch
-from engine.checkpoint.layout import CTRANSLATE2_WEIGHTS, describe_other_format, find_weights, read_json
+from engine.checkpoint.layout import CTRANSLATE2_WEIGHTS, GGML_WEIGHTS, describe_other_format, find_weights, read_json
 from engine.checkpoint.tokenizer import Tokenizer
 from engine.errors import CheckpointError
 
@@ -127,9 +127,8 @@ def _read_contents(path: Path) -> Contents:
     names = {file.name for file in path.iterdir()}
     if other := describe_other_format(names):
         raise CheckpointError(f"{path}: expected a Whisper checkpoint, got {other}")
-    if find_weights(names) == CTRANSLATE2_WEIGHTS:
-        return ctranslate2_folder.read_folder(path)
-    return transformers_folder.read_folder(path)
+    readers = {CTRANSLATE2_WEIGHTS: ctranslate2_folder.read_folder, GGML_WEIGHTS: ggml_file.read_folder}
+    return readers.get(find_weights(names) or "", transformers_folder.read_folder)(path)
 
 
 def _file_reader(path: Path) -> Callable[[Path], Contents]:

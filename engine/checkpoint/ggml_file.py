@@ -1,11 +1,11 @@
 """Reads the checkpoints of whisper.cpp: a `.bin` file with sizes, tokens, and weights in blocks of 8 to 4 bits.
 
 Source of the format: ggml-org/whisper.cpp, models/convert-pt-to-ggml.py, src/whisper.cpp, `whisper_model_load`, and
-ggml/src/ggml-quants.c, `dequantize_row_q4_0` and its likes.
+ggml/src/ggml-quants.c, `dequantize_row_q4_0` and its likes, `dequantize_row_iq4_xs` among them.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,8 @@ from numpy.typing import NDArray
 
 from engine.checkpoint import openai
 from engine.checkpoint.contents import BinaryFile, Contents, Weight
+from engine.checkpoint.layout import GGML_WEIGHTS, read_json
+from engine.checkpoint.tokenizer import Tokenizer
 from engine.errors import CheckpointError
 
 MAGIC = b"lmgg"
@@ -28,6 +30,11 @@ _MAX_DIMENSIONS = 4
 _MAX_NAME_BYTES = 256
 _BLOCK = 32
 """Numbers of a block, which have one scale."""
+
+_SCALES = 8
+"""Scales of a large block, which has a scale for these."""
+_LEVELS = np.array([-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113], np.float32)
+"""What the numbers of IQ4_XS stand for."""
 
 Blocks = NDArray[Any]
 
@@ -67,6 +74,17 @@ def _from_bits(centre: int) -> Callable[[Blocks], NDArray[Any]]:
     return to_floats
 
 
+def _from_levels(blocks: Blocks) -> NDArray[Any]:
+    """Numbers of 4 bits that name a level, with scales of 6 bits: four lower ones, and two upper ones."""
+    places = np.arange(_SCALES, dtype=np.uint16)
+    low = np.stack([blocks["scales_low"] & 15, blocks["scales_low"] >> 4], axis=2).reshape(-1, _SCALES)
+    scales = (low | (blocks["scales_high"][:, None] >> 2 * places & 3) << 4).astype(np.float32) - np.float32(32)
+    halves = blocks["numbers"]
+    whole = _LEVELS[np.concatenate([halves & 15, halves >> 4], axis=2)]
+    numbers: NDArray[Any] = whole * (_column(blocks, "scale") * scales)[:, :, None]
+    return numbers.reshape(len(blocks), -1)
+
+
 def _column(blocks: Blocks, field: str) -> NDArray[Any]:
     column: NDArray[Any] = blocks[field].astype(np.float32)[:, None]
     return column
@@ -85,6 +103,19 @@ TYPES = {
     6: _Type("q5_0", _stored("scale", "high"), _from_bits(16)),
     7: _Type("q5_1", _stored("scale", "least", "high"), _from_bits(0)),
     8: _Type("q8_0", _stored("scale", n_bytes=_BLOCK, form="i1"), _from_8_bits),
+    23: _Type(
+        "iq4_xs",
+        np.dtype(
+            [
+                ("scale", "<f2"),
+                ("scales_high", "<u2"),
+                ("scales_low", "u1", (_SCALES // 2,)),
+                ("numbers", "u1", (_SCALES, _BLOCK // 2)),
+            ]
+        ),
+        _from_levels,
+        n_numbers=_SCALES * _BLOCK,
+    ),
 }
 """The types by their numbers in ggml."""
 
@@ -93,8 +124,26 @@ _NAMES = [*_SIZES.split(), "n_mels", "ftype"]
 """The numbers at the start of a file, in their order."""
 
 
-def read_file(path: Path) -> Contents:
+def read_folder(folder: Path) -> Contents:
+    """Read a folder with a file of whisper.cpp, and what such a file has no place for.
+
+    `generation_config.json` holds defaults other than those of OpenAI's models, and `tokenizer.json` another tokenizer.
+
+    Raises:
+        CheckpointError: a file is broken.
+    """
+    own = Tokenizer.from_folder(folder) if (folder / "tokenizer.json").exists() else None
+    contents = read_file(folder / GGML_WEIGHTS, own)
+    listed = folder / "generation_config.json"
+    return replace(contents, defaults={**contents.defaults, **(read_json(listed) if listed.exists() else {})})
+
+
+def read_file(path: Path, own_tokenizer: Tokenizer | None = None) -> Contents:
     """Read all but the weights.
+
+    Args:
+        path: the file.
+        own_tokenizer: the tokenizer, if it is not that of the file's tokens.
 
     Raises:
         CheckpointError: the file is broken, or has another kind of model or another type of numbers.
@@ -115,9 +164,20 @@ def read_file(path: Path) -> Contents:
         while not file.is_at_end():
             name, weight = _read_weight(file)
             weights[openai.published_name(name)] = weight
+    positions = _sinusoids(sizes["n_audio_ctx"], sizes["n_audio_state"])
+    weights.setdefault("model.encoder.embed_positions.weight", positions)
     config = openai.sizes(path, weights, sizes["n_audio_head"], sizes["n_text_head"])
-    tokenizer = openai.tokenizer(path, config["vocab_size"], texts)
+    tokenizer = own_tokenizer or openai.tokenizer(path, config["vocab_size"], texts)
     return Contents(config, openai.defaults(config, tokenizer), tokenizer, lambda: weights)
+
+
+def _sinusoids(n_positions: int, d_model: int) -> Weight:
+    """The encoder's positions of all Whisper models. Source: openai/whisper, whisper/model.py, `sinusoids`."""
+    half = d_model // 2
+    speeds = np.exp(-np.log(10_000) / max(1, half - 1) * np.arange(half, dtype=np.float32))
+    angles = np.arange(n_positions, dtype=np.float32)[:, None] * speeds
+    positions = np.concatenate([np.sin(angles), np.cos(angles)], axis=1).astype(np.float32)
+    return Weight(positions.shape, lambda first, last: positions[first:last])
 
 
 def _read_weight(file: BinaryFile) -> tuple[str, Weight]:

@@ -24,6 +24,9 @@ CONFIGURATION_FILES = (
 CTRANSLATE2_WEIGHTS = "model.bin"
 """The weights of a CTranslate2 model."""
 
+GGML_WEIGHTS = "ggml-model.bin"
+"""The weights of a folder in whisper.cpp's form."""
+
 _VARIANTS = ("", ".fp16", ".bf16", ".fp32")
 """Parts of the names of weights: files without one come first, then the smallest."""
 
@@ -33,7 +36,8 @@ _CONVERSION = "name the checkpoint that it was converted from, such as openai/wh
 def find_weights(names: Collection[str]) -> str | None:
     """The file to load the weights from: one with all of them, or the index of several; `None` if there is neither.
 
-    Safetensors come before PyTorch's own format, and variants in another precision after both. CTranslate2's come last.
+    Safetensors come before PyTorch's own format, and variants in another precision after both. Those of other programs
+    come last.
     """
     for variant in _VARIANTS:
         for name in (
@@ -44,7 +48,7 @@ def find_weights(names: Collection[str]) -> str | None:
         ):
             if name in names:
                 return name
-    return CTRANSLATE2_WEIGHTS if CTRANSLATE2_WEIGHTS in names else None
+    return next((name for name in (CTRANSLATE2_WEIGHTS, GGML_WEIGHTS) if name in names), None)
 
 
 def listed_files(index: Path) -> list[str]:
