@@ -12,13 +12,14 @@ import torch
 from numpy.typing import NDArray
 
 from engine.api import EngineEvent, Window
-from engine.checkpoint.checkpoint import EMBEDDED_FOLDER, Checkpoint, read_checkpoint
+from engine.checkpoint.checkpoint import Checkpoint, read_checkpoint
 from engine.config import EngineConfig
 from engine.engine import Engine
 from engine.runner import Prefilled, Runner
 from tests.engine.checkpoints import SHAPES, Shape, make_checkpoint
 from tests.engine.fakes import FakeRunner
 from tests.engine.reference import Reference
+from tests.small_model import SMALL_MODEL
 
 AUDIO = Path(__file__).parent.parent / "audio"
 
@@ -71,7 +72,7 @@ def one_thread() -> None:
 
 @pytest.fixture(scope="session")
 def demo() -> Checkpoint:
-    return read_checkpoint("tutti-demo")
+    return read_checkpoint(SMALL_MODEL)
 
 
 @pytest.fixture(scope="session")
@@ -88,11 +89,11 @@ def short_runner(demo: Checkpoint) -> Runner:
 
 @pytest.fixture(scope="session")
 def demo_reference() -> Reference:
-    return Reference(EMBEDDED_FOLDER)
+    return Reference(Path(SMALL_MODEL))
 
 
 NIGHTLY_SHAPES = ("multilingual-80-mels", "few-positions")
-"""Shapes that wait for the night: the embedded model has 80 mels too, and few positions are a limit of tokens."""
+"""Shapes that wait for the night: the small model has 80 mels too, and few positions are a limit of tokens."""
 
 
 @pytest.fixture(

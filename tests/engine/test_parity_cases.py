@@ -22,7 +22,7 @@ from torch import Tensor
 from transformers.modeling_outputs import BaseModelOutput
 
 from engine.api import DecodeOptions, DoneEvent, Sampling
-from engine.checkpoint.checkpoint import EMBEDDED_FOLDER, read_checkpoint
+from engine.checkpoint.checkpoint import read_checkpoint
 from engine.config import EngineConfig
 from engine.decoding.word_timing import sounding_states
 from engine.model.log_mel import STATE_SAMPLES
@@ -31,6 +31,7 @@ from tests.engine.checkpoints import SHAPES, make_checkpoint, vary
 from tests.engine.engines import Samples, noise, read_clip
 from tests.engine.reference import Decoded, Reference
 from tests.engine.test_parity import decode, tokens_of
+from tests.small_model import SMALL_MODEL
 
 logger = logging.getLogger(__name__)
 
@@ -369,7 +370,7 @@ GROUPS = [
 async def test_generated_cases_decode_as_the_reference(index: int, tmp_path: Path) -> None:
     """Tokens, text, segments, probabilities, detected languages and word times, whatever the options."""
     rng = Random(index)
-    folder = EMBEDDED_FOLDER
+    folder = Path(SMALL_MODEL)
     if index % 5:
         shape = SHAPES[index % 5 - 1]
         folder = make_checkpoint(tmp_path, shape if index < 5 else vary(shape, rng), seed=index)

@@ -31,6 +31,7 @@ from tests.cluster.local.conftest import N_BLOCKS, DyingTranscriber, HaltingTran
 from tests.engine.engines import start_engine
 from tests.engine.fakes import FakeRunner
 from tests.fakes import FakeTranscriber, decode, speech
+from tests.small_model import SMALL_MODEL
 
 
 def window(numbers: Iterator[int] | range = range(3), priority: Priority = Priority.FINAL, **options: object) -> Window:
@@ -46,7 +47,7 @@ async def collect(transcriber: Transcriber, window: Window) -> list[EngineEvent]
 
 @pytest.fixture(scope="module")
 def demo() -> Checkpoint:
-    return read_checkpoint("tutti-demo")
+    return read_checkpoint(SMALL_MODEL)
 
 
 @pytest.fixture

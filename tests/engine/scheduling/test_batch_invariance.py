@@ -31,6 +31,7 @@ from engine.validation import check_options
 from tests.engine.checkpoints import SHAPES, make_checkpoint
 from tests.engine.engines import Samples, noise, read_clip
 from tests.engine.test_parity import tokens_of
+from tests.small_model import SMALL_MODEL
 
 logger = logging.getLogger(__name__)
 
@@ -228,7 +229,7 @@ def models(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
         folder = make_checkpoint(tmp_path_factory.mktemp("invariance"), shape, seed=11)
         yield Models(read_checkpoint(str(folder)), "auto")
     else:
-        yield Models(read_checkpoint("tutti-demo"), "auto" if name == "short" else "full")
+        yield Models(read_checkpoint(SMALL_MODEL), "auto" if name == "short" else "full")
 
 
 WORDS = st.sampled_from(["Kowalski", "meeting", "plat form", "Zürich", "東京", "trane", "thee"])
