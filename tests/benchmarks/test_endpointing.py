@@ -194,7 +194,7 @@ def test_kinds_of_pauses_are_read_from_the_manifest(folder: Path) -> None:
 
 
 def test_the_command_writes_the_curve(folder: Path) -> None:
-    """With the embedded model; the picture is drawn where matplotlib is installed."""
+    """With the small model; the picture is drawn where matplotlib is installed."""
     arguments = ["--audio", str(folder), "--json", str(folder / "out.json"), "--answers", str(folder / "answers.json")]
     arguments += ["--fixed-ms", "300,500", "--thresholds", "20"]
     ran = CliRunner().invoke(endpointing.main, arguments, catch_exceptions=False)

@@ -187,7 +187,7 @@ def test_what_makes_no_sense_is_refused(
     assert expected in ran.output
 
 
-def test_the_embedded_model_transcribes_a_clip(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_small_model_transcribes_a_clip(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The whole command: servers in processes of their own, with files, with times of words, and live."""
     for name in [name for name in os.environ if name.startswith("TUTTI_")]:
         monkeypatch.delenv(name)  # the server would take them for settings

@@ -134,7 +134,7 @@ def test_what_makes_no_sense_is_refused(arguments: tuple[str, ...], expected: st
 
 
 @pytest.mark.parametrize("n_processes", ["1", "2"])
-def test_the_embedded_model_is_measured(n_processes: str, tmp_path: Path) -> None:
+def test_the_small_model_is_measured(n_processes: str, tmp_path: Path) -> None:
     """The whole command, in this process and in two."""
     text = "Hello everyone, and welcome to the morning meeting."
     for name in ("a", "b"):

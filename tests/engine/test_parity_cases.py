@@ -1,6 +1,6 @@
 """Generated cases of every option: batches of mixed windows give what transformers gives for each of them.
 
-A group is a checkpoint (the embedded one, or a random one of its own weights and lists) and eight windows, which the
+A group is a checkpoint (the small model, or a random one of its own weights and lists) and eight windows, which the
 engine decodes together and the reference one by one. One group always runs; hundreds of cases more do with
 `make parity`.
 
@@ -39,7 +39,7 @@ N_CASES = 8
 """Of a group."""
 N_GROUPS = 75
 N_ALWAYS = 2
-"""The number of the first group that waits for the night, as group 0 does, which is of the embedded checkpoint."""
+"""The number of the first group that waits for the night, as group 0 does, which is of the small model."""
 
 NEAR_TIE = 1e-4
 """In logits."""
@@ -357,7 +357,7 @@ def check_words(
 
 
 def name_of(index: int) -> str:
-    return f"{index}-{SHAPES[index % 5 - 1].name if index % 5 else 'embedded'}"
+    return f"{index}-{SHAPES[index % 5 - 1].name if index % 5 else 'small'}"
 
 
 GROUPS = [

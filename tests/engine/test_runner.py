@@ -40,7 +40,7 @@ def test_logits_equal_the_reference(random_runner: Runner, random_reference: Ref
     ("seconds", "n_states"), [(0.1, 150), (2.5, 150), (2.51, 160), (10.0, 530), (29.5, 1500), (30.0, 1500)]
 )
 def test_windows_are_encoded_at_the_length_of_their_audio(short_runner: Runner, seconds: float, n_states: int) -> None:
-    """With half a second more, in steps of 0.2 s, 3 s at least: as the embedded checkpoint was trained."""
+    """With half a second more, in steps of 0.2 s, 3 s at least: as the small model was trained."""
     assert short_runner.encode_share(round(seconds * 16_000), False) == n_states / 1500
 
 

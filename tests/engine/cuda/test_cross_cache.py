@@ -95,7 +95,7 @@ async def transcribe(config: EngineConfig, name: str) -> DoneEvent:
 
 
 @pytest.mark.nightly
-async def test_the_embedded_model_says_the_same_words(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_small_model_says_the_same_words(monkeypatch: pytest.MonkeyPatch) -> None:
     """Read by the plain forward pass. Log-probabilities differ in the third digit."""
     config = EngineConfig(device="cpu", n_slots=2)
     expected = [await transcribe(config, name) for name in NAMES]

@@ -193,7 +193,7 @@ def test_windows_decode_alone_as_together(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_words_are_those_of_float32(demo: Checkpoint) -> None:
-    """The word errors of the embedded model on the recordings that come with it differ by 0.1 points at most."""
+    """The word errors of the small model on the recordings that come with it differ by 0.1 points at most."""
     recordings = load_bundled(24.0, 3)
 
     async def errors(runner: Runner) -> WordErrors:
@@ -217,7 +217,7 @@ def test_words_are_those_of_float32(demo: Checkpoint) -> None:
 
 
 def test_auto_takes_8_bits_for_models_of_the_published_sizes(demo: Checkpoint) -> None:
-    """The embedded model is smaller. On CUDA nothing has 8 bits, and on a CPU nothing in the other types."""
+    """The small model is smaller. On CUDA nothing has 8 bits, and on a CPU nothing in the other types."""
     for name in ("tiny", "base", "small", "large-v3"):
         assert pick_int8_part(EngineConfig(), SIZES[name], CPU) is int8.best_part()
         assert pick_int8_part(EngineConfig(), SIZES[name], torch.device("cuda")) is Int8Part.NOTHING

@@ -41,7 +41,7 @@ NEAR_TIE = 1e-4
 N_SLOTS = (1, 2, 3, 5)
 EXAMPLES = {"short": 6, "full": 2, "random": 5}
 MANY_EXAMPLES = {"short": 60, "full": 10, "random": 250}
-"""By model: the embedded one with windows as long as their audio and with full windows, and a random one."""
+"""By model: the small one with windows as long as their audio and with full windows, and a random one."""
 
 
 class StagedRunner(Runner):
