@@ -6,16 +6,20 @@ Its README says what it understands. It is named by its folder, so all that is k
 from pathlib import Path
 from typing import Any
 
-from app.service.settings import Settings
+from app.service.settings import ENV_PREFIX, Settings
 
 SMALL_MODEL = str(Path(__file__).parent / "assets" / "small-model")
 """The value of `EngineConfig.model` and of the setting `model`."""
 N_BEAMS = 1
 """The beams of final text. A CPU would use more, which takes longer and gives the small model no better text."""
-VARIABLES = {"TUTTI_MODEL": SMALL_MODEL, "TUTTI_BEAM_SIZE": str(N_BEAMS)}
-"""The environment of commands that use the small model."""
+SETTINGS: dict[str, Any] = {"model": SMALL_MODEL, "beam_size": N_BEAMS}
+"""The settings of a service with the small model."""
+VARIABLES = {f"{ENV_PREFIX}{name.upper()}": str(value) for name, value in SETTINGS.items()}
+"""The same as the environment of commands."""
+ARGUMENTS = tuple(f"--{name.replace('_', '-')}={value}" for name, value in SETTINGS.items())
+"""The same as arguments of `tutti serve`."""
 
 
 def small_settings(**values: Any) -> Settings:
     """The settings of a service with the small model, at a free port."""
-    return Settings(**{"port": 0, "model": SMALL_MODEL, "beam_size": N_BEAMS} | values)
+    return Settings(**SETTINGS | {"port": 0} | values)

@@ -26,6 +26,7 @@ from benchmarks.recordings import Recording, ReferenceUtterance, load_folder
 from engine.api import SAMPLE_RATE
 from tests.fakes import FakeTranscriber, LevelDetector, silence
 from tests.fakes import speech as words
+from tests.small_model import SMALL_MODEL
 
 FIXED = Policy("fixed", Endpointing(silence_ms=500))
 ADAPTIVE = Policy("adaptive", Endpointing(mode="adaptive"), TurnModel())
@@ -196,7 +197,7 @@ def test_kinds_of_pauses_are_read_from_the_manifest(folder: Path) -> None:
 def test_the_command_writes_the_curve(folder: Path) -> None:
     """With the small model; the picture is drawn where matplotlib is installed."""
     arguments = ["--audio", str(folder), "--json", str(folder / "out.json"), "--answers", str(folder / "answers.json")]
-    arguments += ["--fixed-ms", "300,500", "--thresholds", "20"]
+    arguments += ["--model", SMALL_MODEL, "--fixed-ms", "300,500", "--thresholds", "20"]
     ran = CliRunner().invoke(endpointing.main, arguments, catch_exceptions=False)
     assert ran.exit_code == 0, ran.output
     rows = json.loads((folder / "out.json").read_text())["rows"]
