@@ -71,24 +71,24 @@ def one_thread() -> None:
 
 
 @pytest.fixture(scope="session")
-def demo() -> Checkpoint:
+def small_checkpoint() -> Checkpoint:
     return read_checkpoint(SMALL_MODEL)
 
 
 @pytest.fixture(scope="session")
-def demo_runner(demo: Checkpoint) -> Runner:
+def small_runner(small_checkpoint: Checkpoint) -> Runner:
     """It encodes full windows, as the reference does."""
-    return Runner(demo, EngineConfig(n_slots=8, audio_context="full"))
+    return Runner(small_checkpoint, EngineConfig(n_slots=8, audio_context="full"))
 
 
 @pytest.fixture(scope="session")
-def short_runner(demo: Checkpoint) -> Runner:
+def short_runner(small_checkpoint: Checkpoint) -> Runner:
     """It encodes windows at the length of their audio."""
-    return Runner(demo, EngineConfig(n_slots=8))
+    return Runner(small_checkpoint, EngineConfig(n_slots=8))
 
 
 @pytest.fixture(scope="session")
-def demo_reference() -> Reference:
+def small_reference() -> Reference:
     return Reference(Path(SMALL_MODEL))
 
 

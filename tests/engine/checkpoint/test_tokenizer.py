@@ -18,8 +18,8 @@ MIXED = "Ünïcode — “quotes”, 東京です。 สวัสดี 👩‍�
 
 
 @pytest.fixture(scope="module")
-def tokenizer(demo: Checkpoint) -> Tokenizer:
-    return demo.tokenizer
+def tokenizer(small_checkpoint: Checkpoint) -> Tokenizer:
+    return small_checkpoint.tokenizer
 
 
 @pytest.fixture(scope="module")
