@@ -216,7 +216,6 @@ DEEPGRAM_TRANSCRIPT = _object(
 PAGE_MODEL = _object(
     {
         "name": TEXT,
-        "understands_people": BOOLEAN,
         "languages": _list(_object({"code": TEXT, "name": TEXT})),
         "translations": _list(TEXT),
         "rooms": BOOLEAN,

@@ -180,7 +180,6 @@ async def page_model(request: Request) -> Response:
     languages = [{"code": code, "name": NAMES.get(code, code).title()} for code in model.languages]
     description = {
         "name": model.name,
-        "understands_people": model.understands_people,
         "languages": languages,
         "translations": languages_of(model, service.session_config.translator),
         "rooms": service.has_rooms,

@@ -25,6 +25,7 @@ from benchmarks.report import NO_VALUE, Table, number
 from benchmarks.scoring import WordErrors, word_errors, words
 from engine import api
 from engine.api import SAMPLE_RATE, WINDOW_SAMPLES
+from engine.checkpoint.catalog import EMBEDDED_MODEL
 from engine.config import EngineConfig
 
 SILENCE_MS = 500
@@ -77,12 +78,13 @@ class TailScores:
 @click.command(context_settings=CONTEXT_SETTINGS)
 @audio_option
 @click.option("--kinds", default="", help="Kinds of the manifest to use, separated by commas. Default: all.")
+@click.option("--model", default=EMBEDDED_MODEL, show_default=True)
 @json_option("final_tail")
 @markdown_option
-def main(folder: Path | None, kinds: str, path: Path, markdown: bool) -> None:
+def main(folder: Path | None, kinds: str, model: str, path: Path, markdown: bool) -> None:
     """Decode utterances with more and less of the silence after them, and count the word errors."""
     clips = load_clips(folder, [each for each in kinds.split(",") if each]) if folder else bundled_clips()
-    groups = asyncio.run(measure([clip for clip in clips if clip.has_speech and clip.language == "en"]))
+    groups = asyncio.run(measure([clip for clip in clips if clip.has_speech and clip.language == "en"], model))
     result: dict[str, Any] = {
         "benchmark": "final_tail",
         "schema": 1,
@@ -103,12 +105,12 @@ def main(folder: Path | None, kinds: str, path: Path, markdown: bool) -> None:
     report.show([table(result)], result, as_markdown=markdown, path=path)
 
 
-async def measure(clips: list[Clip]) -> dict[str, dict[Tail, TailScores]]:
+async def measure(clips: list[Clip], model: str) -> dict[str, dict[Tail, TailScores]]:
     """The scores of each group of kinds (the first word of their names), by tail."""
     from engine.engine import Engine
 
     groups: dict[str, dict[Tail, TailScores]] = {}
-    async with Engine.start(EngineConfig(device="cpu")) as engine:
+    async with Engine.start(EngineConfig(model=model, device="cpu")) as engine:
         for clip in clips:
             by_tail = groups.setdefault(clip.kind.split("-")[0], {tail: TailScores() for tail in TAILS})
             for channel, reference in zip(clip.channels, clip.texts, strict=True):

@@ -356,8 +356,6 @@ class ModelInfo:
     """Sequences that can be decoded at the same time."""
     max_encode_batch: int
     """The most windows in one encoder call."""
-    understands_people: bool = True
-    """False for a model that was trained on speech synthesisers only: people must be able to see why it fails them."""
     adaptive_endpointing: bool = False
     """Whether adaptive endpointing was measured for this model, and found better than a fixed silence."""
 

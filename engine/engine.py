@@ -184,6 +184,5 @@ def _describe(runner: Runner, config: EngineConfig) -> ModelInfo:
         n_parameters=runner.n_parameters,
         n_slots=runner.slots.n_free,
         max_encode_batch=config.max_encode_batch,
-        understands_people=known is None or known.understands_people,
         adaptive_endpointing=generation.adaptive_endpointing,
     )

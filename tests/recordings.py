@@ -7,11 +7,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 AUDIO = Path(__file__).parent / "audio"
+MEETING = AUDIO / "meeting.flac"
 TEXTS = {
     "hello": "Hello everyone, and welcome to the morning meeting.",
     "train": "The next train to the city leaves from platform seven at a quarter past nine.",
 }
-"""Their texts by the embedded model, except for the first word of `hello` in some encodings."""
+"""Their texts by the small model, except for the first word of `hello` in some encodings."""
+SENTENCES = [
+    "Hello, and welcome to the meeting.",
+    "You can read every word while it is spoken.",
+    "Many people can talk at the same time, and one model listens to all of them.",
+    "How long does it take before the text is final?",
+    "Less than a second after the end of the sentence.",
+    "Thank you for listening, and have a good day.",
+]
+"""What is spoken in `meeting.flac`, one segment of the small model for each sentence."""
 
 
 def read(name: str) -> NDArray[np.int16]:

@@ -1,6 +1,5 @@
-"""A service of several processes with the embedded model, as clients see it, and its processes."""
+"""A service of several processes with the small model, as clients see it, and its processes."""
 
-import os
 import re
 import signal
 import ssl
@@ -17,10 +16,10 @@ import trustme
 
 import tutti
 from benchmarks.server_counters import Counters
+from tests.app.cli.child import ENVIRONMENT
 
 PATIENCE_S = 100.0
 """The time limit of each test, in seconds: loading the model takes some of it."""
-ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.startswith("TUTTI_")} | {"COLUMNS": "120"}
 OPTIONS = {
     "port": 0,
     "max-ahead-s": 600,

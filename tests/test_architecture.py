@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.small_model import SMALL_MODEL
+
 REPOSITORY = Path(__file__).parents[1]
 COMMAND_TIMEOUT_S = 60
 # What the service may know of the engine; the rest is behind `engine.api.Transcriber`.
@@ -94,7 +96,8 @@ def test_a_start_does_not_import_the_compiler_of_pytorch() -> None:
     """Which takes two seconds, and is not needed where nothing is compiled by it. SymPy is a part of it: 35 MB."""
     script = (
         "import sys; from engine.config import EngineConfig; from engine.runner import load_runner; "
-        "load_runner(EngineConfig(device='cpu')).warm_up(); print({'sympy', 'torch._dynamo'} & sys.modules.keys())"
+        f"load_runner(EngineConfig(model={SMALL_MODEL!r}, device='cpu')).warm_up(); "
+        "print({'sympy', 'torch._dynamo'} & sys.modules.keys())"
     )
     assert python("-c", script).strip() == "set()"
 

@@ -1,4 +1,4 @@
-"""`tutti serve --engines 2`: real processes with the embedded model, one of which is killed while it works."""
+"""`tutti serve --engines 2`: real processes with the small model, one of which is killed while it works."""
 
 import asyncio
 import os

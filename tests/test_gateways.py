@@ -1,4 +1,4 @@
-"""`tutti serve --gateways 2`: real processes with the embedded model, as clients see them."""
+"""`tutti serve --gateways 2`: real processes with the small model, as clients see them."""
 
 import asyncio
 import os

@@ -10,6 +10,7 @@ from zipfile import ZipFile
 
 import pytest
 
+from engine.checkpoint.catalog import EMBEDDED_MODEL
 from tests.wheels import BUILD_TIMEOUT_S, shared_wheels
 
 
@@ -64,7 +65,11 @@ def test_the_servers_wheel_alone_has_the_command_and_the_client(wheels: dict[str
     out = python(tmp_path, "-c", "import tutti, app; print(tutti.__file__); print(app.__file__)")
     assert [Path(line).parents[1] for line in out.split()] == [tmp_path, tmp_path]
     assert python(tmp_path, "-m", "app", "--version").startswith("tutti, version ")
-    for part in ("app/assets/sample.flac", "app/static/index.html", "engine/assets/tutti-demo/model.safetensors"):
+    for part in (
+        "app/assets/sample.flac",
+        "app/static/index.html",
+        f"engine/assets/{EMBEDDED_MODEL}/model.safetensors",
+    ):
         assert (tmp_path / part).exists(), part
 
 

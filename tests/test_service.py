@@ -1,4 +1,4 @@
-"""The whole service with the embedded model, as clients see it."""
+"""The whole service with the small model, as clients see it."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -11,20 +11,20 @@ import pytest_asyncio
 
 import tutti
 from app.main import Server, bind, build_app
-from app.service.settings import Settings
 from engine.config import EngineConfig
 from engine.engine import Engine
 from tests.recordings import AUDIO, TEXTS, encoded, read, words
+from tests.small_model import SMALL_MODEL, small_settings
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def address() -> AsyncIterator[str]:
-    """Host and port of a running service with the embedded model. At the end all windows must have ended."""
+    """Host and port of a running service with the small model. At the end all windows must have ended."""
     # No session is refused on a slow machine, and windows of several sessions share batches.
-    settings = Settings(port=0, max_ahead_s=600.0, max_final_wait_s=1000.0)
-    async with Engine.start(EngineConfig(max_wait_ms=300.0)) as engine:
+    settings = small_settings(max_ahead_s=600.0, max_final_wait_s=1000.0)
+    async with Engine.start(EngineConfig(model=SMALL_MODEL, max_wait_ms=300.0)) as engine:
         server = Server(build_app(settings, engine), settings)
         with bind(settings) as listener:
             serving = asyncio.create_task(server.serve([listener]))

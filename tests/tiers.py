@@ -51,10 +51,10 @@ DEFAULT: tuple[str, ...] = (
     "app/session/test_languages_with_engine.py",
     "app/sharing/test_redis_store.py",
     "app/sharing/test_store.py",
-    "app/test_assets.py",
     "app/test_descriptors.py",
     "app/test_openapi.py",
     "app/test_several_gateways.py",
+    "app/test_words_heard.py",
     "app/text_rules/test_nothing_remains.py",
     "app/tracing/test_serve.py",
     "clients/python/test_client_command_line.py",
@@ -97,7 +97,7 @@ WITH_ENGINE = (
     "app/service/test_overload.py",
     "app/session/test_hallucination_filter.py",
     "app/session/test_languages_with_engine.py",
-    "app/test_assets.py",
+    "app/test_words_heard.py",
     "app/tracing/test_serve.py",
 )
 """Files of these folders that start the real engine."""

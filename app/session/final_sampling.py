@@ -20,11 +20,11 @@ N_SMOOTHED = 4
 
 
 def usual_beams(model: api.ModelInfo) -> int:
-    """The beams that a model is worth: `CPU_BEAMS` for a checkpoint for people on a CPU, else 1.
+    """The beams that a model is worth: `CPU_BEAMS` on a CPU, else 1.
 
     On a GPU their cost is not measured.
     """
-    return min(CPU_BEAMS, model.n_slots) if model.device == "cpu" and model.understands_people else 1
+    return min(CPU_BEAMS, model.n_slots) if model.device == "cpu" else 1
 
 
 class FinalSampling:

@@ -20,8 +20,6 @@ class KnownModel:
     """Whether the model was trained on English only, although its vocabulary names other languages."""
     can_translate: bool = True
     """Whether the model was trained to translate. Its vocabulary has a token for it in any case."""
-    understands_people: bool = True
-    """Whether the model was trained on people's speech, and not on synthetic voices only."""
 
 
 KNOWN_MODELS = (
@@ -31,7 +29,6 @@ KNOWN_MODELS = (
         about="Comes with tutti, to try it out: for synthetic English voices only, not for people.",
         is_english=True,
         can_translate=False,
-        understands_people=False,
     ),
     KnownModel(
         name="openai/whisper-tiny",

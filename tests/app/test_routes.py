@@ -74,11 +74,10 @@ async def test_models_lists_the_one_that_is_served(serve: Serve) -> None:
 
 async def test_the_page_learns_of_the_model_without_a_key(serve: Serve) -> None:
     """As the page itself needs none: the model's name, what it can hear, and its languages."""
-    info = replace(MODEL, languages=("en", "ht", "xx"), understands_people=False)
+    info = replace(MODEL, languages=("en", "ht", "xx"))
     server = await serve(FakeTranscriber(info=info), api_keys="k")
     assert (await get(f"{server.http}/page/model")).json() == {
         "name": "fake",
-        "understands_people": False,
         "translations": [],
         "languages": [
             {"code": "en", "name": "English"},

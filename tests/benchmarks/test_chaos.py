@@ -13,6 +13,7 @@ from benchmarks.faults.differences import timed_words
 from benchmarks.faults.faults import PROCESS_FAULTS
 from benchmarks.faults.sessions import SessionLog, write_wav
 from benchmarks.recordings import load_bundled
+from tests.small_model import ARGUMENTS
 
 PATIENCE_S = 200
 
@@ -38,7 +39,7 @@ def test_no_word_is_lost_or_repeated(tmp_path: Path, monkeypatch: pytest.MonkeyP
         process_fault_every_s=1.0,
         seed=1,
     )
-    arguments = [*chaos.SERVE_ARGUMENTS, "--gateways", "1", "--threads", "1"]
+    arguments = [*chaos.SERVE_ARGUMENTS, *ARGUMENTS, "--gateways", "1", "--threads", "1"]
 
     async def run() -> dict[str, object]:
         async with asyncio.timeout(PATIENCE_S):

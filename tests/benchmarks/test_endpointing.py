@@ -25,6 +25,7 @@ from benchmarks.recordings import Recording, ReferenceUtterance, load_folder
 from engine.api import SAMPLE_RATE
 from tests.fakes import FakeTranscriber, LevelDetector, silence
 from tests.fakes import speech as words
+from tests.small_model import SMALL_MODEL
 
 FIXED = Policy("fixed", Endpointing(silence_ms=500))
 ADAPTIVE = Policy("adaptive", Endpointing(mode="adaptive"), TurnModel())
@@ -166,9 +167,10 @@ def test_kinds_of_pauses_are_read_from_the_manifest(folder: Path) -> None:
 
 
 def test_the_command_writes_the_curve(folder: Path) -> None:
-    """With the embedded model; the picture is drawn where matplotlib is installed."""
+    """With the small model; the picture is drawn where matplotlib is installed."""
     arguments = ["--audio", str(folder), "--json", str(folder / "out.json"), "--answers", str(folder / "answers.json")]
     arguments += ["--kinds", "calls", "--fixed-ms", "300,500", "--thresholds", "20"]
+    arguments += ["--model", SMALL_MODEL]
     ran = CliRunner().invoke(endpointing.main, arguments, catch_exceptions=False)
     assert ran.exit_code == 0, ran.output
     rows = json.loads((folder / "out.json").read_text())["rows"]

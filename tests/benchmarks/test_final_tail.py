@@ -11,6 +11,7 @@ from benchmarks import final_tail
 from benchmarks.files.labelled_clips import bundled_clips
 from benchmarks.final_tail import FoundUtterance, Tail, find_utterances
 from benchmarks.recordings import load_bundled
+from tests.small_model import SMALL_MODEL
 
 
 def test_the_tail_follows_the_last_voiced_or_loud_frame() -> None:
@@ -36,7 +37,7 @@ def test_a_run_counts_the_words_of_every_tail(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr(final_tail, "bundled_clips", lambda: clips)
     monkeypatch.setattr(final_tail, "TAILS", (Tail("all"), Tail("silence", 100), cut_off))
     path = tmp_path / "out.json"
-    ran = CliRunner().invoke(final_tail.main, ["--json", str(path)], catch_exceptions=False)
+    ran = CliRunner().invoke(final_tail.main, ["--model", SMALL_MODEL, "--json", str(path)], catch_exceptions=False)
     assert ran.exit_code == 0, ran.output
     rows = {row["tail"]: row for row in json.loads(path.read_text())["rows"]}
     assert rows["all"]["utterances_with_other_words"] == 0 and rows["all"]["wer"] < 0.1

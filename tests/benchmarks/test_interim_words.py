@@ -14,6 +14,7 @@ from engine.config import EngineConfig
 from engine.engine import Engine
 from tests.fakes import FakeTranscriber, LevelDetector, said, silence, speech
 from tests.recordings import read
+from tests.small_model import N_BEAMS, SMALL_MODEL
 
 AUDIO = np.concatenate((silence(0.3), speech([1, 2, 3, 4, 5, 6]), silence(1.0)))
 RECORDING = Recording("made up", AUDIO, said([1, 2, 3, 4, 5, 6]), ())
@@ -39,14 +40,14 @@ async def test_without_words_in_interims_nothing_is_compared() -> None:
     assert not (await run("in finals")).starts_s
 
 
-async def test_the_embedded_model_times_words_of_interims_as_those_of_the_final() -> None:
+async def test_the_small_model_times_words_of_interims_as_those_of_the_final() -> None:
     """Some times would have moved. Those that were sent are kept."""
     samples = np.concatenate((read("train").astype(np.float32) / 32768, silence(1.0)))
     found = WordsRun()
     recording = Recording("train", samples.astype(np.float32), "", ())
-    async with Engine.start(EngineConfig(n_slots=8, max_wait_ms=0)) as engine:
+    async with Engine.start(EngineConfig(model=SMALL_MODEL, n_slots=8, max_wait_ms=0)) as engine:
         mode = MODES["in finals and interims"]
-        await run_once(engine, recording, SessionConfig(), mode, found)
+        await run_once(engine, recording, SessionConfig(beam_size=N_BEAMS), mode, found)
     assert len(found.starts_s) > 5 and found.n_changed == 0
     assert np.median(found.starts_s) < 0.05 and np.median(found.confidences) < 0.1
 

@@ -19,8 +19,8 @@ from benchmarks.peers.live_clients import CaptionLog, tutti_client, whisperlivek
 from benchmarks.peers.live_servers import PeerServer, ServerSetup
 from benchmarks.recordings import Recording, ReferenceUtterance
 from benchmarks.server import RunningServer
-from engine.checkpoint.checkpoint import find_checkpoint
 from engine.checkpoint.tokenizer import Tokenizer
+from tests.small_model import SMALL_MODEL
 
 RECORDING = Recording(
     "test", np.zeros(48_000, np.float32), "left down", (ReferenceUtterance("left down", ((0.0, 2.0),)),)
@@ -84,7 +84,7 @@ def test_random_weights_are_compared_by_what_texts_cover(tmp_path: Path, monkeyp
     assert len(json.loads(path.read_text())["runs"]) == 1
 
 
-@pytest.mark.parametrize(("model", "covered"), [("random:tiny", []), ("tutti-demo", [(103.0, 9.0)])])
+@pytest.mark.parametrize(("model", "covered"), [("random:tiny", []), (SMALL_MODEL, [(103.0, 9.0)])])
 def test_a_server_that_writes_nothing_to_measure_fails_the_comparison(
     model: str, covered: list[tuple[float, float]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -199,7 +199,7 @@ def test_every_kind_has_a_list_of_packages() -> None:
 
 def test_peers_get_the_vocabulary_of_the_checkpoint() -> None:
     """Its byte pairs make up the same text, and its special tokens keep their places."""
-    folder = Path(find_checkpoint("tutti-demo"))
+    folder = Path(SMALL_MODEL)
     ranks, special = read_vocabulary(folder)
     text_of = {rank: piece for piece, rank in ranks.items()}
     tokens = Tokenizer.from_folder(folder).encode(" Good afternoon, naïve café")

@@ -13,6 +13,7 @@ from benchmarks import offline
 from benchmarks.files.engines import OFFLINE_ENGINES, Job
 from benchmarks.recordings import Recording
 from engine.api import SAMPLE_RATE
+from tests.small_model import SMALL_MODEL
 
 RECORDINGS = [Recording("a", np.zeros(8 * SAMPLE_RATE, np.float32), "red green blue white")]
 
@@ -87,16 +88,14 @@ def test_an_engine_whose_process_ends_has_failed(tmp_path: Path, capfd: pytest.C
 
 
 def test_tutti_hears_a_clip_through_its_own_process(tmp_path: Path) -> None:
-    """The embedded model, one short clip: both ways of using it say the same."""
+    """The small model, one short clip: both ways of using it say the same."""
     from benchmarks.recordings import load_bundled
-    from engine.checkpoint.checkpoint import find_checkpoint
 
     (clip,) = load_bundled(1.0, 1)
     audio = str(tmp_path / "audio.npz")
     np.savez(audio, clip.samples)
-    folder = str(find_checkpoint("tutti-demo"))
     names = ("tutti", "tutti-16")
-    passes = offline.run_interleaved([make_job(name, folder, audio) for name in names], repeats=1)
+    passes = offline.run_interleaved([make_job(name, SMALL_MODEL, audio) for name in names], repeats=1)
     for name in names:
         row = offline.row(name, 1, passes[name], [clip])
         assert (row["state"], row["wer"]) == ("measured", 0.0), row

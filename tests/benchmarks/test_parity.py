@@ -1,4 +1,4 @@
-"""The comparison of a checkpoint with transformers, on the embedded one."""
+"""The comparison of a checkpoint with transformers, on the small model."""
 
 import json
 import os
@@ -10,9 +10,10 @@ from click.testing import CliRunner
 
 from benchmarks import parity
 from benchmarks.checkpoint_parity.tokens import OPTIONS, Decoded, TransformersModel
-from engine.checkpoint.checkpoint import EMBEDDED_FOLDER, read_checkpoint
+from engine.checkpoint.checkpoint import read_checkpoint
 from engine.decoding.prompt import build_prompt
 from tests.engine.engines import AUDIO, read_clip
+from tests.small_model import SMALL_MODEL
 
 TEXTS = {"hello.flac": "hello", "call.flac": "hello"}
 
@@ -31,10 +32,10 @@ def test_without_a_checkpoint_it_is_skipped_and_says_so(monkeypatch: pytest.Monk
     assert "skipped: the parity of a real checkpoint needs TUTTI_CHECKPOINT" in ran.output
 
 
-def test_the_embedded_checkpoint_agrees(manifest: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_small_checkpoint_agrees(manifest: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in [each for each in os.environ if each.startswith("TUTTI_")]:
         monkeypatch.delenv(name)  # the server would take them for settings
-    monkeypatch.setenv("TUTTI_CHECKPOINT", "tutti-demo")
+    monkeypatch.setenv("TUTTI_CHECKPOINT", SMALL_MODEL)
     path = tmp_path / "a.json"
     arguments = ["--manifest", str(manifest), "--concurrency", "1,2", "--device", "cpu", "--json", str(path)]
     ran = CliRunner().invoke(parity.main, arguments)
@@ -49,8 +50,8 @@ def test_the_embedded_checkpoint_agrees(manifest: Path, tmp_path: Path, monkeypa
 
 def test_another_token_is_noticed() -> None:
     """The first word of a decoded text is replaced: the gap of its logit is far from a tie."""
-    checkpoint = read_checkpoint("tutti-demo")
-    model = TransformersModel(EMBEDDED_FOLDER, "cpu")
+    checkpoint = read_checkpoint(SMALL_MODEL)
+    model = TransformersModel(Path(SMALL_MODEL), "cpu")
     control = build_prompt(checkpoint, OPTIONS, "en").tokens
     other = tuple(checkpoint.tokenizer.encode(" station"))
     compared = model.compare(Decoded("hello", read_clip("hello"), other), control)

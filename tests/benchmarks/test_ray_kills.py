@@ -1,6 +1,7 @@
 """The short form of the campaign of kills: a real Ray cluster that loses an engine and a gateway."""
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
@@ -12,6 +13,7 @@ from benchmarks.faults.campaign import Plan  # noqa: E402
 from benchmarks.faults.ray_service import RAY_FAULTS, ray_service  # noqa: E402
 from benchmarks.ray_kills import campaign_settings, compare  # noqa: E402
 from benchmarks.recordings import load_bundled  # noqa: E402
+from tests.small_model import SETTINGS  # noqa: E402
 
 # Ray's own code warns, also in its threads.
 pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.timeout(400)]
@@ -35,7 +37,7 @@ def test_no_word_is_lost_or_repeated() -> None:
         process_fault_every_s=1.0,
         seed=1,
     )
-    with ray_service(campaign_settings(plan.n_sessions), 2) as service:
+    with ray_service(replace(campaign_settings(plan.n_sessions), **SETTINGS), 2) as service:
         result = asyncio.run(compare(service, plan, {fault: RAY_FAULTS[fault] for fault in FAULTS}))
     assert result["holds"], result
     assert result["n_process_faults"] == 2

@@ -26,6 +26,7 @@ from benchmarks.files.systems import (
     Unavailable,
 )
 from benchmarks.recordings import REPOSITORY
+from tests.small_model import SMALL_MODEL
 
 
 def clip(name: str, kind: str, *texts: str, language: str = "en", seconds: float = 1.0) -> Clip:
@@ -84,7 +85,9 @@ def run(
     monkeypatch.setattr(real_speech, "parse_system", {each.title: each for each in chosen}.__getitem__)
     monkeypatch.setattr(real_speech, "choose_clips", lambda manifest, kinds, limit: (CLIPS, "fakes"))
     names = ",".join(each.title for each in chosen)
-    ran = CliRunner().invoke(real_speech.main, ["--systems", names, "--json", str(path), "--markdown", *arguments])
+    ran = CliRunner().invoke(
+        real_speech.main, ["--model", SMALL_MODEL, "--systems", names, "--json", str(path), "--markdown", *arguments]
+    )
     return ran, json.loads(path.read_text())
 
 
@@ -187,7 +190,7 @@ def test_what_makes_no_sense_is_refused(
     assert expected in ran.output
 
 
-def test_the_embedded_model_transcribes_a_clip(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_small_model_transcribes_a_clip(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The whole command: servers in processes of their own, with files, with times of words, and live."""
     for name in [name for name in os.environ if name.startswith("TUTTI_")]:
         monkeypatch.delenv(name)  # the server would take them for settings
@@ -196,7 +199,8 @@ def test_the_embedded_model_transcribes_a_clip(tmp_path: Path, monkeypatch: pyte
     (tmp_path / "manifest.jsonl").write_text(json.dumps(line))
     path = tmp_path / "a.json"
     names = ["tutti-float32", "tutti-float32-words", "tutti-live"]
-    arguments = ["--manifest", str(tmp_path), "--systems", ",".join(names), "--pace", "4", "--json", str(path)]
+    arguments = ["--model", SMALL_MODEL, "--manifest", str(tmp_path)]
+    arguments += ["--systems", ",".join(names), "--pace", "4", "--json", str(path)]
     ran = CliRunner().invoke(real_speech.main, arguments)
     assert ran.exit_code == 0, ran.output
     found = json.loads(path.read_text())["systems"]

@@ -17,6 +17,7 @@ from benchmarks.live.live_text import ReaderFigures
 from benchmarks.live.text_runs import FILES, Mode, ModeResult, divide, run_clip
 from benchmarks.recordings import REPOSITORY
 from tests.fakes import FakeTranscriber, LevelDetector, said, silence, speech
+from tests.small_model import SMALL_MODEL
 
 NUMBERS = [1, 2, 3, 4, 5, 6]
 SPEECH = np.concatenate((silence(0.3), speech(NUMBERS), silence(1.0)))
@@ -134,7 +135,7 @@ def test_what_makes_no_sense_is_refused(arguments: tuple[str, ...], expected: st
 
 
 @pytest.mark.parametrize("n_processes", ["1", "2"])
-def test_the_embedded_model_is_measured(n_processes: str, tmp_path: Path) -> None:
+def test_the_small_model_is_measured(n_processes: str, tmp_path: Path) -> None:
     """The whole command, in this process and in two."""
     text = "Hello everyone, and welcome to the morning meeting."
     for name in ("a", "b"):
@@ -142,7 +143,8 @@ def test_the_embedded_model_is_measured(n_processes: str, tmp_path: Path) -> Non
     lines = [{"file": f"{name}.flac", "kind": "synth", "text": text} for name in ("a", "b")]
     (tmp_path / "manifest.jsonl").write_text("\n".join(map(json.dumps, lines)))
     path = tmp_path / "a.json"
-    arguments = ["--manifest", str(tmp_path), "--beams", "1", "--device", "cpu", "--processes", n_processes]
+    arguments = ["--model", SMALL_MODEL, "--manifest", str(tmp_path)]
+    arguments += ["--beams", "1", "--device", "cpu", "--processes", n_processes]
     ran = run(*arguments, "--json", str(path))
     assert ran.exit_code == 0, ran.output
     systems = json.loads(path.read_text())["systems"]

@@ -24,11 +24,10 @@ LOUD = 0.05
 ENGLISH = {"code": "en", "name": "English"}
 MODEL: dict[str, Any] = {
     "name": "openai/whisper-small",
-    "understands_people": True,
     "languages": [ENGLISH, {"code": "de", "name": "German"}, {"code": "ar", "name": "Arabic"}],
 }
 """What a server with a multilingual model answers to `GET /page/model`."""
-DEMO_MODEL = {"name": "tutti-demo", "understands_people": False, "languages": [ENGLISH]}
+ENGLISH_MODEL = {"name": "a.en", "languages": [ENGLISH]}
 
 LIMITS = {"max_message_bytes": 1 << 20, "max_ahead_s": 60.0, "idle_timeout_s": 60.0, "max_window_s": 30.0}
 

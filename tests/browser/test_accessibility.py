@@ -6,7 +6,7 @@ import pytest
 
 from tests.browser.axe import violations
 from tests.browser.chromium import open_page
-from tests.browser.fake_server import DEMO_MODEL, FakeServer, Step, final, interim, speech_started
+from tests.browser.fake_server import ENGLISH_MODEL, FakeServer, Step, final, interim, speech_started
 from tests.node import INSTALL_TIMEOUT_S
 
 pytestmark = [pytest.mark.browser, pytest.mark.node, pytest.mark.timeout(2 * INSTALL_TIMEOUT_S)]
@@ -19,7 +19,7 @@ async def test_no_state_of_the_page_has_a_violation(
     page_server: FakeServer, microphone: Path, tmp_path: Path, is_dark: bool
 ) -> None:
     """Before a session, while text changes, when the connection is lost, when a key is needed, and at the end."""
-    page_server.model = DEMO_MODEL
+    page_server.model = ENGLISH_MODEL
     page_server.script = [Step(0.1, [*final("Good morning."), speech_started(1), interim("Hello", " every", 1)])]
     async with open_page(tmp_path / "profile", microphone) as page:
         await page.show_as(390, 780, dark=is_dark)

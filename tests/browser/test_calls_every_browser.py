@@ -1,4 +1,4 @@
-"""What the page for call records must do in every browser, and with the real service and the embedded model."""
+"""What the page for call records must do in every browser, and with the real service and the small model."""
 
 import asyncio
 import base64
@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 from app.main import Server, bind, build_app
-from app.service.settings import Settings
 from engine.config import EngineConfig
 from engine.engine import Engine
 from tests.browser import chromium
@@ -19,6 +18,7 @@ from tests.browser.fake_calls import RECORD, FakeCalls, drop, texts_of
 from tests.browser.fake_server import serve
 from tests.browser.page import OpenPage
 from tests.recordings import TEXTS, read
+from tests.small_model import SMALL_MODEL, small_settings
 
 pytestmark = pytest.mark.browser
 
@@ -48,7 +48,7 @@ async def test_a_record_is_read_and_its_recording_plays(open_browser: OpenPage, 
 
 async def test_the_service_makes_the_record_of_a_call(tmp_path: Path) -> None:
     """From the recording of a call to the text of both sides, by name."""
-    settings = Settings(port=0)
+    settings = small_settings()
     sides = [read("hello"), np.concatenate((np.zeros(3 * 16_000, np.int16), read("train")))]
     n_samples = max(map(len, sides))
     file = io.BytesIO()
@@ -56,7 +56,10 @@ async def test_the_service_makes_the_record_of_a_call(tmp_path: Path) -> None:
         writer.setparams((2, 2, 16_000, 0, "NONE", ""))
         writer.writeframes(np.stack([np.pad(side, (0, n_samples - len(side))) for side in sides], 1).tobytes())
     sound = base64.b64encode(file.getvalue()).decode()
-    async with Engine.start(EngineConfig()) as engine, chromium.open_page(tmp_path / "profile", None) as page:
+    async with (
+        Engine.start(EngineConfig(model=SMALL_MODEL)) as engine,
+        chromium.open_page(tmp_path / "profile", None) as page,
+    ):
         server = Server(build_app(settings, engine), settings)
         with bind(settings) as listener:
             serving = asyncio.create_task(server.serve([listener]))

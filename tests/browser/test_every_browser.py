@@ -1,4 +1,4 @@
-"""What the captions page must do in every browser, with the real service and the embedded model."""
+"""What the captions page must do in every browser, with the real service and the small model."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -8,25 +8,24 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from app.cli.demo import SAMPLE
 from app.main import Server, bind, build_app
 from app.media.file_decoder import decode_file
 from app.media.pcm import Samples
-from app.service.settings import Settings
 from benchmarks.live.faulty_proxy import FaultyProxy, faulty_proxy
 from engine.api import SAMPLE_RATE
 from engine.config import EngineConfig
 from engine.engine import Engine
-from tests.app.test_assets import SENTENCES
 from tests.browser import exact_microphone, firefox
 from tests.browser.chromium import write_wav
 from tests.browser.fake_server import FakeServer, Step, final, interim, speech_started
 from tests.browser.page import BrowserPage, OpenPage
+from tests.recordings import MEETING, SENTENCES
+from tests.small_model import SMALL_MODEL, small_settings
 
 pytestmark = pytest.mark.browser
 
 SPEECH_S = 12.0
-"""The first two turns of the bundled recording, with three sentences."""
+"""The first two turns of `meeting.flac`, with three sentences."""
 TURNS = [" ".join(SENTENCES[:2]), SENTENCES[2]]
 CUT_AT_S = 3.0
 CUT_S = 2.0
@@ -39,9 +38,9 @@ LINES = "[...document.querySelectorAll('#finals .text')].map((e) => e.textConten
 @pytest.fixture
 async def network() -> AsyncIterator[FaultyProxy]:
     """The real service, through a network that the test may cut."""
-    settings = Settings(port=0)
+    settings = small_settings()
     with bind(settings) as listener:
-        async with Engine.start(EngineConfig()) as engine, asyncio.TaskGroup() as tasks:
+        async with Engine.start(EngineConfig(model=SMALL_MODEL)) as engine, asyncio.TaskGroup() as tasks:
             server = Server(build_app(settings, engine), settings)
             tasks.create_task(server.serve([listener]))
             async with faulty_proxy(f"http://127.0.0.1:{listener.getsockname()[1]}") as proxy:
@@ -51,7 +50,7 @@ async def network() -> AsyncIterator[FaultyProxy]:
 
 async def speech() -> Samples:
     """The recording with silence at its end, so that its last sentence becomes final."""
-    with SAMPLE.open("rb") as file:
+    with MEETING.open("rb") as file:
         async with aclosing(decode_file(file)) as pieces:
             samples = np.concatenate([piece async for piece in pieces])
     return samples[: round(SPEECH_S * SAMPLE_RATE)]

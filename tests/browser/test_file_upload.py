@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from app.main import Server, bind, build_app
-from app.service.settings import Settings
 from engine.config import EngineConfig
 from engine.engine import Engine
 from tests.browser.chromium import open_page
 from tests.recordings import AUDIO, TEXTS, words
+from tests.small_model import SMALL_MODEL, small_settings
 
 pytestmark = pytest.mark.browser
 
@@ -29,9 +29,12 @@ UPLOAD = """(async () => {
 
 async def test_a_browser_uploads_a_file_and_receives_its_text(tmp_path: Path, microphone: Path) -> None:
     """The events are those of a session, and the progress ends with the size of the file."""
-    settings = Settings(port=0)
+    settings = small_settings()
     encoded = base64.b64encode((AUDIO / "train.flac").read_bytes()).decode()
-    async with Engine.start(EngineConfig()) as engine, open_page(tmp_path / "profile", microphone) as page:
+    async with (
+        Engine.start(EngineConfig(model=SMALL_MODEL)) as engine,
+        open_page(tmp_path / "profile", microphone) as page,
+    ):
         server = Server(build_app(settings, engine), settings)
         with bind(settings) as listener:
             serving = asyncio.create_task(server.serve([listener]))

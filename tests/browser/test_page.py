@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.browser.chromium import Page, open_page
-from tests.browser.fake_server import DEMO_MODEL, ENGLISH, FakeServer, Message, Step, final, interim, speech_started
+from tests.browser.fake_server import ENGLISH, ENGLISH_MODEL, FakeServer, Message, Step, final, interim, speech_started
 
 pytestmark = pytest.mark.browser
 
@@ -213,7 +213,6 @@ async def test_the_page_offers_the_languages_of_the_model(
         await page.open(page_server.url)
         await page.wait_for("document.querySelector('#model').innerText")
         assert await page.evaluate("document.querySelector('#model').innerText") == "openai/whisper-small · 3 languages"
-        assert await page.evaluate("document.querySelector('#no-people').hidden")
         assert await languages(page) == ["Detect", "Arabic", "English", "German"]
         assert await page.evaluate("document.querySelector('#language').selectedOptions[0].label") == "English"
         for chosen in ("de", ""):
@@ -227,22 +226,19 @@ async def test_the_page_offers_the_languages_of_the_model(
 
 
 async def test_the_page_says_what_the_model_can_hear(page_server: FakeServer, tmp_path: Path) -> None:
-    """A model for English offers English alone. The demo model comes with a notice that says how to get another one."""
-    english = DEMO_MODEL | {"name": "a.en", "understands_people": True}
-    models: list[tuple[Message | None, str, bool]] = [
-        (DEMO_MODEL, "tutti-demo · synthetic voices only, hardly people", False),
-        (english, "a.en · English only", True),
-        (None, "The model is not known", True),
+    """A model for English offers English alone."""
+    models: list[tuple[Message | None, str]] = [
+        (ENGLISH_MODEL, "a.en · English only"),
+        (None, "The model is not known"),
     ]
     async with open_page(tmp_path / "profile", microphone=None) as page:
         await page.show_as(390, 780)
-        for page_server.model, shown, hears_people in models:
+        for page_server.model, shown in models:
             await page.open(page_server.url)
             await page.wait_for("document.querySelector('#model').innerText")
             assert await page.evaluate("document.querySelector('#model').innerText") == shown
-            assert await page.evaluate("document.querySelector('#no-people').hidden") == hears_people
             assert await languages(page) == [ENGLISH["name"]]
-            for part in ("#model", "#transcript", "#no-people"):
+            for part in ("#model", "#transcript"):
                 assert await page.evaluate(f"(e => e.scrollWidth <= e.clientWidth)(document.querySelector('{part}'))")
         assert page.errors == []
 

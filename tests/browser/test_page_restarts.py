@@ -8,22 +8,21 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from app.cli.demo import SAMPLE
 from app.main import Server, bind, build_app
 from app.media.file_decoder import decode_file
 from app.media.pcm import Samples
-from app.service.settings import Settings
 from engine.api import SAMPLE_RATE
 from engine.config import EngineConfig
 from engine.engine import Engine
-from tests.app.test_assets import SENTENCES
 from tests.browser import exact_microphone
 from tests.browser.chromium import open_page, write_wav
+from tests.recordings import MEETING, SENTENCES
+from tests.small_model import SMALL_MODEL, small_settings
 
 pytestmark = pytest.mark.browser
 
 SPEECH_S = 12.0
-"""The first two turns of the bundled recording, with three sentences."""
+"""The first two turns of `meeting.flac`, with three sentences."""
 TURNS = [" ".join(SENTENCES[:2]), SENTENCES[2]]
 DRAINED_AT = "read every"
 """The words after which the server drains and is started again, as in a rolling restart."""
@@ -37,7 +36,7 @@ class RestartedServer:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._settings = Settings(port=0)
+        self._settings = small_settings()
         self._server: Server | None = None
         self._serving: asyncio.Task[None] | None = None
         self.url = ""
@@ -46,7 +45,7 @@ class RestartedServer:
         """Accept connections, after the first time on the port of the first time."""
         listener = bind(self._settings)
         port = listener.getsockname()[1]
-        self._settings = Settings(port=port)
+        self._settings = small_settings(port=port)
         self.url = f"http://127.0.0.1:{port}"
         started = asyncio.Event()
         self._server = Server(build_app(self._settings, self._engine), self._settings, on_started=started.set)
@@ -69,7 +68,7 @@ class RestartedServer:
 
 @pytest.fixture
 async def server() -> AsyncIterator[RestartedServer]:
-    async with Engine.start(EngineConfig()) as engine:
+    async with Engine.start(EngineConfig(model=SMALL_MODEL)) as engine:
         server = RestartedServer(engine)
         await server.start()
         yield server
@@ -78,7 +77,7 @@ async def server() -> AsyncIterator[RestartedServer]:
 
 async def speech() -> Samples:
     """The recording with silence at its end, so that its last sentence becomes final."""
-    with SAMPLE.open("rb") as file:
+    with MEETING.open("rb") as file:
         async with aclosing(decode_file(file)) as pieces:
             samples = np.concatenate([piece async for piece in pieces])
     return samples[: round(SPEECH_S * SAMPLE_RATE)]

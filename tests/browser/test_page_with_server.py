@@ -1,4 +1,4 @@
-"""The captions page with the real service and the embedded model, from the microphone to the words on the screen."""
+"""The captions page with the real service and the small model, from the microphone to the words on the screen."""
 
 import asyncio
 import re
@@ -11,10 +11,10 @@ import numpy.typing as npt
 import pytest
 
 from app.main import Server, bind, build_app
-from app.service.settings import Settings
 from engine.config import EngineConfig
 from engine.engine import Engine
 from tests.browser.chromium import open_page, write_wav
+from tests.small_model import SMALL_MODEL, small_settings
 
 pytestmark = pytest.mark.browser
 
@@ -32,10 +32,10 @@ FINAL_TIMEOUT_S = 60
 @pytest.fixture
 async def page_server() -> AsyncIterator[str]:
     """The address of the real service on a free port."""
-    settings = Settings(port=0)
+    settings = small_settings()
     listener = bind(settings)
     with listener:
-        async with Engine.start(EngineConfig()) as engine, asyncio.TaskGroup() as tasks:
+        async with Engine.start(EngineConfig(model=SMALL_MODEL)) as engine, asyncio.TaskGroup() as tasks:
             server = Server(build_app(settings, engine), settings)
             tasks.create_task(server.serve([listener]))
             yield f"http://127.0.0.1:{listener.getsockname()[1]}"
@@ -57,7 +57,7 @@ async def test_speech_becomes_a_caption(page_server: str, tmp_path: Path) -> Non
     microphone = write_wav(tmp_path / "hello.wav", decode(SPEECH), SAMPLE_RATE)
     async with open_page(tmp_path / "profile", microphone) as page:
         await page.open(page_server)
-        await page.wait_for("document.querySelector('#model').innerText.startsWith('tutti-demo · synthetic')")
+        await page.wait_for(f"document.querySelector('#model').innerText === '{SMALL_MODEL} · 100 languages'")
         await page.click("#toggle")
         await page.wait_for("document.querySelector('#finals .line')", FINAL_TIMEOUT_S)
         text = await page.evaluate("document.querySelector('#finals .text').textContent")

@@ -1,4 +1,4 @@
-"""Real servers on loopback ports, around one engine with the embedded model, for clients of any kind.
+"""Real servers on loopback ports, around one engine with the small model, for clients of any kind.
 
 They run on an event loop in a thread of its own, so that a test may use a client that blocks.
 """
@@ -19,9 +19,11 @@ from app.main import Server, bind, build_app
 from app.service.service import Service
 from app.service.settings import Settings
 from app.service.tls import load_tls
+from engine.api import Transcriber
 from engine.config import EngineConfig
 from engine.engine import Engine
 from tests.node import require_packages
+from tests.small_model import SMALL_MODEL, small_settings
 
 KEY = "sk-a-key-for-tests"
 JS = Path(__file__).parent / "js"
@@ -64,10 +66,10 @@ class Host:
         self._stack = AsyncExitStack()
         self._engine = self._run(self._stack.enter_async_context(_engine()), START_TIMEOUT_S)
 
-    def start(self, **values: Any) -> tuple[Running, AsyncExitStack]:
-        """A server with these settings; `stop` takes the stack."""
+    def start(self, transcriber: Transcriber | None = None, **values: Any) -> tuple[Running, AsyncExitStack]:
+        """A server with these settings, around the engine or another transcriber; `stop` takes the stack."""
         started: tuple[Running, AsyncExitStack] = self._run(
-            self._start(Settings(**{"port": 0, "max_ahead_s": 600.0, "max_final_wait_s": 1000.0, **values})),
+            self._start(small_settings(**{"max_ahead_s": 600.0, "max_final_wait_s": 1000.0, **values}), transcriber),
             START_TIMEOUT_S,
         )
         return started
@@ -86,22 +88,22 @@ class Host:
     def _run(self, work: Any, timeout_s: float) -> Any:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(timeout_s)
 
-    async def _start(self, settings: Settings) -> tuple[Running, AsyncExitStack]:
+    async def _start(self, settings: Settings, transcriber: Transcriber | None) -> tuple[Running, AsyncExitStack]:
         stack = AsyncExitStack()
-        return await stack.enter_async_context(_running(settings, self._engine)), stack
+        return await stack.enter_async_context(_running(settings, transcriber or self._engine)), stack
 
 
 @asynccontextmanager
 async def _engine() -> Any:
-    async with Engine.start(EngineConfig()) as engine:
+    async with Engine.start(EngineConfig(model=SMALL_MODEL)) as engine:
         yield engine
         stats = engine.stats()
         assert (stats.running, stats.waiting_finals, stats.waiting_interims) == (0, 0, 0), "windows were left open"
 
 
 @asynccontextmanager
-async def _running(settings: Settings, engine: Engine) -> Any:
-    app = build_app(settings, engine)
+async def _running(settings: Settings, transcriber: Transcriber) -> Any:
+    app = build_app(settings, transcriber)
     server = Server(app, settings, load_tls(settings))
     with bind(settings) as listener:
         serving = asyncio.create_task(server.serve([listener]))
@@ -136,11 +138,11 @@ def locked_server(host: Host) -> Iterator[Running]:
 
 @pytest.fixture
 def start_server(host: Host) -> Iterator[Callable[..., Running]]:
-    """Start a server with other settings, for one test."""
+    """Start a server with other settings, or with another transcriber, for one test."""
     stacks: list[AsyncExitStack] = []
 
-    def start(**values: object) -> Running:
-        running, stack = host.start(**values)
+    def start(transcriber: Transcriber | None = None, **values: object) -> Running:
+        running, stack = host.start(transcriber, **values)
         stacks.append(stack)
         return running
 

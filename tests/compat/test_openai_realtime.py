@@ -1,4 +1,4 @@
-"""OpenAI's own SDKs for Python and JavaScript, live against a real server with the embedded model."""
+"""OpenAI's own SDKs for Python and JavaScript, live against a real server with the small model."""
 
 import base64
 from collections.abc import Callable, Iterator

@@ -1,4 +1,4 @@
-"""A call as Twilio sends it: its messages without a network, and its audio to the embedded model and a webhook."""
+"""A call as Twilio sends it: its messages without a network, and its audio to the small model and a webhook."""
 
 import asyncio
 import base64

@@ -12,13 +12,14 @@ import torch
 from numpy.typing import NDArray
 
 from engine.api import EngineEvent, Window
-from engine.checkpoint.checkpoint import EMBEDDED_FOLDER, Checkpoint, read_checkpoint
+from engine.checkpoint.checkpoint import Checkpoint, read_checkpoint
 from engine.config import EngineConfig
 from engine.engine import Engine
 from engine.runner import Prefilled, Runner
 from tests.engine.checkpoints import SHAPES, Shape, make_checkpoint
 from tests.engine.fakes import FakeRunner
 from tests.engine.reference import Reference
+from tests.small_model import SMALL_MODEL
 
 AUDIO = Path(__file__).parent.parent / "audio"
 
@@ -70,29 +71,29 @@ def one_thread() -> None:
 
 
 @pytest.fixture(scope="session")
-def demo() -> Checkpoint:
-    return read_checkpoint("tutti-demo")
+def small_checkpoint() -> Checkpoint:
+    return read_checkpoint(SMALL_MODEL)
 
 
 @pytest.fixture(scope="session")
-def demo_runner(demo: Checkpoint) -> Runner:
+def small_runner(small_checkpoint: Checkpoint) -> Runner:
     """It encodes full windows, as the reference does."""
-    return Runner(demo, EngineConfig(n_slots=8, audio_context="full"))
+    return Runner(small_checkpoint, EngineConfig(n_slots=8, audio_context="full"))
 
 
 @pytest.fixture(scope="session")
-def short_runner(demo: Checkpoint) -> Runner:
+def short_runner(small_checkpoint: Checkpoint) -> Runner:
     """It encodes windows at the length of their audio."""
-    return Runner(demo, EngineConfig(n_slots=8))
+    return Runner(small_checkpoint, EngineConfig(n_slots=8))
 
 
 @pytest.fixture(scope="session")
-def demo_reference() -> Reference:
-    return Reference(EMBEDDED_FOLDER)
+def small_reference() -> Reference:
+    return Reference(Path(SMALL_MODEL))
 
 
 NIGHTLY_SHAPES = ("multilingual-80-mels", "few-positions")
-"""Shapes that wait for the night: the embedded model has 80 mels too, and few positions are a limit of tokens."""
+"""Shapes that wait for the night: the small model has 80 mels too, and few positions are a limit of tokens."""
 
 
 @pytest.fixture(

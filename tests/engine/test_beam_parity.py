@@ -97,14 +97,14 @@ async def test_prompt_prefix_and_hotwords_hold_for_every_beam(
 
 
 @pytest.mark.parametrize("timestamps", [True, pytest.param(False, marks=pytest.mark.nightly)])
-async def test_demo_model_searches_as_the_reference(
-    demo_runner: Runner, demo_reference: Reference, timestamps: bool
+async def test_small_model_searches_as_the_reference(
+    small_runner: Runner, small_reference: Reference, timestamps: bool
 ) -> None:
     """Speech gives the reference's tokens, up to the end of the window's text."""
     samples = read_clip("train")
     options = DecodeOptions(language="en", timestamps=timestamps, sampling=Sampling(beam_size=3))
-    (done,) = await decode(demo_runner, (samples, options))
-    found = search(demo_runner, demo_reference, samples, options)
+    (done,) = await decode(small_runner, (samples, options))
+    found = search(small_runner, small_reference, samples, options)
     assert found.margin > NEAR_TIE and found.is_ended
     check(done, found)
 
@@ -164,15 +164,15 @@ async def test_a_search_that_is_cancelled_frees_all_of_its_slots(random_runner: 
     assert random_runner.slots.n_free == 8
 
 
-async def test_a_translation_is_searched_in_the_slots_of_its_window(demo_runner: Runner) -> None:
+async def test_a_translation_is_searched_in_the_slots_of_its_window(small_runner: Runner) -> None:
     """It is what `task="translate"` finds, from the same encoding."""
     sampling = Sampling(beam_size=2)
     options = DecodeOptions(language="de", max_tokens=12, translates=True, sampling=sampling)
     window = Window(samples=read_clip("hello"), session="s", options=options)
-    async with start_engine(demo_runner) as engine:
+    async with start_engine(small_runner) as engine:
         *_, done, translated = await collect(engine, window)
         alone = replace(options, translates=False, task="translate", max_tokens=None)
         *_, expected = await collect(engine, replace(window, options=alone))
     assert isinstance(done, DoneEvent) and isinstance(translated, TranslatedEvent) and translated.done is not None
     assert isinstance(expected, DoneEvent) and translated.done.pieces == expected.pieces
-    assert demo_runner.slots.n_free == 8
+    assert small_runner.slots.n_free == 8

@@ -49,23 +49,23 @@ def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def script(demo: Checkpoint) -> Callable[[Samples], Iterator[int]]:
+def script(small_checkpoint: Checkpoint) -> Callable[[Samples], Iterator[int]]:
     """Every window holds two words between 0 s and 0.5 s."""
-    tokenizer = demo.tokenizer
+    tokenizer = small_checkpoint.tokenizer
     first = tokenizer.first_timestamp
     tokens = [first, *tokenizer.encode(" good morning"), first + 25, tokenizer.eot]
     return lambda _: iter([*tokens, *repeat(tokenizer.eot, 9)])
 
 
 @pytest.fixture
-def runner(demo: Checkpoint, script: Callable[[Samples], Iterator[int]]) -> FakeRunner:
-    return FakeRunner(demo, script)
+def runner(small_checkpoint: Checkpoint, script: Callable[[Samples], Iterator[int]]) -> FakeRunner:
+    return FakeRunner(small_checkpoint, script)
 
 
 @pytest.fixture
-def endless_runner(demo: Checkpoint) -> FakeRunner:
+def endless_runner(small_checkpoint: Checkpoint) -> FakeRunner:
     """Every window goes on until the token limit, without repeating itself."""
-    return FakeRunner(demo, lambda _: count(300))
+    return FakeRunner(small_checkpoint, lambda _: count(300))
 
 
 def window(session: str = "", priority: Priority = Priority.FINAL, channel: int = 0, **options: Any) -> Window:
@@ -133,13 +133,13 @@ async def test_iterating_past_the_end_stops(runner: FakeRunner) -> None:
         assert [event async for event in events] == []
 
 
-async def test_token_limit_truncates(demo: Checkpoint, endless_runner: FakeRunner) -> None:
+async def test_token_limit_truncates(small_checkpoint: Checkpoint, endless_runner: FakeRunner) -> None:
     """A window that never ends is stopped at its limit and says so."""
     async with start_engine(endless_runner) as engine:
         done = (await collect(engine, window(max_tokens=7)))[-1]
     assert isinstance(done, DoneEvent)
     assert done.is_truncated
-    assert (done.text, done.n_steps) == (demo.tokenizer.decode(range(300, 307)), 6)
+    assert (done.text, done.n_steps) == (small_checkpoint.tokenizer.decode(range(300, 307)), 6)
 
 
 async def test_waiting_windows_share_an_encoder_call(runner: FakeRunner) -> None:
@@ -192,12 +192,12 @@ async def test_work_that_waits_is_given_in_seconds(runner: FakeRunner) -> None:
     assert after.window_decode_s != stats.window_decode_s
 
 
-async def test_a_repetition_is_stopped_and_its_first_round_kept(demo: Checkpoint) -> None:
+async def test_a_repetition_is_stopped_and_its_first_round_kept(small_checkpoint: Checkpoint) -> None:
     """The text before it stays; the open segment ends where its last word was spoken, not with the audio."""
-    tokenizer = demo.tokenizer
+    tokenizer = small_checkpoint.tokenizer
     first, round_ = tokenizer.first_timestamp, tokenizer.encode(" thank you very much")
     script = [first, *tokenizer.encode(" good morning"), first + 10, first + 10]
-    runner = FakeRunner(demo, lambda _: chain(script, cycle(round_)))
+    runner = FakeRunner(small_checkpoint, lambda _: chain(script, cycle(round_)))
     async with start_engine(runner) as engine:
         events = await collect(engine, window())
         again = await collect(engine, window(word_times=True))
@@ -212,10 +212,10 @@ async def test_a_repetition_is_stopped_and_its_first_round_kept(demo: Checkpoint
     assert [word.text for word in again[-1].segments[-1].words or ()] == [" thank", " you", " very", " much"]
 
 
-async def test_a_repetition_keeps_the_forced_prefix(demo: Checkpoint) -> None:
+async def test_a_repetition_keeps_the_forced_prefix(small_checkpoint: Checkpoint) -> None:
     """Text that was shown as stable is not taken back, though it repeats itself."""
-    (word,) = demo.tokenizer.encode(" the")
-    runner = FakeRunner(demo, lambda _: repeat(word))
+    (word,) = small_checkpoint.tokenizer.encode(" the")
+    runner = FakeRunner(small_checkpoint, lambda _: repeat(word))
     async with start_engine(runner) as engine:
         events = await collect(engine, window(timestamps=False, prefix=(word,) * 30))
     done = events[-1]
@@ -223,10 +223,10 @@ async def test_a_repetition_keeps_the_forced_prefix(demo: Checkpoint) -> None:
     assert done.text == " the" * 30
 
 
-async def test_a_prefix_that_repeats_itself_may_end(demo: Checkpoint) -> None:
+async def test_a_prefix_that_repeats_itself_may_end(small_checkpoint: Checkpoint) -> None:
     """It was committed before, and nothing was added to it."""
-    (word,) = demo.tokenizer.encode(" the")
-    ending = FakeRunner(demo, lambda _: repeat(demo.tokenizer.eot))
+    (word,) = small_checkpoint.tokenizer.encode(" the")
+    ending = FakeRunner(small_checkpoint, lambda _: repeat(small_checkpoint.tokenizer.eot))
     async with start_engine(ending) as engine:
         done = (await collect(engine, window(timestamps=False, prefix=(word,) * 30)))[-1]
     assert isinstance(done, DoneEvent) and not done.is_repetitive
@@ -398,9 +398,9 @@ async def test_a_step_that_fails_once_is_repeated(runner: FakeRunner, stage: str
     assert runner.slots.n_free == 4
 
 
-async def test_segments_that_were_sent_before_a_failure_are_not_sent_again(demo: Checkpoint) -> None:
+async def test_segments_that_were_sent_before_a_failure_are_not_sent_again(small_checkpoint: Checkpoint) -> None:
     """The window is decoded from its beginning; its reader sees no difference."""
-    tokenizer = demo.tokenizer
+    tokenizer = small_checkpoint.tokenizer
     first = tokenizer.first_timestamp
     failures = [MemoryError("no memory")]
 
@@ -410,13 +410,13 @@ async def test_segments_that_were_sent_before_a_failure_are_not_sent_again(demo:
             raise failures.pop()
         yield from repeat(tokenizer.eot, 9)
 
-    async with start_engine(FakeRunner(demo, decode)) as engine:
+    async with start_engine(FakeRunner(small_checkpoint, decode)) as engine:
         events = await collect(engine, window())
     assert kinds(events) == [StartedEvent, SegmentEvent, DoneEvent] and not failures
 
 
 async def test_only_the_window_that_makes_steps_fail_fails(
-    demo: Checkpoint, script: Any, caplog: pytest.LogCaptureFixture
+    small_checkpoint: Checkpoint, script: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The others were in the same batch; each is decoded again alone. The log names the sessions."""
 
@@ -425,7 +425,7 @@ async def test_only_the_window_that_makes_steps_fail_fails(
             raise ValueError("a window that nothing can decode")
         return iter(script(samples))
 
-    runner = FakeRunner(demo, decode)
+    runner = FakeRunner(small_checkpoint, decode)
     async with start_engine(runner) as engine:
         pause = runner.pause("encode")
         busy = await begin(engine, window("busy"))
@@ -580,14 +580,13 @@ async def test_info_describes_what_is_loaded(runner: FakeRunner) -> None:
     assert (info.is_multilingual, info.languages[:3], len(info.languages)) == (True, ("en", "zh", "de"), 100)
     assert info.tasks == ("transcribe", "translate")
     assert (info.n_slots, info.max_encode_batch) == (4, 3)
-    assert info.understands_people
     assert info.adaptive_endpointing
 
 
 @pytest.mark.parametrize(
     ("name", "n_languages", "tasks"),
     [
-        ("tutti-demo", 1, ("transcribe",)),
+        ("distil-whisper/distil-large-v3", 1, ("transcribe",)),
         ("openai/whisper-large-v3-turbo", 100, ("transcribe",)),
         ("openai/whisper-large-v3", 100, ("transcribe", "translate")),
     ],
@@ -599,7 +598,6 @@ async def test_info_names_no_more_than_the_model_was_trained_for(
     runner.checkpoint = replace(runner.checkpoint, name=name)
     async with start_engine(runner) as engine:
         assert (len(engine.info.languages), engine.info.tasks) == (n_languages, tasks)
-        assert engine.info.understands_people == (name != "tutti-demo")
 
 
 async def begin(engine: Engine, *windows: Window) -> list[asyncio.Task[list[EngineEvent]]]:
@@ -618,14 +616,14 @@ FALLBACK = Sampling(temperatures=(0.0, 0.4), compression_ratio_threshold=2.4)
 
 
 @pytest.fixture
-def second_time_lucky(demo: Checkpoint) -> FakeRunner:
+def second_time_lucky(small_checkpoint: Checkpoint) -> FakeRunner:
     """Every window gives a repetition in its first attempt, and `good morning` in the second."""
-    tokenizer = demo.tokenizer
+    tokenizer = small_checkpoint.tokenizer
     first = tokenizer.first_timestamp
     good = [first, *tokenizer.encode(" good morning"), first + 25, tokenizer.eot]
     repetition = [first, *tokenizer.encode(" la") * 40, first + 25, tokenizer.eot]
     scripts = cycle([repetition, good])
-    return FakeRunner(demo, lambda _: iter([*next(scripts), *repeat(tokenizer.eot, 9)]))
+    return FakeRunner(small_checkpoint, lambda _: iter([*next(scripts), *repeat(tokenizer.eot, 9)]))
 
 
 async def test_a_bad_attempt_is_followed_by_another_in_the_same_slot(second_time_lucky: FakeRunner) -> None:
@@ -656,12 +654,12 @@ async def test_the_result_names_the_temperature_of_the_attempt_that_counts(secon
     assert segment.segment.words and [word.text for word in segment.segment.words] == [" good", " morning"]
 
 
-async def test_a_repetition_whose_segments_are_out_is_not_decoded_again(demo: Checkpoint) -> None:
+async def test_a_repetition_whose_segments_are_out_is_not_decoded_again(small_checkpoint: Checkpoint) -> None:
     """Segments cannot be taken back: the repetition is only cut."""
-    tokenizer = demo.tokenizer
+    tokenizer = small_checkpoint.tokenizer
     first = tokenizer.first_timestamp
     segment = [first, *tokenizer.encode(" good morning"), first + 25, first + 25]
-    runner = FakeRunner(demo, lambda _: chain(segment, cycle(tokenizer.encode(" la"))))
+    runner = FakeRunner(small_checkpoint, lambda _: chain(segment, cycle(tokenizer.encode(" la"))))
     async with start_engine(runner) as engine:
         events = await collect(engine, window(previous_text="Before."))
     assert len(runner.prefilled) == 1

@@ -56,27 +56,27 @@ def expected(
 
 
 @pytest.mark.parametrize("timestamps", [True, pytest.param(False, marks=pytest.mark.nightly)])
-async def test_demo_model_decodes_as_the_reference(
-    demo_runner: Runner, demo_reference: Reference, timestamps: bool
+async def test_small_model_decodes_as_the_reference(
+    small_runner: Runner, small_reference: Reference, timestamps: bool
 ) -> None:
     """Speech gives the reference's tokens, with timestamps and without."""
     options = DecodeOptions(language="en", timestamps=timestamps)
     windows = [(read_clip(clip), options) for clip in CLIPS]
-    for done, (samples, _) in zip(await decode(demo_runner, *windows), windows, strict=True):
-        assert tokens_of(done) == expected(demo_runner, demo_reference, samples, options, "en")
+    for done, (samples, _) in zip(await decode(small_runner, *windows), windows, strict=True):
+        assert tokens_of(done) == expected(small_runner, small_reference, samples, options, "en")
         assert not done.is_truncated
 
 
-async def test_demo_model_decodes_as_generate(demo_runner: Runner, demo_reference: Reference) -> None:
+async def test_small_model_decodes_as_generate(small_runner: Runner, small_reference: Reference) -> None:
     """`generate` itself gives the same tokens too, where it makes one pass."""
     samples = read_clip("call")
-    (done,) = await decode(demo_runner, (samples, DecodeOptions(language="en", timestamps=False)))
-    generated = demo_reference.model.generate(demo_reference.features(samples), language="en", task="transcribe")
-    eot = demo_runner.checkpoint.tokenizer.eot
+    (done,) = await decode(small_runner, (samples, DecodeOptions(language="en", timestamps=False)))
+    generated = small_reference.model.generate(small_reference.features(samples), language="en", task="transcribe")
+    eot = small_runner.checkpoint.tokenizer.eot
     assert tokens_of(done) == [token for token in generated[0].tolist() if token < eot]
 
 
-async def test_mixed_batch_decodes_as_each_window_alone(demo_runner: Runner) -> None:
+async def test_mixed_batch_decodes_as_each_window_alone(small_runner: Runner) -> None:
     """Windows of different lengths and options in one batch give what each gives alone."""
     windows = [
         (read_clip("hello"), DecodeOptions(language="en")),
@@ -86,8 +86,8 @@ async def test_mixed_batch_decodes_as_each_window_alone(demo_runner: Runner) -> 
         (noise(1), DecodeOptions(language="en", max_tokens=12)),
         (read_clip("train")[:40_000], DecodeOptions(language="de", task="translate")),
     ]
-    together = await decode(demo_runner, *windows)
-    alone = await decode_alone(demo_runner, *windows)
+    together = await decode(small_runner, *windows)
+    alone = await decode_alone(small_runner, *windows)
     assert [tokens_of(done) for done in together] == [tokens_of(done) for done in alone]
     assert [done.language for done in together] == [done.language for done in alone]
     assert [done.avg_logprob for done in together] == pytest.approx([done.avg_logprob for done in alone], abs=1e-3)
@@ -120,12 +120,12 @@ async def test_random_models_follow_the_previous_text(random_runner: Runner, ran
 
 
 @pytest.mark.parametrize("n_forced", [7, *(pytest.param(n, marks=pytest.mark.nightly) for n in (1, 2, 14))])
-async def test_own_output_as_prefix_gives_the_same_output(demo_runner: Runner, n_forced: int) -> None:
+async def test_own_output_as_prefix_gives_the_same_output(small_runner: Runner, n_forced: int) -> None:
     """A prefix of the model's own tokens changes nothing: the output begins with it and goes on as before."""
     samples = read_clip("hello")
-    (free,) = await decode(demo_runner, (samples, DecodeOptions(language="en")))
+    (free,) = await decode(small_runner, (samples, DecodeOptions(language="en")))
     options = DecodeOptions(language="en", prefix=tuple(tokens_of(free)[:n_forced]))
-    (forced,) = await decode(demo_runner, (samples, options))
+    (forced,) = await decode(small_runner, (samples, options))
     assert tokens_of(forced) == tokens_of(free)
     assert (forced.text, forced.pieces) == (free.text, free.pieces)
     assert forced.n_steps == free.n_steps - n_forced
@@ -180,27 +180,27 @@ async def test_candidates_are_detected_as_by_the_masked_reference(
 
 
 async def test_no_speech_probability_is_that_after_start_of_transcript(
-    demo_runner: Runner, demo_reference: Reference
+    small_runner: Runner, small_reference: Reference
 ) -> None:
     """The probability of the no-speech token is high for silence and low for speech, previous text or not."""
-    tokenizer = demo_runner.checkpoint.tokenizer
+    tokenizer = small_runner.checkpoint.tokenizer
     silence, speech = np.zeros(32_000, np.float32), read_clip("hello")
     options = DecodeOptions(language="en", previous_text="Before that.")
-    decoded = await decode(demo_runner, (silence, options), (speech, options))
+    decoded = await decode(small_runner, (silence, options), (speech, options))
     for done, samples in zip(decoded, (silence, speech), strict=True):
-        prompt = build_prompt(demo_runner.checkpoint, options, "en")
-        logits = demo_reference.logits(samples, prompt.tokens)[prompt.sot_index]
+        prompt = build_prompt(small_runner.checkpoint, options, "en")
+        logits = small_reference.logits(samples, prompt.tokens)[prompt.sot_index]
         probability = torch.softmax(logits, dim=-1)[tokenizer.no_speech].item()
         assert done.no_speech_prob == pytest.approx(probability, abs=1e-4)
     assert decoded[0].no_speech_prob > 0.5 > decoded[1].no_speech_prob
 
 
 @pytest.mark.parametrize(("timestamps", "n_forced"), [(True, 0), pytest.param(False, 3, marks=pytest.mark.nightly)])
-async def test_drafts_change_nothing(demo_runner: Runner, timestamps: bool, n_forced: int) -> None:
+async def test_drafts_change_nothing(small_runner: Runner, timestamps: bool, n_forced: int) -> None:
     """With any draft the output is that without a draft; accepted tokens save steps."""
     samples = read_clip("train")
     plain = DecodeOptions(language="en", timestamps=timestamps)
-    (free,) = await decode(demo_runner, (samples, plain))
+    (free,) = await decode(small_runner, (samples, plain))
     tokens = tuple(tokens_of(free))
     plain = replace(plain, prefix=tokens[:n_forced])
     rest = tokens[n_forced:]
@@ -208,9 +208,9 @@ async def test_drafts_change_nothing(demo_runner: Runner, timestamps: bool, n_fo
     drafts = [(), rest, rest[:5], (*rest[:4], 300, *rest[4:]), rest[2:], (*rest, 17, 18), rest + rest]
     while len(drafts) < 8:
         wrong = list(rest)
-        wrong[r.randrange(len(rest))] = r.randrange(demo_runner.checkpoint.model.vocab_size - 1)
-        drafts.append(tuple(token for token in wrong if token != demo_runner.checkpoint.tokenizer.eot))
-    decoded = await decode(demo_runner, *((samples, replace(plain, draft=draft)) for draft in drafts))
+        wrong[r.randrange(len(rest))] = r.randrange(small_runner.checkpoint.model.vocab_size - 1)
+        drafts.append(tuple(token for token in wrong if token != small_runner.checkpoint.tokenizer.eot))
+    decoded = await decode(small_runner, *((samples, replace(plain, draft=draft)) for draft in drafts))
     for done, draft in zip(decoded, drafts, strict=True):
         n_right = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(draft, rest, strict=False)))
         assert tokens_of(done) == list(tokens)

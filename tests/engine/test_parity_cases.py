@@ -1,6 +1,6 @@
 """Generated cases of every option: batches of mixed windows give what transformers gives for each of them.
 
-A group is a checkpoint (the embedded one, or a random one of its own weights and lists) and eight windows, which the
+A group is a checkpoint (the small model, or a random one of its own weights and lists) and eight windows, which the
 engine decodes together and the reference one by one. One group always runs; hundreds of cases more do with
 `make parity`.
 
@@ -22,7 +22,7 @@ from torch import Tensor
 from transformers.modeling_outputs import BaseModelOutput
 
 from engine.api import DecodeOptions, DoneEvent, Sampling
-from engine.checkpoint.checkpoint import EMBEDDED_FOLDER, read_checkpoint
+from engine.checkpoint.checkpoint import read_checkpoint
 from engine.config import EngineConfig
 from engine.decoding.word_timing import sounding_states
 from engine.model.log_mel import STATE_SAMPLES
@@ -31,6 +31,7 @@ from tests.engine.checkpoints import SHAPES, make_checkpoint, vary
 from tests.engine.engines import Samples, noise, read_clip
 from tests.engine.reference import Decoded, Reference
 from tests.engine.test_parity import decode, tokens_of
+from tests.small_model import SMALL_MODEL
 
 logger = logging.getLogger(__name__)
 
@@ -38,7 +39,7 @@ N_CASES = 8
 """Of a group."""
 N_GROUPS = 75
 N_ALWAYS = 2
-"""The number of the first group that waits for the night, as group 0 does, which is of the embedded checkpoint."""
+"""The number of the first group that waits for the night, as group 0 does, which is of the small model."""
 
 NEAR_TIE = 1e-4
 """In logits."""
@@ -356,7 +357,7 @@ def check_words(
 
 
 def name_of(index: int) -> str:
-    return f"{index}-{SHAPES[index % 5 - 1].name if index % 5 else 'embedded'}"
+    return f"{index}-{SHAPES[index % 5 - 1].name if index % 5 else 'small'}"
 
 
 GROUPS = [
@@ -369,7 +370,7 @@ GROUPS = [
 async def test_generated_cases_decode_as_the_reference(index: int, tmp_path: Path) -> None:
     """Tokens, text, segments, probabilities, detected languages and word times, whatever the options."""
     rng = Random(index)
-    folder = EMBEDDED_FOLDER
+    folder = Path(SMALL_MODEL)
     if index % 5:
         shape = SHAPES[index % 5 - 1]
         folder = make_checkpoint(tmp_path, shape if index < 5 else vary(shape, rng), seed=index)

@@ -39,28 +39,30 @@ def test_logits_equal_the_reference(random_runner: Runner, random_reference: Ref
     ("seconds", "n_states"), [(0.1, 150), (2.5, 150), (2.51, 160), (10.0, 530), (29.5, 1500), (30.0, 1500)]
 )
 def test_windows_are_encoded_at_the_length_of_their_audio(short_runner: Runner, seconds: float, n_states: int) -> None:
-    """With half a second more, in steps of 0.2 s, 3 s at least: as the embedded checkpoint was trained."""
+    """With half a second more, in steps of 0.2 s, 3 s at least: as the small model was trained."""
     assert short_runner.encode_share(round(seconds * 16_000), False) == n_states / 1500
 
 
 def test_only_a_checkpoint_that_was_trained_for_it_gets_short_windows(
-    random_runner: Runner, demo_runner: Runner
+    random_runner: Runner, small_runner: Runner
 ) -> None:
     """Others, and every checkpoint when asked for full windows, get 30 s."""
-    assert random_runner.encode_share(16_000, True) == demo_runner.encode_share(16_000, True) == 1.0
+    assert random_runner.encode_share(16_000, True) == small_runner.encode_share(16_000, True) == 1.0
 
 
 def test_the_order_of_the_cache_is_that_of_full_windows_where_all_are_full(
-    random_runner: Runner, demo_runner: Runner, short_runner: Runner
+    random_runner: Runner, small_runner: Runner, short_runner: Runner
 ) -> None:
     """Short windows would be slower in it."""
-    assert random_runner.cache.has_columns and demo_runner.cache.has_columns
+    assert random_runner.cache.has_columns and small_runner.cache.has_columns
     assert not short_runner.cache.has_columns
 
 
-def test_only_interims_are_short_where_interims_are_asked_for(demo: Checkpoint, demo_runner: Runner) -> None:
+def test_only_interims_are_short_where_interims_are_asked_for(
+    small_checkpoint: Checkpoint, small_runner: Runner
+) -> None:
     """Encoded side by side, a final gives what it gives with full windows, and an interim what it gives alone."""
-    untrained = replace(demo, generation=replace(demo.generation, audio_context=None))
+    untrained = replace(small_checkpoint, generation=replace(small_checkpoint.generation, audio_context=None))
     runner = Runner(untrained, EngineConfig(n_slots=3, audio_context="interims"))
     samples, kinds = noise(3, 48_000), [True, False, True]
     tokens, slots = [3, 50, 7], [0, 1, 2]
@@ -73,8 +75,8 @@ def test_only_interims_are_short_where_interims_are_asked_for(demo: Checkpoint, 
     with torch.inference_mode():
         runner.encode([samples, samples, noise(1, 100_000)], slots, kinds)
         interim, final, longer = logits(runner, slots)
-        demo_runner.encode([samples], [0])
-        torch.testing.assert_close(final, logits(demo_runner, [0])[0], atol=2e-3, rtol=1e-4)
+        small_runner.encode([samples], [0])
+        torch.testing.assert_close(final, logits(small_runner, [0])[0], atol=2e-3, rtol=1e-4)
         runner.encode([samples], [2], [True])
         torch.testing.assert_close(interim, logits(runner, [2])[0], atol=2e-3, rtol=1e-4)
         runner.encode([noise(1, 100_000)], [0], [True])
@@ -83,14 +85,14 @@ def test_only_interims_are_short_where_interims_are_asked_for(demo: Checkpoint, 
     assert [runner.cache.encoder_lengths[slot] for slot in slots] == [400, 1500, 200]
 
 
-def test_short_windows_equal_the_reference_at_their_length(short_runner: Runner, demo_reference: Reference) -> None:
+def test_short_windows_equal_the_reference_at_their_length(short_runner: Runner, small_reference: Reference) -> None:
     """The logits for a window of 5 s, among others, are those of transformers' layers over its 250 states."""
     samples, tokens = noise(3, 72_000), [3, 50, 7, 7, 200, 1]
     slots = [short_runner.slots.allocate() for _ in range(3)]
     short_runner.encode([noise(1), samples, noise(2, 200_000)], slots)
     with torch.inference_mode():
-        states = encode(demo_reference.model.model.encoder, demo_reference.features(samples), 250)
-        wanted = demo_reference.model(
+        states = encode(small_reference.model.model.encoder, small_reference.features(samples), 250)
+        wanted = small_reference.model(
             encoder_outputs=BaseModelOutput(last_hidden_state=states), decoder_input_ids=torch.tensor([tokens])
         ).logits[0]
         attention = PrefillAttention(short_runner.cache, slots)
@@ -151,18 +153,18 @@ def test_warming_up_measures_and_leaves_nothing(random_runner: Runner) -> None:
     assert not random_runner.states.running
 
 
-def test_bfloat16_decodes_the_same_words(demo: Checkpoint, demo_runner: Runner) -> None:
+def test_bfloat16_decodes_the_same_words(small_checkpoint: Checkpoint, small_runner: Runner) -> None:
     """Half the memory, the same text on clear speech."""
     from tests.engine.engines import read_clip
 
-    audio, tokenizer = read_clip("hello"), demo.tokenizer
+    audio, tokenizer = read_clip("hello"), small_checkpoint.tokenizer
     prompt = Prompt(
         tokens=(tokenizer.sot, tokenizer.languages["en"], tokenizer.transcribe, tokenizer.no_timestamps),
         sot_index=0,
         n_prefix=0,
     )
     texts = []
-    for runner in (demo_runner, Runner(demo, EngineConfig(n_slots=1, device="cpu", dtype="bfloat16"))):
+    for runner in (small_runner, Runner(small_checkpoint, EngineConfig(n_slots=1, device="cpu", dtype="bfloat16"))):
         slot = runner.slots.allocate()
         runner.encode([audio], [slot])
         tokens = [prefill(runner, [slot], [prompt], [False], [Draw()])[0].tokens[0].token]
@@ -173,11 +175,11 @@ def test_bfloat16_decodes_the_same_words(demo: Checkpoint, demo_runner: Runner) 
     assert texts[0] == texts[1] == " Hello everyone, and welcome to the morning meeting."
 
 
-def test_a_full_window_is_encoded(demo_runner: Runner) -> None:
+def test_a_full_window_is_encoded(small_runner: Runner) -> None:
     """30 s fit exactly."""
-    slot = demo_runner.slots.allocate()
-    demo_runner.encode([np.zeros(WINDOW_SAMPLES, np.float32)], [slot])
-    demo_runner.release(slot)
+    slot = small_runner.slots.allocate()
+    small_runner.encode([np.zeros(WINDOW_SAMPLES, np.float32)], [slot])
+    small_runner.release(slot)
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without CUDA")

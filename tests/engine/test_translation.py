@@ -44,16 +44,16 @@ def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def runner(demo: Checkpoint) -> FakeRunner:
+def runner(small_checkpoint: Checkpoint) -> FakeRunner:
     """Every prompt is answered with two words between 0 s and 0.5 s."""
-    tokenizer = demo.tokenizer
+    tokenizer = small_checkpoint.tokenizer
     first = tokenizer.first_timestamp
     tokens = [first, *tokenizer.encode(" good morning"), first + 25, tokenizer.eot]
 
     def script(_: Samples) -> Iterator[int]:
         return iter([*tokens, *repeat(tokenizer.eot, 9)])
 
-    return FakeRunner(demo, script)
+    return FakeRunner(small_checkpoint, script)
 
 
 def window(session: str = "", **options: Any) -> Window:
@@ -120,9 +120,9 @@ async def test_english_is_not_translated(runner: FakeRunner, options: dict[str, 
     assert len(runner.prefilled) == 1 and runner.slots.n_free == 4
 
 
-async def test_silence_is_not_translated(demo: Checkpoint) -> None:
+async def test_silence_is_not_translated(small_checkpoint: Checkpoint) -> None:
     """A window without text has no translation."""
-    silent = FakeRunner(demo, lambda _: iter(repeat(demo.tokenizer.eot, 9)))
+    silent = FakeRunner(small_checkpoint, lambda _: iter(repeat(small_checkpoint.tokenizer.eot, 9)))
     async with start_engine(silent) as engine:
         events = await collect(engine, window())
     assert kinds(events) == [StartedEvent, DoneEvent]
@@ -173,9 +173,9 @@ async def test_a_failed_step_drops_the_translation_of_a_text_that_is_out(runner:
     assert len(runner.encoded) == 2 and runner.slots.n_free == 4
 
 
-async def test_a_model_without_the_task_refuses(demo: Checkpoint) -> None:
+async def test_a_model_without_the_task_refuses(small_checkpoint: Checkpoint) -> None:
     """An English-only vocabulary has no translation."""
-    english = replace(demo, generation=replace(demo.generation, is_multilingual=False))
+    english = replace(small_checkpoint, generation=replace(small_checkpoint.generation, is_multilingual=False))
     fake = FakeRunner(english, lambda _: iter(()))
     async with start_engine(fake) as engine:
         with pytest.raises(InvalidWindow, match="translates"):

@@ -1,4 +1,4 @@
-"""The examples as a user runs them: programs, against one server with the embedded model."""
+"""The examples as a user runs them: programs, against one server with the small model."""
 
 import subprocess
 import sys

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from app.main import Server, bind, build_app
-from app.service.settings import Settings
 from engine.config import EngineConfig
 from engine.engine import Engine
 from tests.node import require_node
 from tests.recordings import TEXTS, read, words
+from tests.small_model import SMALL_MODEL, small_settings
 
 HERE = Path(__file__).parent
 REPOSITORY = HERE.parents[1]
@@ -51,8 +51,8 @@ async def test_the_screen_captions_speech_and_goes_on_after_the_background(tmp_p
     require_node()
     audio = tmp_path / "audio.pcm"
     audio.write_bytes(read("hello").tobytes() + bytes(32_000))
-    settings = Settings(port=0, max_ahead_s=600.0, max_final_wait_s=1000.0)
-    async with Engine.start(EngineConfig()) as engine:
+    settings = small_settings(max_ahead_s=600.0, max_final_wait_s=1000.0)
+    async with Engine.start(EngineConfig(model=SMALL_MODEL)) as engine:
         server = Server(build_app(settings, engine), settings)
         with bind(settings) as listener:
             serving = asyncio.create_task(server.serve([listener]))

@@ -2,11 +2,12 @@
 
 from typing import NamedTuple
 
-from tests.recordings import TEXTS
+from engine.checkpoint.catalog import EMBEDDED_MODEL
+from tests.recordings import SENTENCES, TEXTS
 
 HELLO, TRAIN = TEXTS["hello"], TEXTS["train"]
-SAMPLE = ("Many people can talk at the same time", "Thank you for listening, and have a good day.")
-"""Parts of the text of app/assets/sample.flac, which comes with tutti."""
+SAMPLE = (SENTENCES[2], SENTENCES[-1])
+"""Parts of the text of the recording that takes the place of app/assets/sample.flac in these tests."""
 
 
 class Expected(NamedTuple):
@@ -27,7 +28,7 @@ COMMANDS = {
     ),
     ".venv/bin/tutti transcribe talks/ -o texts/": Expected(files=("texts/train.txt", "texts/monday/hello.txt")),
     ".venv/bin/tutti transcribe call.wav --channels": Expected((f"channel 0: {HELLO}", f"channel 1: {TRAIN}")),
-    ".venv/bin/tutti models": Expected(("tutti-demo", "openai/whisper-small")),
+    ".venv/bin/tutti models": Expected((EMBEDDED_MODEL, "openai/whisper-small")),
     ".venv/bin/tutti serve --help": Expected(("--max-sessions", "TUTTI_MAX_SESSIONS")),
     ".venv/bin/python -m tutti speech.wav --realtime": Expected((HELLO,)),
     "curl -F file=@app/assets/sample.flac -F response_format=srt "

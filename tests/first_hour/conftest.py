@@ -17,10 +17,8 @@ from engine.api import SAMPLE_RATE
 from tests.app.cli.child import ENVIRONMENT, running
 from tests.app.dialects.openai.test_files_endpoint import wav
 from tests.app.media.test_file_decoder import encode, film
-from tests.recordings import read
+from tests.recordings import MEETING, read
 from tests.wheels import BUILD_TIMEOUT_S, shared_wheels
-
-REPOSITORY = Path(__file__).parents[2]
 
 LONG_S = 2 * 3600
 """The length of `long.wav` in seconds."""
@@ -59,7 +57,7 @@ def _record(folder: Path) -> None:
     (folder / "film.mp4").write_bytes(film("mp4", "aac", audio_s=2, picture_s=20))
     (folder / "notes.txt").write_text("no audio\n")
     (folder / "app" / "assets").mkdir(parents=True)
-    shutil.copy(REPOSITORY / "app" / "assets" / "sample.flac", folder / "app" / "assets")
+    shutil.copy(MEETING, folder / "app" / "assets" / "sample.flac")
     (folder / "talks" / "monday").mkdir(parents=True)
     (folder / "talks" / "train.flac").write_bytes(encode("flac", "flac", SAMPLE_RATE, train))
     (folder / "talks" / "monday" / "hello.webm").write_bytes(encode("webm", "libopus", 48_000, hello))

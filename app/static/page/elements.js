@@ -9,7 +9,6 @@ export const page = {
   settings: element("settings"),
   transcript: element("transcript"),
   model: element("model"),
-  noPeople: element("no-people"),
   empty: element("empty"),
   finals: element("finals"),
   live: element("live"),

@@ -23,9 +23,8 @@ export async function showModel() {
     console.warn("The page cannot show the model and its languages:", error);
     return undefined;
   }
-  page.model.textContent = `${model.name} · ${hearing(model)}`;
+  page.model.textContent = `${model.name} · ${hearing(model.languages)}`;
   page.model.title = page.model.textContent;
-  page.noPeople.hidden = model.understands_people;
   learnNames(model.languages);
   offerLanguages(model.languages);
   return model;
@@ -45,9 +44,6 @@ function offerLanguages(languages) {
 }
 
 /** What a model can hear, in a few words. */
-function hearing({ understands_people: understandsPeople, languages }) {
-  if (!understandsPeople) {
-    return "synthetic voices only, hardly people";
-  }
+function hearing(languages) {
   return languages.length === 1 ? `${languages[0].name} only` : `${languages.length} languages`;
 }

@@ -12,9 +12,15 @@ from pathlib import Path
 
 import pytest
 
+from tests.small_model import VARIABLES
+
 PATIENCE_S = 100.0
-# Without the settings of the test run itself.
-ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.startswith("TUTTI_")} | {"COLUMNS": "120"}
+ENVIRONMENT = {
+    **{name: value for name, value in os.environ.items() if not name.startswith("TUTTI_")},
+    **VARIABLES,
+    "COLUMNS": "120",
+}
+"""Settings are those of the small model, and none of the test run itself."""
 
 
 class Command:

@@ -10,6 +10,7 @@ from click.testing import CliRunner
 
 from app.cli.adapt import Recorded, hold_back, read_folder
 from app.cli.commands import cli
+from tests.small_model import SMALL_MODEL
 
 AUDIO = Path(__file__).parents[2] / "audio"
 
@@ -64,7 +65,7 @@ def test_what_cannot_be_used_is_named(changes: list[str], message: str, tmp_path
     (tmp_path / "audio").mkdir()
     paths = {"MANIFEST": str(tmp_path / "texts.jsonl"), "AUDIO": str(tmp_path / "audio")}
     changes = [paths.get(each, each) for each in changes]
-    arguments = ["--model", "tutti-demo", "--audio", str(tmp_path / "audio"), "--output", str(tmp_path / "new")]
+    arguments = ["--model", SMALL_MODEL, "--audio", str(tmp_path / "audio"), "--output", str(tmp_path / "new")]
     done = CliRunner().invoke(cli, ["adapt", *arguments, *changes])
     assert done.exit_code != 0 and message in " ".join(done.output.split())
     assert not (tmp_path / "new").exists()

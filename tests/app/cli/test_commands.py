@@ -13,7 +13,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from app.cli.demo import SAMPLE
+from engine.checkpoint.catalog import EMBEDDED_MODEL
 from tests.app.cli.child import ENVIRONMENT
 from tests.app.cli.prepared import PreparedTutti, prepared_tutti
 
@@ -76,7 +76,7 @@ def test_an_engine_is_started_once_ahead(prepared: PreparedTutti) -> None:
 
 def test_models_are_listed(prepared: PreparedTutti) -> None:
     text = prepared("models").stdout
-    assert "tutti-demo" in text and "openai/whisper-large-v3-turbo" in text
+    assert EMBEDDED_MODEL in text and "openai/whisper-large-v3-turbo" in text
 
 
 @pytest.mark.parametrize(
@@ -98,19 +98,18 @@ def test_models_are_listed(prepared: PreparedTutti) -> None:
         (("serve",), {"TUTTI_ENGINES": "two"}, "engines: expected auto, or 1 or more, got 'two'"),
         (("serve", "--model", "/no/such/folder", "--port", "0", "--engines", "2", "--device", "cpu"), {}, "/no/such"),
         (("serve",), {"FORWARDED_ALLOW_IPS": "proxy"}, "trusted_proxies: expected addresses and networks, got 'proxy'"),
-        (("transcribe", str(SAMPLE), "--audio-context", "short"), {}, "not one of 'auto', 'interims', 'full'"),
-        (("transcribe", str(SAMPLE)), {"TUTTI_AUDIO_CONTEXT": "short"}, "TUTTI_AUDIO_CONTEXT"),
+        (("transcribe", HELLO, "--audio-context", "short"), {}, "not one of 'auto', 'interims', 'full'"),
+        (("transcribe", HELLO), {"TUTTI_AUDIO_CONTEXT": "short"}, "TUTTI_AUDIO_CONTEXT"),
         (("transcribe", "/no/such/file.wav"), {}, "/no/such/file.wav: expected a file or a folder"),
         (("transcribe", __file__), {}, "test_commands.py: expected audio in a format that FFmpeg decodes"),
         (("transcribe", str(Path(__file__).parent)), {}, "expected a folder with audio or video files"),
         (("transcribe", str(AUDIO), "--format", "srt"), {}, "--format srt: expected --beside or --output"),
-        (("transcribe", str(AUDIO), "-o", "all.txt"), {}, "--output: expected a folder for the transcripts of 4"),
-        (("transcribe", str(SAMPLE), "-o", str(SAMPLE)), {}, "--output: expected another file than the recording"),
-        (("transcribe", str(SAMPLE), "-o", "/no/such/", "--beside"), {}, "--beside: expected no --output"),
+        (("transcribe", str(AUDIO), "-o", "all.txt"), {}, "--output: expected a folder for the transcripts of 5"),
+        (("transcribe", HELLO, "-o", HELLO), {}, "--output: expected another file than the recording"),
+        (("transcribe", HELLO, "-o", "/no/such/", "--beside"), {}, "--beside: expected no --output"),
         (("transcribe", "-", "--beside"), {}, "--beside: expected files"),
-        (("transcribe", str(SAMPLE), "--words"), {}, "--words: expected --format tsv or json"),
-        (("transcribe", str(SAMPLE), "--task", "translate"), {}, "task: expected"),
-        (("transcribe", str(SAMPLE), "--language", "xx"), {}, "language: expected"),
+        (("transcribe", HELLO, "--words"), {}, "--words: expected --format tsv or json"),
+        (("transcribe", HELLO, "--language", "xx"), {}, "language: expected"),
         (("demo", "--url", "ws://127.0.0.1:9"), {}, "127.0.0.1:9"),
         (("demo", "--api-key", "k1"), {}, "--api-key: expected --url with it"),
     ],

@@ -13,7 +13,7 @@ from tests.app.cli.child import ENVIRONMENT
 UNUSED = {"av", "httpx", "huggingface_hub", "matplotlib", "opentelemetry", "sympy", "transformers", "tutti"}
 """Packages that a server needs for containers in live audio, a webhook, traces, a model on the hub, or never."""
 MAX_IDLE_MIB = 400
-"""Far above the memory of an idle server with the embedded model, which docs/results/start.md names, and far below what
+"""Far above the memory of an idle server with the small model, which docs/results/start.md names, and far below what
 it takes with the weights in memory twice, or with the memory of the warm-up."""
 SLOW = {"asyncio", "av", "httpx", "numpy", "prometheus_client", "rich", "soxr", "starlette", "torch", "uvicorn"}
 """Packages that take a noticeable part of a start."""

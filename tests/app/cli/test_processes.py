@@ -19,12 +19,13 @@ from engine.process_memory import return_freed_memory
 from engine.scheduling import worker
 from tests.engine.engines import collect, start_engine
 from tests.engine.fakes import FakeRunner
+from tests.small_model import SMALL_MODEL
 
 
 async def test_a_server_whose_engine_dies_ends_with_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its supervisor, such as systemd or Docker, starts it again."""
     monkeypatch.setattr(worker, "FAILURE_PAUSE_S", 0.0)
-    runner = FakeRunner(read_checkpoint("tutti-demo"), lambda _: repeat(0))
+    runner = FakeRunner(read_checkpoint(SMALL_MODEL), lambda _: repeat(0))
     fault = RuntimeError("device-side assert")
     started: asyncio.Future[Engine] = asyncio.get_running_loop().create_future()
 
@@ -54,7 +55,7 @@ async def test_a_server_gives_memory_back_while_it_serves(monkeypatch: pytest.Mo
         given.set_result((admission, give_back))
 
     monkeypatch.setattr(processes, "return_memory", return_memory)
-    runner = FakeRunner(read_checkpoint("tutti-demo"), lambda _: repeat(0))
+    runner = FakeRunner(read_checkpoint(SMALL_MODEL), lambda _: repeat(0))
     monkeypatch.setattr(processes, "start_engine", lambda _: start_engine(runner))
     async with asyncio.timeout(20):
         serving = asyncio.create_task(processes.serve(Settings(port=0)))

@@ -317,13 +317,12 @@ def test_only_greedy_decoding_falls_back_to_higher_temperatures(
         (MODEL, 2, 0.0, 2),
         (MODEL, None, 0.4, 1),
         (replace(MODEL, device="cuda"), None, 0.0, 1),
-        (replace(MODEL, understands_people=False), None, 0.0, 1),
     ],
 )
 def test_beams_of_recordings_follow_the_operator_or_the_model(
     model: ModelInfo, chosen: int | None, temperature: float, beam_size: int
 ) -> None:
-    """What they cost a GPU is not known, and the embedded model has no use for them."""
+    """What they cost a GPU is not known."""
     options = TranscriptionOptions(temperature=temperature)
     config = options.session_config(SessionConfig(beam_size=chosen), model)
     assert config.beam_size == beam_size

@@ -45,11 +45,10 @@ def test_an_engine_that_tells_no_times_has_time() -> None:
         (MODEL, CPU_BEAMS),
         (replace(MODEL, n_slots=2), 2),
         (replace(MODEL, device="cuda"), 1),
-        (replace(MODEL, understands_people=False), 1),
     ],
 )
 def test_usual_beams_follow_the_model(model: api.ModelInfo, n_beams: int) -> None:
-    """What they cost a GPU is not known, and the embedded model has no use for them."""
+    """What they cost a GPU is not known."""
     assert usual_beams(model) == n_beams
 
 

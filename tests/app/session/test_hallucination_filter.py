@@ -1,6 +1,6 @@
 """Sounds for which a recogniser makes up words: noise, music, hum, and a syllable that is repeated.
 
-The tests run sessions on the embedded model, live with interims and as a file. The engine answers before more audio
+The tests run sessions on the small model, live with interims and as a file. The engine answers before more audio
 arrives, so that every run is the same.
 """
 
@@ -26,6 +26,7 @@ from app.session.session import Session, SessionConfig
 from engine.api import SAMPLE_RATE
 from engine.config import EngineConfig
 from engine.engine import Engine
+from tests.small_model import N_BEAMS, SMALL_MODEL
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -40,7 +41,7 @@ SLACK_S = 0.3
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def engine() -> AsyncIterator[Engine]:
-    async with Engine.start(EngineConfig()) as engine:
+    async with Engine.start(EngineConfig(model=SMALL_MODEL)) as engine:
         yield engine
 
 
@@ -96,7 +97,7 @@ def mixed(speech: Samples, sound: Samples, snr_db: float) -> Samples:
 
 async def live(engine: Engine, samples: Samples) -> list[events.Event]:
     """The events of a live session with interims."""
-    session = Session("live", engine.info, SessionConfig(interim_interval_ms=INTERIM_MS))
+    session = Session("live", engine.info, SessionConfig(beam_size=N_BEAMS, interim_interval_ms=INTERIM_MS))
     sent: list[events.Event] = []
 
     async def perform(effects: list[Effect]) -> None:
@@ -123,7 +124,9 @@ async def as_file(engine: Engine, samples: Samples) -> list[events.Event]:
 
     sent: list[events.Event] = []
     options = TranscriptionOptions(language="en")
-    await transcribe(engine, audio(), sent.append, session_id="file", config=SessionConfig(), options=options)
+    await transcribe(
+        engine, audio(), sent.append, session_id="file", config=SessionConfig(beam_size=N_BEAMS), options=options
+    )
     return sent
 
 

@@ -1,4 +1,4 @@
-"""`tutti serve` with a collector: a real process, the embedded model, and spans over OTLP."""
+"""`tutti serve` with a collector: a real process, the small model, and spans over OTLP."""
 
 import re
 import signal

@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 
 from app.main import Server, bind, build_app
-from app.service.settings import Settings
 from engine.config import EngineConfig
 from engine.engine import Engine
 from tests.node import require_client_packages
 from tests.recordings import TEXTS, read
+from tests.small_model import SMALL_MODEL, small_settings
 
 REPOSITORY = Path(__file__).parents[3]
 CLIENT = REPOSITORY / "clients" / "js"
@@ -219,9 +219,9 @@ async def test_the_examples_for_node_transcribe_a_file(project: Path) -> None:
             writer.setsampwidth(2)
             writer.setframerate(16000)
             writer.writeframes(read("hello").tobytes())
-    settings = Settings(port=0)
+    settings = small_settings()
     printed: list[str] = []
-    async with Engine.start(EngineConfig()) as engine:
+    async with Engine.start(EngineConfig(model=SMALL_MODEL)) as engine:
         server = Server(build_app(settings, engine), settings)
         with bind(settings) as listener:
             serving = asyncio.create_task(server.serve([listener]))

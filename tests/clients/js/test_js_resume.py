@@ -13,12 +13,12 @@ import pytest
 from numpy.typing import NDArray
 
 from app.main import Server, bind, build_app
-from app.service.settings import Settings
 from benchmarks.live.faulty_proxy import faulty_proxy
 from engine.config import EngineConfig
 from engine.engine import Engine
 from tests.node import require_node
 from tests.recordings import TEXTS, read, words
+from tests.small_model import SMALL_MODEL, small_settings
 
 MODULES = Path(__file__).parents[3] / "app" / "static" / "tutti"
 SPEED = 3
@@ -52,8 +52,8 @@ async def test_a_session_survives_cuts_in_the_middle_of_speech(tmp_path: Path, p
     audio.write_bytes(read("hello").tobytes() + bytes(32_000) + read("train").tobytes())
     upload = tmp_path / "speech.wav"
     write_wav(upload, read("hello"))
-    settings = Settings(port=0, max_ahead_s=600.0, max_final_wait_s=1000.0)
-    async with Engine.start(EngineConfig()) as engine:
+    settings = small_settings(max_ahead_s=600.0, max_final_wait_s=1000.0)
+    async with Engine.start(EngineConfig(model=SMALL_MODEL)) as engine:
         server = Server(build_app(settings, engine), settings)
         with bind(settings) as listener:
             serving = asyncio.create_task(server.serve([listener]))

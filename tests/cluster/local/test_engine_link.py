@@ -31,6 +31,7 @@ from tests.cluster.local.conftest import N_BLOCKS, DyingTranscriber, HaltingTran
 from tests.engine.engines import start_engine
 from tests.engine.fakes import FakeRunner
 from tests.fakes import FakeTranscriber, decode, speech
+from tests.small_model import SMALL_MODEL
 
 
 def window(numbers: Iterator[int] | range = range(3), priority: Priority = Priority.FINAL, **options: object) -> Window:
@@ -45,17 +46,17 @@ async def collect(transcriber: Transcriber, window: Window) -> list[EngineEvent]
 
 
 @pytest.fixture(scope="module")
-def demo() -> Checkpoint:
-    return read_checkpoint("tutti-demo")
+def small_checkpoint() -> Checkpoint:
+    return read_checkpoint(SMALL_MODEL)
 
 
 @pytest.fixture
-def runner(demo: Checkpoint) -> FakeRunner:
+def runner(small_checkpoint: Checkpoint) -> FakeRunner:
     """Decodes every window as the same five words."""
-    tokenizer = demo.tokenizer
+    tokenizer = small_checkpoint.tokenizer
     first = tokenizer.first_timestamp
     tokens = [first, *tokenizer.encode(" this is a good morning"), first + 25, tokenizer.eot]
-    return FakeRunner(demo, lambda _: iter([*tokens, *repeat(tokenizer.eot, 9)]))
+    return FakeRunner(small_checkpoint, lambda _: iter([*tokens, *repeat(tokenizer.eot, 9)]))
 
 
 # While the engine lives.
@@ -134,9 +135,9 @@ async def test_a_full_queue_and_a_full_pool_refuse_on_entry(pair: Pair, runner: 
 
 
 @pytest.mark.parametrize("stage", ["encode", "prefill", "step"])
-async def test_cancelling_at_any_stage_frees_all(pair: Pair, demo: Checkpoint, stage: str) -> None:
+async def test_cancelling_at_any_stage_frees_all(pair: Pair, small_checkpoint: Checkpoint, stage: str) -> None:
     """The audio is freed when the engine reports that it has dropped the window."""
-    runner = FakeRunner(demo, lambda _: count(300))
+    runner = FakeRunner(small_checkpoint, lambda _: count(300))
     async with start_engine(runner) as engine:
         pause = runner.pause(stage)
         pair.start(engine)

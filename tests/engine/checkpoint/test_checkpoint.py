@@ -9,11 +9,13 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import WhisperForConditionalGeneration
 
-from engine.checkpoint.catalog import KNOWN_MODELS
+from engine.checkpoint.catalog import EMBEDDED_MODEL, KNOWN_MODELS
 from engine.checkpoint.checkpoint import EMBEDDED_FOLDER, find_checkpoint, read_checkpoint
+from engine.config import EngineConfig
 from engine.errors import CheckpointError
 from engine.model.weights import load_model
 from tests.engine.checkpoints import SHAPES, Shape, edit_json, make_checkpoint
+from tests.small_model import SMALL_MODEL
 
 MULTILINGUAL, _, ENGLISH_ONLY, _ = SHAPES
 CPU = torch.device("cpu")
@@ -33,8 +35,8 @@ def load(folder: Path) -> None:
 
 def test_the_embedded_model_is_found_without_a_network() -> None:
     """It is the default, and `tutti models` lists it first."""
-    assert find_checkpoint("tutti-demo") == EMBEDDED_FOLDER
-    assert KNOWN_MODELS[0].name == "tutti-demo"
+    assert find_checkpoint(EMBEDDED_MODEL) == EMBEDDED_FOLDER
+    assert EngineConfig().model == KNOWN_MODELS[0].name == EMBEDDED_MODEL
     assert len({model.name for model in KNOWN_MODELS}) == len(KNOWN_MODELS)
 
 
@@ -51,10 +53,10 @@ def test_sizes_and_defaults_are_read(folder: Path) -> None:
     assert not generation.adaptive_endpointing
 
 
-def test_embedded_alignment_heads_are_kept() -> None:
-    """Word times need them. `training.alignment` chose them."""
-    listed = json.loads((EMBEDDED_FOLDER / "generation_config.json").read_text())["alignment_heads"]
-    assert read_checkpoint("tutti-demo").generation.alignment_heads == tuple(map(tuple, listed))
+def test_listed_alignment_heads_are_kept() -> None:
+    """Word times need them."""
+    listed = json.loads((Path(SMALL_MODEL) / "generation_config.json").read_text())["alignment_heads"]
+    assert read_checkpoint(SMALL_MODEL).generation.alignment_heads == tuple(map(tuple, listed))
     assert 0 < len(listed) < 16
 
 
@@ -93,7 +95,7 @@ def test_a_checkpoint_without_generation_config_is_understood(tmp_path: Path, sh
 @pytest.mark.parametrize("name", ["./nowhere", "/nowhere", "whisper-small", "a/b/c"])
 def test_names_that_cannot_be_on_the_hub_are_refused(name: str) -> None:
     """The error says which names are possible."""
-    with pytest.raises(CheckpointError, match="expected tutti-demo, a folder, a file, or a hub name"):
+    with pytest.raises(CheckpointError, match=f"expected {EMBEDDED_MODEL}, a folder, a file, or a hub name"):
         find_checkpoint(name)
 
 
@@ -103,7 +105,7 @@ def test_without_a_network_the_error_says_what_to_do(monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path))
-    with pytest.raises(CheckpointError, match="give its folder, or use tutti-demo"):
+    with pytest.raises(CheckpointError, match=f"give its folder, or use {EMBEDDED_MODEL}"):
         find_checkpoint("openai/whisper-none-such")
 
 

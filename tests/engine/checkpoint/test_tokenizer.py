@@ -8,22 +8,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 from transformers import WhisperTokenizer
 
-from engine.checkpoint.checkpoint import EMBEDDED_FOLDER, Checkpoint
+from engine.checkpoint.checkpoint import Checkpoint
 from engine.checkpoint.tokenizer import CharacterDecoder, Tokenizer
 from engine.errors import CheckpointError
 from tests.engine.checkpoints import SHAPES, make_tokenizer
+from tests.small_model import SMALL_MODEL
 
 MIXED = "Ünïcode — “quotes”, 東京です。 สวัสดี 👩‍👩‍👧 done"
 
 
 @pytest.fixture(scope="module")
-def tokenizer(demo: Checkpoint) -> Tokenizer:
-    return demo.tokenizer
+def tokenizer(small_checkpoint: Checkpoint) -> Tokenizer:
+    return small_checkpoint.tokenizer
 
 
 @pytest.fixture(scope="module")
 def reference() -> WhisperTokenizer:
-    tokenizer: WhisperTokenizer = WhisperTokenizer.from_pretrained(EMBEDDED_FOLDER)
+    tokenizer: WhisperTokenizer = WhisperTokenizer.from_pretrained(SMALL_MODEL)
     return tokenizer
 
 

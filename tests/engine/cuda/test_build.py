@@ -39,16 +39,16 @@ def test_importing_the_choice_needs_no_triton() -> None:
     ],
 )
 def test_kernels_that_the_device_does_not_have_are_refused(
-    demo: Checkpoint, config: EngineConfig, expected: str
+    small_checkpoint: Checkpoint, config: EngineConfig, expected: str
 ) -> None:
     with pytest.raises(CheckpointError, match=expected):
-        build.uses_fused_kernels(config, demo.model, CPU, torch.float32)
+        build.uses_fused_kernels(config, small_checkpoint.model, CPU, torch.float32)
 
 
-def test_a_cpu_runs_the_plain_kernels(demo: Checkpoint) -> None:
-    assert not build.uses_fused_kernels(EngineConfig(), demo.model, CPU, torch.float32)
-    assert build.pick_n_slots(EngineConfig(), demo.model, CPU, torch.float32) == 32
-    assert build.pick_n_slots(EngineConfig(n_slots=3), demo.model, CPU, torch.float32) == 3
+def test_a_cpu_runs_the_plain_kernels(small_checkpoint: Checkpoint) -> None:
+    assert not build.uses_fused_kernels(EngineConfig(), small_checkpoint.model, CPU, torch.float32)
+    assert build.pick_n_slots(EngineConfig(), small_checkpoint.model, CPU, torch.float32) == 32
+    assert build.pick_n_slots(EngineConfig(n_slots=3), small_checkpoint.model, CPU, torch.float32) == 3
 
 
 def decode(runner: Runner, draft: tuple[int, ...] = (300, 301)) -> list[list[int]]:

@@ -80,12 +80,12 @@ def test_a_checkpoint_is_compared_with_sixteen_bits(monkeypatch: pytest.MonkeyPa
         cross_cache.check(checkpoint, model, HalfProducts(model.encoder), IN_8_BITS)
 
 
-def test_flashinfers_steps_are_refused(demo: Checkpoint, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_flashinfers_steps_are_refused(small_checkpoint: Checkpoint, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its kernels do not know the format."""
     monkeypatch.setattr(build, "can_fuse", lambda *_: True)
     config = EngineConfig(cross_dtype="int8", kernels="flashinfer")
     with pytest.raises(CheckpointError, match="cross_dtype int8: expected kernels auto or triton, got flashinfer"):
-        build.uses_fused_kernels(config, demo.model, CPU, torch.bfloat16)
+        build.uses_fused_kernels(config, small_checkpoint.model, CPU, torch.bfloat16)
 
 
 async def transcribe(config: EngineConfig, name: str) -> DoneEvent:
@@ -95,7 +95,7 @@ async def transcribe(config: EngineConfig, name: str) -> DoneEvent:
 
 
 @pytest.mark.nightly
-async def test_the_embedded_model_says_the_same_words(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_small_model_says_the_same_words(monkeypatch: pytest.MonkeyPatch) -> None:
     """Read by the plain forward pass. Log-probabilities differ in the third digit."""
     config = EngineConfig(device="cpu", n_slots=2)
     expected = [await transcribe(config, name) for name in NAMES]

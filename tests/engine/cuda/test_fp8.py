@@ -19,6 +19,7 @@ from engine.model.random_weights import fill
 from engine.model.whisper import Whisper, build
 from engine.runner import load_runner
 from tests.engine.cuda.test_fused_model import DEVICE, SMALL
+from tests.small_model import SMALL_MODEL
 
 TINY = replace(SMALL, encoder_layers=1, decoder_layers=1, max_source_positions=24)
 
@@ -72,4 +73,4 @@ def test_a_cpu_is_refused() -> None:
     with pytest.raises(
         CheckpointError, match="encoder_dtype fp8: expected 16 bits and our own kernels on a CUDA device"
     ):
-        load_runner(EngineConfig(device="cpu", encoder_dtype="fp8"))
+        load_runner(EngineConfig(model=SMALL_MODEL, device="cpu", encoder_dtype="fp8"))

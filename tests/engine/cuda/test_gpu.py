@@ -14,16 +14,18 @@ import torch
 from numpy.typing import NDArray
 
 from engine.api import DecodeOptions, DoneEvent, Priority, Sampling, Window
-from engine.checkpoint.checkpoint import find_checkpoint
 from engine.config import AudioContext, Dtype, EngineConfig
 from engine.engine import Engine
 from engine.model.attention import encoder_attention
 from engine.model.packing import find_runs
+from tests.small_model import SMALL_MODEL
 
 pytestmark = pytest.mark.gpu
 
-HALF = EngineConfig(device="cuda", dtype="bfloat16", n_slots=64, max_encode_batch=16, max_wait_ms=20)
+HALF = EngineConfig(model=SMALL_MODEL, device="cuda", dtype="bfloat16", n_slots=64, max_encode_batch=16, max_wait_ms=20)
 """The engine as it runs on a GPU: in 16 bits, with fused kernels and CUDA graphs."""
+SINGLE = EngineConfig(model=SMALL_MODEL, device="cuda", dtype="float32")
+CPU = EngineConfig(model=SMALL_MODEL, device="cpu")
 AUDIO = Path(__file__).parents[2] / "audio"
 
 
@@ -54,21 +56,21 @@ NAMES = ["hello", "train", "call"]
 
 async def test_float32_on_the_gpu_decodes_as_on_the_cpu() -> None:
     """Tokens are the same, and so are words and times."""
-    on_cpu = await transcribe(EngineConfig(device="cpu"), NAMES)
-    on_gpu = await transcribe(EngineConfig(device="cuda", dtype="float32"), NAMES)
+    on_cpu = await transcribe(CPU, NAMES)
+    on_gpu = await transcribe(SINGLE, NAMES)
     assert [done.pieces for done in on_gpu] == [done.pieces for done in on_cpu]
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 async def test_half_precision_has_the_same_words(dtype: Dtype) -> None:
-    on_cpu = await transcribe(EngineConfig(device="cpu"), NAMES)
-    on_gpu = await transcribe(EngineConfig(device="cuda", dtype=dtype), NAMES)
+    on_cpu = await transcribe(CPU, NAMES)
+    on_gpu = await transcribe(EngineConfig(model=SMALL_MODEL, device="cuda", dtype=dtype), NAMES)
     assert [done.text for done in on_gpu] == [done.text for done in on_cpu]
 
 
 async def test_a_window_decodes_alone_as_in_a_batch() -> None:
     """Sixty-four windows wait for slots, and each has the pieces that it has alone."""
-    config = EngineConfig(device="cuda", dtype="float32")
+    config = SINGLE
     alone = {name: (await transcribe(config, [name]))[0].pieces for name in NAMES}
     names = [NAMES[index % 3] for index in range(64)]
     together = await transcribe(config, names)
@@ -80,7 +82,9 @@ async def test_options_mix_on_the_gpu() -> None:
 
     Each gives what it gives alone.
     """
-    config = EngineConfig(device="cuda", dtype="float32", n_slots=16, max_encode_batch=16, max_wait_ms=50)
+    config = EngineConfig(
+        model=SMALL_MODEL, device="cuda", dtype="float32", n_slots=16, max_encode_batch=16, max_wait_ms=50
+    )
     random_sampling = Sampling(temperatures=(0.8,), best_of=2, seed=3)
     options = [
         DecodeOptions(language="en"),
@@ -112,7 +116,7 @@ async def test_options_mix_on_the_gpu() -> None:
         assert [done.n_steps for done in drafted] == [done.n_steps - 6 for done in greedy]
 
 
-@pytest.mark.parametrize("config", [EngineConfig(device="cuda", dtype="float32"), HALF], ids=["float32", "half"])
+@pytest.mark.parametrize("config", [SINGLE, HALF], ids=["float32", "half"])
 async def test_beams_find_what_they_find_on_the_cpu(config: EngineConfig) -> None:
     """The words are the same."""
 
@@ -122,7 +126,7 @@ async def test_beams_find_what_they_find_on_the_cpu(config: EngineConfig) -> Non
             windows = [Window(samples=read_clip(name), session=name, options=options) for name in NAMES]
             return [done.text for done in await asyncio.gather(*(last(engine, window) for window in windows))]
 
-    assert await found(config) == await found(EngineConfig(device="cpu"))
+    assert await found(config) == await found(CPU)
 
 
 async def test_graphs_decode_as_the_kernels_alone() -> None:
@@ -140,7 +144,7 @@ async def test_graphs_decode_as_the_kernels_alone() -> None:
 def copy_as_untrained(model: str, folder: Path) -> str:
     """Copy a checkpoint into `folder` without the note that it was trained on short windows, and return its path."""
     copy = folder / "untrained"
-    shutil.copytree(find_checkpoint(model), copy, copy_function=os.symlink)
+    shutil.copytree(model, copy, copy_function=os.symlink)
     file = copy / "generation_config.json"
     config = json.loads(file.read_text())
     del config["tutti_audio_context"]
@@ -151,7 +155,7 @@ def copy_as_untrained(model: str, folder: Path) -> str:
 
 async def test_short_interims_have_the_same_words_with_and_without_graphs(tmp_path: Path) -> None:
     """The model is used as if it had been trained on full windows. Finals have the same words too."""
-    config = replace(HALF, model=copy_as_untrained("tutti-demo", tmp_path), audio_context="interims")
+    config = replace(HALF, model=copy_as_untrained(SMALL_MODEL, tmp_path), audio_context="interims")
     finals = await transcribe(config, NAMES)
     names = [NAMES[index % 3] for index in range(24)]
     replayed = await transcribe(config, names, Priority.INTERIM)

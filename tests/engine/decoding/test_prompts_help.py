@@ -1,4 +1,4 @@
-"""The embedded model writes names as its prompt has them."""
+"""The small model writes names as its prompt has them."""
 
 import pytest
 

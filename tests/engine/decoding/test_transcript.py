@@ -16,8 +16,8 @@ AUDIO_S = 2.5
 
 
 @pytest.fixture(scope="module")
-def tokenizer(demo: Checkpoint) -> Tokenizer:
-    return demo.tokenizer
+def tokenizer(small_checkpoint: Checkpoint) -> Tokenizer:
+    return small_checkpoint.tokenizer
 
 
 def run(

@@ -47,16 +47,16 @@ def check(done: DoneEvent, audio_s: float) -> None:
         ),
     ],
 )
-async def test_demo_model_times_words_as_the_reference(
-    demo_runner: Runner, demo_reference: Reference, clip: str, timestamps: bool
+async def test_small_model_times_words_as_the_reference(
+    small_runner: Runner, small_reference: Reference, clip: str, timestamps: bool
 ) -> None:
     """Each word begins where transformers has its first token begin."""
     samples = read_clip(clip)
     options = DecodeOptions(language="en", word_times=True, timestamps=timestamps)
-    (done,) = await decode(demo_runner, (samples, options))
-    control = build_prompt(demo_runner.checkpoint, options, "en").control
-    heads = demo_runner.checkpoint.generation.alignment_heads
-    starts_s = demo_reference.token_starts_s(samples, control, tokens_of(done), heads)
+    (done,) = await decode(small_runner, (samples, options))
+    control = build_prompt(small_runner.checkpoint, options, "en").control
+    heads = small_runner.checkpoint.generation.alignment_heads
+    starts_s = small_reference.token_starts_s(samples, control, tokens_of(done), heads)
     wanted, at = list[float](), 0
     for piece in done.pieces:
         wanted += [starts_s[at]] if piece.at_s is None else []

@@ -192,8 +192,8 @@ def test_windows_decode_alone_as_together(tmp_path: Path, monkeypatch: pytest.Mo
         assert torch.equal(keys_values, alone[2])
 
 
-def test_words_are_those_of_float32(demo: Checkpoint) -> None:
-    """The word errors of the embedded model on the recordings that come with it differ by 0.1 points at most."""
+def test_words_are_those_of_float32(small_checkpoint: Checkpoint) -> None:
+    """The word errors of the small model on the recordings that come with it differ by 0.1 points at most."""
     recordings = load_bundled(24.0, 3)
 
     async def errors(runner: Runner) -> WordErrors:
@@ -208,22 +208,22 @@ def test_words_are_those_of_float32(demo: Checkpoint) -> None:
             texts = await asyncio.gather(*map(one, range(len(recordings))))
         return sum(map(word_errors, [each.text for each in recordings], texts), WordErrors())
 
-    in_8_bits = Runner(demo, EngineConfig(n_slots=3, device="cpu", dtype="int8"))
-    in_float32 = Runner(demo, EngineConfig(n_slots=3, device="cpu", dtype="float32"))
+    in_8_bits = Runner(small_checkpoint, EngineConfig(n_slots=3, device="cpu", dtype="int8"))
+    in_float32 = Runner(small_checkpoint, EngineConfig(n_slots=3, device="cpu", dtype="float32"))
     assert (in_8_bits.dtype, in_float32.dtype) == ("int8", "float32")
     found, expected = asyncio.run(errors(in_8_bits)), asyncio.run(errors(in_float32))
     assert expected.words > 150 and expected.rate is not None and expected.rate < 0.05
     assert found.rate is not None and 100 * abs(found.rate - expected.rate) <= MAX_POINTS
 
 
-def test_auto_takes_8_bits_for_models_of_the_published_sizes(demo: Checkpoint) -> None:
-    """The embedded model is smaller. On CUDA nothing has 8 bits, and on a CPU nothing in the other types."""
+def test_auto_takes_8_bits_for_models_of_the_published_sizes(small_checkpoint: Checkpoint) -> None:
+    """The small model is smaller. On CUDA nothing has 8 bits, and on a CPU nothing in the other types."""
     for name in ("tiny", "base", "small", "large-v3"):
         assert pick_int8_part(EngineConfig(), SIZES[name], CPU) is int8.best_part()
         assert pick_int8_part(EngineConfig(), SIZES[name], torch.device("cuda")) is Int8Part.NOTHING
         assert pick_int8_part(EngineConfig(dtype="float32"), SIZES[name], CPU) is Int8Part.NOTHING
-    assert pick_int8_part(EngineConfig(), demo.model, CPU) is Int8Part.NOTHING
-    assert pick_int8_part(EngineConfig(dtype="int8"), demo.model, CPU) is int8.best_part()
+    assert pick_int8_part(EngineConfig(), small_checkpoint.model, CPU) is Int8Part.NOTHING
+    assert pick_int8_part(EngineConfig(dtype="int8"), small_checkpoint.model, CPU) is int8.best_part()
 
 
 def test_a_machine_without_the_kernels_refuses_8_bits(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -25,13 +25,15 @@ def test_the_lowest_free_slot_is_allocated_first() -> None:
 
 
 @pytest.mark.parametrize("kind", ["float32", "bfloat16", "int8", "states"])
-def test_a_window_is_lent_to_other_slots(demo: Checkpoint, kind: str) -> None:
+def test_a_window_is_lent_to_other_slots(small_checkpoint: Checkpoint, kind: str) -> None:
     """They attend to the same keys and values, which are copied where rows are read by their slots."""
     dtype = torch.float32 if kind == "float32" else torch.bfloat16
     project = (
         (lambda layer, states: torch.stack((states, states + layer), -2)[..., None, :]) if kind == "states" else None
     )
-    cache = KVCache(demo.model, 4, torch.device("cpu"), dtype, has_int8_cross=kind == "int8", project_states=project)
+    cache = KVCache(
+        small_checkpoint.model, 4, torch.device("cpu"), dtype, has_int8_cross=kind == "int8", project_states=project
+    )
     for buffer in (cache.cross_attention, cache.cross_scales, cache.encoder_states):
         if buffer is not None and buffer.numel():
             buffer.view(-1)[:] = torch.arange(buffer.numel()) % 101
@@ -46,9 +48,9 @@ def test_a_window_is_lent_to_other_slots(demo: Checkpoint, kind: str) -> None:
     assert (cache.window_slot(3), cache.encoder_lengths[3]) == (3, 0)
 
 
-def test_tokens_are_copied_at_the_same_time(demo: Checkpoint) -> None:
+def test_tokens_are_copied_at_the_same_time(small_checkpoint: Checkpoint) -> None:
     """Two slots can take over each other's tokens, and only the positions that were asked for change."""
-    cache = KVCache(demo.model, 3, torch.device("cpu"), torch.float32)
+    cache = KVCache(small_checkpoint.model, 3, torch.device("cpu"), torch.float32)
     for slot in range(3):
         cache.self_attention[:, :, slot] = slot + 1
     cache.copy_tokens([0, 2], [2, 0], slice(4, 6))
@@ -58,10 +60,10 @@ def test_tokens_are_copied_at_the_same_time(demo: Checkpoint) -> None:
 
 @pytest.mark.skipif(not STATM.exists(), reason="needs /proc to measure the memory in use")
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_fresh_buffers_are_zero_and_take_no_memory(demo: Checkpoint, dtype: torch.dtype) -> None:
+def test_fresh_buffers_are_zero_and_take_no_memory(small_checkpoint: Checkpoint, dtype: torch.dtype) -> None:
     """Masked positions must be finite. A thousand free slots take no memory."""
     before_bytes = resident_bytes()
-    cache = KVCache(demo.model, 1000, torch.device("cpu"), dtype)
+    cache = KVCache(small_checkpoint.model, 1000, torch.device("cpu"), dtype)
     assert cache.cross_attention.nbytes > 5e9
     assert resident_bytes() - before_bytes < 50e6
     assert cache.self_attention.dtype == cache.cross_attention.dtype == dtype
@@ -69,9 +71,9 @@ def test_fresh_buffers_are_zero_and_take_no_memory(demo: Checkpoint, dtype: torc
 
 
 @pytest.mark.skipif(not STATM.exists(), reason="needs /proc to measure the memory in use")
-def test_memory_of_free_slots_is_given_back(demo: Checkpoint) -> None:
+def test_memory_of_free_slots_is_given_back(small_checkpoint: Checkpoint) -> None:
     """When no slot has a window any more, the buffers take no memory. They hold zeros again."""
-    cache = KVCache(demo.model, 16, torch.device("cpu"), torch.float32)
+    cache = KVCache(small_checkpoint.model, 16, torch.device("cpu"), torch.float32)
     before_bytes = resident_bytes()
     buffers_bytes = cache.cross_attention.nbytes + cache.self_attention.nbytes
     fill(cache)
@@ -83,9 +85,9 @@ def test_memory_of_free_slots_is_given_back(demo: Checkpoint) -> None:
     assert not cache.cross_attention.any() and not cache.self_attention.any()
 
 
-def test_memory_in_use_is_not_given_back(demo: Checkpoint) -> None:
+def test_memory_in_use_is_not_given_back(small_checkpoint: Checkpoint) -> None:
     """Slots with a window keep their keys and values, also between free ones. The others are zeros."""
-    cache = KVCache(demo.model, 6, torch.device("cpu"), torch.float32)
+    cache = KVCache(small_checkpoint.model, 6, torch.device("cpu"), torch.float32)
     fill(cache)
     for slot in (0, 2, 4, 5):
         cache.forget(slot)
@@ -98,9 +100,9 @@ def test_memory_in_use_is_not_given_back(demo: Checkpoint) -> None:
             assert not buffer[:, :, slot, 1:-1].any()
 
 
-def test_during_a_load_slots_of_late_keep_their_memory(demo: Checkpoint) -> None:
+def test_during_a_load_slots_of_late_keep_their_memory(small_checkpoint: Checkpoint) -> None:
     """A slot gives its memory back once it had no window between two calls, and only once."""
-    cache = KVCache(demo.model, 4, torch.device("cpu"), torch.float32)
+    cache = KVCache(small_checkpoint.model, 4, torch.device("cpu"), torch.float32)
     fill(cache)
     for slot in range(1, 4):
         cache.forget(slot)
@@ -141,9 +143,9 @@ def test_no_slot_is_allocated_twice(actions: list[int]) -> None:
         assert slots.n_free == 4 - len(used)
 
 
-def test_neighbouring_slots_are_a_view(demo: Checkpoint) -> None:
+def test_neighbouring_slots_are_a_view(small_checkpoint: Checkpoint) -> None:
     """Their keys and values are not copied. Slots that are not neighbours are gathered."""
-    cache = KVCache(demo.model, 4, torch.device("cpu"), torch.float32)
+    cache = KVCache(small_checkpoint.model, 4, torch.device("cpu"), torch.float32)
     assert cache.rows([1, 2]) == slice(1, 3)
     view = cache.cross_attention[0, 0][cache.rows([1, 2])]
     assert view.data_ptr() == cache.cross_attention[0, 0, 1].data_ptr()
@@ -152,9 +154,9 @@ def test_neighbouring_slots_are_a_view(demo: Checkpoint) -> None:
 
 
 @pytest.mark.parametrize("has_columns", [False, True])
-def test_states_are_written_to_their_slots(demo: Checkpoint, has_columns: bool) -> None:
+def test_states_are_written_to_their_slots(small_checkpoint: Checkpoint, has_columns: bool) -> None:
     """Each slot holds its window's keys and values, and knows how many."""
-    cache = KVCache(demo.model, 4, torch.device("cpu"), torch.float32, has_columns=has_columns)
+    cache = KVCache(small_checkpoint.model, 4, torch.device("cpu"), torch.float32, has_columns=has_columns)
     assert cache.has_columns == has_columns
     keys_values = torch.randn(700 + 700 + 90, 2, 4, 64)
     cache.write_cross_attention(3, [2, 0, 3], keys_values, find_runs([700, 700, 90]))

@@ -31,6 +31,7 @@ from engine.validation import check_options
 from tests.engine.checkpoints import SHAPES, make_checkpoint
 from tests.engine.engines import Samples, noise, read_clip
 from tests.engine.test_parity import tokens_of
+from tests.small_model import SMALL_MODEL
 
 logger = logging.getLogger(__name__)
 
@@ -40,7 +41,7 @@ NEAR_TIE = 1e-4
 N_SLOTS = (1, 2, 3, 5)
 EXAMPLES = {"short": 6, "full": 2, "random": 5}
 MANY_EXAMPLES = {"short": 60, "full": 10, "random": 250}
-"""By model: the embedded one with windows as long as their audio and with full windows, and a random one."""
+"""By model: the small one with windows as long as their audio and with full windows, and a random one."""
 
 
 class StagedRunner(Runner):
@@ -228,7 +229,7 @@ def models(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
         folder = make_checkpoint(tmp_path_factory.mktemp("invariance"), shape, seed=11)
         yield Models(read_checkpoint(str(folder)), "auto")
     else:
-        yield Models(read_checkpoint("tutti-demo"), "auto" if name == "short" else "full")
+        yield Models(read_checkpoint(SMALL_MODEL), "auto" if name == "short" else "full")
 
 
 WORDS = st.sampled_from(["Kowalski", "meeting", "plat form", "Zürich", "東京", "trane", "thee"])

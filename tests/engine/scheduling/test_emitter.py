@@ -40,13 +40,13 @@ def test_all_items_of_a_step_are_delivered_together() -> None:
 
 
 @pytest.mark.parametrize("max_windows", [1, 2, 5])
-def test_finished_windows_are_emitted_up_to_the_limit(demo: Checkpoint, max_windows: int) -> None:
+def test_finished_windows_are_emitted_up_to_the_limit(small_checkpoint: Checkpoint, max_windows: int) -> None:
     """The first ones first; held events come before the last events of their window."""
     delivered: list[tuple[Request, Item]] = []
     emitter = EventEmitter(delivered.extend)
     requests = [request() for _ in range(3)]
     for each in requests:
-        held = output(demo)
+        held = output(small_checkpoint)
         held.held_events.append(STARTED)
         emitter.finish(each, held, None)
     emitter.emit(max_windows)

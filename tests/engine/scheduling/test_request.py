@@ -17,11 +17,11 @@ def test_stages_follow_one_another_without_a_gap() -> None:
 
 
 @pytest.mark.parametrize("fault", [None, "step"])
-async def test_a_decoded_window_reports_its_stages(demo: Checkpoint, fault: str | None) -> None:
+async def test_a_decoded_window_reports_its_stages(small_checkpoint: Checkpoint, fault: str | None) -> None:
     """Also one that was decoded again, whose event is equal to the first all the same."""
-    tokenizer = demo.tokenizer
+    tokenizer = small_checkpoint.tokenizer
     tokens = [tokenizer.first_timestamp, *tokenizer.encode(" good morning"), tokenizer.first_timestamp + 25]
-    runner = FakeRunner(demo, lambda _: iter([*tokens, *[tokenizer.eot] * 9]))
+    runner = FakeRunner(small_checkpoint, lambda _: iter([*tokens, *[tokenizer.eot] * 9]))
     if fault:
         runner.single_faults[fault] = RuntimeError("out of memory")
     async with start_engine(runner) as engine:

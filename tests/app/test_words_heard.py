@@ -1,4 +1,4 @@
-"""The bundled recording: the embedded model hears every word of it, live and as a file."""
+"""A recording of several turns: the small model hears every word of it, live and as a file."""
 
 from collections import deque
 from collections.abc import AsyncIterator
@@ -7,7 +7,7 @@ from contextlib import aclosing
 import numpy as np
 import pytest
 
-from app.cli.demo import CHUNK_MS, SAMPLE
+from app.cli.demo import CHUNK_MS
 from app.files.transcription import transcribe
 from app.media.file_decoder import decode_file
 from app.media.pcm import Samples
@@ -17,28 +17,21 @@ from app.session.session import Session, SessionConfig
 from engine.api import SAMPLE_RATE
 from engine.config import EngineConfig
 from engine.engine import Engine
+from tests.recordings import MEETING, SENTENCES
+from tests.small_model import N_BEAMS, SMALL_MODEL
 
-SENTENCES = [
-    "Hello, and welcome to the meeting.",
-    "You can read every word while it is spoken.",
-    "Many people can talk at the same time, and one model listens to all of them.",
-    "How long does it take before the text is final?",
-    "Less than a second after the end of the sentence.",
-    "Thank you for listening, and have a good day.",
-]
-"""What is spoken, one segment for each sentence."""
 CHUNK_SAMPLES = SAMPLE_RATE * CHUNK_MS // 1000
 
 
 @pytest.fixture
 async def engine() -> AsyncIterator[Engine]:
-    """The embedded model. Two threads would wait for each other on a busy machine."""
-    async with Engine.start(EngineConfig(n_threads=1)) as engine:
+    """The small model. Two threads would wait for each other on a busy machine."""
+    async with Engine.start(EngineConfig(model=SMALL_MODEL, n_threads=1)) as engine:
         yield engine
 
 
-async def read_sample() -> Samples:
-    with SAMPLE.open("rb") as file:
+async def read_meeting() -> Samples:
+    with MEETING.open("rb") as file:
         async with aclosing(decode_file(file)) as pieces:
             return np.concatenate([piece async for piece in pieces])
 
@@ -50,7 +43,7 @@ async def listen(
 
     So every interim is decoded, and its stable words are forced on what follows, as at the pace of speech.
     """
-    session = Session("s_sample", engine.info, config)
+    session = Session("s_meeting", engine.info, config)
     received: list[events.Event] = []
     script: list[commands.Command] = [start, *map(commands.Audio, chunks), commands.Stop()]
     for command in script:
@@ -72,22 +65,22 @@ def sentences(received: list[events.Event]) -> list[str]:
 
 @pytest.mark.parametrize("mode", ["vad", pytest.param("adaptive", marks=pytest.mark.nightly)])
 async def test_every_word_is_heard_live(engine: Engine, mode: commands.EndpointingMode) -> None:
-    """With interims, in the chunks of `tutti demo`; punctuation too. Its mode is adaptive with the embedded model."""
-    pcm = (await read_sample() * 32767).astype("<i2")
+    """With interims, in the chunks of `tutti demo`; punctuation too. Its mode is adaptive with the small model."""
+    pcm = (await read_meeting() * 32767).astype("<i2")
     chunks = [pcm[at : at + CHUNK_SAMPLES].tobytes() for at in range(0, len(pcm), CHUNK_SAMPLES)]
     start = commands.Start(language="en", endpointing=commands.Endpointing(mode=None))
-    received = await listen(engine, chunks, start, SessionConfig(speculates=mode == "adaptive"))
+    received = await listen(engine, chunks, start, SessionConfig(beam_size=N_BEAMS, speculates=mode == "adaptive"))
     assert sentences(received) == SENTENCES
     assert sum(isinstance(event, events.Interim) for event in received) > 30
 
 
 async def test_every_word_is_heard_in_a_file(engine: Engine) -> None:
     """As `tutti transcribe` decodes it."""
-    samples = await read_sample()
+    samples = await read_meeting()
 
     async def audio() -> AsyncIterator[Samples]:
         yield samples
 
     received: list[events.Event] = []
-    await transcribe(engine, audio(), received.append, session_id="file", config=SessionConfig())
+    await transcribe(engine, audio(), received.append, session_id="file", config=SessionConfig(beam_size=N_BEAMS))
     assert sentences(received) == SENTENCES
