@@ -166,7 +166,7 @@ async def run(
 @click.option("--fixed-ms", default=FIXED_MS, show_default=True, help="Fixed silences to compare with.")
 @click.option("--thresholds", default=THRESHOLDS, show_default=True, help="Values of end_confidence, in percent.")
 @click.option("--answer-ms", default=0, show_default=True, help="How long the engine takes for an answer.")
-@click.option("--model", default="tutti-demo", show_default=True)
+@click.option("--model", default="tutti-base", show_default=True)
 @click.option("--language", default="en", show_default=True)
 @click.option(
     "--answers",

@@ -217,7 +217,7 @@ def _milliseconds(value_s: float | None) -> str:
 @click.option("--rounds", "n_rounds", default=1, show_default=True, help="How many times to run them.")
 @click.option("--interval-ms", default=350, show_default=True, help="Least audio between two interims, in ms.")
 @click.option("--stability", type=click.Choice(list(POLICIES)), default="agreement", show_default=True)
-@click.option("--model", default="tutti-demo", show_default=True)
+@click.option("--model", default="tutti-base", show_default=True)
 @click.option("--threads", "n_threads", default=1, show_default=True, help="Threads of the engine.")
 @json_option("interim_words")
 @markdown_option

@@ -70,7 +70,7 @@ MAX_OTHERS_CORES = 0.1
 )
 @click.option(
     "--model",
-    default="tutti-demo",
+    default="tutti-base",
     show_default=True,
     help="A model that `tutti models` lists, a checkpoint folder, or random:SIZE.",
 )

@@ -124,7 +124,7 @@ class EngineProcess:
 )
 @kind_option
 @match_option
-@click.option("--model", default="tutti-demo", show_default=True, help="Checkpoint that every engine loads.")
+@click.option("--model", default="tutti-base", show_default=True, help="Checkpoint that every engine loads.")
 @click.option("--language", default="en", show_default=True)
 @click.option(
     "--engines", default=",".join(OFFLINE_ENGINES), show_default=True, help="Engines to compare, separated by commas."

@@ -76,7 +76,7 @@ class Turns:
 
 @click.command(context_settings=CONTEXT_SETTINGS)
 @click.option(
-    "--model", default="tutti-demo", show_default=True, help="A folder, or a model that `tutti models` lists."
+    "--model", default="tutti-base", show_default=True, help="A folder, or a model that `tutti models` lists."
 )
 @click.option("--ct2", help="Folder of the same weights for CTranslate2. Default: converted here.")
 @manifest_option

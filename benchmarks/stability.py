@@ -54,7 +54,7 @@ SCHEMA = 3
 
 @click.command(context_settings=CONTEXT_SETTINGS)
 @click.option(
-    "--model", default="tutti-demo", show_default=True, help="A folder, or a model that `tutti models` lists."
+    "--model", default="tutti-base", show_default=True, help="A folder, or a model that `tutti models` lists."
 )
 @manifest_option
 @kinds_option

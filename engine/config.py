@@ -20,8 +20,8 @@ class EngineConfig:
         ValueError: a value is out of range; the message names the field, what was expected and what came.
     """
 
-    model: str = "tutti-demo"
-    """The embedded `tutti-demo`, a folder, a file, or a name on the Hugging Face hub.
+    model: str = "tutti-base"
+    """The embedded `tutti-base`, a folder, a file, or a name on the Hugging Face hub.
 
     Such as `openai/whisper-small`, or with a branch, tag or commit `openai/whisper-small@main`.
     """

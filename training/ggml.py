@@ -10,12 +10,13 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
+from numpy.typing import NDArray
 from torch import Tensor
 
 from engine.checkpoint import openai
 from training.four_bits import BLOCK, BLOCKS, LEAST_SCALE, FourBitStudent, Matrix, codes
 
-_F32, _F16, _IQ4_XS = 0, 1, 23
+_F32, _F16, _Q8_0, _IQ4_XS = 0, 1, 8, 23
 """Numbers of types in ggml."""
 _FILE_TYPE = 2022
 """Blocks of the second version, mostly IQ4_XS."""
@@ -50,9 +51,22 @@ def write_model(student: FourBitStudent, config: dict[str, Any], file: Path, tok
                 _write(opened, names[name], weight.shape, _IQ4_XS, pack(student.matrices[name]))
                 continue
             values = weight.detach().float().cpu().numpy()
-            code, form = (_F16, "<f2") if values.ndim > 1 else (_F32, "<f4")
             shape = (len(values), 1) if "conv" in name and values.ndim == 1 else values.shape
-            _write(opened, names[name], shape, code, values.astype(form).tobytes())
+            _write(opened, names[name], shape, *_small_weight(values))
+
+
+def _small_weight(values: NDArray[np.float32]) -> tuple[int, bytes]:
+    """The type and the bytes of a weight that is not rounded in training: 8 bits where its rows have whole blocks."""
+    if values.ndim == 1:
+        return _F32, values.astype("<f4").tobytes()
+    if values.shape[-1] % BLOCK:
+        return _F16, values.astype("<f2").tobytes()
+    rows = values.reshape(-1, BLOCK)
+    blocks = np.zeros(len(rows), [("scale", "<f2"), ("numbers", "i1", (BLOCK,))])
+    blocks["scale"] = np.abs(rows).max(1) / 127
+    scale = blocks["scale"].astype(np.float32)[:, None]
+    blocks["numbers"] = np.clip(np.rint(rows / np.where(scale == 0, 1, scale)), -127, 127)
+    return _Q8_0, blocks.tobytes()
 
 
 def pack(matrix: Matrix) -> bytes:

@@ -133,7 +133,7 @@ class Settings:
     metrics_need_key: bool = _setting(False, "Ask for a key with the scope metrics at /metrics.")
     allow_anyone: bool = _setting(False, "Allow an address that other machines can reach without API keys.")
     model: str = _setting(
-        "tutti-demo",
+        "tutti-base",
         "A name from `tutti models`, a folder with a Whisper checkpoint of transformers or CTranslate2, a .pt file of "
         "OpenAI's package, a .bin file of whisper.cpp, or a name on the Hugging Face hub, owner/name or "
         "owner/name@revision.",
