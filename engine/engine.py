@@ -10,6 +10,7 @@ import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from functools import partial
+from pathlib import Path
 
 from engine.api import EngineEvent, EngineStats, ModelInfo, Window
 from engine.checkpoint.catalog import known_model
@@ -175,7 +176,7 @@ def _describe(runner: Runner, config: EngineConfig) -> ModelInfo:
     is_english = not generation.is_multilingual or (known is not None and known.is_english)
     can_translate = known is None or known.can_translate
     return ModelInfo(
-        name=runner.checkpoint.name,
+        name=_public_name(runner.checkpoint.name),
         device=runner.device.type,
         dtype=runner.dtype,
         is_multilingual=generation.is_multilingual,
@@ -186,3 +187,12 @@ def _describe(runner: Runner, config: EngineConfig) -> ModelInfo:
         max_encode_batch=config.max_encode_batch,
         adaptive_endpointing=generation.adaptive_endpointing,
     )
+
+
+def _public_name(name: str) -> str:
+    """What clients see of a model's name: the last part of a folder or file, as its place is the operator's affair."""
+    path = Path(name).expanduser()
+    if not path.exists():
+        return name
+    # `.` and `..` have no name of their own; that of a link is the operator's choice.
+    return (path if path.name.strip(".") else path.resolve()).name

@@ -1,4 +1,4 @@
-"""A call for the picture of its record: a channel for each side, made of clips that the embedded model understands."""
+"""A call for the picture of its record: a channel for each side, made of recordings of the tests."""
 
 import base64
 import io
@@ -9,14 +9,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from app.cli.demo import SAMPLE
 from app.media.file_decoder import decode_file
 from app.media.pcm import Samples
 from engine.api import SAMPLE_RATE
 
 SIDES = ("agent", "caller")
 LENGTH_S = 36.0
-CALL = Path(__file__).parents[1] / "tests" / "audio" / "call.flac"
+AUDIO = Path(__file__).parents[1] / "tests" / "audio"
+CALL, MEETING = AUDIO / "call.flac", AUDIO / "meeting.flac"
 
 
 class Clip(NamedTuple):
@@ -34,12 +34,12 @@ class Clip(NamedTuple):
 CLIPS = (
     Clip("agent", 0.6, CALL, 0.0, 2.3),
     Clip("caller", 3.4, CALL, 2.3, 12.1),
-    Clip("agent", 17.4, SAMPLE, 15.6, 18.9),
-    Clip("agent", 21.2, SAMPLE, 6.0, 11.5),
+    Clip("agent", 17.4, MEETING, 15.6, 18.9),
+    Clip("agent", 21.2, MEETING, 6.0, 11.5),
     # The caller asks again before the agent has finished.
-    Clip("caller", 25.0, SAMPLE, 11.9, 15.1),
-    Clip("agent", 29.2, SAMPLE, 15.6, 18.9),
-    Clip("agent", 32.8, SAMPLE, 19.3, 22.2),
+    Clip("caller", 25.0, MEETING, 11.9, 15.1),
+    Clip("agent", 29.2, MEETING, 15.6, 18.9),
+    Clip("agent", 32.8, MEETING, 19.3, 22.2),
 )
 
 

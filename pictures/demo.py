@@ -1,4 +1,4 @@
-"""Records `tutti demo`, the real server with the embedded model, as an animated SVG.
+"""Records `tutti demo`, the real server with its default model or TUTTI_MODEL, as an animated SVG.
 
 python -m pictures.demo --out docs/images/demo.svg
 """
@@ -14,7 +14,7 @@ from pictures.animation import animated
 from pictures.terminal import PLAIN, RecordingError, Run, Shown, run, screens, starting_with
 
 COLUMNS = 102
-"""Wide enough for every caption of the bundled recording on one line."""
+"""Wide enough for most captions of the bundled recordings on two lines."""
 ROWS = 40
 """More than the demo shows, so that nothing scrolls."""
 HOLD_S = 5.0

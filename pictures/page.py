@@ -1,4 +1,4 @@
-"""Takes screenshots of the pages while the real server captions the bundled recording, or makes the record of a call.
+"""Takes screenshots of the pages while the real server captions the bundled recordings, or makes the record of a call.
 
 python -m pictures.page --out docs/images
 """
@@ -7,14 +7,14 @@ import asyncio
 import json
 import shutil
 import tempfile
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
 
 import click
 import numpy as np
 
-from app.cli.demo import SAMPLE
+from app.cli.demo import PAUSE_S, SAMPLES
 from app.main import Server, bind, build_app
 from app.media.file_decoder import decode_file
 from app.media.pcm import Samples
@@ -30,7 +30,7 @@ from tests.browser import exact_microphone
 from tests.browser.chromium import NAMES, Page, open_page, write_wav
 from tests.browser.fake_calls import drop
 
-N_FINALS = 3
+N_FINALS = 2
 """A screenshot is taken when this many captions are final and another one is growing."""
 MIN_LIVE_WORDS = 4
 TIMEOUT_S = 60
@@ -38,7 +38,8 @@ MAX_BYTES = 200_000
 """The README loads at once."""
 PAGE_SHOWS = (
     f"document.querySelectorAll('#finals .line').length >= {N_FINALS} && "
-    f"document.querySelector('#live').innerText.split(' ').length >= {MIN_LIVE_WORDS}"
+    f"document.querySelector('#live').innerText.split(' ').length >= {MIN_LIVE_WORDS} && "
+    "document.querySelector('#live .tail').textContent !== ''"
 )
 
 
@@ -47,8 +48,9 @@ PAGE_SHOWS = (
 @click.option(
     "--view", "names", multiple=True, type=click.Choice([view.name for view in VIEWS]), help="Default: all of them."
 )
-def main(out: Path, names: Sequence[str]) -> None:
-    """Caption the bundled recording in a headless Chromium, and take screenshots. Let nothing else run meanwhile."""
+@click.option("--model", default=EngineConfig().model, envvar="TUTTI_MODEL", show_default=True, show_envvar=True)
+def main(out: Path, names: Sequence[str], model: str) -> None:
+    """Caption the bundled recordings in a headless Chromium, and take screenshots. Let nothing else run meanwhile."""
     if not any(shutil.which(name) for name in NAMES):
         raise click.ClickException("Chromium is not installed: apt install chromium")
     out.mkdir(parents=True, exist_ok=True)
@@ -56,24 +58,26 @@ def main(out: Path, names: Sequence[str]) -> None:
         if names and view.name not in names:
             continue
         path = out / view.file
-        asyncio.run(take_screenshot(view, path))
+        asyncio.run(take_screenshot(view, path, model=model))
         n_bytes = path.stat().st_size
         if n_bytes > MAX_BYTES:
             raise click.ClickException(f"{path}: expected at most {MAX_BYTES} bytes, got {n_bytes}")
         click.echo(f"Written: {path}, {n_bytes / 1000:.0f} kB")
 
 
-async def take_screenshot(view: View, out: Path) -> None:
+async def take_screenshot(
+    view: View, out: Path, *, model: str = EngineConfig().model, recordings: Iterable[Path] = SAMPLES.values()
+) -> None:
     """Start the server and the browser, wait for captions, and keep what the view shows then.
 
     Raises:
         ClickException: the page has not what is clicked to reach the view, or the server gives no rooms.
     """
-    recording = await _recording()
+    recording = await _joined(recordings)
     problem: click.ClickException | None = None
     with tempfile.TemporaryDirectory() as folder:
         microphone = write_wav(Path(folder) / "silence.wav", np.zeros(SAMPLE_RATE, np.float32), SAMPLE_RATE)
-        async with _page_server() as url, open_page(Path(folder) / "profile", microphone) as page:
+        async with _page_server(model) as url, open_page(Path(folder) / "profile", microphone) as page:
             await page.show_as(view.width, view.height, dark=view.dark, scale=view.scale)
             try:
                 await _caption(page, url, view, recording, out)
@@ -90,7 +94,7 @@ async def _caption(page: Page, url: str, view: View, recording: Samples, out: Pa
         await _record_call(page, url, view, out)
         return
     if view.query is not None:
-        await _caption_room(page, url, view, Recording(SAMPLE.name, recording, ""), out)
+        await _caption_room(page, url, view, Recording("sample", recording, ""), out)
         return
     await exact_microphone.play(page, recording)
     await _open(page, url, view)
@@ -145,7 +149,7 @@ def _is_growing(events: Sequence[tuple[float, Event]]) -> bool:
     n_finals = sum(event["type"] == "utterance" for _, event in events)
     _, last = events[-1]
     n_words = len(f"{last.get('stable')}{last.get('tail')}".split())
-    return n_finals >= N_FINALS and last["type"] == "interim" and n_words >= MIN_LIVE_WORDS
+    return n_finals >= N_FINALS and last["type"] == "interim" and n_words >= MIN_LIVE_WORDS and bool(last["tail"])
 
 
 async def _take(page: Page, view: View, out: Path) -> None:
@@ -159,19 +163,23 @@ async def _take(page: Page, view: View, out: Path) -> None:
     await page.screenshot(out)
 
 
-async def _recording() -> Samples:
-    """The bundled recording."""
-    with SAMPLE.open("rb") as file:
-        async with aclosing(decode_file(file)) as pieces:
-            return np.concatenate([piece async for piece in pieces])
+async def _joined(recordings: Iterable[Path]) -> Samples:
+    """The recordings, with a pause after each."""
+    parts: list[Samples] = []
+    for path in recordings:
+        with path.open("rb") as file:
+            async with aclosing(decode_file(file)) as pieces:
+                parts += [piece async for piece in pieces]
+        parts.append(np.zeros(round(PAUSE_S * SAMPLE_RATE), np.float32))
+    return np.concatenate(parts)
 
 
 @asynccontextmanager
-async def _page_server() -> AsyncIterator[str]:
-    """The address of the real service, with the embedded model, on a free port."""
+async def _page_server(model: str) -> AsyncIterator[str]:
+    """The address of the real service, with this model, on a free port."""
     settings = Settings(port=0, log_level="warning")
     with bind(settings) as listener:
-        async with Engine.start(EngineConfig()) as engine, asyncio.TaskGroup() as tasks:
+        async with Engine.start(EngineConfig(model=model)) as engine, asyncio.TaskGroup() as tasks:
             server = Server(build_app(settings, engine), settings)
             tasks.create_task(server.serve([listener]))
             try:

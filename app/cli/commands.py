@@ -7,6 +7,7 @@ What a command runs is imported in its function, so that `--version`, `--help` a
 import os
 import sys
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import Field, fields
 from typing import IO, Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
@@ -225,7 +226,9 @@ def transcribe(
 @cli.command()
 @click.option("--url", help="Use the server at this address, such as wss://example.org. Default: start one.")
 @click.option("--api-key", envvar="TUTTI_API_KEY", show_envvar=True, help="The key that the server at --url asks for.")
-@click.option("--file", type=click.File("rb"), help="Stream this recording. Default: a sample.")
+@click.option(
+    "--file", type=click.File("rb"), help="Stream this recording. Default: two samples, English and Portuguese."
+)
 @settings_options("beam_size", *ENGINE_SETTINGS)
 @click.pass_context
 def demo(
@@ -233,27 +236,32 @@ def demo(
 ) -> None:
     """Show live captions of a recording.
 
-    The command starts a server and streams the recording to it at the pace of speech. Ctrl-C ends it.
+    The command starts a server and streams the recording to it at the pace of speech; the server detects the language.
+    Without --file, a person reads English, and then another one Portuguese if the model knows it. Ctrl-C ends it.
     """
     if not url and context.get_parameter_source("api_key") is ParameterSource.COMMANDLINE:
         raise click.UsageError("--api-key: expected --url with it, as the server of the demo asks for no key")
     settings = _settings({**values, "port": 0, "log_level": "warning"})
     from app.cli import processes, terminal
-    from app.cli.demo import SAMPLE, run_demo
+    from app.cli.demo import known_samples, run_demo
     from app.cli.running import fetch_model, run
 
-    name = file.name if file else "the bundled recording"
     out = terminal.console()
     if not url:
         fetch_model(settings.model)
 
+    async def stream(address: str, key: str | None) -> None:
+        with ExitStack() as stack:
+            opened = [file] if file else [path.open("rb") for path in await known_samples(address)]
+            files = [stack.enter_context(each) for each in opened]
+            await run_demo(out, address, files, file.name if file else "the bundled recordings", key)
+
     async def work() -> None:
-        with file or SAMPLE.open("rb") as recording:
-            if url:
-                await run_demo(out, url, recording, name, api_key)
-                return
-            async with processes.local_server(settings, out) as address:
-                await run_demo(out, address, recording, name)
+        if url:
+            await stream(url, api_key)
+            return
+        async with processes.local_server(settings, out) as address:
+            await stream(address, None)
 
     run(work())
 

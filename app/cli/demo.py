@@ -1,25 +1,33 @@
-"""`tutti demo`: streams a recording over a real WebSocket at the pace of speech, and shows its captions live."""
+"""`tutti demo`: streams recordings over a real WebSocket at the pace of speech, and shows their captions live."""
 
 import asyncio
 import time
+from collections.abc import Sequence
 from contextlib import aclosing
 from pathlib import Path
 from typing import IO
 
+import httpx
 import numpy as np
 from rich.console import Console
 from rich.live import Live
+from rich.table import Table
 from rich.text import Text
 
 import tutti
 from app.errors import SessionError
 from app.files.formats import clock, segment_line
+from app.languages import NAMES
 from app.media.file_decoder import decode_file
 from engine.api import SAMPLE_RATE
 from tutti.terminal import connection_note
 
-SAMPLE = Path(__file__).parents[1] / "assets" / "sample.flac"
-"""The recording of a demo without `--file`."""
+ASSETS = Path(__file__).parents[1] / "assets"
+SAMPLE = ASSETS / "sample.flac"
+SAMPLES = {"en": SAMPLE, "pt": ASSETS / "sample_pt.flac"}
+"""The recordings of a demo without `--file`, in their order, by language."""
+PAUSE_S = 1.0
+"""The silence between two recordings, in seconds: it ends an utterance."""
 CHUNK_MS = 100
 """The length of one audio message, in milliseconds."""
 CHUNK_SAMPLES = SAMPLE_RATE * CHUNK_MS // 1000
@@ -59,40 +67,74 @@ class _Latency:
         return self._sent_at[min(int(audio_s * 1000) // CHUNK_MS, len(self._sent_at) - 1)]
 
 
-async def run_demo(console: Console, url: str, file: IO[bytes], name: str, api_key: str | None = None) -> None:
-    """Stream the recording, show its captions, and print a line of figures at the end.
+async def known_samples(url: str) -> list[Path]:
+    """The bundled recordings in the languages that the model of a server knows.
+
+    Args:
+        url: the address of the server, as in `run_demo`.
+
+    Raises:
+        SessionError: the server could not be reached, or does not name its languages.
+    """
+    try:
+        async with httpx.AsyncClient() as client:
+            answer = await client.get(_model_url(url))
+            codes = {language["code"] for language in answer.raise_for_status().json()["languages"]}
+    except (httpx.HTTPError, httpx.InvalidURL, ValueError, LookupError, TypeError) as error:
+        raise SessionError("demo", f"{url}: expected a tutti server that names its languages, got {error}") from error
+    return [path for code, path in SAMPLES.items() if code in codes]
+
+
+def _model_url(url: str) -> httpx.URL:
+    """Where a server describes its model, by the address for streams."""
+    stream = httpx.URL(url)
+    path = stream.path.removesuffix("/v1/stream").rstrip("/") + "/page/model"
+    return stream.copy_with(scheme={"ws": "http", "wss": "https"}.get(stream.scheme, stream.scheme), path=path)
+
+
+async def run_demo(
+    console: Console, url: str, files: Sequence[IO[bytes]], name: str, api_key: str | None = None
+) -> None:
+    """Stream recordings one after the other, show their captions, and print a line of figures at the end.
+
+    The server detects the languages.
 
     Args:
         console: where captions are shown.
         url: the address of the server.
-        file: the recording, in any format that FFmpeg decodes.
-        name: what the recording is called.
+        files: the recordings, in any format that FFmpeg decodes.
+        name: what the recordings are called.
         api_key: the key that the server asks for, if it asks for one.
 
     Raises:
-        MediaError: the recording cannot be decoded.
+        MediaError: a recording cannot be decoded.
         SessionError: the server could not be reached, or ended the session.
     """
     latency, captions = _Latency(), tutti.Transcript()
-    console.print(f"\nStreaming {name} at the pace of speech:\n")
+    language: str | None = None
     try:
         async with tutti.connect(
-            url, sample_rate=SAMPLE_RATE, language="en", api_key=api_key, resume_timeout_s=RESUME_TIMEOUT_S
+            url, sample_rate=SAMPLE_RATE, api_key=api_key, resume_timeout_s=RESUME_TIMEOUT_S
         ) as session:
+            console.print(f"\nStreaming {name} to {session.started.model} at the pace of speech:", markup=False)
             with Live(console=console, transient=True, refresh_per_second=12) as live:
                 async with asyncio.TaskGroup() as tasks:
-                    sender = tasks.create_task(_send(session, file, latency))
+                    sender = tasks.create_task(_send(session, files, latency))
                     async for event in session:
                         latency.event_received(event)
                         captions.add(event)
                         match event:
                             case tutti.Segment():
-                                live.console.print(segment_line(event.start_s, event.end_s, event.text), markup=False)
+                                if event.language not in (None, language):
+                                    language = event.language
+                                    live.console.print(f"\n{_language_name(event.language)}", style="dim")
+                                times = segment_line(event.start_s, event.end_s, "")
+                                live.console.print(_lines([(Text(times), Text(event.text.strip()))], len(times)))
                             case tutti.Reconnecting() | tutti.Resumed():
                                 live.console.print(connection_note(event), style="dim", markup=False)
                             case tutti.Stopped():
                                 stopped = event
-                        live.update(caption_line(captions))
+                        live.update(caption_lines(captions))
                     sender.cancel()
     except* tutti.TuttiError as group:
         raise SessionError("demo", str(group.exceptions[0])) from group
@@ -102,34 +144,52 @@ async def run_demo(console: Console, url: str, file: IO[bytes], name: str, api_k
     )
 
 
-async def _send(session: tutti.Session, file: IO[bytes], latency: _Latency) -> None:
+async def _send(session: tutti.Session, files: Sequence[IO[bytes]], latency: _Latency) -> None:
     started = time.monotonic()
     n_sent = 0
     rest = np.zeros(0, dtype=np.float32)
-    async with aclosing(decode_file(file)) as pieces:
-        async for piece in pieces:
-            rest = np.concatenate((rest, piece))
-            while len(rest) >= CHUNK_SAMPLES:
-                chunk, rest = rest[:CHUNK_SAMPLES], rest[CHUNK_SAMPLES:]
-                n_sent += 1
-                # A chunk is complete when its last sample has been spoken.
-                await asyncio.sleep(started + n_sent * CHUNK_MS / 1000 - time.monotonic())
-                latency.audio_sent()
-                await session.send((chunk * 32767).astype("<i2").tobytes())
+    for index, file in enumerate(files):
+        if index > 0:
+            rest = np.concatenate((rest, np.zeros(round(PAUSE_S * SAMPLE_RATE), np.float32)))
+        async with aclosing(decode_file(file)) as pieces:
+            async for piece in pieces:
+                rest = np.concatenate((rest, piece))
+                while len(rest) >= CHUNK_SAMPLES:
+                    chunk, rest = rest[:CHUNK_SAMPLES], rest[CHUNK_SAMPLES:]
+                    n_sent += 1
+                    # A chunk is complete when its last sample has been spoken.
+                    await asyncio.sleep(started + n_sent * CHUNK_MS / 1000 - time.monotonic())
+                    latency.audio_sent()
+                    await session.send((chunk * 32767).astype("<i2").tobytes())
     await session.stop()
 
 
-def caption_line(captions: tutti.Transcript) -> Text:
+def caption_lines(captions: tutti.Transcript) -> Table:
     """The open captions: stable text in bold, text that may change dimmed."""
-    line = Text(overflow="fold")
+    rows: list[tuple[Text, Text]] = []
+    width = 0
     for caption in captions.open_captions():
         if caption.stable or caption.tail:
             # The text begins in the column in which the text of its final line will begin.
-            times = segment_line(caption.start_s, caption.start_s, "")
-            line.append(f"{clock(caption.start_s)} …".ljust(len(times)), "dim")
-            line.append(caption.stable.lstrip() if not caption.final else caption.stable, "bold")
-            line.append(caption.tail, "dim italic")
-    return line
+            width = max(width, len(segment_line(caption.start_s, caption.start_s, "")))
+            text = Text(caption.stable.lstrip() if not caption.final else caption.stable, "bold")
+            rows.append((Text(f"{clock(caption.start_s)} …", "dim"), text.append(caption.tail, "dim italic")))
+    return _lines(rows, width)
+
+
+def _lines(rows: Sequence[tuple[Text, Text]], width: int) -> Table:
+    """Times with their texts. A long text goes on in the column in which it began."""
+    lines = Table.grid()
+    lines.add_column(width=width, no_wrap=True)
+    lines.add_column(overflow="fold")
+    for times, text in rows:
+        lines.add_row(times, text)
+    return lines
+
+
+def _language_name(code: str) -> str:
+    # A checkpoint may know a language that Whisper does not.
+    return NAMES.get(code, code).title()
 
 
 def _median(values: list[float]) -> str:

@@ -135,16 +135,21 @@ async def serve(settings: Settings) -> None:
 
 @asynccontextmanager
 async def local_server(settings: Settings, out: Console) -> AsyncIterator[str]:
-    """Run a server in this process while the context is open. Yields its WebSocket address."""
+    """Run a server in this process while the context is open.
+
+    Yields its WebSocket address when it accepts connections.
+    """
     async with AsyncExitStack() as stack:
         listener = stack.enter_context(bind(settings))
         engine = await stack.enter_async_context(loading_engine(settings))
         port = listener.getsockname()[1]
-        out.print(banner(settings, engine.info, port))
-        server = _PartOfCommand(build_app(settings, engine), settings)
+        started = asyncio.Event()
+        server = _PartOfCommand(build_app(settings, engine), settings, on_started=started.set)
         tasks = await stack.enter_async_context(asyncio.TaskGroup())
         tasks.create_task(_serve_with(server, engine, listener))
         try:
+            await started.wait()
+            out.print(banner(settings, engine.info, port))
             yield f"ws://{settings.host}:{port}"
         finally:
             server.stop()

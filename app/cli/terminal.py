@@ -33,10 +33,10 @@ def banner(settings: Settings, model: api.ModelInfo, port: int, n_engines: int =
     lines = [
         f"[bold]tutti[/] {VERSION} · model [bold]{model.name}[/] "
         f"({model.n_parameters / 1e6:.1f} M parameters, {model.dtype} on {model.device}, {slots})",
-        f"  captions   http{secure}://{host}:{port}/",
         f"  live       ws{secure}://{host}:{port}/v1/stream",
         f"  files      http{secure}://{host}:{port}/v1/audio/transcriptions",
         f"  metrics    http{secure}://{host}:{port}/metrics",
+        f"[bold]Ready for captions: http{secure}://{host}:{port}/[/]",
     ]
     if settings.host in LOOPBACK_OF_ANY:
         lines.append(f"[dim]  The server listens on every address of this machine ({settings.host}).[/]")

@@ -6,7 +6,17 @@ from pathlib import Path
 import pytest
 
 from tests.browser.chromium import Page, open_page
-from tests.browser.fake_server import ENGLISH, ENGLISH_MODEL, FakeServer, Message, Step, final, interim, speech_started
+from tests.browser.fake_server import (
+    ENGLISH,
+    ENGLISH_MODEL,
+    MODEL,
+    FakeServer,
+    Message,
+    Step,
+    final,
+    interim,
+    speech_started,
+)
 
 pytestmark = pytest.mark.browser
 
@@ -50,7 +60,7 @@ async def test_captions_from_start_to_stop(page_server: FakeServer, microphone: 
     (start,) = page_server.starts
     assert start["audio"]["encoding"] == "pcm_s16le"
     assert 8000 <= start["audio"]["sample_rate"] <= 48_000
-    assert start["language"] == "en"
+    assert start["language"] is None
     assert page_server.stopped.is_set()
     # The server receives nearly all of the tone: there is no silence between the chunks.
     assert page_server.loud_s > 0.8 * page_server.n_bytes / 2 / start["audio"]["sample_rate"] > 0.2
@@ -208,13 +218,13 @@ async def languages(page: Page) -> list[str]:
 async def test_the_page_offers_the_languages_of_the_model(
     page_server: FakeServer, microphone: Path, tmp_path: Path
 ) -> None:
-    """The model's languages by name, English first chosen; the chosen one is sent, and Detect as no language."""
+    """The model's languages by name, after the choice to detect them. No language is sent then."""
     async with open_page(tmp_path / "profile", microphone) as page:
         await page.open(page_server.url)
         await page.wait_for("document.querySelector('#model').innerText")
         assert await page.evaluate("document.querySelector('#model').innerText") == "openai/whisper-small · 3 languages"
-        assert await languages(page) == ["Detect", "Arabic", "English", "German"]
-        assert await page.evaluate("document.querySelector('#language').selectedOptions[0].label") == "English"
+        assert await languages(page) == ["Detect language", "Arabic", "English", "German"]
+        assert await page.evaluate("document.querySelector('#language').selectedOptions[0].label") == "Detect language"
         for chosen in ("de", ""):
             await page.evaluate(f"document.querySelector('#language').value = '{chosen}'")
             await page.click("#toggle")
@@ -223,6 +233,46 @@ async def test_the_page_offers_the_languages_of_the_model(
             await page.wait_for("document.body.dataset.state === 'done'")
         assert page.errors == []
     assert [start["language"] for start in page_server.starts] == ["de", None]
+
+
+async def test_languages_have_their_names_in_the_language_of_the_user(page_server: FakeServer, tmp_path: Path) -> None:
+    """As far as the browser knows them; the server names the others."""
+    codes = {"en": "English", "pt": "Portuguese", "zz": "Zedish"}
+    page_server.model = MODEL | {"languages": [{"code": code, "name": name} for code, name in codes.items()]}
+    async with open_page(tmp_path / "profile", microphone=None) as page:
+        await page.command("Emulation.setLocaleOverride", locale="es")
+        await page.open(page_server.url)
+        await page.wait_for("document.querySelector('#model').innerText")
+        assert await languages(page) == ["Detect language", "Inglés", "Portugués", "Zedish"]
+        assert page.errors == []
+
+
+HEADINGS_AND_LINES = "[...document.querySelectorAll('#finals .spoken, #finals .solid')].map((each) => each.textContent)"
+
+
+@pytest.mark.parametrize("chosen", ["", "en"])
+async def test_a_detected_language_is_named_above_its_lines(
+    page_server: FakeServer, microphone: Path, tmp_path: Path, chosen: str
+) -> None:
+    """Once, until another one is spoken; after a reload, too. A language that the user chose needs no name."""
+    german = [event | {"language": "de"} for event in final("Guten Tag.", 2, 4.0)]
+    page_server.script = [Step(0.1, [*final("Good morning."), *final("Hello.", 1, 2.0), *german])]
+    shown = [*([] if chosen else ["English"]), "Good morning.", "Hello.", "German", "Guten Tag."]
+    async with open_page(tmp_path / "profile", microphone) as page:
+        await page.open(page_server.url)
+        await page.evaluate(f"localStorage.setItem('tutti.settings', JSON.stringify({{ language: '{chosen}' }}))")
+        await page.open(page_server.url)
+        await page.wait_for("document.querySelector('#model').innerText")
+        await page.click("#toggle")
+        await page.wait_for("document.querySelectorAll('#finals .line').length === 3")
+        assert await page.evaluate(HEADINGS_AND_LINES) == shown
+        await page.click("#toggle")
+        await page.wait_for("document.body.dataset.state === 'done'")
+        await page.screenshot(tmp_path / "spoken.png")
+        await page.open(page_server.url)
+        await page.wait_for("document.querySelectorAll('#finals .line').length === 3")
+        assert await page.evaluate(HEADINGS_AND_LINES) == shown
+        assert page.errors == []
 
 
 async def test_the_page_says_what_the_model_can_hear(page_server: FakeServer, tmp_path: Path) -> None:
@@ -237,7 +287,7 @@ async def test_the_page_says_what_the_model_can_hear(page_server: FakeServer, tm
             await page.open(page_server.url)
             await page.wait_for("document.querySelector('#model').innerText")
             assert await page.evaluate("document.querySelector('#model').innerText") == shown
-            assert await languages(page) == [ENGLISH["name"]]
+            assert await languages(page) == [ENGLISH["name"] if page_server.model else "Detect language"]
             for part in ("#model", "#transcript"):
                 assert await page.evaluate(f"(e => e.scrollWidth <= e.clientWidth)(document.querySelector('{part}'))")
         assert page.errors == []

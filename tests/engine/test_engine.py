@@ -7,6 +7,7 @@ import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import replace
 from itertools import chain, count, cycle, repeat
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -581,6 +582,20 @@ async def test_info_describes_what_is_loaded(runner: FakeRunner) -> None:
     assert info.tasks == ("transcribe", "translate")
     assert (info.n_slots, info.max_encode_batch) == (4, 3)
     assert info.adaptive_endpointing
+
+
+async def test_a_model_in_a_folder_has_the_name_of_the_folder(
+    runner: FakeRunner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Clients see no paths. A link keeps its name, and `.` is the folder itself."""
+    (tmp_path / "whisper-7").mkdir()
+    (tmp_path / "newest").symlink_to(tmp_path / "whisper-7")
+    monkeypatch.chdir(tmp_path / "whisper-7")
+    checkpoint = runner.checkpoint
+    for given, name in ((f"{tmp_path}/whisper-7/", "whisper-7"), (f"{tmp_path}/newest", "newest"), (".", "whisper-7")):
+        runner.checkpoint = replace(checkpoint, name=given)
+        async with start_engine(runner) as engine:
+            assert engine.info.name == name
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ import pytest
 from pictures.page import MAX_BYTES, take_screenshot
 from pictures.views import VIEWS, View
 
+AUDIO = Path(__file__).parents[1] / "audio"
 IMAGES = Path(__file__).parents[2] / "docs" / "images"
 PAGE = VIEWS[0]
 
@@ -31,7 +32,8 @@ def test_the_committed_screenshots_are_small(view: View) -> None:
 async def test_a_screenshot_is_taken_while_captions_grow(tmp_path: Path) -> None:
     """The server, the embedded model, the browser and its microphone are real; the view is reached by a click."""
     view = replace(PAGE, dark=True, click="#latest, #language", style="body { outline: 1px solid }")
-    await take_screenshot(view, tmp_path / "page.png")
+    recordings = [AUDIO / f"{name}.flac" for name in ("hello", "train", "call")]
+    await take_screenshot(view, tmp_path / "page.png", recordings=recordings)
     assert size((tmp_path / "page.png").read_bytes()) == (view.width, view.height)
 
 

@@ -1,22 +1,23 @@
-/** The names of languages. The server names those of its model; the browser knows the others. */
+/** The names of languages, in the user's language. Where the browser knows none, the server names those of its model. */
 
 const names = new Map();
-let known;
+const known = new Intl.DisplayNames(undefined, { type: "language", fallback: "none" });
 
-/** Remembers the names of a list of `{ code, name }`. */
+/** Remembers the English names of a list of `{ code, name }`. */
 export function learnNames(languages) {
   languages.forEach(({ code, name }) => names.set(code, name));
 }
 
-/** The name of a language in English, or its code if it has no name. */
+/** The name of a language, or its code if it has no name. It begins with a capital letter, as in a list. */
 export function languageName(code) {
-  if (names.has(code)) {
-    return names.get(code);
-  }
-  known ??= new Intl.DisplayNames("en", { type: "language" });
+  const name = browserName(code) ?? names.get(code) ?? code;
+  return name.replace(/^\p{Ll}/u, (letter) => letter.toLocaleUpperCase());
+}
+
+function browserName(code) {
   try {
-    return known.of(code) ?? code;
+    return known.of(code);
   } catch {
-    return code;
+    return undefined;
   }
 }

@@ -2,6 +2,8 @@
 
 import { clock } from "./clock.js";
 import { page } from "./elements.js";
+import { languageName } from "./language_names.js";
+import { settings } from "./settings.js";
 import { onTranscript } from "./transcript.js";
 
 /** Lines further apart than this, in milliseconds, get the date and time between them. */
@@ -11,6 +13,8 @@ const PAUSE_MS = 10 * 60_000;
 const nodes = new Map();
 /** When the last line was said. */
 let lastAt;
+/** The language of the last line that has one. */
+let lastLanguage;
 /** The lines of open utterances, by number. */
 const openNodes = new Map();
 
@@ -20,6 +24,7 @@ onTranscript((what, entry) => {
   if (what === "clear") {
     nodes.clear();
     lastAt = undefined;
+    lastLanguage = undefined;
     page.finals.replaceChildren();
   } else if (what === "change") {
     drawTranslations(nodes.get(entry.n), entry.translations);
@@ -33,12 +38,16 @@ onTranscript((what, entry) => {
 function drawEntry(entry, isRestored) {
   const at = Date.parse(entry.at);
   if (lastAt === undefined ? isRestored : at - lastAt > PAUSE_MS) {
-    const heading = document.createElement("p");
-    heading.className = "when";
-    heading.textContent = when.format(at);
-    page.finals.append(heading);
+    addHeading("when", when.format(at));
   }
   lastAt = at;
+  if (entry.language !== null && entry.language !== lastLanguage) {
+    // A language that was chosen needs no name until another one is spoken.
+    if (lastLanguage !== undefined || !settings.language) {
+      addHeading("spoken", languageName(entry.language));
+    }
+    lastLanguage = entry.language;
+  }
   const open = openNodes.get(entry.utterance);
   // A new node, so that screen readers read it aloud.
   const node = newLine(entry.start_s, entry.utterance ?? entry.kind);
@@ -59,6 +68,13 @@ function drawEntry(entry, isRestored) {
   }
   page.finals.append(node);
   nodes.set(entry.n, node);
+}
+
+function addHeading(className, text) {
+  const heading = document.createElement("p");
+  heading.className = className;
+  heading.textContent = text;
+  page.finals.append(heading);
 }
 
 /** Shows an open utterance: a line of `Captions`, with its translations so far. */

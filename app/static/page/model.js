@@ -1,13 +1,11 @@
 /** The model of the server: its name, what it can hear and which languages it knows; and what else the server offers. */
 
 import { page } from "./elements.js";
-import { learnNames } from "./language_names.js";
-import { change, settings } from "./settings.js";
+import { languageName, learnNames } from "./language_names.js";
+import { settings } from "./settings.js";
 
 /** How long the request may take. */
 const TIMEOUT_MS = 5_000;
-/** The language that is chosen at first, if the model knows it. */
-const FIRST_LANGUAGE = "en";
 
 /** Shows what the server tells of its model. Returns it, or undefined if the server does not answer. */
 export async function showModel() {
@@ -31,19 +29,17 @@ export async function showModel() {
 }
 
 function offerLanguages(languages) {
-  const options = languages.map(({ code, name }) => new Option(name, code));
+  const options = languages.map(({ code }) => new Option(languageName(code), code));
   options.sort((a, b) => a.label.localeCompare(b.label));
   if (options.length > 1) {
-    options.unshift(new Option("Detect", ""));
+    options.unshift(new Option("Detect language", ""));
   }
   page.language.replaceChildren(...options);
   const codes = options.map(({ value }) => value);
-  const language = [settings.language, FIRST_LANGUAGE].find((code) => codes.includes(code)) ?? codes[0];
-  page.language.value = language;
-  change({ language });
+  page.language.value = codes.includes(settings.language) ? settings.language : codes[0];
 }
 
 /** What a model can hear, in a few words. */
 function hearing(languages) {
-  return languages.length === 1 ? `${languages[0].name} only` : `${languages.length} languages`;
+  return languages.length === 1 ? `${languageName(languages[0].code)} only` : `${languages.length} languages`;
 }

@@ -2,18 +2,21 @@
 
 import asyncio
 import io
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from rich.console import Console
 
 import tutti
-from app.cli.demo import caption_line, run_demo
+from app.cli.demo import SAMPLES, caption_lines, known_samples, run_demo
 from app.errors import SessionError
 from app.files.formats import segment_line
+from tests.app.conftest import Serve
 from tests.app.dialects.openai.test_files_endpoint import wav
-from tests.clients.python.client_fakes import Peer, make_interim, serve_script
+from tests.clients.python.client_fakes import SEGMENT, STOPPED, UTTERANCE, Peer, make_interim, serve_script
 from tests.clients.python.test_client_readme import converse
+from tests.fakes import MODEL, FakeTranscriber
 
 
 @pytest.mark.parametrize("start_s", [0.1, 3723.4])
@@ -24,15 +27,72 @@ def test_an_interim_begins_in_the_column_of_its_final_line(start_s: float) -> No
     captions.add(make_interim("Hello", " there"))
     caption = captions.open_captions()[0]
     final = segment_line(caption.start_s, caption.start_s + 2.0, "Hello there")
-    assert caption_line(captions).plain.index("Hello there") == final.index("Hello there")
+    out = io.StringIO()
+    Console(file=out, width=80).print(caption_lines(captions))
+    assert out.getvalue().index("Hello there") == final.index("Hello there")
 
 
 async def test_the_demo_sends_its_key_to_the_server() -> None:
     out = io.StringIO()
     async with asyncio.timeout(30), serve_script(converse) as server:
-        await run_demo(Console(file=out), server.url, io.BytesIO(wav(np.zeros(1600))), "a tone", "k1")
+        await run_demo(Console(file=out), server.url, [io.BytesIO(wav(np.zeros(1600)))], "a tone", "k1")
     assert server.requests[0].headers["Authorization"] == "Bearer k1"
     assert "Hello there." in out.getvalue()
+
+
+@pytest.mark.parametrize(("languages", "played"), [(("de", "pt", "en"), ["en", "pt"]), (("en",), ["en"])])
+async def test_the_demo_plays_what_the_model_can_understand(
+    serve: Serve, languages: tuple[str, ...], played: list[str]
+) -> None:
+    """The bundled recordings, but none in a language that the model does not know."""
+    server = await serve(FakeTranscriber(info=replace(MODEL, languages=languages)))
+    for url in (f"ws://{server.address}", server.stream, server.http):
+        assert await known_samples(url) == [SAMPLES[code] for code in played]
+
+
+async def test_a_server_that_names_no_languages_is_explained() -> None:
+    with pytest.raises(SessionError, match="expected a tutti server that names its languages"):
+        async with asyncio.timeout(30), serve_script(converse) as server:
+            await known_samples(server.url)
+
+
+async def test_recordings_follow_each_other_in_one_session() -> None:
+    """With a pause between them; the server detects the language, and each new one is named above its text."""
+    out = io.StringIO()
+
+    async def two_languages(peer: Peer) -> None:
+        await peer.begin()
+        await peer.receive_until("stop")
+        later = {"utterance": 1, "text": "Bom dia.", "language": "pt"}
+        await peer.send(SEGMENT, UTTERANCE, SEGMENT | later, UTTERANCE | {"utterance": 1, "text": "Bom dia."}, STOPPED)
+        received.append(peer)
+
+    received: list[Peer] = []
+    files = [io.BytesIO(wav(np.zeros(1600))), io.BytesIO(wav(np.zeros(4800)))]
+    async with asyncio.timeout(30), serve_script(two_languages) as server:
+        await run_demo(Console(file=out, width=60), server.url, files, "two tones")
+    (peer,) = received
+    assert "language" not in peer.messages[0]
+    assert len(b"".join(peer.audio)) == 2 * (1600 + 16_000 + 4800)
+    shown = [line.strip() for line in out.getvalue().splitlines() if line.strip()]
+    assert shown[0] == "Streaming two tones to fake at the pace of speech:"
+    assert [shown[1], shown[3]] == ["English", "Portuguese"]
+    assert shown[4].endswith("Bom dia.")
+
+
+async def test_a_long_text_goes_on_below_its_beginning() -> None:
+    """It does not run under the times."""
+    out = io.StringIO()
+
+    async def long_sentence(peer: Peer) -> None:
+        await peer.begin()
+        await peer.receive_until("stop")
+        await peer.send(SEGMENT | {"text": "words " * 20}, UTTERANCE, STOPPED)
+
+    async with asyncio.timeout(30), serve_script(long_sentence) as server:
+        await run_demo(Console(file=out, width=60), server.url, [io.BytesIO(wav(np.zeros(1600)))], "a tone")
+    columns = {line.index("words") for line in out.getvalue().splitlines() if "words words" in line}
+    assert columns == {len(segment_line(0.12, 1.5, ""))}
 
 
 async def test_a_lost_connection_is_shown_and_replaced() -> None:
@@ -51,7 +111,7 @@ async def test_a_lost_connection_is_shown_and_replaced() -> None:
         await peer.socket.close(1012, "draining")
 
     async with asyncio.timeout(30), serve_script(hang_up_once) as server:
-        await run_demo(Console(file=out, width=200), server.url, io.BytesIO(wav(np.zeros(1600))), "a tone")
+        await run_demo(Console(file=out, width=200), server.url, [io.BytesIO(wav(np.zeros(1600)))], "a tone")
     lost, again = (line for line in out.getvalue().splitlines() if line.startswith("connect"))
     assert lost.startswith("connection lost (") and "1012" in lost
     assert again == "connected again"
@@ -69,4 +129,4 @@ async def test_a_session_that_breaks_off_is_explained(monkeypatch: pytest.Monkey
 
     with pytest.raises(SessionError, match="1011"):
         async with asyncio.timeout(30), serve_script(hang_up) as server:
-            await run_demo(Console(file=io.StringIO()), server.url, io.BytesIO(wav(np.zeros(160_000))), "a tone")
+            await run_demo(Console(file=io.StringIO()), server.url, [io.BytesIO(wav(np.zeros(160_000)))], "a tone")
