@@ -18,6 +18,7 @@ import pytest
 from hypothesis import settings
 
 from app.media.decoders import Decoders
+from tests.small_model import SMALL_MODEL
 from tests.tiers import TESTS, TIERS, WITHOUT_TORCH, may_hold, needs_torch, tier_of
 
 settings.register_profile("changes", deadline=None, max_examples=15)
@@ -33,6 +34,14 @@ LOOPBACK = ("127.", "::1", "localhost")
 
 broken_rules: list[str] = []
 """What the test that runs has done that no test of the quick tier may do."""
+
+
+@pytest.fixture(scope="session")
+def small_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The small model as a folder of transformers, for programs that know no other form."""
+    from tests.engine.checkpoint_writers import write_transformers
+
+    return write_transformers(SMALL_MODEL, tmp_path_factory.mktemp("transformers"))
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -68,7 +68,7 @@ def test_the_servers_wheel_alone_has_the_command_and_the_client(wheels: dict[str
     for part in (
         "app/assets/sample.flac",
         "app/static/index.html",
-        f"engine/assets/{EMBEDDED_MODEL}/model.safetensors",
+        f"engine/assets/{EMBEDDED_MODEL}/ggml-model.bin",
     ):
         assert (tmp_path / part).exists(), part
 

@@ -98,7 +98,9 @@ def _names(config: dict[str, Any]) -> list[str]:
     for side in ("encoder", "decoder"):
         attentions = ("attn", "cross_attn") if side == "decoder" else ("attn",)
         for layer in range(config[f"{side}_layers"]):
-            modules = [f"{attention}{module}" for attention in attentions for module in ("_ln", *map(".".__add__, products))]
+            modules = [
+                f"{attention}{module}" for attention in attentions for module in ("_ln", *map(".".__add__, products))
+            ]
             modules += ["mlp_ln", "mlp.0", "mlp.2"]
             names += [f"{side}.blocks.{layer}.{module}.{part}" for module in modules for part in norms]
     return names

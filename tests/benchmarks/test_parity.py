@@ -32,10 +32,12 @@ def test_without_a_checkpoint_it_is_skipped_and_says_so(monkeypatch: pytest.Monk
     assert "skipped: the parity of a real checkpoint needs TUTTI_CHECKPOINT" in ran.output
 
 
-def test_the_small_checkpoint_agrees(manifest: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_small_checkpoint_agrees(
+    manifest: Path, small_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for name in [each for each in os.environ if each.startswith("TUTTI_")]:
         monkeypatch.delenv(name)  # the server would take them for settings
-    monkeypatch.setenv("TUTTI_CHECKPOINT", SMALL_MODEL)
+    monkeypatch.setenv("TUTTI_CHECKPOINT", str(small_folder))
     path = tmp_path / "a.json"
     arguments = ["--manifest", str(manifest), "--concurrency", "1,2", "--device", "cpu", "--json", str(path)]
     ran = CliRunner().invoke(parity.main, arguments)
@@ -48,10 +50,10 @@ def test_the_small_checkpoint_agrees(manifest: Path, tmp_path: Path, monkeypatch
     assert "Tokens beside transformers" in ran.output
 
 
-def test_another_token_is_noticed() -> None:
+def test_another_token_is_noticed(small_folder: Path) -> None:
     """The first word of a decoded text is replaced: the gap of its logit is far from a tie."""
     checkpoint = read_checkpoint(SMALL_MODEL)
-    model = TransformersModel(Path(SMALL_MODEL), "cpu")
+    model = TransformersModel(small_folder, "cpu")
     control = build_prompt(checkpoint, OPTIONS, "en").tokens
     other = tuple(checkpoint.tokenizer.encode(" station"))
     compared = model.compare(Decoded("hello", read_clip("hello"), other), control)

@@ -4,6 +4,7 @@
 """
 
 import json
+import shutil
 import struct
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -11,8 +12,10 @@ from typing import Any, BinaryIO
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer
+
+from engine.checkpoint.checkpoint import read_checkpoint
 
 Array = NDArray[Any]
 
@@ -27,6 +30,20 @@ CTRANSLATE2_TYPES = (
     "int16",
 )
 _CODES = {"float32": 0, "int8": 1, "int16": 2, "int32": 3, "float16": 4, "bfloat16": 5}
+
+
+def write_transformers(name: str, folder: Path) -> Path:
+    """Write a checkpoint of any form as a folder of transformers, with the JSON files of its own folder."""
+    checkpoint = read_checkpoint(name)
+    assert checkpoint.path
+    for file in checkpoint.path.glob("*.json"):
+        shutil.copy(file, folder)
+    weights = {}
+    for weight, numbers in checkpoint.weights().items():
+        blocks = [torch.as_tensor(block).reshape(last - first, -1) for first, last, block in numbers.blocks()]
+        weights[weight] = torch.cat(blocks).reshape(numbers.shape).float()
+    save_file(weights, folder / "model.safetensors", {"format": "pt"})
+    return folder
 
 
 def published(folder: Path) -> dict[str, Array]:

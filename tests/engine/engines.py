@@ -88,8 +88,8 @@ def short_runner(small_checkpoint: Checkpoint) -> Runner:
 
 
 @pytest.fixture(scope="session")
-def small_reference() -> Reference:
-    return Reference(Path(SMALL_MODEL))
+def small_reference(small_folder: Path) -> Reference:
+    return Reference(small_folder)
 
 
 NIGHTLY_SHAPES = ("multilingual-80-mels", "few-positions")

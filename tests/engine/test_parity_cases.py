@@ -31,7 +31,6 @@ from tests.engine.checkpoints import SHAPES, make_checkpoint, vary
 from tests.engine.engines import Samples, noise, read_clip
 from tests.engine.reference import Decoded, Reference
 from tests.engine.test_parity import decode, tokens_of
-from tests.small_model import SMALL_MODEL
 
 logger = logging.getLogger(__name__)
 
@@ -367,10 +366,10 @@ GROUPS = [
 
 
 @pytest.mark.parametrize("index", GROUPS)
-async def test_generated_cases_decode_as_the_reference(index: int, tmp_path: Path) -> None:
+async def test_generated_cases_decode_as_the_reference(index: int, tmp_path: Path, small_folder: Path) -> None:
     """Tokens, text, segments, probabilities, detected languages and word times, whatever the options."""
     rng = Random(index)
-    folder = Path(SMALL_MODEL)
+    folder = small_folder
     if index % 5:
         shape = SHAPES[index % 5 - 1]
         folder = make_checkpoint(tmp_path, shape if index < 5 else vary(shape, rng), seed=index)

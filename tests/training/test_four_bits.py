@@ -95,7 +95,6 @@ def test_the_engine_reads_what_was_trained(folder: Path, tmp_path: Path) -> None
     assert n_rounded == len(student.matrices) > 10
 
 
-
 def test_a_step_reaches_every_weight(folder: Path, tmp_path: Path) -> None:
     """Rounded numbers, scales and the small weights all move, and what the model computes with is rounded again."""
     model = load_whisper(folder, CPU)

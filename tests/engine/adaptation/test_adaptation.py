@@ -16,7 +16,6 @@ from engine.checkpoint.checkpoint import AudioContext, read_checkpoint
 from engine.checkpoint.transformers_folder import read_tensors
 from tests.engine.checkpoints import SHAPES, make_checkpoint
 from tests.engine.engines import noise, read_clip
-from tests.small_model import SMALL_MODEL
 
 ELEVEN_MINUTES = [np.tile(noise(1), 3 * 74)]
 
@@ -86,11 +85,11 @@ def test_the_written_checkpoint_has_the_types_of_the_original_and_cut_windows(or
 
 
 @pytest.mark.nightly
-def test_a_model_that_uses_cut_windows_already_is_adapted(tmp_path: Path) -> None:
+def test_a_model_that_uses_cut_windows_already_is_adapted(small_folder: Path, tmp_path: Path) -> None:
     """The small model is as good in cut windows before and after, so it is written, and the work is deleted."""
     speech = np.concatenate([read_clip(name) for name in ("call", "train", "names")])
     minutes = [np.tile(speech, 28)]
-    result = adapt(options(Path(SMALL_MODEL), tmp_path / "new"), minutes, [(read_clip("hello"), None)], silent)
+    result = adapt(options(small_folder, tmp_path / "new"), minutes, [(read_clip("hello"), None)], silent)
     assert (tmp_path / "new" / "adaptation.json").exists() and not (tmp_path / "new" / "work").exists()
     assert result["held_back"]["adapted_cut"]["words_differing"] < 5 and len(result["divergence"]) == 1
     assert read_checkpoint(str(tmp_path / "new")).generation.audio_context
