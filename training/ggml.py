@@ -51,13 +51,14 @@ def write_model(student: FourBitStudent, config: dict[str, Any], file: Path, tok
                 _write(opened, names[name], weight.shape, _IQ4_XS, pack(student.matrices[name]))
                 continue
             values = weight.detach().float().cpu().numpy()
-            shape = (len(values), 1) if "conv" in name and values.ndim == 1 else values.shape
-            _write(opened, names[name], shape, *_small_weight(values))
+            if "conv" in name:
+                values = values.reshape(len(values), -1)
+            _write(opened, names[name], values.shape, *_small_weight(values))
 
 
 def _small_weight(values: NDArray[np.float32]) -> tuple[int, bytes]:
     """The type and the bytes of a weight that is not rounded in training: 8 bits where its rows have whole blocks."""
-    if values.ndim == 1:
+    if 1 in (values.ndim, values.shape[-1]):
         return _F32, values.astype("<f4").tobytes()
     if values.shape[-1] % BLOCK:
         return _F16, values.astype("<f2").tobytes()

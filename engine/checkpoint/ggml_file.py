@@ -28,6 +28,8 @@ _VERSION_FACTOR = 1_000
 """The version of the blocks is this many times in the number that names the type of the file."""
 _MAX_DIMENSIONS = 4
 _MAX_NAME_BYTES = 256
+_KERNEL = 3
+"""The width of Whisper's convolutions."""
 _BLOCK = 32
 """Numbers of a block, which have one scale."""
 
@@ -197,6 +199,8 @@ def _read_weight(file: BinaryFile) -> tuple[str, Weight]:
     position = file.skip(prod(shape) // form.n_numbers * form.stored.itemsize, name)
     if name.endswith(".bias") and shape[1:] == (1,):
         shape = shape[:1]  # the convolutions' biases are stored as columns
+    if name.startswith("encoder.conv") and len(shape) == 2:  # flat rows, which have whole blocks
+        shape = (shape[0], shape[1] // _KERNEL, _KERNEL)
     return name, _weight(file.path, form, shape, n_row // form.n_numbers, position)
 
 

@@ -1,21 +1,25 @@
 """Rounding to 4 bits, its gradients, and the file that comes out."""
 
+import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from click.testing import CliRunner
 from torch import Tensor
 
 from engine.adaptation.clips import Clips
 from engine.adaptation.reader import Reader, load_whisper
 from engine.adaptation.training import Trainer, Training
-from engine.checkpoint.checkpoint import read_checkpoint
+from engine.checkpoint.checkpoint import AudioContext, read_checkpoint
 from engine.checkpoint.layout import read_json
 from tests.engine.checkpoints import Shape, make_checkpoint
 from training.four_bits import LEVELS, FourBitStudent, Matrix, is_rounded
 from training.ggml import write_model
+from training.recipe import main, same_weights
 
+CLIP = Path(__file__).parents[1] / "audio" / "hello.flac"
 CPU = torch.device("cpu")
 SHAPE = Shape("four-bits", languages=("en", "de"), d_model=256, encoder_layers=1, decoder_layers=1)
 
@@ -74,7 +78,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_the_engine_reads_what_was_trained(folder: Path, tmp_path: Path) -> None:
-    """Every weight is the student's, 16 bits of the small ones; positions that are left out are computed."""
+    """Every weight is the student's, 8 bits of the small ones; positions that are left out are computed."""
     student = FourBitStudent(load_whisper(folder, CPU))
     with torch.no_grad():
         for matrix in student.matrices.values():
@@ -90,8 +94,9 @@ def test_the_engine_reads_what_was_trained(folder: Path, tmp_path: Path) -> None
         read = np.concatenate([np.asarray(block).reshape(-1) for _, _, block in weights[name].blocks()])
         exact = is_rounded(name, weight)
         n_rounded += exact
-        tolerance = 0.0 if exact or weight.ndim == 1 else 1e-3
-        np.testing.assert_allclose(read, weight.detach().numpy().reshape(-1), rtol=tolerance, atol=tolerance / 10)
+        step = weight.detach().abs().max().item() / 127
+        tolerance = 0.0 if exact or weight.ndim == 1 else 0.6 * step
+        np.testing.assert_allclose(read, weight.detach().numpy().reshape(-1), rtol=0, atol=tolerance)
     assert n_rounded == len(student.matrices) > 10
 
 
@@ -110,3 +115,18 @@ def test_a_step_reaches_every_weight(folder: Path, tmp_path: Path) -> None:
     for matrix in student.matrices.values():
         assert torch.equal(matrix.weight, rounded(matrix))
     assert np.isfinite(trainer.losses).all()
+
+
+def test_the_recipe_writes_a_folder_that_is_read(folder: Path, tmp_path: Path) -> None:
+    """It has cut windows, and other weights than the original; the tokenizer is not OpenAI's and is kept."""
+    (tmp_path / "audio" / "people").mkdir(parents=True)
+    shutil.copy(CLIP, tmp_path / "audio" / "people")
+    arguments = ["--original", str(folder), "--audio", str(tmp_path / "audio"), "--output", str(tmp_path / "new")]
+    ran = CliRunner().invoke(main, [*arguments, "--weights", "people=2", "--steps", "1", "--batch", "1"])
+    assert ran.exit_code == 0, ran.output
+    generation = read_checkpoint(str(tmp_path / "new")).generation
+    assert generation.audio_context == AudioContext(min_frames=300, margin_frames=50)
+    assert not same_weights(str(folder), str(folder))
+    assert "model.decoder.embed_tokens.weight" in same_weights(str(folder), str(tmp_path / "new"))
+    ran = CliRunner().invoke(main, [*arguments, "--weights", "voices=2"])
+    assert ran.exit_code != 0 and "expected folders of" in ran.output

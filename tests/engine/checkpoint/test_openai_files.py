@@ -245,3 +245,15 @@ def test_a_tokenizer_is_the_same_from_its_tokens(multilingual: Path) -> None:
     tokenizer = openai.tokenizer(Path(), openai.MULTILINGUAL_VOCAB_SIZE, texts)
     text = " Grüße aus 東京, 1234567 times\n\n  and 👩‍👩‍👧"
     assert tokenizer.encode(text) == expected.encode(text)
+
+
+def test_blocks_with_levels_are_those_of_ggml() -> None:
+    """Any bytes are a block, but for its multiplier, which is a number here."""
+    gguf = pytest.importorskip("gguf", reason="gguf is not installed")
+    form, rng = ggml_file.TYPES[23], np.random.default_rng(0)
+    blocks = np.frombuffer(rng.bytes(64 * form.stored.itemsize), form.stored).copy()
+    blocks["scale"] = rng.normal(size=64)
+    expected = gguf.quants.dequantize(
+        np.frombuffer(blocks.tobytes(), np.uint8).reshape(64, -1), gguf.GGMLQuantizationType.IQ4_XS
+    )
+    assert np.array_equal(form.to_floats(blocks), expected)
