@@ -10,6 +10,8 @@ from app.service.settings import ENV_PREFIX, Settings
 
 SMALL_MODEL = str(Path(__file__).parent / "assets" / "small-model")
 """The value of `EngineConfig.model` and of the setting `model`."""
+SMALL_MODEL_NAME = "small-model"
+"""The name that clients see: that of the folder."""
 N_BEAMS = 1
 """The beams of final text. A CPU would use more, which takes longer and gives the small model no better text."""
 SETTINGS: dict[str, Any] = {"model": SMALL_MODEL, "beam_size": N_BEAMS}

@@ -28,7 +28,7 @@ _SCALE_RATE = 20.0
 _TRIED = range(-20, 21, 2)
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class Matrix:
     """A weight whose numbers are stored in 4 bits: its blocks are rows of 32."""
 
@@ -52,7 +52,11 @@ class Matrix:
         largest = groups.gather(1, groups.abs().argmax(1, keepdim=True))
         multiplier = (-largest / _HEADROOM).half().float()
         return cls(
-            weight, numbers.requires_grad_(True), torch.zeros_like(scale).requires_grad_(True), scale, multiplier
+            weight=weight,
+            numbers=numbers.requires_grad_(True),
+            growth=torch.zeros_like(scale).requires_grad_(True),
+            first_scale=scale,
+            multiplier=multiplier,
         )
 
     @torch.no_grad()

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
@@ -36,6 +37,8 @@ LEVELS_DB = (-18.0, 6.0)
 NOISY_SHARE, DULL_NOISE_SHARE, TELEPHONE_SHARE = 0.6, 0.6, 0.2
 LEVEL_BELOW_HZ = 40
 """Below this frequency dull noise is as strong as at it."""
+N_THREADS = 4
+"""Threads that make batches ahead."""
 _LEAST_RMS = 1e-4
 
 
@@ -67,6 +70,8 @@ class Clips:
         self._device = device
         self._seed = seed
         self._n_full_states = n_full_states
+        self._threads = ThreadPoolExecutor(N_THREADS)
+        self._later: dict[tuple[int, int], Future[ClipBatch]] = {}
 
     def n_states(self, group: int) -> int:
         """Encoder states of the windows of a group of batches."""
@@ -92,6 +97,14 @@ class Clips:
         # The quiet of the margin is digital silence in the engine, too.
         samples = samples * (torch.arange(n_window, device=self._device) < ends[:, None])
         return ClipBatch(F.pad(samples, (0, WINDOW_SAMPLES - n_window)), n_states)
+
+    def batch_and_later(self, place: tuple[int, int], later: Sequence[tuple[int, int]], n_clips: int) -> ClipBatch:
+        """A batch, while threads make those of which the next calls will ask: groups and parts, as in `batch`."""
+        batch = self._later.pop(place, None)
+        for each in later:
+            if each not in self._later:
+                self._later[each] = self._threads.submit(self.batch, *each, n_clips)
+        return batch.result() if batch else self.batch(*place, n_clips)
 
     def _clip(self, rng: np.random.Generator, n_samples: int) -> Samples:
         """Pieces of recordings with pauses between them, broken off at the length."""

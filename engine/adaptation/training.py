@@ -4,7 +4,6 @@ import copy
 import math
 import time
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -37,7 +36,7 @@ GROUPS_MIXED = 4
 MAX_LOGITS = 200_000_000
 """Logits of a part of a batch, and values of its encoder states in all layers: a larger batch is trained in parts."""
 STEPS_AHEAD = 8
-"""On a GPU the clips of this many steps are made meanwhile, in a few threads."""
+"""On a GPU the clips of this many steps are made meanwhile."""
 SAVE_EVERY_S = 60.0
 
 STATE_FILE = "state.pt"
@@ -143,8 +142,6 @@ class Trainer:
         clip_bytes = 4 * sizes.max_source_positions * sizes.decoder_layers * sizes.d_model  # keys and values, bfloat16
         n_at_once = min(MAX_TEXTS_AT_ONCE, MAX_CACHE_BYTES // clip_bytes) if self._is_cuda else 1
         self._n_parts = max(1, n_at_once // training.batch)
-        self._pool = ThreadPoolExecutor(STEPS_AHEAD // 2)
-        self._clips_ahead: dict[tuple[int, int], Future[ClipBatch]] = {}
         self._weights = student.weights
         self._averages = [weight.detach().clone() for weight in self._weights]
         self._optimizer = torch.optim.AdamW(self._weights, lr=0.0, betas=(0.9, 0.98), weight_decay=0.01)
@@ -231,13 +228,10 @@ class Trainer:
         group, part = self._place(step)
         tokens = self._texts(group)[part * self._training.batch :][: self._training.batch]
         tokens = tokens[:, : int((tokens != self._reader.eot).sum(1).max()) + 1]
-        batch = self._clips_ahead.pop((group, part), None)
-        if self._is_cuda:
-            for later in range(step + 1, step + 1 + STEPS_AHEAD):
-                place = self._place(later)
-                if place not in self._clips_ahead:
-                    self._clips_ahead[place] = self._pool.submit(self._clips.batch, *place, self._training.batch)
-        return batch.result() if batch else self._clips.batch(group, part, self._training.batch), tokens
+        if not self._is_cuda:
+            return self._clips.batch(group, part, self._training.batch), tokens
+        later = [self._place(step + ahead) for ahead in range(1, STEPS_AHEAD + 1)]
+        return self._clips.batch_and_later((group, part), later, self._training.batch), tokens
 
     def _place(self, step: int) -> tuple[int, int]:
         """Group and part of a step. Groups of a round are mixed, batches of a group have one length."""

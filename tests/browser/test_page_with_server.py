@@ -14,7 +14,7 @@ from app.main import Server, bind, build_app
 from engine.config import EngineConfig
 from engine.engine import Engine
 from tests.browser.chromium import open_page, write_wav
-from tests.small_model import SMALL_MODEL, small_settings
+from tests.small_model import SMALL_MODEL, SMALL_MODEL_NAME, small_settings
 
 pytestmark = pytest.mark.browser
 
@@ -57,7 +57,7 @@ async def test_speech_becomes_a_caption(page_server: str, tmp_path: Path) -> Non
     microphone = write_wav(tmp_path / "hello.wav", decode(SPEECH), SAMPLE_RATE)
     async with open_page(tmp_path / "profile", microphone) as page:
         await page.open(page_server)
-        await page.wait_for(f"document.querySelector('#model').innerText === '{SMALL_MODEL} · 100 languages'")
+        await page.wait_for(f"document.querySelector('#model').innerText === '{SMALL_MODEL_NAME} · 100 languages'")
         await page.click("#toggle")
         await page.wait_for("document.querySelector('#finals .line')", FINAL_TIMEOUT_S)
         text = await page.evaluate("document.querySelector('#finals .text').textContent")

@@ -21,7 +21,7 @@ from tests.compat.conformance import approximated, refused, supported
 from tests.compat.conftest import KEY, NPM_TIMEOUT_S, Running
 from tests.fakes import MODEL, FakeTranscriber
 from tests.recordings import AUDIO, TEXTS, read, words
-from tests.small_model import SMALL_MODEL
+from tests.small_model import SMALL_MODEL_NAME
 
 TRAIN = AUDIO / "train.flac"
 SEGMENT_FIELDS = {
@@ -60,7 +60,7 @@ def create(client: openai.OpenAI, **options: Any) -> Any:
 def test_a_file_is_transcribed(client: openai.OpenAI) -> None:
     """With every field of the typed model, and the request's id."""
     done = client.audio.transcriptions.with_raw_response.create(model="gpt-4o-transcribe", file=TRAIN)
-    assert done.headers["x-tutti-model"] == SMALL_MODEL
+    assert done.headers["x-tutti-model"] == SMALL_MODEL_NAME
     assert "x-tutti-ignored" not in done.headers
     answer = done.parse()
     assert answer.text == TEXTS["train"]
@@ -269,9 +269,9 @@ def test_a_wrong_key_is_reported(locked_server: Running, n_bytes: int) -> None:
 @supported("openai-rest", "GET /v1/models/{model}")
 def test_models(client: openai.OpenAI) -> None:
     (model,) = client.models.list()
-    assert (model.id, model.object, model.owned_by) == (SMALL_MODEL, "model", "tutti")
+    assert (model.id, model.object, model.owned_by) == (SMALL_MODEL_NAME, "model", "tutti")
     assert model.created > 0
-    assert client.models.retrieve(SMALL_MODEL) == model
+    assert client.models.retrieve(SMALL_MODEL_NAME) == model
     with pytest.raises(openai.NotFoundError) as raised:
         client.models.retrieve("openai/whisper-small")
     assert raised.value.code == "model_not_found"

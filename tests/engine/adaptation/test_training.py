@@ -73,6 +73,10 @@ def test_a_batch_of_clips_is_the_same_each_time_and_ends_in_quiet() -> None:
         if batch.n_states < 1500:
             margin = batch.n_states * STATE_SAMPLES - int(0.35 * SAMPLE_RATE)
             assert not batch.samples[:, margin:].any()
+    ahead, places = clips(), [(0, 0), (3, 1), (1, 0)]
+    for at, (group, part) in enumerate(places):
+        batch = ahead.batch_and_later((group, part), places[at + 1 :], 2)
+        assert torch.equal(batch.samples, clips().batch(group, part, 2).samples)
     lengths = [clips().n_states(group) for group in range(100)]
     assert min(lengths) < 150 and len(set(lengths)) > 20 and 10 < lengths.count(1500) < 30
 
