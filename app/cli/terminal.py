@@ -6,7 +6,7 @@ from rich.table import Table
 from app.service.settings import Settings
 from app.version import VERSION
 from engine import api
-from engine.checkpoint.catalog import EMBEDDED_MODEL, KNOWN_MODELS
+from engine.checkpoint.catalog import KNOWN_MODELS
 
 LOOPBACK_OF_ANY = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 """An address that can be opened on this machine, for a server that listens on all addresses."""
@@ -40,11 +40,6 @@ def banner(settings: Settings, model: api.ModelInfo, port: int, n_engines: int =
     ]
     if settings.host in LOOPBACK_OF_ANY:
         lines.append(f"[dim]  The server listens on every address of this machine ({settings.host}).[/]")
-    if model.name == EMBEDDED_MODEL:
-        lines.append(
-            "[dim]  The embedded demo model transcribes synthetic English voices only. For real speech, choose one of "
-            "`tutti models`.[/]"
-        )
     return "\n".join(lines)
 
 
