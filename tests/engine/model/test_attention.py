@@ -101,6 +101,26 @@ def test_rows_of_one_length_need_no_mask(cache: KVCache) -> None:
     torch.testing.assert_close(shortcut, masked)
 
 
+def test_a_row_has_the_same_bits_beside_longer_ones() -> None:
+    """Of the sizes of base, where sums over more positions would be added in another order."""
+    heads, size = 8, 64
+    sizes = replace(SIZES, d_model=heads * size, decoder_attention_heads=heads, max_target_positions=256)
+    cache = KVCache(sizes, N_SLOTS, torch.device("cpu"), torch.float32)
+    cache.self_attention[0].normal_(generator=torch.Generator().manual_seed(1))
+    positions = torch.tensor([40, 9, 9, 200, 9, 3])
+    query = torch.randn(len(positions), heads, 1, size)
+    keys_values = torch.randn(2, len(positions), heads, 1, size)
+    attention = DecodeAttention(cache, len(positions), positions, 201, is_ragged=True)
+    together = attention.self_attention(0, query, keys_values)
+    for row, position in enumerate(positions.tolist()):
+        n_rows = row + 1
+        alone = DecodeAttention(cache, n_rows, positions[row].expand(n_rows), position + 1, is_ragged=False)
+        same = alone.self_attention(
+            0, query[row].expand(n_rows, -1, -1, -1), keys_values[:, row : row + 1].expand(-1, n_rows, -1, -1, -1)
+        )
+        assert torch.equal(same[row], together[row])
+
+
 def test_cross_attention_reads_only_the_states_of_the_window(cache: KVCache) -> None:
     """Windows of different lengths share a batch, and what follows a shorter one in its slot is masked."""
     slots, lengths = [3, 0], [30, 50]
