@@ -283,7 +283,7 @@ class Settings:
         0,
         "Beams of final text and of files, where a client names no number; 1 to 10, and no more than slots. More "
         "beams make fewer mistakes and more work. 0 chooses: on a CPU 5, live only while interims "
-        "take at most 0.25 s, else 1. Interims are always greedy, which is 1.",
+        "take at most 0.5 s, else 1. Interims are always greedy, which is 1.",
     )
     stability: str = _setting(
         "agreement",
