@@ -13,7 +13,6 @@ from typing import Any
 
 import click
 import torch
-from torch import Tensor
 
 from app.cli.adapt import read_folder
 from engine.adaptation.adaptation import AUDIO_CONTEXT
@@ -21,7 +20,6 @@ from engine.adaptation.clips import Clips, Samples
 from engine.adaptation.reader import Reader, load_whisper
 from engine.adaptation.training import EncoderStudent, Progress, Student, Trainer, Training
 from engine.checkpoint.checkpoint import read_checkpoint
-from engine.checkpoint.contents import Weight
 from engine.checkpoint.layout import GGML_WEIGHTS, read_json
 from training.four_bits import FourBitStudent
 from training.ggml import write_model
@@ -102,22 +100,6 @@ def _groups(audio: Path, weights: str) -> list[Samples]:
 def _report(name: str, progress: Progress) -> None:
     if progress.step % REPORT_EVERY == 0:
         click.echo(f"{name}: step {progress.step}, loss {progress.loss:.4f}, {progress.seconds_left:.0f} s left")
-
-
-def same_weights(one: str, other: str) -> list[str]:
-    """The names of the weights in which two checkpoints differ, in half precision. What one lacks is zero in it."""
-    found, expected = read_checkpoint(one).weights(), read_checkpoint(other).weights()
-
-    def numbers(weight: Weight | None) -> Tensor:
-        if weight is None:
-            return torch.zeros(1, dtype=torch.float16)
-        return torch.cat([torch.as_tensor(block).flatten() for _, _, block in weight.blocks()]).half()
-
-    def are_equal(name: str) -> bool:
-        pair = numbers(found.get(name)), numbers(expected.get(name))
-        return (1 in map(len, pair) and not any(each.any() for each in pair)) or torch.equal(*pair)
-
-    return sorted(name for name in found.keys() | expected.keys() if not are_equal(name))
 
 
 if __name__ == "__main__":

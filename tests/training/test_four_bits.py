@@ -1,25 +1,21 @@
 """Rounding to 4 bits, its gradients, and the file that comes out."""
 
-import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from click.testing import CliRunner
 from torch import Tensor
 
 from engine.adaptation.clips import Clips
 from engine.adaptation.reader import Reader, load_whisper
 from engine.adaptation.training import Trainer, Training
-from engine.checkpoint.checkpoint import AudioContext, read_checkpoint
+from engine.checkpoint.checkpoint import read_checkpoint
 from engine.checkpoint.layout import read_json
 from tests.engine.checkpoints import Shape, make_checkpoint
 from training.four_bits import LEVELS, FourBitStudent, Matrix, is_rounded
 from training.ggml import write_model
-from training.recipe import main, same_weights
 
-CLIP = Path(__file__).parents[1] / "audio" / "hello.flac"
 CPU = torch.device("cpu")
 SHAPE = Shape("four-bits", languages=("en", "de"), d_model=256, encoder_layers=1, decoder_layers=1)
 
@@ -115,18 +111,3 @@ def test_a_step_reaches_every_weight(folder: Path, tmp_path: Path) -> None:
     for matrix in student.matrices.values():
         assert torch.equal(matrix.weight, rounded(matrix))
     assert np.isfinite(trainer.losses).all()
-
-
-def test_the_recipe_writes_a_folder_that_is_read(folder: Path, tmp_path: Path) -> None:
-    """It has cut windows, and other weights than the original; the tokenizer is not OpenAI's and is kept."""
-    (tmp_path / "audio" / "people").mkdir(parents=True)
-    shutil.copy(CLIP, tmp_path / "audio" / "people")
-    arguments = ["--original", str(folder), "--audio", str(tmp_path / "audio"), "--output", str(tmp_path / "new")]
-    ran = CliRunner().invoke(main, [*arguments, "--weights", "people=2", "--steps", "1", "--batch", "1"])
-    assert ran.exit_code == 0, ran.output
-    generation = read_checkpoint(str(tmp_path / "new")).generation
-    assert generation.audio_context == AudioContext(min_frames=300, margin_frames=50)
-    assert not same_weights(str(folder), str(folder))
-    assert "model.decoder.embed_tokens.weight" in same_weights(str(folder), str(tmp_path / "new"))
-    ran = CliRunner().invoke(main, [*arguments, "--weights", "voices=2"])
-    assert ran.exit_code != 0 and "expected folders of" in ran.output
