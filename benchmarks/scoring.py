@@ -34,11 +34,7 @@ def normaliser(language: str, spellings: Mapping[str, str]) -> Callable[[str], l
     """
     from transformers.models.whisper.english_normalizer import BasicTextNormalizer, EnglishTextNormalizer
 
-    clean: Any = (
-        EnglishTextNormalizer(dict(spellings))  # type: ignore[no-untyped-call]  # transformers leaves it untyped
-        if language == "en"
-        else BasicTextNormalizer()
-    )
+    clean: Any = EnglishTextNormalizer(dict(spellings)) if language == "en" else BasicTextNormalizer()
     return lambda text: str(clean(text)).split()
 
 

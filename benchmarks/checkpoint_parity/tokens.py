@@ -76,7 +76,7 @@ class TransformersModel:
         self._model = model.to(device).train(False)
         self._device = device
         n_mels = self._model.config.num_mel_bins
-        self._extractor = WhisperFeatureExtractor(feature_size=n_mels)  # type: ignore[no-untyped-call]
+        self._extractor = WhisperFeatureExtractor(feature_size=n_mels)
 
     def compare(self, decoded: Decoded, control: Sequence[int]) -> Compared:
         """Compare the tokens of one clip.

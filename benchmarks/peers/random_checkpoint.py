@@ -39,7 +39,7 @@ def write_checkpoint(name: str, folder: Path) -> str:
         shape_output(model, checkpoint.tokenizer)
         save_file(published_weights(model.state_dict()), source / "model.safetensors", metadata={"format": "pt"})
     _config(SIZES[name.partition(":")[2]]).save_pretrained(source)
-    tokenizer: Any = PreTrainedTokenizerFast(tokenizer_object=vocabulary(), unk_token=END, eos_token=END)  # type: ignore[no-untyped-call]  # transformers leaves it untyped
+    tokenizer: Any = PreTrainedTokenizerFast(tokenizer_object=vocabulary(), unk_token=END, eos_token=END)
     tokenizer.save_pretrained(source)
     return convert_for_ctranslate2(str(source), folder / "converted")
 

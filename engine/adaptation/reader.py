@@ -39,7 +39,7 @@ def load_whisper(folder: Path, device: torch.device) -> Any:
         raise AdaptationError(
             "transformers: expected at least version 4.57 to train with, got none; install tutti-asr[adapt]"
         ) from error
-    logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+    logging.disable_progress_bar()
     model: Any = WhisperForConditionalGeneration.from_pretrained(
         folder, dtype=torch.float32, attn_implementation="sdpa"
     )

@@ -138,7 +138,7 @@ async def test_the_client_ends_turns_of_telephone_audio(server: Running, kind: s
         openai.AsyncOpenAI(base_url=f"{server.http}/v1", api_key="any") as client,
         client.realtime.connect(model="gpt-realtime") as connection,
     ):
-        await connection.session.update(session={"type": "transcription", "audio": {"input": source}})  # type: ignore[arg-type, misc]  # a plain dict, as users write it
+        await connection.session.update(session={"type": "transcription", "audio": {"input": source}})
         told = []
         for name in ("hello", "train"):
             for piece in spoken(name, encoding, 8000, silence_s=0.2):

@@ -195,9 +195,7 @@ def test_logprobs(client: openai.OpenAI) -> None:
 def test_chunking(client: openai.OpenAI) -> None:
     assert create(client, chunking_strategy="auto").text == TEXTS["train"]
     strategy = {"type": "server_vad", "silence_duration_ms": 400, "threshold": 0.6, "prefix_padding_ms": 200}
-    done = client.audio.transcriptions.with_raw_response.create(  # type: ignore[call-overload]  # a plain dict
-        model="m", file=TRAIN, chunking_strategy=strategy
-    )
+    done = client.audio.transcriptions.with_raw_response.create(model="m", file=TRAIN, chunking_strategy=strategy)
     assert "x-tutti-ignored" not in done.headers
     assert done.parse().text == TEXTS["train"]
 

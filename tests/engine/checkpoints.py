@@ -127,7 +127,7 @@ def make_checkpoint(folder: Path, shape: Shape, seed: int = 0, tokenizer: Tokeni
         "task_to_id": {"transcribe": ids("<|transcribe|>"), "translate": ids("<|translate|>")},
     }
     heads = {} if shape.alignment_heads is None else {"alignment_heads": [list(head) for head in shape.alignment_heads]}
-    model.generation_config = GenerationConfig(  # type: ignore[no-untyped-call]
+    model.generation_config = GenerationConfig(
         bos_token_id=eot,
         eos_token_id=eot,
         pad_token_id=eot,

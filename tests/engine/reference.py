@@ -43,7 +43,7 @@ class Decoded:
     """The end token ended it, not a limit."""
 
 
-class HotwordBonus(LogitsProcessor):
+class HotwordBonus(LogitsProcessor):  # type: ignore[misc]  # mypy does not read transformers
     """The bonus of hotwords, from all that was written, hotword by hotword and place by place."""
 
     def __init__(self, hotwords: Sequence[Sequence[int]], begin_index: int) -> None:
@@ -70,9 +70,9 @@ class Reference:
         # Of any type: its configuration has fields that transformers does not declare.
         self.model: Any = WhisperForConditionalGeneration.from_pretrained(folder, dtype=torch.float32)
         self.model.train(False)
-        self._extractor = WhisperFeatureExtractor(feature_size=self.model.config.num_mel_bins)  # type: ignore[no-untyped-call]
+        self._extractor = WhisperFeatureExtractor(feature_size=self.model.config.num_mel_bins)
         self._tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
-        self._bytes = {character: byte for byte, character in bytes_to_unicode().items()}  # type: ignore[no-untyped-call]
+        self._bytes = {character: byte for byte, character in bytes_to_unicode().items()}
 
     @property
     def languages(self) -> dict[str, int]:
@@ -248,8 +248,8 @@ class Reference:
             layer[..., sounding] for layer in self._cross_attentions(states or self.states(samples), inputs)
         )
         generated = GenerateEncoderDecoderOutput(
-            sequences=torch.tensor([[*inputs, 0]]),  # type: ignore[arg-type]
-            cross_attentions=(cross_attentions,),  # type: ignore[arg-type]
+            sequences=torch.tensor([[*inputs, 0]]),
+            cross_attentions=(cross_attentions,),
         )
         n_frames = torch.tensor([2 * len(sounding)])
         found = self.model._extract_token_timestamps(generated, heads, num_frames=n_frames, num_input_ids=n_before)

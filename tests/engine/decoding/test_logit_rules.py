@@ -76,7 +76,7 @@ def test_timestamps_equal_their_twin(batch: list[tuple[list[int], bool, list[flo
 def test_all_rules_equal_transformers(history: list[int], row: list[float]) -> None:
     """In the order in which `generate` applies them."""
     begin_suppressed, suppressed = [0, EOT], [1, 2, FIRST + 5]
-    config = GenerationConfig(  # type: ignore[no-untyped-call]
+    config = GenerationConfig(
         eos_token_id=EOT, no_timestamps_token_id=NO_TIMESTAMPS, max_initial_timestamp_index=MAX_INITIAL
     )
     n_control = 2
