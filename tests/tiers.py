@@ -107,8 +107,12 @@ NIGHTLY: tuple[str, ...] = (
     "examples/test_node_stream.py",
     "examples/test_react_native.py",
     "pictures",
+    "training",
 )
-"""Files and folders that take long, or protect what no user of the service has: builds, pictures, measurements."""
+"""Files and folders that take long, or protect what no user of the service has.
+
+These are builds, pictures, measurements and training.
+"""
 
 
 def tier_of(path: Path) -> str:
