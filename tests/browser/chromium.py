@@ -6,9 +6,10 @@ import os
 import shutil
 import wave
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -28,6 +29,8 @@ from tests.browser.page import (
 
 NAVIGATION_TIMEOUT_S = 20
 """How long Chromium may take to begin with a page. Then it is asked once more."""
+END_TIMEOUT_S = 20
+"""How long Chromium may take to end when it is told to. Then it is killed."""
 LOAD_EVENT_TIMEOUT_S = 10
 """How long the event of a loaded page is waited for before the page itself is asked."""
 COMPLETE = """new Promise((resolve) => {
@@ -179,9 +182,10 @@ class DevTools:
         envelope = {} if session_id is None else {"sessionId": session_id}
         return await self._socket.command(method, params, timeout_s, **envelope)
 
-    async def open_tab(self, *, is_hidden: bool = False) -> Page:
-        """Open a tab with an empty page, in front of the others or behind them."""
-        target = await self.command("Target.createTarget", url="about:blank", background=is_hidden)
+    async def open_tab(self, *, is_hidden: bool = False, profile: str | None = None) -> Page:
+        """Open a tab with an empty page, in front of the others or behind them; without `profile` in the first one."""
+        place: dict[str, Any] = {} if profile is None else {"browserContextId": profile}
+        target = await self.command("Target.createTarget", url="about:blank", background=is_hidden, **place)
         attached = await self.command("Target.attachToTarget", targetId=target["targetId"], flatten=True)
         page = Page(self, attached["sessionId"])
         await page.command("Page.enable")
@@ -207,9 +211,17 @@ class DevTools:
                 expected[2].set_result(None)
 
 
+@dataclass(frozen=True)
+class Chromium:
+    """A running browser."""
+
+    process: asyncio.subprocess.Process
+    devtools_url: str
+
+
 @asynccontextmanager
-async def open_page(profile: Path, microphone: Path | None, flags: Sequence[str] = ()) -> AsyncIterator[Page]:
-    """Open a page in a new Chromium: see `OpenPage`."""
+async def start(profile: Path, microphone: Path | None, flags: Sequence[str] = ()) -> AsyncIterator[Chromium]:
+    """Start Chromium, and end it with the block: see `OpenPage` for the arguments."""
     command = [
         find_chromium(),
         "--headless=new",
@@ -237,17 +249,53 @@ async def open_page(profile: Path, microphone: Path | None, flags: Sequence[str]
     else:
         command += ["--use-fake-ui-for-media-stream", f"--use-file-for-fake-audio-capture={microphone}%noloop"]
     process, url = await start_browser("Chromium", [*command, "about:blank"], "DevTools listening on ")
+    assert process.stderr is not None
+    drained = asyncio.create_task(drain(process.stderr))
     try:
-        assert process.stderr is not None
-        async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(drain(process.stderr))
-            async with connect(url, max_size=MAX_MESSAGE_BYTES, proxy=None, open_timeout=START_TIMEOUT_S) as socket:
-                devtools = DevTools(socket)
-                tasks.create_task(devtools.read())
-                yield await devtools.open_tab()
-                await devtools.command("Browser.close")
-        await process.wait()
+        yield Chromium(process, url)
     finally:
         if process.returncode is None:
+            process.terminate()
+        try:
+            async with asyncio.timeout(END_TIMEOUT_S):
+                await process.wait()
+        except TimeoutError:
             process.kill()
-        await process.wait()
+            await process.wait()
+        await drained
+
+
+@asynccontextmanager
+async def connect_to(chromium: Chromium) -> AsyncIterator[DevTools]:
+    """Its DevTools, for one client."""
+    async with (
+        asyncio.TaskGroup() as tasks,
+        connect(chromium.devtools_url, max_size=MAX_MESSAGE_BYTES, proxy=None, open_timeout=START_TIMEOUT_S) as socket,
+    ):
+        devtools = DevTools(socket)
+        tasks.create_task(devtools.read())
+        yield devtools
+
+
+@asynccontextmanager
+async def open_page(profile: Path, microphone: Path | None, flags: Sequence[str] = ()) -> AsyncIterator[Page]:
+    """Open a page in a new Chromium: see `OpenPage`."""
+    async with start(profile, microphone, flags) as chromium, connect_to(chromium) as devtools:
+        yield await devtools.open_tab()
+
+
+@asynccontextmanager
+async def open_window(chromium: Chromium) -> AsyncIterator[Page]:
+    """Open a page in a Chromium that runs, with a profile of its own: no storage and no permission of another page."""
+    async with connect_to(chromium) as devtools:
+        created = await devtools.command("Target.createBrowserContext", disposeOnDetach=True)
+        profile = created["browserContextId"]
+        yield await devtools.open_tab(profile=profile)
+        await devtools.command("Target.disposeBrowserContext", browserContextId=profile)
+
+
+class OpenWindow(Protocol):
+    """Opens a page for a test, in a Chromium that the tests of a process share."""
+
+    def __call__(self, microphone: Path | None) -> AbstractAsyncContextManager[Page]:
+        """Open the page. The microphone is that of `OpenPage`."""

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.browser.axe import violations
-from tests.browser.chromium import open_page
+from tests.browser.chromium import OpenWindow
 from tests.browser.fake_server import ENGLISH_MODEL, FakeServer, Step, final, interim, speech_started
 from tests.node import INSTALL_TIMEOUT_S
 
@@ -16,12 +16,12 @@ pytestmark = [pytest.mark.browser, pytest.mark.node, pytest.mark.timeout(2 * INS
     "is_dark", [pytest.param(False, id="light"), pytest.param(True, id="dark", marks=pytest.mark.nightly)]
 )
 async def test_no_state_of_the_page_has_a_violation(
-    page_server: FakeServer, microphone: Path, tmp_path: Path, is_dark: bool
+    page_server: FakeServer, microphone: Path, open_window: OpenWindow, is_dark: bool
 ) -> None:
     """Before a session, while text changes, when the connection is lost, when a key is needed, and at the end."""
     page_server.model = ENGLISH_MODEL
     page_server.script = [Step(0.1, [*final("Good morning."), speech_started(1), interim("Hello", " every", 1)])]
-    async with open_page(tmp_path / "profile", microphone) as page:
+    async with open_window(microphone) as page:
         await page.show_as(390, 780, dark=is_dark)
         await page.open(page_server.url)
         await page.wait_for("document.querySelector('#model').innerText")

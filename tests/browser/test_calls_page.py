@@ -17,7 +17,7 @@ from app.call_records.record import make_record
 from app.call_records.rendering import as_cues, as_json
 from app.files.subtitles import srt, vtt
 from tests.browser.axe import violations
-from tests.browser.chromium import Page, open_page, write_wav
+from tests.browser.chromium import OpenWindow, Page, write_wav
 from tests.browser.fake_calls import JOB, RECORD, STRETCHES, FakeCalls, drop, said, texts_of, turn_texts
 from tests.browser.fake_server import serve
 
@@ -58,9 +58,9 @@ async def started() -> AsyncIterator[FakeCalls]:
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def browser(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Page]:
+async def browser(open_window: OpenWindow) -> AsyncIterator[Page]:
     KEPT.mkdir(parents=True, exist_ok=True)
-    async with open_page(tmp_path_factory.mktemp("calls") / "profile", None) as page:
+    async with open_window(None) as page:
         await page.run_before(LISTEN)
         yield page
 
@@ -452,11 +452,11 @@ async def test_axe_finds_nothing_wrong_and_nothing_is_wider_than_the_window(
     assert narrow == dict.fromkeys(narrow, True)
 
 
-async def test_the_page_opens_without_its_server(tmp_path: Path) -> None:
+async def test_the_page_opens_without_its_server(open_window: OpenWindow) -> None:
     """It reads records then, too. The copies of the captions page stay."""
     cached = """(async () => [...new Set((await Promise.all((await caches.keys()).map(
         async (name) => (await (await caches.open(name)).keys()).map(({url}) => new URL(url).pathname)))).flat())])()"""
-    async with open_page(tmp_path / "profile", None) as page:
+    async with open_window(None) as page:
         async with serve(FakeCalls()) as server:
             needed = {"/", "/calls", "/static/captions.js", "/static/calls.js", "/static/calls/turns.js"}
             await page.open(server.url)

@@ -9,7 +9,7 @@ import pytest
 from app.main import Server, bind, build_app
 from engine.config import EngineConfig
 from engine.engine import Engine
-from tests.browser.chromium import open_page
+from tests.browser.chromium import OpenWindow
 from tests.recordings import AUDIO, TEXTS, words
 from tests.small_model import SMALL_MODEL, small_settings
 
@@ -27,13 +27,13 @@ UPLOAD = """(async () => {
 })()"""
 
 
-async def test_a_browser_uploads_a_file_and_receives_its_text(tmp_path: Path, microphone: Path) -> None:
+async def test_a_browser_uploads_a_file_and_receives_its_text(open_window: OpenWindow, microphone: Path) -> None:
     """The events are those of a session, and the progress ends with the size of the file."""
     settings = small_settings()
     encoded = base64.b64encode((AUDIO / "train.flac").read_bytes()).decode()
     async with (
         Engine.start(EngineConfig(model=SMALL_MODEL)) as engine,
-        open_page(tmp_path / "profile", microphone) as page,
+        open_window(microphone) as page,
     ):
         server = Server(build_app(settings, engine), settings)
         with bind(settings) as listener:

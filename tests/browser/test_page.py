@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.browser.chromium import Page, open_page
+from tests.browser.chromium import OpenWindow, Page
 from tests.browser.fake_server import (
     ENGLISH,
     ENGLISH_MODEL,
@@ -33,12 +33,14 @@ async def finals(page: Page) -> list[str]:
     return texts
 
 
-async def test_captions_from_start_to_stop(page_server: FakeServer, microphone: Path, tmp_path: Path) -> None:
+async def test_captions_from_start_to_stop(
+    page_server: FakeServer, microphone: Path, open_window: OpenWindow, tmp_path: Path
+) -> None:
     """Text is first lighter, then solid, then a final line with its time; Stop waits for the last finals."""
     page_server.script = [
         Step(0.3, [speech_started(), interim("Hello", " everyone and")]),
     ]
-    async with open_page(tmp_path / "profile", microphone) as page:
+    async with open_window(microphone) as page:
         await page.open(page_server.url)
         await page.click("#toggle")
         await page.wait_for("document.querySelector('#live .tail')?.textContent === ' everyone and'")
@@ -66,10 +68,12 @@ async def test_captions_from_start_to_stop(page_server: FakeServer, microphone: 
     assert page_server.loud_s > 0.8 * page_server.n_bytes / 2 / start["audio"]["sample_rate"] > 0.2
 
 
-async def test_a_second_session_continues_the_times(page_server: FakeServer, microphone: Path, tmp_path: Path) -> None:
+async def test_a_second_session_continues_the_times(
+    page_server: FakeServer, microphone: Path, open_window: OpenWindow
+) -> None:
     """Starting again keeps the transcript, and the new session begins at its end."""
     page_server.script = [Step(0.1, final("One."))]
-    async with open_page(tmp_path / "profile", microphone) as page:
+    async with open_window(microphone) as page:
         await page.open(page_server.url)
         for n_lines in (1, 2):
             await page.click("#toggle")
@@ -87,11 +91,11 @@ async def test_a_second_session_continues_the_times(page_server: FakeServer, mic
 
 
 async def test_a_lost_connection_is_reported_and_can_be_restarted(
-    page_server: FakeServer, microphone: Path, tmp_path: Path
+    page_server: FakeServer, microphone: Path, open_window: OpenWindow, tmp_path: Path
 ) -> None:
     """Stable text is kept, the tail is removed, and the button shows Restart."""
     page_server.script = [Step(0.1, [speech_started(), interim("Hello", " every")])]
-    async with open_page(tmp_path / "profile", microphone) as page:
+    async with open_window(microphone) as page:
         await page.open(page_server.url)
         await page.click("#toggle")
         await page.wait_for("document.querySelector('#live .tail')?.textContent === ' every'")
@@ -109,10 +113,12 @@ async def test_a_lost_connection_is_reported_and_can_be_restarted(
 
 
 @pytest.mark.nightly
-async def test_a_restart_of_the_server_stops_nothing(page_server: FakeServer, microphone: Path, tmp_path: Path) -> None:
+async def test_a_restart_of_the_server_stops_nothing(
+    page_server: FakeServer, microphone: Path, open_window: OpenWindow
+) -> None:
     """The page shows that it reconnects, and continues by itself; the text that it has shown stays and goes on."""
     page_server.script = [Step(0.1, [speech_started(), interim("Hello", " every")])]
-    async with open_page(tmp_path / "profile", microphone) as page:
+    async with open_window(microphone) as page:
         await page.open(page_server.url)
         await page.evaluate("""globalThis.statuses = new Set();
             new MutationObserver(() => statuses.add(document.querySelector('#status').innerText))
@@ -135,10 +141,12 @@ async def test_a_restart_of_the_server_stops_nothing(page_server: FakeServer, mi
     assert [start.get("resume") for start in page_server.starts] == [None, {"from_s": 0}]
 
 
-async def test_a_server_with_keys_asks_for_one(page_server: FakeServer, microphone: Path, tmp_path: Path) -> None:
+async def test_a_server_with_keys_asks_for_one(
+    page_server: FakeServer, microphone: Path, open_window: OpenWindow, tmp_path: Path
+) -> None:
     """When a key is missing, the page shows a field for it; the right key opens the session."""
     page_server.api_key = "s3cret"
-    async with open_page(tmp_path / "profile", microphone) as page:
+    async with open_window(microphone) as page:
         await page.open(page_server.url)
         await page.click("#toggle")
         await page.wait_for("!document.querySelector('#key-form').hidden")
@@ -157,9 +165,9 @@ async def test_a_server_with_keys_asks_for_one(page_server: FakeServer, micropho
         assert page.errors == []
 
 
-async def test_a_refused_microphone_is_explained(page_server: FakeServer, tmp_path: Path) -> None:
+async def test_a_refused_microphone_is_explained(page_server: FakeServer, open_window: OpenWindow) -> None:
     """Without permission no session is opened, and the page tells the user what to do."""
-    async with open_page(tmp_path / "profile", microphone=None) as page:
+    async with open_window(None) as page:
         await page.open(page_server.url)
         await page.click("#toggle")
         await page.wait_for("document.body.dataset.state === 'failed'")
@@ -168,13 +176,13 @@ async def test_a_refused_microphone_is_explained(page_server: FakeServer, tmp_pa
     assert page_server.starts == []
 
 
-async def test_the_reader_may_scroll_up(page_server: FakeServer, microphone: Path, tmp_path: Path) -> None:
+async def test_the_reader_may_scroll_up(page_server: FakeServer, microphone: Path, open_window: OpenWindow) -> None:
     """The transcript follows the newest text until the reader scrolls up; a button goes back to it."""
     page_server.script = [
         Step(0.1, [event for n in range(40) for event in final(f"Line {n}.", utterance=n, start_s=float(n))]),
     ]
     is_at_end = "(t => t.scrollHeight - t.scrollTop - t.clientHeight < 2)(document.querySelector('#transcript'))"
-    async with open_page(tmp_path / "profile", microphone) as page:
+    async with open_window(microphone) as page:
         await page.show_as(800, 600)
         await page.open(page_server.url)
         await page.click("#toggle")
@@ -194,11 +202,11 @@ async def test_the_reader_may_scroll_up(page_server: FakeServer, microphone: Pat
         assert page.errors == []
 
 
-async def test_a_shorter_tail_moves_nothing(page_server: FakeServer, microphone: Path, tmp_path: Path) -> None:
+async def test_a_shorter_tail_moves_nothing(page_server: FakeServer, microphone: Path, open_window: OpenWindow) -> None:
     """The space of an open line only grows."""
     page_server.script = [Step(0.1, [speech_started(), interim("So", " it goes" * 30)])]
     height = "document.querySelector('#live').getBoundingClientRect().height"
-    async with open_page(tmp_path / "profile", microphone) as page:
+    async with open_window(microphone) as page:
         await page.show_as(390, 800)
         await page.open(page_server.url)
         await page.click("#toggle")
@@ -216,10 +224,10 @@ async def languages(page: Page) -> list[str]:
 
 
 async def test_the_page_offers_the_languages_of_the_model(
-    page_server: FakeServer, microphone: Path, tmp_path: Path
+    page_server: FakeServer, microphone: Path, open_window: OpenWindow
 ) -> None:
     """The model's languages by name, after the choice to detect them. No language is sent then."""
-    async with open_page(tmp_path / "profile", microphone) as page:
+    async with open_window(microphone) as page:
         await page.open(page_server.url)
         await page.wait_for("document.querySelector('#model').innerText")
         assert await page.evaluate("document.querySelector('#model').innerText") == "openai/whisper-small · 3 languages"
@@ -235,11 +243,13 @@ async def test_the_page_offers_the_languages_of_the_model(
     assert [start["language"] for start in page_server.starts] == ["de", None]
 
 
-async def test_languages_have_their_names_in_the_language_of_the_user(page_server: FakeServer, tmp_path: Path) -> None:
+async def test_languages_have_their_names_in_the_language_of_the_user(
+    page_server: FakeServer, open_window: OpenWindow
+) -> None:
     """As far as the browser knows them; the server names the others."""
     codes = {"en": "English", "pt": "Portuguese", "zz": "Zedish"}
     page_server.model = MODEL | {"languages": [{"code": code, "name": name} for code, name in codes.items()]}
-    async with open_page(tmp_path / "profile", microphone=None) as page:
+    async with open_window(None) as page:
         await page.command("Emulation.setLocaleOverride", locale="es")
         await page.open(page_server.url)
         await page.wait_for("document.querySelector('#model').innerText")
@@ -252,13 +262,13 @@ HEADINGS_AND_LINES = "[...document.querySelectorAll('#finals .spoken, #finals .s
 
 @pytest.mark.parametrize("chosen", ["", "en"])
 async def test_a_detected_language_is_named_above_its_lines(
-    page_server: FakeServer, microphone: Path, tmp_path: Path, chosen: str
+    page_server: FakeServer, microphone: Path, open_window: OpenWindow, tmp_path: Path, chosen: str
 ) -> None:
     """Once, until another one is spoken; after a reload, too. A language that the user chose needs no name."""
     german = [event | {"language": "de"} for event in final("Guten Tag.", 2, 4.0)]
     page_server.script = [Step(0.1, [*final("Good morning."), *final("Hello.", 1, 2.0), *german])]
     shown = [*([] if chosen else ["English"]), "Good morning.", "Hello.", "German", "Guten Tag."]
-    async with open_page(tmp_path / "profile", microphone) as page:
+    async with open_window(microphone) as page:
         await page.open(page_server.url)
         await page.evaluate(f"localStorage.setItem('tutti.settings', JSON.stringify({{ language: '{chosen}' }}))")
         await page.open(page_server.url)
@@ -275,13 +285,13 @@ async def test_a_detected_language_is_named_above_its_lines(
         assert page.errors == []
 
 
-async def test_the_page_says_what_the_model_can_hear(page_server: FakeServer, tmp_path: Path) -> None:
+async def test_the_page_says_what_the_model_can_hear(page_server: FakeServer, open_window: OpenWindow) -> None:
     """A model for English offers English alone."""
     models: list[tuple[Message | None, str]] = [
         (ENGLISH_MODEL, "a.en · English only"),
         (None, "The model is not known"),
     ]
-    async with open_page(tmp_path / "profile", microphone=None) as page:
+    async with open_window(None) as page:
         await page.show_as(390, 780)
         for page_server.model, shown in models:
             await page.open(page_server.url)
@@ -314,11 +324,11 @@ async def status(page: Page) -> str:
 
 @pytest.mark.nightly
 async def test_a_suspended_microphone_is_shown_at_once(
-    page_server: FakeServer, microphone: Path, tmp_path: Path
+    page_server: FakeServer, microphone: Path, open_window: OpenWindow, tmp_path: Path
 ) -> None:
     """What was spoken becomes final, the page says what to do, and a click continues."""
     page_server.script = [Step(0.1, [speech_started(), interim("Hello", " every")])]
-    async with open_page(tmp_path / "profile", microphone) as page:
+    async with open_window(microphone) as page:
         await page.command("Page.addScriptToEvaluateOnNewDocument", source=CAPTURE)
         await page.open(page_server.url)
         await page.click("#toggle")
@@ -339,9 +349,11 @@ async def test_a_suspended_microphone_is_shown_at_once(
         assert page.errors == []
 
 
-async def test_a_muted_microphone_is_shown_at_once(page_server: FakeServer, microphone: Path, tmp_path: Path) -> None:
+async def test_a_muted_microphone_is_shown_at_once(
+    page_server: FakeServer, microphone: Path, open_window: OpenWindow
+) -> None:
     """Until it is not muted any more. Stop while it is muted leaves no message behind."""
-    async with open_page(tmp_path / "profile", microphone) as page:
+    async with open_window(microphone) as page:
         await page.command("Page.addScriptToEvaluateOnNewDocument", source=CAPTURE)
         await page.open(page_server.url)
         await page.click("#toggle")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.browser.chromium import Page, open_page
+from tests.browser.chromium import OpenWindow, Page, open_page
 from tests.browser.fake_server import MODEL, FakeServer, Message, Step, final, interim, serve, speech_started
 
 pytestmark = pytest.mark.browser
@@ -44,11 +44,11 @@ async def read_saved(page: Page, name: str) -> tuple[str, str]:
 
 
 async def test_text_stays_on_the_device_until_it_is_cleared(
-    page_server: FakeServer, microphone: Path, tmp_path: Path
+    page_server: FakeServer, microphone: Path, open_window: OpenWindow
 ) -> None:
     """A reload in the middle of a sentence loses no word. What is cleared by mistake comes back, and then is gone."""
     page_server.script = [Step(0.1, [*final("Good morning."), speech_started(1), interim("Hello", " every", 1)])]
-    async with open_page(tmp_path / "profile", microphone) as page:
+    async with open_window(microphone) as page:
         await page.open(page_server.url)
         await page.click("#toggle")
         await page.wait_for("document.querySelector('#live .tail')?.textContent === ' every'")
@@ -87,6 +87,7 @@ async def test_the_transcript_in_every_format(page_server: FakeServer, microphon
     """A click copies a line. A long segment becomes several subtitles, whose times fill its own."""
     long = "This is a sentence with rather too many words to be read at once, and so it is cut between two words."
     page_server.script = [Step(0.1, [*final("Good morning."), *final(long, 1, 4.0)])]
+    # Its own Chromium: the clipboard and the permission to read it are the program's.
     async with open_page(tmp_path / "profile", microphone) as page:
         await page.command("Browser.grantPermissions", permissions=["clipboardReadWrite"])
         await page.open(page_server.url)
@@ -140,12 +141,12 @@ DROP = """(() => {
 })()"""
 
 
-async def test_a_dropped_file_is_transcribed(page_server: FakeServer, tmp_path: Path) -> None:
+async def test_a_dropped_file_is_transcribed(page_server: FakeServer, open_window: OpenWindow) -> None:
     """With the languages and terms of the settings, and with a key if the server asks for one."""
     page_server.file_events = FILE
     page_server.api_key = "s3cret"
     settings = {"language": "", "candidates": ["de", "en"], "hotwords": "Zwickau, HDMI, Zwickau"}
-    async with open_page(tmp_path / "profile", microphone=None) as page:
+    async with open_window(None) as page:
         await open_with(page, page_server, settings)
         await page.evaluate(DROP)
         await page.wait_for("!document.querySelector('#key-form').hidden")
@@ -170,11 +171,11 @@ CHANGE_LANGUAGE = """(() => {
 
 
 async def test_a_pause_and_another_language_lose_no_sound(
-    page_server: FakeServer, microphone: Path, tmp_path: Path
+    page_server: FakeServer, microphone: Path, open_window: OpenWindow
 ) -> None:
     """In a pause nothing is sent. The session with the new language begins at the sample after the last one."""
     page_server.script = [Step(0.1, [*final("One.")])]
-    async with open_page(tmp_path / "profile", microphone) as page:
+    async with open_window(microphone) as page:
         await page.open(page_server.url)
         await page.click("#toggle")
         await page.wait_for("document.querySelector('#finals .line')")
@@ -209,11 +210,13 @@ def translation(text: str, utterance: int, start_s: float = 0.2, end_s: float = 
     return {"type": "translation", **place, "language": "de", "text": text, "translated_until_s": [start_s]}
 
 
-async def test_captions_are_shared_and_translated(page_server: FakeServer, microphone: Path, tmp_path: Path) -> None:
+async def test_captions_are_shared_and_translated(
+    page_server: FakeServer, microphone: Path, open_window: OpenWindow
+) -> None:
     """Only where the server offers it. The link is the room's, and the next session asks for the same room."""
     page_server.script = [Step(0.1, [speech_started(), interim("Hello", " every")])]
     page_server.room = {"name": "r4nd0m", "path": "/captions/r4nd0m", "token": "t0ken"}
-    async with open_page(tmp_path / "profile", microphone) as page:
+    async with open_window(microphone) as page:
         await page.open(page_server.url)
         await page.wait_for("document.querySelector('#model').innerText")
         assert await page.evaluate("document.querySelector('#share').hidden")
@@ -244,10 +247,10 @@ async def test_captions_are_shared_and_translated(page_server: FakeServer, micro
     assert [start["translate"] for start in page_server.starts] == [["de"]] * 3
 
 
-async def test_lines_name_their_speakers(page_server: FakeServer, microphone: Path, tmp_path: Path) -> None:
+async def test_lines_name_their_speakers(page_server: FakeServer, microphone: Path, open_window: OpenWindow) -> None:
     """Where the user wants it. A later event may revise a line, and the text for the clipboard has the name."""
     page_server.script = [Step(0.1, [speech_started()])]
-    async with open_page(tmp_path / "profile", microphone) as page:
+    async with open_window(microphone) as page:
         await open_with(page, page_server, {"speakers": True, "withTimes": False})
         await page.click("#toggle")
         await state(page, "live")
@@ -263,9 +266,9 @@ async def test_lines_name_their_speakers(page_server: FakeServer, microphone: Pa
     assert [start["speakers"] for start in page_server.starts] == [{}]
 
 
-async def test_the_page_opens_without_its_server(microphone: Path, tmp_path: Path) -> None:
+async def test_the_page_opens_without_its_server(microphone: Path, open_window: OpenWindow) -> None:
     """From copies that hold neither text nor keys. As soon as the server is back, everything comes from it again."""
-    async with open_page(tmp_path / "profile", microphone) as page:
+    async with open_window(microphone) as page:
         async with serve(FakeServer()) as server:
             await page.open(server.url)
             await page.wait_for("document.querySelector('#model').innerText")

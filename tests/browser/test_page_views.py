@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tests.browser.axe import violations
-from tests.browser.chromium import open_page
+from tests.browser.chromium import OpenWindow
 from tests.browser.fake_server import MODEL, FakeServer, Step, final, interim, speech_started
 from tests.browser.test_page_features import open_with, press, state, translation
 
@@ -16,14 +16,16 @@ SHEETS = ("settings", "save", "share")
 
 
 @pytest.mark.parametrize("theme", [pytest.param("light", marks=pytest.mark.nightly), "dark"])
-async def test_no_view_has_a_violation(page_server: FakeServer, microphone: Path, tmp_path: Path, theme: str) -> None:
+async def test_no_view_has_a_violation(
+    page_server: FakeServer, microphone: Path, open_window: OpenWindow, theme: str
+) -> None:
     """axe-core has no objection to any view, and the keys of the list open them."""
     page_server.model = MODEL | {"rooms": True, "translations": ["de", "fr"]}
     page_server.room = {"name": "r4nd0m", "path": "/captions/r4nd0m", "token": "t0ken"}
     page_server.script = [Step(0.1, [*final("Good morning."), speech_started(1), interim("Hello", " every", 1)])]
     settings = {"theme": theme, "translate": ["de"], "candidates": ["de"], "language": ""}
     found: dict[str, Any] = {}
-    async with open_page(tmp_path / "profile", microphone) as page:
+    async with open_window(microphone) as page:
         await page.show_as(360, 740)
         await open_with(page, page_server, settings)
         found["idle"] = await violations(page)

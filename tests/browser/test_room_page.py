@@ -7,7 +7,7 @@ import pytest
 import pytest_asyncio
 
 from tests.browser.axe import violations
-from tests.browser.chromium import Page, open_page
+from tests.browser.chromium import OpenWindow, Page
 from tests.browser.fake_room import INSIDE, FakeRoom, lines, wait_inside
 from tests.browser.fake_server import Message, final, interim, serve
 
@@ -25,9 +25,9 @@ async def started() -> AsyncIterator[FakeRoom]:
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def browser(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Page]:
+async def browser(open_window: OpenWindow) -> AsyncIterator[Page]:
     KEPT.mkdir(parents=True, exist_ok=True)
-    async with open_page(tmp_path_factory.mktemp("room") / "profile", None) as page:
+    async with open_window(None) as page:
         yield page
 
 
