@@ -43,9 +43,12 @@ $(STAMP): pyproject.toml clients/python/pyproject.toml $(CONSTRAINTS)
 
 agents: $(AGENTS)/.installed ## Install LiveKit Agents and Pipecat for their examples.
 
+# With a uv of its own, which it need not wait for: `make --jobs 2 setup agents`.
 $(AGENTS)/.installed: examples/livekit_agent/requirements.txt examples/pipecat/requirements.txt
 	@test -x $(AGENTS)/bin/python || $(PYTHON) -m venv $(AGENTS)
-	$(AGENTS)/bin/python -m pip install --quiet --disable-pip-version-check --no-compile $(foreach file,$^,--requirement $(file))
+	$(AGENTS)/bin/python -m pip install --quiet --disable-pip-version-check --no-compile '$(UV_VERSION)'
+	$(AGENTS)/bin/uv pip install --quiet --python $(AGENTS)/bin/python $(foreach file,$^,--requirement $(file)) $(OR_PIP) \
+		$(AGENTS)/bin/python -m pip install --quiet --disable-pip-version-check --no-compile $(foreach file,$^,--requirement $(file))
 	@touch $@
 
 demo: setup ## Start a server and show captions of a recording as they appear.
