@@ -54,12 +54,19 @@ def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return packed
 
 
-@pytest.fixture
-def project(tmp_path: Path, package: Path) -> Path:
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory, package: Path) -> Path:
     """A folder in which the package is installed, and nothing else."""
-    (tmp_path / "package.json").write_text('{"private": true, "type": "module"}')
-    run(tmp_path, "npm", "install", "--offline", "--silent", "--no-audit", "--no-fund", str(package))
-    return tmp_path
+    folder = tmp_path_factory.mktemp("installed")
+    (folder / "package.json").write_text('{"private": true, "type": "module"}')
+    run(folder, "npm", "install", "--offline", "--silent", "--no-audit", "--no-fund", str(package))
+    return folder
+
+
+@pytest.fixture
+def project(tmp_path: Path, installed: Path) -> Path:
+    """A copy of the folder `installed`, for one test."""
+    return Path(shutil.copytree(installed, tmp_path / "project", symlinks=True))
 
 
 def test_the_package_has_what_users_need_and_nothing_else(package: Path) -> None:
