@@ -4,6 +4,7 @@ A start with torch takes seconds, nearly all of them imports. One process does t
 command. Tests that use `tests.app.cli.child` see what a start itself does.
 """
 
+import gc
 import importlib
 import json
 import os
@@ -99,6 +100,8 @@ def main() -> None:
     """Import what commands import, and run those that come in lines of JSON."""
     for module in ("app.cli.commands", "engine.engine", "engine.runner"):
         importlib.import_module(module)
+    # Copies share what is there: a collection of garbage in one of them would write to all of it.
+    gc.freeze()
     for line in sys.stdin:
         print(json.dumps(asdict(run(*json.loads(line)))), flush=True)
 
