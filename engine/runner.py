@@ -5,7 +5,7 @@ It knows nothing of requests, queues or text. One thread calls all of it.
 
 import itertools
 import logging
-import time
+import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -41,6 +41,7 @@ from engine.model.kv_cache import KVCache, SlotAllocator
 from engine.model.random_weights import PREFIX, random_checkpoint
 from engine.model.slot_budget import cross_format, slot_bytes
 from engine.model.weights import load_model
+from engine.probe import PROBE_S, PROBE_STEPS, PROBE_WINDOWS, Speed, shortest_s
 from engine.process_memory import return_freed_memory
 from engine.window_encoder import WindowEncoder
 
@@ -188,27 +189,31 @@ class Runner:
         return 0.0 if self.cuda_forward is None else LEAST_SHARE
 
     @torch.inference_mode()
-    def warm_up(self) -> float:
-        """Run everything once, so that no window pays for first calls. Returns seconds per full window encoded.
+    def warm_up(self) -> Speed:
+        """Run everything once, so that no window pays for first calls, and measure how fast the device is.
 
-        On a CPU one encoder call is enough: the first takes a tenth longer than later ones. Afterwards no memory is
-        kept that only this took.
+        The shortest of several times counts: other programs only add to them. Afterwards no memory is kept that only
+        this took.
         """
-        silence = np.zeros(WINDOW_SAMPLES, np.float32)
-        n_windows = 1 if self.cuda_forward is None else min(self.n_filling, self.slots.n_free)
-        slots = [self.slots.allocate() for _ in range(n_windows)]
-        elapsed_s = 0.0
         model = self.checkpoint.model
         if self.cuda_forward:
             self.cuda_forward.capture(self._config.max_encode_batch, self._encoder.lengths.max_short)
-        for _ in range(1 if self.device.type == "cpu" else 2):
-            start_s = time.perf_counter()
-            self.encode([silence] * len(slots), slots)
+        silence, slots, is_cpu = np.zeros(WINDOW_SAMPLES, np.float32), list[int](), self.device.type == "cpu"
+        n_windows = 1 if self.cuda_forward is None else min(self.n_filling, self.slots.n_free)
+
+        def encode() -> None:
+            # A CPU encodes one after another, and a GPU as many in a call as fill it.
+            if is_cpu or not slots:
+                slots.extend(self.slots.allocate() for _ in range(n_windows))
+            self.encode([silence] * n_windows, slots[-n_windows:])
             self.synchronize()
-            elapsed_s = (time.perf_counter() - start_s) / len(slots)
+
+        n_calls, max_s = (min(PROBE_WINDOWS, self.slots.n_free), PROBE_S) if is_cpu else (2, math.inf)
+        window_s = shortest_s(encode, n_calls, max_s) / n_windows
         prompt = Prompt(tokens=(self.checkpoint.tokenizer.sot,), sot_index=0, n_prefix=0)
-        self.collect_prefill(self.launch_prefill(slots[:1], [prompt], [True], [Draw()]))
-        self.collect(self.launch())
+        n = len(slots)
+        self.collect_prefill(self.launch_prefill(slots, [prompt] * n, [True] * n, [Draw()] * n))
+        step_s = shortest_s(lambda: self.collect(self.launch()), PROBE_STEPS)
         for slot in slots:
             self.release(slot)
         if self.cuda_forward:
@@ -222,7 +227,7 @@ class Runner:
                 n_slots,
             )
         self.return_free_memory()
-        return elapsed_s
+        return Speed(window_s, step_s, n)
 
     def return_free_memory(self) -> None:
         """Give memory of the host that is not in use back to the system. Call it when no window is expected."""

@@ -14,6 +14,7 @@ from contextlib import suppress
 from engine.api import SAMPLE_RATE, EngineStats, Priority, StartedEvent, SupersededEvent, TranslatedEvent
 from engine.config import EngineConfig
 from engine.errors import EngineFailed
+from engine.probe import Speed
 from engine.runner import Runner
 from engine.scheduling.batcher import BatchLimits, Load
 from engine.scheduling.decode_time import DecodeTime
@@ -46,6 +47,8 @@ PREFILL_LEAD_S = 0.005
 """The worker prepares the prompts this many seconds before the device is expected to have encoded their windows."""
 USUAL_UTTERANCE_SAMPLES = 6 * SAMPLE_RATE
 """Samples of an utterance of usual length: a sentence or two."""
+USUAL_STEPS = 12
+"""Decode steps of a window of that length until some are measured; drafts save a third of them."""
 FINISHED_PER_STEP = 8
 """The most finished windows whose last events are made before the queue is polled again."""
 MAX_FAILURES_IN_A_ROW = 3
@@ -65,13 +68,13 @@ Memory that was short may be free again then.
 class Worker:
     """Owns a runner. `run` is the body of the engine's thread."""
 
-    def __init__(self, runner: Runner, config: EngineConfig, window_encode_s: float, deliver: Deliver) -> None:
+    def __init__(self, runner: Runner, config: EngineConfig, speed: Speed, deliver: Deliver) -> None:
         """Create a worker.
 
         Args:
             runner: the loaded model.
             config: the engine's settings.
-            window_encode_s: seconds of encoder time per full window, as measured while warming up.
+            speed: that of the device, as measured while warming up.
             deliver: receives the items of every step; superseded interims in the thread that calls `submit`.
         """
         self.stats = StatsRecorder()
@@ -83,9 +86,11 @@ class Worker:
         self._sequences = RunningSequences(runner, self.stats, self._emitter, limits.n_reserved_slots)
         default_share = MIN_DECODE_SHARES[runner.device.type]
         min_decode_share = default_share if config.min_decode_share is None else config.min_decode_share
-        self._encoder_time = EncoderTime(runner, window_encode_s, min_decode_share)
+        self._encoder_time = EncoderTime(runner, speed.window_s, min_decode_share)
         self._memory = MemoryReturn(runner)
-        self._decode_time = DecodeTime(SEQUENCES_OF_FULL_STEP[runner.device.type], window_encode_s)
+        n_full_step = SEQUENCES_OF_FULL_STEP[runner.device.type]
+        window_decode_s = USUAL_STEPS * speed.step_s / max(speed.n_running, n_full_step)
+        self._decode_time = DecodeTime(n_full_step, window_decode_s)
         self._suspects: deque[Request] = deque()
         """Requests that were open when a step failed. Each of them is decoded again alone, before all others."""
         self._n_failures = 0

@@ -17,6 +17,7 @@ from engine.decoding.prompt import Prompt
 from engine.decoding.sampling import Draw
 from engine.decoding.word_timing import Alignment
 from engine.model.kv_cache import SlotAllocator
+from engine.probe import Speed
 from engine.runner import Prefilled, Transcribed
 
 PATIENCE_S = 20.0
@@ -93,9 +94,9 @@ class FakeRunner:
         """Let the next call of `stage` raise an error, after its pause."""
         self.single_faults[stage] = fault
 
-    def warm_up(self) -> float:
+    def warm_up(self) -> Speed:
         self._enter("warm_up")
-        return self.encode_s
+        return Speed(self.encode_s)
 
     def encode(
         self, windows: Sequence[NDArray[np.float32]], slots: Sequence[int], are_interims: Sequence[bool] = ()

@@ -24,6 +24,7 @@ from engine.checkpoint.checkpoint import Checkpoint, read_checkpoint
 from engine.config import EngineConfig
 from engine.decoding.logit_rules import RuleState
 from engine.decoding.sampling import Sampler
+from engine.probe import Speed
 from engine.runner import LaunchedStep, Runner
 from engine.scheduling.request import Item, Request
 from engine.scheduling.worker import Worker
@@ -154,7 +155,7 @@ class Play:
     def run(self) -> dict[int, DoneEvent]:
         self._to_come = sorted(range(len(self.asks)), key=lambda index: self.asks[index].at_step)
         self._open: dict[int, tuple[Request, int]] = {}
-        self._worker = Worker(self.runner, self.config, 0.01, self._deliver)
+        self._worker = Worker(self.runner, self.config, Speed(0.01), self._deliver)
         self.runner.before_step = self._before_step
         self._go_on()
         self._worker.run()

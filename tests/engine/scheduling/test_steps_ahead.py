@@ -12,6 +12,7 @@ from engine.api import DecodeOptions, DoneEvent, EngineEvent, Sampling, Translat
 from engine.checkpoint.checkpoint import Checkpoint
 from engine.config import EngineConfig
 from engine.engine import Engine
+from engine.probe import Speed
 from engine.scheduling.encoder_time import EncoderTime
 from engine.scheduling.request import Request
 from engine.scheduling.worker import Worker
@@ -211,7 +212,7 @@ async def test_an_early_window_waits_for_others_that_fill_the_device(
 async def test_a_round_whose_windows_all_left_ends(small_checkpoint: Checkpoint, script: Script) -> None:
     """It does not wait for others: the wait would be counted as encoder time."""
     runner = FakeRunner(small_checkpoint, script, n_ahead=1)
-    worker = Worker(runner, EngineConfig(n_slots=4, max_wait_ms=0), 0.0, lambda items: None)  # type: ignore[arg-type]
+    worker = Worker(runner, EngineConfig(n_slots=4, max_wait_ms=0), Speed(0.0), lambda items: None)  # type: ignore[arg-type]
     request, encode = Request(window=window("a"), max_tokens=9, put=lambda item: None), runner.encode
 
     def leave(*args: Any) -> None:
