@@ -7,6 +7,7 @@ table says. So ten minutes of overload take seconds, and come out the same each 
 
 import heapq
 import itertools
+import math
 import random
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -24,6 +25,7 @@ from app.session.interim_schedule import InterimSchedule
 from engine.api import SAMPLE_RATE, EngineStats, Priority, Transcriber, Window
 from engine.errors import EngineOverloaded
 from engine.scheduling.batcher import Batcher, BatchLimits, Encode, Load, Wait, Waiting
+from engine.scheduling.decode_time import DecodeTime
 from engine.scheduling.encoder_time import EncoderTime
 from engine.scheduling.request import Request
 from engine.scheduling.stats import StatsRecorder
@@ -109,6 +111,12 @@ SLOW = replace(
     n_full_step=4,
 )
 """A device that is 20 times slower, with the rules for a CPU."""
+BASE = replace(SLOW, window_s=0.13, call_s=0.01, step_s=0.0075, row_s=0.0025, n_steps=11)
+"""Whisper base in 8 bits and full windows on two cores with AMX."""
+BASE_CUT = replace(BASE, window_s=0.027)
+"""The same, with windows as long as their audio."""
+BUSY_BASE = replace(BASE, window_s=0.33, step_s=0.018, row_s=0.006)
+"""`BASE` where other programs take most of the time."""
 
 
 @dataclass(eq=False, slots=True, kw_only=True)
@@ -128,7 +136,8 @@ class VirtualWindow:
 class VirtualEngine(FakeTranscriber):
     """The engine's batcher and counters, and the worker's rules around them; see `engine/scheduling/worker.py`."""
 
-    def __init__(self, clock: Clock, speed: Speed) -> None:
+    def __init__(self, clock: Clock, speed: Speed, probe: float = 1.0) -> None:
+        """`probe`: how many times longer than later windows those took that were measured at the start."""
         super().__init__()
         self.n_superseded = self.n_refused = 0
         """Interims and speculative finals that were replaced by newer ones, or found no room."""
@@ -136,7 +145,10 @@ class VirtualEngine(FakeTranscriber):
         self._speed = speed
         self._batcher = Batcher(speed.limits)
         self._stats = StatsRecorder()
-        self._time = EncoderTime(self, speed.window_s, speed.min_decode_share)
+        self._time = EncoderTime(self, probe * speed.window_s, speed.min_decode_share)
+        n_full = speed.n_full_step
+        full_step_s = speed.step_s + (n_full - 1) * speed.row_s
+        self._decode_time = DecodeTime(n_full, probe * speed.n_steps * full_step_s / n_full)
         self._ids = itertools.count()
         self._waiting: dict[int, VirtualWindow] = {}
         self._running: list[VirtualWindow] = []
@@ -152,7 +164,7 @@ class VirtualEngine(FakeTranscriber):
     def stats(self) -> EngineStats:
         return self._stats.snapshot(
             n_waiting=self._batcher.n_waiting,
-            window_decode_s=0.0,
+            window_decode_s=self._decode_time.window_s,
             work_waiting_s=0.0,
             final_work_waiting_s=0.0,
             running=len(self._running),
@@ -261,9 +273,11 @@ class VirtualEngine(FakeTranscriber):
             return
         step_s = self._speed.step_s + (n_rows - 1) * self._speed.row_s
         n_finals = sum(not each.window.is_interim for each in self._running)
-        self._clock.after(step_s, lambda: self._stepped(step_s, n_finals / max(n_rows, self._speed.n_full_step)))
+        self._clock.after(
+            step_s, lambda: self._stepped(step_s, n_rows, n_finals / max(n_rows, self._speed.n_full_step))
+        )
 
-    def _stepped(self, step_s: float, final_share: float) -> None:
+    def _stepped(self, step_s: float, n_rows: int, final_share: float) -> None:
         self._stats.launched(len(self._running))
         self._stats.stepped(step_s, final_share)
         self._time.pay(step_s)
@@ -276,6 +290,7 @@ class VirtualEngine(FakeTranscriber):
         for each in done:
             self._stats.done()
             each.on_done()
+        self._decode_time.record(step_s, n_rows, self._stats.n_done)
         self._go_on()
 
 
@@ -306,6 +321,10 @@ class VirtualService:
         self.logs: list[SessionLog] = []
         self.n_refused = 0
         self.random = random.Random(seed)
+        self.utterance_s, self.pause_s = (1.5, 5.0), (1.0, 4.5)
+        """The shortest and longest utterance, and pause after the final of one, in seconds."""
+        self.call_s = math.inf
+        """How long a caller stays at least, in seconds. It hangs up after an utterance, and another one calls."""
 
     def call_in(self, n: int, within_s: float) -> None:
         """Let callers call within this time."""
@@ -352,7 +371,7 @@ class Caller:
         return round(self._clock.now_s * SAMPLE_RATE)
 
     def _speak(self) -> None:
-        length_s = self._service.random.uniform(1.5, 5.0)
+        length_s = self._service.random.uniform(*self._service.utterance_s)
         self._speech_from_s, self._speech_until_s = self._clock.now_s, self._clock.now_s + length_s
         self.log.speech_s += length_s
         self._schedule.begin_utterance(self._position)
@@ -410,4 +429,11 @@ class Caller:
         if self.log.ended_by:
             self.place.close()
             return
-        self._clock.after(self._service.random.uniform(1.0, 4.5), self._speak)
+        if ended_s - self.log.opened_s > self._service.call_s:
+            self._clock.after(1.0, self._hang_up)
+        else:
+            self._clock.after(self._service.random.uniform(*self._service.pause_s), self._speak)
+
+    def _hang_up(self) -> None:
+        self.place.close()
+        self._service.call_in(1, 1.0)

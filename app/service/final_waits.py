@@ -4,7 +4,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 
-RECENT_S = 10.0
+RECENT_S = 20.0
 """The period whose queue waits of finals count, in seconds."""
 LATE_SHARE = 0.05
 """The fraction of finals that may wait longer than `max_final_wait_s`."""

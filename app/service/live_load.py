@@ -1,7 +1,9 @@
-"""Forecasts how many live sessions the engines have time for, from what they need for those that are open.
+"""Forecasts how many live sessions the engines have time for.
 
 All finals must be decoded soon, and interims now and then. The finals of a session come seconds after it was opened, so
-a burst of newcomers cannot be judged by how long finals wait: none of theirs has come yet.
+a burst of newcomers cannot be judged by how long finals wait: none of theirs has come yet. Until sessions were open for
+a while, they are supposed to be usual ones, on engines that are as fast as these were lately, at first while they
+warmed up. What the open sessions have needed then counts more and more.
 
 There is one measure for any number of engines and gateways. What engines report is added up, and each second has as
 many seconds of their time as there are engines. Sessions and finals are those of all gateways, so that each gateway
@@ -27,7 +29,10 @@ INTERIM_AFTER_S = 2.0
 """How long after its opening a session has interims at its usual rate, in seconds."""
 MAX_LOAD = 0.6
 """The largest fraction of the engine's time that the finals of all sessions may take. Interims need some, too."""
-MAX_BUSY = 0.9
+REST = 0.75
+"""How long the engine's work in hand keeps a final waiting, as a multiple of a final's time: mostly an interim's call,
+and the decode steps that its window is owed after that."""
+MAX_BUSY = 0.85
 """The largest fraction of the engine's time that the finals and the interims of all sessions may take."""
 INTERIM_EVERY_S = 2.0
 """How often a session must have an interim while it speaks, in seconds, unless the operator wants fewer.
@@ -36,16 +41,17 @@ Where there is no time for that, text comes in pieces of half a sentence.
 """
 LATE_SHARE = 0.05
 """The fraction of finals that may wait longer than the limit."""
-FIRST_FINAL_EVERY_S = 6.0
+USUAL_FINAL_EVERY_S = 6.0
 """How often a session is supposed to have a final while nothing is known of the sessions, in seconds."""
-DECODE_FACTOR = 2.0
-"""The time for a final, as a multiple of the time for encoding it, while nothing is known of the engine."""
-FIRST_PART = 0.5
-"""The fraction of the supposed capacity that is given away while nothing is known."""
-FEWEST = 4
-"""As many sessions may be open while nothing is known: the encoder's time may have been measured at a bad moment."""
-MIN_SESSION_S = 20.0
-"""The least time that sessions must have been open, added up, before their finals tell something."""
+USUAL_TALK = 0.5
+"""The part of the time in which a session is supposed to have speech while nothing is known of the sessions."""
+FIRST_PART = 0.7
+"""The fraction of usual sessions that is let in before any was open for a while.
+
+Newcomers may speak more than is usual, and the service itself takes time that the engine had while it was measured.
+"""
+USUAL_SESSION_S = 60.0
+"""What is supposed of finals counts as much as what was seen of sessions that were open this long, added up."""
 MIN_FINALS = 5
 """The least number of finals whose time has a meaningful mean."""
 GROWTH = 2.0
@@ -57,8 +63,9 @@ SAMPLE_EVERY_S = 0.25
 def max_load(final_s: float, max_wait_s: float) -> float:
     """The largest fraction of its time that an engine may spend on finals, if few of them are to wait for long.
 
-    In a queue of which nothing else is known, with the load r, a fraction of r * exp(-(1 - r) * wait / time) waits
-    longer than `wait` (M/M/1). The engine decodes several at once, so fewer do.
+    Finals come at random, and all take about as long. Then, with the load r, a fraction of about
+    r * exp(-2 * (1 - r) * wait / time) waits longer than `wait` for others (Kingman's bound of M/D/1), besides the
+    rest of the work that the engine has in hand.
 
     Args:
         final_s: the mean time for a final, in seconds.
@@ -66,8 +73,39 @@ def max_load(final_s: float, max_wait_s: float) -> float:
     """
     if final_s <= 0:
         return MAX_LOAD
+    steepness = max(2 * (max_wait_s / final_s - REST), 0.0)
     loads = (percent / 100 for percent in range(round(100 * MAX_LOAD), 1, -1))
-    return next((load for load in loads if load * math.exp((load - 1) * max_wait_s / final_s) <= LATE_SHARE), 0.01)
+    return next((load for load in loads if load * math.exp((load - 1) * steepness) <= LATE_SHARE), 0.01)
+
+
+def usual_sessions(stats: EngineStats, max_wait_s: float, interim_interval_s: float) -> float:
+    """How many usual sessions the engines have time for, by the time that they need for a usual window.
+
+    Args:
+        stats: the engines' counters.
+        max_wait_s: how long finals may wait for the engine, in seconds.
+        interim_interval_s: the interval between two interims where the engine keeps up, in seconds.
+    """
+    # While all of several engines are being replaced, finals wait, and nothing more is known than of one.
+    n_engines, busy = max(stats.n_engines, 1), _usual_busy(stats, interim_interval_s)
+    finals = capacity(_usual_window_s(stats), 1 / USUAL_FINAL_EVERY_S, max_wait_s)
+    return n_engines * min(finals, MAX_BUSY / busy if busy else math.inf)
+
+
+def capacity(final_s: float, finals_per_s: float, max_wait_s: float) -> float:
+    """The number of sessions for whose finals one engine has time."""
+    load = final_s * finals_per_s
+    return max_load(final_s, max_wait_s) / load if load else math.inf
+
+
+def _usual_window_s(stats: EngineStats) -> float:
+    return stats.utterance_encode_s + stats.window_decode_s
+
+
+def _usual_busy(stats: EngineStats, interim_interval_s: float) -> float:
+    """The seconds of an engine's time in a second that a usual session needs."""
+    interims_per_s = USUAL_TALK / max(INTERIM_EVERY_S, interim_interval_s)
+    return _usual_window_s(stats) * (1 / USUAL_FINAL_EVERY_S + interims_per_s)
 
 
 class Totals(NamedTuple):
@@ -101,7 +139,7 @@ class LiveLoad:
         interims: InterimLoad,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Begin with engines of which nothing is known but the speed of their encoders.
+        """Begin with engines of which nothing is known but their speed.
 
         Args:
             stats: returns the engines' counters as they are now.
@@ -137,27 +175,21 @@ class LiveLoad:
         """How many sessions may be open at all gateways together."""
         self._sample()
         stats = self._stats()
-        # While all of several engines are being replaced, finals wait, and nothing more is known than of one.
         n_engines = max(stats.n_engines, 1)
-        supposed_s, finals_per_s = DECODE_FACTOR * stats.utterance_encode_s, self._finals_per_s(stats.waiting_finals)
-        first = max(FIRST_PART * n_engines * self._capacity(supposed_s, 1 / FIRST_FINAL_EVERY_S), FEWEST)
-        final_s = self._final_s()
-        if finals_per_s is None or (final_s is None and stats.waiting_finals):
-            return first
-        final_s = supposed_s if final_s is None else final_s
-        if stats.waiting_finals * final_s > self._max_wait_s * n_engines:
+        final_s, finals_per_s = self._final_s(stats), self._finals_per_s(stats.waiting_finals)
+        if (stats.waiting_finals - n_engines) * final_s > self._max_wait_s * n_engines:
             # Those that wait are late already. How long they wait is known only when they have left the queue.
             return 0.0
-        grown = max(first, GROWTH * min(sample.n_sessions for sample in self._samples))
+        first = usual_sessions(stats, self._max_wait_s, self.interims.usual_interval_s)
+        fewest = min(sample.n_sessions for sample in self._samples)
+        grown = max(FIRST_PART * first, GROWTH * fewest)
         busy = final_s * finals_per_s + self._interim_load()
-        # A few sessions take more of the time for each: their windows share hardly any encoder call and decode step.
-        most = max(first, MAX_BUSY * n_engines / busy) if busy else math.inf
-        return min(grown, n_engines * self._capacity(final_s, finals_per_s), most)
-
-    def _capacity(self, final_s: float, finals_per_s: float) -> float:
-        """The number of sessions for whose finals one engine has time."""
-        load = final_s * finals_per_s
-        return max_load(final_s, self._max_wait_s) / load if load else math.inf
+        usual = _usual_busy(stats, self.interims.usual_interval_s)
+        if busy > usual:
+            # A few sessions take more of the time for each: their windows share hardly any call and step.
+            busy = usual + min(fewest / first, 1.0) * (busy - usual)
+        most = n_engines * MAX_BUSY / busy if busy else math.inf
+        return min(grown, n_engines * capacity(final_s, finals_per_s, self._max_wait_s), most)
 
     def _interim_load(self) -> float:
         """The seconds of an engine's time in a second that one session needs for as many interims as it must have."""
@@ -181,26 +213,26 @@ class LiveLoad:
         while len(self._samples) > 1 and self._samples[1].at_s <= now_s - RECENT_S - FINAL_AFTER_S:
             self._samples.popleft()
 
-    def _final_s(self) -> float | None:
-        """The mean time that the engine needs for a final, in seconds; None if too few are known."""
+    def _final_s(self, stats: EngineStats) -> float:
+        """The mean time that the engine needs for a final, in seconds; that of a usual one if too few are known."""
         first, last = self._samples[0], self._samples[-1]
         n_finals = last.work.n_finals - first.work.n_finals
-        return (last.work.final_busy_s - first.work.final_busy_s) / n_finals if n_finals >= MIN_FINALS else None
+        if n_finals < MIN_FINALS:
+            return _usual_window_s(stats)
+        return (last.work.final_busy_s - first.work.final_busy_s) / n_finals
 
-    def _finals_per_s(self, n_waiting: int) -> float | None:
-        """The finals of one session in a second, rather too many than too few; None if too little is known.
+    def _finals_per_s(self, n_waiting: int) -> float:
+        """The finals of one session in a second, rather too many than too few.
 
         Args:
             n_waiting: finals that the engine has not begun.
         """
         first, last = self._recent_samples()
         n_finals = max(last.n_finals - first.n_finals, 0) + n_waiting
-        session_s = self._session_s(FINAL_AFTER_S)
-        if session_s < MIN_SESSION_S:
-            return None
         # With the standard deviation of such a count. Else newcomers, who try again and again, would all be accepted
         # at the moments at which the count is low by chance.
-        return (n_finals + math.sqrt(n_finals)) / session_s
+        n_usual = USUAL_SESSION_S / USUAL_FINAL_EVERY_S
+        return (n_finals + math.sqrt(n_finals) + n_usual) / (self._session_s(FINAL_AFTER_S) + USUAL_SESSION_S)
 
     def _recent_samples(self) -> tuple[_Sample, _Sample]:
         """The samples at the beginning and at the end of the period."""

@@ -3,22 +3,26 @@
 The service runs in virtual time; see `tests/virtual_service.py`.
 """
 
+import math
 import statistics
 from typing import Any
 
 import pytest
 
 from app.service.live_load import INTERIM_EVERY_S
-from tests.virtual_service import H200, SLOW, Clock, Speed, VirtualEngine, VirtualService
+from tests.virtual_service import BASE, BASE_CUT, BUSY_BASE, H200, SLOW, Clock, Speed, VirtualEngine, VirtualService
 
 MAX_WAIT_S = 1.0
 """The default of `max_final_wait_s`."""
 
 
-def overloaded(speed: Speed, n_callers: int, seconds: float, **settings: Any) -> VirtualService:
+def overloaded(
+    speed: Speed, n_callers: int, seconds: float, probe: float = 1.0, call_s: float = math.inf, **settings: Any
+) -> VirtualService:
     """The service after `seconds` in which `n_callers` call within ten seconds, and again after each refusal."""
     clock = Clock()
-    service = VirtualService(VirtualEngine(clock, speed), clock, **settings)
+    service = VirtualService(VirtualEngine(clock, speed, probe), clock, **settings)
+    service.call_s = call_s
     service.call_in(n_callers, 10.0)
     clock.run(seconds)
     return service
@@ -60,6 +64,29 @@ def test_a_server_that_admits_all_ends_none() -> None:
     assert len(service.admission.sessions) == 40 and not service.n_refused
     assert not [log.ended_by for log in service.logs if log.ended_by]
     assert service.engine.n_superseded < 3 * sum(log.n_interims for log in service.logs) + 2000
+
+
+def holds(service: VirtualService) -> bool:
+    """Whether finals are in time, and interims come as often as they must."""
+    return late_wait_s(service) <= MAX_WAIT_S and statistics.median(interims_per_s(service)) >= 1 / INTERIM_EVERY_S
+
+
+@pytest.mark.parametrize("probe", [1.0, 5.0])
+@pytest.mark.parametrize(("speed", "most"), [(BASE, 12), (BUSY_BASE, 4), (SLOW, 15), (BASE_CUT, 32)])
+def test_as_many_are_let_in_as_a_direct_search_finds(speed: Speed, most: int, probe: float) -> None:
+    """85 % at least after a minute, however well the start was measured, and none has late finals."""
+    assert holds(overloaded(speed, most, 180.0, max_final_wait_s=1000.0))
+    assert not holds(overloaded(speed, round(1.1 * most) + 1, 180.0, max_final_wait_s=1000.0))
+    service = overloaded(speed, 3 * most, 60.0, probe)
+    assert 0.85 * most <= len(service.admission.sessions) <= 1.1 * most + 1
+    assert late_wait_s(service) <= MAX_WAIT_S
+
+
+@pytest.mark.parametrize("speed", [BASE, BUSY_BASE])
+def test_short_calls_are_let_in_as_long_ones_are(speed: Speed) -> None:
+    """Each has one utterance, as a recording of a sentence does that is sent as a session."""
+    service = overloaded(speed, 3, 300.0, call_s=0.0)
+    assert len(service.logs) > 80 and service.n_refused < 0.1 * len(service.logs)
 
 
 @pytest.mark.parametrize("speed", [SLOW, H200])
