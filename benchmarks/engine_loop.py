@@ -75,7 +75,7 @@ async def _measure(n_gateways: int, rate: int, seconds: int) -> dict[str, Any]:
             keep_counts=lambda counts: (counts, counts),
             keep_counts_s=1.0,
             stop_timeout_s=10.0,
-            on_ready=lambda _: ready.set(),
+            on_ready=lambda *_: ready.set(),
             on_gateway_gone=gone.append,
         )
         supervisor = Supervisor(config)

@@ -149,7 +149,7 @@ async def local_server(settings: Settings, out: Console) -> AsyncIterator[str]:
         tasks.create_task(_serve_with(server, engine, listener))
         try:
             await started.wait()
-            out.print(banner(settings, engine.info, port))
+            out.print(banner(settings, engine.info, engine.stats(), port))
             yield f"ws://{settings.host}:{port}"
         finally:
             server.stop()
@@ -163,7 +163,7 @@ async def _serve_one_process(settings: Settings) -> None:
     reserve_descriptors(settings)
     with bind(settings) as listener:
         async with start_engine(settings) as engine:
-            ready = banner(settings, engine.info, listener.getsockname()[1])
+            ready = banner(settings, engine.info, engine.stats(), listener.getsockname()[1])
             app = build_app(settings, engine, session_config, tracing=tracing)
             server = Server(app, settings, tls, lambda: console().print(ready))
             async with _returning_memory(app):
@@ -216,7 +216,7 @@ async def _serve_gateways(settings: Settings, engines: Sequence[EnginePlace]) ->
                 keep_counts=keep_counts,
                 keep_counts_s=KEEP_S,
                 stop_timeout_s=settings.drain_timeout_s + STOP_SLACK_S,
-                on_ready=lambda model: console().print(banner(settings, model, port, len(engines))),
+                on_ready=lambda model, stats: console().print(banner(settings, model, stats, port)),
                 on_gateway_gone=partial(mark_process_dead, path=folder),
             )
         )

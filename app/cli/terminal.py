@@ -3,6 +3,7 @@
 from rich.console import Console
 from rich.table import Table
 
+from app.service.live_load import usual_sessions
 from app.service.settings import Settings
 from app.version import VERSION
 from engine import api
@@ -17,22 +18,23 @@ def console(*, stderr: bool = False, soft_wrap: bool = False) -> Console:
     return Console(highlight=False, emoji=False, stderr=stderr, soft_wrap=soft_wrap)
 
 
-def banner(settings: Settings, model: api.ModelInfo, port: int, n_engines: int = 1) -> str:
-    """What a server prints when it is ready: its version, its model and its addresses.
+def banner(settings: Settings, model: api.ModelInfo, stats: api.EngineStats, port: int) -> str:
+    """What a server prints when it is ready: its version, its model, what was measured, and its addresses.
 
     Args:
         settings: the settings of the server.
         model: its model, with the slots of all engines.
+        stats: the counters of all engines.
         port: where it listens.
-        n_engines: how many engines it has.
     """
     host = LOOPBACK_OF_ANY.get(settings.host, settings.host)
     host = f"[{host}]" if ":" in host else host
-    slots = f"{n_engines} engines, {model.n_slots} slots" if n_engines > 1 else f"{model.n_slots} slots"
+    slots = f"{stats.n_engines} engines, {model.n_slots} slots" if stats.n_engines > 1 else f"{model.n_slots} slots"
     secure = "s" if settings.is_encrypted else ""
     lines = [
         f"[bold]tutti[/] {VERSION} · model [bold]{model.name}[/] "
         f"({model.n_parameters / 1e6:.1f} M parameters, {model.dtype} on {model.device}, {slots})",
+        f"  room       {_room(settings, stats)}",
         f"  live       ws{secure}://{host}:{port}/v1/stream",
         f"  files      http{secure}://{host}:{port}/v1/audio/transcriptions",
         f"  metrics    http{secure}://{host}:{port}/metrics",
@@ -41,6 +43,15 @@ def banner(settings: Settings, model: api.ModelInfo, port: int, n_engines: int =
     if settings.host in LOOPBACK_OF_ANY:
         lines.append(f"[dim]  The server listens on every address of this machine ({settings.host}).[/]")
     return "\n".join(lines)
+
+
+def _room(settings: Settings, stats: api.EngineStats) -> str:
+    """For how many usual live sessions the engines have time, and the measured time for a sentence."""
+    interval_s = settings.interim_interval_ms / 1000
+    room = min(usual_sessions(stats, settings.max_final_wait_s, interval_s), settings.max_sessions)
+    sentence_s = stats.utterance_encode_s + stats.window_decode_s
+    n_sessions = "1 live session" if room < 2 else f"{int(room)} live sessions"
+    return f"about {n_sessions} here: a sentence takes the engine {sentence_s:.2g} s"
 
 
 def print_models(out: Console) -> None:

@@ -17,6 +17,7 @@ from multiprocessing.shared_memory import SharedMemory
 from pathlib import Path
 from socket import socket
 
+from cluster.engine_stats import add_up
 from cluster.local.control_messages import (
     ControlMessage,
     EngineDown,
@@ -33,7 +34,7 @@ from cluster.local.roles import EngineRole, GatewayRole, Serve, StartEngine
 from cluster.local.shared_audio import BLOCK_BYTES
 from cluster.local.shared_counts import COUNT_BYTES, KeepCounts, SharedCounts
 from cluster.local.shared_memory import SharedMemoryTooSmall, create_shared_memory
-from engine.api import ModelInfo
+from engine.api import EngineStats, ModelInfo
 
 logger = logging.getLogger(__name__)
 
@@ -72,8 +73,8 @@ class SupervisorConfig:
     """How long those count that are kept for a while, in seconds."""
     stop_timeout_s: float
     """How long gateways may take to drain before they are killed, in seconds."""
-    on_ready: Callable[[ModelInfo], None]
-    """Called once, when every engine runs and every gateway serves. The model has the slots of all engines."""
+    on_ready: Callable[[ModelInfo, EngineStats], None]
+    """Called once, when every engine runs and every gateway serves, with the slots and the counters of all engines."""
     on_gateway_gone: Callable[[int], None]
     """Called with the process id of every gateway process that has ended."""
     first_pause_s: float = 0.5
@@ -276,7 +277,8 @@ class Supervisor:
         if is_ready and len(self._engines_up) == len(self._engines) and not self._was_ready:
             self._was_ready = True
             infos = [up.info for up in self._engines_up.values()]
-            self.config.on_ready(replace(infos[0], n_slots=sum(info.n_slots for info in infos)))
+            stats = add_up({str(number): up.stats for number, up in self._engines_up.items()})
+            self.config.on_ready(replace(infos[0], n_slots=sum(info.n_slots for info in infos)), stats)
 
     def _note_end(self, managed: ManagedProcess, process: ChildProcess, status: int) -> None:
         if managed in self._engines:

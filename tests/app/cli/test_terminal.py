@@ -4,7 +4,7 @@ import pytest
 
 from app.cli.terminal import banner
 from app.service.settings import Settings
-from tests.fakes import MODEL
+from tests.fakes import MODEL, FakeTranscriber
 
 
 @pytest.mark.parametrize(
@@ -12,6 +12,6 @@ from tests.fakes import MODEL
 )
 def test_a_server_shows_an_address_that_can_be_opened(host: str, address: str) -> None:
     """No browser opens the address that stands for all addresses of a machine."""
-    shown = banner(Settings(host=host, allow_anyone=True), MODEL, 8000)
-    assert f"Ready for captions: http://{address}:8000/[/]" in shown.splitlines()[4]
+    shown = banner(Settings(host=host, allow_anyone=True), MODEL, FakeTranscriber().stats(), 8000)
+    assert f"Ready for captions: http://{address}:8000/[/]" in shown.splitlines()[5]
     assert ("listens on every address" in shown) == (host in ("0.0.0.0", "::"))

@@ -21,7 +21,7 @@ from cluster.local import supervisor
 from cluster.local.control_messages import ControlMessage, EngineLost
 from cluster.local.managed_process import ChildProcess
 from cluster.local.supervisor import Supervisor, SupervisorConfig, SupervisorError
-from engine.api import ModelInfo
+from engine.api import EngineStats, ModelInfo
 from tests.cluster.local import processes
 from tests.fakes import MODEL, said
 
@@ -54,7 +54,7 @@ class RunningService:
         }
         self.supervisor = Supervisor(SupervisorConfig(**config | values))
 
-    def _note_ready(self, model: ModelInfo) -> None:
+    def _note_ready(self, model: ModelInfo, stats: EngineStats) -> None:
         self.models.append(model)
         self.ready.set()
 
