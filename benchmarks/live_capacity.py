@@ -10,21 +10,30 @@ With `--admission` the server refuses sessions as it does in service, and a clie
 is let in. So a server with three times as many callers as it holds is measured like this:
 
     python -m benchmarks.live_capacity --admission --sessions 900 --seconds 600 -- --model random:turbo
+
+With `--search` both are compared: the most of these numbers that a server serves in time, by the limits of admission,
+when it lets all in; and how many of three times as many callers it lets in by itself:
+
+    python -m benchmarks.live_capacity --search --sessions 4,6,8,10,12,14 --seconds 60 -- --model base
 """
 
 import multiprocessing
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import click
 import numpy as np
 
+from app.service.live_load import INTERIM_EVERY_S
+from app.service.settings import Settings
 from benchmarks import machine, plot, report
 from benchmarks.live.level import busy_shares, engine_figures, warm_up
 from benchmarks.live.load_clients import (
@@ -66,6 +75,8 @@ MIN_INTERIMS = 0.8
 """Least share of the due interims that a server must send: a server that leaves interims out has few late ones."""
 LEAST_SPEECH_S = 10.0
 """The least speech of a session whose rate of interims counts, in seconds."""
+CALLERS = 3
+"""How many times as many call as are served in time, with `--search`."""
 N_SHOWN_FAILURES = 5
 """Failures kept for each level."""
 
@@ -117,6 +128,9 @@ N_SHOWN_FAILURES = 5
 @click.option(
     "--admission", is_flag=True, help="Let the server refuse sessions. Clients call again until they are accepted."
 )
+@click.option(
+    "--search", is_flag=True, help="Compare the most that are served in time with those that the server lets in."
+)
 @click.option("--go-on", is_flag=True, help="Continue after the first number that is not held.")
 @click.option("--require", type=int, help="Fail unless this number of sessions is held.")
 @click.option("--title", default="tutti", show_default=True, help="Name of the curve in the picture.")
@@ -136,6 +150,7 @@ def main(
     processes: int | None,
     max_late_ms: float,
     admission: bool,
+    search: bool,
     go_on: bool,
     require: int | None,
     title: str,
@@ -149,8 +164,8 @@ def main(
     levels = parse_numbers("--sessions", sessions)
     if picture:
         plot.check_path(picture)
-    if url and serve_arguments:
-        raise click.UsageError("arguments for `tutti serve` make no sense with --url")
+    if url and (serve_arguments or search):
+        raise click.UsageError("--search and arguments for `tutti serve` make no sense with --url")
     if seconds <= ramp_s:
         raise click.UsageError("--seconds: expected more than --ramp")
     endpointing = {"mode": "vad"} | ({"silence_ms": silence_ms} if silence_ms else {})
@@ -175,20 +190,20 @@ def main(
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         calls = write_calls(folder, min(N_CALLS, max(levels)), talk, seconds)
-        own = ["--max-sessions", str(max(levels) + 1), "--interim-interval-ms", str(interim_interval_ms)]
-        own += [] if admission else ADMIT_ALL
-        server = RunningServer(url.rstrip("/"), None) if url else None
-        server = server or stack.enter_context(running_server([*own, *serve_arguments]))
-        warm_up(server, "en")
-        for n in levels:
-            print(f"{n} sessions, {seconds:.0f} s …", file=sys.stderr, flush=True)
-            level = run_level(server, calls, load, n, processes or -(-n // SESSIONS_PER_PROCESS))
-            judge(level, max_late_s=max_late_ms / 1000, due_per_s=talk * 1000 / interim_interval_ms)
-            result["levels"].append(level)
-            if not (level["holds"] or go_on):
-                break
+        own = ["--max-sessions", str(CALLERS * max(levels) + 1), "--interim-interval-ms", str(interim_interval_ms)]
+        judged = partial(judge, max_late_s=max_late_ms / 1000, due_per_s=talk * 1000 / interim_interval_ms)
+        run = partial(run_levels, calls=calls, n_processes=processes, judged=judged)
+        with _server(url, [*own, *([] if admission else ADMIT_ALL), *serve_arguments]) as server:
+            until = "" if go_on else "in_time" if search else "holds"
+            result["levels"] = run(server, load, levels, until)
+        result["in_time"] = max((each["streams"] for each in result["levels"] if each["in_time"]), default=0)
+        if search:
+            with _server(None, [*own, *serve_arguments]) as server:
+                (result["let_in"],) = run(
+                    server, replace(load, calls_again=True), [CALLERS * (result["in_time"] or 1)], ""
+                )
     result["most_held"] = max((level["streams"] for level in result["levels"] if level["holds"]), default=0)
-    report.show([table(result)], result, as_markdown=markdown, path=path)
+    report.show([table(result), *admission_tables(result)], result, as_markdown=markdown, path=path)
     if picture:
         plot.draw([result], picture)
     complaints = complain(result, require)
@@ -213,6 +228,34 @@ class Load:
     """Length of the chunks that it sends, in milliseconds."""
     calls_again: bool = False
     """Whether it calls again when it is refused."""
+
+
+def _server(url: str | None, arguments: list[str]) -> AbstractContextManager[RunningServer]:
+    """A server that runs, or one with these arguments."""
+    return nullcontext(RunningServer(url.rstrip("/"), None)) if url else running_server(arguments)
+
+
+def run_levels(
+    server: RunningServer,
+    load: "Load",
+    levels: list[int],
+    until: str,
+    *,
+    calls: list[PreparedCall],
+    n_processes: int | None,
+    judged: Callable[[dict[str, Any]], None],
+) -> list[dict[str, Any]]:
+    """Run these numbers of clients, one after another, until the verdict `until` is no, and return their figures."""
+    warm_up(server, "en")
+    found: list[dict[str, Any]] = []
+    for n in levels:
+        print(f"{n} sessions, {load.seconds:.0f} s …", file=sys.stderr, flush=True)
+        level = run_level(server, calls, load, n, n_processes or -(-n // SESSIONS_PER_PROCESS))
+        judged(level)
+        found.append(level)
+        if until and not level[until]:
+            break
+    return found
 
 
 def write_calls(folder: Path, n: int, talk: float, seconds: float) -> list[PreparedCall]:
@@ -332,6 +375,7 @@ def judge(level: dict[str, Any], *, max_late_s: float, due_per_s: float) -> None
     level["generator"]["was_late"] = not (level["generator"]["late_s"]["p99"] or 0.0) <= max_late_s
     level["interims_of_due"] = level["interims_per_s"] / due_per_s
     level["holds"] = holds(level)
+    level["in_time"] = is_in_time(level)
 
 
 def holds(level: dict[str, Any]) -> bool:
@@ -342,6 +386,14 @@ def holds(level: dict[str, Any]) -> bool:
     is_whole = not (level["refused"] or level["failed"] or level["finals_missing"])
     is_whole &= level["interims_of_due"] >= MIN_INTERIMS
     return bool(is_whole and lag <= MAX_INTERIM_LAG_S and final <= MAX_FINAL_S)
+
+
+def is_in_time(level: dict[str, Any]) -> bool:
+    """Whether the server kept the limits of admission: few finals wait longer than it allows, and interims suffice."""
+    wait_s, interims_per_s = level["engine"]["final_queue_s"]["p95"], level["session_interims_per_s"]["p50"]
+    if wait_s is None or interims_per_s is None or level["generator"]["was_late"]:
+        return False
+    return bool(wait_s <= Settings().max_final_wait_s and interims_per_s >= 1 / INTERIM_EVERY_S and not level["failed"])
 
 
 def complain(result: dict[str, Any], require: int | None) -> list[str]:
@@ -360,6 +412,32 @@ def complain(result: dict[str, Any], require: int | None) -> list[str]:
     if require and result["most_held"] < require:
         found.append(f"expected {require} sessions to be held, got {result['most_held']}")
     return found
+
+
+def admission_tables(result: dict[str, Any]) -> list[Table]:
+    """What the server let in, beside the most that it served in time; nothing without `--search`."""
+    if "let_in" not in result:
+        return []
+    let_in, most = result["let_in"], result["in_time"]
+    row = (
+        str(most),
+        str(let_in["streams"]),
+        str(let_in["accepted"]),
+        number(100 * let_in["accepted"] / most if most else None, 0),
+        number(let_in["engine"]["final_queue_s"]["p95"], 2),
+        number(let_in["session_interims_per_s"]["p50"], 2),
+    )
+    heads = (
+        "served in\ntime",
+        "callers",
+        "let in",
+        "%",
+        "wait of their\nfinals p95 s",
+        "interims a\nsecond of speech p50",
+    )
+    return [
+        Table(f"{result['title']}: sessions that are let in, beside the most that are served in time", heads, [row])
+    ]
 
 
 def milliseconds(seconds: dict[str, float | None]) -> str:

@@ -13,7 +13,16 @@ from app.service.settings import Settings
 from benchmarks import live_capacity, machine
 from benchmarks.live import load_clients
 from benchmarks.live.load_clients import ClientGroup, LoadLog, PreparedCall, ServedSession, run_group, write_call
-from benchmarks.live_capacity import Load, complain, holds, run_level, session_figures, table
+from benchmarks.live_capacity import (
+    Load,
+    admission_tables,
+    complain,
+    holds,
+    is_in_time,
+    run_level,
+    session_figures,
+    table,
+)
 from benchmarks.recordings import ReferenceUtterance
 from benchmarks.server import RunningServer
 from tests.app.conftest import running
@@ -131,10 +140,25 @@ def level(**changes: object) -> dict[str, Any]:
             "step_s": None,
             "final_after_endpoint_s": dict.fromkeys(("p50", "p95", "p99")),
             "speculative_finals": {"used": 0.0, "unused": 0.0},
+            "final_queue_s": {"mean": 0.1, "p95": 1.0},
         },
         "generator": {"late_s": {"n": 9, "p99": 0.01}, "was_late": False},
     }
     return {**plain, **changes}
+
+
+def test_in_time_is_what_admission_promises() -> None:
+    """Few finals wait longer than a second, and half of the sessions have an interim every two seconds of speech."""
+    rates, late = {"n": 10, "min": 0.1, "p5": 0.2, "p50": 0.4}, {"final_queue_s": {"mean": 0.1, "p95": 1.1}}
+    assert is_in_time(level())
+    assert not is_in_time(level(session_interims_per_s=rates)) and not is_in_time(level(engine=late))
+
+
+def test_what_is_let_in_is_shown_beside_what_is_served_in_time() -> None:
+    result = {"title": "tutti", "in_time": 8, "let_in": level(streams=24, accepted=7)}
+    (shown,) = admission_tables(result)
+    assert shown.rows == [("8", "24", "7", "88", "1.00", "1.00")]
+    assert admission_tables({"title": "tutti", "in_time": 8}) == []
 
 
 def late(p95: float | None) -> dict[str, Any]:
