@@ -75,7 +75,7 @@ MIN_INTERIMS = 0.8
 """Least share of the due interims that a server must send: a server that leaves interims out has few late ones."""
 LEAST_SPEECH_S = 10.0
 """The least speech of a session whose rate of interims counts, in seconds."""
-CALLERS = 3
+OVERLOAD = 3
 """How many times as many call as are served in time, with `--search`."""
 N_SHOWN_FAILURES = 5
 """Failures kept for each level."""
@@ -190,7 +190,7 @@ def main(
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         calls = write_calls(folder, min(N_CALLS, max(levels)), talk, seconds)
-        own = ["--max-sessions", str(CALLERS * max(levels) + 1), "--interim-interval-ms", str(interim_interval_ms)]
+        own = ["--max-sessions", str(OVERLOAD * max(levels) + 1), "--interim-interval-ms", str(interim_interval_ms)]
         judged = partial(judge, max_late_s=max_late_ms / 1000, due_per_s=talk * 1000 / interim_interval_ms)
         run = partial(run_levels, calls=calls, n_processes=processes, judged=judged)
         with _server(url, [*own, *([] if admission else ADMIT_ALL), *serve_arguments]) as server:
@@ -200,7 +200,7 @@ def main(
         if search:
             with _server(None, [*own, *serve_arguments]) as server:
                 (result["let_in"],) = run(
-                    server, replace(load, calls_again=True), [CALLERS * (result["in_time"] or 1)], ""
+                    server, replace(load, calls_again=True), [OVERLOAD * (result["in_time"] or 1)], ""
                 )
     result["most_held"] = max((level["streams"] for level in result["levels"] if level["holds"]), default=0)
     report.show([table(result), *admission_tables(result)], result, as_markdown=markdown, path=path)

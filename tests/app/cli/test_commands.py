@@ -208,7 +208,7 @@ def test_serve_prints_its_addresses_and_stops_on_sigterm() -> None:
     )
     try:
         assert server.stdout
-        lines = [server.stdout.readline() for _ in range(5)]
+        lines = [server.stdout.readline() for _ in range(6)]
         page = next(line.split()[-1] for line in lines if "captions" in line)
         transport = httpx.HTTPTransport(retries=5)
         with httpx.Client(transport=transport) as client:
