@@ -5,6 +5,10 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple
 
+from engine.api import SAMPLE_RATE
+
+USUAL_UTTERANCE_SAMPLES = 6 * SAMPLE_RATE
+"""Samples of an utterance of usual length: a sentence or two."""
 PROBE_S = 1.0
 """After this many seconds a CPU encodes no further window for the probe: no large model starts later because of it."""
 PROBE_WINDOWS = 5

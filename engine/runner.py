@@ -41,7 +41,7 @@ from engine.model.kv_cache import KVCache, SlotAllocator
 from engine.model.random_weights import PREFIX, random_checkpoint
 from engine.model.slot_budget import cross_format, slot_bytes
 from engine.model.weights import load_model
-from engine.probe import PROBE_S, PROBE_STEPS, PROBE_WINDOWS, Speed, shortest_s
+from engine.probe import PROBE_S, PROBE_STEPS, PROBE_WINDOWS, USUAL_UTTERANCE_SAMPLES, Speed, shortest_s
 from engine.process_memory import return_freed_memory
 from engine.window_encoder import WindowEncoder
 
@@ -198,7 +198,8 @@ class Runner:
         model = self.checkpoint.model
         if self.cuda_forward:
             self.cuda_forward.capture(self._config.max_encode_batch, self._encoder.lengths.max_short)
-        silence, slots, is_cpu = np.zeros(WINDOW_SAMPLES, np.float32), list[int](), self.device.type == "cpu"
+        slots, is_cpu = list[int](), self.device.type == "cpu"
+        silence = np.zeros(USUAL_UTTERANCE_SAMPLES if is_cpu else WINDOW_SAMPLES, np.float32)
         n_windows = 1 if self.cuda_forward is None else min(self.n_filling, self.slots.n_free)
 
         def encode() -> None:
@@ -209,7 +210,7 @@ class Runner:
             self.synchronize()
 
         n_calls, max_s = (min(PROBE_WINDOWS, self.slots.n_free), PROBE_S) if is_cpu else (2, math.inf)
-        window_s = shortest_s(encode, n_calls, max_s) / n_windows
+        window_s = shortest_s(encode, n_calls, max_s) / n_windows / self.encode_share(len(silence), False)
         prompt = Prompt(tokens=(self.checkpoint.tokenizer.sot,), sot_index=0, n_prefix=0)
         n = len(slots)
         self.collect_prefill(self.launch_prefill(slots, [prompt] * n, [True] * n, [Draw()] * n))

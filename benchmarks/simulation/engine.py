@@ -15,6 +15,7 @@ from engine.api import WINDOW_SAMPLES, EngineStats, Priority, Window
 from engine.config import EngineConfig
 from engine.cuda.graph_sizes import FILLING_WINDOWS, LEAST_SHARE
 from engine.model.audio_context import WindowLengths
+from engine.probe import USUAL_UTTERANCE_SAMPLES
 from engine.scheduling.batcher import Batcher, BatchLimits, Encode, Load, Wait, Waiting
 from engine.scheduling.decode_time import DecodeTime
 from engine.scheduling.encoder_time import EncoderTime
@@ -25,7 +26,6 @@ from engine.scheduling.worker import (
     MIN_DECODE_SHARES,
     PREFILL_LEAD_S,
     SEQUENCES_OF_FULL_STEP,
-    USUAL_UTTERANCE_SAMPLES,
 )
 
 N_SLOTS = 256

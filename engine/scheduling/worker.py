@@ -11,10 +11,10 @@ from collections import deque
 from collections.abc import Iterable
 from contextlib import suppress
 
-from engine.api import SAMPLE_RATE, EngineStats, Priority, StartedEvent, SupersededEvent, TranslatedEvent
+from engine.api import EngineStats, Priority, StartedEvent, SupersededEvent, TranslatedEvent
 from engine.config import EngineConfig
 from engine.errors import EngineFailed
-from engine.probe import Speed
+from engine.probe import USUAL_UTTERANCE_SAMPLES, Speed
 from engine.runner import Runner
 from engine.scheduling.batcher import BatchLimits, Load
 from engine.scheduling.decode_time import DecodeTime
@@ -45,8 +45,6 @@ SEQUENCES_OF_FULL_STEP = {"cpu": 4, "cuda": 32}
 """The number of sequences whose step takes about as long as that of one, by device. One final is charged its part."""
 PREFILL_LEAD_S = 0.005
 """The worker prepares the prompts this many seconds before the device is expected to have encoded their windows."""
-USUAL_UTTERANCE_SAMPLES = 6 * SAMPLE_RATE
-"""Samples of an utterance of usual length: a sentence or two."""
 USUAL_STEPS = 12
 """Decode steps of a window of that length until some are measured; drafts save a third of them."""
 FINISHED_PER_STEP = 8
