@@ -64,8 +64,8 @@ def max_load(final_s: float, max_wait_s: float) -> float:
     """The largest fraction of its time that an engine may spend on finals, if few of them are to wait for long.
 
     Finals come at random, and all take about as long. Then, with the load r, a fraction of about
-    r * exp(-2 * (1 - r) * wait / time) waits longer than `wait` for others (Kingman's bound of M/D/1), besides the
-    rest of the work that the engine has in hand.
+    r * exp(-2 * (1 - r) * wait / time) waits longer than `wait` for others (Kingman's approximation of M/D/1),
+    besides the rest of the work that the engine has in hand.
 
     Args:
         final_s: the mean time for a final, in seconds.
