@@ -105,7 +105,7 @@ def supervised(folder: Path, **options: object) -> Iterator[Supervisor]:
         )
     try:
         assert process.stdout
-        banner = [process.stdout.readline() for _ in range(5)]
+        banner = [process.stdout.readline() for _ in range(6)]
         address = next(line.split("//")[1].strip().rstrip("/") for line in banner if "captions" in line)
         supervisor = Supervisor(process, address, log, tls)
         yield supervisor
