@@ -226,7 +226,7 @@ def transcribe(
 @cli.command()
 @click.option("--url", help="Use the server at this address, such as wss://example.org. Default: start one.")
 @click.option("--api-key", envvar="TUTTI_API_KEY", show_envvar=True, help="The key that the server at --url asks for.")
-@click.option("--file", type=click.File("rb"), help="Stream this recording. Default: two samples, English and German.")
+@click.option("--file", type=click.File("rb"), help="Stream this recording. Default: two samples, English and French.")
 @settings_options("beam_size", *ENGINE_SETTINGS)
 @click.pass_context
 def demo(
@@ -235,7 +235,7 @@ def demo(
     """Show live captions of a recording.
 
     The command starts a server and streams the recording to it at the pace of speech; the server detects the language.
-    Without --file, a person reads English, and then another one German if the model knows it. Ctrl-C ends it.
+    Without --file, a person reads English, and then another one French if the model knows it. Ctrl-C ends it.
     """
     if not url and context.get_parameter_source("api_key") is ParameterSource.COMMANDLINE:
         raise click.UsageError("--api-key: expected --url with it, as the server of the demo asks for no key")

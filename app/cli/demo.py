@@ -24,7 +24,7 @@ from tutti.terminal import connection_note
 
 ASSETS = Path(__file__).parents[1] / "assets"
 SAMPLE = ASSETS / "sample.flac"
-SAMPLES = {"en": SAMPLE, "de": ASSETS / "sample_de.flac"}
+SAMPLES = {"en": SAMPLE, "fr": ASSETS / "sample_fr.flac"}
 """The recordings of a demo without `--file`, in their order, by language."""
 PAUSE_S = 1.0
 """The silence between two recordings, in seconds: it ends an utterance."""
