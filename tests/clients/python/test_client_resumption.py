@@ -48,6 +48,11 @@ async def bounded(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[None]:
         yield
 
 
+@pytest.mark.parametrize(("status", "may_succeed"), [(401, False), (404, False), (429, True), (500, True), (503, True)])
+async def test_a_server_that_is_full_or_broken_is_asked_again(status: int, may_succeed: bool) -> None:
+    assert resumption.is_resumable(tutti.Refused("ws://a", status, {}, "")) is may_succeed
+
+
 def but_first(refuse: Callable[..., Response]) -> Callable[..., Response | None]:
     """Refuse every connection but the first."""
     is_first = iter([True])

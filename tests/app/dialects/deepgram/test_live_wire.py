@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from app.dialects.deepgram.live_results import LiveResults
 from app.dialects.deepgram.live_wire import Deepgram
 from app.dialects.deepgram.metadata import Request
 from app.dialects.deepgram.options import Options, parse
@@ -195,6 +197,27 @@ def test_the_silence_is_fixed_whatever_the_model() -> None:
     """A client that names no `endpointing` expects a silence that is always the same."""
     (start,) = Deepgram(Options(), REQUEST).open()
     assert isinstance(start, commands.Start) and start.endpointing.mode == "vad"
+
+
+def test_an_utterance_does_not_end_before_its_last_result() -> None:
+    """A final result that waits for the answer to `Finalize` comes before the `UtteranceEnd` that is due already."""
+    results = LiveResults(replace(Options(), utterance_end_s=1.0), 1, {})
+    list(results.speech_started(events.SpeechStarted(utterance=0, channel=0, at_s=0.0)))
+    results.add_finalize(None)
+    results.endpoint(events.Endpoint(utterance=0, channel=0, end_s=1.0, flush=0))
+    list(results.segment(segment(0, "Yes.", goes_on=False)))
+    ended = events.Utterance(
+        utterance=0,
+        channel=0,
+        start_s=0.0,
+        end_s=1.0,
+        text="Yes.",
+        uncovered=(),
+        final_until_s=1.0,
+        resume_from_s=(1.0,),
+    )
+    told = [*results.utterance(ended), *results.audio_received(9.0), *results.flushed(), *results.audio_received(9.0)]
+    assert [each["type"] for each in told] == ["Results", "UtteranceEnd"]
 
 
 def test_a_container_is_passed_on_unchanged() -> None:
