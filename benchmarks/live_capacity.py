@@ -128,9 +128,7 @@ N_SHOWN_FAILURES = 5
 @click.option(
     "--admission", is_flag=True, help="Let the server refuse sessions. Clients call again until they are accepted."
 )
-@click.option(
-    "--search", is_flag=True, help="Compare the most that are served in time with those that the server lets in."
-)
+@click.option("--search", is_flag=True, help="Also count how many of three times as many callers are accepted.")
 @click.option("--go-on", is_flag=True, help="Continue after the first number that is not held.")
 @click.option("--require", type=int, help="Fail unless this number of sessions is held.")
 @click.option("--title", default="tutti", show_default=True, help="Name of the curve in the picture.")

@@ -34,7 +34,7 @@ def banner(settings: Settings, model: api.ModelInfo, stats: api.EngineStats, por
     lines = [
         f"[bold]tutti[/] {VERSION} · model [bold]{model.name}[/] "
         f"({model.n_parameters / 1e6:.1f} M parameters, {model.dtype} on {model.device}, {slots})",
-        f"  room       {_room(settings, stats)}",
+        f"  capacity   {_capacity(settings, stats)}",
         f"  live       ws{secure}://{host}:{port}/v1/stream",
         f"  files      http{secure}://{host}:{port}/v1/audio/transcriptions",
         f"  metrics    http{secure}://{host}:{port}/metrics",
@@ -45,12 +45,12 @@ def banner(settings: Settings, model: api.ModelInfo, stats: api.EngineStats, por
     return "\n".join(lines)
 
 
-def _room(settings: Settings, stats: api.EngineStats) -> str:
+def _capacity(settings: Settings, stats: api.EngineStats) -> str:
     """For how many usual live sessions the engines have time, and the measured time for a sentence."""
     interval_s = settings.interim_interval_ms / 1000
-    room = min(usual_sessions(stats, settings.max_final_wait_s, interval_s), settings.max_sessions)
+    n = min(usual_sessions(stats, settings.max_final_wait_s, interval_s), settings.max_sessions)
     sentence_s = stats.utterance_encode_s + stats.window_decode_s
-    n_sessions = "1 live session" if room < 2 else f"{int(room)} live sessions"
+    n_sessions = "1 live session" if n < 2 else f"{int(n)} live sessions"
     return f"about {n_sessions} here: a sentence takes the engine {sentence_s:.2g} s"
 
 

@@ -31,7 +31,7 @@ MAX_LOAD = 0.6
 """The largest fraction of the engine's time that the finals of all sessions may take. Interims need some, too."""
 REST = 0.75
 """How long the engine's work in hand keeps a final waiting, as a multiple of a final's time: mostly an interim's call,
-and the decode steps that its window is owed after that."""
+and the decode steps that follow for its window."""
 MAX_BUSY = 0.85
 """The largest fraction of the engine's time that the finals and the interims of all sessions may take."""
 INTERIM_EVERY_S = 2.0

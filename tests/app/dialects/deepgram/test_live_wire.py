@@ -152,6 +152,19 @@ def segment(number: int, text: str, goes_on: bool) -> events.Segment:
     )
 
 
+def utterance(text: str, end_s: float) -> events.Utterance:
+    return events.Utterance(
+        utterance=0,
+        channel=0,
+        start_s=0.0,
+        end_s=end_s,
+        text=text,
+        uncovered=(),
+        final_until_s=end_s,
+        resume_from_s=(end_s,),
+    )
+
+
 def test_a_final_waits_only_where_it_may_be_the_last() -> None:
     """Whether it ends the utterance is known at once, but for the segments of its last window."""
     dialect = deepgram()
@@ -164,18 +177,7 @@ def test_a_final_waits_only_where_it_may_be_the_last() -> None:
     assert told(segment(0, "one", goes_on=True)) == [("one", False)]
     assert told(segment(1, " two", goes_on=False)) == []
     assert told(segment(2, " three", goes_on=False)) == [("two", False)]
-    assert told(
-        events.Utterance(
-            utterance=0,
-            channel=0,
-            start_s=0.0,
-            end_s=3.0,
-            text="one two three",
-            uncovered=(),
-            final_until_s=3.0,
-            resume_from_s=(3.0,),
-        )
-    ) == [("three", True)]
+    assert told(utterance("one two three", 3.0)) == [("three", True)]
 
 
 def test_audio_after_the_end_is_reported_once() -> None:
@@ -206,16 +208,7 @@ def test_an_utterance_does_not_end_before_its_last_result() -> None:
     results.add_finalize(None)
     results.endpoint(events.Endpoint(utterance=0, channel=0, end_s=1.0, flush=0))
     list(results.segment(segment(0, "Yes.", goes_on=False)))
-    ended = events.Utterance(
-        utterance=0,
-        channel=0,
-        start_s=0.0,
-        end_s=1.0,
-        text="Yes.",
-        uncovered=(),
-        final_until_s=1.0,
-        resume_from_s=(1.0,),
-    )
+    ended = utterance("Yes.", 1.0)
     told = [*results.utterance(ended), *results.audio_received(9.0), *results.flushed(), *results.audio_received(9.0)]
     assert [each["type"] for each in told] == ["Results", "UtteranceEnd"]
 
