@@ -4,6 +4,7 @@ Everything that crosses it is plain data, so that the engine may be in another p
 import torch.
 """
 
+import unicodedata
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
@@ -184,16 +185,32 @@ class Piece:
 
     It is in seconds; `None` unless `attention_times` was asked for.
     """
+    n_marks: int = field(default=0, kw_only=True, compare=False)
+    """How many of its tokens, the last ones, are punctuation."""
     logprob: float | None = field(default=None, kw_only=True, compare=False)
-    """The least log-probability of its tokens; `None` for a timestamp, and where the prefix forced all of them.
+    """The least log-probability of its tokens without the last `n_marks`.
 
-    Pieces are equal without it: its last digits depend on what shares the batch.
+    `None` for a timestamp, for punctuation alone, and where the prefix forced all of them. Pieces are equal without it:
+    its last digits depend on what shares the batch.
     """
+    marks_logprob: float | None = field(default=None, kw_only=True, compare=False)
+    """The same of its last `n_marks` tokens: a word can be certain where its punctuation is not."""
+
+    @property
+    def is_spoken(self) -> bool:
+        """Whether it has anything but punctuation."""
+        return self.at_s is None and self.n_marks < len(self.tokens)
+
+
+def is_punctuation(text: str) -> bool:
+    """Whether a text is punctuation, symbols and spaces alone."""
+    return bool(text) and all(unicodedata.category(character)[0] in "PSZ" for character in text)
 
 
 def text_logprob(pieces: Iterable[Piece]) -> float | None:
-    """The mean over the sampled words of `Piece.logprob`; `None` where there are none."""
-    logprobs = [piece.logprob for piece in pieces if piece.logprob is not None]
+    """The mean over the sampled words of the least log-probability, punctuation included; `None` without words."""
+    both = [(piece.logprob, piece.marks_logprob) for piece in pieces]
+    logprobs = [min(each for each in pair if each is not None) for pair in both if pair != (None, None)]
     return sum(logprobs) / len(logprobs) if logprobs else None
 
 

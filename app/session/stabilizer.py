@@ -6,12 +6,13 @@ forced prefix. That is why text that was shown as stable never changes.
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import lru_cache
 from itertools import takewhile
 from typing import Protocol
 
 from app.session.stable_words import Words, grow, not_before, words_at_end, words_between
-from engine.api import SAMPLE_RATE, Piece
+from engine.api import SAMPLE_RATE, Piece, is_punctuation
 
 WORDS_KEPT_BACK = 1
 """How many of the last words of a hypothesis never become stable: the end of the audio may have cut them off."""
@@ -28,15 +29,19 @@ The attention peaks near the beginning of a word. Chosen with `benchmarks.stabil
 """
 
 
-SHOWN_AT_LOGPROBS = (-0.4, -1.3)
-"""Log-probabilities. A word below the first is not shown before two hypotheses in a row have it, and below the second
-not before three have it. Nor are the words after it.
-"""
+SHOWN_LOGPROB = -1.0
+"""A log-probability. A word below it is not shown before three hypotheses in a row have it."""
 FIRST_SHOWN_LOGPROB = -1.1
-"""The first of `SHOWN_AT_LOGPROBS` for the first word of an utterance: people wait for it most."""
-SURE_LOGPROB = -0.35
+"""The same for the first word of an utterance: people wait for it most."""
+LAST_WORDS = 2
+"""The last words of a hypothesis are less certain than the ones before: the audio ends while they are spoken."""
+LAST_SHOWN_LOGPROB = -0.1
+"""Below it, one of the last words is not shown before a second hypothesis in a row has it."""
+REPLACING_LOGPROBS = (-0.2, -0.7)
+"""A word takes the place of another one that is shown from the first on, or from the second on when two have it."""
+SURE_LOGPROB = -0.15
 """A word with at least this log-probability is stable when two hypotheses in a row have it."""
-LOGPROB_PER_AGREEMENT = 0.2
+LOGPROB_PER_AGREEMENT = 0.1
 """How far below `SURE_LOGPROB` a word needs the agreement of one more hypothesis."""
 MOST_AGREEMENTS = 10
 """No word needs more hypotheses than these. All of these figures: docs/results/accuracy.md."""
@@ -46,24 +51,48 @@ MOST_AGREEMENTS = 10
 class SeenWord:
     """A word of the newest hypothesis after the stable text."""
 
-    piece: Piece
+    pieces: tuple[Piece, ...]
+    """The word, and the timestamps and the punctuation between it and the word before it."""
     n_seen: int
     """How many hypotheses in a row have this word here, after the same words: at least 1."""
+    is_same: bool = True
+    """Whether the hypothesis before it had it with the same punctuation."""
+
+    @property
+    def piece(self) -> Piece:
+        """The word itself."""
+        return self.pieces[-1]
+
+    @property
+    def text(self) -> str:
+        """The text of its pieces."""
+        return "".join(piece.text for piece in self.pieces)
 
     @property
     def logprob(self) -> float:
-        """How sure the model is of the word; 0 where the engine does not tell."""
+        """How sure the model is of the word, whatever punctuation follows; 0 where the engine does not tell."""
         return 0.0 if self.piece.logprob is None else self.piece.logprob
 
-    def is_shown(self, *, is_first: bool) -> bool:
-        """Whether there is enough evidence for the word to show it.
+    @property
+    def n_open_marks(self) -> int:
+        """How many tokens of punctuation at its end may still become others."""
+        is_sure = self.is_same and (self.piece.marks_logprob is None or self.piece.marks_logprob >= SURE_LOGPROB)
+        return 0 if is_sure else self.piece.n_marks
+
+    def is_shown(self, *, is_first: bool, n_after: int, shown: str | None) -> bool:
+        """Whether there is enough evidence for the word to show it. If not, nor are the words after it.
 
         Args:
             is_first: whether it is the first word of its window.
+            n_after: the number of words after it.
+            shown: the word that is shown in its place; `None` if there is none.
         """
-        if is_first and self.logprob >= FIRST_SHOWN_LOGPROB:
+        if self.n_seen > len(REPLACING_LOGPROBS) or (is_first and self.logprob >= FIRST_SHOWN_LOGPROB):
             return True
-        return self.n_seen > len(SHOWN_AT_LOGPROBS) or self.logprob >= SHOWN_AT_LOGPROBS[self.n_seen - 1]
+        if shown is not None:
+            return spoken(shown) == spoken(self.text) or self.logprob >= REPLACING_LOGPROBS[self.n_seen - 1]
+        is_cut_off = n_after < LAST_WORDS and self.n_seen == 1
+        return self.logprob >= (LAST_SHOWN_LOGPROB if is_cut_off else SHOWN_LOGPROB)
 
 
 class StabilityPolicy(Protocol):
@@ -181,45 +210,56 @@ class Stabilizer:
         latest_s = audio_s + TIMESTAMP_SLACK_S
         pieces = tuple(takewhile(lambda piece: piece.at_s is None or piece.at_s <= latest_s, pieces))
         new_pieces = _after_prefix(pieces, self.tokens, self.stable)
-        new_words = [piece for piece in new_pieces if piece.at_s is None]
-        seen = _seen_words(new_words, self._seen)
+        was_short = len(self._seen) < len(self._shown)
+        seen = _seen_words(new_pieces, self._seen)
         n_stable = self._count_stable(seen, audio_s) if is_certain else 0
         stable_until = self._seen_end if self._policy.needs_agreement else audio_end
-        self._seen, self._seen_end = seen[n_stable:], audio_end
-        if n_stable:
-            n_pieces = _index_after_words(new_pieces, n_stable)
-            self.tokens += tuple(token for piece in new_pieces[:n_pieces] for token in piece.tokens)
-            self.stable += "".join(piece.text for piece in new_pieces[:n_pieces])
+        stable, self._seen = _divide(seen, n_stable)
+        self._seen_end = audio_end
+        n_tokens = sum(len(piece.tokens) for piece in stable)
+        new_tokens = tuple(token for piece in new_pieces for token in piece.tokens)
+        self.draft = new_tokens[n_tokens:]
+        if stable:
+            self.tokens += new_tokens[:n_tokens]
+            self.stable += "".join(piece.text for piece in stable)
             self.stable_until = stable_until
             self.language = language
-            new_pieces = new_pieces[n_pieces:]
-        self.draft = tuple(token for piece in new_pieces for token in piece.tokens)
         n_stable_chars = len(self.stable)
         self.words = grow(self.words, words, n_stable_chars, audio_s)
         since_s = self.words[-1].end_s if self.words else 0.0
         window_start = audio_end - round(audio_s * SAMPLE_RATE)
         self.stable_until = max(self.stable_until, window_start + round(since_s * SAMPLE_RATE))
-        now = self._words_with_evidence()
+        before = self._shown_after([word.text for word in seen[:n_stable]])
+        now = self._words_with_evidence(before)
         end = n_stable_chars + sum(map(len, now))
         timed = words_between(words, n_stable_chars, end, since_s)
-        before = self._shown_after([word.piece.text for word in seen[:n_stable]])
-        if len(now) < len(self._seen) and before[: len(now)] == now:
-            # What follows differs from what was shown there, but it has not the evidence to take its place.
+        if (len(now) < len(self._seen) or not was_short) and _is_same(before[: len(now)], now):
+            # What follows differs from what was shown there, but it has not the evidence to take its place; or nothing
+            # follows, which is believed when the next hypothesis says so too: some end long before their audio.
             n_chars = sum(map(len, before[len(now) :]))
             timed += not_before(words_at_end(self.tail_words, n_chars), timed[-1].end_s if timed else since_s)
-            now = before
+            now = [*now, *before[len(now) :]]
         self._shown, self.tail, self.tail_words = now, "".join(now), timed
 
-    def _words_with_evidence(self) -> list[str]:
-        """The words of the last hypothesis after the stable text, up to the first without enough evidence."""
-        first = None if self.stable else self._seen[0] if self._seen else None
-        shown = takewhile(lambda word: word.is_shown(is_first=word is first), self._seen)
-        return [word.piece.text for word in shown]
+    def _words_with_evidence(self, before: list[str]) -> list[str]:
+        """The words of the last hypothesis after the stable text, up to the first without enough evidence.
+
+        Args:
+            before: the words that are shown there so far.
+        """
+        words, last = list[str](), len(self._seen) - 1
+        for place, word in enumerate(self._seen):
+            is_first = place == 0 and not self.stable
+            shown = before[place] if place < len(before) else None
+            if not word.is_shown(is_first=is_first, n_after=last - place, shown=shown):
+                break
+            words.append(word.text)
+        return words
 
     def _shown_after(self, new_stable: list[str]) -> list[str]:
         """The words shown before, without those that have become stable. Empty if other words have become stable."""
         n_new = len(new_stable)
-        return self._shown[n_new:] if self._shown[:n_new] == new_stable else []
+        return self._shown[n_new:] if _is_same(self._shown[:n_new], new_stable) else []
 
     def _count_stable(self, words: list[SeenWord], audio_s: float) -> int:
         """How many of the words after the stable text become stable."""
@@ -227,17 +267,61 @@ class Stabilizer:
         return sum(1 for _ in takewhile(lambda word: self._policy.is_stable(word, audio_s), candidates))
 
 
-def _seen_words(words: list[Piece], before: list[SeenWord]) -> list[SeenWord]:
-    """Count for each word of the newest hypothesis how many hypotheses in a row have it.
+def _seen_words(pieces: list[Piece], before: list[SeenWord]) -> list[SeenWord]:
+    """Find the words of the newest hypothesis, and count for each how many hypotheses in a row have it.
 
     Args:
-        words: those of the newest hypothesis after the stable text.
+        pieces: those of the newest hypothesis after the stable text.
         before: the words of the hypothesis before it, after the same stable text.
     """
-    pairs = zip(words, before, strict=False)
-    n_same = sum(1 for _ in takewhile(lambda pair: pair[0].text == pair[1].piece.text, pairs))
-    counts = [word.n_seen + 1 for word in before[:n_same]] + [1] * (len(words) - n_same)
-    return list(map(SeenWord, words, counts))
+    words, start = list[SeenWord](), 0
+    for index, piece in enumerate(pieces):
+        if not piece.is_spoken:
+            continue
+        word = SeenWord(tuple(pieces[start : index + 1]), 1, is_same=False)
+        start, place = index + 1, len(words)
+        is_seen = place < len(before) and (not words or words[-1].n_seen > 1)
+        if is_seen and spoken(word.text) == spoken(before[place].text):
+            is_same = word.piece.text == before[place].piece.text
+            word = replace(word, n_seen=before[place].n_seen + 1, is_same=is_same)
+        words.append(word)
+    return words
+
+
+def _divide(words: list[SeenWord], n_stable: int) -> tuple[list[Piece], list[SeenWord]]:
+    """The pieces of the words that become stable, and the words after them.
+
+    Punctuation at the end of the stable ones that may still change goes with the next word; there always is one.
+    """
+    stable, others = words[:n_stable], words[n_stable:]
+    pieces = [piece for word in stable for piece in word.pieces]
+    n_open = stable[-1].n_open_marks if stable else 0
+    if n_open:
+        last = pieces.pop()
+        text = _without_marks(last.text)
+        pieces.append(replace(last, tokens=last.tokens[:-n_open], text=text, n_marks=0))
+        marks = replace(last, tokens=last.tokens[-n_open:], text=last.text[len(text) :])
+        others[0] = replace(others[0], pieces=(marks, *others[0].pieces))
+    return pieces, others
+
+
+def _is_same(words: list[str], others: list[str]) -> bool:
+    """Whether two lists have the same words, whatever the punctuation."""
+    return list(map(spoken, words)) == list(map(spoken, others))
+
+
+@lru_cache(maxsize=4096)
+def spoken(text: str) -> str:
+    """What is spoken of a text: without punctuation, symbols and spaces, and in small letters."""
+    return "".join(each for each in text.casefold() if not is_punctuation(each))
+
+
+def _without_marks(text: str) -> str:
+    """The text without the punctuation at its end."""
+    end = len(text)
+    while end and is_punctuation(text[end - 1]):
+        end -= 1
+    return text[:end]
 
 
 def _after_prefix(pieces: tuple[Piece, ...], prefix: tuple[int, ...], stable: str) -> list[Piece]:
@@ -250,16 +334,8 @@ def _after_prefix(pieces: tuple[Piece, ...], prefix: tuple[int, ...], stable: st
         text += piece.text
         n_over = n_tokens - len(prefix)
         if n_over > 0:
-            rest = Piece(piece.tokens[-n_over:], text[len(stable) :], piece.at_s, logprob=piece.logprob)
+            rest = replace(
+                piece, tokens=piece.tokens[-n_over:], text=text[len(stable) :], n_marks=min(piece.n_marks, n_over)
+            )
             return [rest, *pieces[index + 1 :]]
     return []
-
-
-def _index_after_words(pieces: list[Piece], n_words: int) -> int:
-    """The index after the first `n_words` words among the pieces."""
-    for index, piece in enumerate(pieces):
-        if piece.at_s is None:
-            n_words -= 1
-            if n_words == 0:
-                return index + 1
-    raise AssertionError("the pieces have fewer words than became stable")

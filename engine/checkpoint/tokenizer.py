@@ -13,7 +13,7 @@ from tokenizers import Tokenizer as Backend
 from tokenizers.models import BPE
 from tokenizers.pre_tokenizers import ByteLevel
 
-from engine.api import Piece
+from engine.api import Piece, is_punctuation
 from engine.errors import CheckpointError
 
 TIMESTAMP_STEP_S = 0.02
@@ -135,10 +135,14 @@ class Tokenizer:
         for group, text in self._whole_characters(tokens):
             if not text and len(group) == 1 and self.is_timestamp(group[0]):
                 pieces.append(Piece(group, "", self.time_s(group[0])))
-            elif pieces and pieces[-1].at_s is None and not _begins_word(text, has_spaces):
-                pieces[-1] = Piece(pieces[-1].tokens + group, pieces[-1].text + text)
+                continue
+            n_marks = len(group) if is_punctuation(text) else 0
+            if pieces and pieces[-1].at_s is None and not _begins_word(text, has_spaces):
+                before = pieces.pop()
+                n_marks += before.n_marks if n_marks else 0
+                pieces.append(Piece(before.tokens + group, before.text + text, n_marks=n_marks))
             else:
-                pieces.append(Piece(group, text))
+                pieces.append(Piece(group, text, n_marks=n_marks))
         return pieces
 
     def _whole_characters(self, tokens: Iterable[int]) -> Iterator[tuple[tuple[int, ...], str]]:

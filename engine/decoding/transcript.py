@@ -198,8 +198,13 @@ class TokenTranscript:
         end = 0
         for piece in self._tokenizer.split(tokens, self._info.language):
             begin, end = end, end + len(piece.tokens)
-            logprob = min(_sampled(logprobs[begin:end]), default=None)
-            yield piece if piece.at_s is not None else replace(piece, logprob=logprob)
+            if piece.at_s is not None:
+                yield piece
+                continue
+            marks_from = end - piece.n_marks
+            logprob = min(_sampled(logprobs[begin:marks_from]), default=None)
+            marks_logprob = min(_sampled(logprobs[marks_from:end]), default=None)
+            yield replace(piece, logprob=logprob, marks_logprob=marks_logprob)
 
     def _append_text(self, text: str) -> None:
         self._text += text

@@ -12,13 +12,14 @@ from engine.api import Piece
 
 
 def pieces(text: str) -> tuple[Piece, ...]:
-    """The pieces of a text: `<1.5>` is a timestamp, everything else a word whose tokens are its letters."""
+    """The pieces of a text: `<1.5>` is a timestamp, everything else a word whose tokens are its characters."""
     made = []
     for part in text.split():
         if part.startswith("<"):
             made.append(Piece((9000 + round(float(part[1:-1]) * 50),), "", float(part[1:-1])))
         else:
-            made.append(Piece(tuple(map(ord, part)), f" {part}"))
+            n_marks = len(part) - len(part.rstrip(",.?"))
+            made.append(Piece(tuple(map(ord, part)), f" {part}", n_marks=n_marks))
     return tuple(made)
 
 
@@ -41,13 +42,13 @@ def test_timestamps_may_differ_and_are_those_of_the_newer_hypothesis() -> None:
 
 
 def test_a_word_that_continues_after_the_prefix_is_cut_there() -> None:
-    """Punctuation that joins a stable word later is new text, not a change of the old."""
+    """Punctuation that joins a stable word later is new text, not a change of the old; nor of the words after it."""
     stabilizer = Stabilizer(Agreement())
     stabilizer.update(pieces("hello how are"), 100, 30.0)
     stabilizer.update(pieces("hello how are you all"), 200, 30.0)
     assert stabilizer.stable == " hello how are"
     stabilizer.update(pieces("hello how are, you all"), 300, 30.0)
-    assert (stabilizer.stable, stabilizer.tail) == (" hello how are", ", you all")
+    assert (stabilizer.stable, stabilizer.tail) == (" hello how are, you", " all")
 
 
 def test_text_after_a_time_beyond_the_end_of_the_audio_is_ignored() -> None:
@@ -71,7 +72,9 @@ def test_stable_text_only_grows(tails: list[list[str]]) -> None:
         stabilizer.update(forced + pieces(" ".join(tail)), end, 30.0)
         assert stabilizer.stable.startswith(before)
         assert stabilizer.stable == "".join(f" {chr(token)}" for token in stabilizer.tokens)
-        assert stabilizer.stable + stabilizer.tail == "".join(p.text for p in forced + pieces(" ".join(tail)))
+        assert (stabilizer.stable + stabilizer.tail).startswith(
+            "".join(p.text for p in forced + pieces(" ".join(tail)))
+        )
 
 
 def test_the_draft_is_the_last_hypothesis_after_the_stable_text() -> None:
@@ -88,7 +91,7 @@ def judged(text: str, *logprobs: float) -> tuple[Piece, ...]:
     return tuple(replace(piece, logprob=logprob) for piece, logprob in zip(pieces(text), logprobs, strict=True))
 
 
-@pytest.mark.parametrize(("logprob", "n_needed"), [(-0.3, 2), (-0.5, 3), (-0.9, 5), (-3.0, 10)])
+@pytest.mark.parametrize(("logprob", "n_needed"), [(-0.1, 2), (-0.2, 3), (-0.4, 5), (-3.0, 10)])
 def test_the_less_sure_a_word_is_the_more_hypotheses_must_have_it(logprob: float, n_needed: int) -> None:
     """The words after it wait with it, however sure they are."""
     stabilizer = Stabilizer(Agreement())
@@ -102,10 +105,61 @@ def test_another_word_begins_the_count_anew() -> None:
     """So do the words after it, which followed another one."""
     stabilizer = Stabilizer(Agreement())
     for text in ("we are easy to tell", "we were easy to tell"):
-        stabilizer.update(judged(text, -0.5, -0.5, -0.1, -0.1, -0.1), 100, 30.0)
+        stabilizer.update(judged(text, -0.2, -0.2, -0.1, -0.1, -0.1), 100, 30.0)
     assert stabilizer.stable == ""
-    stabilizer.update(judged("we were easy to tell", -0.5, -0.5, -0.1, -0.1, -0.1), 200, 30.0)
+    stabilizer.update(judged("we were easy to tell", -0.2, -0.2, -0.1, -0.1, -0.1), 200, 30.0)
     assert stabilizer.stable == " we"
+
+
+def with_marks(text: str, marks_logprob: float) -> tuple[Piece, ...]:
+    """The words of a text, of which the model is sure, with the log-probability of their punctuation."""
+    made = judged(text, *[-0.1] * len(text.split()))
+    return tuple(replace(piece, marks_logprob=marks_logprob if piece.n_marks else None) for piece in made)
+
+
+def test_a_word_is_as_sure_as_without_its_punctuation() -> None:
+    """Whether a sentence ends is known later than its words."""
+    stabilizer = Stabilizer(Agreement())
+    stabilizer.update(with_marks("hello, alice. i have", -2.0), 100, 30.0)
+    assert stabilizer.tail == " hello, alice. i have"
+    stabilizer.update(with_marks("hello alice, i have a", -2.0), 200, 30.0)
+    assert (stabilizer.stable, stabilizer.tail) == (" hello alice, i have", " a")
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "marks_logprob", "stable"),
+    [
+        ("hello alice. it", "hello alice. it", -0.1, " hello alice."),
+        ("hello alice. it", "hello alice. it", -2.0, " hello alice"),
+        ("hello alice, it", "hello alice. it", -0.1, " hello alice"),
+    ],
+)
+def test_the_last_punctuation_is_stable_where_it_is_sure_and_seen_twice(
+    before: str, now: str, marks_logprob: float, stable: str
+) -> None:
+    """Else the next hypothesis is free to choose it, and its draft begins with it."""
+    stabilizer = Stabilizer(Agreement())
+    stabilizer.update(with_marks(before, marks_logprob), 100, 30.0)
+    stabilizer.update(with_marks(now, marks_logprob), 200, 30.0)
+    assert stabilizer.stable == stable
+    assert stabilizer.tokens == tuple(ord(each) for each in stable if each != " ")
+    assert stabilizer.tokens + stabilizer.draft == tuple(t for piece in pieces(now) for t in piece.tokens)
+
+
+def test_punctuation_after_stable_text_is_no_word() -> None:
+    """It comes with the word after it, and is not weighed by itself."""
+    stabilizer = Stabilizer(Agreement())
+    for end in (100, 200):
+        stabilizer.update(with_marks("hello alice. it", -2.0), end, 30.0)
+    shown = []
+    for text in ("hello alice, it is", "hello alice, it is, so", "hello alice, it is so far"):
+        stabilizer.update(with_marks(text, -2.0), 300, 30.0)
+        shown.append((stabilizer.stable, stabilizer.tail))
+    assert shown == [
+        (" hello alice, it", " is"),
+        (" hello alice, it is", ", so"),
+        (" hello alice, it is so", " far"),
+    ]
 
 
 def test_words_are_shown_up_to_the_first_without_evidence() -> None:
@@ -113,32 +167,50 @@ def test_words_are_shown_up_to_the_first_without_evidence() -> None:
     stabilizer = Stabilizer(Agreement())
     shown = []
     for _ in range(3):
-        stabilizer.update(judged("it was lobster here", -1.0, -0.3, -1.6, -0.1), 100, 30.0)
+        stabilizer.update(judged("it was lobster here we", -1.0, -0.9, -1.1, -0.1, -0.1), 100, 30.0)
         shown.append(stabilizer.stable + stabilizer.tail)
-    assert shown == [" it was", " it was", " it was lobster here"]
+    assert shown == [" it was", " it was", " it was lobster here we"]
+
+
+def test_the_last_words_need_more_evidence() -> None:
+    """The audio may end inside them. The words before them are shown although the model is less sure of them."""
+    stabilizer = Stabilizer(Agreement())
+    shown = []
+    for _ in range(2):
+        stabilizer.update(judged("it was a lob there", -0.3, -0.9, -0.9, -0.2, -0.1), 100, 30.0)
+        shown.append(stabilizer.stable + stabilizer.tail)
+    assert shown == [" it was a", " it was a lob there"]
 
 
 def test_a_word_that_was_shown_stays_until_there_is_evidence_for_another() -> None:
-    """The words after it stay with it. A hypothesis that ends there takes them away."""
+    """The words after it stay with it. Two hypotheses that end there take them away."""
     stabilizer = Stabilizer(Agreement())
     shown = []
     for heard in (
-        judged("the gut and the", -0.6, -0.4, -0.4, -0.4),
+        judged("the gut and the", -0.6, -0.4, -0.1, -0.1),
         judged("the garbage being cut", -0.6, -0.9, -0.1, -0.1),
-        judged("the gullet being cut", -0.6, -0.9, -0.1, -0.1),
-        judged("the gullet being cut across", -0.6, -0.9, -0.1, -0.1, -0.1),
-        judged("the gullet", -0.6, -0.9),
+        judged("the gullet being cut", -0.6, -0.6, -0.1, -0.1),
+        judged("the gullet being cut across", -0.6, -0.6, -0.1, -0.1, -0.1),
+        judged("the gullet", -0.6, -0.6),
+        judged("the gullet", -0.6, -0.6),
     ):
         stabilizer.update(heard, 100, 30.0)
         shown.append(stabilizer.stable + stabilizer.tail)
     first, last = " the gut and the", " the gullet being cut across"
-    assert shown == [first, first, first, last, " the gullet"]
+    assert shown == [first, first, first, last, last, " the gullet"]
+
+
+def test_a_word_that_the_model_is_sure_of_takes_the_place_of_another_at_once() -> None:
+    stabilizer = Stabilizer(Agreement())
+    stabilizer.update(judged("the gut and the", -0.6, -0.4, -0.1, -0.1), 100, 30.0)
+    stabilizer.update(judged("the gullet being cut", -0.6, -0.2, -0.1, -0.1), 200, 30.0)
+    assert stabilizer.tail == " the gullet being cut"
 
 
 def test_nothing_is_kept_after_other_stable_words() -> None:
     """What was shown there followed another word."""
     stabilizer = Stabilizer(Attention())
-    stabilizer.update(peaked(judged("she said that", -0.1, -0.4, -0.4), 9.0), 100, 3.0)
+    stabilizer.update(peaked(judged("she said that", -0.1, -0.1, -0.1), 9.0), 100, 3.0)
     assert stabilizer.tail == " she said that"
     stabilizer.update(peaked(judged("he said it", -0.1, -0.9, -0.9), 0.1), 200, 3.0)
     assert (stabilizer.stable, stabilizer.tail) == (" he said", "")

@@ -122,6 +122,9 @@ def test_words_begin_at_spaces(tokenizer: Tokenizer) -> None:
     assert [piece.text for piece in pieces] == [
         " Hello,", " “Dr.", " O'Neill”", " -", " it's", " 3.50", " -", " yes…",
     ]  # fmt: skip
+    spoken = [tokenizer.decode(piece.tokens[: len(piece.tokens) - piece.n_marks]) for piece in pieces]
+    assert spoken == [" Hello", " “Dr", " O'Neill", "", " it's", " 3.50", "", " yes"]
+    assert [piece.text for piece in pieces if not piece.is_spoken] == [" -", " -"]
 
 
 def test_scripts_without_spaces_are_split_at_characters(tokenizer: Tokenizer) -> None:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.api import DoneEvent, EngineEvent, Segment, SegmentEvent
+from engine.api import DoneEvent, EngineEvent, Segment, SegmentEvent, text_logprob
 from engine.checkpoint.checkpoint import Checkpoint
 from engine.checkpoint.tokenizer import Tokenizer
 from engine.decoding.transcript import TokenTranscript, TranscriptInfo, compression_ratio
@@ -112,6 +112,26 @@ def test_mean_log_probability_counts_what_was_sampled(tokenizer: Tokenizer) -> N
     events = run(tokenizer, [first, *word, first + 20, first + 20, *word, first + 40], n_forced=3)
     assert result(events).avg_logprob == pytest.approx((-1 * 3 - 3) / 4)
     assert [segment.avg_logprob for segment in segments(events)] == [0.0, -1.0]
+
+
+def test_a_word_is_as_sure_as_its_tokens_and_its_punctuation_by_itself(tokenizer: Tokenizer) -> None:
+    """What the prefix forced counts for neither."""
+    info = TranscriptInfo(audio_s=AUDIO_S, language="en", with_timestamps=True, no_speech_prob=0.0)
+    transcript = TokenTranscript(tokenizer, info)
+    forced, tokens = tokenizer.encode(" and"), tokenizer.encode(" the one, -")
+    for token in forced:
+        transcript.push(token, None)
+    logprobs = [-0.5, -0.25, -2.0] + [-3.0] * (len(tokens) - 3)
+    for token, logprob in zip(tokens, logprobs, strict=True):
+        transcript.push(token, logprob)
+    pieces = result(transcript.finish(is_truncated=False, n_steps=5)).pieces
+    assert [(piece.text, piece.logprob, piece.marks_logprob) for piece in pieces] == [
+        (" and", None, None),
+        (" the", -0.5, None),
+        (" one,", -0.25, -2.0),
+        (" -", None, -3.0),
+    ]
+    assert text_logprob(pieces) == pytest.approx((-0.5 - 2.0 - 3.0) / 3)
 
 
 def test_how_sure_the_end_is(tokenizer: Tokenizer) -> None:
