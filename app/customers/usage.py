@@ -30,8 +30,6 @@ from app.database.database import metadata
 
 Kind = Literal["live", "file", "job"]
 
-UNNAMED = "unnamed"
-"""Stands for the keys of `TUTTI_API_KEYS`, which have no names."""
 KEEP_SOURCES = timedelta(days=2)
 """How long a source is remembered after its last report. Every report comes much sooner, or never."""
 MAX_IN_STATEMENT = 500
@@ -62,7 +60,7 @@ class Report:
     source: str
     """Tells it from all other sources."""
     account: str
-    """Of the key: `ApiKey.account`, or `UNNAMED`."""
+    """Of the key: `usage_account`."""
     kind: Kind
     audio_s: float
     """All of its audio, in seconds."""

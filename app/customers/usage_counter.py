@@ -9,8 +9,9 @@ from secrets import token_hex
 from typing import Protocol
 
 from app.customers import usage
+from app.customers.accounts import usage_account
 from app.customers.api_keys import ApiKey
-from app.customers.usage import UNNAMED, Kind, Report, Used
+from app.customers.usage import Kind, Report, Used
 from app.database.database import Database, DatabaseAway
 
 logger = logging.getLogger(__name__)
@@ -161,7 +162,7 @@ class UsageCounter:
         if len(self._unsaved) >= MAX_UNSAVED and meter.source not in self._unsaved:
             logger.error("%.1f s of audio are not counted: the database is away for too long", new_s)
             return
-        account = meter.key.account if meter.key else UNNAMED
+        account = usage_account(meter.key)
         day = self._now().date()
         self._unsaved[meter.source] = Report(
             source=meter.source, account=account, kind=meter.kind, audio_s=meter.noted_s, day=day

@@ -1,9 +1,10 @@
 """What gateways share of a call: the entries of its log, its opening, and the names of both in the shared store."""
 
+import hashlib
 import json
 from dataclasses import dataclass
 
-from app.delivery.outbox import CallMessage
+from app.delivery.outbox import CallId, CallMessage
 from app.sharing.store import Lease
 
 KEEP_OPENING_S = 172_800.0
@@ -53,21 +54,26 @@ def parse_opening(text: str) -> list[CallEntry]:
     return [CallEntry.parse(each) for each in json.loads(text)]
 
 
-def log_name(sid: str) -> str:
+def log_name(call_id: CallId) -> str:
     """The log of a call."""
-    return f"call:{sid}"
+    return f"call:{_name(call_id)}"
 
 
-def opening_name(sid: str) -> str:
+def opening_name(call_id: CallId) -> str:
     """The value that holds the opening of a call."""
-    return f"call-opening:{sid}"
+    return f"call-opening:{_name(call_id)}"
 
 
-def stream_lease(sid: str, call: str) -> Lease:
+def stream_lease(call_id: CallId, call: str) -> Lease:
     """The lease that a stream holds while the call comes from it."""
-    return Lease(lease_name(sid), call)
+    return Lease(lease_name(call_id), call)
 
 
-def lease_name(sid: str) -> str:
+def lease_name(call_id: CallId) -> str:
     """The name of the lease that one stream of a call holds."""
-    return f"call:{sid}"
+    return f"call:{_name(call_id)}"
+
+
+def _name(call_id: CallId) -> str:
+    """What stands for a call in the shared store. All digests have one length, so that no two calls have one name."""
+    return f"{hashlib.sha256(call_id.account.encode()).hexdigest()}:{call_id.sid}"

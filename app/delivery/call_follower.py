@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from app.delivery.call_entries import CallEntry, lease_name, log_name, opening_name, parse_opening
 from app.delivery.call_subscribers import JOINED_LATE, CallFeed, Calls
+from app.delivery.outbox import CallId
 from app.session import events
 from app.sharing.leases import RENEW_S
 from app.sharing.store import Entry, SharedStore, StoreAway
@@ -60,19 +61,19 @@ class CallFollower:
         self._hub = hub
         self._store = store
         self._clock = clock
-        self._followed: dict[str, _Followed] = {}
+        self._followed: dict[CallId, _Followed] = {}
         self._has_changed = asyncio.Event()
         """Set when a call id is new among the followed ones, or has gone."""
         self._checked_at = 0.0
 
     @asynccontextmanager
-    async def following(self, sid: str) -> AsyncIterator[None]:
+    async def following(self, call_id: CallId) -> AsyncIterator[None]:
         """Follow a call while the context is open.
 
         Raises:
             StoreAway: the store does not say in time whether the call is active.
         """
-        followed = self._followed.setdefault(sid, _Followed())
+        followed = self._followed.setdefault(call_id, _Followed())
         followed.n_subscribers += 1
         self._has_changed.set()
         try:
@@ -85,7 +86,7 @@ class CallFollower:
         finally:
             followed.n_subscribers -= 1
             if not followed.n_subscribers:
-                del self._followed[sid]
+                del self._followed[call_id]
                 self._end(followed)
 
     async def run(self) -> None:
@@ -106,35 +107,35 @@ class CallFollower:
 
     async def _follow(self) -> None:
         """Look up what is new, read until something comes or changes, and check that streams are alive."""
-        for sid, followed in list(self._followed.items()):
+        for call_id, followed in list(self._followed.items()):
             if followed.position is None:
-                await self._look_up(sid, followed)
-        for sid, entry in await self._read():
-            if (reader := self._followed.get(sid)) is not None and reader.position is not None:
+                await self._look_up(call_id, followed)
+        for call_id, entry in await self._read():
+            if (reader := self._followed.get(call_id)) is not None and reader.position is not None:
                 reader.position = entry.position
-                self._receive(sid, reader, CallEntry.parse(entry.value))
+                self._receive(call_id, reader, CallEntry.parse(entry.value))
         if self._clock() - self._checked_at >= RENEW_S:
             self._checked_at = self._clock()
             await self._check_streams()
 
-    async def _read(self) -> list[tuple[str, Entry]]:
+    async def _read(self) -> list[tuple[CallId, Entry]]:
         """The next entries of all followed calls; none if the followed calls change meanwhile."""
-        logs = {log_name(sid): sid for sid in self._followed}
-        positions = {log: followed.position for log, sid in logs.items() if (followed := self._followed[sid]).position}
+        logs = {log_name(call_id): call_id for call_id in self._followed}
+        positions = {log: at for log, call_id in logs.items() if (at := self._followed[call_id].position)}
         if not positions:
             return []
         return [(logs[log], entry) for log, entry in await read_unless(self._store, positions, self._has_changed)]
 
-    async def _look_up(self, sid: str, followed: _Followed) -> None:
+    async def _look_up(self, call_id: CallId, followed: _Followed) -> None:
         """Find out where to read from, and the opening of a call that is active already."""
         if followed.stream is not None:
             # The store was away, and its numbers may have changed. What was received before is skipped.
             followed.position = "0"
             return
-        last = await self._store.last(log_name(sid))
-        opening = await self._store.get(opening_name(sid))
-        (streams,) = await self._store.holders([lease_name(sid)])
-        if self._followed.get(sid) is not followed:
+        last = await self._store.last(log_name(call_id))
+        opening = await self._store.get(opening_name(call_id))
+        (streams,) = await self._store.holders([lease_name(call_id)])
+        if self._followed.get(call_id) is not followed:
             # Its last subscriber has left meanwhile.
             return
         followed.position = last.position if last else "0"
@@ -146,15 +147,15 @@ class CallFollower:
             return
         for entry in entries:
             followed.next_number = entry.number
-            self._receive(sid, followed, entry)
+            self._receive(call_id, followed, entry)
         if newest is not None and newest.call == followed.stream and newest.number >= followed.next_number:
             followed.next_number = newest.number + 1
         if followed.feed is not None and followed.next_number > len(entries):
             followed.feed.notify(JOINED_LATE)
 
-    def _receive(self, sid: str, followed: _Followed, entry: CallEntry) -> None:
+    def _receive(self, call_id: CallId, followed: _Followed, entry: CallEntry) -> None:
         """Pass an entry on, unless it was received before."""
-        if entry.call != followed.stream and not self._begin(sid, followed, entry):
+        if entry.call != followed.stream and not self._begin(call_id, followed, entry):
             return
         if entry.number < followed.next_number or followed.feed is None:
             return
@@ -166,7 +167,7 @@ class CallFollower:
         else:
             self._end(followed)
 
-    def _begin(self, sid: str, followed: _Followed, entry: CallEntry) -> bool:
+    def _begin(self, call_id: CallId, followed: _Followed, entry: CallEntry) -> bool:
         """Begin with another stream of the call. False if this entry is none of a new stream's first ones."""
         if entry.begun <= followed.begun or entry.message is None:
             return False
@@ -175,7 +176,7 @@ class CallFollower:
             followed.position = followed.stream = None
             return False
         if followed.feed is None:
-            followed.feed = self._hub.feed(sid)
+            followed.feed = self._hub.feed(call_id)
         else:
             followed.feed.reopen()
         followed.stream, followed.begun, followed.next_number = entry.call, entry.begun, entry.number
@@ -184,8 +185,8 @@ class CallFollower:
 
     async def _check_streams(self) -> None:
         """Say so where the gateway of a stream has died, and end calls that have not gone on since."""
-        active = [(sid, followed) for sid, followed in self._followed.items() if followed.feed is not None]
-        holders = await self._store.holders([lease_name(sid) for sid, _ in active])
+        active = [(call_id, followed) for call_id, followed in self._followed.items() if followed.feed is not None]
+        holders = await self._store.holders([lease_name(call_id) for call_id, _ in active])
         now = self._clock()
         for (_, followed), streams in zip(active, holders, strict=True):
             if followed.stream in streams or followed.feed is None:

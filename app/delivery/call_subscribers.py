@@ -6,7 +6,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager, context
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from app.delivery.outbox import CallEvent, CallMessage, Outbox, WriteEvent
+from app.delivery.outbox import CallEvent, CallId, CallMessage, Outbox, WriteEvent
 from app.errors import CLOSE_DRAINING, CLOSE_OVERLOADED, CLOSE_POLICY, LimitExceeded, SessionError
 from app.session import events
 
@@ -44,20 +44,20 @@ class CallHub(Protocol):
         """Deliver events while the context is open."""
         ...
 
-    def begin(self, sid: str, introduction: CallEvent, write_event: WriteEvent) -> PublishedCall:
+    def begin(self, call_id: CallId, introduction: CallEvent, write_event: WriteEvent) -> PublishedCall:
         """Make a call active until its `end`, and publish its introduction.
 
         Args:
-            sid: the id of the call.
+            call_id: the call and its account.
             introduction: what every subscriber receives first.
             write_event: writes the events of the call for its subscribers.
 
         Raises:
-            SessionError: a call with this id is active at this gateway already.
+            SessionError: this call is active at this gateway already.
         """
         ...
 
-    def subscribe(self, sid: str) -> AbstractAsyncContextManager[Outbox[Receipt]]:
+    def subscribe(self, call_id: CallId) -> AbstractAsyncContextManager[Outbox[Receipt]]:
         """The events of a call that is active or has yet to begin. The outbox is closed when the call ends.
 
         A subscriber that arrives after events have been published receives the notice `joined_late`.
@@ -101,37 +101,37 @@ class Calls:
         self._is_unused = asyncio.Event()
         """Set while there is no subscriber."""
         self._is_unused.set()
-        self._topics: dict[str, _Topic] = {}
+        self._topics: dict[CallId, _Topic] = {}
 
     def running(self) -> AbstractAsyncContextManager[None]:
         """See `CallHub`. There is nothing to start."""
         return nullcontext()
 
-    def begin(self, sid: str, introduction: CallEvent, write_event: WriteEvent) -> "ActiveCall":
+    def begin(self, call_id: CallId, introduction: CallEvent, write_event: WriteEvent) -> "ActiveCall":
         """See `CallHub`."""
-        topic = self._topics.get(sid)
+        topic = self._topics.get(call_id)
         if topic is not None and topic.is_active:
-            raise call_is_on(sid)
-        return ActiveCall(self.feed(sid), introduction, write_event)
+            raise call_is_on(call_id)
+        return ActiveCall(self.feed(call_id), introduction, write_event)
 
-    def feed(self, sid: str) -> "CallFeed":
+    def feed(self, call_id: CallId) -> "CallFeed":
         """Make a call active that no feed of this hub belongs to."""
-        topic = self._topics.setdefault(sid, _Topic())
+        topic = self._topics.setdefault(call_id, _Topic())
         topic.is_active = True
-        return CallFeed(self, sid, topic)
+        return CallFeed(self, call_id, topic)
 
     @asynccontextmanager
-    async def subscribe(self, sid: str) -> AsyncIterator[Outbox[Receipt]]:
+    async def subscribe(self, call_id: CallId) -> AsyncIterator[Outbox[Receipt]]:
         """See `CallHub`."""
-        with self.subscription(sid) as outbox:
+        with self.subscription(call_id) as outbox:
             yield outbox
 
     @contextmanager
-    def subscription(self, sid: str) -> Iterator[Outbox[Receipt]]:
+    def subscription(self, call_id: CallId) -> Iterator[Outbox[Receipt]]:
         """The events of a call, as `subscribe` gives them."""
         if self._is_draining:
             raise LimitExceeded("draining", GOING_DOWN, CLOSE_DRAINING)
-        topic = self._topics.setdefault(sid, _Topic())
+        topic = self._topics.setdefault(call_id, _Topic())
         try:
             if self._n_subscribers >= self._max_subscribers or len(topic.subscribers) >= MAX_SUBSCRIBERS_PER_CALL:
                 message = f"no room: {self._n_subscribers} subscribers listen, {len(topic.subscribers)} to this call"
@@ -152,13 +152,13 @@ class Calls:
                 if not self._n_subscribers:
                     self._is_unused.set()
         finally:
-            self.drop_if_unused(sid, topic)
+            self.drop_if_unused(call_id, topic)
 
-    def drain(self, ends_here: Callable[[str], bool] = lambda sid: True) -> None:
+    def drain(self, ends_here: Callable[[CallId], bool] = lambda call_id: True) -> None:
         """See `CallHub`. `ends_here` tells of an active call whether it ends with this server."""
         self._is_draining = True
-        for sid, topic in self._topics.items():
-            if not (topic.is_active and ends_here(sid)):
+        for call_id, topic in self._topics.items():
+            if not (topic.is_active and ends_here(call_id)):
                 for outbox in topic.subscribers:
                     outbox.push(events.Failure("draining", GOING_DOWN, is_fatal=True))
                     outbox.close()
@@ -170,18 +170,18 @@ class Calls:
             async with asyncio.timeout(LEAVE_S):
                 await self._is_unused.wait()
 
-    def drop_if_unused(self, sid: str, topic: _Topic) -> None:
+    def drop_if_unused(self, call_id: CallId, topic: _Topic) -> None:
         """Remove a call id that has neither an active call nor a subscriber."""
-        if not topic.is_active and not topic.subscribers and self._topics.get(sid) is topic:
-            del self._topics[sid]
+        if not topic.is_active and not topic.subscribers and self._topics.get(call_id) is topic:
+            del self._topics[call_id]
 
 
 class CallFeed:
     """Passes the messages of one active call to the subscribers of a hub."""
 
-    def __init__(self, calls: Calls, sid: str, topic: _Topic) -> None:
+    def __init__(self, calls: Calls, call_id: CallId, topic: _Topic) -> None:
         self._calls = calls
-        self._sid = sid
+        self._call_id = call_id
         self._topic = topic
         self.reopen()
 
@@ -215,9 +215,9 @@ class CallFeed:
         self._topic.is_active = False
         for outbox in self._topic.subscribers:
             outbox.close()
-        # They still read what is queued; later subscribers wait for another call with this id.
+        # They still read what is queued; later subscribers wait for the next call with this id.
         self._topic.subscribers.clear()
-        self._calls.drop_if_unused(self._sid, self._topic)
+        self._calls.drop_if_unused(self._call_id, self._topic)
 
 
 class ActiveCall:
@@ -242,7 +242,7 @@ class ActiveCall:
         return await never
 
 
-def call_is_on(sid: str) -> SessionError:
+def call_is_on(call_id: CallId) -> SessionError:
     """The refusal of a second stream of an active call."""
-    message = f"call {sid}: another stream of it is being heard; ask for both_tracks in one"
+    message = f"call {call_id}: another stream of it is being heard; ask for both_tracks in one"
     return SessionError("call_is_on", message, CLOSE_POLICY)

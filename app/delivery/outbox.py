@@ -19,6 +19,20 @@ CallEvent = events.Event | events.Reply
 """What the receivers of a call's events get."""
 
 
+@dataclass(frozen=True, slots=True)
+class CallId:
+    """Tells a call from all others of a service."""
+
+    account: str
+    """Whose call it is. Other accounts may have calls with the same `sid`, and know nothing of this one."""
+    sid: str
+    """The id that its client has sent."""
+
+    def __str__(self) -> str:
+        """The id as its client knows it, for messages and the log."""
+        return self.sid
+
+
 class WriteEvent(Protocol):
     """Writes an event as JSON texts, in the protocol that the receivers of a call's events understand."""
 

@@ -16,7 +16,7 @@ from app.delivery.call_entries import (
 )
 from app.delivery.call_follower import CallFollower
 from app.delivery.call_subscribers import LEAVE_S, Calls, Receipt, call_is_on
-from app.delivery.outbox import CallEvent, CallMessage, Outbox, WriteEvent
+from app.delivery.outbox import CallEvent, CallId, CallMessage, Outbox, WriteEvent
 from app.errors import CLOSE_OVERLOADED, RETRY_AFTER_S, LimitExceeded, SessionError
 from app.sharing.leases import Leases
 from app.sharing.store import LEASE_S, Lease, SharedStore, StoreAway
@@ -45,7 +45,7 @@ class SharedCalls:
         self._store = store
         self._leases = Leases(store)
         self._follower = CallFollower(hub, store)
-        self._published: dict[str, SharedCall] = {}
+        self._published: dict[CallId, SharedCall] = {}
         """The calls that come in here and have not ended."""
         self._publishing: set[asyncio.Task[None]] = set()
 
@@ -61,12 +61,12 @@ class SharedCalls:
                     task.cancel()
                 await asyncio.gather(following, *self._publishing, return_exceptions=True)
 
-    def begin(self, sid: str, introduction: CallEvent, write_event: WriteEvent) -> "SharedCall":
+    def begin(self, call_id: CallId, introduction: CallEvent, write_event: WriteEvent) -> "SharedCall":
         """See `CallHub`. Whether the call is active at another gateway is known a moment later: `refusal`."""
-        if sid in self._published:
-            raise call_is_on(sid)
-        call = SharedCall(sid, self._store, self._leases, write_event, self._end)
-        self._published[sid] = call
+        if call_id in self._published:
+            raise call_is_on(call_id)
+        call = SharedCall(call_id, self._store, self._leases, write_event, self._end)
+        self._published[call_id] = call
         call.publish(introduction)
         publishing = asyncio.create_task(call.run())
         self._publishing.add(publishing)
@@ -74,13 +74,13 @@ class SharedCalls:
         return call
 
     @asynccontextmanager
-    async def subscribe(self, sid: str) -> AsyncIterator[Outbox[Receipt]]:
+    async def subscribe(self, call_id: CallId) -> AsyncIterator[Outbox[Receipt]]:
         """See `CallHub`."""
         try:
             if not self._store.is_up:
                 raise StoreAway
-            with self._hub.subscription(sid) as outbox:
-                async with self._follower.following(sid):
+            with self._hub.subscription(call_id) as outbox:
+                async with self._follower.following(call_id):
                     yield outbox
         except StoreAway:
             message = f"calls cannot be followed while Redis cannot be reached; try again in {RETRY_AFTER_S} s"
@@ -96,18 +96,23 @@ class SharedCalls:
             await asyncio.wait(self._publishing, timeout=LEAVE_S)
         await self._hub.wait_until_unused()
 
-    def _end(self, sid: str) -> None:
-        del self._published[sid]
+    def _end(self, call_id: CallId) -> None:
+        del self._published[call_id]
 
 
 class SharedCall:
     """A `PublishedCall` whose subscribers may be at any gateway. `run` writes its log."""
 
     def __init__(
-        self, sid: str, store: SharedStore, leases: Leases, write_event: WriteEvent, on_end: Callable[[str], None]
+        self,
+        call_id: CallId,
+        store: SharedStore,
+        leases: Leases,
+        write_event: WriteEvent,
+        on_end: Callable[[CallId], None],
     ) -> None:
         """Prepare a call; `on_end` is called once, with its id."""
-        self._sid = sid
+        self._call_id = call_id
         self._store = store
         self._leases = leases
         self._write_event = write_event
@@ -135,7 +140,7 @@ class SharedCall:
         """See `PublishedCall`."""
         if not self._has_ended.is_set():
             self._has_ended.set()
-            self._on_end(self._sid)
+            self._on_end(self._call_id)
             self._outbox.close()
 
     async def refusal(self) -> SessionError:
@@ -145,16 +150,16 @@ class SharedCall:
 
     async def run(self) -> None:
         """Write the log of the call until it has ended and everything is written."""
-        lease = stream_lease(self._sid, self._id)
+        lease = stream_lease(self._call_id, self._id)
         try:
             if await self._claim(lease):
                 while (message := await self._outbox.pop()) is not None:
                     await self._write(message)
                 await self._write(None)
             else:
-                self._refusal.set_result(call_is_on(self._sid))
+                self._refusal.set_result(call_is_on(self._call_id))
         except TimeoutError:
-            logger.warning("[%s] the last events of a call are not delivered: Redis cannot be reached", self._sid)
+            logger.warning("[%s] the last events of a call are not delivered: Redis cannot be reached", self._call_id)
         finally:
             self._leases.drop(lease)
 
@@ -186,8 +191,8 @@ class SharedCall:
         while True:
             try:
                 if needs_opening:
-                    await self._store.put(opening_name(self._sid), opening_text(self._opening), KEEP_OPENING_S)
-                await self._store.append(log_name(self._sid), entry.text())
+                    await self._store.put(opening_name(self._call_id), opening_text(self._opening), KEEP_OPENING_S)
+                await self._store.append(log_name(self._call_id), entry.text())
                 return
             except StoreAway:
                 await self._wait_for_store()

@@ -54,10 +54,11 @@ class Rooms:
                     task.cancel()
                 await asyncio.gather(following, *self._speaking, return_exceptions=True)
 
-    async def claim(self, name: str | None, token: str | None) -> Claim:
+    async def claim(self, account: str, name: str | None, token: str | None) -> Claim:
         """Make a room, or go on in one.
 
         Args:
+            account: of the client. A room belongs to the account that has made it, whoever has its token.
             name: `None` for one that cannot be guessed.
             token: of the client that has spoken in the room before. A room that does not exist any more begins anew.
 
@@ -72,14 +73,15 @@ class Rooms:
                 # Of two clients that choose a name in the same moment, one has the lease.
                 record = await self._record(name)
                 if record is None:
-                    record = {"id": token_hex(6), "owner": owner}
+                    record = {"id": token_hex(6), "owner": owner, "account": account}
                     await self._store.put(name_key(name), json.dumps(record), FIRST_KEEP_S)
-            if record is None or record["owner"] != owner:
+            # Records that an older version has written name no account.
+            if record is None or (record["owner"], record.get("account", account)) != (owner, account):
                 raise room_taken(name)
         except StoreAway:
             message = f"room: rooms cannot be opened while Redis cannot be reached; try again in {RETRY_AFTER_S} s"
             raise LimitExceeded("overloaded", message, CLOSE_OVERLOADED) from None
-        return Claim(id=record["id"], name=name, token=token, owner=owner)
+        return Claim(id=record["id"], name=name, token=token, owner=owner, account=account)
 
     def speak(self, claim: Claim) -> Speaker:
         """Let a session speak in a room until it leaves."""

@@ -41,11 +41,13 @@ class Claim:
     """Proves to any gateway that the room belongs to the client."""
     owner: str
     """What gateways keep of the token."""
+    account: str
+    """Of the client that has made the room."""
 
     @property
     def record(self) -> str:
         """What gateways know under the name of the room."""
-        return json.dumps({"id": self.id, "owner": self.owner})
+        return json.dumps({"id": self.id, "owner": self.owner, "account": self.account})
 
 
 class Speaker:

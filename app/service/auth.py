@@ -3,9 +3,10 @@
 import hmac
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from app.customers.accounts import ANYONE, OPERATOR, account_of
 from app.customers.api_keys import ApiKey
 from app.customers.scopes import CLIENT_SCOPES, Scope
 from app.errors import RequestError
@@ -30,6 +31,8 @@ class Client:
     """The client secret that it has shown in place of a key."""
     may_open_rooms: bool = True
     """Whether its sessions may be published in rooms."""
+    account: str = ANYONE
+    """Whose calls, rooms and jobs are its own; see `accounts.py`."""
 
     @property
     def scopes(self) -> frozenset[Scope]:
@@ -123,7 +126,18 @@ class Access:
             return None
         owner = self._owner(secret)
         may_open_rooms = (secret.rooms and owner.may_open_rooms) or self.is_open
-        return self._within(Client(owner.key, secret, may_open_rooms), "live")
+        return self._within(replace(owner, secret=secret, may_open_rooms=may_open_rooms), "live")
+
+    def client_without_key(self) -> Client:
+        """The client of a call that shows no key, and is taken all the same because of where it comes from.
+
+        Its account is that of the only key without a name, which is the operator's own. Where there are several, or
+        none, no key's.
+        """
+        if self.is_open:
+            return Client()
+        unnamed = [key for key in self._keys if key not in self._named]
+        return Client(account=account_of(None, unnamed[0]) if len(unnamed) == 1 else OPERATOR)
 
     def client_secret(self, credential: str | None) -> ClientSecret | None:
         """The client secret in a credential; `None` if it is not one, or is not valid now."""
@@ -160,7 +174,7 @@ class Access:
             named = record.api_key
         else:
             return None
-        return Client(named, may_open_rooms=named is None or named.may_open_rooms)
+        return Client(named, may_open_rooms=named is None or named.may_open_rooms, account=account_of(named, key or ""))
 
     def _owner(self, secret: ClientSecret) -> Client:
         """Whoever has the key that signed a valid secret."""
@@ -168,7 +182,8 @@ class Access:
             return self._found(secret.key) or Client()
         record = self.directory.find_id(secret.key_id) if self.directory else None
         assert record, "a valid secret was verified with its record"
-        return Client(record.api_key, may_open_rooms=record.api_key.may_open_rooms)
+        key = record.api_key
+        return Client(key, may_open_rooms=key.may_open_rooms, account=account_of(key, ""))
 
     def _within(self, client: Client, scope: Scope) -> Client:
         """The client, if it may use this; counts a refusal."""

@@ -1,7 +1,6 @@
 """The jobs of one service: its settings, keys, limits and metrics around `app.jobs`."""
 
 import asyncio
-import hashlib
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -11,7 +10,8 @@ from typing import IO, TYPE_CHECKING, TypeVar
 from sqlalchemy import Connection
 
 from app.customers import usage
-from app.customers.usage import UNNAMED, Report
+from app.customers.accounts import usage_account
+from app.customers.usage import Report
 from app.database.database import Database, DatabaseAway
 from app.errors import RETRY_AFTER_S, RequestError
 from app.jobs import job_store
@@ -75,14 +75,6 @@ class JobService:
                 stack.push_async_callback(_stopped, task)
             yield
 
-    def owner(self, client: Client, key: str | None) -> str:
-        """Whose jobs these are: a name that holds no key, and is the same for the same key at all times."""
-        if client.key is not None:
-            return f"account:{client.key.account}"
-        if self._service.access.is_open:
-            return "anyone"
-        return f"sha256:{hashlib.sha256((key or '').encode()).hexdigest()}"
-
     def check_addresses(self, request: Request) -> None:
         """Check the addresses of a job, as far as can be known without the network.
 
@@ -102,7 +94,6 @@ class JobService:
     async def submit(
         self,
         client: Client,
-        owner: str,
         request: Request,
         file: IO[bytes] | None,
         idempotency_key: str | None = None,
@@ -114,11 +105,10 @@ class JobService:
             KeyLimitExceeded: the key has as many jobs as it may have.
         """
         key = client.key
-        account = key.account if key else UNNAMED
         try:
             return await self._jobs.submit(
-                owner,
-                account,
+                client.account,
+                usage_account(key),
                 request,
                 file,
                 idempotency_key,

@@ -111,7 +111,7 @@ async def _client(service: Service, call: uuid.UUID, address: str) -> tuple[Clie
     except StoreAway:
         logger.info("whether the call %s was announced is not known, as Redis cannot be reached", call)
     if service.access.is_open or _is_in(address, service):
-        return Client(), {}
+        return service.access.client_without_key(), {}
     return None
 
 

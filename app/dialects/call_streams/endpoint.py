@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 
 from app.delivery.call_subscribers import PublishedCall
-from app.delivery.outbox import CallEvent, WriteEvent
+from app.delivery.outbox import CallEvent, CallId, WriteEvent
 from app.dialects.call_streams.wire import Call, Line
 from app.dialects.json_text import read_object, write_object
 from app.errors import CLOSE_POLICY, LimitExceeded, SessionError
@@ -60,7 +60,7 @@ async def serve_call(
         subprotocol: the WebSocket subprotocol to select.
         first_messages: messages that were received already.
     """
-    line = CallLine(websocket.app.state.service, write_event, request_id(websocket.scope))
+    line = CallLine(websocket.app.state.service, client, write_event, request_id(websocket.scope))
     dialect = make_dialect(line)
     try:
         await line.serve_until_refused(
@@ -110,9 +110,10 @@ def basic_password(headers: Mapping[str, str]) -> str | None:
 class CallLine:
     """Passes the events of one call to its subscribers and to the webhook."""
 
-    def __init__(self, service: Service, write_event: WriteEvent, request: str) -> None:
-        """Make the line of one stream; `request` is the id of its request, for the log."""
+    def __init__(self, service: Service, client: Client, write_event: WriteEvent, request: str) -> None:
+        """Make the line of one stream of a client; `request` is the id of its request, for the log."""
         self._service = service
+        self._account = client.account
         self._write_event = write_event
         self._request = request
         self._call: Call | None = None
@@ -143,7 +144,7 @@ class CallLine:
         """See `Line`."""
         self._write_event = partial(self._write_event, channel_names=call.tracks)
         introduction = _message("call_started", call, tracks=list(call.tracks), parameters=dict(call.parameters))
-        self._active_call = self._service.calls.begin(call.sid, introduction, self._write_event)
+        self._active_call = self._service.calls.begin(CallId(self._account, call.sid), introduction, self._write_event)
         self._has_begun.set()
         self._call = call
         logger.info("[%s] call %r has begun, stream %r", self._request, call.sid, call.stream_sid)

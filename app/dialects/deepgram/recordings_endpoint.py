@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from app.dialects.body_endpoint import json_body
-from app.dialects.deepgram.common_endpoint import Refusal, answer_headers, request_key
+from app.dialects.deepgram.common_endpoint import Refusal, answer_headers
 from app.dialects.deepgram.options import Options
 from app.errors import shorten
 from app.files.uploads import Upload, refusing_without_resources
@@ -79,7 +79,7 @@ async def take_job(request: Request, upload: Upload, options: Options, client: C
                 callback_method=options.callback_method,
             )
             jobs.check_addresses(wanted)
-            job, _ = await jobs.submit(client, jobs.owner(client, request_key(request)), wanted, None if url else file)
+            job, _ = await jobs.submit(client, wanted, None if url else file)
     return JSONResponse({"request_id": job.id}, headers=answer_headers(job.id, options.ignored, options.adjusted))
 
 

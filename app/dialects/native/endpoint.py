@@ -6,7 +6,7 @@ from contextlib import suppress
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from app.delivery.call_subscribers import Receipt
-from app.delivery.outbox import CallMessage, Outbox
+from app.delivery.outbox import CallId, CallMessage, Outbox
 from app.dialects.native.room_endpoint import Publication
 from app.dialects.native.wire import SUBPROTOCOL, Native, messages
 from app.errors import CLOSE_DONE, CLOSE_DRAINING, CLOSE_OUR_FAULT, CLOSE_POLICY, LimitExceeded, RequestError
@@ -51,9 +51,10 @@ async def stream(websocket: WebSocket) -> None:
 
 
 async def subscribe_to_call(websocket: WebSocket) -> None:
-    """Send the events of a telephone call at `/v1/calls/{call_sid}`. The call may begin later."""
+    """Send the events of a telephone call at `/v1/calls/{call_sid}`: one of its own account. It may begin later."""
     service: Service = websocket.app.state.service
-    if not service.access.admits(header_key(websocket.headers)):
+    client = service.access.client(header_key(websocket.headers))
+    if client is None:
         await websocket.send_denial_response(error_response(invalid_key()))
         return
     if not service.is_known_everywhere:
@@ -63,7 +64,8 @@ async def subscribe_to_call(websocket: WebSocket) -> None:
         await websocket.send_denial_response(error_response(error))
         return
     try:
-        async with service.calls.subscribe(websocket.path_params["call_sid"]) as outbox:
+        call_id = CallId(client.account, websocket.path_params["call_sid"])
+        async with service.calls.subscribe(call_id) as outbox:
             admit(websocket.scope)
             await websocket.accept()
             await _serve_subscriber(websocket, outbox, service.settings.send_timeout_s)

@@ -32,7 +32,7 @@ class Publication:
         assert start.room
         self._check()
         self._take_place()
-        self._claim = await self._service.rooms.claim(start.room.name, start.room.token)
+        self._claim = await self._service.rooms.claim(self._client.account, start.room.name, start.room.token)
         self._start = start
 
     def begin(self) -> dict[str, str] | None:

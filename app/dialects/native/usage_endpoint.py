@@ -6,6 +6,7 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
+from app.customers.accounts import readable_usage
 from app.errors import RETRY_AFTER_S, RequestError, shorten
 from app.service.auth import Client, header_key
 from app.service.http_errors import error_response, invalid_key
@@ -49,10 +50,11 @@ def _account(service: Service, client: Client, request: Request) -> str | None:
         if own is None:
             message = "expected a key with a name; keys of TUTTI_API_KEYS have none, and are counted together"
             raise RequestError(403, message, code="scope")
-        if name not in (None, own.name, own.account):
+        account = readable_usage(own, name)
+        if account is None:
             message = f"key: expected {own.name}, or a key with the scope usage, got {shorten(name)}"
             raise RequestError(403, message, "key", "scope")
-        return own.account
+        return account
     if name is None:
         return None
     accounts = service.accounts

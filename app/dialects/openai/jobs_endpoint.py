@@ -50,7 +50,7 @@ def _answering(endpoint: Endpoint) -> Endpoint:
 @_answering
 async def create_job(request: HttpRequest) -> Response:
     """Take in a recording, or the address of one. The answer comes at once; `202`, or `200` for a job sent before."""
-    service, jobs, client, owner = _admitted(request)
+    service, jobs, client = _admitted(request)
     upload = Upload(request, service.settings)
     try:
         key = jobs_wire.idempotency_key(request.headers.get("idempotency-key"))
@@ -59,7 +59,7 @@ async def create_job(request: HttpRequest) -> Response:
                 admit(request.scope)
                 form = await upload.form()
                 try:
-                    return await _created(service, jobs, form, owner, client, key)
+                    return await _created(service, jobs, form, client, key)
                 finally:
                     await form.close()
     except (RequestError, LimitExceeded):
@@ -67,9 +67,7 @@ async def create_job(request: HttpRequest) -> Response:
         raise
 
 
-async def _created(
-    service: Service, jobs: "JobService", form: FormData, owner: str, client: Client, key: str | None
-) -> Response:
+async def _created(service: Service, jobs: "JobService", form: FormData, client: Client, key: str | None) -> Response:
     file = _file(form)
     fields = [(name, value) for name, value in form.multi_items() if isinstance(value, str) and name != "file"]
     wanted, task, transcription = jobs_wire.parse_request(fields)
@@ -81,7 +79,7 @@ async def _created(
         raise RequestError(400, "callback: not offered, as the operator has set no job_secret to sign it", "callback")
     jobs.check_addresses(wanted)
     with refusing_without_resources():
-        job, is_new = await jobs.submit(client, owner, wanted, file, key)
+        job, is_new = await jobs.submit(client, wanted, file, key)
     headers = {"location": f"/v1/jobs/{job.id}"}
     if options.ignored:
         headers[IGNORED_HEADER] = header_value(", ".join(options.ignored))
@@ -91,12 +89,12 @@ async def _created(
 @_answering
 async def list_jobs(request: HttpRequest) -> Response:
     """The jobs of this key, the newest first."""
-    _, jobs, _, owner = _admitted(request)
+    _, jobs, client = _admitted(request)
     query = request.query_params
     n = jobs_wire.limit(query.get("limit"))
     state = jobs_wire.listed_state(query.get("status"))
-    after = await _found(jobs, query["after"], owner, "after") if "after" in query else None
-    found = await jobs.listed(owner, n + 1, after, state)
+    after = await _found(jobs, query["after"], client.account, "after") if "after" in query else None
+    found = await jobs.listed(client.account, n + 1, after, state)
     data = [jobs_wire.job_json(each) for each in found[:n]]
     return JSONResponse({"object": "list", "data": data, "has_more": len(found) > n})
 
@@ -104,15 +102,15 @@ async def list_jobs(request: HttpRequest) -> Response:
 @_answering
 async def retrieve_job(request: HttpRequest) -> Response:
     """What has become of a job."""
-    _, jobs, _, owner = _admitted(request)
-    return JSONResponse(jobs_wire.job_json(await _found(jobs, request.path_params["id"], owner)))
+    _, jobs, client = _admitted(request)
+    return JSONResponse(jobs_wire.job_json(await _found(jobs, request.path_params["id"], client.account)))
 
 
 @_answering
 async def job_result(request: HttpRequest) -> Response:
     """What a job has made, in the format that its client has chosen."""
-    _, jobs, _, owner = _admitted(request)
-    job = await _found(jobs, request.path_params["id"], owner)
+    _, jobs, client = _admitted(request)
+    job = await _found(jobs, request.path_params["id"], client.account)
     result = await jobs.result(job.id) if job.state == "done" else None
     if result is None:
         raise RequestError(409, f"job: expected one that is done, got one that is {job.state}", "id", "not_done")
@@ -122,8 +120,8 @@ async def job_result(request: HttpRequest) -> Response:
 @_answering
 async def cancel_job(request: HttpRequest) -> Response:
     """Cancel a job. One that has ended stays as it is."""
-    _, jobs, _, owner = _admitted(request)
-    job = await jobs.cancel(request.path_params["id"], owner)
+    _, jobs, client = _admitted(request)
+    job = await jobs.cancel(request.path_params["id"], client.account)
     if job is None:
         raise _not_found(request.path_params["id"])
     return JSONResponse(jobs_wire.job_json(job))
@@ -132,9 +130,9 @@ async def cancel_job(request: HttpRequest) -> Response:
 @_answering
 async def delete_job(request: HttpRequest) -> Response:
     """Forget a job with its recording and its result, whatever its state."""
-    _, jobs, _, owner = _admitted(request)
+    _, jobs, client = _admitted(request)
     id_ = request.path_params["id"]
-    if not await jobs.remove(id_, owner):
+    if not await jobs.remove(id_, client.account):
         raise _not_found(id_)
     return JSONResponse({"id": id_, "object": "job", "deleted": True})
 
@@ -169,16 +167,15 @@ def _options(service: Service, task: api.Task, fields: list[tuple[str, str]]) ->
     return options
 
 
-def _admitted(request: HttpRequest) -> "tuple[Service, JobService, Client, str]":
-    """The service, its jobs, the client and the owner of its jobs. Refuses what does not depend on the body."""
+def _admitted(request: HttpRequest) -> "tuple[Service, JobService, Client]":
+    """The service, its jobs and the client. Refuses what does not depend on the body."""
     service: Service = request.app.state.service
-    key = header_key(request.headers)
-    client = service.access.client(key, "jobs")
+    client = service.access.client(header_key(request.headers), "jobs")
     if client is None:
         raise invalid_key()
     if service.jobs is None:
         raise no_jobs()
-    return service, service.jobs, client, service.jobs.owner(client, key)
+    return service, service.jobs, client
 
 
 async def _found(jobs: "JobService", id_: str, owner: str, param: str = "id") -> Job:

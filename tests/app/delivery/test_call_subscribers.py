@@ -6,10 +6,11 @@ from contextlib import ExitStack
 import pytest
 
 from app.delivery.call_subscribers import MAX_SUBSCRIBERS_PER_CALL, ActiveCall, Calls, Receipt
-from app.delivery.outbox import MAX_WAITING, CallEvent, CallMessage, Outbox
+from app.delivery.outbox import MAX_WAITING, CallEvent, CallId, CallMessage, Outbox
 from app.errors import LimitExceeded, SessionError
 from app.session import events
 
+CA1, CA2, CA3 = (CallId("acme", sid) for sid in ("CA1", "CA2", "CA3"))
 INTRODUCTION = events.Reply('{"type":"call_started"}')
 STARTED = events.Started("s_0", "fake", events.Limits())
 
@@ -19,8 +20,8 @@ def write(event: CallEvent, channel_names: Sequence[str] = ()) -> tuple[str, ...
     return (repr(event),)
 
 
-def begin(calls: Calls, sid: str) -> ActiveCall:
-    return calls.begin(sid, INTRODUCTION, write)
+def begin(calls: Calls, call_id: CallId) -> ActiveCall:
+    return calls.begin(call_id, INTRODUCTION, write)
 
 
 def messages(*call_events: CallEvent) -> list[Receipt]:
@@ -42,8 +43,8 @@ async def received(outbox: Outbox[Receipt]) -> list[Receipt]:
 
 async def test_a_subscriber_may_arrive_before_the_call() -> None:
     calls = Calls(10)
-    with calls.subscription("CA1") as outbox:
-        call = begin(calls, "CA1")
+    with calls.subscription(CA1) as outbox:
+        call = begin(calls, CA1)
         call.publish(STARTED)
         call.publish(flushed(1))
         call.end()
@@ -53,11 +54,11 @@ async def test_a_subscriber_may_arrive_before_the_call() -> None:
 async def test_a_late_subscriber_receives_a_notice() -> None:
     """It receives the introduction of the call, the notice, and later events."""
     calls = Calls(10)
-    call = begin(calls, "CA1")
+    call = begin(calls, CA1)
     call.publish(STARTED)
-    with calls.subscription("CA1") as in_time:
+    with calls.subscription(CA1) as in_time:
         call.publish(flushed(1))
-        with calls.subscription("CA1") as late:
+        with calls.subscription(CA1) as late:
             call.publish(flushed(2))
             call.end()
             call.end()
@@ -69,11 +70,11 @@ async def test_a_late_subscriber_receives_a_notice() -> None:
 
 async def test_a_subscriber_that_does_not_read_is_dropped_alone() -> None:
     calls = Calls(10)
-    call = begin(calls, "CA1")
-    with calls.subscription("CA1") as slow:
+    call = begin(calls, CA1)
+    with calls.subscription(CA1) as slow:
         for number in range(MAX_WAITING):
             call.publish(flushed(number))
-        with calls.subscription("CA1") as other:
+        with calls.subscription(CA1) as other:
             call.publish(flushed(-1))
             call.end()
             assert (await received(other))[-1:] == messages(flushed(-1))
@@ -84,32 +85,32 @@ async def test_a_subscriber_that_does_not_read_is_dropped_alone() -> None:
 def test_a_call_id_belongs_to_one_call_at_a_time() -> None:
     """After the end of a call its id can be used again."""
     calls = Calls(10)
-    call = begin(calls, "CA1")
+    call = begin(calls, CA1)
     with pytest.raises(SessionError, match="another stream"):
-        begin(calls, "CA1")
+        begin(calls, CA1)
     call.end()
-    begin(calls, "CA1").end()
+    begin(calls, CA1).end()
 
 
 def test_subscribers_are_limited_for_each_call_and_in_total() -> None:
     calls = Calls(MAX_SUBSCRIBERS_PER_CALL + 1)
     with ExitStack() as stack:
         for _ in range(MAX_SUBSCRIBERS_PER_CALL):
-            stack.enter_context(calls.subscription("CA1"))
+            stack.enter_context(calls.subscription(CA1))
         with pytest.raises(LimitExceeded):
-            stack.enter_context(calls.subscription("CA1"))
-        stack.enter_context(calls.subscription("CA2"))
+            stack.enter_context(calls.subscription(CA1))
+        stack.enter_context(calls.subscription(CA2))
         with pytest.raises(LimitExceeded):
-            stack.enter_context(calls.subscription("CA3"))
-    with calls.subscription("CA3"):
+            stack.enter_context(calls.subscription(CA3))
+    with calls.subscription(CA3):
         pass
 
 
 def test_ended_calls_leave_no_state() -> None:
     calls = Calls(10)
-    with calls.subscription("CA1"):
-        begin(calls, "CA1").end()
-    with calls.subscription("CA2"):
+    with calls.subscription(CA1):
+        begin(calls, CA1).end()
+    with calls.subscription(CA2):
         pass
     assert not calls._topics
 
@@ -117,10 +118,10 @@ def test_ended_calls_leave_no_state() -> None:
 async def test_a_stopping_server_has_no_new_subscribers() -> None:
     """Those whose call has begun stay until its end; the others learn that they must go elsewhere."""
     calls = Calls(10)
-    call = begin(calls, "CA1")
-    with calls.subscription("CA1") as busy, calls.subscription("CA2") as idle:
+    call = begin(calls, CA1)
+    with calls.subscription(CA1) as busy, calls.subscription(CA2) as idle:
         calls.drain()
-        for sid in ("CA1", "CA2"):
+        for sid in (CA1, CA2):
             with pytest.raises(LimitExceeded, match="going down"), calls.subscription(sid):
                 pass
         assert [type(each) for each in await received(idle)] == [events.Failure]

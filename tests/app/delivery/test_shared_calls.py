@@ -10,7 +10,7 @@ import pytest
 from app.delivery.call_entries import lease_name, log_name
 from app.delivery.call_follower import LOST, MISSED, OVER, PAUSED
 from app.delivery.call_subscribers import JOINED_LATE, Calls, Receipt
-from app.delivery.outbox import MAX_WAITING, CallEvent, CallMessage, Outbox
+from app.delivery.outbox import MAX_WAITING, CallEvent, CallId, CallMessage, Outbox
 from app.delivery.shared_calls import SharedCall, SharedCalls
 from app.errors import LimitExceeded, SessionError
 from app.session import events
@@ -19,6 +19,7 @@ from app.sharing.redis_store import RedisStore
 from app.sharing.store import Lease, SharedStore
 from tests.redis_server import RedisServer, redis_server
 
+CA1, CA2, CA3 = (CallId("acme", sid) for sid in ("CA1", "CA2", "CA3"))
 INTRODUCTION = events.Reply('{"type":"call_started"}')
 STARTED = events.Started("s_0", "fake", events.Limits())
 
@@ -71,8 +72,8 @@ def write(event: CallEvent, channel_names: Sequence[str] = ()) -> tuple[str, ...
     return (repr(event),)
 
 
-def begin(calls: SharedCalls, sid: str = "CA1") -> SharedCall:
-    return calls.begin(sid, INTRODUCTION, write)
+def begin(calls: SharedCalls, call_id: CallId = CA1) -> SharedCall:
+    return calls.begin(call_id, INTRODUCTION, write)
 
 
 def messages(*call_events: CallEvent) -> list[Receipt]:
@@ -98,7 +99,7 @@ async def next_of(outbox: Outbox[Receipt], n: int) -> list[Receipt | None]:
 async def test_subscribers_at_all_gateways_receive_a_call(gateways: Gateways) -> None:
     """In order, from its beginning to its end, at its own gateway too."""
     one, other = await gateways.start(), await gateways.start()
-    async with one.subscribe("CA1") as here, other.subscribe("CA1") as there, other.subscribe("CA2") as elsewhere:
+    async with one.subscribe(CA1) as here, other.subscribe(CA1) as there, other.subscribe(CA2) as elsewhere:
         call = begin(one)
         call.publish(STARTED)
         for number in range(100):
@@ -108,22 +109,35 @@ async def test_subscribers_at_all_gateways_receive_a_call(gateways: Gateways) ->
         expected = messages(INTRODUCTION, STARTED, *map(flushed, range(100)))
         assert await received(there) == expected
         assert await received(here) == expected
-        second = begin(other, "CA2")
+        second = begin(other, CA2)
         second.end()
         assert await received(elsewhere) == messages(INTRODUCTION)
 
 
+async def test_two_accounts_have_calls_with_the_same_id(gateways: Gateways) -> None:
+    """At any gateway, at the same time, and neither receives anything of the other's."""
+    one, other = await gateways.start(), await gateways.start()
+    foreign = CallId("other", CA1.sid)
+    async with one.subscribe(CA1) as own, one.subscribe(foreign) as theirs:
+        calls = [begin(one), begin(other, foreign)]
+        for number, call in enumerate(calls):
+            call.publish(flushed(number))
+            call.end()
+        assert await received(own) == messages(INTRODUCTION, flushed(0))
+        assert await received(theirs) == messages(INTRODUCTION, flushed(1))
+
+
 async def test_a_late_subscriber_receives_the_opening_and_what_follows(gateways: Gateways) -> None:
     one, other = await gateways.start(), await gateways.start()
-    async with one.subscribe("CA1") as in_time:
+    async with one.subscribe(CA1) as in_time:
         call = begin(one)
         for event in (STARTED, flushed(1)):
             call.publish(event)
         await next_of(in_time, 3)
-        async with other.subscribe("CA1") as late:
+        async with other.subscribe(CA1) as late:
             opening = messages(INTRODUCTION, STARTED)
             assert await next_of(late, 3) == [*opening, JOINED_LATE]
-            async with other.subscribe("CA1") as later:
+            async with other.subscribe(CA1) as later:
                 assert await next_of(later, 3) == [*opening, JOINED_LATE]
                 call.publish(flushed(2))
                 call.end()
@@ -132,11 +146,11 @@ async def test_a_late_subscriber_receives_the_opening_and_what_follows(gateways:
 
 async def test_a_subscriber_right_after_the_beginning_is_not_late(gateways: Gateways) -> None:
     one, other = await gateways.start(), await gateways.start()
-    async with one.subscribe("CA1") as in_time:
+    async with one.subscribe(CA1) as in_time:
         call = begin(one)
         call.publish(STARTED)
         await next_of(in_time, 2)
-        async with other.subscribe("CA1") as outbox:
+        async with other.subscribe(CA1) as outbox:
             assert await next_of(outbox, 2) == messages(INTRODUCTION, STARTED)
             call.publish(flushed(1))
             call.end()
@@ -147,7 +161,7 @@ async def test_a_call_id_may_be_used_again(gateways: Gateways) -> None:
     """Also at another gateway. Subscribers of the second call receive nothing of the first."""
     one, other = await gateways.start(), await gateways.start()
     for calls, number in ((one, 1), (other, 2), (one, 3)):
-        async with other.subscribe("CA1") as outbox:
+        async with other.subscribe(CA1) as outbox:
             call = begin(calls)
             call.publish(flushed(number))
             call.end()
@@ -158,7 +172,7 @@ async def test_a_call_has_one_stream_at_all_gateways(gateways: Gateways, monkeyp
     """A second one is refused: at once at the same gateway, and elsewhere once the first one is surely alive."""
     monkeypatch.setattr("app.delivery.shared_calls.CLAIM_S", 0.01)
     one, other = await gateways.start(), await gateways.start()
-    async with one.subscribe("CA1") as outbox:
+    async with one.subscribe(CA1) as outbox:
         first = begin(one)
         assert await next_of(outbox, 1) == messages(INTRODUCTION)
         with pytest.raises(SessionError, match="another stream"):
@@ -177,7 +191,7 @@ async def test_a_second_stream_may_end_before_it_is_refused(
 ) -> None:
     monkeypatch.setattr("app.delivery.shared_calls.CLAIM_S", 0.01)
     one, other = await gateways.start(), await gateways.start()
-    async with one.subscribe("CA1") as outbox:
+    async with one.subscribe(CA1) as outbox:
         first = begin(one)
         assert await next_of(outbox, 1) == messages(INTRODUCTION)
         second = begin(other)
@@ -196,11 +210,11 @@ async def test_a_call_may_be_lost_more_than_once(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr("app.delivery.call_follower.RENEW_S", 0.0)
     monkeypatch.setattr("app.sharing.local_store.READ_S", 0.01)
     store = LocalStore()
-    async with gateway(store) as one, one.subscribe("CA1") as outbox:
+    async with gateway(store) as one, one.subscribe(CA1) as outbox:
         call = begin(one)
         assert await next_of(outbox, 1) == messages(INTRODUCTION)
-        ((stream,),) = await store.holders([lease_name("CA1")])
-        lease = Lease(lease_name("CA1"), stream)
+        ((stream,),) = await store.holders([lease_name(CA1)])
+        lease = Lease(lease_name(CA1), stream)
         for number in (2, 4):
             await store.release([lease])
             assert await next_of(outbox, 1) == [LOST]
@@ -218,7 +232,7 @@ async def test_a_call_goes_on_after_its_gateway_has_died(gateways: Gateways, mon
     monkeypatch.setattr("app.sharing.local_store.READ_S", 0.01)
     monkeypatch.setattr("app.sharing.redis_store.READ_S", 0.01)
     other, third = await gateways.start(), await gateways.start()
-    async with other.subscribe("CA1") as outbox:
+    async with other.subscribe(CA1) as outbox:
         async with gateway(gateways.stores.pop()) as dying:
             begin(dying)
             assert await next_of(outbox, 1) == messages(INTRODUCTION)
@@ -235,7 +249,7 @@ async def test_a_call_that_does_not_go_on_is_over(gateways: Gateways, monkeypatc
     monkeypatch.setattr("app.sharing.local_store.READ_S", 0.01)
     monkeypatch.setattr("app.sharing.redis_store.READ_S", 0.01)
     other = await gateways.start()
-    async with other.subscribe("CA1") as outbox:
+    async with other.subscribe(CA1) as outbox:
         async with gateway(gateways.stores.pop()) as dying:
             begin(dying)
             assert await next_of(outbox, 1) == messages(INTRODUCTION)
@@ -245,8 +259,8 @@ async def test_a_call_that_does_not_go_on_is_over(gateways: Gateways, monkeypatc
 async def test_subscribers_of_a_draining_gateway_are_sent_elsewhere(gateways: Gateways) -> None:
     """But for those whose call ends with it."""
     one, other = await gateways.start(), await gateways.start()
-    async with other.subscribe("CA1") as of_other, other.subscribe("CA2") as own, other.subscribe("CA3") as waiting:
-        call, ending = begin(one), begin(other, "CA2")
+    async with other.subscribe(CA1) as of_other, other.subscribe(CA2) as own, other.subscribe(CA3) as waiting:
+        call, ending = begin(one), begin(other, CA2)
         assert await next_of(of_other, 1) == await next_of(own, 1) == messages(INTRODUCTION)
         other.drain()
         for outbox in (of_other, waiting):
@@ -255,7 +269,7 @@ async def test_subscribers_of_a_draining_gateway_are_sent_elsewhere(gateways: Ga
         ending.end()
         assert await received(own) == []
         with pytest.raises(LimitExceeded, match="going down"):
-            async with other.subscribe("CA1"):
+            async with other.subscribe(CA1):
                 pass
         call.end()
     await other.wait_until_unused()
@@ -267,8 +281,8 @@ async def test_an_entry_that_cannot_be_read_stops_no_call(
     """Another version may have written it."""
     monkeypatch.setattr("app.delivery.call_follower.RETRY_S", 0.0)
     one, other = await gateways.start(), await gateways.start()
-    async with other.subscribe("CA1") as outbox:
-        await one._store.append(log_name("CA1"), "{}")
+    async with other.subscribe(CA1) as outbox:
+        await one._store.append(log_name(CA1), "{}")
         call = begin(one)
         call.end()
         assert await received(outbox) == messages(INTRODUCTION)
@@ -281,7 +295,7 @@ async def test_events_of_a_call_wait_for_redis() -> None:
         async with (
             gateway(RedisStore(server.url)) as one,
             gateway(RedisStore(server.url)) as other,
-            other.subscribe("CA1") as outbox,
+            other.subscribe(CA1) as outbox,
         ):
             call = begin(one)
             call.publish(STARTED)
@@ -290,12 +304,12 @@ async def test_events_of_a_call_wait_for_redis() -> None:
             call.publish(flushed(1))
             assert await next_of(outbox, 1) == [PAUSED]
             with pytest.raises(LimitExceeded, match="Redis cannot be reached"):
-                async with other.subscribe("CA2"):
+                async with other.subscribe(CA2):
                     pass
             call.publish(flushed(2))
             server.start()
             assert await next_of(outbox, 2) == messages(flushed(1), flushed(2))
-            async with other.subscribe("CA1") as late:
+            async with other.subscribe(CA1) as late:
                 assert await next_of(late, 2) == messages(INTRODUCTION, STARTED)
                 call.end()
                 assert await received(outbox) == []
@@ -311,8 +325,8 @@ async def test_a_call_begins_while_redis_is_away() -> None:
                 call.publish(flushed(number))
             server.start()
             await asyncio.gather(one._store.wait_until_up(), other._store.wait_until_up())
-            async with other.subscribe("CA1") as outbox:
-                while await other._store.holders([lease_name("CA1")]) == [frozenset()]:
+            async with other.subscribe(CA1) as outbox:
+                while await other._store.holders([lease_name(CA1)]) == [frozenset()]:
                     pass
                 call.publish(flushed(-1))
                 call.end()
@@ -331,7 +345,7 @@ async def test_a_call_is_not_refused_however_long_redis_was_away(monkeypatch: py
             refusing = asyncio.create_task(call.refusal())
             server.start()
             await one._store.wait_until_up()
-            async with one.subscribe("CA1") as outbox:
+            async with one.subscribe(CA1) as outbox:
                 hearing = asyncio.create_task(outbox.pop())
                 await asyncio.wait((refusing, hearing), return_when=asyncio.FIRST_COMPLETED)
                 assert not refusing.done()
@@ -357,11 +371,11 @@ async def test_a_subscriber_that_leaves_while_its_call_is_looked_up_leaves_nothi
 
     store = SlowStore()
     async with gateway(store) as one:
-        async with one.subscribe("CA1") as outbox:
+        async with one.subscribe(CA1) as outbox:
             call = begin(one)
             assert await next_of(outbox, 1) == messages(INTRODUCTION)
         store.is_slow = True
-        leaving = asyncio.create_task(one.subscribe("CA1").__aenter__())
+        leaving = asyncio.create_task(one.subscribe(CA1).__aenter__())
         await store.is_asked.wait()
         leaving.cancel()
         await asyncio.gather(leaving, return_exceptions=True)
@@ -369,9 +383,9 @@ async def test_a_subscriber_that_leaves_while_its_call_is_looked_up_leaves_nothi
         store.may_answer.set()
         await one.wait_until_unused()
         # The look-up of this one comes after that of the one who has left.
-        async with one.subscribe("CA2"):
+        async with one.subscribe(CA2):
             pass
-        async with one.subscribe("CA1") as outbox:
+        async with one.subscribe(CA1) as outbox:
             second = begin(one)
             second.end()
             assert await received(outbox) == messages(INTRODUCTION)

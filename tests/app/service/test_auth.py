@@ -6,6 +6,7 @@ from itertools import product
 
 import pytest
 
+from app.customers.accounts import account_of
 from app.customers.api_keys import ApiKey
 from app.service.auth import Access, Client, header_key, prefixed_key
 from app.sharing.local_store import LocalStore
@@ -44,7 +45,7 @@ def test_a_check_without_admission_counts_nothing() -> None:
 async def test_a_client_secret_opens_live_sessions_only() -> None:
     closed, _ = access("k1", "k2")
     secret = closed.sign_client_secret("k2", int(time.time()) + 60, {"type": "transcription"})
-    assert await closed.live_client(secret.value) == Client(None, secret, may_open_rooms=False)
+    assert await closed.live_client(secret.value) == Client(None, secret, False, account_of(None, "k2"))
     assert not closed.admits(secret.value)
     assert closed.client_secret(secret.value) == secret
     without_its_key, _ = access("k1")
@@ -55,10 +56,10 @@ async def test_a_client_has_the_limits_of_its_key() -> None:
     """Also with a client secret, which counts for the key that made it."""
     limited = ApiKey(name="team", key="k1", sessions=1)
     closed, _ = access("k1", "k2", limited=[limited])
-    assert closed.client("k1") == Client(limited)
-    assert closed.client("k2") == await closed.live_client("k2") == Client()
+    assert closed.client("k1") == Client(limited, account="account:team")
+    assert closed.client("k2") == await closed.live_client("k2") == Client(account=account_of(None, "k2"))
     secret = closed.sign_client_secret("k1", int(time.time()) + 60, {})
-    assert await closed.live_client(secret.value) == Client(limited, secret, may_open_rooms=False)
+    assert await closed.live_client(secret.value) == Client(limited, secret, False, "account:team")
 
 
 async def test_a_client_opens_rooms_if_its_key_and_its_secret_allow_it() -> None:
