@@ -128,10 +128,16 @@ class Webhook:
             for task in self._deliveries:
                 task.cancel()
 
-    def open(self, call_sid: str, stream_sid: str) -> "Delivery":
-        """Make the queue for the events of one call. Its owner must close it."""
+    def open(self, call_sid: str, stream_sid: str, key: str | None = None) -> "Delivery":
+        """Make the queue for the events of one call. Its owner must close it.
+
+        Args:
+            call_sid: the id of the call. Calls of several keys may have the same.
+            stream_sid: the id of its stream.
+            key: the name of its API key; `None` for a key without one.
+        """
         assert self._tasks, "not running"
-        delivery = Delivery(self, call_sid, stream_sid)
+        delivery = Delivery(self, call_sid, stream_sid, key)
         task = self._tasks.create_task(self._deliver(delivery))
         self._deliveries.add(task)
         task.add_done_callback(self._deliveries.discard)
@@ -155,6 +161,7 @@ class Webhook:
             "id": f"evt_{token_hex(12)}",
             "call_sid": delivery.call_sid,
             "stream_sid": delivery.stream_sid,
+            "key": delivery.key,
             "sequence": delivery.n_pushed,
             "said_at": round(created_s, 3),
             "event": event,
@@ -235,9 +242,10 @@ class Webhook:
 class Delivery:
     """The queue of one call's events. `push` never waits."""
 
-    def __init__(self, webhook: Webhook, call_sid: str, stream_sid: str) -> None:
+    def __init__(self, webhook: Webhook, call_sid: str, stream_sid: str, key: str | None) -> None:
         self.call_sid = call_sid
         self.stream_sid = stream_sid
+        self.key = key
         self.queue: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue(MAX_WAITING)
         """When each event was pushed, in seconds since 1970, and the body of its request."""
         self.has_more = asyncio.Event()

@@ -114,6 +114,7 @@ class CallLine:
         """Make the line of one stream of a client; `request` is the id of its request, for the log."""
         self._service = service
         self._account = client.account
+        self._key_name = client.key.name if client.key else None
         self._write_event = write_event
         self._request = request
         self._call: Call | None = None
@@ -149,7 +150,7 @@ class CallLine:
         self._call = call
         logger.info("[%s] call %r has begun, stream %r", self._request, call.sid, call.stream_sid)
         if self._service.webhook is not None:
-            self._delivery = self._service.webhook.open(call.sid, call.stream_sid)
+            self._delivery = self._service.webhook.open(call.sid, call.stream_sid, self._key_name)
             self._put_to_webhook(introduction)
 
     def publish(self, event: CallEvent) -> None:

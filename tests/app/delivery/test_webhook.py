@@ -96,7 +96,7 @@ def text(number: int) -> dict[str, object]:
 async def deliver(receiver: Receiver, n_events: int = 1) -> None:
     """Deliver all events of one call."""
     async with receiver.webhook() as webhook:
-        delivery = webhook.open("CA1", "MZ1")
+        delivery = webhook.open("CA1", "MZ1", "acme")
         for number in range(n_events):
             delivery.push(text(number))
         delivery.close()
@@ -108,7 +108,8 @@ async def test_events_arrive_in_order_with_all_fields() -> None:
     bodies = receiver.bodies()
     assert [body["event"] for body in bodies] == [text(0), text(1), text(2)]
     assert [body["sequence"] for body in bodies] == [0, 1, 2]
-    assert {(body["call_sid"], body["stream_sid"], body["said_at"]) for body in bodies} == {("CA1", "MZ1", 1.7e9)}
+    fields = {tuple(body[name] for name in ("call_sid", "stream_sid", "key", "said_at")) for body in bodies}
+    assert fields == {("CA1", "MZ1", "acme", 1.7e9)}
     assert len({body["id"] for body in bodies}) == 3
     assert receiver.outcomes == ["delivered"] * 3
 
