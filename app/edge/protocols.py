@@ -53,8 +53,8 @@ class _Parser(h11.Connection):
         """The next event; raises like h11's own method."""
         try:
             event = super().next_event()
-            if isinstance(event, h11.Request) and _n_head_bytes(event) > MAX_HEAD_BYTES:
-                raise h11.RemoteProtocolError("the head of the request is too long", error_status_hint=431)
+            if isinstance(event, h11.Request):
+                _check_head(event)
         except h11.RemoteProtocolError as error:
             self.refusal_status = error.error_status_hint
             raise
@@ -247,6 +247,22 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
         """Count the connection no longer."""
         self._visitor.leave()
         super().connection_lost(exc)
+
+
+def _check_head(request: h11.Request) -> None:
+    """Refuse a request whose head is too long, or whose end another server on its way may see elsewhere.
+
+    What is after the end that one server sees is the next request to it: so requests are smuggled past proxies.
+    Source: RFC 9112, 6.1.
+
+    Raises:
+        RemoteProtocolError: as h11 raises for a request that it cannot parse.
+    """
+    if _n_head_bytes(request) > MAX_HEAD_BYTES:
+        raise h11.RemoteProtocolError("the head of the request is too long", error_status_hint=431)
+    names = {name for name, _ in request.headers}
+    if b"transfer-encoding" in names and (b"content-length" in names or request.http_version < b"1.1"):
+        raise h11.RemoteProtocolError("expected Content-Length, or in HTTP/1.1 Transfer-Encoding; not both")
 
 
 def _n_head_bytes(request: h11.Request) -> int:

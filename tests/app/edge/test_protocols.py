@@ -198,6 +198,26 @@ async def test_an_upgrade_is_always_answered(serve: Serve) -> None:
             assert await status(reader) == expected, (path[:20], headers[:20])
 
 
+SMUGGLERS = (
+    b"POST /v1/listen HTTP/1.1\r\nhost: localhost\r\ncontent-length: 5\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n",
+    b"GET /healthz HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: chunked\r\ncontent-length: 5\r\n\r\n0\r\n\r\n",
+    b"POST /v1/listen HTTP/1.0\r\nhost: localhost\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n",
+    UPGRADE % (b"/v1/stream", b"content-length: 5\r\ntransfer-encoding: chunked\r\n") + b"0\r\n\r\n",
+)
+"""Requests that end at another byte for a proxy that goes by the other header."""
+
+
+@pytest.mark.parametrize("smuggler", SMUGGLERS)
+async def test_a_request_whose_end_is_not_certain_is_refused(serve: Serve, smuggler: bytes) -> None:
+    """The connection is closed after it: what comes next may be a part of it, and is not answered."""
+    server = await serve()
+    async with raw(server, smuggler + HEAD + b"\r\n") as (reader, _):
+        answer = await ended(reader)
+    assert answer.startswith(b"HTTP/1.1 400 ")
+    assert answer.count(b"HTTP/1.1") == 1
+    assert server.metric("tutti_strangers_refused_total", reason="malformed") == 1
+
+
 NO_ERRORS = (
     (b"nonsense\r\n\r\n", 400),
     (HEAD + b"content-length: -1\r\n\r\n", 400),
