@@ -78,7 +78,7 @@ def routes() -> list[BaseRoute]:
         Route("/captions/{room}.m3u8", captions.room_playlist),
         Route("/captions/{room}", captions.RoomPage(STATIC / "room.html").serve),
         Route("/captions/{room}/events", captions.RoomEvents(), methods=["GET"]),
-        Route("/captions/{room}/{number:int}.vtt", captions.room_segment),
+        Route("/captions/{room}/{number}.vtt", captions.room_segment),
         WebSocketRoute("/v1/stream", native.stream),
         WebSocketRoute("/v1/listen", deepgram.listen_live),
         WebSocketRoute("/v2/listen", listen_to_turns),

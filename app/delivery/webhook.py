@@ -18,6 +18,7 @@ from typing import Any, Literal
 import httpx
 
 from app.delivery.webhook_trace import DeliveryTrace, TraceDelivery, no_trace
+from app.numbers import read_integer
 
 logger = logging.getLogger(__name__)
 
@@ -231,8 +232,7 @@ class Webhook:
                 # Only the head of the response is read, so the receiver cannot make us read a long body.
                 self._client.stream("POST", self._url, content=body, headers=headers) as response,
             ):
-                retry_after = response.headers.get("retry-after", "")
-                return response.status_code, float(retry_after) if retry_after.isdecimal() else 0.0
+                return response.status_code, read_integer(response.headers.get("retry-after", "")) or 0.0
         except TimeoutError:
             return f"no answer within {REQUEST_TIMEOUT_S:g} s", 0.0
         except httpx.HTTPError as error:

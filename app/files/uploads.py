@@ -17,6 +17,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.types import Message
 
 from app.errors import RETRY_AFTER_S, RequestError, shorten
+from app.numbers import read_integer
 from app.service.settings import Settings
 
 MAX_FIELDS = 200
@@ -140,7 +141,7 @@ class Upload:
 
     async def chunks(self) -> AsyncGenerator[bytes, None]:
         """Receive a raw body piece by piece; raises like `form`."""
-        self._check_size(int(self._request.headers.get("content-length", 0)))
+        self._check_size(read_integer(self._request.headers.get("content-length", "")) or 0)
         while not self._is_received:
             message = await self._receive()
             if message["type"] == "http.disconnect":

@@ -13,6 +13,7 @@ import httpx
 
 from app.jobs.addresses import AddressRefused, AddressRules
 from app.jobs.job import JobDelayed, JobFailed
+from app.numbers import read_integer
 
 MAX_REDIRECTS = 5
 REDIRECTS = (301, 302, 303, 307, 308)
@@ -141,8 +142,7 @@ class RecordingFetcher:
             raise JobFailed("url_type", f"url: expected one of the types {', '.join(self.types)}, got {kind[:80]}")
         if response.headers.get("content-encoding", "identity") != "identity":
             raise JobFailed("url_type", "url: expected a body without content-encoding, as was asked for")
-        length = response.headers.get("content-length", "0")
-        self._check_size(int(length) if length.isdecimal() else 0)
+        self._check_size(read_integer(response.headers.get("content-length", "")) or 0)
 
     async def _receive(self, response: httpx.Response, file: IO[bytes]) -> None:
         n_bytes = 0

@@ -107,7 +107,7 @@ def probe(file: IO[bytes]) -> FileInfo:
 
 
 def _audio_s(container: av.container.InputContainer, audio: av.AudioStream) -> float | None:
-    if tag := re.fullmatch(r"(\d+):(\d+):(\d+\.?\d*)", audio.metadata.get("DURATION", "")):
+    if tag := re.fullmatch(r"(\d{1,6}):(\d{1,2}):(\d{1,2}\.?\d{0,9})", audio.metadata.get("DURATION", "")):
         hours, minutes, seconds = tag.groups()
         return int(hours) * 3600 + int(minutes) * 60 + float(seconds)
     if not (audio.duration and audio.time_base):

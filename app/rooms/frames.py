@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from app.numbers import read_integer
+
 FRAME_COST = 64
 """Every kept event counts as this many characters more than its text, so that events without text are bounded, too."""
 
@@ -101,8 +103,7 @@ class Frames:
     def number_of(self, event_id: str) -> int:
         """The number of the event with this id; 0 if it is none of this room."""
         room, _, number = event_id.rpartition("-")
-        is_known = room == self.room and number.isascii() and number.isdecimal() and len(number) < 16
-        return int(number) if is_known and int(number) <= self.newest else 0
+        return (read_integer(number, 0, self.newest) or 0) if room == self.room else 0
 
     def snapshot(self) -> dict[str, Any]:
         """Everything, as JSON can hold it."""

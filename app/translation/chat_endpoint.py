@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 import httpx
 
 from app.errors import TranslationFailed
+from app.numbers import read_integer
 
 PATH = "/chat/completions"
 MAX_ATTEMPTS = 3
@@ -118,5 +119,5 @@ def _refusal(response: httpx.Response) -> TranslationFailed:
     status, retry_after = response.status_code, response.headers.get("retry-after", "")
     message = f"the endpoint answered with status {status}"
     if status >= 500 or status in TRANSIENT_STATUSES:
-        return _Transient(message, min(float(retry_after), MAX_RETRY_AFTER_S) if retry_after.isdecimal() else 0.0)
+        return _Transient(message, min(read_integer(retry_after) or 0, MAX_RETRY_AFTER_S))
     return TranslationFailed(message)

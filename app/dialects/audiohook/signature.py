@@ -10,6 +10,8 @@ import hmac
 import re
 from collections.abc import Mapping
 
+from app.numbers import read_integer
+
 REQUIRED = (
     *("@request-target", "@authority", "audiohook-organization-id", "audiohook-session-id"),
     *("audiohook-correlation-id", "x-api-key"),
@@ -67,10 +69,10 @@ def check_signature(headers: Mapping[str, str], request_target: str, secret: byt
 
 
 def _check_parameters(parameters: Mapping[str, str], headers: Mapping[str, str], now: float) -> None:
-    created, expires = parameters.get("created", ""), parameters.get("expires", "")
-    if not (created.isdecimal() and len(created) < 15 and expires.isdecimal() and len(expires) < 15):
+    created, expires = (read_integer(parameters.get(name, "")) for name in ("created", "expires"))
+    if created is None or expires is None:
         raise BadSignature("expected the times created and expires")
-    if not (now - MAX_AGE_S - MAX_SKEW_S <= int(created) <= now + MAX_SKEW_S) or int(expires) < now - MAX_SKEW_S:
+    if not (now - MAX_AGE_S - MAX_SKEW_S <= created <= now + MAX_SKEW_S) or expires < now - MAX_SKEW_S:
         raise BadSignature(f"expected one of the last {MAX_AGE_S} s; are the clocks right?")
     if parameters.get("alg", "hmac-sha256") != "hmac-sha256":
         raise BadSignature("expected the algorithm hmac-sha256")

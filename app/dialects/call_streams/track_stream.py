@@ -16,12 +16,14 @@ from app.dialects.limits import MAX_TEXT_CHARS
 from app.errors import CLOSE_POLICY, BadMessage, SessionError, WrongState
 from app.live.dialect import ClientMessage
 from app.media.pcm import AudioFormat
+from app.numbers import read_integer
 from app.session import commands, events
 from app.session.effects import Close
 
 TRACKS = ("inbound", "outbound")
 """The tracks of a call. The caller's comes first, in whatever order a message names them."""
-MAX_TIMESTAMP_DIGITS = 15
+MAX_TIMESTAMP = 10**15
+"""The largest number of a chunk that is taken for one: no call has as many milliseconds."""
 
 
 class TrackStream(ABC):
@@ -161,15 +163,10 @@ def whole_number(media: dict[str, Any], name: str, meaning: str) -> int:
         BadMessage: it is no number.
     """
     value = media.get(name)
-    # The number of digits is limited, because parsing a very long number is slow.
-    if (
-        isinstance(value, bool)
-        or not isinstance(value, str | int)
-        or not (digits := str(value)).isdecimal()
-        or len(digits) > MAX_TIMESTAMP_DIGITS
-    ):
+    number = read_integer(str(value), 0, MAX_TIMESTAMP) if isinstance(value, str | int) else None
+    if number is None:
         raise BadMessage("bad_message", f"{meaning} as media.{name}", value)
-    return int(digits)
+    return number
 
 
 def nested(fields: dict[str, Any], name: str) -> dict[str, Any]:

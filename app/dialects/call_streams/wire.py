@@ -9,6 +9,7 @@ from app.dialects.limits import MAX_PROMPT_CHARS, MAX_SILENCE_MS, MIN_SILENCE_MS
 from app.errors import BadStart
 from app.languages import LOCK
 from app.media.pcm import AudioFormat
+from app.numbers import read_integer
 from app.session import commands, events
 from engine import api
 from engine.api import MAX_HOTWORD_BYTES, MAX_HOTWORDS
@@ -161,4 +162,4 @@ def _listed(text: str) -> tuple[str, ...]:
 
 
 def _is_silence_ms(value: str) -> bool:
-    return value.isascii() and value.isdecimal() and len(value) <= 4 and MIN_SILENCE_MS <= int(value) <= MAX_SILENCE_MS
+    return read_integer(value, MIN_SILENCE_MS, MAX_SILENCE_MS) is not None

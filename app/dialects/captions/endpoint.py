@@ -17,6 +17,7 @@ from starlette.types import Receive, Scope, Send
 from app.delivery.server_sent_events import PING, PING_EVERY_S, EventStream
 from app.dialects.captions.wire import N_SERVED, TrackOptions, playlist, track_segment, whole_track
 from app.errors import RETRY_AFTER_S, RequestError, shorten
+from app.numbers import read_integer
 from app.rooms.config import UnknownRoom
 from app.rooms.follower import Followed
 from app.rooms.frames import sent_event
@@ -192,14 +193,15 @@ async def room_playlist(request: Request) -> Response:
 async def room_segment(request: Request) -> Response:
     """One segment of that playlist, as WebVTT."""
     service: Service = request.app.state.service
-    number: int = request.path_params["number"]
+    wanted: str = request.path_params["number"]
+    number = read_integer(wanted)
     try:
         options = _track_options(request)
         async with _room(service, request.path_params["room"]) as followed:
             lines = followed.room.lines
-            if not lines.n_segments - N_SERVED <= number < lines.n_segments:
+            if number is None or not lines.n_segments - N_SERVED <= number < lines.n_segments:
                 kept = f"{max(lines.n_segments - N_SERVED, 0)} to {lines.n_segments - 1}"
-                raise RequestError(404, f"segment: expected {kept}, got {shorten(number)}", code="unknown_segment")
+                raise RequestError(404, f"segment: expected {kept}, got {shorten(wanted)}", code="unknown_segment")
             return _vtt(track_segment(number, lines.of_segment(number, options.language), options))
     except RequestError as error:
         return _public(error_response(error))
@@ -238,10 +240,11 @@ def _track_options(request: Request) -> TrackOptions:
     language, mpegts = request.query_params.get("language"), request.query_params.get("mpegts", "0")
     if language is not None and not LANGUAGE.fullmatch(language):
         raise RequestError(400, f"language: expected the code of a translation, got {shorten(language)}", "language")
-    if not (mpegts.isascii() and mpegts.isdecimal() and len(mpegts) <= 10 and int(mpegts) <= MAX_MPEGTS):
+    ticks = read_integer(mpegts, 0, MAX_MPEGTS)
+    if ticks is None:
         message = f"mpegts: expected an integer from 0 to {MAX_MPEGTS}, got {shorten(mpegts)}"
         raise RequestError(400, message, "mpegts")
-    return TrackOptions(language=language, mpegts=int(mpegts))
+    return TrackOptions(language=language, mpegts=ticks)
 
 
 def _vtt(text: str) -> Response:

@@ -3,19 +3,18 @@
 Sources: deepgram/deepgram-api-specs, `asyncapi.yml`; deepgram-sdk 7.17 (`listen/v2`, `types/listen_v2*.py`).
 """
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from app.dialects.checks import are_texts, is_number
+from app.dialects.checks import are_texts, number_from
 from app.dialects.deepgram import text_options
 from app.dialects.deepgram.options import RAW, hotwords
 from app.dialects.deepgram.query import Query
 from app.errors import BadStart
 from app.languages import without_region
 from app.media.pcm import AudioFormat
+from app.numbers import read_number
 from app.session import commands
 from app.text_rules.pipeline import TextRuleOptions
 from engine.api import MAX_HOTWORD_BYTES, MAX_HOTWORDS
@@ -205,15 +204,12 @@ def _thresholds(before: Thresholds, wanted: Mapping[str, object]) -> Thresholds:
 
 def _within(name: str, value: object, low: float, high: float) -> float:
     """A number, or the text of one, from `low` to `high`."""
-    number = math.nan
+    number = value
     if isinstance(value, str):
-        with suppress(ValueError):
-            number = float(value)
-    elif is_number(value):
-        number = float(value)  # type: ignore[arg-type]  # the check has seen that it is a number
-    if not low <= number <= high:
+        number = read_number(value, low, high)
+    if not number_from(low, high)(number):
         raise BadStart(name, f"a number from {low:g} to {high:g}", value)
-    return number
+    return float(number)  # type: ignore[arg-type]  # the check has seen that it is a number
 
 
 def _language_hints(

@@ -15,6 +15,7 @@ from app.dialects.text_rules import MAX_PHRASE_CHARS, MAX_PHRASES, is_phrase
 from app.errors import BadStart
 from app.languages import known_among, without_region
 from app.media.pcm import AudioFormat, Encoding
+from app.numbers import read_integer
 from app.text_rules.pipeline import TextRuleOptions
 from engine.api import MAX_HOTWORD_BYTES, MAX_HOTWORDS
 
@@ -266,10 +267,9 @@ def _endpointing(values: Query) -> tuple[int, bool]:
     wanted = values.text("endpointing")
     if wanted is None or wanted.lower() in ("true", "false"):
         return SILENCE_MS, wanted is None or wanted.lower() == "true"
-    if not wanted.isascii() or not wanted.isdigit():
+    wanted_ms = read_integer(wanted)
+    if wanted_ms is None:
         raise BadStart("endpointing", "milliseconds, true or false", wanted)
-    # Nine digits are enough for any number of milliseconds. Parsing a very long number is slow.
-    wanted_ms = int(wanted[:9])
     silence_ms = min(max(wanted_ms, MIN_ENDPOINTING_MS), MAX_SILENCE_MS)
     if silence_ms != wanted_ms:
         values.adjust("endpointing", silence_ms)

@@ -1,9 +1,9 @@
 """The query parameters of a URL, popped one by one, so that those without effect are known at the end."""
 
-import math
 from collections.abc import Iterable
 
 from app.errors import BadStart
+from app.numbers import read_integer, read_number
 
 BOOLEANS = {"true": True, "1": True, "false": False, "0": False}
 OFF = ("false", "0", "")
@@ -45,18 +45,16 @@ class Query:
         value = self.text(name)
         if value is None:
             return None
-        if not (value.isascii() and value.isdigit() and len(value) < 10 and low <= int(value) <= high):
+        number = read_integer(value, low, high)
+        if number is None:
             raise BadStart(name, f"an integer from {low} to {high}", value)
-        return int(value)
+        return number
 
     def number(self, name: str, default: float, high: float) -> float:
         """The value of a parameter as a number from 0 to `high`; `default` if the client did not send it."""
         value = self.text(name)
-        try:
-            number = default if value is None else float(value)
-        except ValueError:
-            number = math.nan
-        if not 0 <= number <= high:
+        number = default if value is None else read_number(value, 0, high)
+        if number is None:
             raise BadStart(name, f"a number from 0 to {high:g}", value)
         return number
 

@@ -1,12 +1,12 @@
 """The text fields of a form, popped one by one. The fields that remain at the end had no effect."""
 
 import json
-import math
 from collections.abc import Iterable
 from typing import TypeVar
 
 from app.dialects.json_text import read_object
 from app.errors import BadMessage, RequestError, shorten
+from app.numbers import read_integer, read_number
 
 _Number = TypeVar("_Number", int, float)
 
@@ -72,14 +72,12 @@ class Form:
         value = self.text(name)
         if value is None:
             return default
-        try:
-            number = type(default)(value)
-        except ValueError:
-            number = math.nan  # type: ignore[assignment]  # in no range, whatever the type
-        if not low <= number <= high:
-            kind = "whole number" if isinstance(default, int) else "number"
+        is_whole = isinstance(default, int)
+        number = read_integer(value, int(low), high) if is_whole else read_number(value, low, high)
+        if number is None:
+            kind = "whole number" if is_whole else "number"
             raise bad_value(name, f"a {kind} from {low:g} to {high:g}", value)
-        return number
+        return type(default)(number)
 
     def nested(self, name: str) -> "Form | str | None":
         """An object, from fields `name[key]` or from JSON; if the field holds other text, the text."""

@@ -8,6 +8,7 @@ from typing import Any, get_args
 from app.dialects.openai.form import Form, bad_value
 from app.errors import RequestError, shorten
 from app.jobs.job import STATES, CallbackMessage, Job, JobResult, Request, State
+from app.numbers import read_integer
 from engine import api
 
 KIND = "openai"
@@ -74,9 +75,10 @@ def limit(value: str | None) -> int:
     """How many jobs are to be listed."""
     if value is None:
         return DEFAULT_LISTED
-    if not (value.isascii() and value.isdecimal() and 1 <= int(value[:9]) <= MAX_LISTED):
+    n = read_integer(value, 1, MAX_LISTED)
+    if n is None:
         raise RequestError(400, f"limit: expected 1 to {MAX_LISTED}, got {shorten(value)}", "limit")
-    return int(value)
+    return n
 
 
 def job_json(job: Job) -> dict[str, Any]:

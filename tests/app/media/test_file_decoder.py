@@ -20,11 +20,12 @@ from tests.app.dialects.openai.test_files_endpoint import wav
 TONE = (np.sin(2 * np.pi * 440 * np.arange(16_000 * 25) / 16_000) * 0.5).astype(np.float32)
 
 
-def encode(container: str, codec: str, sample_rate: int, samples: np.ndarray = TONE) -> bytes:
+def encode(container: str, codec: str, sample_rate: int, samples: np.ndarray = TONE, **tags: str) -> bytes:
     file = io.BytesIO()
     with av.open(file, "w", format=container) as output:
         stream = output.add_stream(codec, rate=sample_rate)
         assert isinstance(stream, av.AudioStream)
+        stream.metadata.update(tags)
         frame = av.AudioFrame.from_ndarray(samples[None], "flt", "mono")
         frame.sample_rate = 16_000
         resampler = av.AudioResampler(stream.codec_context.format, "mono", sample_rate, stream.codec_context.frame_size)
@@ -321,3 +322,10 @@ def test_a_file_of_floats_gives_numbers_that_the_models_can_use(rate: int) -> No
     decoded = np.concatenate(list(decode_pieces(io.BytesIO(file), None)))
     assert np.isfinite(decoded).all() and np.abs(decoded).max() <= LOUDEST
     assert np.allclose(decoded[8000:15_000], 0.5, atol=0.01)
+
+
+@pytest.mark.parametrize("hours", ["9" * 5000, "9" * 400])
+def test_a_length_that_a_file_only_claims_is_not_believed(hours: str) -> None:
+    """A tag of any text may stand in a file, also one with more digits than a number may have."""
+    file = io.BytesIO(encode("ogg", "libopus", 48_000, TONE[:16_000], DURATION=f"{hours}:00:00"))
+    assert probe(file).audio_s == pytest.approx(1.0, abs=0.1)

@@ -251,6 +251,14 @@ def test_thresholds_change_for_the_session_at_once() -> None:
     assert configure.endpointing == Thresholds(0.9, 0.3).endpointing
 
 
+def test_a_threshold_of_hundreds_of_digits_is_refused() -> None:
+    """JSON has integers that no fraction can hold."""
+    (answer,) = flux().read(json.dumps({"type": "Configure", "thresholds": {"eot_threshold": 10**400}}))
+    assert isinstance(answer, events.LateReply)
+    (failure,) = map(json.loads, answer.make())
+    assert failure["type"] == "ConfigureFailure"
+
+
 def test_a_container_is_passed_on_unchanged() -> None:
     dialect = flux(FluxOptions())
     (start,) = dialect.open()

@@ -273,6 +273,7 @@ def test_the_language_may_be_one_of_a_list() -> None:
         ("700", 700, True, ()),
         ("25", 300, True, ("endpointing=300",)),
         ("99999999999999", 5000, True, ("endpointing=5000",)),
+        ("0000000000700", 700, True, ()),
     ],
 )
 def test_endpointing(asked: str | None, silence_ms: int, tells: bool, adjusted: tuple[str, ...]) -> None:

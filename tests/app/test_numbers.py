@@ -1,0 +1,59 @@
+"""Numbers that others write as text: what is read, and that no text is an error of ours."""
+
+from pathlib import Path
+
+import httpx
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.numbers import MAX_CHARS, read_integer, read_number
+from tests.app.conftest import Serve
+
+MANY_DIGITS = "9" * 5000
+"""More than Python makes a number of."""
+
+
+@given(st.text(max_size=MAX_CHARS) | st.from_regex(r"[-+_0-9.eE ]{0,20}") | st.just(MANY_DIGITS))
+def test_any_text_is_a_number_or_none(text: str) -> None:
+    """What is read is what Python reads, but without its liberties."""
+    integer, number = read_integer(text), read_number(text, -1e6, 1e6)
+    assert integer is None or (text.isdecimal() and integer == int(text))
+    assert number is None or (not set(text) & set("_ \n") and number == float(text))
+
+
+@given(st.integers(0, 10**9), st.integers(0, 50), st.integers(0, 10**9), st.integers(0, 10**9))
+def test_a_number_within_its_limits_is_read(number: int, n_zeros: int, low: int, high: int) -> None:
+    """Also with zeros before it."""
+    expected = number if low <= number <= high else None
+    text = "0" * n_zeros + str(number)
+    assert read_integer(text, low, high) == read_number(text, low, high) == expected
+
+
+@pytest.mark.parametrize("text", ["", "-1", "+1", " 1", "1\n", "1_0", "١", "²", "1.0", "0x1", MANY_DIGITS])
+def test_other_text_is_no_integer(text: str) -> None:
+    assert read_integer(text) is None
+
+
+@pytest.mark.parametrize("text", ["", "nan", "inf", " 1", "1_0", "١", ".", "1e", "0" * 100, MANY_DIGITS])
+def test_other_text_is_no_number(text: str) -> None:
+    assert read_number(text, 0, 10) is None
+
+
+@pytest.mark.parametrize(
+    ("path", "status"),
+    [
+        (f"/captions/abc/{MANY_DIGITS}.vtt", 404),
+        ("/captions/abc/x.vtt", 404),
+        (f"/captions/abc/1.vtt?mpegts={MANY_DIGITS}", 400),
+        (f"/v1/jobs?limit={MANY_DIGITS}", 400),
+        ("/v1/jobs?limit=0000001000000", 400),
+        ("/v1/jobs?limit=000000000000010", 200),
+        ("/v1/jobs?limit=101", 400),
+    ],
+)
+async def test_numbers_of_paths_and_queries_are_answered(serve: Serve, tmp_path: Path, path: str, status: int) -> None:
+    """Without a key, too, where none is needed."""
+    server = await serve(jobs=True, data_folder=str(tmp_path))
+    async with httpx.AsyncClient(base_url=server.http, timeout=30) as client:
+        assert (await client.get(path)).status_code == status
