@@ -13,6 +13,7 @@ from app.errors import RequestError
 from app.service import client_secrets
 from app.service.client_secrets import ClientSecret
 from app.service.key_limits import KeyLimits
+from app.service.used_nonces import UsedNonces
 from app.service.withdrawals import Withdrawals
 from app.sharing.store import SharedStore
 
@@ -78,6 +79,7 @@ class Access:
         """Counts the audio of all keys; `None` where none is counted."""
         self.limits = KeyLimits(store, lambda: on_refused("key_limit"), usage)
         self.withdrawals = Withdrawals(store)
+        self.nonces = UsedNonces(store)
 
     @property
     def is_open(self) -> bool:

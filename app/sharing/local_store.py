@@ -94,6 +94,13 @@ class LocalStore:
         self._values[name] = (value, self._clock() + keep_s)
         self._note_change()
 
+    async def put_new(self, name: str, value: str, keep_s: float) -> bool:
+        """See `SharedStore`."""
+        is_new = await self.get(name) is None
+        if is_new:
+            await self.put(name, value, keep_s)
+        return is_new
+
     async def get(self, name: str) -> str | None:
         """See `SharedStore`."""
         value, ends_at = self._values.get(name, ("", 0.0))

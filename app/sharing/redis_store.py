@@ -186,6 +186,11 @@ class RedisStore:
         """See `SharedStore`."""
         await self._call("SET", _value_key(name), value, "PX", max(round(keep_s * 1000), 1))
 
+    async def put_new(self, name: str, value: str, keep_s: float) -> bool:
+        """See `SharedStore`."""
+        set_new = ("SET", _value_key(name), value, "PX", max(round(keep_s * 1000), 1), "NX")
+        return await self._call(*set_new) is not None
+
     async def get(self, name: str) -> str | None:
         """See `SharedStore`."""
         value: str | None = await self._call("GET", _value_key(name))

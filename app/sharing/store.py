@@ -89,6 +89,10 @@ class SharedStore(Protocol):
         """Set a value, which ends after `keep_s`."""
         ...
 
+    async def put_new(self, name: str, value: str, keep_s: float) -> bool:
+        """Set a value like `put`, unless there is one: false then. Of several who do it at once, one succeeds."""
+        ...
+
     async def get(self, name: str) -> str | None:
         """A value; `None` if it was not set or has ended."""
         ...

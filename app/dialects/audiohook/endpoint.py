@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from starlette.websockets import WebSocket
 
 from app.delivery.outbox import WriteEvent
-from app.dialects.audiohook.signature import BadSignature, check_signature
+from app.dialects.audiohook.signature import VALID_S, BadSignature, check_signature
 from app.dialects.audiohook.wire import AudioHook, Client
 from app.dialects.call_streams.endpoint import serve_call
 from app.errors import RequestError
@@ -35,7 +35,10 @@ class AudioHookEndpoint:
             return
         if service.settings.audiohook_secret:
             try:
-                check_signature(websocket.headers, _target(websocket), audiohook_key(service.settings), time.time())
+                secret = audiohook_key(service.settings)
+                nonce = check_signature(websocket.headers, _target(websocket), secret, time.time())
+                if not await service.access.nonces.use(nonce, VALID_S):
+                    raise BadSignature("expected a new nonce, got one that was used before")
             except BadSignature as error:
                 service.metrics.refused_total.labels("unauthorized").inc()
                 logger.info("[%s] a signature is not valid: %s", request_id(websocket.scope), error)

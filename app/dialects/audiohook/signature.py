@@ -21,6 +21,8 @@ MAX_AGE_S = 10
 """How old a signature may be, in seconds: after that, one that was seen on its way opens nothing."""
 MAX_SKEW_S = 3
 """How far the clocks of client and server may be apart, in seconds."""
+VALID_S = MAX_AGE_S + 2 * MAX_SKEW_S
+"""How long one signature may be valid, in seconds: it may come from a clock that is ahead."""
 MIN_NONCE_CHARS = 22
 """The shortest nonce, in characters: 16 bytes in base64."""
 _INPUT = re.compile(
@@ -34,8 +36,8 @@ class BadSignature(Exception):
     """Raised when a signature is not valid. The message says why, for the log of the operator."""
 
 
-def check_signature(headers: Mapping[str, str], request_target: str, secret: bytes, now: float) -> None:
-    """Check the signature of a request.
+def check_signature(headers: Mapping[str, str], request_target: str, secret: bytes, now: float) -> str:
+    """Check the signature of a request, and return its nonce. The caller takes no nonce twice within `VALID_S`.
 
     Args:
         headers: of the request; their names are in lower case, or case-insensitive.
@@ -53,7 +55,8 @@ def check_signature(headers: Mapping[str, str], request_target: str, secret: byt
     covered = tuple(name.strip('"') for name in found[3].split(" "))
     if len(set(covered)) < len(covered) or not set(REQUIRED) <= set(covered):
         raise BadSignature(f"expected that it covers {', '.join(REQUIRED)}, each once")
-    _check_parameters({name: text or number for name, text, number in _PARAMETER.findall(found[4])}, headers, now)
+    parameters = {name: text or number for name, text, number in _PARAMETER.findall(found[4])}
+    _check_parameters(parameters, headers, now)
     base = "\n".join(
         (
             *(f'"{name}": {_value(name, headers, request_target)}' for name in covered),
@@ -66,6 +69,7 @@ def check_signature(headers: Mapping[str, str], request_target: str, secret: byt
         raise BadSignature("expected base64 in Signature") from None
     if not hmac.compare_digest(given, hmac.new(secret, base.encode(), hashlib.sha256).digest()):
         raise BadSignature("it is not that of this request with this client secret")
+    return parameters["nonce"]
 
 
 def _check_parameters(parameters: Mapping[str, str], headers: Mapping[str, str], now: float) -> None:

@@ -37,6 +37,16 @@ async def store(request: pytest.FixtureRequest) -> AsyncIterator[SharedStore]:
         yield store
 
 
+async def test_a_value_is_new_once(store: SharedStore) -> None:
+    """Of several who set it at once, one succeeds; and again when it has ended."""
+    assert sorted(await asyncio.gather(*(store.put_new("a", str(n), 60) for n in range(5)))) == [False] * 4 + [True]
+    assert await store.get("a") == "0"
+    assert await store.put_new("b", "1", 0.01)
+    while not await store.put_new("b", "2", 60):
+        pass
+    assert await store.get("b") == "2"
+
+
 async def test_a_lease_has_no_more_holders_than_its_limit(store: SharedStore) -> None:
     """Its holder may take it again, and others once it is given back."""
     assert await store.take(ONE, 1)

@@ -5,6 +5,7 @@ import base64
 import hashlib
 import hmac
 import json
+import secrets
 import time
 import uuid
 from collections.abc import AsyncIterator
@@ -25,6 +26,7 @@ from benchmarks.server import free_port
 from tests.app.conftest import Running, Serve
 from tests.app.dialects.twilio.test_endpoint import hear_all, slowly, subscriber, texts
 from tests.fakes import said, silence, speech
+from tests.redis_server import redis_server
 
 START = {
     "event": "MEDIA_START",
@@ -146,9 +148,8 @@ def hook_headers(server: Running, target: str, secret: bytes, session: str) -> d
     }
     covered = " ".join(f'"{name}"' for name in ("@request-target", "@authority", *headers))
     now = int(time.time())
-    params = (
-        f'({covered});keyid="k";nonce="VGhpc0lzQVVuaXF1ZU5vbmNl";alg="hmac-sha256";created={now};expires={now + 10}'
-    )
+    nonce = secrets.token_urlsafe(16)
+    params = f'({covered});keyid="k";nonce="{nonce}";alg="hmac-sha256";created={now};expires={now + 10}'
     lines = [f'"@request-target": {target}', f'"@authority": {server.address}']
     lines += [*(f'"{name}": {value}' for name, value in headers.items()), f'"@signature-params": {params}']
     digest = hmac.new(secret, "\n".join(lines).encode(), hashlib.sha256).digest()
@@ -213,6 +214,25 @@ async def test_a_probe_of_genesys_is_answered_and_a_wrong_signature_is_not(
             pass
     assert refused.value.response.status_code == 401
     assert server.metric("tutti_refused_total", reason="unauthorized") == 1
+
+
+@pytest.mark.default
+async def test_a_signature_of_genesys_opens_one_connection(serve: Serve) -> None:
+    """Whoever has seen its headers on their way opens nothing with them, at no gateway that shares the store."""
+    secret = base64.b64encode(SECRET).decode()
+    with redis_server() as redis:
+        servers = [await serve(api_keys="k", audiohook_secret=secret, redis_url=redis.url) for _ in range(2)]
+        headers = hook_headers(servers[0], "/v1/audiohook", SECRET, str(uuid.uuid4()))
+        async with connect(f"ws://{servers[0].address}/v1/audiohook", additional_headers=headers):
+            pass
+        for server in servers:
+            replayed = {**headers, "host": servers[0].address}
+            async with httpx.AsyncClient() as http:
+                upgrade = {"connection": "upgrade", "upgrade": "websocket", "sec-websocket-version": "13"}
+                key = {"sec-websocket-key": "AAAAAAAAAAAAAAAAAAAAAA=="}
+                answer = await http.get(f"{server.http}/v1/audiohook", headers={**replayed, **upgrade, **key})
+            assert answer.status_code == 401
+            assert "nonce" in answer.json()["error"]["message"]
 
 
 async def test_a_draining_server_sends_its_text_and_disconnects(serve: Serve) -> None:
