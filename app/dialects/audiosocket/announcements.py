@@ -12,7 +12,7 @@ from app.sharing.store import SharedStore
 
 VALID_S = 300
 """How long an announced call is waited for, in seconds."""
-_NAME = "audiosocket:"
+_NAME, _USED = "audiosocket:", "audiosocket-used:"
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,19 +32,16 @@ class Announcements:
         """Keep them in this store."""
         self._store = store
 
-    async def add(self, call: uuid.UUID, announcement: Announcement) -> None:
-        """Expect a call for `VALID_S`."""
+    async def add(self, call: uuid.UUID, announcement: Announcement) -> bool:
+        """Expect a call for `VALID_S`. False if one was announced under this id lately, whether it has begun or not."""
         value = json.dumps({"secret": announcement.secret, "parameters": dict(announcement.parameters)})
-        await self._store.put(f"{_NAME}{call}", value, VALID_S)
-
-    async def is_known(self, call: uuid.UUID) -> bool:
-        """Whether a call was announced under this id lately, whether it has begun or not."""
-        return await self._store.get(f"{_NAME}{call}") is not None
+        return await self._store.put_new(f"{_NAME}{call}", value, VALID_S)
 
     async def use(self, call: uuid.UUID) -> Announcement | None:
         """The announcement of a call that begins; `None` if there is none, or it was used before."""
         value = await self._store.get(f"{_NAME}{call}")
-        if not value:
+        if not value or not await self._store.put_new(f"{_USED}{call}", "", VALID_S):
             return None
+        # The id stays known for as long as it is used.
         await self._store.put(f"{_NAME}{call}", "", VALID_S)
         return Announcement(**json.loads(value))

@@ -30,10 +30,8 @@ async def announce_call(request: Request) -> Response:
         _check_service(service)
         call, parameters = read_announcement(await json_body(Upload(request, service.settings)))
         secret = service.access.sign_client_secret(key, int(time.time()) + VALID_S, {})
-        announcements = Announcements(service.store)
-        if await announcements.is_known(call):
+        if not await Announcements(service.store).add(call, Announcement(secret.value, parameters)):
             raise RequestError(409, f"id: expected a new one, got {call}", "id", "call_is_known")
-        await announcements.add(call, Announcement(secret.value, parameters))
     except ClientDisconnect:
         return Response(status_code=CLIENT_GONE)
     except RequestError as error:

@@ -1,0 +1,44 @@
+"""Announced calls: of several gateways that are asked at once, one announces a call and one takes it."""
+
+import asyncio
+import uuid
+
+from app.dialects.audiosocket.announcements import Announcement, Announcements
+from app.sharing.local_store import LocalStore
+
+CALL = uuid.UUID("40325ec2-5efd-4bd3-805f-53576e581d13")
+
+
+class SlowStore(LocalStore):
+    """A store whose answers cross, as those of a network do."""
+
+    async def get(self, name: str) -> str | None:
+        """Give the others a turn between the question and the answer."""
+        value = await super().get(name)
+        await asyncio.sleep(0)
+        return value
+
+    async def put_new(self, name: str, value: str, keep_s: float) -> bool:
+        """Whether a value is new is known at once, as in Redis."""
+        is_new = await LocalStore.get(self, name) is None
+        if is_new:
+            await self.put(name, value, keep_s)
+        return is_new
+
+
+async def test_a_call_is_announced_once() -> None:
+    """Another client that knows its id neither takes it nor makes it unknown."""
+    announcements = Announcements(SlowStore())
+    offered = [Announcement(secret, {}) for secret in ("own", "foreign")]
+    assert await asyncio.gather(*(announcements.add(CALL, each) for each in offered)) == [True, False]
+    assert await announcements.use(CALL) == offered[0]
+    assert not await announcements.add(CALL, offered[1])
+
+
+async def test_an_announcement_is_good_for_one_call() -> None:
+    """Also if several connections show its id in the same moment."""
+    announcements = Announcements(SlowStore())
+    announcement = Announcement("own", {"agent": "Ann"})
+    await announcements.add(CALL, announcement)
+    used = await asyncio.gather(*(announcements.use(CALL) for _ in range(3)))
+    assert used == [announcement, None, None]
