@@ -55,7 +55,7 @@ def check_signature(headers: Mapping[str, str], request_target: str, secret: byt
     covered = tuple(name.strip('"') for name in found[3].split(" "))
     if len(set(covered)) < len(covered) or not set(REQUIRED) <= set(covered):
         raise BadSignature(f"expected that it covers {', '.join(REQUIRED)}, each once")
-    parameters = {name: text or number for name, text, number in _PARAMETER.findall(found[4])}
+    parameters: dict[str, str] = {name: text or number for name, text, number in _PARAMETER.findall(found[4])}
     _check_parameters(parameters, headers, now)
     base = "\n".join(
         (
