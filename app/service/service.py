@@ -18,6 +18,7 @@ from app.rooms.hub import Rooms
 from app.service.admission import Admission
 from app.service.auth import Access
 from app.service.metrics import Metrics
+from app.service.room_readers import RoomReaders
 from app.service.settings import Settings
 from app.service.shared_state import SharedState
 from app.service.strangers import Strangers
@@ -94,6 +95,11 @@ class Service:
         limits = self.settings
         config = RoomConfig(gone_s=limits.room_gone_s, keep_s=limits.room_keep_s, max_chars=limits.room_history_chars)
         return Rooms(self.store, config)
+
+    @cached_property
+    def room_readers(self) -> RoomReaders:
+        """The places of their readers."""
+        return RoomReaders(self.shared.counter, self.settings.max_room_readers, self.shared.n_gateways)
 
     @cached_property
     def database(self) -> "Database":

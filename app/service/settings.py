@@ -260,7 +260,11 @@ class Settings:
         32,
         "The most rooms in which sessions speak at the same time, for readers without a microphone. 0: no rooms.",
     )
-    max_room_readers: int = _setting(1000, "The most readers of all rooms at the same time.")
+    max_room_readers: int = _setting(
+        1000,
+        "The most readers of all rooms at the same time. One address has half of them at most, and one room four "
+        "fifths, less while others have some: as many, and four times as many, as are left.",
+    )
     room_gone_s: float = _setting(
         300.0,
         "A room ends if its speaker has lost the connection and does not come back within this many seconds.",

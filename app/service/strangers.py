@@ -154,6 +154,12 @@ def admit(scope: Mapping[str, Any]) -> None:
         visitor.admit()
 
 
+def address_of(scope: Mapping[str, Any]) -> str:
+    """The address under which the client of this request is counted; see `Strangers.group`."""
+    visitor = _visitor(scope)
+    return visitor.group if visitor is not None else ""
+
+
 def let_wait(scope: Mapping[str, Any]) -> None:
     """Let the client of this request stay a stranger until `admit`, for as long as its endpoint lets it."""
     if (visitor := _visitor(scope)) is not None:

@@ -7,7 +7,7 @@ import asyncio
 import random
 import re
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import ExitStack, asynccontextmanager, contextmanager
 from pathlib import Path
 
 from starlette.requests import ClientDisconnect, Request
@@ -24,7 +24,7 @@ from app.rooms.frames import sent_event
 from app.rooms.lines import SEGMENT_S
 from app.service.http_errors import error_response
 from app.service.service import Service
-from app.service.strangers import admit, cut_slow
+from app.service.strangers import address_of, admit, cut_slow
 from app.sharing.store import StoreAway
 
 NAME = re.compile(r"[A-Za-z0-9_-]{3,64}", re.ASCII)
@@ -69,7 +69,7 @@ class RoomEvents:
             async with _room(service, request.path_params["room"]) as followed:
                 response = _response_without_events(request, followed, seen)
                 if response is None:
-                    with _reader_counted(service):
+                    with _reader_counted(service, address_of(scope), followed.room.name):
                         admit(scope)
                         await _serve_reader(request, followed, seen, send)
                     return
@@ -90,18 +90,15 @@ def _response_without_events(request: Request, followed: Followed, seen: str) ->
 
 
 @contextmanager
-def _reader_counted(service: Service) -> Iterator[None]:
-    """Count one reader for as long as the context is open.
-
-    Raises:
-        RequestError: there are too many, or the server is going down.
-    """
-    metrics, limit = service.metrics.rooms, service.settings.max_room_readers
-    with service.shared.counter.one_more("readers") as n_others:
-        if n_others >= limit:
+def _reader_counted(service: Service, address: str, room: str) -> Iterator[None]:
+    """Count one reader for as long as the context is open; raises like `RoomReaders.one_more`."""
+    metrics = service.metrics.rooms
+    with ExitStack() as place:
+        try:
+            place.enter_context(service.room_readers.one_more(address, room))
+        except RequestError:
             metrics.refused_total.labels("readers").inc()
-            message = f"no room: {n_others} readers of {limit} are here; try again in {RETRY_AFTER_S} s"
-            raise RequestError(503, message, code="overloaded")
+            raise
         with metrics.readers.track_inprogress():
             yield
 
