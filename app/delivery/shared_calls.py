@@ -18,6 +18,7 @@ from app.delivery.call_follower import CallFollower
 from app.delivery.call_subscribers import LEAVE_S, Calls, Receipt, call_is_on
 from app.delivery.outbox import CallEvent, CallId, CallMessage, Outbox, WriteEvent
 from app.errors import CLOSE_OVERLOADED, RETRY_AFTER_S, LimitExceeded, SessionError
+from app.sharing.emptied import EmptiedWatch
 from app.sharing.leases import Leases
 from app.sharing.store import LEASE_S, Lease, SharedStore, StoreAway
 from app.sharing.waiting import wait_until_up
@@ -44,6 +45,7 @@ class SharedCalls:
         self._hub = hub
         self._store = store
         self._leases = Leases(store)
+        self._watch = EmptiedWatch(store, "calls", self._write_again)
         self._follower = CallFollower(hub, store)
         self._published: dict[CallId, SharedCall] = {}
         """The calls that come in here and have not ended."""
@@ -52,7 +54,7 @@ class SharedCalls:
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         """See `CallHub`."""
-        async with self._leases.running():
+        async with self._leases.running(), self._watch.running():
             following = asyncio.create_task(self._follower.run())
             try:
                 yield
@@ -95,6 +97,12 @@ class SharedCalls:
         if self._publishing:
             await asyncio.wait(self._publishing, timeout=LEAVE_S)
         await self._hub.wait_until_unused()
+
+    async def _write_again(self) -> None:
+        """Give a store that was emptied the calls that come in here."""
+        await self._leases.renew()
+        for call in list(self._published.values()):
+            await call.write_opening()
 
     def _end(self, call_id: CallId) -> None:
         del self._published[call_id]
@@ -163,6 +171,11 @@ class SharedCall:
         finally:
             self._leases.drop(lease)
 
+    async def write_opening(self) -> None:
+        """Put what subscribers receive first. Raises `StoreAway`."""
+        if self._opening:
+            await self._store.put(opening_name(self._call_id), opening_text(self._opening), KEEP_OPENING_S)
+
     async def _claim(self, lease: Lease) -> bool:
         """Take the lease of the call, and the number of this stream. False if another one holds it after `CLAIM_S`."""
         loop = asyncio.get_running_loop()
@@ -191,7 +204,7 @@ class SharedCall:
         while True:
             try:
                 if needs_opening:
-                    await self._store.put(opening_name(self._call_id), opening_text(self._opening), KEEP_OPENING_S)
+                    await self.write_opening()
                 await self._store.append(log_name(self._call_id), entry.text())
                 return
             except StoreAway:

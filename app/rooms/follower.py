@@ -70,8 +70,10 @@ class RoomFollower:
         config: RoomConfig,
         clock: Callable[[], float] = time.monotonic,
         now: Callable[[], float] = time.time,
+        on_unreadable: Callable[[], None] = lambda: None,
     ) -> None:
         self._store = store
+        self._on_unreadable = on_unreadable
         self._config = config
         self._clock = clock
         self._now = now
@@ -141,6 +143,7 @@ class RoomFollower:
         except (KeyError, TypeError, ValueError):
             # Such as one that another version has written. Other rooms must not wait for this one.
             logger.exception("the snapshot of room %s cannot be read; its text begins with its log", id_)
+            self._on_unreadable()
             followed.room = Room(id_, followed.room.name, self._config.max_chars)
             followed.restore(None)
         assert followed.position

@@ -3,7 +3,7 @@
 import asyncio
 import hashlib
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from secrets import token_hex, token_urlsafe
 
@@ -11,8 +11,9 @@ from app.errors import CLOSE_OVERLOADED, RETRY_AFTER_S, LimitExceeded
 from app.rooms.config import RoomConfig, UnknownRoom, room_taken
 from app.rooms.follower import Followed, RoomFollower
 from app.rooms.speaker import Claim, Speaker, name_key
+from app.sharing.emptied import EmptiedWatch
 from app.sharing.leases import Leases
-from app.sharing.store import Lease, SharedStore, StoreAway
+from app.sharing.store import SharedStore, StoreAway
 
 NAME_BYTES = 16
 """The random bytes of a name that the server makes: 128 bits cannot be guessed."""
@@ -28,12 +29,17 @@ LEAVE_S = 2.0
 class Rooms:
     """Connects speakers and readers through the shared store, at whichever gateway each of them is."""
 
-    def __init__(self, store: SharedStore, config: RoomConfig) -> None:
+    def __init__(
+        self, store: SharedStore, config: RoomConfig, on_unreadable: Callable[[], None] = lambda: None
+    ) -> None:
+        """Prepare the rooms of this store; `on_unreadable` is called for each value that cannot be read."""
         self._store = store
+        self._on_unreadable = on_unreadable
         self._config = config
         self._leases = Leases(store)
-        self._follower = RoomFollower(store, config)
-        self._speaking: set[asyncio.Task[None]] = set()
+        self._watch = EmptiedWatch(store, "rooms", self._write_again)
+        self._follower = RoomFollower(store, config, on_unreadable=on_unreadable)
+        self._speaking: dict[asyncio.Task[None], Speaker] = {}
         self._n_readers = 0
         self._has_no_reader = asyncio.Event()
         self._has_no_reader.set()
@@ -43,7 +49,7 @@ class Rooms:
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         """Follow rooms while the context is open, and write what speakers have left at its end."""
-        async with self._leases.running():
+        async with self._leases.running(), self._watch.running():
             following = asyncio.create_task(self._follower.run())
             try:
                 yield
@@ -69,12 +75,13 @@ class Rooms:
         owner = hashlib.sha256(token.encode()).hexdigest()
         try:
             record = await self._record(name)
-            if record is None and await self._store.take(Lease(name_key(name), owner), 1):
-                # Of two clients that choose a name in the same moment, one has the lease.
-                record = await self._record(name)
-                if record is None:
-                    record = {"id": token_hex(6), "owner": owner, "account": account}
-                    await self._store.put(name_key(name), json.dumps(record), FIRST_KEEP_S)
+            if record is None:
+                # It may belong to a speaker whose gateway has not noticed yet that the store was emptied.
+                await self._watch.settled()
+                first = {"id": token_hex(6), "owner": owner, "account": account}
+                # Of two clients that choose a name in the same moment, one puts it.
+                is_first = await self._store.put_new(name_key(name), json.dumps(first), FIRST_KEEP_S)
+                record = first if is_first else await self._record(name)
             # Records that an older version has written name no account.
             if record is None or (record["owner"], record.get("account", account)) != (owner, account):
                 raise room_taken(name)
@@ -87,8 +94,8 @@ class Rooms:
         """Let a session speak in a room until it leaves."""
         speaker = Speaker(claim, self._store, self._leases, self._follower, self._config)
         task = asyncio.create_task(speaker.run())
-        self._speaking.add(task)
-        task.add_done_callback(self._speaking.discard)
+        self._speaking[task] = speaker
+        task.add_done_callback(self._speaking.pop)
         return speaker
 
     @asynccontextmanager
@@ -126,10 +133,25 @@ class Rooms:
         except TimeoutError:
             pass
 
+    async def _write_again(self) -> None:
+        """Give a store that was emptied the rooms in which sessions of this gateway speak."""
+        await self._leases.renew()
+        for speaker in list(self._speaking.values()):
+            await speaker.write_again()
+
     async def _record(self, name: str) -> dict[str, str] | None:
+        """What gateways know under this name; `None` also for what no gateway has written."""
         text = await self._store.get(name_key(name))
-        record: dict[str, str] | None = json.loads(text) if text else None
-        return record
+        if text is None:
+            return None
+        try:
+            record: dict[str, str] = json.loads(text)
+            if all(isinstance(record[field], str) for field in ("id", "owner")):
+                return record
+        except (KeyError, RecursionError, TypeError, ValueError):
+            pass
+        self._on_unreadable()
+        return None
 
 
 async def _wait_for_beginning(followed: Followed) -> None:

@@ -118,6 +118,14 @@ class Speaker:
         finally:
             self._leases.drop(lease)
 
+    async def write_again(self) -> None:
+        """Give a store what it may have lost; raises `StoreAway`."""
+        async with self._follower.following(self.claim.id, self.claim.name) as followed:
+            await self._save(followed)
+        # Now, as whoever finds the name looks for the text.
+        await self._put_name()
+        self._was_away = False
+
     async def _write_all(self) -> None:
         loop = asyncio.get_running_loop()
         due = loop.time()
@@ -155,13 +163,6 @@ class Speaker:
             if followed.room.stream == self._stream:
                 await self._put_name()
                 await self._save(followed)
-
-    async def _remind(self) -> None:
-        """Give a store that has come back what it may have forgotten."""
-        await self._put_name()
-        async with self._follower.following(self.claim.id, self.claim.name) as followed:
-            await self._save(followed)
-        self._was_away = False
 
     async def _put_name(self) -> None:
         await self._store.put(name_key(self.claim.name), self.claim.record, self._keep_s)
@@ -202,7 +203,7 @@ class Speaker:
         while True:
             try:
                 if self._was_away:
-                    await self._remind()
+                    await self.write_again()
                 await work()
                 return
             except StoreAway:

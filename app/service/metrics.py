@@ -181,6 +181,9 @@ class OtherServerMetrics:
         self.redis_losses_total = Counter(
             "tutti_redis_losses", "How often Redis stopped to answer a gateway", registry=registry
         )
+        self.redis_unreadable_total = Counter(
+            "tutti_redis_unreadable", "Values of Redis that could not be read, and were skipped", registry=registry
+        )
 
     def note_redis(self, is_up: bool) -> None:
         """Note that Redis has stopped to answer, or answers again."""

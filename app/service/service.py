@@ -89,12 +89,16 @@ class Service:
         """Whether all gateways know what is in the store."""
         return bool(self.settings.redis_url) or self.shared.n_gateways == 1
 
+    def note_unreadable(self) -> None:
+        """Count a value of the shared store that could not be read."""
+        self.metrics.others.redis_unreadable_total.inc()
+
     @cached_property
     def rooms(self) -> Rooms:
         """The rooms in which sessions are published."""
         limits = self.settings
         config = RoomConfig(gone_s=limits.room_gone_s, keep_s=limits.room_keep_s, max_chars=limits.room_history_chars)
-        return Rooms(self.store, config)
+        return Rooms(self.store, config, self.note_unreadable)
 
     @cached_property
     def room_readers(self) -> RoomReaders:
@@ -197,7 +201,7 @@ class Service:
         # Imported here because Redis' client is an extra.
         from app.sharing.redis_store import RedisStore
 
-        return RedisStore(self.settings.redis_url, self.metrics.others.note_redis)
+        return RedisStore(self.settings.redis_url, self.metrics.others.note_redis, self.note_unreadable)
 
     def _make_calls(self) -> CallHub:
         calls = Calls(self.settings.max_sessions * MAX_SUBSCRIBERS_PER_CALL)

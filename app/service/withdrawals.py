@@ -28,10 +28,13 @@ class Withdrawals:
 
     async def is_withdrawn(self, secret: ClientSecret) -> bool:
         """Whether the secret was withdrawn. Without the store: whether this gateway knows of it."""
+        if await self._known.get(_name(secret)) is not None:
+            # The store may have lost it.
+            return True
         try:
             is_withdrawn = await self._store.get(_name(secret)) is not None
         except StoreAway:
-            return await self._known.get(_name(secret)) is not None
+            return False
         if is_withdrawn:
             await self._known.put(_name(secret), "", self._left_s(secret))
         return is_withdrawn

@@ -40,6 +40,10 @@ class Leases:
         self._dropped.add(lease)
         self._has_dropped.set()
 
+    async def renew(self) -> None:
+        """Renew all leases that are held now, as a store that was emptied has none of them. Raises like `take`."""
+        await self._store.renew(tuple(self._held))
+
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         """Renew and give back leases while the context is open, and give back the last ones at its end."""
@@ -55,7 +59,7 @@ class Leases:
     async def _keep_renewing(self) -> None:
         while True:
             with suppress(StoreAway):
-                await self._store.renew(tuple(self._held))
+                await self.renew()
             with suppress(TimeoutError):
                 async with asyncio.timeout(RENEW_S):
                     await self._keep_releasing()

@@ -26,6 +26,7 @@ class LocalStore:
     """A `SharedStore` in the memory of this process. It is always up."""
 
     is_up = True
+    can_be_emptied = False
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock

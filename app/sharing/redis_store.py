@@ -64,6 +64,8 @@ return string.format('%d', number)
 
 REFUSALS = (AuthenticationError, AuthorizationError, ResponseError)
 """Answers that do not change by themselves. An answer of a store that is still loading is none of them."""
+WRONG_TYPE = "WRONGTYPE"
+"""Begins the answer to a question for a text where there is something else."""
 
 Command = tuple[str | int | float, ...]
 
@@ -106,10 +108,13 @@ def probe_wait_s(attempt: int, jitter: float) -> float:
 class RedisStore:
     """A `SharedStore` in Redis or Valkey, used while `running` is open."""
 
+    can_be_emptied = True
+
     def __init__(
         self,
         url: str,
         on_change: Callable[[bool], None] = lambda is_up: None,
+        on_unreadable: Callable[[], None] = lambda: None,
         draw_jitter: Callable[[], float] = random.random,
     ) -> None:
         """Prepare the store; nothing is connected yet.
@@ -117,10 +122,12 @@ class RedisStore:
         Args:
             url: `redis://`, `rediss://` or `unix://`.
             on_change: called with False when the store does not answer, and with True when it is back.
+            on_unreadable: called for each value that is no text.
             draw_jitter: replaced by tests.
         """
         self._client = _client(url)
         self._on_change = on_change
+        self._on_unreadable = on_unreadable
         self._draw_jitter = draw_jitter
         self._turns = asyncio.Semaphore(MAX_CALLS)
         self._is_up = asyncio.Event()
@@ -193,8 +200,20 @@ class RedisStore:
 
     async def get(self, name: str) -> str | None:
         """See `SharedStore`."""
-        value: str | None = await self._call("GET", _value_key(name))
-        return value
+
+        async def work() -> str | None:
+            try:
+                value: str | None = await self._client.execute_command("GET", _value_key(name))
+            except (UnicodeDecodeError, ResponseError) as error:
+                if isinstance(error, ResponseError) and not str(error).startswith(WRONG_TYPE):
+                    raise
+                # Another program has written here: the store is not away for that.
+                self._on_unreadable()
+                return None
+            return value
+
+        found: str | None = await self._in_turn(work)
+        return found
 
     async def append(self, log: str, value: str) -> None:
         """See `SharedStore`."""

@@ -41,6 +41,9 @@ class SharedStore(Protocol):
     Each method answers within a fraction of a second, `read` excepted, or raises `StoreAway`.
     """
 
+    can_be_emptied: bool
+    """Whether it may lose what it had while this process goes on."""
+
     @property
     def is_up(self) -> bool:
         """Whether the store could be reached last time; if not, every method raises `StoreAway` at once."""
@@ -94,7 +97,7 @@ class SharedStore(Protocol):
         ...
 
     async def get(self, name: str) -> str | None:
-        """A value; `None` if it was not set or has ended."""
+        """A value; `None` if it was not set or has ended, or is no text."""
         ...
 
     async def append(self, log: str, value: str) -> None:

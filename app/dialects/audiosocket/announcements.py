@@ -44,4 +44,8 @@ class Announcements:
             return None
         # The id stays known for as long as it is used.
         await self._store.put(f"{_NAME}{call}", "", VALID_S)
-        return Announcement(**json.loads(value))
+        try:
+            return Announcement(**json.loads(value))
+        except (TypeError, ValueError):
+            # Another program or version has written it. The call was not announced to this one.
+            return None

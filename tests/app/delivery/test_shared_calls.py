@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from app.delivery.call_entries import lease_name, log_name
+from app.delivery.call_entries import lease_name, log_name, opening_name
 from app.delivery.call_follower import LOST, MISSED, OVER, PAUSED
 from app.delivery.call_subscribers import JOINED_LATE, Calls, Receipt
 from app.delivery.outbox import MAX_WAITING, CallEvent, CallId, CallMessage, Outbox
@@ -112,6 +112,26 @@ async def test_subscribers_at_all_gateways_receive_a_call(gateways: Gateways) ->
         second = begin(other, CA2)
         second.end()
         assert await received(elsewhere) == messages(INTRODUCTION)
+
+
+async def test_a_call_is_found_again_when_redis_was_emptied(server: RedisServer) -> None:
+    """Though nothing is said meanwhile, and Redis could be reached all the time."""
+    async with (
+        gateway(RedisStore(server.url)) as one,
+        gateway(RedisStore(server.url)) as other,
+        one.subscribe(CA1) as in_time,
+    ):
+        call = begin(one)
+        call.publish(STARTED)
+        await next_of(in_time, 2)
+        await one._store._call("FLUSHALL")  # type: ignore[attr-defined]  # it is Redis
+        while not await one._store.get(opening_name(CA1)):
+            pass
+        async with other.subscribe(CA1) as late:
+            assert await next_of(late, 2) == messages(INTRODUCTION, STARTED)
+            call.publish(flushed(1))
+            call.end()
+            assert await received(late) == await received(in_time) == messages(flushed(1))
 
 
 async def test_two_accounts_have_calls_with_the_same_id(gateways: Gateways) -> None:

@@ -2,10 +2,13 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
 
 import pytest
 
 from app.service.shared_state import SharedState
+from app.sharing.emptied import SETTLE_S
+from app.sharing.redis_store import RedisStore
 from tests.app.conftest import Serve
 from tests.app.rooms.serving import eventually, get, listener, say, speaker, until
 from tests.fakes import pcm, said, speech
@@ -89,3 +92,58 @@ async def test_text_waits_for_a_redis_that_is_away(serve: Serve) -> None:
                 assert late.reader.text(0) == reader.reader.text(0)
             await socket.send('{"type":"stop"}')
             await reader.until("ended")
+
+
+@asynccontextmanager
+async def operator(redis: RedisServer) -> AsyncIterator[RedisStore]:
+    """Someone who writes to Redis beside the gateways."""
+    store = RedisStore(redis.url)
+    async with store.running():
+        yield store
+
+
+async def test_a_room_is_back_at_once_when_redis_was_emptied(serve: Serve, redis: RedisServer) -> None:
+    """Though its speaker is silent and all connections stay; and its name stays its owner's."""
+    one, other = [await serve(redis_url=redis.url) for _ in range(2)]
+    async with speaker(one, {"name": "kept-name"}) as (socket, started), operator(redis) as eraser:
+        await say(socket, [1])
+        await eventually(other, "/captions/kept-name.vtt", 200)
+        await eraser._call("FLUSHALL")
+        async with speaker(other, {"name": "kept-name"}) as (_, refused):
+            assert refused["code"] == "room_taken"
+        late = await serve(redis_url=redis.url)
+        async with asyncio.timeout(SETTLE_S):
+            track = await eventually(late, "/captions/kept-name.vtt", 200)
+        assert said([1]) in track.text
+        async with listener(other, "kept-name") as reader:
+            await reader.until("utterance")
+        await socket.send('{"type":"stop"}')
+        await until(socket, "stopped")
+        async with speaker(other, {"name": "kept-name", "token": started["room"]["token"]}) as (_, again):
+            assert again["type"] == "started"
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        ("SET", "tutti:value:room-name:broken", "no JSON"),
+        ("SET", "tutti:value:room-name:broken", "7"),
+        ("SET", "tutti:value:room-name:broken", '{"id": 7}'),
+        ("SET", "tutti:value:room-name:broken", b"\xff\xfe"),
+        ("LPUSH", "tutti:value:room-name:broken", "1"),
+    ],
+)
+async def test_a_room_that_cannot_be_read_is_unknown(serve: Serve, redis: RedisServer, write: tuple[str, ...]) -> None:
+    """It is counted, other rooms go on, and no one takes a name whose owner is not known."""
+    server = await serve(redis_url=redis.url)
+    async with operator(redis) as store, speaker(server) as (socket, whole):
+        await store._call("DEL", "tutti:value:room-name:broken")
+        await store._call(*write)
+        for path in ("", "/events", ".vtt", ".m3u8", "/0.vtt"):
+            assert (await get(server, f"/captions/broken{path}")).status_code == 404
+        assert server.metric("tutti_redis_unreadable_total") == 5
+        async with speaker(server, {"name": "broken"}) as (_, refused):
+            assert refused["code"] == "room_taken"
+        await say(socket, [1])
+        await eventually(server, f"{whole['room']['path']}.vtt", 200)
+    assert server.service.store.is_up

@@ -3,6 +3,8 @@
 import asyncio
 import uuid
 
+import pytest
+
 from app.dialects.audiosocket.announcements import Announcement, Announcements
 from app.sharing.local_store import LocalStore
 
@@ -33,6 +35,13 @@ async def test_a_call_is_announced_once() -> None:
     assert await asyncio.gather(*(announcements.add(CALL, each) for each in offered)) == [True, False]
     assert await announcements.use(CALL) == offered[0]
     assert not await announcements.add(CALL, offered[1])
+
+
+@pytest.mark.parametrize("value", ["no JSON", "7", "{}", '{"secret": "own", "other": 1}'])
+async def test_an_announcement_that_cannot_be_read_is_none(value: str) -> None:
+    store = LocalStore()
+    await store.put(f"audiosocket:{CALL}", value, 60)
+    assert await Announcements(store).use(CALL) is None
 
 
 async def test_an_announcement_is_good_for_one_call() -> None:

@@ -1,0 +1,85 @@
+"""Notices that a shared store has lost what it had, also if it could be reached all the time."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from secrets import token_hex
+
+from app.sharing.store import SharedStore, StoreAway
+
+logger = logging.getLogger(__name__)
+
+WATCH_S = 0.4
+"""The time between two looks at the store, in seconds."""
+SETTLE_S = 1.0
+"""After this time, in seconds, all gateways have noticed that the store was emptied, and have written again."""
+KEEP_MARK_S = 172_800.0
+"""The mark ends after this time, in seconds: everything is written once more then, which changes nothing."""
+
+
+class EmptiedWatch:
+    """Has everything written again when the store was emptied."""
+
+    def __init__(self, store: SharedStore, what: str, write_again: Callable[[], Awaitable[None]]) -> None:
+        """Prepare to watch a store.
+
+        Args:
+            store: is watched while `running` is open.
+            what: names what is written, the same at all gateways.
+            write_again: called when the store was emptied; and again if it raises `StoreAway`.
+        """
+        self._store = store
+        self._name = f"mark:{what}"
+        """The value that is lost with all others. All gateways find the same one."""
+        self._write_again = write_again
+        self._mark: str | None = None
+        self._is_emptied = False
+        """The store was emptied, and not everything is written again."""
+        self._emptied_at = float("-inf")
+        """When the store was found without a mark, or with another one, by the clock of the event loop."""
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Watch while the context is open."""
+        watching = asyncio.create_task(self._keep_watching())
+        try:
+            yield
+        finally:
+            watching.cancel()
+            await asyncio.gather(watching, return_exceptions=True)
+
+    async def settled(self) -> None:
+        """Wait until what is missing in the store is missing at all gateways, and is only not written again.
+
+        Raises:
+            StoreAway: the store cannot be reached.
+        """
+        if self._store.can_be_emptied:
+            await self._look()
+            await asyncio.sleep(max(self._emptied_at + SETTLE_S - asyncio.get_running_loop().time(), 0.0))
+
+    async def _keep_watching(self) -> None:
+        while self._store.can_be_emptied:
+            try:
+                await self._look()
+                if self._is_emptied:
+                    await self._write_again()
+                    self._is_emptied = False
+            except StoreAway:
+                await self._store.wait_until_up()
+                continue
+            await asyncio.sleep(WATCH_S)
+
+    async def _look(self) -> None:
+        mark = await self._store.get(self._name)
+        if mark is None:
+            # Also at the first start of all: that this store was not emptied a moment ago is not known.
+            self._emptied_at = asyncio.get_running_loop().time()
+            await self._store.put_new(self._name, token_hex(8), KEEP_MARK_S)
+            mark = await self._store.get(self._name)
+        if self._mark not in (None, mark):
+            logger.warning("the shared store has lost what it had; it gets again what this gateway knows")
+            self._emptied_at = asyncio.get_running_loop().time()
+            self._is_emptied = True
+        self._mark = mark
