@@ -201,7 +201,7 @@ async def test_sessions_go_on_without_redis(serve: Serve, redis: RedisServer, ke
     async with (
         connect(one.stream, additional_headers=KEY) as first,
         connect(other.stream, additional_headers={"Authorization": "Bearer free"}) as second,
-        subscriber(other.address, additional_headers=KEY) as listener,
+        subscriber(other.address, additional_headers={"Authorization": "Bearer free"}) as listener,
         call(one.address, "/free", tracks=["inbound"]) as socket,
     ):
         await started(first)
