@@ -21,6 +21,10 @@ EMBEDDED_FOLDER = Path(__file__).parents[1] / "assets" / EMBEDDED_MODEL
 """The folder of the checkpoint that the package contains."""
 
 
+MAX_SHOWN_CHARS = 60
+"""An error shows this many characters of a value."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelConfig:
     """The sizes of a Whisper model. They are named as in `config.json`, where `n_mels` is `num_mel_bins`."""
@@ -38,6 +42,22 @@ class ModelConfig:
     """Encoder states of a full window, 20 ms each."""
     max_target_positions: int
     """The most tokens of a sequence, including its prompt."""
+
+
+MOST = ModelConfig(
+    d_model=8192,
+    n_mels=512,
+    encoder_layers=256,
+    encoder_attention_heads=256,
+    encoder_ffn_dim=65_536,
+    decoder_layers=256,
+    decoder_attention_heads=256,
+    decoder_ffn_dim=65_536,
+    vocab_size=1_000_000,
+    max_source_positions=30_000,
+    max_target_positions=65_536,
+)
+"""The largest sizes that are loaded: several times those of any Whisper. Others are mistakes, or an attack."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,11 +210,25 @@ def _check_configuration(folder: Path, weights: str) -> None:
 
 def _model_config(config: Mapping[str, Any], folder: Path) -> ModelConfig:
     names = {field.name: field.name for field in fields(ModelConfig)} | {"n_mels": "num_mel_bins"}
-    sizes = {name: size for name, key in names.items() if isinstance(size := config.get(key), int) and size > 0}
+    sizes = {name: size for name, key in names.items() if type(size := config.get(key)) is int and size > 0}
     if wrong := [key for name, key in names.items() if name not in sizes]:
-        found = ", ".join(f"{key} {config.get(key)!r}" for key in wrong)
+        found = ", ".join(f"{key} {_shortened(config.get(key))}" for key in wrong)
         raise CheckpointError(f"{folder}/config.json: expected positive whole numbers, got {found}")
+    if large := [name for name, size in sizes.items() if size > getattr(MOST, name)]:
+        expected = ", ".join(f"{names[name]} of at most {getattr(MOST, name)}" for name in large)
+        found = ", ".join(_shortened(sizes[name]) for name in large)
+        raise CheckpointError(f"{folder}/config.json: expected {expected}, got {found}")
+    for key in ("encoder_attention_heads", "decoder_attention_heads"):
+        if sizes["d_model"] % sizes[key]:
+            expected = f"a d_model that {key} divides"
+            raise CheckpointError(f"{folder}/config.json: expected {expected}, got {sizes['d_model']} and {sizes[key]}")
     return ModelConfig(**sizes)
+
+
+def _shortened(value: object) -> str:
+    """The `repr` of a value in a file, cut so that an error stays a line."""
+    text = repr(value)
+    return text if len(text) <= MAX_SHOWN_CHARS else f"{text[:MAX_SHOWN_CHARS]}…"
 
 
 def _check_features(folder: Path, model: ModelConfig) -> None:
@@ -213,17 +247,37 @@ def _generation_config(defaults: Mapping[str, Any], model: ModelConfig, tokenize
     is_multilingual = _is_multilingual(defaults, model, tokenizer)
     listed = defaults.get("lang_to_id")
     languages = {key.strip("<|>"): token for key, token in listed.items()} if listed else tokenizer.languages
-    heads = defaults.get("alignment_heads") or _upper_half_heads(model)
     return GenerationConfig(
         is_multilingual=is_multilingual,
         languages=dict(sorted(languages.items(), key=lambda item: item[1])) if is_multilingual else {},
-        suppress_tokens=tuple(defaults.get("suppress_tokens") or ()),
-        begin_suppress_tokens=tuple(defaults.get("begin_suppress_tokens") or ()),
+        suppress_tokens=_tokens(defaults, "suppress_tokens", model),
+        begin_suppress_tokens=_tokens(defaults, "begin_suppress_tokens", model),
         max_initial_timestamp_index=defaults.get("max_initial_timestamp_index"),
-        alignment_heads=tuple((layer, head) for layer, head in heads),
+        alignment_heads=_alignment_heads(defaults.get("alignment_heads"), model),
         audio_context=_audio_context(defaults.get("tutti_audio_context"), model),
         adaptive_endpointing=_flag(defaults, "tutti_adaptive_endpointing"),
     )
+
+
+def _tokens(defaults: Mapping[str, Any], key: str, model: ModelConfig) -> tuple[int, ...]:
+    listed = defaults.get(key) or []
+    if not isinstance(listed, list) or not all(type(each) is int and each < model.vocab_size for each in listed):
+        expected = f"a list of token ids below {model.vocab_size}"
+        raise CheckpointError(f"generation_config.json: {key}: expected {expected}, got {_shortened(listed)}")
+    return tuple(listed)
+
+
+def _alignment_heads(listed: Any, model: ModelConfig) -> tuple[tuple[int, int], ...]:
+    heads = {(layer, head) for layer in range(model.decoder_layers) for head in range(model.decoder_attention_heads)}
+    try:
+        wanted = [(layer, head) for layer, head in listed or _upper_half_heads(model)]
+        is_right = heads.issuperset(wanted)
+    except (TypeError, ValueError):
+        is_right = False
+    if not is_right:
+        expected = f"pairs of a decoder layer and a head, of {model.decoder_layers} and {model.decoder_attention_heads}"
+        raise CheckpointError(f"generation_config.json: alignment_heads: expected {expected}, got {_shortened(listed)}")
+    return tuple(wanted)
 
 
 def _flag(defaults: Mapping[str, Any], key: str) -> bool:

@@ -119,5 +119,5 @@ def _parse(file: Path) -> Any:
         return json.loads(file.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
         raise CheckpointError(f"{file}: missing; the folder of a Whisper checkpoint needs it") from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise CheckpointError(f"{file}: expected JSON, got: {error}") from error

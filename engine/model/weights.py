@@ -10,7 +10,7 @@ from engine.checkpoint.contents import Weight
 from engine.errors import CheckpointError
 from engine.model.int8 import Int8Part
 from engine.model.random_weights import fill, shape_output
-from engine.model.whisper import Whisper, build
+from engine.model.whisper import Whisper, allocate, outline
 
 _MAX_NAMES_SHOWN = 8
 """An error lists at most this many weights, and says how many more there are."""
@@ -33,20 +33,23 @@ def load_model(
     Raises:
         CheckpointError: weights are missing, left over, or have other shapes than config.json says. It names them.
     """
-    model = build(checkpoint.model, device, dtype)
+    model = outline(checkpoint.model)
     if checkpoint.path is None:
+        allocate(model, device, dtype)
         fill(model)
         shape_output(model, checkpoint.tokenizer)
     else:
-        _load(model, checkpoint)
+        published = {name.removeprefix("model."): weight for name, weight in checkpoint.weights().items()}
+        # Sizes that the weights do not have must not take memory.
+        _check(model, checkpoint, published)
+        _load(allocate(model, device, dtype), checkpoint, published)
     model.pack(int8_part)
     return model
 
 
-def _load(model: Whisper, checkpoint: Checkpoint) -> None:
-    published = {name.removeprefix("model."): weight for name, weight in checkpoint.weights().items()}
+def _check(model: Whisper, checkpoint: Checkpoint, published: Mapping[str, Weight]) -> None:
+    """Compare the names and shapes of the weights with those of the model."""
     targets = dict(published_parameters(model.state_dict()))
-    projection = published.pop(_PROJECTION, None)
     # Whisper's key projections have no bias: zeros take its place.
     missing = [name for name in targets if name not in published and not name.endswith("k_proj.bias")]
     wrong = [
@@ -54,13 +57,19 @@ def _load(model: Whisper, checkpoint: Checkpoint) -> None:
         for name, target in targets.items()
         if name in published and published[name].shape != target.shape
     ]
-    _refuse(checkpoint, ("missing", missing), ("wrong", wrong), ("left over", sorted(published.keys() - targets)))
+    left_over = sorted(published.keys() - targets - {_PROJECTION})
+    _refuse(checkpoint, ("missing", missing), ("wrong", wrong), ("left over", left_over))
+
+
+def _load(model: Whisper, checkpoint: Checkpoint, published: Mapping[str, Weight]) -> None:
+    targets = dict(published_parameters(model.state_dict()))
     for name, target in targets.items():
         if name not in published:
             target.zero_()
             continue
         for first, last, numbers in published[name].blocks():
             target[first:last].copy_(torch.as_tensor(numbers).view(target[first:last].shape))
+    projection = published.get(_PROJECTION)
     if projection is not None and not _is_equal(projection, model.decoder.embed_tokens.weight):
         differs = f"{_PROJECTION} differs from decoder.embed_tokens.weight, but in Whisper they are the same"
         _refuse(checkpoint, ("wrong", [differs]))

@@ -28,7 +28,7 @@ cores of an AMD EPYC. Floats are slower in blocks, by 5 % for a model of 11 M pa
 
 
 class Whisper(nn.Module):
-    """Encoder and decoder. `build` makes one with unset weights, and `engine.model.weights` loads them."""
+    """Encoder and decoder. `outline` makes one without weights, and `engine.model.weights` loads them."""
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
@@ -277,13 +277,17 @@ def _embedding(n_rows: int, n_columns: int) -> nn.Embedding:
     return nn.Embedding(n_rows, n_columns, _weight=torch.empty(n_rows, n_columns))
 
 
-def build(config: ModelConfig, device: torch.device, dtype: torch.dtype) -> Whisper:
-    """Make a model for inference. Its weights are memory that is not set yet.
+def outline(config: ModelConfig) -> Whisper:
+    """Make a model whose weights have shapes, and take no memory."""
+    with torch.device("meta"):
+        return Whisper(config)
+
+
+def allocate(model: Whisper, device: torch.device, dtype: torch.dtype) -> Whisper:
+    """Give the weights of an outline memory, which is not set yet, and make the model ready for inference.
 
     `nn.Module.to_empty` would do the same, but for weights on the meta device PyTorch imports its compiler.
     """
-    with torch.device("meta"):
-        model = Whisper(config)
     for module in model.modules():
         for name, weight in module.named_parameters(recurse=False):
             memory = torch.empty(weight.shape, device=device, dtype=dtype)

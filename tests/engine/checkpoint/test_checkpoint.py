@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ from safetensors.torch import load_file, save_file
 from transformers import WhisperForConditionalGeneration
 
 from engine.checkpoint.catalog import EMBEDDED_MODEL, KNOWN_MODELS
-from engine.checkpoint.checkpoint import EMBEDDED_FOLDER, find_checkpoint, read_checkpoint
+from engine.checkpoint.checkpoint import EMBEDDED_FOLDER, MOST, find_checkpoint, read_checkpoint
 from engine.config import EngineConfig
 from engine.errors import CheckpointError
 from engine.model.weights import load_model
@@ -120,6 +121,22 @@ def break_json(folder: Path) -> None:
         (break_json, r"config\.json: expected JSON, got: "),
         (lambda folder: edit_json(folder / "config.json", model_type="bert"), "expected model_type whisper"),
         (lambda folder: edit_json(folder / "config.json", d_model=None), "positive whole numbers, got d_model None"),
+        (lambda folder: edit_json(folder / "config.json", d_model=True), "whole numbers, got d_model True"),
+        (lambda folder: edit_json(folder / "config.json", d_model=10**400), r"d_model of at most 8192, got 10{59}…$"),
+        (lambda folder: edit_json(folder / "config.json", encoder_layers=10**6), "encoder_layers of at most 256, got"),
+        (lambda folder: edit_json(folder / "config.json", max_target_positions=2**40), "max_target_positions of at mo"),
+        (lambda folder: edit_json(folder / "config.json", encoder_attention_heads=5), "d_model that encoder_attention"),
+        (lambda folder: (folder / "config.json").write_text("[" * 10**5), "config.json: expected JSON, got: "),
+        (lambda folder: (folder / "config.json").write_text("9" * 5000), "config.json: expected JSON, got: "),
+        (
+            lambda folder: edit_json(folder / "generation_config.json", alignment_heads=[[0, 0], [99, 0]]),
+            "alignment_heads: expected pairs of a decoder layer and a head",
+        ),
+        (lambda folder: edit_json(folder / "generation_config.json", alignment_heads=[7]), "alignment_heads: expected"),
+        (
+            lambda folder: edit_json(folder / "generation_config.json", suppress_tokens=[10**9]),
+            "suppress_tokens: expected a list of token ids below",
+        ),
         (lambda folder: edit_json(folder / "config.json", vocab_size=100), r"disagree: .* above \d+, .* got 100"),
         (lambda folder: edit_json(folder / "config.json", activation_function="relu"), "expected .* gelu"),
         (lambda folder: (folder / "preprocessor_config.json").write_text('{"hop_length": 80}'), "hop_length"),
@@ -143,6 +160,16 @@ def test_broken_checkpoints_are_refused(folder: Path, damage: Callable[[Path], N
     """The error names the file, or the weights."""
     damage(folder)
     with pytest.raises(CheckpointError, match=message):
+        load(folder)
+
+
+def test_sizes_that_the_weights_do_not_have_take_no_memory(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The largest that `config.json` may name would be terabytes. No weight is allocated before all shapes agree."""
+    largest = {("num_mel_bins" if name == "n_mels" else name): size for name, size in asdict(MOST).items()}
+    edit_json(folder / "config.json", **largest)
+    (folder / "preprocessor_config.json").unlink(missing_ok=True)
+    monkeypatch.setattr("engine.model.weights.allocate", lambda *_: pytest.fail("memory was allocated"))
+    with pytest.raises(CheckpointError, match="weights missing: "):
         load(folder)
 
 
