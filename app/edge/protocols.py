@@ -232,6 +232,11 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
         if message["type"] == "websocket.http.response.body" and self.close_sent:
             self.handshake_complete = True
 
+    def send_500_response(self) -> None:
+        """Answer in place of an application that has failed; once, also if the server stops in the same moment."""
+        if not self.conn.eof_sent:
+            super().send_500_response()
+
     async def run_asgi(self) -> None:
         """Run the application for one WebSocket, then abort the connection if no close frame was sent.
 

@@ -11,6 +11,8 @@ import pytest
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
 
+from app.edge.protocols import WebSocketProtocol
+from app.service.auth import Access
 from engine.api import MAX_HOTWORD_BYTES, MAX_HOTWORDS
 from tests.app.conftest import Running, Serve
 
@@ -216,6 +218,31 @@ async def test_a_request_whose_end_is_not_certain_is_refused(serve: Serve, smugg
     assert answer.startswith(b"HTTP/1.1 400 ")
     assert answer.count(b"HTTP/1.1") == 1
     assert server.metric("tutti_strangers_refused_total", reason="malformed") == 1
+
+
+async def test_a_server_stops_while_a_handshake_fails(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Such as one that has no memory left, whose engine has died for that."""
+    server = await serve()
+    stopped = asyncio.get_running_loop().create_future()
+
+    def stop(connection: WebSocketProtocol) -> None:
+        try:
+            connection.shutdown()
+        except AssertionError as error:
+            stopped.set_exception(error)
+        else:
+            stopped.set_result(None)
+
+    async def fail(access: Access, credential: str | None) -> None:
+        (connection,) = server.server.server_state.connections
+        # Right after the answer, before the connection has ended.
+        asyncio.get_running_loop().call_soon(stop, connection)
+        raise MemoryError
+
+    monkeypatch.setattr(Access, "live_client", fail)
+    async with raw(server, UPGRADE % (b"/v1/stream", b"")) as (reader, _):
+        assert await status(reader) == 500
+        await stopped
 
 
 NO_ERRORS = (
