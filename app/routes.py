@@ -41,22 +41,9 @@ from app.service.service import Service
 from app.session.translations import languages_of
 
 STATIC = Path(__file__).parent / "static"
-PAGE_POLICY = "; ".join(
-    [
-        "default-src 'none'",
-        *(f"{kind}-src 'self'" for kind in ("script", "style", "img", "connect", "manifest", "worker")),
-        # The page finds out how long a file is before it uploads it.
-        "media-src blob:",
-        "base-uri 'none'",
-        "form-action 'none'",
-        "frame-ancestors 'none'",
-    ]
-)
-"""The content security policy of the page: nothing inline, and nothing from or to other servers."""
 REVALIDATE = {"cache-control": "no-cache"}
 """A browser may keep the file, and asks each time whether it is still the same."""
 PAGE_HEADERS = {
-    "content-security-policy": PAGE_POLICY,
     "permissions-policy": "microphone=(self), display-capture=(self)",
     **REVALIDATE,
 }

@@ -16,6 +16,7 @@ from starlette.responses import FileResponse, JSONResponse, Response
 from starlette.routing import Mount, Route, WebSocketRoute
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
+from app.edge.answer_headers import ANSWER_HEADERS
 from app.routes import PAGE_HEADERS, REVALIDATE, STATIC, PageFiles
 
 LOUD = 0.05
@@ -107,7 +108,7 @@ class FakeServer:
         )
 
     async def _page(self, request: Request) -> Response:
-        return FileResponse(STATIC / "index.html", headers=PAGE_HEADERS)
+        return FileResponse(STATIC / "index.html", headers=ANSWER_HEADERS | PAGE_HEADERS)
 
     async def _service_worker(self, request: Request) -> Response:
         return FileResponse(STATIC / "service_worker.js", headers=REVALIDATE)

@@ -1,7 +1,6 @@
 """Which web pages may use the server, by which names, and what browsers learn from every answer."""
 
 import asyncio
-import re
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -11,6 +10,7 @@ from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 from websockets.typing import Origin
 
+from app.edge.answer_headers import PAGE_POLICY
 from tests.app.conftest import Running, Serve
 
 SOCKETS = (
@@ -120,17 +120,16 @@ async def test_a_key_replaces_the_check(serve: Serve) -> None:
 
 
 async def test_every_answer_tells_browsers_what_it_may_do(serve: Serve) -> None:
-    """The page, its files, data, errors, and refused upgrades."""
+    """The pages, by every address that they have, their files, data, errors, and refused upgrades."""
     server = await serve(api_keys="k")
     async with httpx.AsyncClient() as client:
-        answers = [
-            await client.get(server.http + path) for path in ("/", "/static/captions.js", "/healthz", "/nowhere")
-        ]
+        pages = ("/", "/calls", "/captions/abc", *(f"/static/{name}.html" for name in ("index", "calls", "room")))
+        others = ("/static/captions.js", "/service-worker.js", "/healthz", "/nowhere")
+        answers = [await client.get(server.http + path) for path in (*pages, *others)]
         answers.append(await client.post(server.http + "/v1/listen"))
     headers = [each.headers for each in answers]
     with pytest.raises(InvalidStatus) as refused:
         await connect(server.stream)
     for each in (*headers, refused.value.response.headers):
         assert each["x-content-type-options"] == "nosniff"
-        # The page's own is stricter.
-        assert re.match(r"default-src '(self|none)'", each["content-security-policy"])
+        assert each["content-security-policy"] == PAGE_POLICY
