@@ -106,6 +106,11 @@ class RoomFollower:
             followed.n_users -= 1
             followed.unused_since = self._clock()
 
+    def stream_of(self, id_: str) -> str:
+        """The session that speaks in a room, or has spoken last; empty if this gateway does not know it."""
+        followed = self._followed.get(id_)
+        return followed.room.stream if followed is not None else ""
+
     def wake_all(self) -> None:
         """Wake everyone who waits for a change of any room."""
         for followed in self._followed.values():

@@ -98,6 +98,11 @@ class Rooms:
         task.add_done_callback(self._speaking.pop)
         return speaker
 
+    def speaks(self, speaker: Speaker) -> bool | None:
+        """Whether this session is the one that readers receive; `None` if this gateway does not know it."""
+        stream = self._follower.stream_of(speaker.claim.id)
+        return stream == speaker.stream if stream else None
+
     @asynccontextmanager
     async def follow(self, name: str) -> AsyncIterator[Followed]:
         """Follow a room while the context is open.

@@ -68,7 +68,8 @@ class Speaker:
         self._follower = follower
         self._config = config
         self._now = now
-        self._stream = token_hex(8)
+        self.stream = token_hex(8)
+        """Stands for the session in the log of the room."""
         self._outbox: Outbox[CallMessage] = Outbox()
         self._next_number = 0
         self._has_left = asyncio.Event()
@@ -83,7 +84,7 @@ class Speaker:
             title: of the room; empty for the one that it has.
             resumed_from_s: from when on the session decodes again, for each channel; `None` for a new session.
         """
-        self._push_entry(Begun(stream=self._stream, at=self._now(), title=title, resumed_from_s=resumed_from_s))
+        self._push_entry(Begun(stream=self.stream, at=self._now(), title=title, resumed_from_s=resumed_from_s))
 
     def publish(self, message: str, replaces: str | None = None) -> None:
         """Send an event to the readers. Never waits: the oldest event is lost if too many do.
@@ -96,19 +97,19 @@ class Speaker:
         number = "null"
         if replaces is None:
             number, self._next_number = str(self._next_number), self._next_number + 1
-        self._push(f'{{"kind":"spoken","stream":"{self._stream}","number":{number},"message":{message}}}', replaces)
+        self._push(f'{{"kind":"spoken","stream":"{self.stream}","number":{number},"message":{message}}}', replaces)
 
     def leave(self, is_over: bool) -> None:
         """The session has ended. Unless it `is_over` for good, its client may come back. A second call does nothing."""
         if not self._has_left.is_set():
             kind = Ended if is_over else Left
-            self._push_entry(kind(stream=self._stream, at=self._now()))
+            self._push_entry(kind(stream=self.stream, at=self._now()))
             self._outbox.close()
             self._has_left.set()
 
     async def run(self) -> None:
         """Write the log of the room until the session has left and everything is written."""
-        lease = speaker_lease(self.claim.id, self._stream)
+        lease = speaker_lease(self.claim.id, self.stream)
         self._leases.hold(lease)
         try:
             await self._write_all()
@@ -145,7 +146,7 @@ class Speaker:
     async def _keep_up(self) -> None:
         """Keep the name, tell the room that time passes, and make a snapshot if one is due."""
         await self._put_name()
-        await self._store.append(log_name(self.claim.id), write_entry(Passed(stream=self._stream, at=self._now())))
+        await self._store.append(log_name(self.claim.id), write_entry(Passed(stream=self.stream, at=self._now())))
         async with self._follower.following(self.claim.id, self.claim.name) as followed:
             is_old = self._now() - self._saved_at >= SAVE_EVERY_S and followed.n_unsaved > 0
             if followed.n_unsaved >= SAVE_EVERY or is_old:
@@ -156,11 +157,11 @@ class Speaker:
         async with self._follower.following(self.claim.id, self.claim.name) as followed:
             try:
                 async with asyncio.timeout(FOLD_S):
-                    while followed.room.stream == self._stream and followed.room.left_at is None:
+                    while followed.room.stream == self.stream and followed.room.left_at is None:
                         await followed.changed.wait()
             except TimeoutError:
                 raise StoreAway("the log of the room cannot be read") from None
-            if followed.room.stream == self._stream:
+            if followed.room.stream == self.stream:
                 await self._put_name()
                 await self._save(followed)
 

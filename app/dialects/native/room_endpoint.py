@@ -1,5 +1,6 @@
 """Publishes the session of one connection in a room, if its client wants that and may do it."""
 
+from collections.abc import Iterable
 from contextlib import ExitStack
 
 from app.errors import CLOSE_OVERLOADED, CLOSE_POLICY, RETRY_AFTER_S, LimitExceeded, SessionError
@@ -10,6 +11,11 @@ from app.session import commands, events
 
 PUBLISHED = ("interim", "segment", "utterance", "translation")
 """The events that readers of a room get. The others are about the session."""
+
+
+TAKEN_OVER = events.Notice(
+    "room_taken_over", "another session with the token of this room speaks in it now; readers do not receive this one"
+)
 
 
 class Publication:
@@ -24,6 +30,8 @@ class Publication:
         self._start = commands.Start()
         self._speaker: Speaker | None = None
         self._is_over = False
+        self._speaks = False
+        """Readers received this session when it was looked at last."""
         self._place = ExitStack()
         """The place of the room among those that there may be."""
 
@@ -53,6 +61,14 @@ class Publication:
             self._speaker.publish(message, replaces)
         elif isinstance(event, events.Stopped):
             self._is_over = True
+
+    def notices(self) -> Iterable[events.Notice]:
+        """See `Publisher`."""
+        speaks = self._service.rooms.speaks(self._speaker) if self._speaker is not None else None
+        if speaks is None:
+            return ()
+        spoke, self._speaks = self._speaks, speaks
+        return (TAKEN_OVER,) if spoke and not speaks else ()
 
     def leave(self) -> None:
         """The connection has ended."""

@@ -86,6 +86,10 @@ class Publisher(Protocol):
         """Publish an event, which the client is sent as this message, if a room is open."""
         ...
 
+    def notices(self) -> Iterable[events.Notice]:
+        """What the client must know of its room now. Each notice is returned once."""
+        ...
+
 
 class Native:
     """The native protocol on one connection."""
@@ -132,8 +136,8 @@ class Native:
         return written
 
     def audio_received(self, until_s: float) -> Iterable[events.Reply]:
-        """Nothing: no message of this protocol depends on time alone."""
-        return ()
+        """What the client of a room must know of it: while it speaks, it learns that within a moment."""
+        return [events.Reply(text) for notice in self._publisher.notices() for text in messages(notice)]
 
     def close(self, close: Close) -> Close:
         """The session's own close code and reason."""

@@ -116,6 +116,23 @@ async def test_a_room_belongs_to_its_owner(serve: Serve) -> None:
             assert reader.reader.text(0) == said([1]) + said([2])
 
 
+async def test_a_speaker_learns_that_another_session_speaks_in_its_room(serve: Serve) -> None:
+    """Its own session goes on, and readers do not receive it any more."""
+    server = await serve()
+    async with speaker(server, {"name": "choir-7"}) as (old, started), listener(server, "choir-7") as reader:
+        await say(old, [1])
+        await reader.until("utterance")
+        async with speaker(server, {"name": "choir-7", "token": started["room"]["token"]}) as (new, _):
+            await say(new, [2])
+            await reader.until("utterance")
+            await old.send(pcm(speech([3])))
+            assert (await until(old, "warning"))["code"] == "room_taken_over"
+            assert (await say(old, [4]))["text"].endswith(said([4]).strip())
+            await say(new, [5])
+            await reader.until("utterance")
+    assert reader.reader.text(0) == said([1]) + said([2]) + said([5])
+
+
 async def test_a_room_ends_when_its_speaker_stays_away(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
     """What was stable stays, as a last segment."""
     monkeypatch.setattr("app.rooms.follower.RENEW_S", 0.01)

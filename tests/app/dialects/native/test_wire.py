@@ -132,6 +132,9 @@ class RecordingPublisher:
     async def open(self, start: commands.Start) -> None:
         self.opened.append(start)
 
+    def notices(self) -> list[events.Notice]:
+        return []
+
     def begin(self) -> dict[str, str] | None:
         return self.room
 
