@@ -21,6 +21,8 @@ GLOBAL_IPV6 = ipaddress.IPv6Network("2000::/3")
 TUNNELS = (ipaddress.IPv6Network("2001::/32"), ipaddress.IPv6Network("2002::/16"))
 """Teredo and 6to4: addresses that hold an IPv4 address, which may be private."""
 RESOLVE_TIMEOUT_S = 10.0
+NO_ADDRESS = (socket.EAI_NONAME, socket.EAI_NODATA)
+"""Answers of the resolver that do not change by themselves."""
 ANY = "*"
 
 
@@ -103,19 +105,22 @@ class AddressRules:
         """Where to connect to for an address.
 
         Raises:
-            AddressRefused: the host is not allowed, or has an address that is not.
-            OSError: its name cannot be resolved.
+            AddressRefused: the host is not allowed, has an address that is not, or has none. All but the first say
+                the same, as else clients would learn which names there are in the operator's network.
+            OSError, TimeoutError: whether it has addresses is not known now.
         """
         parts = self.check(url)
         host = parts.hostname or ""
-        async with asyncio.timeout(RESOLVE_TIMEOUT_S):
-            addresses = await self._resolve(host, parts.port or (443 if parts.scheme == "https" else 80))
+        addresses: Sequence[str] = ()
+        try:
+            async with asyncio.timeout(RESOLVE_TIMEOUT_S):
+                addresses = await self._resolve(host, parts.port or (443 if parts.scheme == "https" else 80))
+        except socket.gaierror as error:
+            if error.errno not in NO_ADDRESS:
+                raise
         # All of them, as a name with both a public and a private address is no name of the public network.
-        for each in addresses:
-            if not self._is_allowed(each):
-                raise AddressRefused(f"expected a host with public addresses only, got {host[:80]!r}")
-        if not addresses:
-            raise OSError(f"{host} has no address")
+        if not addresses or not all(map(self._is_allowed, addresses)):
+            raise AddressRefused(f"expected a host with public addresses only, got {host[:80]!r}")
         return Target(host, tuple(addresses))
 
     def _is_allowed(self, text: str) -> bool:

@@ -2,6 +2,7 @@
 
 import asyncio
 import ipaddress
+import socket
 import ssl
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -90,6 +91,33 @@ async def test_redirects_are_followed_and_checked() -> None:
     with pytest.raises(JobFailed, match="at most 5 redirects"):
         await fetched(loop)
     assert len(loop.requests) == 6
+
+
+@pytest.mark.parametrize("error", [None, socket.EAI_NONAME, socket.EAI_NODATA])
+async def test_names_of_the_operators_network_are_not_told_from_others(error: int | None) -> None:
+    """One that has a private address fails as one that does not exist: with the same code and message."""
+
+    async def resolve(host: str, port: int) -> Sequence[str]:
+        if error is not None:
+            raise socket.gaierror(error, "the resolver's own words")
+        return ["10.0.0.1"]
+
+    rules = AddressRules("url_hosts", ("*",), resolve=resolve)
+    fetch = RecordingFetcher(rules=rules, types=("audio/",), max_bytes=9, timeout_s=20.0).fetch
+    with pytest.raises(JobFailed) as refused:
+        await fetch("https://db.internal/", BytesIO())
+    message = "url: expected a host with public addresses only, got 'db.internal'"
+    assert (refused.value.code, refused.value.message) == ("url_refused", message)
+
+
+async def test_a_name_that_cannot_be_resolved_now_is_tried_again() -> None:
+    async def resolve(host: str, port: int) -> Sequence[str]:
+        raise socket.gaierror(socket.EAI_AGAIN, "later")
+
+    rules = AddressRules("url_hosts", ("*",), resolve=resolve)
+    fetch = RecordingFetcher(rules=rules, types=("audio/",), max_bytes=9, timeout_s=20.0).fetch
+    with pytest.raises(JobDelayed):
+        await fetch("https://example.org/", BytesIO())
 
 
 async def test_a_name_that_changes_its_address_gains_nothing() -> None:
