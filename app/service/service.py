@@ -152,6 +152,7 @@ class Service:
             if self.usage is not None:
                 await stack.enter_async_context(self.usage.running())
             await stack.enter_async_context(self.access.limits.running())
+            await stack.enter_async_context(self.access.withdrawals.running())
             await stack.enter_async_context(self.calls.running())
             await stack.enter_async_context(self.rooms.running())
             if self.webhook is not None:

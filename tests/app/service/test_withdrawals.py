@@ -1,5 +1,6 @@
 """Withdrawn client secrets: at all gateways, and until they expire."""
 
+import asyncio
 import time
 
 import pytest
@@ -33,6 +34,24 @@ async def test_it_is_forgotten_when_the_secret_has_expired() -> None:
     assert await withdrawals.is_withdrawn(secret)
     now = 1_062.0
     assert await store.get(f"withdrawn:{secret.id}") is None
+
+
+@pytest.mark.default
+async def test_a_secret_stays_withdrawn_when_redis_was_emptied() -> None:
+    """At all gateways: the one that knows of it writes it again."""
+    secret = sign("k", int(time.time()) + 60, {})
+    with redis_server() as server:
+        stores = [RedisStore(server.url) for _ in range(2)]
+        one, other = map(Withdrawals, stores)
+        async with stores[0].running(), stores[1].running(), one.running():
+            await one.withdraw(secret)
+            while await stores[1].get("mark:withdrawals") is None:
+                pass
+            await stores[1]._call("FLUSHALL")
+            assert await one.is_withdrawn(secret)
+            async with asyncio.timeout(10):
+                while not await other.is_withdrawn(secret):
+                    pass
 
 
 @pytest.mark.default
