@@ -169,11 +169,19 @@ class RoomFollower:
                 changed[log] = followed = rooms[log]
                 followed.position = entry.position
                 followed.n_unsaved += 1
-                followed.room.fold(read_entry(entry.value))
+                self._fold(followed, entry.value)
         finally:
             for followed in changed.values():
                 followed.is_ready.set()
                 followed.wake()
+
+    def _fold(self, followed: Followed, text: str) -> None:
+        """Fold an entry, unless another version or another program has written it: the room goes on without it."""
+        try:
+            followed.room.fold(read_entry(text))
+        except (AttributeError, LookupError, RecursionError, TypeError, ValueError):
+            logger.debug("an entry of room %s cannot be read", followed.room.name, exc_info=True)
+            self._on_unreadable()
 
     def _forget_unused(self) -> None:
         """Stop to follow rooms that no one needs."""

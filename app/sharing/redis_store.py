@@ -204,8 +204,8 @@ class RedisStore:
         async def work() -> str | None:
             try:
                 value: str | None = await self._client.execute_command("GET", _value_key(name))
-            except (UnicodeDecodeError, ResponseError) as error:
-                if isinstance(error, ResponseError) and not str(error).startswith(WRONG_TYPE):
+            except ResponseError as error:
+                if not str(error).startswith(WRONG_TYPE):
                     raise
                 # Another program has written here: the store is not away for that.
                 self._on_unreadable()
@@ -324,6 +324,8 @@ def _client(url: str) -> Any:  # the method for all commands has no types
         url,
         max_connections=MAX_CONNECTIONS,
         decode_responses=True,
+        # What another program has written and is no text: its reader finds out, and the store is not away for that.
+        encoding_errors="replace",
         # The version that every Redis and Valkey speaks.
         protocol=2,
         # Our own time limits hold for all calls.
@@ -361,7 +363,8 @@ def _log_key(name: str) -> str:
 
 
 def _entry(position: str, fields: Mapping[str, str]) -> Entry:
-    return Entry(position, fields["value"])
+    # Another program may have written other fields.
+    return Entry(position, fields.get("value", ""))
 
 
 def _described(error: Exception) -> str:

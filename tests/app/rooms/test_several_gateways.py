@@ -1,8 +1,10 @@
 """Rooms over two gateways with one Redis, as speakers and readers see them."""
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
 
@@ -147,3 +149,25 @@ async def test_a_room_that_cannot_be_read_is_unknown(serve: Serve, redis: RedisS
         await say(socket, [1])
         await eventually(server, f"{whole['room']['path']}.vtt", 200)
     assert server.service.store.is_up
+
+
+async def test_entries_that_cannot_be_read_are_left_out(serve: Serve, redis: RedisServer) -> None:
+    """They are counted, and what follows arrives at once."""
+    entries: list[tuple[Any, Any]] = [
+        *(("value", text) for text in ("no JSON", "7", '{"kind":"none"}', '{"kind":"begun","stream":7}', b"\xff\xfe")),
+        ("other", "field"),
+    ]
+    server = await serve(redis_url=redis.url)
+    async with speaker(server) as (socket, started), operator(redis) as store:
+        name = started["room"]["name"]
+        async with listener(server, name) as reader:
+            await say(socket, [1])
+            await reader.until("utterance")
+            room = json.loads(await store.get(f"room-name:{name}") or "")["id"]
+            for entry in entries:
+                await store._call("XADD", f"tutti:log:room:{room}", "*", *entry)
+            await say(socket, [2])
+            await reader.until("utterance")
+        assert reader.reader.text(0) == said([1]) + said([2])
+    assert server.metric("tutti_redis_unreadable_total") == len(entries)
+    assert server.metric("tutti_redis_losses_total") == 0
