@@ -15,7 +15,7 @@ WATCH_S = 0.4
 SETTLE_S = 1.0
 """After this time, in seconds, all gateways have noticed that the store was emptied, and have written again."""
 KEEP_MARK_S = 172_800.0
-"""The mark ends after this time, in seconds: everything is written once more then, which changes nothing."""
+"""The mark ends after this time without a gateway, in seconds. Gateways renew it in half of it."""
 
 
 class EmptiedWatch:
@@ -34,6 +34,8 @@ class EmptiedWatch:
         """The value that is lost with all others. All gateways find the same one."""
         self._write_again = write_again
         self._mark: str | None = None
+        self._renewed_at = float("-inf")
+        """When this gateway has renewed the mark, by the clock of the event loop."""
         self._is_emptied = False
         """The store was emptied, and not everything is written again."""
         self._emptied_at = float("-inf")
@@ -72,14 +74,18 @@ class EmptiedWatch:
             await asyncio.sleep(WATCH_S)
 
     async def _look(self) -> None:
+        now = asyncio.get_running_loop().time()
         mark = await self._store.get(self._name)
         if mark is None:
             # Also at the first start of all: that this store was not emptied a moment ago is not known.
-            self._emptied_at = asyncio.get_running_loop().time()
+            self._emptied_at = now
             await self._store.put_new(self._name, token_hex(8), KEEP_MARK_S)
             mark = await self._store.get(self._name)
         if self._mark not in (None, mark):
             logger.warning("the shared store has lost what it had; it gets again what this gateway knows")
-            self._emptied_at = asyncio.get_running_loop().time()
+            self._emptied_at = now
             self._is_emptied = True
+        elif mark is not None and now - self._renewed_at >= KEEP_MARK_S / 2:
+            self._renewed_at = now
+            await self._store.put(self._name, mark, KEEP_MARK_S)
         self._mark = mark

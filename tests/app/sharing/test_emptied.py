@@ -1,0 +1,117 @@
+"""A store that loses what it had: who notices, when it is written again, and who waits for that."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from app.sharing import emptied
+from app.sharing.emptied import EmptiedWatch
+from app.sharing.local_store import LocalStore
+from app.sharing.store import StoreAway
+
+
+class FragileStore(LocalStore):
+    """A store that may be emptied, or be away for one call."""
+
+    can_be_emptied = True
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_away = False
+        self.was_away, self.was_renewed = asyncio.Event(), asyncio.Event()
+
+    def empty(self) -> None:
+        self._values.clear()
+
+    async def get(self, name: str) -> str | None:
+        if self.is_away:
+            self.is_away = False
+            self.was_away.set()
+            raise StoreAway("away")
+        return await super().get(name)
+
+    async def put(self, name: str, value: str, keep_s: float) -> None:
+        if name in self._values:
+            self.was_renewed.set()
+        await super().put(name, value, keep_s)
+
+
+@pytest.fixture(autouse=True)
+async def quickly(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[None]:
+    monkeypatch.setattr(emptied, "WATCH_S", 0.001)
+    monkeypatch.setattr(emptied, "SETTLE_S", 0.05)
+    async with asyncio.timeout(10):
+        yield
+
+
+async def test_all_gateways_write_again() -> None:
+    """Once for each time, and again if the store is away meanwhile."""
+    store, wrote = FragileStore(), [asyncio.Event(), asyncio.Event()]
+    n_calls = [0, 0]
+
+    def writer(number: int) -> EmptiedWatch:
+        async def write_again() -> None:
+            n_calls[number] += 1
+            if n_calls[number] == 1:
+                raise StoreAway("away")
+            wrote[number].set()
+
+        return EmptiedWatch(store, "rooms", write_again)
+
+    one, other = writer(0), writer(1)
+    await one.settled()
+    async with one.running(), other.running():
+        await other.settled()
+        store.is_away = True
+        await store.was_away.wait()
+        assert n_calls == [0, 0]
+        store.empty()
+        for each in wrote:
+            await each.wait()
+        await one.settled()
+        assert n_calls == [2, 2]
+
+
+async def test_whoever_misses_something_waits_until_all_have_written() -> None:
+    """Also a gateway that has started a moment after the store was emptied, and knows of nothing."""
+    store = FragileStore()
+
+    async def write_again() -> None:
+        await store.put("name", "taken", 60)
+
+    owner = EmptiedWatch(store, "rooms", write_again)
+    await owner.settled()
+    async with owner.running():
+        store.empty()
+        newcomer = EmptiedWatch(store, "rooms", write_again)
+        await newcomer.settled()
+        assert await store.get("name") == "taken"
+
+
+async def test_a_mark_is_renewed_before_it_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that nothing is written again while nothing is lost."""
+    monkeypatch.setattr(emptied, "KEEP_MARK_S", 1.0)
+    store = FragileStore()
+
+    async def write_again() -> None:
+        pytest.fail("nothing was lost")
+
+    watch = EmptiedWatch(store, "rooms", write_again)
+    await watch.settled()
+    async with watch.running():
+        for _ in range(2):
+            store.was_renewed.clear()
+            await store.was_renewed.wait()
+
+
+async def test_memory_is_not_watched() -> None:
+    store = LocalStore()
+
+    async def write_again() -> None:
+        pytest.fail("it cannot be emptied")
+
+    watch = EmptiedWatch(store, "rooms", write_again)
+    async with watch.running():
+        await watch.settled()
+    assert not store._values
