@@ -68,6 +68,8 @@ def test_the_servers_wheel_alone_has_the_command_and_the_client(wheels: dict[str
     for part in (
         "app/assets/sample.flac",
         "app/static/index.html",
+        "app/database/migrations/env.py",
+        "app/database/migrations/versions/v0001_first_release.py",
         f"engine/assets/{EMBEDDED_MODEL}/ggml-model.bin",
     ):
         assert (tmp_path / part).exists(), part

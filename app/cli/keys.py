@@ -165,7 +165,7 @@ def _run(place: dict[str, str], work: "Callable[[Connection], Result]") -> Resul
 
     from app.customers.key_records import KeyRecordError
     from app.database.address import database_address, file_address, state_folder
-    from app.database.database import Database, DatabaseAway, DatabaseTooNew
+    from app.database.database import Database, DatabaseAway
 
     try:
         folder = Path(place["data_folder"]).expanduser() if place["data_folder"] else state_folder()
@@ -175,7 +175,7 @@ def _run(place: dict[str, str], work: "Callable[[Connection], Result]") -> Resul
             return database.run_here(work)
         finally:
             database.close_here()
-    except (DatabaseAway, DatabaseTooNew, KeyRecordError, OSError, SettingsError) as error:
+    except (DatabaseAway, KeyRecordError, OSError, SettingsError) as error:
         raise click.ClickException(str(error)) from None
 
 

@@ -1,6 +1,7 @@
 """Transactions on the operator's database, off the event loop.
 
-SQLAlchemy's Core writes the statements, for SQLite and PostgreSQL alike. Every room declares its tables on `metadata`.
+SQLAlchemy's Core writes the statements, for SQLite and PostgreSQL alike. Every room declares its tables on `metadata`;
+they are made by the migrations of `app.database.schema`.
 """
 
 import asyncio
@@ -12,45 +13,41 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
 
-from sqlalchemy import URL, Column, Connection, Engine, Integer, MetaData, Table, create_engine, event, select, text
+from sqlalchemy import URL, Connection, Engine, MetaData, create_engine, event
 from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
 from sqlalchemy.pool import NullPool
+
+from app.database import schema
 
 logger = logging.getLogger(__name__)
 
 Result = TypeVar("Result")
 
-SCHEMA_VERSION = 1
-"""The version of all tables together. It grows with each change that an older server could not read."""
 MAX_ATTEMPTS = 5
 """How often a transaction is tried that another one got in the way of."""
 LOCK_TIMEOUT_S = 10
 """How long a transaction waits for another one, and a connection for the server, in seconds."""
 N_THREADS = 4
 """Transactions at the same time on PostgreSQL. SQLite has one writer, so it gets one thread."""
-SCHEMA_LOCK = 0x7475_7474
-"""The number of PostgreSQL's advisory lock under which tables are made: "tutt" in ASCII."""
 PRIMARY_CODE = 0xFF
 """The bits of a SQLite error code that name the error. Those above say how it came about."""
 CONFLICT_STATES = ("40001", "40P01")
 """PostgreSQL's codes for transactions that another one has stopped: a serialization failure, and a deadlock."""
 
 metadata = MetaData()
-"""The tables of all rooms."""
-
-_schema = Table("tutti_schema", metadata, Column("version", Integer, primary_key=True))
+"""The tables of all rooms that are imported."""
 
 
 class DatabaseAway(Exception):
     """The database does not answer."""
 
 
-class DatabaseTooNew(Exception):
-    """The tables were made by a newer version of the service."""
+class DatabaseUnfit(DatabaseAway):
+    """The database has tables that this release cannot use. A start ends; a server that runs goes on as without it."""
 
 
 class Database:
-    """Runs transactions in threads. It connects, and makes the tables, when it is first used."""
+    """Runs transactions in threads. It connects, and moves the schema forward, when it is first used."""
 
     def __init__(self, url: URL) -> None:
         """Describe the database.
@@ -90,7 +87,7 @@ class Database:
 
         Raises:
             DatabaseAway: the database does not answer, or is locked for too long.
-            DatabaseTooNew: its tables were made by a newer version.
+            DatabaseUnfit: a newer release has made its tables, or some of them are missing.
         """
         return await asyncio.get_running_loop().run_in_executor(self._threads, self.run_here, work)
 
@@ -105,6 +102,21 @@ class Database:
                     raise DatabaseAway(f"{self.name}: {error.orig}") from error
                 logger.debug("a transaction is tried again: %s", error.orig)
         raise AssertionError("every attempt returns or raises")
+
+    async def check(self) -> None:
+        """Move the schema forward at the start, if something may have been written. One that is away may come back.
+
+        Raises:
+            DatabaseUnfit: as `run`.
+        """
+        if not self.is_there:
+            return
+        try:
+            await self.run(lambda connection: None)
+        except DatabaseUnfit:
+            raise
+        except DatabaseAway as error:
+            logger.warning("the database is not there yet: %s", error)
 
     async def close(self) -> None:
         """Close all connections, after the transactions that have begun. There are no more after this."""
@@ -124,7 +136,10 @@ class Database:
                 engine = self._connected()
                 try:
                     with engine.begin() as connection:
-                        _make_tables(connection)
+                        schema.move_forward(connection)
+                except schema.WrongSchema as error:
+                    engine.dispose()
+                    raise DatabaseUnfit(f"{self.name}: {error}") from error
                 except BaseException:
                     engine.dispose()
                     raise
@@ -173,18 +188,6 @@ def _switch_to_wal(connection: Any) -> None:
 def _begin_immediate(connection: Connection) -> None:
     """Take the writer's place at once: a transaction that reads first could not become a writer without a conflict."""
     connection.exec_driver_sql("BEGIN IMMEDIATE")
-
-
-def _make_tables(connection: Connection) -> None:
-    """Make what is missing of the tables; processes that start together do it one after another."""
-    if connection.dialect.name == "postgresql":
-        connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": SCHEMA_LOCK})
-    metadata.create_all(connection)
-    version = connection.scalar(select(_schema.c.version))
-    if version is None:
-        connection.execute(_schema.insert().values(version=SCHEMA_VERSION))
-    elif version > SCHEMA_VERSION:
-        raise DatabaseTooNew(f"expected tables of version {SCHEMA_VERSION} or older, got version {version}")
 
 
 def _is_conflict(error: DBAPIError) -> bool:

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from app.customers.api_keys import ApiKey
-from app.database.address import database_address, file_address
 from app.delivery.call_subscribers import MAX_SUBSCRIBERS_PER_CALL, CallHub, Calls
 from app.delivery.shared_calls import SharedCalls
 from app.media.decoders import Decoders
@@ -17,6 +16,7 @@ from app.rooms.config import RoomConfig
 from app.rooms.hub import Rooms
 from app.service.admission import Admission
 from app.service.auth import Access
+from app.service.database_settings import make_database, uses_database
 from app.service.metrics import Metrics
 from app.service.room_readers import RoomReaders
 from app.service.settings import Settings
@@ -108,11 +108,7 @@ class Service:
     @cached_property
     def database(self) -> "Database":
         """What is kept over a restart. It is opened, and its file is made, when it is first used."""
-        # Imported here: it takes a moment, and many services keep nothing.
-        from app.database.database import Database
-
-        url = self.settings.database_url
-        return Database(database_address(url) if url else file_address(self.settings.data_path))
+        return make_database(self.settings)
 
     @cached_property
     def jobs(self) -> "JobService | None":
@@ -146,7 +142,9 @@ class Service:
         """Use other servers while the context is open: Redis, the webhook's receiver, and the one that translates."""
         async with AsyncExitStack() as stack:
             await stack.enter_async_context(self.store.running())
-            stack.push_async_callback(self._close_database)
+            if uses_database(self.settings):
+                stack.push_async_callback(self.database.close)
+                await self.database.check()
             if self.access.directory is not None:
                 await stack.enter_async_context(self.access.directory.running())
             if self.usage is not None:
@@ -191,10 +189,6 @@ class Service:
 
         self.metrics.sessions.keys.name_first(self.settings.max_key_labels, lambda: self.named_keys)
         return UsageCounter(self.database, self.metrics.sessions.keys.note)
-
-    async def _close_database(self) -> None:
-        if "database" in self.__dict__:
-            await self.database.close()
 
     def _make_store(self) -> SharedStore:
         if not self.settings.redis_url:

@@ -5,9 +5,11 @@ import re
 import shutil
 import signal
 import socket
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import httpx
@@ -124,6 +126,18 @@ def test_a_mistake_of_the_user_is_explained_in_one_line(
     assert done.returncode != 0
     assert message in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_a_database_of_a_newer_release_is_explained(prepared: PreparedTutti, tmp_path: Path) -> None:
+    """Before the model is loaded."""
+    with closing(sqlite3.connect(tmp_path / "tutti.db")) as database:
+        database.execute("CREATE TABLE tutti_migrations (version_num VARCHAR)")
+        database.execute("INSERT INTO tutti_migrations VALUES ('9999')")
+        database.commit()
+    done = prepared("serve", "--jobs", "--port", "0", TUTTI_DATA_FOLDER=str(tmp_path))
+    assert done.returncode != 0
+    assert "or older, got version 9999 of a newer release" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
 
 
 @pytest.mark.parametrize("gateways", ["0", "2"])

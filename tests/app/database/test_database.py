@@ -3,32 +3,16 @@
 import asyncio
 import sqlite3
 import threading
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 from sqlalchemy import URL, Column, Connection, Integer, MetaData, Table, func, make_url, select, update
 
-from app.database import database as module
-from app.database.database import Database, DatabaseAway, DatabaseTooNew
-from tests.postgres_server import PostgresServer, postgres_server
+from app.database.database import Database, DatabaseAway
 
 accounts = Table("accounts_of_a_test", MetaData(), Column("id", Integer, primary_key=True), Column("n", Integer))
-
-
-@pytest.fixture(scope="module")
-def postgres() -> Iterator[PostgresServer]:
-    with postgres_server() as server:
-        yield server
-
-
-@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.default)])
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> URL:
-    if request.param == "sqlite":
-        return make_url(f"sqlite:///{tmp_path / 'folder' / 'tutti.db'}")
-    server: PostgresServer = request.getfixturevalue("postgres")
-    return make_url(server.new_database())
 
 
 @pytest.fixture
@@ -88,16 +72,6 @@ async def test_it_goes_on_after_it_was_closed(database: Database) -> None:
     assert await database.run(lambda connection: connection.scalar(select(func.count()).select_from(accounts))) == 1
 
 
-async def test_processes_that_start_together_make_the_tables_once(url: URL) -> None:
-    databases = [Database(url) for _ in range(4)]
-    versions = await asyncio.gather(
-        *(each.run(lambda connection: connection.scalar(select(module._schema.c.version))) for each in databases)
-    )
-    assert versions == [module.SCHEMA_VERSION] * 4
-    for each in databases:
-        await each.close()
-
-
 async def test_the_first_use_of_a_file_waits_for_another_process_that_uses_it(tmp_path: Path) -> None:
     """Also before the file is one that can be read while it is written."""
     path = tmp_path / "tutti.db"
@@ -110,12 +84,6 @@ async def test_the_first_use_of_a_file_waits_for_another_process_that_uses_it(tm
         other.execute("COMMIT")
         await first
     await database.close()
-
-
-async def test_tables_of_a_newer_version_are_left_alone(database: Database, url: URL) -> None:
-    await database.run(lambda connection: connection.execute(update(module._schema).values(version=99)))
-    with pytest.raises(DatabaseTooNew, match="expected tables of version 1 or older, got version 99"):
-        await Database(url).run(add_one)
 
 
 async def test_a_database_that_does_not_answer_is_named_without_its_password() -> None:

@@ -1,0 +1,8 @@
+"""Run by Alembic: applies the migrations in the transaction of the connection that `app.database.schema` gives it."""
+
+from alembic import context
+
+from app.database.schema import VERSION_TABLE
+
+context.configure(connection=context.config.attributes["connection"], version_table=VERSION_TABLE)
+context.run_migrations()
