@@ -18,6 +18,7 @@ from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
 from sqlalchemy.pool import NullPool
 
 from app.database import schema
+from app.database.private_files import keep_private, make_folder, take_from_others
 
 logger = logging.getLogger(__name__)
 
@@ -29,6 +30,8 @@ LOCK_TIMEOUT_S = 10
 """How long a transaction waits for another one, and a connection for the server, in seconds."""
 N_THREADS = 4
 """Transactions at the same time on PostgreSQL. SQLite has one writer, so it gets one thread."""
+SQLITE_SUFFIXES = ("-wal", "-shm")
+"""What SQLite adds to the name of a database for the files beside it."""
 PRIMARY_CODE = 0xFF
 """The bits of a SQLite error code that name the error. Those above say how it came about."""
 CONFLICT_STATES = ("40001", "40P01")
@@ -151,12 +154,20 @@ class Database:
             return create_engine(
                 self._url, pool_size=N_THREADS, pool_pre_ping=True, connect_args={"connect_timeout": LOCK_TIMEOUT_S}
             )
-        Path(self._url.database or "").parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self._keep_file_private()
         # A connection for each transaction: SQLite's cost little, and none is left open in a process that forks.
         engine = create_engine(self._url, poolclass=NullPool, connect_args={"timeout": LOCK_TIMEOUT_S})
         event.listen(engine, "connect", _configure_sqlite)
         event.listen(engine, "begin", _begin_immediate)
         return engine
+
+    def _keep_file_private(self) -> None:
+        path = Path(self._url.database or "")
+        make_folder(path.parent)
+        keep_private(path)
+        # SQLite gives these the mode of the database when it makes them; other processes may have made them before.
+        for suffix in SQLITE_SUFFIXES:
+            take_from_others(path.with_name(path.name + suffix))
 
 
 def _configure_sqlite(connection: Any, _record: object) -> None:

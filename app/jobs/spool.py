@@ -14,6 +14,8 @@ from pathlib import Path
 from secrets import token_hex
 from typing import IO, Protocol
 
+from app.database.private_files import make_folder, new_file
+
 PIECE_BYTES = 1 << 20
 PARTIAL = ".partial-"
 """Begins the name of a file that is being written, or of one that only tries the spool out."""
@@ -65,7 +67,7 @@ def try_out(spool: Spool) -> None:
 
 
 class FolderSpool:
-    """Recordings as files of a folder."""
+    """Recordings as files of a folder, which only this user may read."""
 
     def __init__(self, folder: Path) -> None:
         """The folder is made when the first recording comes."""
@@ -73,10 +75,10 @@ class FolderSpool:
 
     def put(self, id_: str, file: IO[bytes]) -> None:
         """See `Spool`. A loss of power leaves the whole recording or none."""
-        self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        make_folder(self._folder)
         partial = self._folder / f"{PARTIAL}{token_hex(8)}"
         try:
-            with partial.open("xb") as copy:
+            with new_file(partial) as copy:
                 shutil.copyfileobj(file, copy, PIECE_BYTES)
                 copy.flush()
                 os.fsync(copy.fileno())

@@ -98,4 +98,30 @@ async def test_a_file_is_not_there_before_the_first_transaction(tmp_path: Path) 
     assert not database.is_there
     await database.run(lambda connection: None)
     assert database.is_there
-    assert (tmp_path / "new").stat().st_mode & 0o077 == 0
+
+
+def modes(folder: Path) -> dict[str, str]:
+    """The modes of a folder and of everything in it, by their names."""
+    return {path.name: f"{path.stat().st_mode & 0o777:o}" for path in (folder, *folder.rglob("*"))}
+
+
+def test_only_its_user_may_read_the_file(tmp_path: Path) -> None:
+    """Nor what SQLite keeps beside it, nor the folders that are made for it."""
+    database = Database(make_url(f"sqlite:///{tmp_path / 'new' / 'state' / 'tutti.db'}"))
+    files = {"tutti.db": "600", "tutti.db-wal": "600", "tutti.db-shm": "600"}
+    found = database.run_here(lambda connection: modes(tmp_path / "new"))
+    assert found == {"new": "700", "state": "700"} | files
+
+
+def test_a_file_of_an_older_release_is_taken_from_others(tmp_path: Path) -> None:
+    """The folder was there before, and may be for other things as well."""
+    path = tmp_path / "tutti.db"
+    with closing(sqlite3.connect(path)) as older:
+        older.executescript("PRAGMA journal_mode = WAL; CREATE TABLE t (n INTEGER)")
+        tmp_path.chmod(0o755)
+        for each in tmp_path.iterdir():
+            each.chmod(0o644)
+        database = Database(make_url(f"sqlite:///{path}"))
+        database.run_here(lambda connection: None)
+        files = {"tutti.db": "600", "tutti.db-wal": "600", "tutti.db-shm": "600"}
+        assert modes(tmp_path) == {tmp_path.name: "755"} | files

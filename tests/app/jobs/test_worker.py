@@ -170,6 +170,14 @@ async def test_recordings_are_deleted_in_time(
     assert names(spool) == {waiting, "holiday.jpg"}
 
 
+def test_only_the_user_of_the_server_may_read_recordings(tmp_path: Path) -> None:
+    """Nor is the data folder open to others, which the first recording may make."""
+    folder = tmp_path / "state" / "jobs"
+    FolderSpool(folder).put("recording", io.BytesIO(b"audio"))
+    modes = [f"{path.stat().st_mode & 0o777:o}" for path in (folder.parent, folder, folder / "recording")]
+    assert modes == ["700", "700", "600"]
+
+
 def test_a_recording_that_cannot_be_kept_leaves_nothing(tmp_path: Path) -> None:
     class Broken(io.BytesIO):
         def read(self, *_: object) -> bytes:
