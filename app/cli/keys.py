@@ -16,8 +16,11 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection
 
     from app.customers.key_records import KeyRecord
+    from app.database.seals import Seals
 
 Result = TypeVar("Result")
+PLACE = ("data_folder", "database_url", "secret_keys_file")
+"""The settings that say where the database is, and what seals its secrets."""
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
@@ -26,7 +29,7 @@ def _database_options(function: _Function) -> _Function:
     from app.service.settings import ENV_PREFIX, Settings
 
     for setting in fields(Settings):
-        if setting.name in ("data_folder", "database_url"):
+        if setting.name in PLACE:
             function = click.option(
                 f"--{setting.name.replace('_', '-')}",
                 default="",
@@ -94,7 +97,8 @@ def create(
     until = None if expires is None else _seconds(expires.date())
     from app.customers import key_records
 
-    key, record = _run(place, lambda connection: key_records.create(connection, wanted, until))
+    seals = _seals(place)
+    key, record = _run(place, lambda connection: key_records.create(connection, wanted, until, seals))
     _show_new(key, record, as_json)
 
 
@@ -154,8 +158,47 @@ def rotate(name: str, keep_old_minutes: float, as_json: bool, **place: str) -> N
     """Give a key another value. Its limits and its usage stay; the client secrets that it has made end."""
     from app.customers import key_records
 
-    key, record = _run(place, lambda connection: key_records.rotate(connection, name, keep_old_minutes * 60))
+    seals = _seals(place)
+    key, record = _run(place, lambda connection: key_records.rotate(connection, name, keep_old_minutes * 60, seals))
     _show_new(key, record, as_json)
+
+
+@keys.command()
+@click.option(
+    "--drop-lost",
+    is_flag=True,
+    help="Drop what no key opens: addresses of jobs, and the signing keys with which client secrets were made.",
+)
+@_database_options
+def reseal(drop_lost: bool, **place: str) -> None:
+    """Seal all secrets of the database with the first key of --secret-keys-file. Servers may run."""
+    from app.customers import key_records
+    from app.database.seals import SealKeyMissing
+    from app.jobs import job_store
+
+    seals = _seals(place)
+    if not seals.key_ids:
+        raise click.UsageError("expected --secret-keys-file, got none")
+    try:
+        n_jobs, n_keys = _run(
+            place,
+            lambda each: (
+                job_store.seal_again(each, seals, drops_lost=drop_lost),
+                key_records.seal_again(each, seals, drops_lost=drop_lost),
+            ),
+        )
+    except SealKeyMissing as error:
+        raise click.ClickException(str(error)) from None
+    click.echo(f"{n_jobs} jobs and {n_keys} keys are sealed with the key {seals.key_ids[0]} now.")
+
+
+def _seals(place: dict[str, str]) -> "Seals":
+    from app.service.database_settings import seals_of_file
+
+    try:
+        return seals_of_file(place["secret_keys_file"])
+    except SettingsError as error:
+        raise click.ClickException(str(error)) from None
 
 
 def _run(place: dict[str, str], work: "Callable[[Connection], Result]") -> Result:

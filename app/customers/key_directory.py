@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 from app.customers import key_records
 from app.customers.key_records import PREFIX, KeyRecord, hash_of
 from app.database.database import Database, DatabaseAway
+from app.database.seals import NO_SEALS, SealKeyMissing, Seals
 from app.errors import RETRY_AFTER_S, RequestError
 
 logger = logging.getLogger(__name__)
@@ -31,6 +32,7 @@ class KeyDirectory:
         database: Database,
         clock: Callable[[], float] = time.monotonic,
         now: Callable[[], float] = time.time,
+        seals: Seals = NO_SEALS,
     ) -> None:
         """Prepare for the keys of this database; `running` loads them.
 
@@ -38,10 +40,12 @@ class KeyDirectory:
             database: has the records.
             clock: a time in seconds that only goes forward.
             now: the time in seconds since 1970.
+            seals: opens the signing keys.
         """
         self._database = database
         self._clock = clock
         self._now = now
+        self._seals = seals
         self._version = 0
         self._by_id: dict[str, KeyRecord] = {}
         self._by_hash: dict[str, KeyRecord] = {}
@@ -87,6 +91,19 @@ class KeyDirectory:
         """The record with this id, if its key may be used; raises like `find`."""
         record = self._current(self._by_id.get(id_))
         return record if record is not None and record.is_valid(self._now()) else None
+
+    def signing_key(self, record: KeyRecord) -> str:
+        """What signs the client secrets of a record.
+
+        Raises:
+            RequestError: it is sealed with a key that this server does not have.
+        """
+        try:
+            return self._seals.open(record.signing_key)
+        except SealKeyMissing as error:
+            logger.error("the signing key of %s cannot be opened: %s", record.name, error)
+            message = f"client secrets of this key cannot be used at present; try again in {RETRY_AFTER_S} s"
+            raise RequestError(503, message, code="keys_away") from error
 
     async def refresh(self) -> None:
         """Ask the database for changes."""

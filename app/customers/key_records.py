@@ -16,6 +16,7 @@ from app.customers.api_keys import MAX_NAME_CHARS, ApiKey
 from app.customers.conflicts import insert_into
 from app.customers.scopes import read_scopes
 from app.database.database import metadata
+from app.database.seals import NO_SEALS, Seals, key_id
 
 PREFIX = "tutti_"
 """The first characters of every key, so that people and scanners know a lost one when they see it."""
@@ -64,7 +65,7 @@ class KeyRecord:
     old_until: float | None
     """When that key ends."""
     signing_key: str = field(repr=False)
-    """Signs the client secrets of its owner. It is not the key, which the server forgets after each request."""
+    """Signs the client secrets of its owner, and may be sealed. It is not the key, which the server forgets."""
     created: float
     expires: float | None
     withdrawn: float | None
@@ -93,7 +94,9 @@ def hash_of(key: str) -> str:
     return hashlib.sha256(key.encode()).hexdigest()
 
 
-def create(connection: Connection, wanted: ApiKey, expires: float | None = None) -> tuple[str, KeyRecord]:
+def create(
+    connection: Connection, wanted: ApiKey, expires: float | None = None, seals: Seals = NO_SEALS
+) -> tuple[str, KeyRecord]:
     """Make a key with this name, these scopes and these limits. Returns the key, which is shown once, and its record.
 
     Raises:
@@ -107,7 +110,7 @@ def create(connection: Connection, wanted: ApiKey, expires: float | None = None)
             id=f"key_{token_hex(8)}",
             name=wanted.name,
             hash=hash_of(key),
-            signing_key=token_hex(KEY_BYTES),
+            signing_key=seals.seal(token_hex(KEY_BYTES)),
             created=time.time(),
             expires=expires,
             scopes=",".join(sorted(wanted.scopes)),
@@ -130,13 +133,16 @@ def withdraw(connection: Connection, name: str) -> KeyRecord:
     return find(connection, record.id)
 
 
-def rotate(connection: Connection, name: str, keep_old_s: float = 0.0) -> tuple[str, KeyRecord]:
+def rotate(
+    connection: Connection, name: str, keep_old_s: float = 0.0, seals: Seals = NO_SEALS
+) -> tuple[str, KeyRecord]:
     """Give a record another key, and a new signing key for client secrets.
 
     Args:
         connection: in a transaction.
         name: the name or the id of the record.
         keep_old_s: how long the old key is valid yet, in seconds.
+        seals: seals the new signing key.
 
     Returns:
         The new key, which is shown once, and the record.
@@ -156,9 +162,34 @@ def rotate(connection: Connection, name: str, keep_old_s: float = 0.0) -> tuple[
         hash=hash_of(key),
         old_hash=record.hash if keep_old_s else None,
         old_until=time.time() + keep_old_s if keep_old_s else None,
-        signing_key=token_hex(KEY_BYTES),
+        signing_key=seals.seal(token_hex(KEY_BYTES)),
     )
     return key, find(connection, record.id)
+
+
+def sealing_keys(connection: Connection) -> set[str]:
+    """The ids of the keys with which signing keys are sealed."""
+    found = connection.execute(select(_keys.c.signing_key)).scalars()
+    return {id_ for each in found if (id_ := key_id(each)) is not None}
+
+
+def seal_again(connection: Connection, seals: Seals, *, drops_lost: bool = False) -> int:
+    """Seal all signing keys with the newest key. Returns how many have changed, which servers learn of.
+
+    Args:
+        connection: in a transaction.
+        seals: has the keys.
+        drops_lost: whether new signing keys take the place of those that no key opens, which ends the client secrets
+            of their owners. Else they raise `SealKeyMissing`.
+    """
+    version = _next_version(connection)
+    n_changed = 0
+    for record in changes(connection)[1]:
+        sealed = seals.seal_again(record.signing_key, token_hex(KEY_BYTES) if drops_lost else None)
+        if sealed != record.signing_key:
+            _change(connection, record, version, signing_key=sealed)
+            n_changed += 1
+    return n_changed
 
 
 def find(connection: Connection, name: str) -> KeyRecord:

@@ -106,20 +106,22 @@ class Database:
                 logger.debug("a transaction is tried again: %s", error.orig)
         raise AssertionError("every attempt returns or raises")
 
-    async def check(self) -> None:
-        """Move the schema forward at the start, if something may have been written. One that is away may come back.
+    async def check(self) -> bool:
+        """Move the schema forward at the start. Returns whether it is there: one that is away may come back.
 
         Raises:
             DatabaseUnfit: as `run`.
         """
         if not self.is_there:
-            return
+            return False
         try:
             await self.run(lambda connection: None)
         except DatabaseUnfit:
             raise
         except DatabaseAway as error:
             logger.warning("the database is not there yet: %s", error)
+            return False
+        return True
 
     async def close(self) -> None:
         """Close all connections, after the transactions that have begun. There are no more after this."""

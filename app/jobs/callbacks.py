@@ -15,6 +15,7 @@ import httpx
 from sqlalchemy import Connection, select, update
 
 from app.database.database import DatabaseAway
+from app.database.seals import SealKeyMissing
 from app.delivery.webhook import REQUEST_TIMEOUT_S, SIGNATURE_HEADER, TRANSIENT_STATUSES, signature
 from app.jobs import job_store
 from app.jobs.addresses import AddressRefused, AddressRules
@@ -120,16 +121,17 @@ class CallbackSender:
             headers[SIGNATURE_HEADER] = signature(self._secret, int(time.time()), message.body)
         request = job.request
         try:
+            url = self._jobs.seals.open(request.callback_url)
             async with (
                 asyncio.timeout(REQUEST_TIMEOUT_S),
                 # Only the head of the answer is read. A redirect is no success.
-                sent(
-                    self._rules, request.callback_method, request.callback_url, headers=headers, content=message.body
-                ) as response,
+                sent(self._rules, request.callback_method, url, headers=headers, content=message.body) as response,
             ):
                 return response.status_code
         except AddressRefused as error:
             return f"refused: {error}"
+        except SealKeyMissing as error:
+            return f"its address cannot be opened: {error}"
         except TimeoutError:
             return f"no answer within {REQUEST_TIMEOUT_S:g} s"
         except (httpx.HTTPError, httpx.InvalidURL, OSError, UnicodeError) as error:

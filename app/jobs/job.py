@@ -20,7 +20,7 @@ class Request:
     options: dict[str, Any]
     """The options as they came; the kind has checked them, and reads them again when the job is worked on."""
     url: str = ""
-    """Where the recording is fetched from; empty where it was sent in."""
+    """Where the recording is fetched from; empty where it was sent in. Sealed in the database, as the callback is."""
     callback_url: str = field(default="", repr=False)
     """Where the end of the job is reported; empty for nowhere. It may hold a password."""
     callback_method: CallbackMethod = "POST"

@@ -33,6 +33,7 @@ from sqlalchemy import (
 )
 
 from app.database.database import metadata
+from app.database.seals import Seals, key_id
 from app.jobs.job import Job, JobFailed, JobResult, Request, State
 
 _jobs = Table(
@@ -294,6 +295,30 @@ def remove_old(connection: Connection, keep_s: float) -> int:
 def known_among(connection: Connection, ids: Sequence[str]) -> set[str]:
     """Those of these ids that belong to jobs."""
     return set(connection.execute(select(_jobs.c.id).where(_jobs.c.id.in_(ids))).scalars())
+
+
+def sealing_keys(connection: Connection) -> set[str]:
+    """The ids of the keys with which addresses of jobs are sealed."""
+    addresses = connection.execute(select(_jobs.c.url).union(select(_jobs.c.callback_url))).scalars()
+    return {id_ for each in addresses if (id_ := key_id(each)) is not None}
+
+
+def seal_again(connection: Connection, seals: Seals, *, drops_lost: bool = False) -> int:
+    """Seal all addresses with the newest key. Returns how many jobs have changed.
+
+    Args:
+        connection: in a transaction.
+        seals: has the keys.
+        drops_lost: whether addresses that no key opens are forgotten. Else they raise `SealKeyMissing`.
+    """
+    lost = "" if drops_lost else None
+    n_changed = 0
+    for row in connection.execute(select(_jobs.c.id, _jobs.c.url, _jobs.c.callback_url)).all():
+        sealed = {name: seals.seal_again(getattr(row, name), lost) for name in ("url", "callback_url")}
+        if sealed != {"url": row.url, "callback_url": row.callback_url}:
+            connection.execute(update(_jobs).where(_jobs.c.id == row.id).values(**sealed))
+            n_changed += 1
+    return n_changed
 
 
 def _end(connection: Connection, job: Job, at: float, outcome: JobResult | JobFailed) -> Job:

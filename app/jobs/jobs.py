@@ -4,13 +4,14 @@ import asyncio
 import hashlib
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import IO
 from uuid import uuid4
 
 from sqlalchemy import Connection
 
 from app.database.database import Database, DatabaseAway
+from app.database.seals import NO_SEALS, Seals
 from app.jobs import job_store
 from app.jobs.job import Job, Request
 from app.jobs.job_store import CountUsage
@@ -43,7 +44,12 @@ class Jobs:
     """All jobs of a service, whichever gateway took them in."""
 
     def __init__(
-        self, database: Database, spool: Spool, config: JobsConfig, count_usage: CountUsage | None = None
+        self,
+        database: Database,
+        spool: Spool,
+        config: JobsConfig,
+        count_usage: CountUsage | None = None,
+        seals: Seals = NO_SEALS,
     ) -> None:
         """Prepare for the jobs of this database.
 
@@ -52,11 +58,13 @@ class Jobs:
             spool: has the recordings.
             config: the operator's settings.
             count_usage: called in the transaction that ends a job which is done.
+            seals: seals the addresses of jobs, which may hold passwords.
         """
         self.database = database
         self.spool = spool
         self.config = config
         self.count_usage = count_usage
+        self.seals = seals
         self.has_come = asyncio.Event()
         """Set when a job has come to this gateway. Whoever waits for it clears it."""
 
@@ -88,12 +96,14 @@ class Jobs:
         """
         id_ = str(uuid4())
         fingerprint = await asyncio.to_thread(_fingerprint, request, file)
+        url, callback_url = self.seals.seal(request.url), self.seals.seal(request.callback_url)
+        sealed = replace(request, url=url, callback_url=callback_url)
 
         def add(connection: Connection) -> tuple[Job, bool]:
             added = job_store.add(
                 connection,
                 (id_, owner, account),
-                request,
+                sealed,
                 has_audio=file is not None,
                 fingerprint=fingerprint,
                 idempotency_key=idempotency_key,

@@ -11,6 +11,7 @@ from typing import IO, Protocol, TypeVar
 from sqlalchemy import Connection
 
 from app.database.database import DatabaseAway
+from app.database.seals import SealKeyMissing
 from app.jobs import job_store
 from app.jobs.job import Job, JobDelayed, JobFailed, JobKind, JobResult
 from app.jobs.jobs import Jobs
@@ -176,7 +177,7 @@ class JobWorker:
             raise JobDelayed(f"this gateway does not know jobs of kind {job.request.kind}")
         if job.request.url:
             with tempfile.TemporaryFile() as file:
-                await self._fetch(job.request.url, file)
+                await self._fetch(self._url(job), file)
                 file.seek(0)
                 return await kind.work(job, file, lambda done_s: None)
         try:
@@ -188,6 +189,13 @@ class JobWorker:
             raise JobDelayed("the store of recordings cannot be read at present") from error
         with recording:
             return await kind.work(job, recording, lambda done_s: None)
+
+    def _url(self, job: Job) -> str:
+        try:
+            return self._jobs.seals.open(job.request.url)
+        except SealKeyMissing as error:
+            logger.warning("[%s] its address cannot be opened: %s", job.id, error)
+            raise JobDelayed("url: this server lacks the key to it") from error
 
     async def _kept(self, work: Callable[[Connection], _Result]) -> _Result:
         """Run a transaction, as often as it takes while the database is away."""

@@ -145,8 +145,9 @@ class Access:
         """The client secret in a credential; `None` if it is not one, or is not valid now."""
         value = credential or ""
         if key_id := client_secrets.key_id_of(value):
-            record = self.directory.find_id(key_id) if self.directory else None
-            return client_secrets.verify(value, (record.signing_key,), time.time()) if record else None
+            if self.directory is None or (record := self.directory.find_id(key_id)) is None:
+                return None
+            return client_secrets.verify(value, (self.directory.signing_key(record),), time.time())
         keys = (self._signing_key,) if self.is_open else self._keys
         return client_secrets.verify(value, keys, time.time())
 
@@ -198,8 +199,8 @@ class Access:
 
     def _signing_key_of(self, key: str | None) -> tuple[str, str]:
         """What signs the secrets of a valid key, and the id of its record in the database, if it has one."""
-        if record := self.directory.find(key) if self.directory else None:
-            return record.signing_key, record.id
+        if self.directory is not None and (record := self.directory.find(key)) is not None:
+            return self.directory.signing_key(record), record.id
         return (key if key and self._keys else self._signing_key), ""
 
     def _counted(self, is_admitted: bool) -> bool:

@@ -1,5 +1,9 @@
-"""The database of the settings: what uses it, and that a start ends where its tables cannot be used."""
+"""The database of the settings: what uses it, and that a start ends where its tables or its seals cannot be used."""
 
+import logging
+from collections.abc import Collection
+from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from app.database.address import database_address, file_address
@@ -7,7 +11,10 @@ from app.errors import SettingsError
 
 if TYPE_CHECKING:
     from app.database.database import Database
+    from app.database.seals import Seals
     from app.service.settings import Settings
+
+logger = logging.getLogger(__name__)
 
 
 def uses_database(settings: "Settings") -> bool:
@@ -24,20 +31,66 @@ def make_database(settings: "Settings") -> "Database":
     return Database(database_address(url) if url else file_address(settings.data_path))
 
 
+def make_seals(settings: "Settings") -> "Seals":
+    """What seals the secrets of the database.
+
+    Raises:
+        SettingsError: the file of the keys cannot be read, or has no keys, or what seals is not installed.
+    """
+    return seals_of_file(settings.secret_keys_file)
+
+
+def seals_of_file(name: str) -> "Seals":
+    """What seals with the keys of this file; nothing is sealed without a name. Raises as `make_seals`."""
+    from app.database.seals import Seals, read_key
+
+    if not name:
+        return Seals()
+    if find_spec("cryptography") is None:
+        raise SettingsError("secret_keys_file: needs cryptography: pip install 'tutti-asr[sealing]'")
+    try:
+        lines = [each for each in Path(name).expanduser().read_text().splitlines() if each.strip()]
+    except (OSError, UnicodeDecodeError) as error:
+        raise SettingsError(f"secret_keys_file: expected a text file with keys, got {error}") from error
+    try:
+        keys = [read_key(each) for each in lines]
+    except ValueError as error:
+        # A line itself is not shown: it may be almost right.
+        expected = "32 bytes in base64 on each line, as `openssl rand -base64 32` writes them"
+        raise SettingsError(f"secret_keys_file: expected {expected}, got {error}") from None
+    if not keys:
+        raise SettingsError(f"secret_keys_file: expected keys, got an empty file {name}")
+    return Seals(keys)
+
+
 async def check_database(settings: "Settings") -> None:
     """Move the schema of the database forward, before any process serves clients.
 
     Raises:
-        SettingsError: its tables are those of a newer release, or some of them are missing.
+        SettingsError: its tables are those of a newer release, or some of them are missing; or it has secrets that were
+            sealed with a key which is missing.
     """
     if not uses_database(settings):
         return
-    from app.database.database import DatabaseUnfit
+    from app.customers import key_records
+    from app.database.database import DatabaseAway, DatabaseUnfit
+    from app.jobs import job_store
 
-    database = make_database(settings)
+    database, seals = make_database(settings), make_seals(settings)
     try:
-        await database.check()
+        if await database.check():
+            needed = await database.run(lambda each: job_store.sealing_keys(each) | key_records.sealing_keys(each))
+            _check_sealing_keys(needed, seals.key_ids)
     except DatabaseUnfit as error:
         raise SettingsError(str(error)) from error
+    except DatabaseAway as error:
+        logger.warning("it is not known with which keys the database is sealed: %s", error)
     finally:
         await database.close()
+
+
+def _check_sealing_keys(needed: Collection[str], known: Collection[str]) -> None:
+    if missing := set(needed) - set(known):
+        expected = f"the key {min(missing)}, with which secrets of the database are sealed"
+        got = f"the keys {', '.join(known)}" if known else "no key"
+        raise SettingsError(f"secret_keys_file: expected {expected}, got {got}")

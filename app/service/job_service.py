@@ -23,6 +23,7 @@ from app.jobs.jobs import Jobs, JobsConfig
 from app.jobs.spool import SpoolAway
 from app.jobs.worker import JobWorker
 from app.service.auth import Client
+from app.service.database_settings import make_seals
 from app.service.job_settings import DAY_S, address_rules, fetcher, spool
 from app.service.settings import Settings
 
@@ -47,7 +48,8 @@ class JobService:
         settings = service.settings
         self._service = service
         self.metrics = service.metrics.sessions.jobs
-        self._jobs = Jobs(database, spool(settings), _config(settings), self._count if service.usage else None)
+        count = self._count if service.usage else None
+        self._jobs = Jobs(database, spool(settings), _config(settings), count, make_seals(settings))
         self._callback_rules = address_rules(settings, "callback_hosts")
         self._fetcher = fetcher(settings)
 

@@ -16,7 +16,7 @@ from app.rooms.config import RoomConfig
 from app.rooms.hub import Rooms
 from app.service.admission import Admission
 from app.service.auth import Access
-from app.service.database_settings import make_database, uses_database
+from app.service.database_settings import make_database, make_seals, uses_database
 from app.service.metrics import Metrics
 from app.service.room_readers import RoomReaders
 from app.service.settings import Settings
@@ -182,7 +182,7 @@ class Service:
         # Imported here because it brings the database.
         from app.customers.key_directory import KeyDirectory
 
-        return KeyDirectory(self.database)
+        return KeyDirectory(self.database, seals=make_seals(self.settings))
 
     def _make_usage(self) -> "UsageCounter":
         from app.customers.usage_counter import UsageCounter

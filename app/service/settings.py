@@ -15,6 +15,7 @@ from app.database.address import database_address, state_folder
 from app.errors import SettingsError
 from app.languages import NAMES
 from app.service.carrier_settings import check_carriers
+from app.service.database_settings import make_seals
 from app.service.job_settings import check_jobs
 from app.service.text_settings import redacted_kinds
 from app.session.events import Limits
@@ -121,6 +122,11 @@ class Settings:
         "",
         "Database for the same: postgresql://user:password@host/name, which several machines can share and which needs "
         "the extra postgres, or sqlite:///path. Empty: the file tutti.db in data_folder.",
+    )
+    secret_keys_file: str = _setting(
+        "",
+        "File with the keys that seal secrets in the database: addresses of jobs and signing keys. 32 random bytes in "
+        "base64 on each line; the first seals, all open. Needs the extra sealing. Empty: nothing is sealed.",
     )
     database_keys: bool = _setting(
         False,
@@ -550,6 +556,7 @@ class Settings:
         self.check_key_limits(self.gateways)
         if self.database_url:
             database_address(self.database_url)
+        make_seals(self)
 
     @property
     def data_path(self) -> Path:

@@ -24,6 +24,8 @@ from app.service.strangers import admit
 
 KIND = "deepgram"
 """The name of these jobs in the database."""
+CALLBACK_OPTIONS = ("callback", "callback_method")
+"""Options that are kept as fields of a job, where the address is sealed, and not with the others."""
 SPOOL_BYTES = 1_000_000
 """A larger recording is kept on disk."""
 MAX_URL_CHARS = 2000
@@ -70,7 +72,7 @@ async def take_job(request: Request, upload: Upload, options: Options, client: C
             url = await _url(upload) if _is_json(request) else ""
             if not url:
                 await _receive(upload, file)
-            query = [list(each) for each in request.query_params.multi_items()]
+            query = [list(each) for each in request.query_params.multi_items() if each[0] not in CALLBACK_OPTIONS]
             wanted = JobRequest(
                 kind=KIND,
                 options={"query": query},

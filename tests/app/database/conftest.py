@@ -1,5 +1,5 @@
 """Databases of both kinds, empty."""
 
-from tests.app.customers.conftest import postgres, url
+from tests.app.customers.conftest import database, postgres, url
 
-__all__ = ["postgres", "url"]
+__all__ = ["database", "postgres", "url"]

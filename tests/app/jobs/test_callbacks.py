@@ -5,8 +5,10 @@ import hashlib
 import hmac
 import ipaddress
 import json
+from base64 import b64encode
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
@@ -165,3 +167,25 @@ async def test_a_server_reports_its_jobs(serve_jobs: ServeJobs, http: httpx.Asyn
         assert refused.status_code == 400 and "callback_hosts" in refused.json()["error"]["message"]
         while not server.metric("tutti_job_callbacks_total", outcome="delivered"):
             await http.get(f"{server.http}/healthz")
+
+
+@pytest.mark.default
+async def test_an_address_is_kept_nowhere_but_sealed(
+    serve_jobs: ServeJobs, http: httpx.AsyncClient, tmp_path: Path
+) -> None:
+    """In both protocols. It is opened for the report, whose receiver gets the password."""
+    keys = tmp_path / "keys"
+    keys.write_text(b64encode(bytes(32)).decode())
+    settings = {"callback_hosts": "127.0.0.1", "private_networks": "127.0.0.0/8", "allow_http_urls": True}
+    server = await serve_jobs(job_secret=SECRET, secret_keys_file=str(keys), **settings)
+    async with asyncio.timeout(60), Receiver().running() as receiver:
+        address = receiver.url.replace("://", "://user:password@")
+        await submit(http, server, callback=address)
+        await http.post(
+            f"{server.http}/v1/listen", params={"callback": address, "callback_method": "put"}, content=b"x"
+        )
+        for _ in range(2):
+            headers, _ = await receiver.received.get()
+            assert headers["authorization"] == f"Basic {b64encode(b'user:password').decode()}"
+        kept = b"".join(each.read_bytes() for each in (tmp_path / "state").glob("tutti.db*"))
+    assert b"sealed:" in kept and b"password" not in kept
