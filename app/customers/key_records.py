@@ -13,8 +13,8 @@ from typing import Any
 from sqlalchemy import Column, Connection, Float, Integer, Row, String, Table, func, insert, or_, select, update
 
 from app.customers.api_keys import MAX_NAME_CHARS, ApiKey
-from app.customers.conflicts import insert_into
 from app.customers.scopes import read_scopes
+from app.database.conflicts import insert_into
 from app.database.database import metadata
 from app.database.seals import NO_SEALS, Seals, key_id
 

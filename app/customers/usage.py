@@ -25,7 +25,7 @@ from sqlalchemy import (
     update,
 )
 
-from app.customers.conflicts import insert_into
+from app.database.conflicts import insert_into
 from app.database.database import metadata
 
 Kind = Literal["live", "file", "job"]

@@ -23,6 +23,7 @@ from sqlalchemy import (
     Select,
     String,
     Table,
+    case,
     delete,
     func,
     insert,
@@ -32,6 +33,7 @@ from sqlalchemy import (
     update,
 )
 
+from app.database.conflicts import insert_into
 from app.database.database import metadata
 from app.database.seals import Seals, key_id
 from app.jobs.job import Job, JobFailed, JobResult, Request, State
@@ -72,6 +74,13 @@ _results = Table(
     Column("content", LargeBinary, nullable=False),
     Column("media_type", String, nullable=False),
 )
+_turns = Table(
+    "tutti_job_turns",
+    metadata,
+    Column("owner", String, primary_key=True),
+    Column("step", String, primary_key=True),
+    Column("taken", Float, nullable=False),  # when a job of this owner was taken last for this step
+)
 callbacks = Table(
     "tutti_job_callbacks",
     metadata,
@@ -82,6 +91,9 @@ callbacks = Table(
     Column("outcome", String),
 )
 """The reports of ended jobs that are sent, or were."""
+
+DECODE = "decode"
+"""The step of a job in which it needs the engine."""
 
 CountUsage = Callable[[Connection, Job], None]
 """Counts the audio of a job that is done, in the transaction that ends it."""
@@ -154,14 +166,14 @@ def add(
 
 
 def claim(connection: Connection, lease: str, lease_s: float, max_attempts: int) -> Job | None:
-    """Take the oldest job that is due; `None` if there is none.
+    """Take the oldest job that is due of the owner whose turn it is; `None` if no job is due.
 
-    A job whose gateways have died `max_attempts` times has failed: it may be what kills them.
+    It is the turn of an owner with the fewest jobs that run, and among these of the one that had a turn longest ago. A
+    job whose gateways have died `max_attempts` times has failed: it may be what kills them.
     """
     while True:
         at = now(connection)
-        due = select(_jobs).where(_jobs.c.due <= at).order_by(_jobs.c.created).limit(1)
-        row = connection.execute(due.with_for_update(skip_locked=True)).first()
+        row = _next_due(connection, at)
         if row is None:
             return None
         if row.n_attempts >= max_attempts:
@@ -170,6 +182,7 @@ def claim(connection: Connection, lease: str, lease_s: float, max_attempts: int)
             continue
         taken = {"state": "running", "started": row.started or at, "due": at + lease_s, "lease": lease}
         changed = update(_jobs).where(_jobs.c.id == row.id).values(**taken, n_attempts=row.n_attempts + 1)
+        _note_turn(connection, row.owner, at)
         return _job(connection.execute(changed.returning(_jobs)).one())
 
 
@@ -288,8 +301,10 @@ def note_no_audio(connection: Connection, ids: Sequence[str]) -> None:
 
 def remove_old(connection: Connection, keep_s: float) -> int:
     """Forget the jobs that ended so long ago, in seconds, and have no recording. Returns their number."""
-    old = (_jobs.c.ended <= now(connection) - keep_s, ~_jobs.c.has_audio)
-    return connection.execute(delete(_jobs).where(*old)).rowcount
+    until = now(connection) - keep_s
+    # An owner without a turn is the first, as one is whose turn was so long ago.
+    connection.execute(delete(_turns).where(_turns.c.taken <= until))
+    return connection.execute(delete(_jobs).where(_jobs.c.ended <= until, ~_jobs.c.has_audio)).rowcount
 
 
 def known_among(connection: Connection, ids: Sequence[str]) -> set[str]:
@@ -319,6 +334,31 @@ def seal_again(connection: Connection, seals: Seals, *, drops_lost: bool = False
             connection.execute(update(_jobs).where(_jobs.c.id == row.id).values(**sealed))
             n_changed += 1
     return n_changed
+
+
+def _next_due(connection: Connection, at: float) -> Row[Any] | None:
+    """The job to take next. Where other gateways take all jobs of an owner just now, the next owner has a turn."""
+    for owner in _owners_in_turn(connection, at):
+        due = select(_jobs).where(_jobs.c.owner == owner, _jobs.c.due <= at).order_by(_jobs.c.created).limit(1)
+        row = connection.execute(due.with_for_update(skip_locked=True)).first()
+        if row is not None:
+            return row
+    return None
+
+
+def _owners_in_turn(connection: Connection, at: float) -> Sequence[str]:
+    """The owners of jobs that are due, the one whose turn it is first."""
+    is_due, runs = _jobs.c.due <= at, (_jobs.c.due > at) & _jobs.c.lease.is_not(None)
+    last_turn = (_turns.c.owner == _jobs.c.owner) & (_turns.c.step == DECODE)
+    open_jobs = select(_jobs.c.owner).outerjoin(_turns, last_turn).where(_jobs.c.due.is_not(None))
+    owners = open_jobs.group_by(_jobs.c.owner, _turns.c.taken).having(func.count(case((is_due, 1))) > 0)
+    order = (func.count(case((runs, 1))), func.coalesce(_turns.c.taken, 0.0), func.min(case((is_due, _jobs.c.created))))
+    return connection.execute(owners.order_by(*order)).scalars().all()
+
+
+def _note_turn(connection: Connection, owner: str, at: float) -> None:
+    turn = insert_into(connection, _turns).values(owner=owner, step=DECODE, taken=at)
+    connection.execute(turn.on_conflict_do_update(index_elements=list(_turns.primary_key), set_={"taken": at}))
 
 
 def _end(connection: Connection, job: Job, at: float, outcome: JobResult | JobFailed) -> Job:

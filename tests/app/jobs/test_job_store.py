@@ -1,12 +1,13 @@
 """Who works on a job, and that it ends once, in SQLite and in PostgreSQL."""
 
 import asyncio
+import random
 from collections.abc import Callable
 from typing import Any, TypeVar
 from uuid import uuid4
 
 import pytest
-from sqlalchemy import Connection
+from sqlalchemy import Connection, func, select
 
 from app.database.database import Database
 from app.jobs import job_store
@@ -58,6 +59,71 @@ async def test_a_job_is_taken_by_one_and_ends_once(store: Store) -> None:
     other = await store.claim("c")
     assert other and other.id == second.id
     assert await store.claim("d") is None
+
+
+async def test_owners_take_turns_whoever_came_first(store: Store) -> None:
+    """One who sends many recordings at once does not keep the others waiting until all of them are done."""
+    for _ in range(16):
+        await store.add("many")
+    for owner in ("few", "one", "few"):
+        await store.add(owner)
+    taken = []
+    for _ in range(6):
+        job = await store.claim("a")
+        assert job
+        taken.append(job.owner)
+        await store(job_store.finish, job.id, "a", RESULT)
+    assert taken == ["many", "few", "one", "many", "few", "many"]
+
+
+async def test_an_owner_with_fewer_jobs_that_run_has_a_turn_before(store: Store) -> None:
+    """Also where its last turn was later. Within an owner the oldest job is the first."""
+    jobs = [await store.add("many") for _ in range(3)]
+    taken = [await store.claim(f"lease {number}") for number in range(2)]
+    assert [each and each.id for each in taken] == [each.id for each in jobs[:2]]
+    for _ in range(2):
+        await store.add("other")
+    first = await store.claim("a")
+    assert first and first.owner == "other"
+    await store(job_store.finish, first.id, "a", RESULT)
+    second = await store.claim("b")
+    assert second and second.owner == "other"
+
+
+async def test_of_fifty_owners_nobody_waits_longer_than_their_share(store: Store) -> None:
+    """With four workers and jobs of one length, each other owner has begun at most n jobs when one begins its n-th."""
+    numbers = random.Random(5)
+    n_jobs = {f"owner {number}": numbers.choice((1, 2, 3, 12)) for number in range(50)}
+    owners = [owner for owner, n in n_jobs.items() for _ in range(n)]
+
+    def work(connection: Connection) -> list[str]:
+        for number, owner in enumerate(owners):
+            names = (f"{number}", owner, owner)
+            job_store.add(connection, names, REQUEST, has_audio=True, fingerprint="f")
+        taken, running = list[str](), list[tuple[str, str]]()
+        while len(taken) < len(owners):
+            if len(running) == 4:
+                job_store.finish(connection, *running.pop(0), RESULT)
+            lease = f"lease {len(taken)}"
+            job = job_store.claim(connection, lease, LEASE_S, 5)
+            assert job
+            taken.append(job.owner)
+            running.append((job.id, lease))
+        return taken
+
+    taken = await store.database.run(work)
+    for at, owner in enumerate(taken):
+        turn = taken[: at + 1].count(owner)
+        assert all(taken[:at].count(other) <= turn for other in n_jobs), (at, owner)
+
+
+async def test_turns_are_forgotten_in_time(store: Store) -> None:
+    await store.add()
+    assert await store.claim("a")
+    count = select(func.count()).select_from(job_store._turns)
+    for keep_s, n in ((LEASE_S, 1), (0.0, 0)):
+        await store(job_store.remove_old, keep_s)
+        assert await store.database.run(lambda connection: connection.scalar(count)) == n
 
 
 async def test_many_who_take_jobs_at_once_take_each_once(store: Store) -> None:
