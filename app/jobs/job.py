@@ -8,6 +8,8 @@ from typing import IO, Any, Literal, get_args
 State = Literal["queued", "running", "done", "failed", "cancelled"]
 """queued: waits for a gateway. running: a gateway works on it. The others are ends, after which nothing changes."""
 STATES: tuple[State, ...] = get_args(State)
+Step = Literal["fetch", "decode"]
+"""What a gateway does with a job: fetch its recording from an address into the spool; decode a recording."""
 CallbackMethod = Literal["POST", "PUT"]
 
 
@@ -54,12 +56,17 @@ class Job:
     error: str | None
     """Why it has failed."""
     has_audio: bool
-    """Whether its recording is in the spool."""
+    """Whether its recording is in the spool: from the beginning, or since it was fetched."""
 
     @property
     def has_ended(self) -> bool:
         """Whether nothing changes any more."""
         return self.state not in ("queued", "running")
+
+    @property
+    def may_have_audio(self) -> bool:
+        """Whether a recording may be in the spool. A gateway that died may have fetched one without noting it."""
+        return self.has_audio or bool(self.request.url)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

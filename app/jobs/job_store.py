@@ -7,12 +7,13 @@ nothing. The result, the count of its audio and its callback are written in the 
 
 import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from sqlalchemy import (
     Boolean,
     Column,
+    ColumnElement,
     Connection,
     Float,
     ForeignKey,
@@ -36,7 +37,7 @@ from sqlalchemy import (
 from app.database.conflicts import insert_into
 from app.database.database import metadata
 from app.database.seals import Seals, key_id
-from app.jobs.job import Job, JobFailed, JobResult, Request, State
+from app.jobs.job import Job, JobFailed, JobResult, Request, State, Step
 
 _jobs = Table(
     "tutti_jobs",
@@ -91,9 +92,6 @@ callbacks = Table(
     Column("outcome", String),
 )
 """The reports of ended jobs that are sent, or were."""
-
-DECODE = "decode"
-"""The step of a job in which it needs the engine."""
 
 CountUsage = Callable[[Connection, Job], None]
 """Counts the audio of a job that is done, in the transaction that ends it."""
@@ -165,15 +163,30 @@ def add(
     return found(connection, id_, owner), True
 
 
-def claim(connection: Connection, lease: str, lease_s: float, max_attempts: int) -> Job | None:
+def claim(
+    connection: Connection,
+    lease: str,
+    lease_s: float,
+    max_attempts: int,
+    step: Step = "decode",
+    but: Collection[str] = (),
+) -> Job | None:
     """Take the oldest job that is due of the owner whose turn it is; `None` if no job is due.
 
     It is the turn of an owner with the fewest jobs that run, and among these of the one that had a turn longest ago. A
     job whose gateways have died `max_attempts` times has failed: it may be what kills them.
+
+    Args:
+        connection: in a transaction.
+        lease: names the gateway's work on this job.
+        lease_s: how long it lasts unless it is renewed, in seconds.
+        max_attempts: how often a job is tried.
+        step: what is to be done. Turns are counted for each step by itself.
+        but: owners that have no turn now.
     """
     while True:
         at = now(connection)
-        row = _next_due(connection, at)
+        row = _next_due(connection, at, step, but)
         if row is None:
             return None
         if row.n_attempts >= max_attempts:
@@ -182,7 +195,7 @@ def claim(connection: Connection, lease: str, lease_s: float, max_attempts: int)
             continue
         taken = {"state": "running", "started": row.started or at, "due": at + lease_s, "lease": lease}
         changed = update(_jobs).where(_jobs.c.id == row.id).values(**taken, n_attempts=row.n_attempts + 1)
-        _note_turn(connection, row.owner, at)
+        _note_turn(connection, row.owner, step, at)
         return _job(connection.execute(changed.returning(_jobs)).one())
 
 
@@ -201,6 +214,13 @@ def put_back(connection: Connection, id_: str, lease: str, wait_s: float, error:
     values: dict[str, Any] = {"state": "queued", "lease": None, "due": now(connection) + wait_s}
     values |= {"n_attempts": _jobs.c.n_attempts - 1} if error is None else {"error": error}
     return connection.execute(changed.values(**values)).rowcount == 1
+
+
+def note_fetched(connection: Connection, id_: str, lease: str) -> bool:
+    """Have a job decoded whose recording is in the spool now. Returns whether the lease was still held."""
+    fetched = update(_jobs).where(_jobs.c.id == id_, _jobs.c.lease == lease).values(has_audio=True)
+    connection.execute(fetched)
+    return put_back(connection, id_, lease, 0.0)
 
 
 def finish(
@@ -336,28 +356,37 @@ def seal_again(connection: Connection, seals: Seals, *, drops_lost: bool = False
     return n_changed
 
 
-def _next_due(connection: Connection, at: float) -> Row[Any] | None:
+def _next_due(connection: Connection, at: float, step: Step, but: Collection[str]) -> Row[Any] | None:
     """The job to take next. Where other gateways take all jobs of an owner just now, the next owner has a turn."""
-    for owner in _owners_in_turn(connection, at):
-        due = select(_jobs).where(_jobs.c.owner == owner, _jobs.c.due <= at).order_by(_jobs.c.created).limit(1)
+    for owner in _owners_in_turn(connection, at, step):
+        if owner in but:
+            continue
+        due = select(_jobs).where(_jobs.c.owner == owner, _jobs.c.due <= at, _needs(step))
+        due = due.order_by(_jobs.c.created).limit(1)
         row = connection.execute(due.with_for_update(skip_locked=True)).first()
         if row is not None:
             return row
     return None
 
 
-def _owners_in_turn(connection: Connection, at: float) -> Sequence[str]:
+def _needs(step: Step) -> ColumnElement[bool]:
+    """Whether this is the next step of a job."""
+    is_fetched = or_(_jobs.c.url == "", _jobs.c.has_audio)
+    return is_fetched if step == "decode" else ~is_fetched
+
+
+def _owners_in_turn(connection: Connection, at: float, step: Step) -> Sequence[str]:
     """The owners of jobs that are due, the one whose turn it is first."""
     is_due, runs = _jobs.c.due <= at, (_jobs.c.due > at) & _jobs.c.lease.is_not(None)
-    last_turn = (_turns.c.owner == _jobs.c.owner) & (_turns.c.step == DECODE)
-    open_jobs = select(_jobs.c.owner).outerjoin(_turns, last_turn).where(_jobs.c.due.is_not(None))
+    last_turn = (_turns.c.owner == _jobs.c.owner) & (_turns.c.step == step)
+    open_jobs = select(_jobs.c.owner).outerjoin(_turns, last_turn).where(_jobs.c.due.is_not(None), _needs(step))
     owners = open_jobs.group_by(_jobs.c.owner, _turns.c.taken).having(func.count(case((is_due, 1))) > 0)
     order = (func.count(case((runs, 1))), func.coalesce(_turns.c.taken, 0.0), func.min(case((is_due, _jobs.c.created))))
     return connection.execute(owners.order_by(*order)).scalars().all()
 
 
-def _note_turn(connection: Connection, owner: str, at: float) -> None:
-    turn = insert_into(connection, _turns).values(owner=owner, step=DECODE, taken=at)
+def _note_turn(connection: Connection, owner: str, step: Step, at: float) -> None:
+    turn = insert_into(connection, _turns).values(owner=owner, step=step, taken=at)
     connection.execute(turn.on_conflict_do_update(index_elements=list(_turns.primary_key), set_={"taken": at}))
 
 

@@ -21,6 +21,8 @@ logger = logging.getLogger(__name__)
 
 MAX_FORGOTTEN = 200
 """How many jobs one transaction forgets."""
+FETCHERS_PER_WORKER = 4
+"""Fetching mostly waits for other servers. So several owners with slow ones do not keep each other waiting."""
 ORPHAN_S = 86_400.0
 """A recording that belongs to no job is deleted after this time, in seconds: its upload was cut short."""
 
@@ -30,7 +32,7 @@ class JobsConfig:
     """What the operator has set."""
 
     n_workers: int
-    """Jobs that one gateway works on at the same time."""
+    """Jobs that one gateway decodes at the same time."""
     lease_s: float
     """How long a gateway that has died keeps its jobs, in seconds."""
     max_attempts: int
@@ -38,6 +40,11 @@ class JobsConfig:
     """How long the recording of a job that has ended is kept, in seconds."""
     keep_results_s: float
     """How long a job that has ended is kept, with its result."""
+
+    @property
+    def n_fetchers(self) -> int:
+        """Recordings that one gateway fetches at the same time; of one owner at most `n_workers`."""
+        return self.n_workers * FETCHERS_PER_WORKER
 
 
 class Jobs:
@@ -120,10 +127,10 @@ class Jobs:
             # The job may be there, and only the answer lost. Otherwise the sweep deletes the recording.
             raise
         except Exception:
-            await self._drop(id_)
+            await self.drop_audio(id_)
             raise
         if not is_new and file is not None:
-            await self._drop(id_)
+            await self.drop_audio(id_)
         self.has_come.set()
         return job, is_new
 
@@ -143,13 +150,13 @@ class Jobs:
         job = await self.database.run(lambda connection: job_store.cancel(connection, id_, owner))
         if job is None:
             return False
-        if job.has_audio:
+        if job.may_have_audio:
             await asyncio.to_thread(self.spool.delete, id_)
         return await self.database.run(lambda connection: job_store.remove(connection, id_, owner))
 
     async def note_ended(self, job: Job) -> None:
         """Delete the recording of a job that has ended, if it is not to be kept."""
-        if job.has_audio and not self.config.keep_audio_s:
+        if job.may_have_audio and not self.config.keep_audio_s:
             try:
                 await self._delete_audio([job.id])
             except OSError as error:
@@ -172,12 +179,12 @@ class Jobs:
         for name in set(names) - known:
             await asyncio.to_thread(self.spool.delete, name)
 
-    async def _drop(self, id_: str) -> None:
-        """Delete a recording that belongs to no job."""
+    async def drop_audio(self, id_: str) -> None:
+        """Delete a recording that no job needs."""
         try:
             await asyncio.to_thread(self.spool.delete, id_)
         except OSError as error:
-            logger.warning("[%s] a recording without a job is deleted later: %s", id_, error)
+            logger.warning("[%s] a recording that no job needs is deleted later: %s", id_, error)
 
     async def _delete_audio(self, ids: list[str]) -> None:
         for id_ in ids:

@@ -3,7 +3,8 @@
 import asyncio
 import logging
 import tempfile
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
 from contextlib import asynccontextmanager, suppress
 from secrets import token_hex
 from typing import IO, Protocol, TypeVar
@@ -13,7 +14,7 @@ from sqlalchemy import Connection
 from app.database.database import DatabaseAway
 from app.database.seals import SealKeyMissing
 from app.jobs import job_store
-from app.jobs.job import Job, JobDelayed, JobFailed, JobKind, JobResult
+from app.jobs.job import Job, JobDelayed, JobFailed, JobKind, JobResult, Step
 from app.jobs.jobs import Jobs
 
 logger = logging.getLogger(__name__)
@@ -29,6 +30,8 @@ PUT_BACK_S = 3.0
 """How long a stopping gateway tries to give its jobs back, in seconds. Others take them later otherwise."""
 
 _Result = TypeVar("_Result")
+_StepOfJob = Callable[[Job], Awaitable[JobResult | None]]
+"""Does a step of a job. Returns what it has made; `None` where another step follows."""
 
 
 class Fetch(Protocol):
@@ -64,11 +67,17 @@ class JobWorker:
         self._fetch = fetch
         self._may_work = may_work
         self._on_ended = on_ended
+        self._claiming = asyncio.Lock()
+        """Held by the one that waits for a recording to fetch: each is counted before the next is chosen."""
+        self._n_fetched: Counter[str] = Counter()
+        """The recordings that are being fetched, by their owners."""
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         """Work while the context is open. Jobs that are not done at its end are given back."""
-        tasks = [asyncio.create_task(self._keep_working()) for _ in range(self._jobs.config.n_workers)]
+        config = self._jobs.config
+        works = [self._decode_one] * config.n_workers + [self._fetch_one] * config.n_fetchers
+        tasks = [asyncio.create_task(self._keep_working(work)) for work in works]
         try:
             yield
         finally:
@@ -76,11 +85,10 @@ class JobWorker:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _keep_working(self) -> None:
+    async def _keep_working(self, work_on_one: Callable[[], Awaitable[None]]) -> None:
         while True:
             try:
-                if not await self._work_on_one():
-                    await self._wait_for_jobs()
+                await work_on_one()
             except DatabaseAway as error:
                 logger.warning("no job can be taken: %s", error)
                 await asyncio.sleep(POLL_S)
@@ -96,29 +104,55 @@ class JobWorker:
                 await has_come.wait()
         has_come.clear()
 
-    async def _work_on_one(self) -> bool:
-        """Work on the next job. Returns whether there was one."""
-        if not self._may_work() or not self._jobs.database.is_there:
-            return False
-        config, lease = self._jobs.config, token_hex(16)
-        job = await self._jobs.database.run(
-            lambda connection: job_store.claim(connection, lease, config.lease_s, config.max_attempts)
-        )
-        if job is None:
-            return False
+    async def _decode_one(self) -> None:
+        """Decode the next recording, when there is one."""
+        lease = token_hex(16)
+        while (job := await self._claim(lease, "decode")) is None:
+            await self._wait_for_jobs()
+        await self._do(job, lease, self._result)
+
+    async def _fetch_one(self) -> None:
+        """Fetch the next recording into the spool, when there is one.
+
+        It takes no place of decoding, and an owner fetches at most as many at a time as are decoded: a slow server
+        does not keep other owners waiting.
+        """
+        lease = token_hex(16)
+        async with self._claiming:
+            while (job := await self._claim(lease, "fetch", self._without_share())) is None:
+                await self._wait_for_jobs()
+            self._n_fetched[job.owner] += 1
         try:
-            await self._hold(job, lease)
+            await self._do(job, lease, self._fetched)
+        finally:
+            self._n_fetched -= Counter([job.owner])
+
+    def _without_share(self) -> list[str]:
+        """The owners that fetch at present as many recordings as they may."""
+        return [owner for owner, n in self._n_fetched.items() if n >= self._jobs.config.n_workers]
+
+    async def _claim(self, lease: str, step: Step, but: Collection[str] = ()) -> Job | None:
+        if not self._may_work() or not self._jobs.database.is_there:
+            return None
+        config = self._jobs.config
+        return await self._jobs.database.run(
+            lambda each: job_store.claim(each, lease, config.lease_s, config.max_attempts, step, but)
+        )
+
+    async def _do(self, job: Job, lease: str, step: _StepOfJob) -> None:
+        """Do a step of a job, and give the job back if this gateway stops."""
+        try:
+            await self._hold(job, lease, step)
         except asyncio.CancelledError:
             with suppress(TimeoutError, DatabaseAway):
                 async with asyncio.timeout(PUT_BACK_S):
                     await self._jobs.database.run(lambda each: job_store.put_back(each, job.id, lease, 0.0))
             raise
-        return True
 
-    async def _hold(self, job: Job, lease: str) -> None:
+    async def _hold(self, job: Job, lease: str, step: _StepOfJob) -> None:
         """Work on a job while its lease is renewed, and leave it when the lease is lost."""
         saving = asyncio.Event()
-        work = asyncio.create_task(self._attempt(job, lease, saving))
+        work = asyncio.create_task(self._attempt(job, lease, step, saving))
         renewing = asyncio.create_task(self._keep_lease(job, lease))
         try:
             await asyncio.wait((work, renewing), return_when=asyncio.FIRST_COMPLETED)
@@ -144,11 +178,11 @@ class JobWorker:
                 if not await self._jobs.database.run(lambda each: job_store.renew(each, job.id, lease, lease_s)):
                     return
 
-    async def _attempt(self, job: Job, lease: str, saving: asyncio.Event) -> None:
-        """Try to do a job, and keep what comes of it, for which `saving` is set."""
-        outcome: JobResult | JobFailed
+    async def _attempt(self, job: Job, lease: str, step: _StepOfJob, saving: asyncio.Event) -> None:
+        """Try to do a step of a job, and keep what comes of it, for which `saving` is set."""
+        outcome: JobResult | JobFailed | None
         try:
-            outcome = await self._result(job)
+            outcome = await step(job)
         except JobDelayed as error:
             wait_s = min(FIRST_WAIT_S * 2 ** (job.n_attempts - 1), MAX_WAIT_S)
             logger.warning("[%s] is tried again in %.0f s: %s", job.id, wait_s, error)
@@ -161,8 +195,14 @@ class JobWorker:
         except Exception as error:
             logger.exception("[%s] attempt %d failed", job.id, job.n_attempts)
             outcome = JobFailed("internal_error", f"the server has failed: {type(error).__name__}")
-        count_usage = self._jobs.count_usage
         saving.set()
+        if outcome is None:
+            await self._note_fetched(job, lease)
+        else:
+            await self._finish(job, lease, outcome)
+
+    async def _finish(self, job: Job, lease: str, outcome: JobResult | JobFailed) -> None:
+        count_usage = self._jobs.count_usage
         ended = await self._kept(lambda each: job_store.finish(each, job.id, lease, outcome, count_usage))
         if ended is None:
             logger.info("[%s] was ended by somebody else; this result is dropped", job.id)
@@ -175,11 +215,6 @@ class JobWorker:
         kind = self._kinds.get(job.request.kind)
         if kind is None:
             raise JobDelayed(f"this gateway does not know jobs of kind {job.request.kind}")
-        if job.request.url:
-            with tempfile.TemporaryFile() as file:
-                await self._fetch(self._url(job), file)
-                file.seek(0)
-                return await kind.work(job, file, lambda done_s: None)
         try:
             recording = await asyncio.to_thread(self._jobs.spool.open, job.id)
         except FileNotFoundError:
@@ -189,6 +224,26 @@ class JobWorker:
             raise JobDelayed("the store of recordings cannot be read at present") from error
         with recording:
             return await kind.work(job, recording, lambda done_s: None)
+
+    async def _fetched(self, job: Job) -> None:
+        """Fetch a recording into the spool."""
+        with tempfile.TemporaryFile() as file:
+            await self._fetch(self._url(job), file)
+            file.seek(0)
+            try:
+                await asyncio.to_thread(self._jobs.spool.put, job.id, file)
+            except OSError as error:
+                logger.warning("[%s] its recording cannot be kept: %s", job.id, error)
+                raise JobDelayed("the store of recordings cannot be written at present") from error
+
+    async def _note_fetched(self, job: Job, lease: str) -> None:
+        if await self._kept(lambda each: job_store.note_fetched(each, job.id, lease)):
+            self._jobs.has_come.set()
+            return
+        # Another gateway may have it, and needs the recording; of a job that has ended meanwhile it is not needed.
+        found = await self._kept(lambda each: job_store.by_id(each, job.id))
+        if found is None or found.has_ended:
+            await self._jobs.drop_audio(job.id)
 
     def _url(self, job: Job) -> str:
         try:

@@ -384,7 +384,7 @@ class Settings:
         "Take in recordings as jobs, at /v1/jobs and by Deepgram's callback, which are kept in the database and done "
         "later. Several machines need database_url with it, and a job_spool that all of them see.",
     )
-    job_workers: int = _setting(2, "Jobs that each gateway works on at the same time. 0: it only takes them in.")
+    job_workers: int = _setting(2, "Jobs that each gateway decodes at the same time. 0: it only takes them in.")
     job_lease_s: float = _setting(60.0, "How long after the death of a gateway others take its jobs, in seconds.")
     job_attempts: int = _setting(5, "How often a job is tried before it has failed.")
     job_spool: str = _setting(

@@ -114,9 +114,9 @@ async def test_a_job_whose_key_is_missing_waits(database: Database, tmp_path: Pa
         while not (found := await database.run(lambda each: job_store.by_id(each, job.id))) or not found.error:
             pass
     assert (found.state, found.error) == ("queued", "url: this server lacks the key to it")
-    assert await database.run(lambda each: job_store.claim(each, "a", 60.0, 3)) is None
+    assert await database.run(lambda each: job_store.claim(each, "a", 60.0, 3, "fetch")) is None
     await database.run(lambda each: each.execute(text("UPDATE tutti_jobs SET due = 0")))
-    assert await database.run(lambda each: job_store.claim(each, "a", 60.0, 3))
+    assert await database.run(lambda each: job_store.claim(each, "a", 60.0, 3, "fetch"))
     result = JobResult(content=b"text", media_type="text/plain", audio_s=1.0)
     await database.run(lambda each: job_store.finish(each, job.id, "a", result))
     rules, outcomes = Rules(), list[str]()

@@ -3,6 +3,7 @@
 import asyncio
 import io
 import os
+import queue
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
@@ -17,7 +18,7 @@ from app.jobs import job_store, jobs, worker
 from app.jobs.job import CallbackMessage, Job, JobDelayed, JobFailed, JobKind, JobResult, Request
 from app.jobs.jobs import Jobs, JobsConfig
 from app.jobs.spool import FolderSpool, SpoolAway
-from app.jobs.worker import JobWorker
+from app.jobs.worker import Fetch, JobWorker
 
 Work = Callable[[Job, IO[bytes], Callable[[float], None]], Awaitable[JobResult]]
 RESULT = JobResult(content=b"text", media_type="text/plain", audio_s=1.5)
@@ -31,6 +32,10 @@ async def quick(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[None]:
         yield
 
 
+async def cannot_fetch(url: str, file: IO[bytes]) -> None:
+    raise JobDelayed("url: its server cannot be reached")
+
+
 class Place:
     """Jobs of one database, and the workers of one gateway."""
 
@@ -42,16 +47,13 @@ class Place:
         self.jobs = Jobs(database, FolderSpool(folder), config)
         self.ended: asyncio.Queue[Job] = asyncio.Queue()
 
-    def worker(self, work: Work) -> JobWorker:
-        async def fetch(url: str, file: IO[bytes]) -> None:
-            raise JobDelayed("url: its server cannot be reached")
-
+    def worker(self, work: Work, fetch: Fetch = cannot_fetch) -> JobWorker:
         kinds = {"k": JobKind(work=work, callback=lambda job, result: CallbackMessage(body=b""))}
         return JobWorker(self.jobs, kinds, fetch, lambda: True, self.ended.put_nowait)
 
-    async def submit(self, url: str = "") -> Job:
+    async def submit(self, url: str = "", owner: str = "o") -> Job:
         file = None if url else io.BytesIO(b"audio")
-        job, _ = await self.jobs.submit("o", "o", Request(kind="k", options={}, url=url), file)
+        job, _ = await self.jobs.submit(owner, owner, Request(kind="k", options={}, url=url), file)
         return job
 
 
@@ -128,6 +130,101 @@ async def test_a_gateway_that_was_taken_for_dead_changes_nothing(
         finished = [each for each in [await _next(first, second)] if each.id == other]
         assert finished
     assert await database.run(lambda each: job_store.result(each, id_)) == RESULT
+
+
+class NotingSpool(FolderSpool):
+    """Notes what it has done."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.calls: queue.Queue[str] = queue.Queue()
+
+    def put(self, id_: str, file: IO[bytes]) -> None:
+        super().put(id_, file)
+        self.calls.put("put")
+
+    def delete(self, id_: str) -> None:
+        super().delete(id_)
+        self.calls.put("delete")
+
+
+class SlowServer:
+    """Serves recordings when it is told to."""
+
+    def __init__(self) -> None:
+        self.asked: asyncio.Queue[str] = asyncio.Queue()
+        self.may_answer = asyncio.Event()
+
+    async def fetch(self, url: str, file: IO[bytes]) -> None:
+        self.asked.put_nowait(url)
+        if "slow" in url:
+            await self.may_answer.wait()
+        file.write(b"audio")
+
+
+async def test_a_slow_address_takes_no_place_of_decoding(database: Database, tmp_path: Path) -> None:
+    """A recording that is fetched is kept in the spool until its job has ended, and the attempt counts once."""
+    place, server = Place(database, tmp_path), SlowServer()
+    place.jobs.spool = spool = NotingSpool(tmp_path / "spool")
+    slow = await place.submit("https://slow/")
+    async with place.worker(done, server.fetch).running():
+        await server.asked.get()
+        sent_in = await place.submit()
+        assert (await place.ended.get()).id == sent_in.id
+        server.may_answer.set()
+        ended = await place.ended.get()
+        calls = [await asyncio.to_thread(spool.calls.get, timeout=20) for _ in range(4)]
+    assert (ended.id, ended.state, ended.n_attempts) == (slow.id, "done", 1)
+    assert calls == ["put", "delete", "put", "delete"]
+
+
+async def test_an_owner_with_slow_addresses_keeps_nobody_else_waiting(database: Database, tmp_path: Path) -> None:
+    place, server = Place(database, tmp_path), SlowServer()
+    for number in range(place.jobs.config.n_fetchers + 1):
+        await place.submit(f"https://slow/{number}")
+    async with place.worker(done, server.fetch).running():
+        assert await server.asked.get() == "https://slow/0"
+        other = await place.submit("https://quick/", "other")
+        assert await server.asked.get() == "https://quick/"
+        assert (await place.ended.get()).id == other.id
+        assert server.asked.empty()
+
+
+async def test_a_recording_that_comes_after_the_end_of_its_job_is_not_kept(database: Database, tmp_path: Path) -> None:
+    """The job was cancelled while its gateway could not learn of it."""
+    place, server = Place(database, tmp_path), SlowServer()
+    place.jobs.spool = spool = NotingSpool(tmp_path / "spool")
+    job = await place.submit("https://slow/")
+    async with place.worker(done, server.fetch).running():
+        await server.asked.get()
+        await place.jobs.cancel(job.id, "o")
+        server.may_answer.set()
+        calls = [await asyncio.to_thread(spool.calls.get, timeout=20) for _ in range(3)]
+    assert calls == ["delete", "put", "delete"]
+    assert place.ended.empty()
+
+
+async def test_what_a_gateway_that_died_has_fetched_goes_with_its_job(database: Database, tmp_path: Path) -> None:
+    folder = tmp_path / "spool"
+    place = Place(database, folder)
+    jobs = [await place.submit("https://slow/") for _ in range(2)]
+    for job in jobs:
+        place.jobs.spool.put(job.id, io.BytesIO(b"audio"))
+    await place.jobs.cancel(jobs[0].id, "o")
+    assert names(folder) == {jobs[1].id}
+    await place.jobs.remove(jobs[1].id, "o")
+    assert names(folder) == set()
+
+
+async def test_a_spool_that_is_away_delays_what_is_fetched(database: Database, tmp_path: Path) -> None:
+    place = Place(database, tmp_path)
+    place.jobs.spool = spool = AwayAtTimes(tmp_path)
+    spool.is_away = True
+    await place.submit("https://quick/")
+    async with place.worker(done, SlowServer().fetch).running():
+        assert await asyncio.to_thread(spool.has_refused.wait, 20)
+        spool.is_away = False
+        assert (await place.ended.get()).state == "done"
 
 
 async def _next(*places: Place) -> Job:
