@@ -192,8 +192,7 @@ async def readyz(request: Request) -> Response:
     problems = [*service.transcriber.problems]
     if not service.store.is_up:
         problems.append("without Redis: limits of keys are not checked, calls cannot be followed")
-    if service.access.directory is not None and service.access.directory.problem:
-        problems.append(service.access.directory.problem)
+    problems += [each.problem for each in (service.access.directory, service.jobs) if each and each.problem]
     return PlainTextResponse("; ".join(["ready", *problems]) + "\n")
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from sqlalchemy import URL, Connection, Engine, MetaData, create_engine, event
-from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
+from sqlalchemy.exc import DatabaseError, DBAPIError, InterfaceError, InternalError, OperationalError
 from sqlalchemy.pool import NullPool
 
 from app.database import schema
@@ -28,6 +28,8 @@ MAX_ATTEMPTS = 5
 """How often a transaction is tried that another one got in the way of."""
 LOCK_TIMEOUT_S = 10
 """How long a transaction waits for another one, and a connection for the server, in seconds."""
+ANSWER_TIMEOUT_S = 15.0
+"""How long a caller waits for a transaction, in seconds, also behind others: less than clients wait for an answer."""
 N_THREADS = 4
 """Transactions at the same time on PostgreSQL. SQLite has one writer, so it gets one thread."""
 SQLITE_SUFFIXES = ("-wal", "-shm")
@@ -62,6 +64,8 @@ class Database:
         self._engine: Engine | None = None
         self._threads = ThreadPoolExecutor(1 if self.is_file else N_THREADS, thread_name_prefix="database")
         self._opening = threading.Lock()
+        self.is_away = False
+        """Whether the last transaction was in vain, as the database did not answer."""
 
     @property
     def is_file(self) -> bool:
@@ -82,25 +86,41 @@ class Database:
         """Run one transaction, and return what `work` returns.
 
         It is committed when `work` returns, and undone when `work` raises. Where another transaction got in its way it
-        is run again, so `work` must do nothing but use the connection. Cancelling does not stop a transaction that has
-        begun.
+        is run again, so `work` must do nothing but use the connection. Neither cancelling nor the end of the wait stops
+        a transaction that has begun.
 
         Args:
             work: called in a thread with a connection in a transaction.
 
         Raises:
-            DatabaseAway: the database does not answer, or is locked for too long.
+            DatabaseAway: the database does not answer, is locked for too long, or is damaged.
             DatabaseUnfit: a newer release has made its tables, or some of them are missing.
         """
-        return await asyncio.get_running_loop().run_in_executor(self._threads, self.run_here, work)
+        try:
+            async with asyncio.timeout(ANSWER_TIMEOUT_S):
+                return await asyncio.get_running_loop().run_in_executor(self._threads, self.run_here, work)
+        except TimeoutError:
+            self.is_away = True
+            raise DatabaseAway(f"{self.name}: no answer within {ANSWER_TIMEOUT_S:g} s") from None
 
     def run_here(self, work: Callable[[Connection], Result]) -> Result:
-        """Run one transaction in the calling thread, as `run` does."""
+        """Run one transaction in the calling thread, as `run` does, without a limit for all of its attempts."""
+        try:
+            result = self._attempted(work)
+        except DatabaseAway:
+            self.is_away = True
+            raise
+        self.is_away = False
+        return result
+
+    def _attempted(self, work: Callable[[Connection], Result]) -> Result:
         for attempt in range(1, MAX_ATTEMPTS + 1):
             try:
                 with self._opened().begin() as connection:
                     return work(connection)
-            except (OperationalError, InterfaceError) as error:
+            except DBAPIError as error:
+                if not _is_about_database(error):
+                    raise
                 if not _is_conflict(error) or attempt == MAX_ATTEMPTS:
                     raise DatabaseAway(f"{self.name}: {error.orig}") from error
                 logger.debug("a transaction is tried again: %s", error.orig)
@@ -138,7 +158,10 @@ class Database:
     def _opened(self) -> Engine:
         with self._opening:
             if self._engine is None:
-                engine = self._connected()
+                try:
+                    engine = self._connected()
+                except OSError as error:
+                    raise DatabaseAway(f"{self.name}: {error}") from error
                 try:
                     with engine.begin() as connection:
                         schema.move_forward(connection)
@@ -153,9 +176,10 @@ class Database:
 
     def _connected(self) -> Engine:
         if not self.is_file:
-            return create_engine(
-                self._url, pool_size=N_THREADS, pool_pre_ping=True, connect_args={"connect_timeout": LOCK_TIMEOUT_S}
-            )
+            arguments = {"connect_timeout": LOCK_TIMEOUT_S}
+            engine = create_engine(self._url, pool_size=N_THREADS, pool_pre_ping=True, connect_args=arguments)
+            event.listen(engine, "begin", _limit_waits)
+            return engine
         self._keep_file_private()
         # A connection for each transaction: SQLite's cost little, and none is left open in a process that forks.
         engine = create_engine(self._url, poolclass=NullPool, connect_args={"timeout": LOCK_TIMEOUT_S})
@@ -201,6 +225,17 @@ def _switch_to_wal(connection: Any) -> None:
 def _begin_immediate(connection: Connection) -> None:
     """Take the writer's place at once: a transaction that reads first could not become a writer without a conflict."""
     connection.exec_driver_sql("BEGIN IMMEDIATE")
+
+
+def _limit_waits(connection: Connection) -> None:
+    """Let PostgreSQL wait for another transaction no longer than SQLite does."""
+    connection.exec_driver_sql(f"SET LOCAL lock_timeout = '{LOCK_TIMEOUT_S}s'")
+
+
+def _is_about_database(error: DBAPIError) -> bool:
+    """Whether it is the database that is away, locked, full or damaged, and no statement that is wrong."""
+    # SQLite reports a damaged file, and one that is none, with the error that all others are kinds of.
+    return isinstance(error, OperationalError | InterfaceError | InternalError) or type(error) is DatabaseError
 
 
 def _is_conflict(error: DBAPIError) -> bool:

@@ -89,6 +89,12 @@ class JobService:
             _check(self._callback_rules, "callback", request.callback_url)
 
     @property
+    def problem(self) -> str | None:
+        """What is missing while the database is away, for the operator."""
+        is_away = self._jobs.database.is_away
+        return "without the database: jobs wait, and requests about them are refused" if is_away else None
+
+    @property
     def signs(self) -> bool:
         """Whether callbacks are signed."""
         return bool(self._service.settings.job_secret)
