@@ -4,5 +4,7 @@ from alembic import context
 
 from app.database.schema import VERSION_TABLE
 
-context.configure(connection=context.config.attributes["connection"], version_table=VERSION_TABLE)
-context.run_migrations()
+# Alembic sets it while it runs this file. To import it does nothing.
+if hasattr(context, "config"):
+    context.configure(connection=context.config.attributes["connection"], version_table=VERSION_TABLE)
+    context.run_migrations()
