@@ -3,11 +3,12 @@
 import asyncio
 import logging
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import NoReturn, Protocol
 
-from app.errors import CLOSE_OVERLOADED, RETRY_AFTER_S, LimitExceeded
+from app.errors import CLOSE_OVERLOADED, RETRY_AFTER_S, KeyLimitExceeded, LimitExceeded
 from app.service.interim_load import InterimLoad
 from app.service.live_load import LiveLoad, Totals
 from app.service.lost_places import LostPlaces
@@ -63,7 +64,8 @@ class Admission:
         self._metrics = metrics
         self._counter = counter
         self._transcriber = transcriber
-        self._n_uploads = 0
+        self._uploads: Counter[str | None] = Counter()
+        """The uploads of this gateway, by whose they are."""
         self._is_hurried = asyncio.Event()
         metrics.show_session_load(self.session_load)
 
@@ -170,17 +172,29 @@ class Admission:
             await asyncio.sleep(WATCH_PERIOD_S)
 
     @contextmanager
-    def upload(self) -> Iterator[None]:
-        """Count one file transcription for as long as the context is open; raises like `session`."""
+    def upload(self, uploader: str | None = None) -> Iterator[None]:
+        """Count one file transcription for as long as the context is open; raises like `session`.
+
+        Args:
+            uploader: whose it is, where several share the places. One of them has no more places than are free for the
+                others, so that none can hold them all.
+        """
         self._check_draining()
         with self._counter.one_more("uploads") as n_others:
             self._check_limit(n_others, self._settings.max_uploads, "file transcriptions")
-            self._n_uploads += 1
+            n_own, n_free = self._uploads[uploader], self._settings.max_uploads - n_others
+            if uploader is not None and n_own >= n_free:
+                self._metrics.refused_total.labels("key_limit").inc()
+                message = (
+                    f"this key has {n_own} file transcriptions; {n_free} of {self._settings.max_uploads} stay free"
+                )
+                raise KeyLimitExceeded("upload_share", f"{message}; try again in {RETRY_AFTER_S} s", RETRY_AFTER_S)
+            self._uploads[uploader] += 1
             self._note_begun()
             try:
                 yield
             finally:
-                self._n_uploads -= 1
+                self._uploads -= Counter([uploader])
                 self._note_finished()
 
     async def drain(self) -> None:
@@ -190,7 +204,7 @@ class Admission:
         that the server is going down, and lose only text that was not final.
         """
         self.is_draining = True
-        logger.info("draining %d sessions and %d uploads", len(self.sessions), self._n_uploads)
+        logger.info("draining %d sessions and %d uploads", len(self.sessions), self._uploads.total())
         for connection in list(self._connections):
             connection.drain()
         waits = [asyncio.ensure_future(event.wait()) for event in (self.all_finished, self._is_hurried)]
@@ -268,5 +282,5 @@ class Admission:
         self.has_begun.set()
 
     def _note_finished(self) -> None:
-        if not self.sessions and not self._n_uploads:
+        if not self.sessions and not self._uploads:
             self.all_finished.set()

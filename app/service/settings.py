@@ -223,7 +223,8 @@ class Settings:
     max_uploads: int = _setting(
         8,
         "The most file transcriptions at the same time. More are refused and asked to come back later. Their files "
-        "need max_uploads x max_upload_mb of disk space in the temporary folder.",
+        "need max_uploads x max_upload_mb of disk space in the temporary folder. Where there are several keys, one of "
+        "them has no more than are free.",
     )
     max_upload_mb: int = _setting(512, "Size limit of a file for transcription, in megabytes.")
     min_upload_kb_per_s: float = _setting(

@@ -59,8 +59,9 @@ class FileEndpoint:
             client = self._check(service, request)
             tracing: Tracing = request.app.state.tracing
             model = service.transcriber.info.name
+            uploader = service.access.uploader(client, header_key(request.headers))
             async with service.access.limits.upload(client.key) as on_progress:
-                with service.admission.upload(), tracing.upload(scope, request_id(scope), model) as trace:
+                with service.admission.upload(uploader), tracing.upload(scope, request_id(scope), model) as trace:
                     admit(scope)
                     form = await upload.form()
                     try:

@@ -1,6 +1,7 @@
 """Several gateways are one service: their limits and client secrets are shared."""
 
 import time
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 
-from app.errors import LimitExceeded, SettingsError
+from app.errors import KeyLimitExceeded, LimitExceeded, SettingsError
 from app.media.decoders import Decoders
 from app.service.service import Service
 from app.service.settings import Settings
@@ -60,6 +61,36 @@ def test_limits_count_the_uploads_of_all_gateways() -> None:
         other.admission.upload().__enter__()
     with other.admission.upload():
         pass
+
+
+def test_an_uploader_has_no_more_places_than_are_free() -> None:
+    """Alone half of them. Each further one has a part of the rest, and a place that is given back can be had again."""
+    (one,) = gateways(1, max_uploads=8)
+    n_places = {}
+    with ExitStack() as uploads:
+        for uploader in ("a", "b", "c", "d"):
+            n_places[uploader] = 0
+            with suppress(LimitExceeded):
+                while True:
+                    uploads.enter_context(one.admission.upload(uploader))
+                    n_places[uploader] += 1
+        assert n_places == {"a": 4, "b": 2, "c": 1, "d": 1}
+        with pytest.raises(LimitExceeded, match="8 file transcriptions of 8"):
+            one.admission.upload("e").__enter__()
+    assert one.metrics.registry.get_sample_value("tutti_refused_total", {"reason": "key_limit"}) == 3
+    with one.admission.upload("a"):
+        pass
+
+
+def test_an_uploader_does_not_fill_several_gateways() -> None:
+    """Each gateway knows its own uploads of a key, and how many places all together have left."""
+    one, other = gateways(2, max_uploads=8)
+    with ExitStack() as uploads:
+        for gateway in (one, other) * 4:
+            with suppress(KeyLimitExceeded):
+                uploads.enter_context(gateway.admission.upload("a"))
+        assert one.shared.counter.total("uploads") == 6
+        uploads.enter_context(other.admission.upload("b"))
 
 
 def test_a_secret_of_one_gateway_opens_sessions_at_another() -> None:

@@ -7,9 +7,10 @@ import math
 import threading
 import wave
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from itertools import product
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -458,6 +459,33 @@ async def test_too_many_uploads_are_refused(serve: Serve) -> None:
     assert refused.json()["error"]["type"] == "rate_limit_error"
     transcriber.release()
     assert (await first).status_code == 200
+
+
+@pytest.mark.parametrize(
+    "path", ["/v1/audio/transcriptions", "/v1/jobs", "/v1/listen", "/v1/listen?callback=https://h/"]
+)
+async def test_slow_uploads_of_one_key_leave_places_for_others(
+    serve: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str
+) -> None:
+    """In every protocol."""
+    monkeypatch.setattr("app.files.uploads.DISCARD_S", 0.05)
+    settings: dict[str, Any] = {"jobs": True, "data_folder": str(tmp_path), "callback_hosts": "h", "max_uploads": 4}
+    server = await serve(api_keys="slow,quick", **settings)
+    host, _, port = server.address.partition(":")
+    head = f"POST {path} HTTP/1.1\r\nhost: x\r\nauthorization: Bearer slow\r\ncontent-length: 1000\r\n"
+    head += "content-type: multipart/form-data; boundary=b\r\n\r\n--b"
+    async with AsyncExitStack() as stack, asyncio.timeout(20):
+        answers = []
+        for _ in range(3):
+            reader, writer = await asyncio.open_connection(host, int(port))
+            stack.callback(writer.close)
+            writer.write(head.encode())
+            answers.append(asyncio.create_task(reader.readuntil(b"\r\n")))
+        done, held = await asyncio.wait(answers, return_when=asyncio.FIRST_COMPLETED)
+        assert [answer.result() for answer in done] == [b"HTTP/1.1 429 Too Many Requests\r\n"]
+        assert (await post(server.http, wav(TALK), headers={"authorization": "Bearer quick"})).status_code == 200
+        for answer in held:
+            answer.cancel()
 
 
 @pytest.mark.parametrize("stream", ["true", "false"])
