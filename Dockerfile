@@ -4,7 +4,7 @@
 ARG BASE=python:3.12-slim-bookworm
 FROM $BASE
 
-ENV PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_ROOT_USER_ACTION=ignore PYTHONUNBUFFERED=1
+ENV PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_ROOT_USER_ACTION=ignore PYTHONUNBUFFERED=1 UV_NO_CACHE=1
 
 # A volume that is mounted on the cache takes over its owner, so it is made here.
 RUN useradd --create-home --uid 10001 tutti \
@@ -24,8 +24,13 @@ RUN case ",$EXTRAS," in *,cuda,*) \
 
 # Dependencies before the code, so that an edit does not fetch them again. The package metadata names a README.
 COPY clients/python clients/python
-COPY pyproject.toml constraints.txt LICENSE ./
-RUN mkdir app cluster engine && touch README.md && pip install --constraint constraints.txt ".${EXTRAS:+[$EXTRAS]}"
+COPY pyproject.toml constraints.lock LICENSE ./
+# Every file is compared with its hash in the lock: that of uv by pip, all others by uv.
+RUN sed -n '/^uv==/,/[^\\]$/p' constraints.lock >/tmp/uv.lock \
+    && pip install --require-hashes --requirement /tmp/uv.lock \
+    && mkdir app cluster engine && touch README.md \
+    && uv pip install --system --constraint constraints.lock ".${EXTRAS:+[$EXTRAS]}" \
+    && pip uninstall --yes uv
 
 COPY app app
 COPY cluster cluster

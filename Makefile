@@ -8,6 +8,8 @@ TORCH ?= torch==2.13.0
 TORCH_INDEX ?=
 # The versions that CI tests; /dev/null for the newest that pyproject.toml allows.
 CONSTRAINTS ?= constraints.txt
+# The same versions with the hashes of their files, which are compared before anything is installed.
+LOCK := $(if $(filter constraints.txt,$(CONSTRAINTS)),constraints.lock)
 # WhisperLive's client, for tests, in a folder of its own: without its server's requirements.
 WHISPER_LIVE := whisper-live==0.10.0
 VENV := .venv
@@ -30,11 +32,13 @@ help: ## List the targets.
 
 setup: $(STAMP) ## Create .venv with everything that development needs.
 
-$(STAMP): pyproject.toml clients/python/pyproject.toml $(CONSTRAINTS)
+$(STAMP): pyproject.toml clients/python/pyproject.toml $(CONSTRAINTS) $(LOCK)
 	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; sys.exit(0 if (3, 11) <= v <= (3, 13) else f"tutti needs Python 3.11 to 3.13; $(PYTHON) is {v[0]}.{v[1]}. Try: make PYTHON=python3.12 ...")'
 	@test -x $(VENV)/bin/python || $(PYTHON) -m venv $(VENV) || { echo "Could not make a virtual environment; on Debian: apt install python3-venv"; exit 1; }
 	$(INSTALL) $(if $(TORCH_INDEX),--index-url '$(TORCH_INDEX)') '$(TORCH)'
 	$(INSTALL) '$(UV_VERSION)'
+	$(if $(LOCK),$(UV) $(VENV)/bin/python --require-hashes --no-deps --requirement $(LOCK) $(OR_PIP) \
+		$(INSTALL) --require-hashes --no-deps --requirement $(LOCK))
 	$(UV) $(VENV)/bin/python --constraint '$(CONSTRAINTS)' -e clients/python -e '.[dev]' $(OR_PIP) \
 		$(INSTALL) --constraint '$(CONSTRAINTS)' -e clients/python -e '.[dev]'
 	$(INSTALL) --no-deps --upgrade --target $(VENV)/whisper-live '$(WHISPER_LIVE)'
@@ -110,9 +114,11 @@ docs: setup ## Build the documentation as a site, and check its links.
 	$(VENV)/bin/zensical build --clean --strict
 
 # Torch is left out: TORCH chooses it, and it chooses Triton and CUDA.
-lock: setup ## Write the installed versions to constraints.txt.
+lock: setup ## Write the installed versions to constraints.txt, and the hashes of their files to constraints.lock.
 	$(VENV)/bin/python -m pip freeze --exclude-editable --disable-pip-version-check \
 		| grep -viE '^(torch|triton|nvidia|cuda|pip|setuptools)' >constraints.txt
+	$(VENV)/bin/uv pip compile --quiet --no-deps --generate-hashes --no-header --no-annotate \
+		--output-file constraints.lock constraints.txt
 
 # Tools that ask the package index, in an environment of their own: they change no version of ours.
 AUDIT := build/audit

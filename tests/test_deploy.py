@@ -3,6 +3,7 @@
 import json
 import re
 import shlex
+import subprocess
 from collections.abc import Iterator
 from dataclasses import fields
 from pathlib import Path
@@ -222,12 +223,25 @@ def test_the_base_image_can_be_pinned_by_its_digest() -> None:
 
 
 def test_the_image_has_the_versions_that_were_tested() -> None:
-    """The same file as `make setup` and `make audit` use."""
+    """The same file as `make setup` uses, by whose hashes each file is compared: that of uv by pip, others by uv."""
     installs = [
         arguments for arguments in arguments_of("RUN") if "$EXTRAS]" in arguments and "pip install" in arguments
     ]
     assert len(installs) == 1
-    assert "pip install --constraint constraints.txt" in installs[0]
+    assert "uv pip install --system --constraint constraints.lock" in installs[0]
+    (program,) = re.findall(r"sed -n '(.+?)' constraints.lock >/tmp/uv.lock", installs[0])
+    arguments = ["sed", "-n", program, REPOSITORY / "constraints.lock"]
+    chosen = subprocess.run(arguments, capture_output=True, text=True, check=True).stdout
+    assert chosen.startswith("uv==") and len(re.findall("==", chosen)) == 1 and "--hash=sha256:" in chosen
+
+
+def test_the_lock_has_hashes_of_all_versions_and_no_host() -> None:
+    """`make lock` writes both files. Torch is in neither, as the Makefile chooses it."""
+    lock = (REPOSITORY / "constraints.lock").read_text()
+    locked = re.findall(r"^(\S+)==(\S+) \\\n    --hash=sha256:[0-9a-f]{64}", lock, re.MULTILINE)
+    versions = [line.split("==") for line in (REPOSITORY / "constraints.txt").read_text().split()]
+    assert dict(locked) == {re.sub("[-_.]+", "-", name.lower()): version for name, version in versions}
+    assert not {"torch", "triton"} & dict(locked).keys() and "//" not in lock and "--index" not in lock
 
 
 def test_the_image_copies_what_exists() -> None:
