@@ -7,7 +7,8 @@ import asyncio
 import logging
 import random
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from contextlib import asynccontextmanager
 from typing import Literal
 
@@ -42,8 +43,13 @@ MAX_WAIT_S = 3600.0
 LEASE_S = 60.0
 """A report whose gateway died while it was being sent is sent again after this time, in seconds."""
 POLL_S = 1.0
-N_SENDERS = 4
+N_SENDERS = 8
 """Reports that one gateway sends at the same time."""
+MAX_OF_OWNER = 4
+"""Those of one owner among them, whose receiver may be slow."""
+
+_Taken = tuple[Job, JobResult | None, int]
+"""A report to send: its job, the result, and the number of this attempt."""
 
 
 class CallbackSender:
@@ -71,6 +77,10 @@ class CallbackSender:
         self._rules = rules
         self._secret = secret
         self._on_outcome = on_outcome
+        self._taking = asyncio.Lock()
+        """Held by the sender that waits for a report: each is counted before the next is chosen."""
+        self._n_sending: Counter[str] = Counter()
+        """The reports that are being sent, by the owners of their jobs."""
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -86,8 +96,14 @@ class CallbackSender:
     async def _keep_sending(self) -> None:
         while True:
             try:
-                if self._jobs.database.is_there and await self.send_one():
-                    continue
+                async with self._taking:
+                    taken = await self._take()
+                    if taken is None:
+                        # The others wait for their turn meanwhile, and do not ask the database.
+                        await asyncio.sleep(POLL_S)
+                        continue
+                await self._send(taken)
+                continue
             except DatabaseAway as error:
                 logger.warning("no report of a job can be sent: %s", error)
             except Exception:
@@ -96,10 +112,30 @@ class CallbackSender:
 
     async def send_one(self) -> bool:
         """Send the next report that is due. Returns whether there was one."""
-        taken = await self._jobs.database.run(_claim)
+        taken = await self._take()
         if taken is None:
             return False
+        await self._send(taken)
+        return True
+
+    async def _take(self) -> _Taken | None:
+        """Take a report of an owner that has not its share of senders already, and count it."""
+        if not self._jobs.database.is_there:
+            return None
+        but = [owner for owner, n in self._n_sending.items() if n >= MAX_OF_OWNER]
+        taken = await self._jobs.database.run(lambda connection: _claim(connection, but))
+        if taken is not None:
+            self._n_sending[taken[0].owner] += 1
+        return taken
+
+    async def _send(self, taken: _Taken) -> None:
         job, result, n_attempts = taken
+        try:
+            await self._report(job, result, n_attempts)
+        finally:
+            self._n_sending -= Counter([job.owner])
+
+    async def _report(self, job: Job, result: JobResult | None, n_attempts: int) -> None:
         answer: int | str
         kind = self._kinds.get(job.request.kind)
         if kind is None:
@@ -112,7 +148,6 @@ class CallbackSender:
             self._on_outcome(outcome)
         if outcome != "delivered":
             logger.warning("[%s] attempt %d to report its end: %s", job.id, n_attempts, answer)
-        return True
 
     async def _post(self, job: Job, message: CallbackMessage) -> int | str:
         """The status of the answer, or what went wrong."""
@@ -148,10 +183,12 @@ def _outcome(answer: int | str, n_attempts: int) -> Outcome | None:
     return "expired" if n_attempts >= MAX_ATTEMPTS else None
 
 
-def _claim(connection: Connection) -> tuple[Job, JobResult | None, int] | None:
-    """Take the report that is due first: its job, the result, and the number of this attempt."""
+def _claim(connection: Connection, but: Collection[str] = ()) -> _Taken | None:
+    """Take the report that is due first, of other owners than these."""
     at = job_store.now(connection)
     due = select(callbacks).where(callbacks.c.due <= at).order_by(callbacks.c.due).limit(1)
+    if but:
+        due = due.where(callbacks.c.job.not_in(job_store.ids_of(but)))
     row = connection.execute(due.with_for_update(skip_locked=True)).first()
     if row is None:
         return None

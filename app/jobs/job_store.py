@@ -294,6 +294,11 @@ def listed(
     return [_job(row) for row in connection.execute(query.order_by(_jobs.c.created.desc(), _jobs.c.id.desc()).limit(n))]
 
 
+def ids_of(owners: Collection[str]) -> Select[Any]:
+    """A query for the ids of the jobs of these owners."""
+    return select(_jobs.c.id).where(_jobs.c.owner.in_(owners))
+
+
 def n_open(connection: Connection, owner: str) -> int:
     """How many jobs of an owner wait or run."""
     query = select(func.count()).select_from(_jobs).where(_jobs.c.owner == owner, _jobs.c.ended.is_(None))

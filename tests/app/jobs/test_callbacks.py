@@ -21,7 +21,7 @@ from app.dialects.openai.jobs_wire import KIND, callback_message
 from app.jobs import callbacks as module
 from app.jobs import job_store
 from app.jobs.addresses import AddressRules
-from app.jobs.callbacks import MAX_ATTEMPTS, CallbackSender
+from app.jobs.callbacks import MAX_ATTEMPTS, MAX_OF_OWNER, N_SENDERS, CallbackSender
 from app.jobs.job import Job, JobFailed, JobKind, JobResult, Request
 from app.jobs.jobs import Jobs, JobsConfig
 from app.jobs.spool import FolderSpool
@@ -74,9 +74,9 @@ class Sender:
         kinds = {KIND: JobKind(work=None, callback=callback_message)}  # type: ignore[arg-type]  # nothing is worked on
         self.sender = CallbackSender(jobs, kinds, rules, SECRET, self.outcomes.append)
 
-    async def end_job(self, url: str, outcome: JobResult | JobFailed = RESULT) -> Job:
+    async def end_job(self, url: str, outcome: JobResult | JobFailed = RESULT, owner: str = "o") -> Job:
         request = Request(kind=KIND, options={}, callback_url=url)
-        names = (str(uuid4()), "o", "o")
+        names = (str(uuid4()), owner, owner)
         await self.database.run(lambda each: job_store.add(each, names, request, has_audio=False, fingerprint="f"))
         await self.database.run(lambda each: job_store.claim(each, "a", 60.0, 5))
         job = await self.database.run(lambda each: job_store.finish(each, names[0], "a", outcome))
@@ -114,6 +114,26 @@ async def test_a_report_is_signed_and_sent_until_it_is_received(sender: Sender) 
     assert digest == hmac.new(SECRET.encode(), f"{at}.".encode() + body, hashlib.sha256).hexdigest()
     message = json.loads(body)
     assert (message["type"], message["job"]["id"], message["id"]) == ("job.done", job.id, headers["idempotency-key"])
+
+
+async def test_a_slow_receiver_of_one_owner_keeps_no_other_report_waiting(sender: Sender) -> None:
+    asked: asyncio.Queue[None] = asyncio.Queue()
+
+    async def answer_nothing(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        asked.put_nowait(None)
+        await reader.read()
+        writer.close()
+
+    slow = await asyncio.start_server(answer_nothing, "127.0.0.1", 0)
+    async with asyncio.timeout(20), slow, Receiver().running() as receiver:
+        for _ in range(N_SENDERS + 1):
+            await sender.end_job(f"http://127.0.0.1:{slow.sockets[0].getsockname()[1]}/")
+        async with sender.sender.running():
+            for _ in range(MAX_OF_OWNER):
+                await asked.get()
+            await sender.end_job(receiver.url, owner="other")
+            await receiver.received.get()
+            assert asked.empty()
 
 
 async def test_a_report_whose_gateway_has_died_is_sent_again(sender: Sender, monkeypatch: pytest.MonkeyPatch) -> None:
