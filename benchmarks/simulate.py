@@ -95,7 +95,7 @@ def main(
     """Simulate many sessions on many GPUs."""
     wanted = _parse_parts(chosen)
     if images:
-        plot.check_path(images / "check.svg")
+        plot.check_path(images / "check.png")
     habits = Habits(talk=talk, n_steps=steps or STEPS[audio_context])
     config = EngineConfig(audio_context=audio_context, max_encode_batch=max_encode_batch)  # type: ignore[arg-type]
     times = read_times(times_file, model, max_encode_batch)
@@ -157,7 +157,7 @@ class _Run:
         rows = self.result["check"] = parts.check(measurements, times)
         self.tables += parts.check_tables(rows)
         if self._images:
-            pictures.draw_check(rows, self._images / "planning_check.svg")
+            pictures.draw_check(rows, self._images / "planning_check.png")
 
     def capacity(self, sizes: list[int], fleet_sizes: list[int], guess: int) -> None:
         self._pools = parts.capacity(self._plan, sizes, guess)
@@ -170,14 +170,14 @@ class _Run:
             self.tables.append(parts.fleet_check_table(checked))
         if self._images:
             measured = parts.measured_limits(self._measurements, self._plan.setup.config.audio_context)
-            pictures.draw_fleet(self._pools, fleets, measured, self._images / "planning_fleet.svg")
+            pictures.draw_fleet(self._pools, fleets, measured, self._images / "planning_fleet.png")
 
     def routing(self) -> None:
         n_engines, per_gpu = parts.ROUTED_ENGINES, parts.ROUTED_PER_GPU[self._plan.setup.config.audio_context]
         rows = self.result["routing"] = parts.routing(self._plan, n_engines, per_gpu)
         self.tables.append(parts.routing_table(rows, n_engines))
         if self._images:
-            pictures.draw_routing(rows, n_engines, self._images / "planning_routing.svg")
+            pictures.draw_routing(rows, n_engines, self._images / "planning_routing.png")
 
     def loss(self) -> None:
         per_gpu = parts.LOST_PER_GPU[self._plan.setup.config.audio_context]
@@ -188,7 +188,7 @@ class _Run:
         self.result["loss"] = rows
         self.tables.append(parts.loss_table(rows))
         if self._images:
-            pictures.draw_loss(rows, self._images / "planning_loss.svg")
+            pictures.draw_loss(rows, self._images / "planning_loss.png")
 
     def day(self, peak: float) -> None:
         host = next((row for row in self._pools if row["gpus"] == HOST_GPUS), self._pools[-1])
@@ -197,7 +197,7 @@ class _Run:
         self.result["day"] = [{"target": target, **asdict(day)} for target, day in courses.items()]
         self.tables.append(parts.day_table(courses, peak, self._plan.gpu_hour))
         if self._images:
-            pictures.draw_day(courses[0.75], response.held, self._images / "planning_day.svg")
+            pictures.draw_day(courses[0.75], response.held, self._images / "planning_day.png")
 
 
 if __name__ == "__main__":

@@ -120,9 +120,5 @@ def _figure(n: int, *, share_y: bool = False) -> "tuple[Any, list[Axes]]":
 
 
 def _save(figure: Any, path: Path) -> None:
-    from matplotlib import rc_context
-
     path.parent.mkdir(parents=True, exist_ok=True)
-    # Equal figures give equal files.
-    with rc_context({"svg.hashsalt": "tutti"}):
-        figure.savefig(path, metadata={"Date": None})
+    figure.savefig(path)

@@ -108,7 +108,7 @@ def test_the_check_compares_with_a_measurement(tmp_path: Path) -> None:
     assert "| 8, short | 0.08/0.14 → " in answer.output
     (row,) = json.loads((tmp_path / "out.json").read_text())["check"]
     assert [level["failed"] for level in row["simulated"]] == [0, 0]
-    assert (tmp_path / "planning_check.svg").exists() == bool(pictures)
+    assert (tmp_path / "planning_check.png").exists() == bool(pictures)
 
 
 def _has_matplotlib() -> bool:
