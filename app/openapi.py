@@ -114,7 +114,10 @@ KEY_USAGE = _object(
 )
 LANGUAGES = _list(_object({"code": TEXT}))
 LOGPROBS = _list(_object({"token": TEXT, "logprob": NUMBER, "bytes": _list(INTEGER)}))
-TRANSCRIPT = _object({"text": TEXT, "usage": USAGE, "languages": LANGUAGES}, {"logprobs": LOGPROBS})
+WARNINGS = _list(_object({"code": TEXT, "message": TEXT}))
+TRANSCRIPT = _object(
+    {"text": TEXT, "usage": USAGE, "languages": LANGUAGES}, {"logprobs": LOGPROBS, "warnings": WARNINGS}
+)
 VERBOSE_TRANSCRIPT = _object(
     {
         "task": {"enum": ["transcribe", "translate"]},
@@ -124,7 +127,11 @@ VERBOSE_TRANSCRIPT = _object(
         "usage": USAGE,
         "uncovered": _list({"type": "array", "items": NUMBER, "minItems": 2, "maxItems": 2}),
     },
-    {"segments": _list(_ref("Segment")), "words": _list(_object({"word": TEXT, "start": NUMBER, "end": NUMBER}))},
+    {
+        "segments": _list(_ref("Segment")),
+        "words": _list(_object({"word": TEXT, "start": NUMBER, "end": NUMBER})),
+        "warnings": WARNINGS,
+    },
 )
 TEXT_DELTA = _object({"type": {"const": "transcript.text.delta"}, "delta": TEXT}, {"logprobs": LOGPROBS})
 TEXT_SEGMENT = _object(
@@ -156,7 +163,13 @@ TOKEN_USAGE = _object(
 )
 TEXT_DONE = _object(
     {"type": {"const": "transcript.text.done"}, "text": TEXT, "usage": TOKEN_USAGE, "languages": LANGUAGES},
-    {"logprobs": LOGPROBS, "duration": NUMBER, "speech_duration": NUMBER, "words": INTEGER},
+    {
+        "logprobs": LOGPROBS,
+        "duration": NUMBER,
+        "speech_duration": NUMBER,
+        "words": INTEGER,
+        "warnings": WARNINGS,
+    },
 )
 DEEPGRAM_WORD = _object(
     {"word": TEXT, "start": NUMBER, "end": NUMBER, "confidence": NUMBER}, {"punctuated_word": TEXT, "language": TEXT}

@@ -22,20 +22,19 @@ from app.files.formats import HEADED, SUBTITLES, Layout, TranscriptWriter, clock
 from app.files.transcription import TranscriptionOptions, transcribe
 from app.media.file_decoder import FileInfo, decode_file, probe
 from app.media.pcm import AudioFormat
+from app.session import events
 from app.session.engine_driver import MAX_BACKLOG
 from app.session.session import SessionConfig
 from engine import api
 
-MISSING_SHARE = 0.05
-"""A file is reported as cut off if more than this share of the length that it states for its audio is missing.
-
-Smaller differences are normal: containers round their length or estimate it.
-"""
 MAX_OPEN_WINDOWS = 64
 """Recordings are begun until they may have this many windows in the engine, or as many as it has slots.
 
 More at a time would not fill larger batches, and their transcripts would be complete later.
 """
+
+FIELD = "file: "
+"""How messages about a file begin: with the name of the HTTP form's field, which a command line does not have."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,8 +107,8 @@ def _stated(recording: Recording) -> FileInfo | None:
 
 
 def _without_field(error: MediaError) -> str:
-    """The message without the name of the HTTP form's field."""
-    return str(error).removeprefix("file: ")
+    """The message without the name of the field."""
+    return str(error).removeprefix(FIELD)
 
 
 async def transcribe_all(transcriber: api.Transcriber, inputs: Sequence[Input], job: Job) -> int:
@@ -191,8 +190,12 @@ class _Work:
                 writer.advance(until_s)
                 self.display.advance(number, until_s)
 
+            def note(notice: events.Notice) -> None:
+                writer.add(notice)
+                self.display.report(f"{each.recording.name}: {notice.message.removeprefix(FIELD)}")
+
             try:
-                async with aclosing(decode_file(file, n_channels)) as audio:
+                async with aclosing(decode_file(file, n_channels, note)) as audio:
                     await transcribe(
                         self.transcriber,
                         audio,
@@ -206,7 +209,7 @@ class _Work:
                 hint = "" if file.seekable() else "; it comes from a pipe: save it to a file first, and try that"
                 raise MediaError(f"{error}{hint}") from error
             writer.finish()
-        self.display.note_end(each.recording.name, info, writer.audio_s)
+        self.display.note_end(writer.audio_s)
 
     def _open(self, stack: ExitStack, each: Input) -> tuple[BinaryIO, FileInfo | None]:
         """Open the recording. Runs in a thread, as a pipe may stay empty."""
@@ -317,16 +320,10 @@ class _Display:
         reached_s = sum(self._reached_s)
         self._progress.update(self._bar, description=self._title, completed=reached_s, reached=clock(reached_s))
 
-    def note_end(self, name: str, info: FileInfo | None, audio_s: float) -> None:
-        """Note that a recording is complete; report it if much of the audio that its file states is missing."""
+    def note_end(self, audio_s: float) -> None:
+        """Note that a recording of this length is complete."""
         self._n_ended += 1
         self._audio_s += audio_s
-        expected_s = info.audio_s if info else None
-        if expected_s and audio_s < expected_s * (1 - MISSING_SHARE):
-            self.report(
-                f"{name}: the audio ends at {clock(audio_s)}, but the file says that it lasts {clock(expected_s)}: "
-                "is it cut off?"
-            )
 
     def report(self, message: str) -> None:
         """Print a line on the error stream."""

@@ -6,6 +6,9 @@ CLIENT_GONE = 499
 IGNORED_HEADER = "x-tutti-ignored"
 """Names the fields of a request that had no effect, so that the server ignores none of them silently."""
 
+WARNINGS_HEADER = "x-tutti-warnings"
+"""Says what there is to know of a recording beyond its text, also for formats that have no place for it."""
+
 MAX_HEADER_CHARS = 500
 """The longest value of a header that holds text from a client, in characters."""
 

@@ -9,7 +9,7 @@ from itertools import groupby
 from typing import Any, Protocol
 
 from app.files.subtitles import VTT_HEAD, CueCutter, srt_cue, vtt_cue
-from app.files.transcript import Transcript, separator
+from app.files.transcript import Transcript, as_warnings, separator
 from app.session import events
 
 FORMATS = ("txt", "srt", "vtt", "tsv", "json", "segments")
@@ -134,7 +134,7 @@ def as_json(transcript: Transcript, name: str, layout: Layout) -> dict[str, obje
         "audio_s": transcript.audio_s,
         "segments": [_segment_json(segment, layout) for segment in segments],
         "uncovered": transcript.uncovered,
-    }
+    } | as_warnings(transcript.notices)
 
 
 def _segment_json(segment: events.Segment, layout: Layout) -> dict[str, object]:

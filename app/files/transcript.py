@@ -1,12 +1,14 @@
 """The final text of a recording, collected from the events of its session."""
 
+from bisect import insort
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from app.languages import WITHOUT_SPACES
 from app.session import events
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class Transcript:
     """The transcript of one recording. `add` every event of its session."""
 
@@ -14,7 +16,9 @@ class Transcript:
     utterances: list[str] = field(default_factory=list)
     """The texts of all utterances that have text."""
     uncovered: list[tuple[float, float]] = field(default_factory=list)
-    """Stretches of detected speech without text: start and end in seconds."""
+    """Stretches of detected speech without text, and of lost audio: start and end in seconds, in order."""
+    notices: list[events.Notice] = field(default_factory=list)
+    """What else there is to know of the recording."""
     audio_s: float = 0.0
     """The length of the recording in seconds, once it is complete."""
 
@@ -25,7 +29,12 @@ class Transcript:
                 self.segments.append(event)
             case events.Utterance():
                 self.utterances += [event.text] if event.text else []
-                self.uncovered += event.uncovered
+                for span in event.uncovered:
+                    insort(self.uncovered, span)
+            case events.Notice():
+                self.notices.append(event)
+                if event.lost:
+                    insort(self.uncovered, event.lost)
             case events.Stopped():
                 self.audio_s = event.audio_s
 
@@ -38,6 +47,12 @@ class Transcript:
     def text(self) -> str:
         """The whole text."""
         return separator(self.language).join(self.utterances)
+
+
+def as_warnings(notices: Iterable[events.Notice]) -> dict[str, object]:
+    """The field `warnings` of a JSON object; no field where there are none."""
+    warnings = [{"code": notice.code, "message": notice.message} for notice in notices]
+    return {"warnings": warnings} if warnings else {}
 
 
 def separator(language: str | None) -> str:

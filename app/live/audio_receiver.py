@@ -6,6 +6,7 @@ from contextlib import aclosing
 from dataclasses import dataclass
 
 from app.errors import CLOSE_POLICY, LimitExceeded, MediaError, SessionError
+from app.media.notices import OnNotice
 from app.media.pcm import Samples
 from app.media.stream_decoder import ContainerDecoder
 from app.session.engine_driver import SessionDriver
@@ -48,6 +49,7 @@ class AudioReceiver:
         session: Session,
         driver: SessionDriver,
         on_audio: Callable[[float, float], None],
+        on_notice: OnNotice,
         clock: Callable[[], float],
     ) -> None:
         """Prepare to receive the audio of one session.
@@ -56,14 +58,18 @@ class AudioReceiver:
             session: receives the audio.
             driver: carries out what the session asks for.
             on_audio: called after each piece, with its duration and the end of all audio, both in seconds.
+            on_notice: receives what the client should know of its container.
             clock: the time in seconds, for the pace.
         """
         self._session = session
         self._driver = driver
         self._on_audio = on_audio
+        self._on_notice = on_notice
         self._clock = clock
         self._pace = Pace()
         self._container: ContainerDecoder | None = None
+        self._container_since = 0.0
+        """The clock time at which the session would have begun if its audio had come at the pace of speech."""
 
     async def receive_pcm(self, data: bytes) -> None:
         """Give raw audio to the session. Waits while the engine has a backlog.
@@ -89,7 +95,8 @@ class AudioReceiver:
             SessionError: the container cannot be decoded.
         """
         if self._container is None:
-            self._container = ContainerDecoder(self._session.n_channels)
+            self._container = ContainerDecoder(self._session.n_channels, self._on_notice)
+            self._container_since = self._clock() - self._session.audio_s
         await self._receive_decoded(self._container.decode(data))
 
     async def finish_container(self) -> None:
@@ -108,7 +115,11 @@ class AudioReceiver:
         return len(data) / bytes_per_s if bytes_per_s else 0.0
 
     def _check_pace(self, data: bytes) -> None:
-        ahead_s = self._pace.add(self._duration_s(data), self._clock())
+        duration_s, now = self._duration_s(data), self._clock()
+        ahead_s = self._pace.add(duration_s, now)
+        if self._container is not None:
+            # A recorder that has paused jumps over the pause, and the silence for it comes at once.
+            ahead_s = min(ahead_s, self._session.audio_s + duration_s - (now - self._container_since))
         limit_s = self._session.limits.max_ahead_s
         if self._session.is_resumed:
             limit_s += self._session.max_utterance_s + REPLAY_EXTRA_S

@@ -163,7 +163,7 @@ class Connection:
             self._socket,
             self._dialect,
             self._driver,
-            AudioReceiver(self._session, self._driver, self._on_audio, self._clock),
+            AudioReceiver(self._session, self._driver, self._on_audio, self._push, self._clock),
             self._push,
             idle_timeout_s=self._limits.idle_timeout_s,
             on_disconnect=self._on_disconnect,

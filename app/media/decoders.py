@@ -17,6 +17,7 @@ import numpy as np
 
 from app.errors import MediaError
 from app.media.decoding_process import HEADER, MAX_CPU_S, MAX_MEMORY_MB, Kind
+from app.media.notices import OnNotice, drop, read_notice
 from app.media.pcm import Samples
 
 END_TIMEOUT_S = 5.0
@@ -37,12 +38,15 @@ class Decoders:
         """The socket to that process."""
         self._idle: list[_Worker] = []
 
-    async def decode(self, file: IO[bytes], channels: int | None = None) -> AsyncGenerator[Samples, None]:
+    async def decode(
+        self, file: IO[bytes], channels: int | None = None, on_notice: OnNotice = drop
+    ) -> AsyncGenerator[Samples, None]:
         """Decode as `file_decoder.decode_file` does. Leaving early kills the worker of this file.
 
         Args:
             file: the file, which the operating system must know. It may be moved to the disk for that.
             channels: see `decode_file`.
+            on_notice: see `decode_file`.
 
         Raises:
             MediaError: as `decode_file`, or decoding takes too much memory or time, or crashes FFmpeg.
@@ -53,7 +57,10 @@ class Decoders:
                 kind, content = await worker.read()
                 if kind is Kind.DONE:
                     return
-                yield np.frombuffer(content, np.float32)
+                if kind is Kind.NOTICE:
+                    on_notice(read_notice(content))
+                else:
+                    yield np.frombuffer(content, np.float32)
 
     async def n_channels(self, file: IO[bytes]) -> int:
         """The number of channels of a file; arguments and errors are those of `decode`."""
@@ -174,7 +181,7 @@ class _Worker:
         number, n_bytes = HEADER.unpack(await self._receive(HEADER.size))
         content = await self._receive(n_bytes)
         kind = Kind(number)
-        self.is_busy = kind is Kind.SAMPLES
+        self.is_busy = kind in (Kind.SAMPLES, Kind.NOTICE)
         if kind is Kind.ERROR:
             raise MediaError(content.decode())
         return kind, content

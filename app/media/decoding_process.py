@@ -22,11 +22,13 @@ import struct
 import sys
 import traceback
 from collections.abc import Iterable
+from dataclasses import asdict
 from enum import IntEnum
 from pathlib import Path
 from typing import IO, Any, NoReturn
 
 from app.errors import MediaError
+from app.media.notices import Notice
 
 REQUEST_BYTES = 1000
 """The longest request, in bytes."""
@@ -47,6 +49,8 @@ class Kind(IntEnum):
     """The message of a `MediaError`. Nothing follows."""
     DONE = 3
     """No bytes: the file is decoded."""
+    NOTICE = 4
+    """The fields of a `Notice` in JSON. More follows."""
 
 
 HEADER = struct.Struct("<BI")
@@ -125,7 +129,11 @@ def _decode(request: dict[str, Any], file: IO[bytes], answer: socket.socket) -> 
         if request["only_counts"]:
             _send(answer, Kind.NUMBER, str(file_decoder.n_channels(file)).encode())
             return
-        for piece in file_decoder.decode_pieces(file, request["channels"]):
+
+        def on_notice(notice: Notice) -> None:
+            _send(answer, Kind.NOTICE, json.dumps(asdict(notice)).encode())
+
+        for piece in file_decoder.decode_pieces(file, request["channels"], on_notice):
             _send(answer, Kind.SAMPLES, piece.tobytes())
             _grant_cpu_time()
         _send(answer, Kind.DONE)

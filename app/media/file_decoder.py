@@ -12,6 +12,8 @@ import numpy as np
 from av.stream import Disposition
 
 from app.errors import MediaError
+from app.media.container_clock import ContainerClock
+from app.media.notices import Notice, OnNotice, drop
 from app.media.pcm import Samples
 from engine.api import SAMPLE_RATE
 
@@ -49,20 +51,29 @@ class Source(Protocol):
         ...
 
 
-async def decode_file(file: IO[bytes], channels: int | None = None) -> AsyncGenerator[Samples, None]:
+async def decode_file(
+    file: IO[bytes], channels: int | None = None, on_notice: OnNotice = drop
+) -> AsyncGenerator[Samples, None]:
     """Decode the file's first audio stream to float32 pieces of `PIECE_SAMPLES`, in threads. Cancelling is safe.
 
-    Damaged packets are skipped, as FFmpeg's own programs do. `Decoders` does the same in another process.
+    The samples follow the file's own clock: silence stands for a late beginning, for gaps and for damaged packets.
+    `Decoders` does the same in another process.
 
     Args:
         file: the file, at its beginning.
         channels: the number of channels of the file, to get them interleaved; `None` to have them mixed into one.
+        on_notice: receives what people should know, each before the samples that follow it.
 
     Raises:
         MediaError: the file holds no audio that can be decoded, or another number of channels, or more audio than
             `MAX_FILE_H`.
     """
-    pieces = decode_pieces(file, channels)
+    loop = asyncio.get_running_loop()
+
+    def notify(notice: Notice) -> None:
+        loop.call_soon_threadsafe(on_notice, notice)
+
+    pieces = decode_pieces(file, channels, notify)
     decoding: asyncio.Future[Samples | None] | None = None
     try:
         while True:
@@ -111,7 +122,8 @@ def _audio_s(container: av.container.InputContainer, audio: av.AudioStream) -> f
         hours, minutes, seconds = tag.groups()
         return int(hours) * 3600 + int(minutes) * 60 + float(seconds)
     if not (audio.duration and audio.time_base):
-        return None
+        is_alone = len(container.streams) == 1 and container.format.name.startswith("matroska")
+        return container.duration / av.time_base if is_alone and container.duration else None
     lengths_s = [
         float(stream.duration * stream.time_base)
         for stream in container.streams
@@ -128,7 +140,8 @@ def n_channels(file: IO[bytes]) -> int:
     Leaves the file, which must be seekable, at its beginning.
     """
     try:
-        frame = next(_frames(file))
+        _, frame = next(_frames(file, drop))
+        assert frame is not None
         _check_format(frame.sample_rate, frame.layout.nb_channels)
         return frame.layout.nb_channels
     finally:
@@ -147,17 +160,17 @@ def _open(file: Source) -> av.container.InputContainer:
     return container
 
 
-def decode_pieces(file: IO[bytes], channels: int | None) -> Generator[Samples, None, None]:
+def decode_pieces(file: IO[bytes], channels: int | None, on_notice: OnNotice = drop) -> Generator[Samples, None, None]:
     """Decode a file as `decode_file` does, in the thread of the caller."""
     n_left = MAX_FILE_H * 3600 * SAMPLE_RATE * (channels or 1)
-    for piece in _pieces(file, channels):
+    for piece in _pieces(file, channels, on_notice):
         n_left -= len(piece)
         if n_left < 0:
             raise MediaError(f"file: expected at most {MAX_FILE_H} hours of audio, got more")
         yield piece
 
 
-def _pieces(file: IO[bytes], channels: int | None) -> Generator[Samples, None, None]:
+def _pieces(file: IO[bytes], channels: int | None, on_notice: OnNotice) -> Generator[Samples, None, None]:
     """Collect decoded frames of about 20 ms into pieces of `PIECE_SAMPLES`."""
     is_plain = False
     for samples in _plain_wav(file) if channels in (None, 1) and file.seekable() else ():
@@ -167,7 +180,7 @@ def _pieces(file: IO[bytes], channels: int | None) -> Generator[Samples, None, N
         return
     held: list[Samples] = []
     n_held = 0
-    for samples in decode_frames(file, channels):
+    for samples in decode_frames(file, channels, on_notice):
         held.append(samples)
         n_held += len(samples)
         if n_held >= PIECE_SAMPLES:
@@ -194,20 +207,34 @@ def _plain_wav(file: IO[bytes]) -> Generator[Samples, None, None]:
     file.seek(0)
 
 
-def decode_frames(file: Source, channels: int | None = None) -> Generator[Samples, None, None]:
+def decode_frames(
+    file: Source, channels: int | None = None, on_notice: OnNotice = drop
+) -> Generator[Samples, None, None]:
     """Decode frame by frame to 16 kHz; the arguments and errors are those of `decode_file`.
 
-    A stream that changes its rate or its channels gets a new resampler.
+    A stream that changes its rate or its channels gets a new resampler, and so does audio after a gap.
     """
     resampler: _FrameResampler | None = None
-    for frame in _frames(file):
-        if resampler is None or not resampler.suits(frame):
-            if resampler is not None:
-                yield from resampler.resample(None)
+    for silence_s, frame in _frames(file, on_notice):
+        if resampler is not None and (frame is None or silence_s or not resampler.suits(frame)):
+            yield from resampler.resample(None)
+            resampler = None
+        yield from _silence(silence_s, channels or 1)
+        if frame is None:
+            return
+        if resampler is None:
             resampler = _FrameResampler(frame, channels)
+            resampler.skip(-silence_s)
         yield from resampler.resample(frame)
-    if resampler is not None:
-        yield from resampler.resample(None)
+
+
+def _silence(duration_s: float, n_channels: int) -> Generator[Samples, None, None]:
+    """Silence of this length, in pieces."""
+    n_left = max(round(duration_s * SAMPLE_RATE), 0) * n_channels
+    while n_left > 0:
+        n = min(n_left, PIECE_SAMPLES // n_channels * n_channels)
+        yield np.zeros(n, np.float32)
+        n_left -= n
 
 
 class _FrameResampler:
@@ -225,38 +252,60 @@ class _FrameResampler:
         self._n_averaged = n_channels if is_averaged else 1
         target = "mono" if channels is None and not is_averaged else frame.layout
         self._resampler = av.AudioResampler(format="flt", layout=target, rate=SAMPLE_RATE)
+        self._n_resampled = n_channels if channels is not None or is_averaged else 1
+        self._n_skipped = 0
+        """Samples of each channel that are still to be left out."""
 
     def suits(self, frame: av.AudioFrame) -> bool:
         """Whether a frame has the format of this resampler."""
         return self._format == (frame.sample_rate, frame.layout.name, frame.format.name)
 
+    def skip(self, duration_s: float) -> None:
+        """Leave out the beginning of what follows; nothing where the length is not positive."""
+        self._n_skipped = max(round(duration_s * SAMPLE_RATE), 0)
+
     def resample(self, frame: av.AudioFrame | None) -> Iterator[Samples]:
         """Resample a frame; `None` in its place gives the samples that the resampler holds back."""
         for resampled in self._resampler.resample(frame):
-            samples: Samples = resampled.to_ndarray()[0]
+            samples: Samples = resampled.to_ndarray()[0][self._n_skipped * self._n_resampled :]
+            self._n_skipped = max(self._n_skipped - resampled.samples, 0)
             # False for NaN, too.
             if not np.abs(samples).max(initial=0.0) <= LOUDEST:
                 samples = np.clip(np.nan_to_num(samples, nan=0.0), -LOUDEST, LOUDEST)
             yield samples if self._n_averaged == 1 else samples.reshape(-1, self._n_averaged).mean(axis=1)
 
 
-def _frames(file: Source) -> Generator[av.AudioFrame, None, None]:
-    """The frames of the first audio stream; damage is an error only if no frame can be decoded."""
-    n_frames, damage = 0, ""
+def _frames(file: Source, on_notice: OnNotice) -> Generator[tuple[float, av.AudioFrame | None], None, None]:
+    """The frames of the first audio stream, each with the silence before it, as `ContainerClock.place` says.
+
+    `None` for a frame follows the last one. Damage is an error only if no frame can be decoded.
+    """
+    clock: ContainerClock | None = None
+    stated_s: float | None = None
+    damage = ""
+    n_frames = n_bytes = 0
     try:
         with _open(file) as container:
-            for packet in container.demux(_audio_stream(container)):
+            stream = _audio_stream(container)
+            is_live = not hasattr(file, "seek")
+            clock = ContainerClock(container, is_live, on_notice)
+            stated_s, n_bytes = (None, 0) if is_live else (_audio_s(container, stream), container.size)
+            for packet in container.demux(stream):
+                clock.receive(packet)
                 try:
                     frames = packet.decode()
                 except av.InvalidDataError as error:
                     damage = _reason(error)
+                    clock.fail(packet)
                     continue
                 n_frames += len(frames)
-                yield from frames
+                for frame in frames:
+                    yield clock.place(frame), frame
     except av.FFmpegError as error:
         damage = _reason(error)
-    if not n_frames:
+    if clock is None or not n_frames:
         raise MediaError(_not_decoded(damage or "it holds none"))
+    yield clock.finish(stated_s, n_bytes), None
 
 
 def _audio_stream(container: av.container.InputContainer) -> av.AudioStream:

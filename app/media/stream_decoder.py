@@ -12,6 +12,7 @@ from enum import Enum, auto
 import numpy as np
 
 from app.errors import MediaError
+from app.media.notices import Notice, OnNotice, drop
 from app.media.pcm import Samples
 from engine.api import SAMPLE_RATE
 
@@ -46,12 +47,14 @@ class _Progress(Enum):
 class ContainerDecoder:
     """Receives bytes by `decode`, which yields the samples. One caller at a time. `close` ends the thread."""
 
-    def __init__(self, channels: int = 1) -> None:
+    def __init__(self, channels: int = 1, on_notice: OnNotice = drop) -> None:
         """Make a decoder; its thread starts with the first bytes.
 
         Args:
             channels: 1 mixes all channels of the container into one. A higher number must be that of the container.
+            on_notice: receives what the client should know, before the samples that follow it.
         """
+        self._on_notice = on_notice
         self._channels = None if channels == 1 else channels
         self._loop = asyncio.get_running_loop()
         self._turn = threading.Condition()
@@ -130,7 +133,7 @@ class ContainerDecoder:
             # Here, because FFmpeg's libraries take memory that only a server with containers needs.
             from app.media import file_decoder
 
-            for samples in file_decoder.decode_frames(self, self._channels):
+            for samples in file_decoder.decode_frames(self, self._channels, self._notify):
                 if not self._hand_over(samples):
                     break
         except Exception as error:
@@ -161,6 +164,11 @@ class ContainerDecoder:
             self._held.append(samples)
             self._n_held += len(samples) // (self._channels or 1)
             return self._input is not _Input.CLOSED
+
+    def _notify(self, notice: Notice) -> None:
+        with self._turn:
+            if self._input is not _Input.CLOSED:
+                self._loop.call_soon_threadsafe(self._on_notice, notice)
 
     def _wake_caller(self) -> None:
         if self._input is not _Input.CLOSED:

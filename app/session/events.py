@@ -8,25 +8,17 @@ import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
+from app.media import notices
 from engine import api
 
 FlushId = str | int
 """The client's own name for a flush."""
+Notice = notices.Notice
 
 
 def confidence(avg_logprob: float) -> float:
     """The confidence in a text, 0 to 1 in thousandths: the geometric mean of its tokens' probabilities."""
     return round(min(math.exp(avg_logprob), 1.0), 3)
-
-
-@dataclass(frozen=True, slots=True)
-class Notice:
-    """Something that the client should know and that changes nothing, such as an option that is ignored."""
-
-    code: str
-    """Stable, for programs."""
-    message: str
-    """A sentence, for people."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -203,7 +203,7 @@ async def transcribe_recording(
         if isinstance(event, events.Utterance):
             service.metrics.utterances.count(event)
 
-    audio = _raw(file, audio_format) if options.audio else service.decoders.decode(file, n_file_channels)
+    audio = _raw(file, audio_format) if options.audio else service.decoders.decode(file, n_file_channels, push)
     try:
         async with aclosing(audio):
             await transcribe(

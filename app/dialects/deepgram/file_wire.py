@@ -10,7 +10,7 @@ from itertools import groupby
 from typing import Any
 from uuid import NAMESPACE_URL, uuid5
 
-from app.dialects.deepgram.metadata import Request
+from app.dialects.deepgram.metadata import Request, warning
 from app.dialects.deepgram.options import Options
 from app.dialects.deepgram.words import mean_confidence, phrases_in, plain, wire_words
 from app.languages import WITHOUT_SPACES
@@ -52,6 +52,7 @@ class Recording:
         self._request = request
         self._channels = [_Channel() for _ in range(n_channels)]
         self._audio_s = 0.0
+        self._notices: list[events.Notice] = []
         self.words: list[events.Word] = []
         """All words, if their speakers are wanted."""
 
@@ -73,6 +74,8 @@ class Recording:
                 if event.text:
                     channel.utterances.append((event.text, channel.words))
                     channel.words = []
+            case events.Notice():
+                self._notices.append(event)
             case events.Stopped():
                 self._audio_s = event.audio_s
 
@@ -103,6 +106,8 @@ class Recording:
             yield {"parameter": name, "type": "unsupported_parameter", "message": f"{name}: has no effect here"}
         for name, _, value in (each.partition("=") for each in self._options.adjusted):
             yield {"parameter": name, "type": "adjusted_parameter", "message": f"{name}: taken as {value}"}
+
+        yield from (warning(notice) for notice in self._notices)
 
     def _channel(self, channel: _Channel) -> dict[str, Any]:
         words = [word for _, words in channel.utterances for word in words]

@@ -9,7 +9,7 @@ from typing import Any, assert_never
 
 from app.dialects.checks import are_texts
 from app.dialects.deepgram.live_results import LiveResults
-from app.dialects.deepgram.metadata import Request
+from app.dialects.deepgram.metadata import Request, warning
 from app.dialects.deepgram.options import Options, hotwords
 from app.dialects.json_text import read_object, write_object
 from app.dialects.limits import MAX_TEXT_CHARS
@@ -51,6 +51,7 @@ class Deepgram:
         self._is_closing = False
         self._has_reported_late_audio = False
         self._sha256 = hashlib.sha256()
+        self._warnings: list[dict[str, str]] = []
 
     # Client messages.
 
@@ -215,12 +216,13 @@ class Deepgram:
                     yield from results.release_all()
                 code = CLOSES.get(event.code, (0, event.code))[1]
                 yield {"type": "Error", "variant": code, "description": event.message, "code": code}
+            case events.Notice():
+                self._warnings.append(warning(event))
             case (
                 events.Started()
                 | events.EagerEnd()
                 | events.SpeechResumed()
                 | events.Lag()
-                | events.Notice()
                 | events.Translation()
                 | events.Speakers()
             ):
@@ -231,7 +233,7 @@ class Deepgram:
     def _stream_metadata(self, audio_s: float) -> dict[str, Any]:
         sha256 = self._sha256.hexdigest()
         metadata = self._request.metadata(sha256, audio_s, self._results.n_channels, self._options)
-        return {"type": "Metadata", **metadata}
+        return {"type": "Metadata", **metadata} | ({"warnings": self._warnings} if self._warnings else {})
 
 
 def _schema_error(description: str, message: str) -> events.Reply:

@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from app.dialects.deepgram.options import Options
+from app.session import events
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,3 +50,8 @@ class Request:
         if options.extra:
             metadata["extra"] = dict(options.extra)
         return metadata
+
+
+def warning(notice: events.Notice) -> dict[str, str]:
+    """A notice as one of the `warnings` in the metadata."""
+    return {"parameter": "", "type": notice.code, "message": notice.message}

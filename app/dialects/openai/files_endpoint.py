@@ -14,7 +14,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from app.delivery.server_sent_events import PING, PING_EVERY_S, EventStream
-from app.dialects.http_answers import CLIENT_GONE, IGNORED_HEADER, header_value
+from app.dialects.http_answers import CLIENT_GONE, IGNORED_HEADER, WARNINGS_HEADER, header_value
 from app.dialects.openai.files_wire import FileOptions, TextStream, parse_options, response_body, sse_frame
 from app.dialects.openai.speakers_endpoint import ChannelSpeakers, FileSpeakers, TellsSpeakers
 from app.dialects.openai.speakers_wire import Spoken, segments
@@ -121,6 +121,8 @@ class FileEndpoint:
         await transcription(transcript.add)
         spoken = await speakers.spoken() if speakers else Spoken()
         content, media_type = await asyncio.to_thread(response_body, transcript, options, spoken)
+        if transcript.notices:
+            headers[WARNINGS_HEADER] = header_value(" ".join(each.message for each in transcript.notices))
         await Response(content, 200, headers, media_type)(scope, receive, send)
 
 
@@ -203,7 +205,7 @@ async def _transcribe(
     if speakers:
         await speakers.learn(service.decoders, file)
     try:
-        async with aclosing(service.decoders.decode(file, n_channels)) as audio:
+        async with aclosing(service.decoders.decode(file, n_channels, on_event)) as audio:
             await transcribe(
                 service.transcriber,
                 speakers.listen(audio) if speakers else audio,

@@ -14,7 +14,7 @@ from app.dialects.openai.speakers_wire import KnownSpeaker, Spoken, call_record,
 from app.dialects.text_rules import parse_text_rules
 from app.errors import BadMessage, RequestError
 from app.files.subtitles import cues, srt, vtt
-from app.files.transcript import Transcript, separator
+from app.files.transcript import Transcript, as_warnings, separator
 from app.languages import LOCK, NAMES, known_among, without_region
 from app.session import events
 from app.text_rules.pipeline import TextRuleOptions
@@ -314,7 +314,8 @@ def _recorded(transcript: Transcript, options: FileOptions, spoken: Spoken) -> t
         case "call_record_vtt":
             return vtt(as_cues(record)), "text/vtt"
         case _:
-            return write_large(as_json(record) | {"usage": _duration(transcript)}), "application/json"
+            more = {"usage": _duration(transcript)} | as_warnings(transcript.notices)
+            return write_large(as_json(record) | more), "application/json"
 
 
 def _plain(transcript: Transcript, options: FileOptions) -> dict[str, Any]:
@@ -329,7 +330,7 @@ def _plain(transcript: Transcript, options: FileOptions) -> dict[str, Any]:
         for segment in transcript.segments:
             stream.push(segment)
         answer["logprobs"] = stream.logprobs
-    return answer
+    return answer | as_warnings(transcript.notices)
 
 
 def _diarized(transcript: Transcript, options: FileOptions, spoken: Sequence[dict[str, Any]]) -> dict[str, Any]:
@@ -340,7 +341,7 @@ def _diarized(transcript: Transcript, options: FileOptions, spoken: Sequence[dic
         "text": " ".join(each["text"] for each in spoken) if options.channel_names else transcript.text,
         "segments": list(spoken),
         "usage": _duration(transcript),
-    }
+    } | as_warnings(transcript.notices)
 
 
 def _verbose(transcript: Transcript, options: FileOptions) -> dict[str, Any]:
@@ -353,7 +354,7 @@ def _verbose(transcript: Transcript, options: FileOptions) -> dict[str, Any]:
         "usage": _duration(transcript),
         # Not in OpenAI's API: where there is speech without text, in seconds.
         "uncovered": transcript.uncovered,
-    }
+    } | as_warnings(transcript.notices)
     if options.has_segments:
         answer["segments"] = [_segment(segment) for segment in transcript.segments]
     if options.has_words:
@@ -397,6 +398,7 @@ class TextStream:
         self._options = options
         self._texts: list[str] = []
         self._languages: dict[str, None] = {}
+        self._notices: list[events.Notice] = []
         self._utterance: int | None = None
         self._n_tokens = 0
 
@@ -408,10 +410,15 @@ class TextStream:
                 segments = [_segment_event(event, self._options.has_words)] if is_verbose else []
                 return [self._delta(event), *segments]
             case events.Utterance() if is_verbose:
-                return [_uncovered_event(event, span) for span in event.uncovered]
+                return [_uncovered_event(event.utterance, span) for span in event.uncovered]
+            case events.Notice():
+                self._notices.append(event)
+                return []
             case events.Stopped():
                 times = {"duration": event.audio_s, "speech_duration": event.speech_s, "words": event.words}
-                return [self._done(event.audio_s) | (times if is_verbose else {})]
+                lost = [each.lost for each in self._notices if each.lost and is_verbose]
+                done = self._done(event.audio_s) | (times if is_verbose else {})
+                return [*(_uncovered_event(self._utterance or 0, span) for span in lost), done]
             case _:
                 return []
 
@@ -445,7 +452,7 @@ class TextStream:
         }
         if self._options.has_logprobs:
             done["logprobs"] = self.logprobs
-        return done
+        return done | as_warnings(self._notices)
 
 
 def _segment_event(segment: events.Segment, has_words: bool) -> dict[str, Any]:
@@ -463,15 +470,9 @@ def _segment_event(segment: events.Segment, has_words: bool) -> dict[str, Any]:
     return {"type": "transcript.text.segment", **_segment(segment), **more}
 
 
-def _uncovered_event(utterance: events.Utterance, span: tuple[float, float]) -> dict[str, Any]:
+def _uncovered_event(utterance: int, span: tuple[float, float]) -> dict[str, Any]:
     start_s, end_s = span
-    return {
-        "type": "transcript.text.segment",
-        "start": start_s,
-        "end": end_s,
-        "text": "",
-        "utterance": utterance.utterance,
-    }
+    return {"type": "transcript.text.segment", "start": start_s, "end": end_s, "text": "", "utterance": utterance}
 
 
 def _logprobs_of(segment: events.Segment, lead: str) -> list[dict[str, Any]]:

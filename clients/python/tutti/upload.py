@@ -250,6 +250,8 @@ class _Answer:
                     "speech_s": message.get("speech_duration"),
                     "words": message.get("words"),
                 }
+                warnings = message.get("warnings", [])
+                events += [parse_event({"type": "warning", **each}) for each in warnings]
                 events += [*self._end_utterance(), parse_event({"type": "stopped", **stopped})]
                 self.is_complete = True
             case _:

@@ -25,6 +25,7 @@ from tests.app.dialects.openai.test_files_endpoint import wav
 from tests.app.files.test_transcription import BusyTranscriber, conversation
 from tests.app.media.test_file_decoder import encode, film
 from tests.fakes import FakeTranscriber, LevelDetector, said, silence, speech
+from tests.made_files import Track, damaged, made_file
 
 WORDS, SAMPLES = conversation(4, pause_s=2.5)
 
@@ -105,7 +106,23 @@ async def test_a_file_that_is_shorter_than_its_header_says_is_reported(
     assert await run(BusyTranscriber(), inputs(tmp_path, content[: len(content) // 2]), job("json")) == 0
     out, err = capsys.readouterr()
     assert json.loads(out)["audio_s"] == pytest.approx(44.0, abs=1.0)
-    assert err.startswith("a: the audio ends at 00:4") and "lasts 01:28" in err
+    assert err.startswith("a: expected 88.") and "is it cut off?" in err
+
+
+async def test_times_are_those_of_the_file_and_lost_audio_is_named(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """The track begins 10 s in; a stretch of the file is damaged."""
+    track = Track(samples=SAMPLES, offset_s=10.0)
+    content = damaged(made_file("matroska", "pcm_s16le", 16_000, [track]), 0.5, 0.1)
+    assert await run(BusyTranscriber(), inputs(tmp_path, content), job("json")) == 0
+    out, err = capsys.readouterr()
+    told = json.loads(out)
+    assert err.startswith("a: expected whole audio, got damaged data from ") and len(err.splitlines()) == 1
+    assert told["audio_s"] == pytest.approx(len(SAMPLES) / 16_000 + 10.0, abs=0.1)
+    assert told["segments"][0]["start_s"] >= 10.0
+    assert [each["code"] for each in told["warnings"]] == ["lost_audio"]
+    assert len(told["uncovered"]) == 1
 
 
 @pytest.mark.parametrize(("container", "codec"), [("mp4", "aac"), ("matroska", "aac"), ("mpegts", "aac")])

@@ -7,12 +7,14 @@ import pytest
 
 from app.errors import LimitExceeded
 from app.live.audio_receiver import MAX_PACE, PIECE_S, REPLAY_EXTRA_S, AudioReceiver, Pace
+from app.media.notices import Notice, drop
 from app.media.pcm import AudioFormat
 from app.session import commands
 from app.session.engine_driver import SessionDriver
 from app.session.events import Limits
 from app.session.session import Session, SessionConfig
 from tests.fakes import MODEL, FakeTranscriber, LevelDetector, pcm, silence
+from tests.made_files import Track, made_file, tone
 
 MAX_AHEAD_S = 10.0
 
@@ -25,7 +27,9 @@ async def fill(start: commands.Start, seconds: float) -> tuple[Session, list[flo
     async with asyncio.TaskGroup() as tasks:
         driver = SessionDriver(session, FakeTranscriber(), tasks, lambda event: None, lambda close: None)
         driver.receive(start)
-        receiver = AudioReceiver(session, driver, lambda duration_s, until_s: pieces.append(duration_s), lambda: 0.0)
+        receiver = AudioReceiver(
+            session, driver, lambda duration_s, until_s: pieces.append(duration_s), drop, lambda: 0.0
+        )
         await receiver.receive_pcm(pcm(silence(seconds)))
     return session, pieces
 
@@ -55,6 +59,27 @@ async def test_audio_too_far_ahead_is_refused() -> None:
         await fill(commands.Start(audio=AudioFormat("pcm_f32le")), MAX_AHEAD_S + 1)
     (error,) = raised.value.exceptions
     assert isinstance(error, LimitExceeded) and error.code == "too_fast"
+
+
+async def test_a_container_may_jump_over_a_pause() -> None:
+    """The silence of a gap comes at once, and is no more than the time that has passed."""
+    now = 0.0
+    notices: list[Notice] = []
+    config = SessionConfig(limits=Limits(max_ahead_s=MAX_AHEAD_S), make_detector=LevelDetector)
+    session = Session("s_test", MODEL, config)
+    content = made_file("matroska", "pcm_s16le", 16_000, [Track(samples=tone(4.0), gap=(2.0, 100.0))])
+    async with asyncio.TaskGroup() as tasks:
+        driver = SessionDriver(session, FakeTranscriber(), tasks, lambda event: None, lambda close: None)
+        driver.receive(commands.Start(audio=AudioFormat("pcm_f32le")))
+        receiver = AudioReceiver(session, driver, lambda duration_s, until_s: None, notices.append, lambda: now)
+        await receiver.receive_container(content[: len(content) // 3])
+        now = 102.0
+        await receiver.receive_container(content[len(content) // 3 :])
+        await receiver.finish_container()
+        assert session.audio_s == pytest.approx(104.0, abs=0.1)
+        receiver.close()
+        driver.cancel_windows()
+    assert notices == []
 
 
 async def test_a_resumed_session_may_be_further_ahead() -> None:

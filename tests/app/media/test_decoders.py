@@ -186,7 +186,7 @@ import json, os, resource, socket, sys
 from app.errors import MediaError
 from app.media import decoding_process, file_decoder
 
-def pieces(file, channels):
+def pieces(file, channels, on_notice):
     {body}
 
 file_decoder.decode_pieces = pieces

@@ -23,6 +23,7 @@ from tests.app.dialects.openai.test_files_endpoint import wav
 from tests.app.media.test_file_decoder import encode
 from tests.compat.conformance import approximated, supported
 from tests.fakes import FakeTranscriber, pcm, said, silence, speech
+from tests.made_files import Track, damaged, made_file
 
 LIVE, FILE = "deepgram-live", "deepgram-prerecorded"
 RAW = {"encoding": "linear32", "sample_rate": "16000"}
@@ -106,6 +107,16 @@ async def test_containers_are_recognised(serve: Serve, container: str, codec: st
     told = await heard(server, [content[at : at + 5000] for at in range(0, len(content), 5000)])
     assert text(told) == TEXT
     assert told[-1]["sha256"] == hashlib.sha256(content).hexdigest()
+
+
+async def test_a_container_keeps_its_own_times_and_its_damage_is_named(serve: Serve) -> None:
+    """A recorder has paused for a minute and a half."""
+    server = await serve(max_ahead_s=120)
+    track = Track(samples=np.tile(TALK, 4), gap=(len(TALK) / 16_000, 90.0))
+    content = damaged(made_file("matroska", "pcm_s16le", 16_000, [track]), 0.5, 0.05)
+    told = await heard(server, [content[at : at + 5000] for at in range(0, len(content), 5000)])
+    assert told[-1]["duration"] == pytest.approx(4 * len(TALK) / 16_000 + 90.0, abs=0.1)
+    assert [each["type"] for each in told[-1]["warnings"]] == ["lost_audio"]
 
 
 async def test_what_is_no_container_ends_the_stream(serve: Serve) -> None:
@@ -321,6 +332,17 @@ async def grant(server: Running, content: str = "", **headers: str) -> httpx.Res
 
 
 # Recordings.
+
+
+async def test_a_recording_keeps_its_own_times_and_its_damage_is_named(serve: Serve) -> None:
+    server = await serve()
+    track = Track(samples=np.tile(TALK, 2), offset_s=4.9)
+    content = damaged(made_file("matroska", "pcm_s16le", 16_000, [track]), 0.7, 0.1)
+    body = (await post(server, content)).json()
+    words = body["results"]["channels"][0]["alternatives"][0]["words"]
+    assert words[0]["start"] >= 4.9
+    assert body["metadata"]["duration"] == pytest.approx(2 * len(TALK) / 16_000 + 4.9, abs=0.1)
+    assert [each["type"] for each in body["metadata"]["warnings"]] == ["lost_audio"]
 
 
 @supported(FILE, "Authorization: Token, Bearer")

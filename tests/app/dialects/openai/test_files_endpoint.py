@@ -30,6 +30,7 @@ from engine.errors import EngineError, EngineFailed, EngineOverloaded
 from tests.app.conftest import Running, Serve
 from tests.compat.conformance import supported
 from tests.fakes import MODEL, FakeTranscriber, LevelDetector, said, silence, speech
+from tests.made_files import Track, damaged, made_file
 
 SILENCE = "chunking_strategy[silence_duration_ms]"
 TALK = np.concatenate((silence(0.3), speech([1, 2, 3, 4]), silence(4.0), speech([5, 6, 7]), silence(0.5)))
@@ -158,6 +159,45 @@ async def test_verbose_json_has_every_field_that_clients_read(serve: Serve) -> N
         "compression_ratio",
         "no_speech_prob",
     }
+
+
+async def test_times_are_those_of_the_file(serve: Serve) -> None:
+    """A track that begins late, and goes on after a pause of the recorder."""
+    server = await serve()
+    track = Track(samples=TALK, offset_s=4.9, gap=(3.5, 15.0))
+    content = made_file("matroska", "pcm_s16le", 16_000, [track])
+    body = (await post(server.http, content, {"response_format": "verbose_json"})).json()
+    starts = [each["start"] for each in body["segments"]]
+    assert starts == pytest.approx([5.2, 0.3 + 4 * 0.28 + 4.0 + 4.9 + 15.0], abs=0.05)
+    assert body["duration"] == pytest.approx(len(TALK) / 16_000 + 4.9 + 15.0, abs=0.05)
+    assert (body["uncovered"], "warnings" in body) == ([], False)
+
+
+DAMAGED = damaged(made_file("matroska", "pcm_s16le", 16_000, [Track(samples=np.tile(TALK, 2))]), 0.3, 0.1)
+
+
+@pytest.mark.parametrize("response_format", ["json", "verbose_json", "srt"])
+async def test_audio_that_was_lost_is_named(serve: Serve, response_format: str) -> None:
+    """In the answer, and in a header for formats without a place for it."""
+    server = await serve()
+    response = await post(server.http, DAMAGED, {"response_format": response_format})
+    assert "got damaged data from" in response.headers["x-tutti-warnings"]
+    if response_format != "srt":
+        (warning,) = response.json()["warnings"]
+        assert warning == {"code": "lost_audio", "message": response.headers["x-tutti-warnings"]}
+    if response_format == "verbose_json":
+        body = response.json()
+        assert len(body["uncovered"]) == 1
+        assert body["duration"] == pytest.approx(2 * len(TALK) / 16_000, abs=0.1)
+        assert body["segments"][-1]["end"] == pytest.approx(2 * len(TALK) / 16_000 - 0.5, abs=0.2)
+
+
+async def test_a_stream_names_audio_that_was_lost(serve: Serve) -> None:
+    server = await serve()
+    told = sse(await post(server.http, DAMAGED, {"response_format": "verbose_json", "stream": "true"}))
+    assert [each["code"] for each in told[-1]["warnings"]] == ["lost_audio"]
+    lost = [each for each in told if each["type"] == "transcript.text.segment" and not each["text"]]
+    assert len(lost) == 1 and lost[0]["start"] < lost[0]["end"]
 
 
 async def test_speech_that_was_read_again_is_counted(serve: Serve) -> None:

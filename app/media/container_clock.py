@@ -1,0 +1,152 @@
+"""Places decoded frames on the clock of their container, and finds what is missing between them.
+
+Recorders pause, streams begin late, and packets are lost. The samples alone do not say so; the times of packets do.
+"""
+
+import av
+
+from app.media.notices import OnNotice, cut_off, lost_audio
+
+MIN_GAP_S = 0.05
+"""The shortest gap that is filled with silence, in seconds. Containers round times, and recorders jitter."""
+MAX_BACK_S = 1.0
+"""Frames that come earlier than this, in seconds, have a new clock: of a recording that was joined to another one."""
+MAX_EARLY_S = 10.0
+"""Audio before the beginning of the clock, in seconds, that is left out: an encoder's delay, or a cut beginning."""
+MAX_GAP_S = 24 * 3600.0
+"""A longer gap, in seconds, is a new clock as well."""
+DAMAGED_SHARE = 0.25
+"""A gap is of damaged data if the file has at least this share of the bytes that its audio would take.
+
+FFmpeg passes over damaged data of most containers without an error. A recorder that pauses writes nothing.
+"""
+MISSING_SHARE = 0.05
+"""A file is cut off if more than this share of the length that it states for its audio is missing.
+
+Smaller differences are normal: containers round their length or estimate it.
+"""
+COUNTING = frozenset(("aac", "ac3", "dts", "eac3", "latm", "loas", "mp3"))
+"""Formats without times. FFmpeg counts their packets, and one that holds a damaged stretch counts once."""
+TAGS = (b"ID3", b"APETAGEX", b"TAG")
+"""What may stand between the packets of such formats without being audio."""
+_ZERO_BASED = frozenset(("matroska", "mov"))
+"""Formats whose clocks begin at zero, if they state their length. Others, and live ones, begin at any time."""
+
+
+def origin_s(container: av.container.InputContainer, is_live: bool) -> float | None:
+    """The time at which the clock of a container begins, in seconds; `None` for that of the first frame."""
+    if not is_live and container.duration and container.format.name.partition(",")[0] in _ZERO_BASED:
+        return 0.0
+    return None if container.start_time is None else container.start_time / av.time_base
+
+
+class ContainerClock:
+    """Follows the packets and frames of one stream, in their order. Times are in seconds."""
+
+    def __init__(self, container: av.container.InputContainer, is_live: bool, on_notice: OnNotice) -> None:
+        """Begin the clock of this container. `is_live` says that it began before its first byte."""
+        self.end_s = 0.0
+        """Where the audio ends that was placed."""
+        self._origin_s = origin_s(container, is_live)
+        self._counts = container.format.name in COUNTING
+        self._on_notice = on_notice
+        self._bytes = _Bytes()
+        self._is_damaged = False
+        """Whether data since the last frame was damaged."""
+        self._until_s = 0.0
+        """Where the audio would end if the damaged packets were whole."""
+
+    def receive(self, packet: "av.Packet[av.AudioStream]") -> None:
+        """Note a packet before it is decoded."""
+        self._bytes.add(packet)
+        self._is_damaged |= packet.is_corrupt
+
+    def fail(self, packet: "av.Packet[av.AudioStream]") -> None:
+        """Note that a packet could not be decoded."""
+        self._is_damaged = True
+        self._bytes.n_damaged += packet.size
+        duration_s = float((packet.duration or 0) * (packet.time_base or 0))
+        if self._counts and not any(tag in bytes(packet) for tag in TAGS):
+            # The times of all that follows are too early by what one packet cannot hold.
+            excess_s = max(self._bytes.duration_s(packet.size) - duration_s, 0.0)
+            self._origin_s = (self._origin_s or 0.0) - excess_s
+        elif packet.pts is not None and packet.time_base:
+            self._until_s = float(packet.pts * packet.time_base) - (self._origin_s or 0.0) + duration_s
+
+    def place(self, frame: av.AudioFrame) -> float:
+        """The silence before a frame, in seconds; less than zero for the part of it that is before the beginning."""
+        duration_s = frame.samples / frame.sample_rate
+        missing_s = self._missing_s(frame.time)
+        self._bytes.duration_all_s += duration_s
+        if missing_s > 0 and (self._is_damaged or (self.end_s and self._bytes.were_skipped(missing_s))):
+            self._on_notice(lost_audio(self.end_s, self.end_s + missing_s))
+        self.end_s = max(self.end_s + missing_s + duration_s, 0.0)
+        self._is_damaged &= missing_s == 0
+        return missing_s
+
+    def finish(self, stated_s: float | None, n_file_bytes: int) -> float:
+        """The silence after the last frame, in seconds: for the end of the audio if that is damaged.
+
+        Args:
+            stated_s: where the audio ends by what the file states; `None` if it states nothing.
+            n_file_bytes: the length of the file; 0 if it is not known.
+        """
+        until_s = self._until_s
+        if stated_s and self._bytes.remain(n_file_bytes, stated_s - self.end_s):
+            until_s = max(until_s, stated_s)
+        missing_s = until_s - self.end_s
+        if MIN_GAP_S <= missing_s <= MAX_GAP_S:
+            self._on_notice(lost_audio(self.end_s, until_s))
+            return missing_s
+        if stated_s and self.end_s < stated_s * (1 - MISSING_SHARE):
+            self._on_notice(cut_off(self.end_s, stated_s))
+        return 0.0
+
+    def _missing_s(self, at_s: float | None) -> float:
+        if at_s is None:
+            return 0.0
+        if self._origin_s is None:
+            self._origin_s = at_s
+        missing_s = at_s - self._origin_s - self.end_s
+        is_first = self.end_s == 0
+        if not -(MAX_EARLY_S if is_first else MAX_BACK_S) <= missing_s <= MAX_GAP_S:
+            self._origin_s = at_s - self.end_s
+            return 0.0
+        # An encoder's delay is left out to the sample; later, clocks that run a little slow cost no audio.
+        return missing_s if missing_s >= MIN_GAP_S or (is_first and missing_s < 0) else 0.0
+
+
+class _Bytes:
+    """Counts the bytes of packets, and those between them that no packet has."""
+
+    def __init__(self) -> None:
+        self.duration_all_s = 0.0
+        """The length of all that was decoded."""
+        self.n_damaged = 0
+        """The bytes of packets that could not be decoded."""
+        self._n_bytes = 0
+        self._n_beside = 0
+        """The most bytes before a packet that are of no packet. They grow by a header now and then."""
+        self._skipped = (0, 0)
+        """By how much it has grown before the last two packets. A packet of Ogg may end after a damaged page."""
+
+    def add(self, packet: "av.Packet[av.AudioStream]") -> None:
+        """Count a packet."""
+        n_beside = (packet.pos or 0) - self._n_bytes
+        self._skipped = (self._skipped[1], max(n_beside - self._n_beside, 0))
+        self._n_beside = max(n_beside, self._n_beside)
+        self._n_bytes += packet.size
+
+    def duration_s(self, n_bytes: int) -> float:
+        """How long the audio in these bytes may last, by what was decoded until now."""
+        n_decoded = self._n_bytes - self.n_damaged
+        return n_bytes * self.duration_all_s / n_decoded if n_decoded else 0.0
+
+    def were_skipped(self, missing_s: float) -> bool:
+        """Whether there were bytes of audio instead of packets in this time."""
+        return self.duration_s(sum(self._skipped)) >= missing_s * DAMAGED_SHARE
+
+    def remain(self, n_file_bytes: int, missing_s: float) -> bool:
+        """Whether there are bytes after the last packet that may be this much audio."""
+        n_left = n_file_bytes - self._n_bytes - self._n_beside
+        return missing_s > 0 and self.duration_s(n_left) >= missing_s * DAMAGED_SHARE

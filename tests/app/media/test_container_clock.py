@@ -1,0 +1,142 @@
+"""Times are those of the container's own clock: late beginnings, gaps and damage take as long as they took."""
+
+import asyncio
+import io
+from contextlib import aclosing
+from tempfile import TemporaryFile
+
+import numpy as np
+import pytest
+
+from app.media.decoders import Decoders
+from app.media.file_decoder import decode_file, decode_pieces
+from app.media.notices import Notice
+from app.media.pcm import Samples
+from app.media.stream_decoder import ContainerDecoder
+from tests.made_files import Track, loud_stretches, made_file, tone
+
+EXACT_S = 0.05
+"""Codecs delay their audio, and containers round times."""
+MATROSKA, WEBM, MP4, MOV = (
+    ("matroska", "aac", 44_100),
+    ("webm", "libopus", 48_000),
+    ("mp4", "aac", 48_000),
+    ("mov", "aac", 48_000),
+)
+TS, OGG, FLV = ("mpegts", "aac", 48_000), ("ogg", "libopus", 48_000), ("flv", "libmp3lame", 44_100)
+MP3, ADTS, FLAC = ("mp3", "libmp3lame", 44_100), ("adts", "aac", 44_100), ("flac", "flac", 44_100)
+Kind = tuple[str, str, int]
+
+
+def decoded(content: bytes) -> tuple[Samples, list[Notice]]:
+    notices: list[Notice] = []
+    return np.concatenate(list(decode_pieces(io.BytesIO(content), None, notices.append))), notices
+
+
+async def decoded_live(content: bytes) -> tuple[Samples, list[Notice]]:
+    """As `decoded`, from a container that arrives in messages of 1000 bytes."""
+    notices: list[Notice] = []
+    decoder = ContainerDecoder(on_notice=notices.append)
+    pieces: list[Samples] = []
+    for at in range(0, len(content), 1000):
+        pieces += [piece async for piece in decoder.decode(content[at : at + 1000])]
+    pieces += [piece async for piece in decoder.finish()]
+    decoder.close()
+    return np.concatenate(pieces), notices
+
+
+def stretches(*expected: tuple[float, float]) -> list[object]:
+    return [pytest.approx(each, abs=EXACT_S) for each in expected]
+
+
+@pytest.mark.parametrize("kind", [MATROSKA, WEBM, MP4, MOV])
+def test_a_track_that_begins_late_is_late(kind: Kind) -> None:
+    """Its container's clock begins at zero."""
+    samples, notices = decoded(made_file(*kind, [Track(samples=tone(2.0), offset_s=4.9)]))
+    assert loud_stretches(samples) == stretches((4.9, 6.9))
+    assert notices == []
+
+
+@pytest.mark.parametrize("kind", [MATROSKA, WEBM, MP4, MOV, TS])
+async def test_a_track_is_late_beside_its_picture(kind: Kind) -> None:
+    """Also where the clock begins at any time, and where the container arrives bit by bit."""
+    content = made_file(*kind, [Track(samples=tone(2.0), offset_s=4.9)], picture_s=8)
+    assert loud_stretches(decoded(content)[0]) == stretches((4.9, 6.9))
+    if kind not in (MP4, MOV):
+        assert loud_stretches((await decoded_live(content))[0]) == stretches((4.9, 6.9))
+
+
+@pytest.mark.parametrize("kind", [TS, OGG, FLV])
+def test_a_clock_that_began_before_the_recording_begins_with_it(kind: Kind) -> None:
+    """A broadcast was on for hours."""
+    samples, _ = decoded(made_file(*kind, [Track(samples=tone(2.0), offset_s=7200.0)]))
+    assert loud_stretches(samples) == stretches((0.0, 2.0))
+
+
+async def test_a_live_container_that_is_joined_late_begins_with_its_first_packet() -> None:
+    samples, _ = await decoded_live(made_file(*WEBM, [Track(samples=tone(2.0), offset_s=7200.0)]))
+    assert loud_stretches(samples) == stretches((0.0, 2.0))
+
+
+@pytest.mark.parametrize("kind", [MATROSKA, WEBM, MP4, TS, OGG, FLV])
+async def test_a_gap_between_packets_is_silence(kind: Kind) -> None:
+    """A recorder has paused; nothing was lost."""
+    content = made_file(*kind, [Track(samples=tone(4.0), gap=(2.0, 15.0))])
+    ways = [decoded(content)] + ([] if kind == MP4 else [await decoded_live(content)])
+    for samples, notices in ways:
+        assert loud_stretches(samples) == stretches((0.0, 2.0), (17.0, 19.0))
+        assert notices == []
+
+
+async def test_each_channel_has_the_silence_of_a_gap() -> None:
+    content = made_file(*MATROSKA, [Track(samples=tone(4.0), gap=(2.0, 15.0))])
+    samples = np.concatenate(list(decode_pieces(io.BytesIO(content), 1)))
+    assert len(samples) == pytest.approx(19.0 * 16_000, rel=0.01)
+
+
+@pytest.mark.parametrize("kind", [MP3, FLAC, OGG, WEBM, TS, MP4, MATROSKA])
+@pytest.mark.parametrize("filling", [b"\0", b"\xa5\x17\x3c"])
+def test_damaged_data_takes_its_time_and_is_named(kind: Kind, filling: bytes) -> None:
+    """What follows is where it was, and the stretch that cannot be heard is reported."""
+    content = made_file(*kind, [Track(samples=tone(13.0))])
+    start, n = len(content) // 2, len(content) // 10
+    content = content[:start] + (filling * n)[:n] + content[start + n :]
+    samples, notices = decoded(content)
+    assert loud_stretches(samples)[-1][1] == pytest.approx(13.0, abs=0.2)
+    lost = [each.lost for each in notices if each.lost]
+    # A damaged cluster of Matroska is lost as a whole.
+    assert 0.8 < sum(end_s - start_s for start_s, end_s in lost) < 5.0
+    assert all(5.0 < start_s < end_s < 10.5 for start_s, end_s in lost)
+
+
+@pytest.mark.parametrize("kind", [MP3, ADTS, FLAC, OGG, WEBM, MATROSKA, TS])
+def test_recordings_that_were_joined_follow_each_other(kind: Kind) -> None:
+    """The clock of the second one begins anew."""
+    one = made_file(*kind, [Track(samples=tone(3.0))])
+    samples, notices = decoded(one + one)
+    assert len(samples) / 16_000 == pytest.approx(6.0, abs=0.15)
+    assert notices == []
+
+
+@pytest.mark.parametrize("kind", [MATROSKA, WEBM, MP4, TS, OGG, FLV, MP3, ADTS, FLAC])
+def test_a_whole_recording_has_no_silence_of_ours(kind: Kind) -> None:
+    samples, notices = decoded(made_file(*kind, [Track(samples=tone(20.0))]))
+    assert loud_stretches(samples) == stretches((0.0, 20.0))
+    assert notices == []
+
+
+async def test_other_processes_and_threads_report_what_was_lost(decoders: Decoders) -> None:
+    content = bytearray(made_file(*WEBM, [Track(samples=tone(6.0))]))
+    content[len(content) // 2 : len(content) * 3 // 4] = bytes(len(content) * 3 // 4 - len(content) // 2)
+    expected = decoded(bytes(content))
+    assert expected[1]
+    notices: list[Notice] = []
+    for decode in (decode_file, decoders.decode):
+        notices.clear()
+        with TemporaryFile() as file:
+            file.write(content)
+            file.seek(0)
+            async with asyncio.timeout(20), aclosing(decode(file, None, notices.append)) as pieces:
+                samples = np.concatenate([piece async for piece in pieces])
+        assert np.array_equal(samples, expected[0])
+        assert notices == expected[1]
