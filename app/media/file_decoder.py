@@ -5,7 +5,7 @@ import re
 import wave
 from collections.abc import AsyncGenerator, Generator, Iterator
 from dataclasses import dataclass
-from typing import IO, Any, Protocol
+from typing import IO, Any
 
 import av
 import numpy as np
@@ -15,6 +15,7 @@ from app.errors import MediaError
 from app.media.container_clock import ContainerClock
 from app.media.notices import Notice, OnNotice, drop
 from app.media.pcm import Samples
+from app.media.wav_parts import Source, are_joined, parts
 from engine.api import SAMPLE_RATE
 
 LOUDEST = 16.0
@@ -41,14 +42,6 @@ PROBE_US = 100_000
 _NO_AUDIO = "file: expected audio, got a container without an audio stream"
 # Tags may be in any encoding, and the service does not use them. PyAV up to version 18 decodes them by itself.
 _IGNORING_TAGS: dict[str, Any] = {} if int(av.__version__.split(".")[0]) > 18 else {"metadata_errors": "ignore"}
-
-
-class Source(Protocol):
-    """A source of the bytes of a container. One without a method `seek` is read once, from beginning to end."""
-
-    def read(self, n: int, /) -> bytes:
-        """Read up to `n` bytes; returns no bytes at the end."""
-        ...
 
 
 async def decode_file(
@@ -148,13 +141,13 @@ def n_channels(file: IO[bytes]) -> int:
         file.seek(0)
 
 
-def _open(file: Source) -> av.container.InputContainer:
+def _open(file: Source, is_live: bool = False) -> av.container.InputContainer:
     """Open a container so that only its own bytes are read, never what it refers to.
 
     Some formats, SDP among them, are lists of addresses. An upload must not make the server listen or fetch.
     """
     options = {"protocol_whitelist": "none"}
-    if not hasattr(file, "seek"):
+    if is_live:
         options |= {"probesize": str(PROBE_BYTES), "analyzeduration": str(PROBE_US)}
     container: av.container.InputContainer = av.open(file, mode="r", options=options, **_IGNORING_TAGS)
     return container
@@ -173,7 +166,7 @@ def decode_pieces(file: IO[bytes], channels: int | None, on_notice: OnNotice = d
 def _pieces(file: IO[bytes], channels: int | None, on_notice: OnNotice) -> Generator[Samples, None, None]:
     """Collect decoded frames of about 20 ms into pieces of `PIECE_SAMPLES`."""
     is_plain = False
-    for samples in _plain_wav(file) if channels in (None, 1) and file.seekable() else ():
+    for samples in _plain_wav(file) if channels in (None, 1) and file.seekable() and not are_joined(file) else ():
         is_plain = True
         yield samples
     if is_plain:
@@ -278,16 +271,33 @@ class _FrameResampler:
 def _frames(file: Source, on_notice: OnNotice) -> Generator[tuple[float, av.AudioFrame | None], None, None]:
     """The frames of the first audio stream, each with the silence before it, as `ContainerClock.place` says.
 
-    `None` for a frame follows the last one. Damage is an error only if no frame can be decoded.
+    `None` for a frame follows the last one. Of WAV after WAV, parts without audio are left out.
     """
+    is_live = not hasattr(file, "seek")
+    failure: MediaError | None = None
+    n_parts, silence_s = 0, 0.0
+    for part in parts(file):
+        try:
+            silence_s = yield from _part_frames(part, is_live, on_notice)
+            n_parts += 1
+        except MediaError as error:
+            failure = failure or error
+    if failure and not n_parts:
+        raise failure
+    yield silence_s, None
+
+
+def _part_frames(
+    file: Source, is_live: bool, on_notice: OnNotice
+) -> Generator[tuple[float, av.AudioFrame | None], None, float]:
+    """The frames of one container, and the silence at its end. Damage is an error only if no frame can be decoded."""
     clock: ContainerClock | None = None
     stated_s: float | None = None
     damage = ""
     n_frames = n_bytes = 0
     try:
-        with _open(file) as container:
+        with _open(file, is_live) as container:
             stream = _audio_stream(container)
-            is_live = not hasattr(file, "seek")
             clock = ContainerClock(container, is_live, on_notice)
             stated_s, n_bytes = (None, 0) if is_live else (_audio_s(container, stream), container.size)
             for packet in container.demux(stream):
@@ -305,7 +315,7 @@ def _frames(file: Source, on_notice: OnNotice) -> Generator[tuple[float, av.Audi
         damage = _reason(error)
     if clock is None or not n_frames:
         raise MediaError(_not_decoded(damage or "it holds none"))
-    yield clock.finish(stated_s, n_bytes), None
+    return clock.finish(stated_s, n_bytes)
 
 
 def _audio_stream(container: av.container.InputContainer) -> av.AudioStream:

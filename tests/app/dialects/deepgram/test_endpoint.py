@@ -119,6 +119,12 @@ async def test_a_container_keeps_its_own_times_and_its_damage_is_named(serve: Se
     assert [each["type"] for each in told[-1]["warnings"]] == ["lost_audio"]
 
 
+async def test_each_message_may_be_a_wav(serve: Serve) -> None:
+    server = await serve()
+    told = await heard(server, [wav(TALK[at : at + 1600]) for at in range(0, len(TALK), 1600)])
+    assert text(told) == TEXT
+
+
 async def test_what_is_no_container_ends_the_stream(serve: Serve) -> None:
     server = await serve()
     async with connect(live_url(server)) as socket:

@@ -173,6 +173,13 @@ async def test_times_are_those_of_the_file(serve: Serve) -> None:
     assert (body["uncovered"], "warnings" in body) == ([], False)
 
 
+async def test_wavs_that_were_joined_are_transcribed_to_the_end(serve: Serve) -> None:
+    server = await serve()
+    response = await post(server.http, wav(TALK) + wav(TALK, 16_000), {"response_format": "verbose_json"})
+    assert response.json()["text"] == said([1, 2, 3, 4, 5, 6, 7, 1, 2, 3, 4, 5, 6, 7])
+    assert response.json()["duration"] == pytest.approx(2 * len(TALK) / 16_000, abs=0.01)
+
+
 DAMAGED = damaged(made_file("matroska", "pcm_s16le", 16_000, [Track(samples=np.tile(TALK, 2))]), 0.3, 0.1)
 
 

@@ -1,0 +1,175 @@
+"""Finds WAV after WAV: files that were joined byte by byte, and streams with a header on each chunk.
+
+FFmpeg stops where the first header says that its audio ends, or takes the next header for samples.
+"""
+
+import os
+import re
+import struct
+from collections.abc import Iterator
+from typing import IO, Protocol, TypeGuard
+
+HEADER = re.compile(rb"RIFF....WAVE", re.DOTALL)
+"""How a WAV begins. No audio has these bytes by chance."""
+HEADER_BYTES = 12
+CHUNK = struct.Struct("<4sI")
+"""The name of a chunk and its length in bytes."""
+SCAN_BYTES = 1 << 20
+"""How much of a file is searched at once."""
+UNKNOWN = (0, 0xFFFFFFFF)
+"""The lengths in headers that were written before the length was known."""
+
+
+class Source(Protocol):
+    """A source of the bytes of a container. One without a method `seek` is read once, from beginning to end."""
+
+    def read(self, n: int, /) -> bytes:
+        """Read up to `n` bytes; returns no bytes at the end."""
+        ...
+
+
+def parts(source: Source) -> Iterator[Source]:
+    """The WAVs in a source, each as a source of its own; the source itself if it is a single one, or no WAV at all."""
+    if _is_seekable(source):
+        spans = list(_spans(source))
+        if len(spans) < 2:
+            yield source
+        else:
+            for start, end in spans:
+                yield _FilePart(source, start, end)
+        return
+    stream = _Stream(source)
+    yield stream
+    while stream.is_wav and stream.skip():
+        yield stream
+
+
+def are_joined(file: IO[bytes]) -> bool:
+    """Whether a file is WAV after WAV. Leaves it at its beginning."""
+    spans = _spans(file)
+    next(spans, None)
+    is_joined = next(spans, None) is not None
+    file.seek(0)
+    return is_joined
+
+
+def _is_seekable(source: Source) -> TypeGuard[IO[bytes]]:
+    seekable = getattr(source, "seekable", None)
+    return seekable is not None and bool(seekable())
+
+
+def _spans(file: IO[bytes]) -> Iterator[tuple[int, int]]:
+    """Where each WAV of a file begins and ends, in bytes. Only what headers say is read where they say it."""
+    n_bytes = file.seek(0, os.SEEK_END)
+    start: int | None = 0
+    while start is not None and HEADER.match(_bytes_at(file, start, HEADER_BYTES)):
+        following = _find_header(file, _audio_end(file, start, n_bytes))
+        yield start, n_bytes if following is None else following
+        start = following
+    file.seek(0)
+
+
+def _audio_end(file: IO[bytes], start: int, n_bytes: int) -> int:
+    """Where the audio of the WAV at this position ends by its header; where it begins if the header does not know."""
+    at = start + HEADER_BYTES
+    while len(head := _bytes_at(file, at, CHUNK.size)) == CHUNK.size:
+        name, length = CHUNK.unpack(head)
+        at += CHUNK.size
+        if name == b"data":
+            return at if length in UNKNOWN or at + length > n_bytes else at + length
+        # Chunks begin at even positions.
+        at += length + length % 2
+    return start + HEADER_BYTES
+
+
+def _find_header(file: IO[bytes], at: int) -> int | None:
+    """Where the next WAV begins, from this position on."""
+    while len(piece := _bytes_at(file, at, SCAN_BYTES)) >= HEADER_BYTES:
+        if found := HEADER.search(piece):
+            return at + found.start()
+        # A header may lie across the end of the piece.
+        at += len(piece) - HEADER_BYTES + 1
+    return None
+
+
+def _bytes_at(file: IO[bytes], at: int, n: int) -> bytes:
+    file.seek(at)
+    return file.read(n)
+
+
+class _FilePart:
+    """A part of a file, as a file of its own."""
+
+    def __init__(self, file: IO[bytes], start: int, end: int) -> None:
+        self._file = file
+        self._start = start
+        self._n_bytes = end - start
+        self._at = 0
+
+    def read(self, n: int, /) -> bytes:
+        """See `Source`."""
+        content = _bytes_at(self._file, self._start + self._at, max(min(n, self._n_bytes - self._at), 0))
+        self._at += len(content)
+        return content
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET, /) -> int:
+        """As that of a file."""
+        self._at = offset + {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: self._n_bytes}[whence]
+        return self._at
+
+    def tell(self) -> int:
+        """As that of a file."""
+        return self._at
+
+
+class _Stream:
+    """A source that is read once. If it begins with a WAV, `read` ends where the next WAV begins."""
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+        self._held = b""
+        """Bytes that were read, and that the caller has not received."""
+        self._is_at_start = True
+        """Whether the caller has received no byte of the present WAV."""
+        while len(self._held) < HEADER_BYTES and (data := source.read(HEADER_BYTES - len(self._held))):
+            self._held += data
+        self.is_wav = self._has_next()
+
+    def read(self, n: int, /) -> bytes:
+        """See `Source`."""
+        while not (n_own := self._n_own()) and not (self._has_next() and not self._is_at_start):
+            data = self._source.read(n)
+            if not data:
+                n_own = len(self._held)
+                break
+            self._held += data
+        content, self._held = self._held[: min(n, n_own)], self._held[min(n, n_own) :]
+        self._is_at_start &= not content
+        return content
+
+    def skip(self) -> bool:
+        """Leave out what follows the audio of the present WAV. Returns whether another WAV begins then."""
+        while self.read(SCAN_BYTES):
+            pass
+        self._is_at_start = True
+        return self._has_next()
+
+    def _has_next(self) -> bool:
+        return HEADER.match(self._held) is not None
+
+    def _n_own(self) -> int:
+        """How many of the bytes that are held belong to the present WAV."""
+        if not self.is_wav:
+            return len(self._held)
+        first = int(self._is_at_start)
+        if found := HEADER.search(self._held, first):
+            return found.start()
+        for at in range(max(first, len(self._held) - HEADER_BYTES + 1), len(self._held)):
+            if _may_be_header(self._held[at:]):
+                return at
+        return len(self._held)
+
+
+def _may_be_header(content: bytes) -> bool:
+    """Whether these bytes, fewer than a header has, may be the beginning of one."""
+    return content.startswith(b"RIFF"[: len(content)]) and b"WAVE".startswith(content[8:])

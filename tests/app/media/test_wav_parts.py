@@ -1,0 +1,109 @@
+"""WAV after WAV, in a file or in a stream, is read to its end."""
+
+import io
+import struct
+
+import numpy as np
+import pytest
+
+from app.media import wav_parts
+from app.media.file_decoder import decode_frames, decode_pieces
+from app.media.pcm import Samples
+from app.media.stream_decoder import ContainerDecoder
+from tests.made_files import Track, loud_stretches, made_file, tone
+
+TONE = tone(1.0)
+LATE_S = 0.02
+"""How much a resampler may move the end of a part."""
+
+
+def wav(codec: str = "pcm_s16le", rate: int = 16_000, samples: Samples = TONE) -> bytes:
+    return made_file("wav", codec, rate, [Track(samples=samples)])
+
+
+def stating(content: bytes, n_bytes: int) -> bytes:
+    """A WAV whose header states this length of its audio."""
+    at = content.index(b"data") + 4
+    return content[:at] + struct.pack("<I", n_bytes) + content[at + 4 :]
+
+
+def decoded(content: bytes) -> Samples:
+    return np.concatenate(list(decode_pieces(io.BytesIO(content), None)))
+
+
+async def decoded_live(content: bytes, n_message: int) -> Samples:
+    """As `decoded`, from messages of this many bytes."""
+    decoder = ContainerDecoder()
+    pieces: list[Samples] = []
+    for at in range(0, len(content), n_message):
+        pieces += [piece async for piece in decoder.decode(content[at : at + n_message])]
+    pieces += [piece async for piece in decoder.finish()]
+    decoder.close()
+    return np.concatenate(pieces)
+
+
+PAIRS = [
+    (wav(), wav()),
+    (wav(rate=44_100), wav()),
+    (wav("pcm_mulaw", 8_000), wav("pcm_f32le", 48_000)),
+    (stating(wav(), 0), wav()),
+    (stating(wav(), 0xFFFFFFFF), stating(wav(), 0xFFFFFFFF)),
+    (stating(wav(), 3_200_000), wav()),
+    (wav() + b"LIST" + struct.pack("<I", 4) + b"INFO", wav()),
+]
+
+
+@pytest.mark.parametrize(("first", "second"), PAIRS)
+async def test_joined_files_are_read_to_the_end(first: bytes, second: bytes) -> None:
+    """Whatever their formats are, and whatever their headers state; three of them, too."""
+    content = first + second + first
+    for samples in (decoded(content), await decoded_live(content, 1001), await decoded_live(content, len(content))):
+        assert len(samples) / 16_000 == pytest.approx(3.0, abs=LATE_S)
+        ((start, end),) = loud_stretches(samples)
+        assert (start, end) == pytest.approx((0.0, 3.0), abs=LATE_S)
+
+
+def test_joined_plain_files_lose_no_sample() -> None:
+    """FFmpeg gives the samples of both, one after the other."""
+    assert np.array_equal(decoded(wav() + wav()), np.tile(decoded(wav()), 2))
+
+
+@pytest.mark.parametrize("stated", [None, 0, 0xFFFFFFFF, 1_000_000])
+@pytest.mark.parametrize("n_message", [None, 7, 1024])
+async def test_a_stream_may_have_a_header_on_each_chunk(stated: int | None, n_message: int | None) -> None:
+    """However the stream is cut, and whatever length the headers state."""
+    chunks = [wav(samples=TONE[at : at + 1600]) for at in range(0, len(TONE), 1600)]
+    content = b"".join(chunk if stated is None else stating(chunk, stated) for chunk in chunks)
+    samples = await decoded_live(content, n_message or len(chunks[0]))
+    assert np.array_equal(samples, decoded(wav()))
+
+
+def test_bytes_like_a_header_are_samples() -> None:
+    """Only a whole header begins a WAV."""
+    samples = np.frombuffer(b"RIFF" * 1000 + b"RIFF0000WAVF" * 1000 + b"R" * 99 + b"RIF", "<i2")
+    content = wav(samples=np.zeros(len(samples), np.float32))
+    content = content[: content.index(b"data") + 8] + samples.tobytes()
+    expected = samples.astype(np.float32) / 32768
+    assert np.array_equal(decoded(content), expected)
+
+    class Pipe:
+        def __init__(self) -> None:
+            self._file = io.BytesIO(content)
+
+        def read(self, n: int, /) -> bytes:
+            return self._file.read(min(n, 5))
+
+    assert np.array_equal(np.concatenate(list(decode_frames(Pipe()))), expected)
+
+
+def test_a_part_without_audio_is_left_out() -> None:
+    empty = wav()[: wav().index(b"data") + 8]
+    assert len(decoded(wav() + stating(empty, 0) + wav())) == 2 * 16_000
+
+
+def test_a_header_at_the_border_of_what_is_searched_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    content = stating(wav(), 0)
+    for scan_bytes in range(len(content) - 14, len(content) + 2):
+        monkeypatch.setattr(wav_parts, "SCAN_BYTES", scan_bytes)
+        assert wav_parts.are_joined(io.BytesIO(content + content))
+        assert not wav_parts.are_joined(io.BytesIO(content))
