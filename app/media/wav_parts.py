@@ -28,15 +28,20 @@ class Source(Protocol):
         ...
 
 
-def parts(source: Source) -> Iterator[Source]:
-    """The WAVs in a source, each as a source of its own; the source itself if it is a single one, or no WAV at all."""
+class Part(Source, Protocol):
+    """A part of a source, which may be all of it."""
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether it has no bytes at all."""
+        ...
+
+
+def parts(source: Source) -> Iterator[Part]:
+    """The WAVs in a source, each as a source of its own; all of it if it does not begin with a WAV."""
     if _is_seekable(source):
-        spans = list(_spans(source))
-        if len(spans) < 2:
-            yield source
-        else:
-            for start, end in spans:
-                yield _FilePart(source, start, end)
+        for start, end in list(_spans(source)) or [(0, source.seek(0, os.SEEK_END))]:
+            yield _FilePart(source, start, end)
         return
     stream = _Stream(source)
     yield stream
@@ -106,6 +111,11 @@ class _FilePart:
         self._n_bytes = end - start
         self._at = 0
 
+    @property
+    def is_empty(self) -> bool:
+        """See `Part`."""
+        return self._n_bytes == 0
+
     def read(self, n: int, /) -> bytes:
         """See `Source`."""
         content = _bytes_at(self._file, self._start + self._at, max(min(n, self._n_bytes - self._at), 0))
@@ -113,9 +123,15 @@ class _FilePart:
         return content
 
     def seek(self, offset: int, whence: int = os.SEEK_SET, /) -> int:
-        """As that of a file."""
-        self._at = offset + {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: self._n_bytes}[whence]
-        return self._at
+        """As that of a file, but returns -1 for a position before its beginning.
+
+        FFmpeg looks for tags at the end of a file, also of one that is too short for them. PyAV prints exceptions.
+        """
+        at = offset + {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: self._n_bytes}[whence]
+        if at < 0:
+            return -1
+        self._at = at
+        return at
 
     def tell(self) -> int:
         """As that of a file."""
@@ -134,6 +150,7 @@ class _Stream:
         while len(self._held) < HEADER_BYTES and (data := source.read(HEADER_BYTES - len(self._held))):
             self._held += data
         self.is_wav = self._has_next()
+        self.is_empty = not self._held
 
     def read(self, n: int, /) -> bytes:
         """See `Source`."""

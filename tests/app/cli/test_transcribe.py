@@ -109,6 +109,30 @@ async def test_a_file_that_is_shorter_than_its_header_says_is_reported(
     assert err.startswith("a: expected 88.") and "is it cut off?" in err
 
 
+@pytest.mark.parametrize("is_pipe", [False, True])
+async def test_an_empty_recording_is_one_line(
+    is_pipe: bool, tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An empty file is refused before the model is loaded, an empty pipe when it is read."""
+    path = tmp_path / "empty.mp3"
+    path.touch()
+    if not is_pipe:
+        found = [Recording(path.name, path, Path(path.name))]
+        assert prepare(found, [None]) == ([], ["empty.mp3: expected audio, got an empty file"])
+        assert capfd.readouterr() == ("", "")
+        return
+    with path.open("rb") as file:
+        monkeypatch.setattr(sys, "stdin", file)
+        assert await run(FakeTranscriber(), [Input(Recording("-", None, Path("stdin")), None, None)], job()) == 1
+    assert capfd.readouterr().err == "Error: -: expected audio, got an empty file\n"
+
+
+async def test_a_plain_wav_that_is_cut_off_is_reported(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    content = wav(SAMPLES)
+    await run(BusyTranscriber(), inputs(tmp_path, content[: len(content) // 2]), job())
+    assert capsys.readouterr().err == "a: expected 88.40 s of audio, as it states, got 44.20 s; is it cut off?\n"
+
+
 async def test_times_are_those_of_the_file_and_lost_audio_is_named(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:

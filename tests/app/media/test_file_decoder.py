@@ -6,6 +6,7 @@ import io
 import struct
 import threading
 from contextlib import aclosing
+from pathlib import Path
 
 import av
 import numpy as np
@@ -127,6 +128,38 @@ async def test_a_file_that_lost_its_index_is_refused() -> None:
 async def test_a_file_without_audio_is_refused(content: bytes) -> None:
     with pytest.raises(MediaError, match="file: expected audio"):
         await decode(content)
+
+
+KINDS = [
+    ("wav", "pcm_s16le", 16_000),
+    ("mp3", "libmp3lame", 44_100),
+    ("adts", "aac", 44_100),
+    ("flac", "flac", 44_100),
+    ("ogg", "libopus", 48_000),
+    ("webm", "libopus", 48_000),
+    ("mp4", "aac", 48_000),
+    ("mpegts", "aac", 48_000),
+    ("flv", "libmp3lame", 44_100),
+    ("aiff", "pcm_s16be", 16_000),
+]
+
+
+@pytest.mark.parametrize(("container", "codec", "rate"), KINDS)
+def test_a_file_that_ends_anywhere_is_decoded_or_refused(
+    container: str, codec: str, rate: int, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """With one line that says why; nothing else is printed. FFmpeg knows an empty MP3 by its name."""
+    content = encode(container, codec, rate, TONE[:32_000])
+    path = tmp_path / "recording.mp3"
+    for n_bytes in (*range(64), *range(64, 600, 67), 1000, 4096, len(content) - 1):
+        path.write_bytes(content[:n_bytes])
+        for decode_with in (probe, count_channels, lambda file: list(decode_pieces(file, None))):
+            with path.open("rb") as file:
+                try:
+                    decode_with(file)
+                except MediaError as error:
+                    assert str(error).startswith("file: expected audio") and "\n" not in str(error)
+    assert capfd.readouterr() == ("", "")
 
 
 async def test_a_film_without_sound_is_refused() -> None:
@@ -302,7 +335,7 @@ def test_a_picture_may_be_longer_than_the_sound(container: str, codec: str, audi
     assert info.audio_s == (None if audio_s is None else pytest.approx(audio_s, abs=0.2))
 
 
-@pytest.mark.parametrize(("content", "message"), [(b"hello", "that FFmpeg decodes"), (b"", "that FFmpeg decodes")])
+@pytest.mark.parametrize(("content", "message"), [(b"hello", "that FFmpeg decodes"), (b"", "an empty file")])
 def test_a_probe_refuses_what_is_no_audio(content: bytes, message: str) -> None:
     with pytest.raises(MediaError, match=message):
         probe(io.BytesIO(content))
