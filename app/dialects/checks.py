@@ -1,11 +1,20 @@
 """Checks of JSON values that clients send. Each check answers whether a value is acceptable."""
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from engine.api import MAX_HOTWORD_BYTES, MAX_HOTWORDS
 
 Check = Callable[[Any], bool]
+
+BOOLEANS = {
+    **dict.fromkeys(("true", "1", "yes", "on", "t", "y"), True),
+    **dict.fromkeys(("false", "0", "no", "off", "f", "n"), False),
+}
+"""The spellings of booleans in texts, in lower case."""
+MAX_NUMBER_CHARS = 40
+"""The longest number in a text. Parsing a very long one is slow."""
 
 HOTWORDS_EXPECTED = f"a list of at most {MAX_HOTWORDS} texts of 1 to {MAX_HOTWORD_BYTES} bytes"
 """Describes the values that pass `are_hotwords`, for error messages."""
@@ -63,3 +72,24 @@ def are_hotwords(value: object) -> bool:
         and len(value) <= MAX_HOTWORDS
         and all(isinstance(each, str) and 1 <= len(each.strip().encode()) <= MAX_HOTWORD_BYTES for each in value)
     )
+
+
+def understood(value: object, is_valid: Check) -> Any:
+    """A value, or what its text spells if only that is valid: a boolean or a number. Some clients send texts alone."""
+    if is_valid(value):
+        return value
+    return next(filter(is_valid, _spelled(value)), value)
+
+
+def _spelled(value: object) -> Iterator[bool | int | float]:
+    text = str(value).strip().lower() if isinstance(value, str | int) else ""
+    if text in BOOLEANS:
+        yield BOOLEANS[text]
+    if not isinstance(value, str) or len(text) > MAX_NUMBER_CHARS:
+        return
+    try:
+        number = float(text)
+    except ValueError:
+        return
+    if math.isfinite(number):
+        yield from (int(number), number) if number == int(number) else (number,)

@@ -8,7 +8,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from app.dialects.deepgram.query import BOOLEANS, Query
+from app.dialects.checks import BOOLEANS
+from app.dialects.deepgram.query import Query
 from app.dialects.deepgram.text_options import text_rules
 from app.dialects.limits import MAX_SILENCE_MS, MAX_SPEAKERS
 from app.dialects.text_rules import MAX_PHRASE_CHARS, MAX_PHRASES, is_phrase
@@ -238,7 +239,8 @@ def _language(values: Query, languages: Sequence[str]) -> str | None:
 def _detects(values: Query, languages: Sequence[str]) -> tuple[bool, tuple[str, ...]]:
     """Whether `detect_language` is on, and the languages that it names, as far as the model knows them."""
     wanted = values.texts("detect_language")
-    if not wanted or wanted[0].lower() in BOOLEANS:
+    # "no" is Norwegian.
+    if not wanted or (wanted[0].lower() in BOOLEANS and wanted[0].lower() not in languages):
         return bool(wanted) and BOOLEANS[wanted[0].lower()], ()
     candidates = known_among(wanted, languages)
     if not candidates:
@@ -265,8 +267,9 @@ def _max_speakers(values: Query, is_live: bool) -> int | None:
 def _endpointing(values: Query) -> tuple[int, bool]:
     """The silence that ends an utterance, in milliseconds, and whether results say that an utterance has ended."""
     wanted = values.text("endpointing")
-    if wanted is None or wanted.lower() in ("true", "false"):
-        return SILENCE_MS, wanted is None or wanted.lower() == "true"
+    # Digits are milliseconds.
+    if wanted is None or (wanted.lower() in BOOLEANS and not wanted.isdigit()):
+        return SILENCE_MS, wanted is None or BOOLEANS[wanted.lower()]
     wanted_ms = read_integer(wanted)
     if wanted_ms is None:
         raise BadStart("endpointing", "milliseconds, true or false", wanted)

@@ -2,11 +2,11 @@
 
 from collections.abc import Iterable
 
+from app.dialects.checks import BOOLEANS
 from app.errors import BadStart
 from app.numbers import read_integer, read_number
 
-BOOLEANS = {"true": True, "1": True, "false": False, "0": False}
-OFF = ("false", "0", "")
+OFF = [each for each, is_on in BOOLEANS.items() if not is_on]
 """Values with which an unknown parameter asks for nothing, so that it is not reported."""
 MAX_IGNORED = 20
 """The answer names at most this many parameters without effect, whatever the client sends."""
@@ -20,12 +20,14 @@ class Query:
     def __init__(self, query: Iterable[tuple[str, str]]) -> None:
         self._values: dict[str, list[str]] = {}
         for name, value in query:
-            self._values.setdefault(name, []).append(value)
+            # Some clients send an empty value for an option that is not set.
+            if value.strip():
+                self._values.setdefault(name, []).append(value)
         self._adjusted: list[str] = []
 
     def texts(self, name: str) -> list[str]:
-        """All values of a parameter, without empty ones: some clients send these for an option that is not set."""
-        return [value for value in self._values.pop(name, []) if value]
+        """All values of a parameter that are not empty."""
+        return self._values.pop(name, [])
 
     def text(self, name: str) -> str | None:
         """The first value of a parameter; `None` if the client did not send the parameter."""
@@ -36,9 +38,9 @@ class Query:
         value = self.text(name)
         if value is None:
             return False
-        if value.lower() not in BOOLEANS:
+        if value.strip().lower() not in BOOLEANS:
             raise BadStart(name, "true or false", value)
-        return BOOLEANS[value.lower()]
+        return BOOLEANS[value.strip().lower()]
 
     def integer(self, name: str, low: int, high: int) -> int | None:
         """The value of a parameter as an integer from `low` to `high`; `None` if the client did not send it."""
@@ -56,7 +58,7 @@ class Query:
         number = default if value is None else read_number(value, 0, high)
         if number is None:
             raise BadStart(name, f"a number from 0 to {high:g}", value)
-        return number
+        return float(number)
 
     def adjust(self, name: str, value: object) -> None:
         """Report that the server uses this value instead of the one that was sent."""

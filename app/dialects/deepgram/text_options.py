@@ -3,7 +3,8 @@
 Source: Deepgram's pages "Redaction", "Numerals", "Profanity Filtering" and "Find and Replace".
 """
 
-from app.dialects.deepgram.query import BOOLEANS, Query
+from app.dialects.checks import BOOLEANS
+from app.dialects.deepgram.query import Query
 from app.dialects.text_rules import MAX_PHRASES, is_phrase
 from app.errors import BadStart
 from app.text_rules.pipeline import Profanity, TextRuleOptions

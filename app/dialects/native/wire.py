@@ -13,6 +13,7 @@ from app.dialects.checks import (
     is_integer,
     number_from,
     text_up_to,
+    understood,
 )
 from app.dialects.json_text import read_object, write_object
 from app.dialects.limits import (
@@ -374,14 +375,17 @@ class _Fields:
 
         Args:
             expected: describes valid values, for the error.
-            is_valid: whether the value is valid.
-            default: without one, the key is required.
+            is_valid: whether the value is valid. A text may spell a boolean or a number.
+            default: without one, the key is required. An empty text that is not valid stands for it, too.
         """
         value = self._values.pop(key, default)
         if value is default and default is not _REQUIRED:
             return default
         if value is _REQUIRED:
             raise self._error(self._name(key), expected, None)
+        value = understood(value, is_valid)
+        if value == "" and default is not _REQUIRED and not is_valid(value):
+            return default
         if not is_valid(value):
             raise self._error(self._name(key), expected, value)
         return value

@@ -1,26 +1,32 @@
 """The text fields of a form, popped one by one. The fields that remain at the end had no effect."""
 
 import json
+import re
 from collections.abc import Iterable
 from typing import TypeVar
 
+from app.dialects.checks import BOOLEANS
 from app.dialects.json_text import read_object
 from app.errors import BadMessage, RequestError, shorten
 from app.numbers import read_integer, read_number
 
 _Number = TypeVar("_Number", int, float)
+_INDEX = re.compile(r"\[\d*\]$")
+"""The end of the name of a list's field."""
 
 
 class Form:
-    """Fields by name. A list is a repeated field, whose name may end in `[]`; an object is fields `name[key]`.
+    """Fields by name. A list is a repeated field, whose name may end in `[]` or an index; an object is `name[key]`.
 
+    An empty field is not given: forms have all their fields, and clients send one for an option that is not set.
     Each method that returns a field removes it, and raises `RequestError` for a value of the wrong kind.
     """
 
     def __init__(self, items: Iterable[tuple[str, str]]) -> None:
         self._values: dict[str, list[str]] = {}
         for name, value in items:
-            self._values.setdefault(name.removesuffix("[]"), []).append(value)
+            if value.strip():
+                self._values.setdefault(_INDEX.sub("", name), []).append(value)
         self._ignored: set[str] = set()
 
     @property
@@ -63,9 +69,10 @@ class Form:
         value = self.text(name)
         if value is None:
             return default
-        if value.lower() not in ("true", "1", "false", "0"):
+        is_on = BOOLEANS.get(value.strip().lower())
+        if is_on is None:
             raise bad_value(name, "true or false", value)
-        return value.lower() in ("true", "1")
+        return is_on
 
     def number(self, name: str, default: _Number, low: float, high: float) -> _Number:
         """The one value of a field as a number from `low` to `high`, of the same type as the default."""
@@ -93,7 +100,9 @@ class Form:
         except BadMessage:
             raise bad_value(name, "a JSON object", value) from None
         return Form(
-            (f"{name}[{key}]", each if isinstance(each, str) else json.dumps(each)) for key, each in parsed.items()
+            (f"{name}[{key}]", each if isinstance(each, str) else json.dumps(each))
+            for key, each in parsed.items()
+            if each is not None
         )
 
 

@@ -93,7 +93,7 @@ async def list_jobs(request: HttpRequest) -> Response:
     query = request.query_params
     n = jobs_wire.limit(query.get("limit"))
     state = jobs_wire.listed_state(query.get("status"))
-    after = await _found(jobs, query["after"], client.account, "after") if "after" in query else None
+    after = await _found(jobs, query["after"], client.account, "after") if query.get("after") else None
     found = await jobs.listed(client.account, n + 1, after, state)
     data = [jobs_wire.job_json(each) for each in found[:n]]
     return JSONResponse({"object": "list", "data": data, "has_more": len(found) > n})

@@ -34,7 +34,7 @@ def parse_request(fields: Iterable[tuple[str, str]]) -> tuple[Request, api.Task,
     fields = list(fields)
     own = Form((name, value) for name, value in fields if name in OWN_FIELDS)
     options = [(name, value) for name, value in fields if name not in OWN_FIELDS]
-    if any(name == "stream" and value.lower() not in ("false", "0") for name, value in options):
+    if Form((name, value) for name, value in options if name == "stream").boolean("stream"):
         message = "stream: expected false, as the result of a job is fetched when it is done"
         raise RequestError(400, message, "stream", "unsupported_value")
     named = own.text("task") or "transcribe"
@@ -66,14 +66,14 @@ def listed_state(value: str | None) -> State | None:
     for state in STATES:
         if state == value:
             return state
-    if value is not None:
+    if value:
         raise RequestError(400, f"status: expected one of {', '.join(STATES)}, got {shorten(value)}", "status")
     return None
 
 
 def limit(value: str | None) -> int:
     """How many jobs are to be listed."""
-    if value is None:
+    if not value:
         return DEFAULT_LISTED
     n = read_integer(value, 1, MAX_LISTED)
     if n is None:

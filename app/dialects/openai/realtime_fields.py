@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
+from app.dialects.checks import understood
 from app.dialects.limits import MAX_NAME_CHARS, MAX_NOTICES
 from app.errors import BadMessage
 
@@ -62,19 +63,22 @@ class Fields:
             self._values.pop(key, None)
 
     def pop(self, key: str, expected: str, is_valid: Callable[[Any], bool], is_required: bool = False) -> Any:
-        """Remove a key and return its value; `None` if it is absent or `null`.
+        """Remove a key and return its value; `None` if it is absent or `null`, or an empty text that is not valid.
 
         Args:
             key: the name of the field.
             expected: describes valid values, for the error.
-            is_valid: whether a value is valid. It decides about `null` only if the key is required.
+            is_valid: whether a value is valid; it decides about `null` only if the key is required. A text may spell a
+                boolean or a number.
             is_required: the key must be present.
 
         Raises:
             BadField: the value is not valid.
         """
-        value = self._values.pop(key, None)
+        value = understood(self._values.pop(key, None), is_valid)
         self._popped.add(key)
+        if value == "" and not is_required and not is_valid(value):
+            return None
         if (value is not None or is_required) and not is_valid(value):
             raise BadField(self.name(key), expected, value)
         return value

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, get_args
 
-from app.dialects.checks import Check, is_boolean, is_integer, is_number, number_from, text_up_to
+from app.dialects.checks import Check, is_boolean, is_integer, is_number, number_from, text_up_to, understood
 from app.dialects.limits import MAX_NAME_CHARS, MAX_NOTICES, MAX_PROMPT_CHARS, MAX_SILENCE_MS, MIN_SILENCE_MS
 from app.errors import BadStart, shorten
 from app.media.pcm import AudioFormat, Encoding
@@ -98,9 +98,9 @@ def parse(options: dict[str, Any]) -> ClientOptions:
 
 
 def _pop(options: dict[str, Any], name: str, expected: str, is_valid: Check, default: Any = None) -> Any:
-    """Remove an option and return its value; the default if it is absent or null."""
-    value = options.pop(name, None)
-    if value is None:
+    """Remove an option and return its value; the default if it is absent, null or an empty text."""
+    value = understood(options.pop(name, None), is_valid)
+    if value is None or value == "":
         return default
     if not is_valid(value):
         raise BadStart(name, expected, value)

@@ -329,7 +329,7 @@ def test_unknown_parameters_are_named_within_bounds() -> None:
         ([("encoding", "linear16"), ("sample_rate", "8000"), ("channels", "9")], "channels"),
         ([("encoding", "linear16"), ("sample_rate", "8000"), ("channels", "0")], "channels"),
         ([("multichannel", "true")], "channels"),
-        ([("multichannel", "yes")], "multichannel"),
+        ([("multichannel", "perhaps")], "multichannel"),
         ([("language", "xx")], "language"),
         ([("endpointing", "soon")], "endpointing"),
         ([("endpointing", "-1")], "endpointing"),
@@ -374,3 +374,28 @@ def test_any_query_gives_options_or_an_error(query: list[tuple[str, str]]) -> No
     for is_live in (True, False):
         with contextlib.suppress(BadStart):
             parse(query, LANGUAGES, is_live)
+
+
+@pytest.mark.parametrize("is_live", [True, False])
+def test_an_empty_parameter_is_not_given(is_live: bool) -> None:
+    """Each of them, and all at once."""
+    names = (
+        "language detect_language punctuate smart_format interim_results endpointing utterance_end_ms vad_events "
+        "utterances utt_split paragraphs diarize max_speakers keyterm keywords search replace redact numerals "
+        "profanity_filter extra encoding sample_rate channels multichannel callback callback_method tag"
+    ).split()
+    for query in [[(name, "")] for name in names] + [[(name, " ") for name in names]]:
+        assert parse(query, ["en", "no"], is_live) == parse([], ["en", "no"], is_live)
+
+
+def test_parameters_may_be_spelled_as_clients_spell_them() -> None:
+    asked = live(
+        ("punctuate", "yes"), ("interim_results", "On"), ("utterance_end_ms", "1000.0"), ("endpointing", "off")
+    )
+    assert (asked.punctuate, asked.interim, asked.utterance_end_s) == (True, True, 1.0)
+    assert not asked.reports_endpoints
+
+
+def test_norwegian_is_no_boolean() -> None:
+    asked = parse([("detect_language", "no")], ["en", "no"], is_live=False)
+    assert (asked.detects_language, asked.languages) == (True, ("no",))

@@ -558,3 +558,12 @@ def test_without_a_mode_and_a_silence_the_service_chooses_the_mode(
 ) -> None:
     command, _ = wire.decode(json.dumps({"type": "start", "endpointing": endpointing}))
     assert isinstance(command, commands.Start) and command.endpointing.mode == mode
+
+
+def test_values_may_be_texts() -> None:
+    """An empty one is not given, where it can be no value."""
+    text = '{"type": "start", "words": "true", "interim": "off", "beam_size": "3", "language": "", "prompt": ""}'
+    start, notices = wire.decode(text)
+    assert isinstance(start, commands.Start)
+    assert (start.words, start.interim, start.beam_size, start.language) == (True, False, 3, None)
+    assert notices == ()

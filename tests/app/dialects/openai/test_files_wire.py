@@ -242,8 +242,7 @@ def test_what_is_unknown_is_named() -> None:
         ([("beam_size", "11")], "beam_size"),
         ([("beam_size", "many")], "beam_size"),
         ([("beam_size", "5"), ("temperature", "0.3")], "beam_size"),
-        ([("condition_on_previous_text", "yes")], "condition_on_previous_text"),
-        ([("condition_on_previous_text", "")], "condition_on_previous_text"),
+        ([("condition_on_previous_text", "perhaps")], "condition_on_previous_text"),
         ([("keywords[]", "a" * 48)], "keywords"),
         ([("hotwords", "a" * 48)], "hotwords"),
         ([("hotwords", ",".join("a" * 65))], "hotwords"),
@@ -255,6 +254,41 @@ def test_wrong_values_are_refused(fields: list[tuple[str, str]], param: str) -> 
         options(*fields)
     assert (raised.value.status, raised.value.param) == (400, param)
     assert param.partition("[")[0] in raised.value.message
+
+
+FIELDS = (
+    "model prompt response_format stream timestamp_granularities[] timestamp_granularities[0] include[] language "
+    "languages[] temperature temperature_fallback best_of beam_size condition_on_previous_text hotwords keywords[] "
+    "text_rules chunking_strategy chunking_strategy[type] chunking_strategy[threshold] known_speaker_names[] "
+    "known_speaker_references[] channel_names[] max_speakers"
+).split()
+
+
+@pytest.mark.parametrize("value", ["", " "])
+def test_an_empty_field_is_not_given(value: str) -> None:
+    """Alone, and all of them at once: forms of browsers and of many clients send every field."""
+    for fields in [[(name, value)] for name in FIELDS] + [[(name, value) for name in FIELDS]]:
+        assert options(*fields) == options()
+
+
+def test_fields_may_be_spelled_as_clients_spell_them() -> None:
+    """Lists with an index, numbers with a point, booleans in words."""
+    asked = options(
+        ("response_format", "verbose_json"),
+        ("timestamp_granularities[0]", "word"),
+        ("timestamp_granularities[1]", "segment"),
+        ("keywords[0]", "Anna"),
+        ("keywords[1]", "Berta"),
+        ("best_of", "3.0"),
+        ("temperature", "1e-1"),
+        ("stream", "Off"),
+        ("condition_on_previous_text", "yes"),
+        ("temperature_fallback", "NO"),
+    )
+    assert (asked.has_words, asked.has_segments, asked.hotwords) == (True, True, ("Anna", "Berta"))
+    assert (asked.best_of, asked.temperature) == (3, 0.1)
+    assert (asked.is_streamed, asked.carries_context, asked.falls_back) == (False, True, False)
+    assert asked.ignored == ()
 
 
 # What is answered.

@@ -13,9 +13,9 @@ def test_fields_that_remain_had_no_effect() -> None:
     assert form.ignored == ("a[x]", "b", "c")
 
 
-@pytest.mark.parametrize("name", ["list", "list[]"])
-def test_lists_have_brackets_or_not(name: str) -> None:
-    form = Form([(name, "1"), (name, "2")])
+@pytest.mark.parametrize("names", [("list", "list"), ("list[]", "list[]"), ("list[0]", "list[1]")])
+def test_lists_have_brackets_or_not(names: tuple[str, str]) -> None:
+    form = Form(zip(names, "12", strict=True))
     assert form.texts("list") == ("1", "2")
     assert form.texts("list") == ()
 
@@ -23,12 +23,13 @@ def test_lists_have_brackets_or_not(name: str) -> None:
 @pytest.mark.parametrize(
     "fields",
     [
-        [("o[type]", "x"), ("o[n]", "5")],
-        [("o", '{"type": "x", "n": 5}')],
+        [("o[type]", "x"), ("o[n]", "5"), ("o[m]", "")],
+        [("o", '{"type": "x", "n": 5, "m": null}')],
+        [("o", '{"type": "x", "n": "5", "m": ""}')],
     ],
 )
 def test_objects_are_fields_or_json(fields: list[tuple[str, str]]) -> None:
-    form = Form([*fields, ("other", "")])
+    form = Form([*fields, ("other", "x"), ("empty", "")])
     nested = form.nested("o")
     assert isinstance(nested, Form)
     assert nested.choice("o[type]", ("x", "y"), "y") == "x"
@@ -36,7 +37,13 @@ def test_objects_are_fields_or_json(fields: list[tuple[str, str]]) -> None:
     assert (nested.ignored, form.ignored) == ((), ("other",))
 
 
-@pytest.mark.parametrize(("value", "is_true"), [("true", True), ("1", True), ("False", False), ("0", False)])
+@pytest.mark.parametrize(
+    ("value", "is_true"),
+    [
+        *((each, True) for each in ("true", "1", "yes", "On", "T", "y", " TRUE ")),
+        *((each, False) for each in ("False", "0", "no", "OFF", "f", "N")),
+    ],
+)
 def test_booleans(value: str, is_true: bool) -> None:
     assert Form([("b", value)]).boolean("b") is is_true
     assert Form([]).boolean("b") is False

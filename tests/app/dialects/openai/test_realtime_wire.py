@@ -647,7 +647,7 @@ def test_nothing_is_answered(kind: str) -> None:
             "session.audio.input.turn_detection.eagerness",
         ),
         (
-            update(turn_detection={"type": "server_vad", "silence_duration_ms": "500"}),
+            update(turn_detection={"type": "server_vad", "silence_duration_ms": "long"}),
             "invalid_value",
             "session.audio.input.turn_detection.silence_duration_ms",
         ),

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from app.dialects.whisperlive.options import MAX_SEGMENTS
+from app.dialects.whisperlive.options import MAX_SEGMENTS, parse
 from app.dialects.whisperlive.wire import END_OF_AUDIO, WhisperLive
 from app.errors import BadMessage, BadStart, SessionError
 from app.media.pcm import AudioFormat, decode_samples
@@ -206,7 +206,7 @@ def test_what_has_no_effect_is_named(option: str, value: object) -> None:
         ("audio_format", []),
         ("send_last_n_segments", 0),
         ("send_last_n_segments", True),
-        ("word_timestamps", "yes"),
+        ("word_timestamps", "perhaps"),
         ("initial_prompt", "x" * 10_001),
         ("hotwords", [1]),
         ("vad_parameters", "silero"),
@@ -367,3 +367,9 @@ def test_options_of_any_kind_are_accepted_or_explained(options: dict[str, Any]) 
     else:
         assert isinstance(command, commands.Start)
         answers(dialect, replace(STARTED, notices=command.notices), interim("Hello"), segment("Hello.", 0.0, 1.0))
+
+
+def test_options_may_be_texts() -> None:
+    """An empty one is not given."""
+    asked = parse({"word_timestamps": "yes", "send_last_n_segments": "3", "language": "", "task": "", "model": ""})
+    assert (asked.start.words, asked.n_segments, asked.start.language, asked.model) == (True, 3, None, None)
