@@ -16,8 +16,9 @@ from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.requests import ClientDisconnect, Request
 from starlette.types import Message
 
-from app.errors import RETRY_AFTER_S, RequestError, shorten
+from app.errors import RETRY_AFTER_S, LimitExceeded, RequestError, shorten
 from app.numbers import read_integer
+from app.service.drain_limit import DrainLimit
 from app.service.settings import Settings
 
 MAX_FIELDS = 200
@@ -105,17 +106,20 @@ class Upload:
         except MultiPartException as error:
             raise RequestError(400, f"body: expected a multipart form ({error.message})") from error
 
-    async def discard(self) -> None:
-        """Receive and drop the rest of the body, for at most `DISCARD_S`.
+    async def discard(self, drain_limit: DrainLimit) -> None:
+        """Receive and drop the rest of the body, for at most `DISCARD_S`, and no longer than the server drains.
 
         A client that finds the connection closed while it sends does not read the response.
         """
         if self._is_received or "expect" in self._request.headers:
             return
-        with suppress(TimeoutError):
+        with suppress(TimeoutError, LimitExceeded):
             async with asyncio.timeout(DISCARD_S):
-                while not self._is_received:
-                    self._count(await self._request.receive())
+                await drain_limit.unless_over(self._receive_rest())
+
+    async def _receive_rest(self) -> None:
+        while not self._is_received:
+            self._count(await self._request.receive())
 
     async def until_disconnected(self, work: Awaitable[_Answer]) -> _Answer:
         """Await the work. Cancel it if the client disconnects.

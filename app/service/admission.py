@@ -9,6 +9,7 @@ from contextlib import contextmanager, suppress
 from typing import NoReturn, Protocol
 
 from app.errors import CLOSE_OVERLOADED, RETRY_AFTER_S, KeyLimitExceeded, LimitExceeded
+from app.service.drain_limit import DrainLimit, draining
 from app.service.interim_load import InterimLoad
 from app.service.live_load import LiveLoad, Totals
 from app.service.lost_places import LostPlaces
@@ -22,7 +23,7 @@ logger = logging.getLogger(__name__)
 WATCH_PERIOD_S = 1.0
 """How often a gateway looks at the load while it has nothing to decide, in seconds."""
 ABANDON_S = 1.0
-"""How long abandoned sessions have to send their last events, in seconds."""
+"""How long abandoned sessions and uploads have to send their last messages, in seconds."""
 
 
 class Drainable(Protocol):
@@ -66,7 +67,7 @@ class Admission:
         self._transcriber = transcriber
         self._uploads: Counter[str | None] = Counter()
         """The uploads of this gateway, by whose they are."""
-        self._is_hurried = asyncio.Event()
+        self.drain_limit = DrainLimit()
         metrics.show_session_load(self.session_load)
 
     @property
@@ -200,28 +201,27 @@ class Admission:
     async def drain(self) -> None:
         """Refuse everything new, end all sessions, and wait until they and the uploads have finished.
 
-        The wait is at most `drain_timeout_s`, or until `hurry`. Sessions that remain are abandoned: their clients learn
-        that the server is going down, and lose only text that was not final.
+        The wait is at most `drain_timeout_s`, or until `hurry`. What remains is abandoned: its clients learn that the
+        server is going down, and those of sessions lose only text that was not final.
         """
         self.is_draining = True
         logger.info("draining %d sessions and %d uploads", len(self.sessions), self._uploads.total())
         for connection in list(self._connections):
             connection.drain()
-        waits = [asyncio.ensure_future(event.wait()) for event in (self.all_finished, self._is_hurried)]
-        await asyncio.wait(waits, timeout=self._settings.drain_timeout_s, return_when=asyncio.FIRST_COMPLETED)
-        for wait in waits:
-            wait.cancel()
-        if self.sessions:
-            logger.warning("%d sessions did not finish in time", len(self.sessions))
-            for connection in list(self.sessions):
-                connection.abandon()
-            with suppress(TimeoutError):
-                async with asyncio.timeout(ABANDON_S):
-                    await self.all_finished.wait()
+        await self.drain_limit.wait_for(self.all_finished, self._settings.drain_timeout_s)
+        self.drain_limit.end()
+        if self.all_finished.is_set():
+            return
+        logger.warning("%d sessions and %d uploads did not finish in time", len(self.sessions), self._uploads.total())
+        for connection in list(self.sessions):
+            connection.abandon()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(ABANDON_S):
+                await self.all_finished.wait()
 
     def hurry(self) -> None:
         """Let `drain` wait no longer."""
-        self._is_hurried.set()
+        self.drain_limit.hurry()
 
     def _totals(self) -> Totals:
         """The figures of all gateways. Places that are kept count as sessions."""
@@ -250,7 +250,7 @@ class Admission:
     def _check_draining(self) -> None:
         if self.is_draining:
             self._metrics.refused_total.labels("draining").inc()
-            raise LimitExceeded("draining", "the server is going down; try another", CLOSE_OVERLOADED)
+            raise draining()
 
     def _check_engine(self) -> None:
         if not self._transcriber.is_alive:

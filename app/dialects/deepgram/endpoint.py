@@ -113,9 +113,10 @@ async def _listen(request: Request, upload: Upload, id_: str) -> Response:
                 SpooledTemporaryFile(SPOOL_BYTES) as file,
             ):
                 admit(request.scope)
-                sha256 = await receive_recording(request, upload, file)
+                drain_limit = service.admission.drain_limit
+                sha256 = await drain_limit.unless_over(receive_recording(request, upload, file))
                 work = transcribe_recording(service, options, id_, file, sha256, on_progress, trace)
-                content = await upload.until_disconnected(work)
+                content = await drain_limit.unless_over(upload.until_disconnected(work))
                 headers = answer_headers(id_, options.ignored, options.adjusted)
                 return Response(content, headers=headers, media_type="application/json")
     except ClientDisconnect:
@@ -124,7 +125,7 @@ async def _listen(request: Request, upload: Upload, id_: str) -> Response:
     except (Refusal, RequestError, LimitExceeded) as error:
         refusal = refusal_of(error)
         if refusal.status != SLOW_UPLOAD:
-            await upload.discard()
+            await upload.discard(service.admission.drain_limit)
         return refusal.response(id_)
 
 
@@ -144,7 +145,7 @@ async def grant_token(request: Request) -> Response:
     except ClientDisconnect:
         return Response(status_code=CLIENT_GONE)
     except (Refusal, RequestError) as error:
-        await upload.discard()
+        await upload.discard(service.admission.drain_limit)
         return refusal_of(error).response(id_)
     token = service.access.sign_client_secret(key, math.ceil(time.time() + token_s), {})
     return JSONResponse({"access_token": token.value, "expires_in": token_s}, headers={"dg-request-id": id_})

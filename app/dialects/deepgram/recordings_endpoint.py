@@ -76,7 +76,7 @@ async def take_job(request: Request, upload: Upload, options: Options, client: C
             admit(request.scope)
             url = await _url(upload) if _is_json(request) else ""
             if not url:
-                await _receive(upload, file)
+                await service.admission.drain_limit.unless_over(_receive(upload, file))
             query = [list(each) for each in request.query_params.multi_items() if each[0] not in CALLBACK_OPTIONS]
             wanted = JobRequest(
                 kind=KIND,

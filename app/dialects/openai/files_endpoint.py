@@ -63,7 +63,7 @@ class FileEndpoint:
             async with service.access.limits.upload(client.key) as on_progress:
                 with service.admission.upload(uploader), tracing.upload(scope, request_id(scope), model) as trace:
                     admit(scope)
-                    form = await upload.form()
+                    form = await service.admission.drain_limit.unless_over(upload.form())
                     try:
                         await upload.until_disconnected(self._answer(form, on_progress, trace, scope, receive, send))
                     finally:
@@ -74,7 +74,7 @@ class FileEndpoint:
         except (RequestError, LimitExceeded) as error:
             refusal = error if isinstance(error, RequestError) else _refusal(error)
             status = refusal.status
-            await upload.discard()
+            await upload.discard(service.admission.drain_limit)
             await error_response(refusal)(scope, receive, send)
         took_s = time.monotonic() - started
         logger.info("[%s] %s: %d in %.2f s", request_id(scope), scope["path"], status, took_s)
@@ -110,8 +110,12 @@ class FileEndpoint:
             headers[IGNORED_HEADER] = header_value(", ".join(options.ignored))
 
         async def transcription(on_event: Callable[[events.Event], None]) -> None:
-            with refusing_without_resources():
-                await _transcribe(service, file, options, speakers, request_id(scope), on_event, on_progress, trace)
+            work = _transcribe(service, file, options, speakers, request_id(scope), on_event, on_progress, trace)
+            try:
+                with refusing_without_resources():
+                    await service.admission.drain_limit.unless_over(work)
+            except LimitExceeded as error:
+                raise _refusal(error) from error
 
         if options.is_streamed:
             stream = EventStream(send, headers, service.settings.send_timeout_s)

@@ -57,13 +57,13 @@ async def create_job(request: HttpRequest) -> Response:
         async with service.access.limits.upload(client.key, "job"):
             with service.admission.upload(service.access.uploader(client, header_key(request.headers))):
                 admit(request.scope)
-                form = await upload.form()
+                form = await service.admission.drain_limit.unless_over(upload.form())
                 try:
                     return await _created(service, jobs, form, client, key)
                 finally:
                     await form.close()
     except (RequestError, LimitExceeded):
-        await upload.discard()
+        await upload.discard(service.admission.drain_limit)
         raise
 
 

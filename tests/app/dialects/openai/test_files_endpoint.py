@@ -63,14 +63,18 @@ async def pieces(body: bytes) -> AsyncIterator[bytes]:
 
 @asynccontextmanager
 async def raw(
-    server: Running, content_type: str, n_bytes: int, headers: str = ""
+    server: Running,
+    content_type: str,
+    n_bytes: int,
+    headers: str = "",
+    path: str = "/v1/audio/transcriptions",
 ) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
     """A connection on which the head of an upload was sent, and nothing of its body."""
     host, _, port = server.address.partition(":")
     async with asyncio.timeout(20):
         reader, writer = await asyncio.open_connection(host, int(port))
         try:
-            head = f"POST /v1/audio/transcriptions HTTP/1.1\r\nHost: localhost\r\nContent-Type: {content_type}"
+            head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: {content_type}"
             writer.write(f"{head}\r\n{headers}Content-Length: {n_bytes}\r\n\r\n".encode())
             yield reader, writer
         finally:
@@ -681,6 +685,49 @@ async def test_a_server_that_goes_down_says_so(serve: Serve) -> None:
     assert (response.status_code, response.json()["error"]["code"]) == (503, "draining")
     assert response.headers["retry-after"] == "5"
     server.service.admission.is_draining = False
+
+
+@pytest.mark.parametrize("is_received", [True, False])
+@pytest.mark.parametrize("path", ["/v1/audio/transcriptions", "/v1/listen"])
+async def test_an_upload_that_a_drain_cannot_wait_for_is_refused(
+    serve: Serve, is_received: bool, path: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """With 503 in JSON, whether its body has come or not; and the server ends."""
+    server = await serve(FakeTranscriber(holds=True), drain_timeout_s=0.1)
+    body, content_type = multipart(wav(TALK), {})
+    if path == "/v1/listen":
+        body, content_type = wav(TALK), "audio/wav"
+    async with raw(server, content_type, len(body), path=path) as (reader, writer):
+        writer.write(body if is_received else body[:-1])
+        await server.service.admission.has_begun.wait()
+        if is_received:
+            await server.transcriber.opened.wait()
+        server.server.stop()
+        async with asyncio.timeout(3):
+            head = (await reader.readuntil(b"\r\n\r\n")).decode()
+            answer = json.loads(await reader.read())
+            await server.task
+    assert head.startswith("HTTP/1.1 503 ") and "retry-after: 5" in head
+    assert answer["error"]["code"] == "draining" if "error" in answer else answer["err_code"] == "SERVICE_UNAVAILABLE"
+    assert [each for each in caplog.records if each.exc_info] == []
+
+
+async def test_a_stream_that_a_drain_cannot_wait_for_says_so(serve: Serve) -> None:
+    """In its last event, as its status was sent before."""
+    transcriber = HoldingTranscriber()
+    server = await serve(transcriber, drain_timeout_s=0.1)
+    files = {"file": ("speech", wav(TALK))}
+    async with httpx.AsyncClient(timeout=20) as client, asyncio.timeout(20):
+        url = f"{server.http}/v1/audio/transcriptions"
+        async with client.stream("POST", url, data={"stream": "true"}, files=files) as response:
+            lines = response.aiter_lines()
+            assert (await anext(lines)).startswith("data: ")
+            await transcriber.held.wait()
+            server.server.stop()
+            async with asyncio.timeout(3):
+                *_, last = [line async for line in lines if line]
+                await server.task
+    assert json.loads(last.removeprefix("data: "))["error"]["code"] == "draining"
 
 
 async def test_a_key_is_needed_where_keys_are_set(serve: Serve) -> None:
