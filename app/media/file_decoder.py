@@ -13,6 +13,7 @@ from av.stream import Disposition
 
 from app.errors import MediaError
 from app.media.container_clock import MISSING_SHARE, ContainerClock
+from app.media.mixing import StereoMixer
 from app.media.notices import Notice, OnNotice, cut_off, drop
 from app.media.pcm import Samples
 from app.media.wav_parts import Part, Source, are_joined, parts
@@ -218,6 +219,8 @@ def decode_frames(
     A stream that changes its rate or its channels gets a new resampler, and so does audio after a gap.
     """
     resampler: _FrameResampler | None = None
+    # FFmpeg keeps the power of channels that differ, so equal ones come out louder than each.
+    mixer = StereoMixer(SAMPLE_RATE, 2**0.5, on_notice)
     for silence_s, frame in _frames(file, on_notice):
         if resampler is not None and (frame is None or silence_s or not resampler.suits(frame)):
             yield from resampler.resample(None)
@@ -226,7 +229,7 @@ def decode_frames(
         if frame is None:
             return
         if resampler is None:
-            resampler = _FrameResampler(frame, channels)
+            resampler = _FrameResampler(frame, channels, mixer)
             resampler.skip(-silence_s)
         yield from resampler.resample(frame)
 
@@ -243,7 +246,7 @@ def _silence(duration_s: float, n_channels: int) -> Generator[Samples, None, Non
 class _FrameResampler:
     """Converts frames of one format to interleaved float32 samples at 16 kHz."""
 
-    def __init__(self, frame: av.AudioFrame, channels: int | None) -> None:
+    def __init__(self, frame: av.AudioFrame, channels: int | None, mixer: StereoMixer) -> None:
         """Make a resampler for frames like this one. `channels` and the errors are those of `decode_file`."""
         n_channels = frame.layout.nb_channels
         _check_format(frame.sample_rate, n_channels)
@@ -253,9 +256,11 @@ class _FrameResampler:
         # Without knowing where the loudspeakers are, FFmpeg cannot mix: then all channels count the same.
         is_averaged = n_channels > MAX_PLACES and channels is None and frame.layout.name.endswith(" channels")
         self._n_averaged = n_channels if is_averaged else 1
-        target = "mono" if channels is None and not is_averaged else frame.layout
+        self._mixer = mixer if n_channels == 2 and channels is None else None
+        is_kept = channels is not None or is_averaged or self._mixer
+        target = frame.layout if is_kept else "mono"
         self._resampler = av.AudioResampler(format="flt", layout=target, rate=SAMPLE_RATE)
-        self._n_resampled = n_channels if channels is not None or is_averaged else 1
+        self._n_resampled = n_channels if is_kept else 1
         self._n_skipped = 0
         """Samples of each channel that are still to be left out."""
 
@@ -275,6 +280,8 @@ class _FrameResampler:
             # False for NaN, too.
             if not np.abs(samples).max(initial=0.0) <= LOUDEST:
                 samples = np.clip(np.nan_to_num(samples, nan=0.0), -LOUDEST, LOUDEST)
+            if self._mixer:
+                samples = self._mixer.mix(samples.reshape(-1, 2))
             yield samples if self._n_averaged == 1 else samples.reshape(-1, self._n_averaged).mean(axis=1)
 
 

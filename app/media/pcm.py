@@ -7,6 +7,8 @@ import numpy as np
 import soxr
 from numpy.typing import NDArray
 
+from app.media.mixing import StereoMixer
+from app.media.notices import OnNotice, drop
 from engine.api import SAMPLE_RATE
 
 Samples = NDArray[np.float32]
@@ -102,10 +104,12 @@ class AudioDecoder:
     Bytes that do not make a sample of every channel yet are kept for the next call.
     """
 
-    def __init__(self, audio: AudioFormat) -> None:
+    def __init__(self, audio: AudioFormat, on_notice: OnNotice = drop) -> None:
+        """Begin with this format. `on_notice` receives what the client should know of its audio."""
         self._encoding = audio.encoding
         self._channels = audio.channels
         self._is_mixed = audio.is_mixed
+        self._mixer = StereoMixer(audio.sample_rate, 1.0, on_notice)
         self._group_bytes = BYTES_PER_SAMPLE[audio.encoding] * audio.channels
         """Bytes of a sample group: one sample of every channel."""
         self.bytes_per_s = self._group_bytes * audio.sample_rate
@@ -124,7 +128,9 @@ class AudioDecoder:
         n_whole = len(data) - len(data) % self._group_bytes
         self._rest = data[n_whole:]
         groups = decode_samples(data[:n_whole], self._encoding).reshape(-1, self._channels)
-        if self._is_mixed:
+        if self._is_mixed and self._channels == 2:
+            groups = self._mixer.mix(groups)[:, None]
+        elif self._is_mixed:
             groups = groups.mean(axis=1, keepdims=True)
         return [
             resampler.resample(np.ascontiguousarray(groups[:, channel]))

@@ -22,7 +22,7 @@ class AudioIntake:
     def __init__(self, audio_format: AudioFormat, channels: Sequence[Channel], session: SessionPort) -> None:
         self.channels = channels
         self.audio_format = audio_format
-        self._decoder = AudioDecoder(audio_format)
+        self._decoder = AudioDecoder(audio_format, session.send)
         self._session = session
         self._next_lag = 0
 
@@ -53,7 +53,7 @@ class AudioIntake:
         """The audio after this call may come in another format, with as many channels as before, and other options."""
         if audio_format != self.audio_format:
             self._end_format()
-            self.audio_format, self._decoder = audio_format, AudioDecoder(audio_format)
+            self.audio_format, self._decoder = audio_format, AudioDecoder(audio_format, self._session.send)
         for channel in self.channels:
             channel.configure(options)
 

@@ -119,6 +119,15 @@ async def test_a_container_keeps_its_own_times_and_its_damage_is_named(serve: Se
     assert [each["type"] for each in told[-1]["warnings"]] == ["lost_audio"]
 
 
+async def test_a_stream_with_an_inverted_channel_has_text(serve: Serve) -> None:
+    server = await serve()
+    talk = TALK + np.where(np.arange(len(TALK)) < 4000, np.float32(0.001), 0)
+    content = pcm(np.stack((talk, -talk), axis=1).reshape(-1))
+    told = await heard(server, content, channels="2", **RAW)
+    assert text(told) == TEXT
+    assert [each["type"] for each in told[-1]["warnings"]] == ["channels_cancel"]
+
+
 async def test_each_message_may_be_a_wav(serve: Serve) -> None:
     server = await serve()
     told = await heard(server, [wav(TALK[at : at + 1600]) for at in range(0, len(TALK), 1600)])

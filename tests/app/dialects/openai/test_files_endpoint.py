@@ -184,6 +184,16 @@ async def test_wavs_that_were_joined_are_transcribed_to_the_end(serve: Serve) ->
     assert response.json()["duration"] == pytest.approx(2 * len(TALK) / 16_000, abs=0.01)
 
 
+async def test_a_file_with_an_inverted_channel_has_text(serve: Serve) -> None:
+    """And it says which channel was taken. That is decided in the noise before the first word."""
+    server = await serve()
+    talk = TALK + np.where(np.arange(len(TALK)) < 4000, np.float32(0.001), 0)
+    content = wav(np.stack((talk, -talk), axis=1).reshape(-1), n_channels=2)
+    body = (await post(server.http, content)).json()
+    assert body["text"] == said([1, 2, 3, 4, 5, 6, 7])
+    assert [each["code"] for each in body["warnings"]] == ["channels_cancel"]
+
+
 DAMAGED = damaged(made_file("matroska", "pcm_s16le", 16_000, [Track(samples=np.tile(TALK, 2))]), 0.3, 0.1)
 
 

@@ -1,0 +1,71 @@
+"""Mixes two channels into one, and takes one side where they cancel each other: one of them is inverted."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from app.media.notices import Notice, OnNotice
+
+CANCELLED_SHARE = 0.05
+"""Channels cancel each other if the power of their mean is below this share of the louder one's.
+
+Sounds that are not alike give 0.5, and one that is on one side alone gives 0.25.
+"""
+MIXED_SHARE = 0.2
+"""Channels are mixed again from this share on."""
+BLOCKS_PER_S = 50
+"""How often it is decided whether a side is taken."""
+FADE = 0.98
+"""What remains of the power of past audio after each block; it counts for about a second."""
+SIDES = ("left", "right")
+
+
+class StereoMixer:
+    """Mixes the audio of one recording or stream, in pieces of any length."""
+
+    def __init__(self, sample_rate: int, gain: float, on_notice: OnNotice) -> None:
+        """Begin.
+
+        Args:
+            sample_rate: samples of one channel per second.
+            gain: by what the mean of the channels is multiplied.
+            on_notice: receives the first side that is taken.
+        """
+        self._n_block = sample_rate // BLOCKS_PER_S
+        self._n_left = self._n_block
+        """Samples of the present block that have not come."""
+        self._gain = gain
+        self._on_notice = on_notice
+        self._power: NDArray[np.float64] = np.zeros(3)
+        """The power of the channels and of their mean, until now."""
+        self._side: int | None = None
+        """The channel that is taken; `None` while both are mixed."""
+        self._has_noticed = False
+
+    def mix(self, pairs: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Mix the next samples, `(n, 2)`; returns `(n,)`. The result does not depend on how the audio was cut."""
+        mixed: list[NDArray[np.float32]] = [np.zeros(0, np.float32)]
+        while len(pairs):
+            block, pairs = pairs[: self._n_left], pairs[self._n_left :]
+            mean: NDArray[np.float32] = block.mean(axis=1, dtype=np.float32)
+            mixed.append(mean * np.float32(self._gain) if self._side is None else block[:, self._side])
+            self._power += [np.square(each, dtype=np.float64).sum() for each in (block[:, 0], block[:, 1], mean)]
+            self._n_left -= len(block)
+            if not self._n_left:
+                self._choose()
+                self._n_left = self._n_block
+                self._power *= FADE
+        return np.concatenate(mixed)
+
+    def _choose(self) -> None:
+        loudest = self._power[:2].max()
+        if self._side is None and self._power[2] < CANCELLED_SHARE * loudest:
+            self._side = int(self._power[:2].argmax())
+            self._notify(SIDES[self._side])
+        elif self._side is not None and self._power[2] > MIXED_SHARE * loudest:
+            self._side = None
+
+    def _notify(self, side: str) -> None:
+        if not self._has_noticed:
+            self._has_noticed = True
+            message = f"audio: expected channels that add up, got two that cancel each other; the {side} one is taken"
+            self._on_notice(Notice("channels_cancel", message))

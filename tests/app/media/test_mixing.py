@@ -1,0 +1,110 @@
+"""Two channels are mixed, and one is taken where they cancel each other."""
+
+import io
+from itertools import pairwise
+
+import av
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from app.media.file_decoder import decode_pieces
+from app.media.mixing import StereoMixer
+from app.media.notices import Notice
+from app.media.pcm import AudioDecoder, AudioFormat, Samples
+from app.media.stream_decoder import ContainerDecoder
+from tests.made_files import tone
+
+RNG = np.random.default_rng(1)
+LOW, HIGH = tone(2.0, 300.0), tone(2.0, 700.0)
+NOISE = RNG.normal(0, 0.005, len(LOW)).astype(np.float32)
+LATE = 640
+"""Samples after which a side is taken at the latest: two blocks."""
+
+
+def stereo(container: str, codec: str, rate: int, left: Samples, right: Samples) -> bytes:
+    file = io.BytesIO()
+    with av.open(file, "w", format=container) as output:
+        stream = output.add_stream(codec, rate=rate, layout="stereo")
+        assert isinstance(stream, av.AudioStream)
+        frame = av.AudioFrame.from_ndarray(np.stack((left, right), axis=1).reshape(1, -1), "flt", "stereo")
+        frame.sample_rate = 16_000
+        resampler = av.AudioResampler(stream.codec_context.format, "stereo", rate, stream.codec_context.frame_size)
+        for each in [*resampler.resample(frame), *resampler.resample(None), None]:
+            output.mux(stream.encode(each))
+    return file.getvalue()
+
+
+def mixed(left: Samples, right: Samples) -> tuple[Samples, list[Notice]]:
+    notices: list[Notice] = []
+    mixer = StereoMixer(16_000, 1.0, notices.append)
+    return mixer.mix(np.stack((left, right), axis=1)), notices
+
+
+@pytest.mark.parametrize(
+    ("right", "side"), [(-LOW, LOW), (-0.8 * LOW, LOW), (NOISE - 0.9 * LOW, LOW), (-1.2 * LOW, -1.2 * LOW)]
+)
+def test_the_louder_of_two_channels_that_cancel_is_taken(right: Samples, side: Samples) -> None:
+    """Also if they do not cancel wholly; and it says so once."""
+    samples, notices = mixed(LOW, right.astype(np.float32))
+    assert np.allclose(samples[LATE:], side[LATE:], atol=0.02)
+    assert [each.code for each in notices] == ["channels_cancel"]
+    assert "the right one" in notices[0].message if side is not LOW else "the left one" in notices[0].message
+
+
+@pytest.mark.parametrize("right", [LOW, HIGH, 0 * LOW, NOISE, -0.3 * LOW])
+def test_other_channels_are_mixed(right: Samples) -> None:
+    """Equal ones, different ones, and sound on one side alone."""
+    samples, notices = mixed(LOW, right)
+    assert np.allclose(samples, (LOW + right) / 2, atol=1e-6)
+    assert notices == []
+
+
+def test_channels_are_mixed_again_after_they_cancelled() -> None:
+    left, right = np.tile(LOW, 4), np.concatenate((-LOW, LOW, LOW, LOW))
+    samples, _ = mixed(left, right)
+    assert np.allclose(samples[LATE : len(LOW)], left[LATE : len(LOW)])
+    assert np.allclose(samples[-len(LOW) :], (left + right)[-len(LOW) :] / 2)
+
+
+@given(cuts=st.lists(st.integers(0, 2000), max_size=20), n_inverted=st.integers(0, 2000))
+def test_the_result_does_not_depend_on_how_the_audio_was_cut(cuts: list[int], n_inverted: int) -> None:
+    pairs: NDArray[np.float32] = np.stack((LOW[:2000], LOW[:2000]), axis=1)
+    pairs[:n_inverted, 1] *= -1
+    mixer = StereoMixer(16_000, 1.0, lambda notice: None)
+    edges = [0, *sorted(cuts), 2000]
+    parts = [mixer.mix(pairs[start:end]) for start, end in pairwise(edges)]
+    assert np.array_equal(np.concatenate(parts), StereoMixer(16_000, 1.0, lambda notice: None).mix(pairs))
+
+
+@pytest.mark.parametrize(
+    ("container", "codec", "rate"),
+    [("wav", "pcm_s16le", 16_000), ("wav", "pcm_s16le", 44_100), ("mp4", "aac", 48_000), ("flac", "flac", 44_100)],
+)
+async def test_files_and_live_containers_keep_a_side(container: str, codec: str, rate: int) -> None:
+    content = stereo(container, codec, rate, LOW, -LOW)
+    notices: list[Notice] = []
+    ways = [np.concatenate(list(decode_pieces(io.BytesIO(content), None, notices.append)))]
+    if container != "mp4":
+        decoder = ContainerDecoder(on_notice=notices.append)
+        pieces = [piece async for piece in decoder.decode(content)] + [piece async for piece in decoder.finish()]
+        decoder.close()
+        ways.append(np.concatenate(pieces))
+    for samples in ways:
+        assert np.abs(samples[8000:]).max() == pytest.approx(0.5, abs=0.05)
+    assert [each.code for each in notices] == ["channels_cancel"] * len(ways)
+
+
+def test_equal_channels_are_as_loud_as_ffmpeg_makes_them() -> None:
+    samples = np.concatenate(list(decode_pieces(io.BytesIO(stereo("wav", "pcm_s16le", 16_000, LOW, LOW)), None)))
+    assert np.allclose(samples, LOW * 2**0.5, atol=0.001)
+
+
+def test_raw_audio_keeps_a_side() -> None:
+    notices: list[Notice] = []
+    decoder = AudioDecoder(AudioFormat("pcm_f32le", 16_000, 2, is_mixed=True), notices.append)
+    (samples,) = decoder.decode(np.stack((LOW, -LOW), axis=1).astype("<f4").tobytes())
+    assert np.allclose(samples[LATE:], LOW[LATE:])
+    assert [each.code for each in notices] == ["channels_cancel"]
