@@ -124,3 +124,42 @@ def without_region(code: str) -> str:
 def known_among(codes: Iterable[str], known: Collection[str]) -> tuple[str, ...]:
     """The languages of a client's list that a model knows, each once and without its region."""
     return tuple(dict.fromkeys(short for code in codes if (short := without_region(code)) in known))
+
+
+ISO_639_2 = {
+    **{"afr": "af", "alb": "sq", "sqi": "sq", "amh": "am", "ara": "ar", "arm": "hy", "hye": "hy", "asm": "as"},
+    **{"aze": "az", "bak": "ba", "baq": "eu", "eus": "eu", "bel": "be", "ben": "bn", "bos": "bs", "bre": "br"},
+    **{"bul": "bg", "bur": "my", "mya": "my", "cat": "ca", "chi": "zh", "zho": "zh", "cmn": "zh", "cze": "cs"},
+    **{"ces": "cs", "dan": "da", "dut": "nl", "nld": "nl", "eng": "en", "est": "et", "fao": "fo", "fin": "fi"},
+    **{"fre": "fr", "fra": "fr", "geo": "ka", "kat": "ka", "ger": "de", "deu": "de", "glg": "gl", "gre": "el"},
+    **{"ell": "el", "guj": "gu", "hat": "ht", "hau": "ha", "heb": "he", "hin": "hi", "hrv": "hr", "hun": "hu"},
+    **{"ice": "is", "isl": "is", "ind": "id", "ita": "it", "jav": "jw", "jpn": "ja", "kan": "kn", "kaz": "kk"},
+    **{"khm": "km", "kor": "ko", "lao": "lo", "lat": "la", "lav": "lv", "lin": "ln", "lit": "lt", "ltz": "lb"},
+    **{"mac": "mk", "mkd": "mk", "mal": "ml", "mao": "mi", "mri": "mi", "mar": "mr", "may": "ms", "msa": "ms"},
+    **{"mlg": "mg", "mlt": "mt", "mon": "mn", "nep": "ne", "nno": "nn", "nor": "no", "nob": "no", "oci": "oc"},
+    **{"pan": "pa", "per": "fa", "fas": "fa", "pol": "pl", "por": "pt", "pus": "ps", "rum": "ro", "ron": "ro"},
+    **{"rus": "ru", "san": "sa", "sin": "si", "slo": "sk", "slk": "sk", "slv": "sl", "sna": "sn", "snd": "sd"},
+    **{"som": "so", "spa": "es", "srp": "sr", "sun": "su", "swa": "sw", "swe": "sv", "tam": "ta", "tat": "tt"},
+    **{"tel": "te", "tgk": "tg", "tgl": "tl", "fil": "tl", "tha": "th", "tib": "bo", "bod": "bo", "tuk": "tk"},
+    **{"tur": "tr", "ukr": "uk", "urd": "ur", "uzb": "uz", "vie": "vi", "wel": "cy", "cym": "cy", "yid": "yi"},
+    **{"yor": "yo"},
+}
+"""The code of each language by its codes of three letters, as containers name the languages of tracks."""
+OLD_CODES = {"iw": "he", "in": "id", "ji": "yi", "jv": "jw", "nb": "no", "fil": "tl"}
+"""Codes that were replaced, or that Whisper has under another one."""
+CODES = {name: code for code, name in NAMES.items()}
+"""The code of each language's English name."""
+
+
+def code_of(text: str) -> str:
+    """The code of a language in any usual spelling: `en` for `English`, `EN`, `en-US`, `en_us` and `eng`.
+
+    A text that is no known language comes back in lower case, without its region.
+    """
+    text = text.strip().lower()
+    if text in CODES:
+        return CODES[text]
+    if text.replace("_", "-") in ("zh-hk", "zh-yue"):
+        return "yue"
+    code = without_region(text)
+    return OLD_CODES.get(code) or ISO_639_2.get(code, code)

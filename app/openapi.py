@@ -303,6 +303,10 @@ FORM = _object(
             "maximum": MAX_BEAM_SIZE,
             "description": "Beams at temperature 0. 1: greedy. Without it, as many as the server has chosen.",
         },
+        "track": {
+            "type": "string",
+            "description": "The audio track of the file: a number from 0, or a language. Without it, the default one.",
+        },
         "temperature_fallback": {"type": "boolean", "default": True},
         "condition_on_previous_text": {"type": "boolean", "default": False},
         "hotwords": {"type": "string", "description": "Names and terms to expect, separated by commas."},
@@ -397,6 +401,7 @@ DEEPGRAM_PARAMETERS = [
     _query("utterances", BOOLEAN, "Stretches between pauses."),
     _query("utt_split", {"type": "number", "minimum": 0}, "The pause between utterances, in seconds."),
     _query("multichannel", BOOLEAN, "Transcribe each channel on its own."),
+    _query("track", TEXT, "The audio track of a recording: a number from 0, or a language."),
     _query("keyterm", _list(TEXT), "Names and terms to expect."),
     _query("keywords", _list(TEXT), "The same; a weight after `:` has no effect, but a negative one leaves it out."),
     _query("redact", _list(TEXT), "What is not written down: `pci`, `ssn`, `numbers`, `phone_number` and others."),

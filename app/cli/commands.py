@@ -140,6 +140,12 @@ class _FormatChoice(click.Choice[str]):
     "numbered from 0: channel 0 is the left one. Default: all channels are mixed into one.",
 )
 @click.option(
+    "--track",
+    metavar="TRACK",
+    help="The audio track of a film: a number from 0, or a language. Default: the one that the file marks as its "
+    "default, else the first; the others are named.",
+)
+@click.option(
     "--task",
     type=click.Choice(get_args(api.Task)),
     default="transcribe",
@@ -169,6 +175,7 @@ def transcribe(
     beside: bool,
     words: bool,
     channels: bool,
+    track: str | None,
     task: api.Task,
     language: str | None,
     prompt: str,
@@ -203,9 +210,9 @@ def transcribe(
     options = TranscriptionOptions(
         language=language, task=task, prompt=prompt, temperature=temperature, carries_context=context
     )
-    job = Job(config=settings.session_config, options=options, layout=layout)
+    job = Job(config=settings.session_config, options=options, layout=layout, track=track)
     found, problems = find_recordings(inputs)
-    ready, unreadable = prepare(found, Destination(output, beside).paths(found, layout))
+    ready, unreadable = prepare(found, Destination(output, beside).paths(found, layout), track)
     problems += unreadable
     for problem in problems:
         click.echo(f"Error: {problem}", err=True)

@@ -45,6 +45,8 @@ class Job:
     """The operator's configuration of sessions."""
     options: TranscriptionOptions
     layout: Layout
+    track: str | None = None
+    """Which audio track of each recording; see `choose_track`."""
 
     @property
     def file_options(self) -> TranscriptionOptions:
@@ -80,7 +82,9 @@ class Input:
         return math.ceil(min(MAX_BACKLOG, (self.expected_s or math.inf) / api.WINDOW_S))
 
 
-def prepare(recordings: Sequence[Recording], outputs: Sequence[Path | None]) -> tuple[list[Input], list[str]]:
+def prepare(
+    recordings: Sequence[Recording], outputs: Sequence[Path | None], track: str | None = None
+) -> tuple[list[Input], list[str]]:
     """Read what the files state, before a model is loaded for them.
 
     Returns:
@@ -90,7 +94,7 @@ def prepare(recordings: Sequence[Recording], outputs: Sequence[Path | None]) -> 
     unreadable: list[str] = []
     for recording, output in zip(recordings, outputs, strict=True):
         try:
-            ready.append(Input(recording, _stated(recording), output))
+            ready.append(Input(recording, _stated(recording, track), output))
         except MediaError as error:
             unreadable.append(f"{recording.name}: {_without_field(error)}")
         except OSError as error:
@@ -98,12 +102,12 @@ def prepare(recordings: Sequence[Recording], outputs: Sequence[Path | None]) -> 
     return ready, unreadable
 
 
-def _stated(recording: Recording) -> FileInfo | None:
+def _stated(recording: Recording, track: str | None) -> FileInfo | None:
     """What the file states; `None` for a pipe, which can be read once only."""
     if recording.path is None or not recording.path.is_file():
         return None
     with recording.opened() as file:
-        return probe(file)
+        return probe(file, track)
 
 
 def _without_field(error: MediaError) -> str:
@@ -195,7 +199,7 @@ class _Work:
                 self.display.report(f"{each.recording.name}: {notice.message.removeprefix(FIELD)}")
 
             try:
-                async with aclosing(decode_file(file, n_channels, note)) as audio:
+                async with aclosing(decode_file(file, n_channels, note, self.job.track)) as audio:
                     await transcribe(
                         self.transcriber,
                         audio,
@@ -217,7 +221,7 @@ class _Work:
             file = stack.enter_context(each.recording.opened(is_searched=self.job.layout.has_channels))
         except OSError as error:
             raise MediaError(f"cannot be read: {error.strerror}") from error
-        return file, each.info or (probe(file) if file.seekable() else None)
+        return file, each.info or (probe(file, self.job.track) if file.seekable() else None)
 
     def _report(self, each: Input, message: str) -> None:
         self.n_failed += 1

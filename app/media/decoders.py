@@ -39,7 +39,7 @@ class Decoders:
         self._idle: list[_Worker] = []
 
     async def decode(
-        self, file: IO[bytes], channels: int | None = None, on_notice: OnNotice = drop
+        self, file: IO[bytes], channels: int | None = None, on_notice: OnNotice = drop, track: str | None = None
     ) -> AsyncGenerator[Samples, None]:
         """Decode as `file_decoder.decode_file` does. Leaving early kills the worker of this file.
 
@@ -47,12 +47,13 @@ class Decoders:
             file: the file, which the operating system must know. It may be moved to the disk for that.
             channels: see `decode_file`.
             on_notice: see `decode_file`.
+            track: see `decode_file`.
 
         Raises:
             MediaError: as `decode_file`, or decoding takes too much memory or time, or crashes FFmpeg.
             OSError: there is no room for the file on the disk, or there are too many open files.
         """
-        async with self._requested(file, {"only_counts": False, "channels": channels}) as worker:
+        async with self._requested(file, {"only_counts": False, "channels": channels, "track": track}) as worker:
             while True:
                 kind, content = await worker.read()
                 if kind is Kind.DONE:
@@ -62,9 +63,9 @@ class Decoders:
                 else:
                     yield np.frombuffer(content, np.float32)
 
-    async def n_channels(self, file: IO[bytes]) -> int:
-        """The number of channels of a file; arguments and errors are those of `decode`."""
-        async with self._requested(file, {"only_counts": True}) as worker:
+    async def n_channels(self, file: IO[bytes], track: str | None = None) -> int:
+        """The number of channels of a track of a file; arguments and errors are those of `decode`."""
+        async with self._requested(file, {"only_counts": True, "track": track}) as worker:
             _, content = await worker.read()
             return int(content)
 

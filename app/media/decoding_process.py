@@ -127,13 +127,13 @@ def _decode(request: dict[str, Any], file: IO[bytes], answer: socket.socket) -> 
     _grant_cpu_time()
     try:
         if request["only_counts"]:
-            _send(answer, Kind.NUMBER, str(file_decoder.n_channels(file)).encode())
+            _send(answer, Kind.NUMBER, str(file_decoder.n_channels(file, request["track"])).encode())
             return
 
         def on_notice(notice: Notice) -> None:
             _send(answer, Kind.NOTICE, json.dumps(asdict(notice)).encode())
 
-        for piece in file_decoder.decode_pieces(file, request["channels"], on_notice):
+        for piece in file_decoder.decode_pieces(file, request["channels"], on_notice, request["track"]):
             _send(answer, Kind.SAMPLES, piece.tobytes())
             _grant_cpu_time()
         _send(answer, Kind.DONE)

@@ -16,6 +16,7 @@ from app.media.container_clock import MISSING_SHARE, ContainerClock
 from app.media.mixing import StereoMixer
 from app.media.notices import Notice, OnNotice, cut_off, drop
 from app.media.pcm import Samples
+from app.media.tracks import choose_track
 from app.media.wav_parts import Part, Source, are_joined, parts
 from engine.api import SAMPLE_RATE
 
@@ -47,9 +48,9 @@ _IGNORING_TAGS: dict[str, Any] = {} if int(av.__version__.split(".")[0]) > 18 el
 
 
 async def decode_file(
-    file: IO[bytes], channels: int | None = None, on_notice: OnNotice = drop
+    file: IO[bytes], channels: int | None = None, on_notice: OnNotice = drop, track: str | None = None
 ) -> AsyncGenerator[Samples, None]:
-    """Decode the file's first audio stream to float32 pieces of `PIECE_SAMPLES`, in threads. Cancelling is safe.
+    """Decode one audio track of the file to float32 pieces of `PIECE_SAMPLES`, in threads. Cancelling is safe.
 
     The samples follow the file's own clock: silence stands for a late beginning, for gaps and for damaged packets.
     `Decoders` does the same in another process.
@@ -58,6 +59,7 @@ async def decode_file(
         file: the file, at its beginning.
         channels: the number of channels of the file, to get them interleaved; `None` to have them mixed into one.
         on_notice: receives what people should know, each before the samples that follow it.
+        track: which track; see `choose_track`.
 
     Raises:
         MediaError: the file holds no audio that can be decoded, or another number of channels, or more audio than
@@ -68,7 +70,7 @@ async def decode_file(
     def notify(notice: Notice) -> None:
         loop.call_soon_threadsafe(on_notice, notice)
 
-    pieces = decode_pieces(file, channels, notify)
+    pieces = decode_pieces(file, channels, notify, track)
     decoding: asyncio.Future[Samples | None] | None = None
     try:
         while True:
@@ -95,7 +97,7 @@ class FileInfo:
     """The length of the audio in seconds; `None` if the file states none, or only one that may be of its pictures."""
 
 
-def probe(file: IO[bytes]) -> FileInfo:
+def probe(file: IO[bytes], track: str | None = None) -> FileInfo:
     """Read what the file states. Leaves the file, which must be seekable, at its beginning.
 
     Raises:
@@ -103,7 +105,7 @@ def probe(file: IO[bytes]) -> FileInfo:
     """
     try:
         with _open(next(parts(file))) as container:
-            stream = _audio_stream(container)
+            stream = _audio_stream(container, track, drop)
             duration_s = container.duration / av.time_base if container.duration else None
             return FileInfo(stream.codec_context.channels, duration_s, _audio_s(container, stream))
     except av.FFmpegError as error:
@@ -129,13 +131,13 @@ def _audio_s(container: av.container.InputContainer, audio: av.AudioStream) -> f
     return float(audio.duration * audio.time_base) if is_own else None
 
 
-def n_channels(file: IO[bytes]) -> int:
+def n_channels(file: IO[bytes], track: str | None = None) -> int:
     """The number of channels of the file's first audio frame; some headers do not state it. Raises like `decode_file`.
 
     Leaves the file, which must be seekable, at its beginning.
     """
     try:
-        _, frame = next(_frames(file, drop))
+        _, frame = next(_frames(file, drop, track))
         assert frame is not None
         _check_format(frame.sample_rate, frame.layout.nb_channels)
         return frame.layout.nb_channels
@@ -157,29 +159,32 @@ def _open(file: Part, is_live: bool = False) -> av.container.InputContainer:
     return container
 
 
-def decode_pieces(file: IO[bytes], channels: int | None, on_notice: OnNotice = drop) -> Generator[Samples, None, None]:
+def decode_pieces(
+    file: IO[bytes], channels: int | None, on_notice: OnNotice = drop, track: str | None = None
+) -> Generator[Samples, None, None]:
     """Decode a file as `decode_file` does, in the thread of the caller."""
     n_left = MAX_FILE_H * 3600 * SAMPLE_RATE * (channels or 1)
-    for piece in _pieces(file, channels, on_notice):
+    for piece in _pieces(file, channels, on_notice, track):
         n_left -= len(piece)
         if n_left < 0:
             raise MediaError(f"file: expected at most {MAX_FILE_H} hours of audio, got more")
         yield piece
 
 
-def _pieces(file: IO[bytes], channels: int | None, on_notice: OnNotice) -> Generator[Samples, None, None]:
+def _pieces(
+    file: IO[bytes], channels: int | None, on_notice: OnNotice, track: str | None
+) -> Generator[Samples, None, None]:
     """Collect decoded frames of about 20 ms into pieces of `PIECE_SAMPLES`."""
     is_plain = False
-    for samples in (
-        _plain_wav(file, on_notice) if channels in (None, 1) and file.seekable() and not are_joined(file) else ()
-    ):
+    may_be_plain = channels in (None, 1) and track in (None, "0") and file.seekable() and not are_joined(file)
+    for samples in _plain_wav(file, on_notice) if may_be_plain else ():
         is_plain = True
         yield samples
     if is_plain:
         return
     held: list[Samples] = []
     n_held = 0
-    for samples in decode_frames(file, channels, on_notice):
+    for samples in decode_frames(file, channels, on_notice, track):
         held.append(samples)
         n_held += len(samples)
         if n_held >= PIECE_SAMPLES:
@@ -212,7 +217,7 @@ def _plain_wav(file: IO[bytes], on_notice: OnNotice) -> Generator[Samples, None,
 
 
 def decode_frames(
-    file: Source, channels: int | None = None, on_notice: OnNotice = drop
+    file: Source, channels: int | None = None, on_notice: OnNotice = drop, track: str | None = None
 ) -> Generator[Samples, None, None]:
     """Decode frame by frame to 16 kHz; the arguments and errors are those of `decode_file`.
 
@@ -221,7 +226,7 @@ def decode_frames(
     resampler: _FrameResampler | None = None
     # FFmpeg keeps the power of channels that differ, so equal ones come out louder than each.
     mixer = StereoMixer(SAMPLE_RATE, 2**0.5, on_notice)
-    for silence_s, frame in _frames(file, on_notice):
+    for silence_s, frame in _frames(file, on_notice, track):
         if resampler is not None and (frame is None or silence_s or not resampler.suits(frame)):
             yield from resampler.resample(None)
             resampler = None
@@ -285,8 +290,10 @@ class _FrameResampler:
             yield samples if self._n_averaged == 1 else samples.reshape(-1, self._n_averaged).mean(axis=1)
 
 
-def _frames(file: Source, on_notice: OnNotice) -> Generator[tuple[float, av.AudioFrame | None], None, None]:
-    """The frames of the first audio stream, each with the silence before it, as `ContainerClock.place` says.
+def _frames(
+    file: Source, on_notice: OnNotice, track: str | None
+) -> Generator[tuple[float, av.AudioFrame | None], None, None]:
+    """The frames of one audio track, each with the silence before it, as `ContainerClock.place` says.
 
     `None` for a frame follows the last one. Of WAV after WAV, parts without audio are left out.
     """
@@ -295,7 +302,7 @@ def _frames(file: Source, on_notice: OnNotice) -> Generator[tuple[float, av.Audi
     n_parts, silence_s = 0, 0.0
     for part in parts(file):
         try:
-            silence_s = yield from _part_frames(part, is_live, on_notice)
+            silence_s = yield from _part_frames(part, is_live, on_notice, track)
             n_parts += 1
         except MediaError as error:
             failure = failure or error
@@ -305,7 +312,7 @@ def _frames(file: Source, on_notice: OnNotice) -> Generator[tuple[float, av.Audi
 
 
 def _part_frames(
-    file: Part, is_live: bool, on_notice: OnNotice
+    file: Part, is_live: bool, on_notice: OnNotice, track: str | None
 ) -> Generator[tuple[float, av.AudioFrame | None], None, float]:
     """The frames of one container, and the silence at its end. Damage is an error only if no frame can be decoded."""
     clock: ContainerClock | None = None
@@ -314,7 +321,7 @@ def _part_frames(
     n_frames = n_bytes = 0
     try:
         with _open(file, is_live) as container:
-            stream = _audio_stream(container)
+            stream = _audio_stream(container, track, on_notice)
             clock = ContainerClock(container, is_live, on_notice)
             stated_s, n_bytes = (None, 0) if is_live else (_audio_s(container, stream), container.size)
             for packet in container.demux(stream):
@@ -335,11 +342,11 @@ def _part_frames(
     return clock.finish(stated_s, n_bytes)
 
 
-def _audio_stream(container: av.container.InputContainer) -> av.AudioStream:
-    """The first audio stream of a container, whose header names a format that is decoded here."""
+def _audio_stream(container: av.container.InputContainer, track: str | None, on_notice: OnNotice) -> av.AudioStream:
+    """The chosen audio stream of a container, whose header names a format that is decoded here."""
     if not container.streams.audio:
         raise MediaError(_NO_AUDIO)
-    stream = container.streams.audio[0]
+    stream = choose_track(container.streams.audio, track, on_notice)
     # FFmpeg has no decoder for a codec that it does not know, and PyAV then no context.
     if stream.codec_context is None:
         raise MediaError(_not_decoded("its codec is unknown"))

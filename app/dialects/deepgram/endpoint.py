@@ -193,7 +193,7 @@ async def transcribe_recording(
     audio_format, n_file_channels = options.audio, None
     if audio_format is None:
         if options.is_multichannel:
-            n_file_channels = await _n_channels(service, file)
+            n_file_channels = await _n_channels(service, file, options.track)
         audio_format = AudioFormat("pcm_f32le", channels=n_file_channels or 1)
     recording = Recording(options, _request_metadata(service, id_), audio_format.n_transcribed)
     model = service.speaker_model
@@ -204,7 +204,11 @@ async def transcribe_recording(
         if isinstance(event, events.Utterance):
             service.metrics.utterances.count(event)
 
-    audio = _raw(file, audio_format) if options.audio else service.decoders.decode(file, n_file_channels, push)
+    audio = (
+        _raw(file, audio_format)
+        if options.audio
+        else service.decoders.decode(file, n_file_channels, push, options.track)
+    )
     try:
         async with aclosing(audio):
             await transcribe(
@@ -236,9 +240,9 @@ async def transcribe_recording(
     return await asyncio.to_thread(lambda: write_large(recording.response(sha256)))
 
 
-async def _n_channels(service: Service, file: IO[bytes]) -> int:
+async def _n_channels(service: Service, file: IO[bytes], track: str | None) -> int:
     try:
-        return await service.decoders.n_channels(file)
+        return await service.decoders.n_channels(file, track)
     except MediaError as error:
         raise Refusal(400, "Bad Request", str(error)) from error
 

@@ -62,6 +62,8 @@ REFUSED = {
 class Options:
     """What the URL of a request asks for."""
 
+    track: str | None = None
+    """Which audio track of a recording: a number from 0, or a language; `None` for the default one."""
     audio: AudioFormat | None = None
     """The raw format; `None` for a container, which describes its own format."""
     is_multichannel: bool = False
@@ -152,6 +154,7 @@ def parse(
     detects_language, candidates = _detects(values, languages)
     silence_ms, reports_endpoints = _endpointing(values) if is_live else (SILENCE_MS, False)
     return Options(
+        track=None if is_live or audio else values.text("track"),
         audio=audio,
         is_multichannel=is_multichannel,
         channels=channels,

@@ -207,9 +207,9 @@ async def _transcribe(
     endpointing = replace(FILE_ENDPOINTING, **options.chunking)
     n_channels = speakers.n_channels if speakers else None
     if speakers:
-        await speakers.learn(service.decoders, file)
+        await speakers.learn(service.decoders, file, options.track)
     try:
-        async with aclosing(service.decoders.decode(file, n_channels, on_event)) as audio:
+        async with aclosing(service.decoders.decode(file, n_channels, on_event, options.track)) as audio:
             await transcribe(
                 service.transcriber,
                 speakers.listen(audio) if speakers else audio,
@@ -237,7 +237,8 @@ async def _transcribe(
                 trace=trace,
             )
     except MediaError as error:
-        raise RequestError(400, str(error), "file", "invalid_file") from error
+        param = "track" if str(error).startswith("track:") else "file"
+        raise RequestError(400, str(error), param, "invalid_file") from error
     except SessionError as error:
         if error.code == "bad_start":
             raise RequestError(400, error.message, error.message.partition(":")[0]) from error

@@ -45,6 +45,8 @@ class FileOptions:
     """The options of one file's transcription."""
 
     task: api.Task = "transcribe"
+    track: str | None = None
+    """Which audio track of the file: a number from 0, or a language; `None` for the default one."""
     response_format: str = "json"
     is_streamed: bool = False
     has_segments: bool = True
@@ -131,6 +133,7 @@ def parse_options(
     has_logprobs, carries_context = _logprobs(form, response_format), form.boolean("condition_on_previous_text")
     return FileOptions(
         task=task,
+        track=_track(form),
         response_format=response_format,
         is_streamed=is_streamed,
         has_segments="segment" in granularities or not granularities,
@@ -153,6 +156,12 @@ def parse_options(
         text_rules=_text_rules(form, has_logprobs=has_logprobs, carries_context=carries_context),
         ignored=form.ignored,
     )
+
+
+def _track(form: Form) -> str | None:
+    """Our extension. What comes is judged when the tracks of the file are known."""
+    track = form.text("track")
+    return None if track is None else track.strip()
 
 
 def _beam_size(form: Form, temperature: float) -> int | None:

@@ -34,7 +34,7 @@ class TellsSpeakers(Protocol):
         """How many channels of the file are transcribed on their own; `None` if they are mixed."""
         ...
 
-    async def learn(self, decoders: Decoders, file: IO[bytes]) -> None:
+    async def learn(self, decoders: Decoders, file: IO[bytes], track: str | None) -> None:
         """Get ready for the file.
 
         Raises:
@@ -67,10 +67,10 @@ class ChannelSpeakers:
         """See `TellsSpeakers`."""
         return len(self._names)
 
-    async def learn(self, decoders: Decoders, file: IO[bytes]) -> None:
+    async def learn(self, decoders: Decoders, file: IO[bytes], track: str | None) -> None:
         """See `TellsSpeakers`. The file must have as many channels as there are names."""
         try:
-            n_channels = await decoders.n_channels(file)
+            n_channels = await decoders.n_channels(file, track)
         except MediaError as error:
             raise RequestError(400, str(error), "file", "invalid_file") from error
         if n_channels != len(self._names):
@@ -116,7 +116,7 @@ class FileSpeakers:
         self._references = np.zeros((0, 0), np.float32)
         self._segments: list[events.Segment] = []
 
-    async def learn(self, decoders: Decoders, file: IO[bytes]) -> None:
+    async def learn(self, decoders: Decoders, file: IO[bytes], track: str | None) -> None:
         """Embed the references of the known speakers.
 
         Raises:

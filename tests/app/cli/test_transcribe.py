@@ -7,6 +7,7 @@ import os
 import sys
 import threading
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -125,6 +126,19 @@ async def test_an_empty_recording_is_one_line(
         monkeypatch.setattr(sys, "stdin", file)
         assert await run(FakeTranscriber(), [Input(Recording("-", None, Path("stdin")), None, None)], job()) == 1
     assert capfd.readouterr().err == "Error: -: expected audio, got an empty file\n"
+
+
+async def test_a_track_is_chosen_or_the_others_are_named(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    tracks = [Track(samples=silence(3.0), language="eng"), Track(samples=SAMPLES, language="fre")]
+    content = made_file("matroska", "pcm_s16le", 16_000, tracks)
+    await run(BusyTranscriber(), inputs(tmp_path, content), job())
+    assert capsys.readouterr().err.endswith("0 (eng) is transcribed, and not 1 (fre)\n")
+    await run(BusyTranscriber(), inputs(tmp_path, content), replace(job(), track="fr"))
+    out, err = capsys.readouterr()
+    assert (" ".join(out.splitlines()), err) == (said(WORDS), "")
+    assert prepare(recordings(tmp_path, content), [None], "2")[1] == [
+        "a: track: expected one of 0 (eng), 1 (fre), got '2'"
+    ]
 
 
 async def test_a_plain_wav_that_is_cut_off_is_reported(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

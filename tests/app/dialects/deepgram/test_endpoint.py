@@ -360,6 +360,18 @@ async def test_a_recording_keeps_its_own_times_and_its_damage_is_named(serve: Se
     assert [each["type"] for each in body["metadata"]["warnings"]] == ["lost_audio"]
 
 
+async def test_a_recording_may_have_several_tracks(serve: Serve) -> None:
+    server = await serve()
+    tracks = [Track(samples=silence(3.0), language="eng"), Track(samples=TALK, language="fre")]
+    content = made_file("matroska", "pcm_s16le", 16_000, tracks)
+    body = (await post(server, content)).json()
+    assert [each["type"] for each in body["metadata"]["warnings"]] == ["other_tracks"]
+    for query in ({"track": "1"}, {"track": "fr", "multichannel": "true"}):
+        body = (await post(server, content, query)).json()
+        assert body["results"]["channels"][0]["alternatives"][0]["transcript"] == TEXT
+    assert (await post(server, content, {"track": "2"})).status_code == 400
+
+
 @supported(FILE, "Authorization: Token, Bearer")
 @supported(FILE, "body of any type and container")
 @pytest.mark.parametrize("content_type", ["application/octet-stream", "audio/wav", ""])

@@ -194,6 +194,20 @@ async def test_a_file_with_an_inverted_channel_has_text(serve: Serve) -> None:
     assert [each["code"] for each in body["warnings"]] == ["channels_cancel"]
 
 
+async def test_one_of_several_tracks_is_transcribed(serve: Serve) -> None:
+    """The one that `track` names; else the default one, and a warning names the others."""
+    server = await serve()
+    tracks = [Track(samples=silence(3.0), language="eng"), Track(samples=TALK, language="fre")]
+    content = made_file("matroska", "pcm_s16le", 16_000, tracks)
+    body = (await post(server.http, content)).json()
+    assert body["text"] == "" and "not 1 (fre)" in body["warnings"][0]["message"]
+    for track in ("1", "fr", "french"):
+        body = (await post(server.http, content, {"track": track})).json()
+        assert body["text"] == said([1, 2, 3, 4, 5, 6, 7]) and "warnings" not in body
+    refused = await post(server.http, content, {"track": "2"})
+    assert (refused.status_code, refused.json()["error"]["param"]) == (400, "track")
+
+
 DAMAGED = damaged(made_file("matroska", "pcm_s16le", 16_000, [Track(samples=np.tile(TALK, 2))]), 0.3, 0.1)
 
 
