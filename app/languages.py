@@ -115,17 +115,6 @@ WITHOUT_SPACES = frozenset({"zh", "ja", "th", "lo", "my", "yue"})
 LOCK = "lock"
 """The value of an option `language` that lets the server detect the language once, and keep it."""
 
-
-def without_region(code: str) -> str:
-    """A code in lower case, without its region: `en` for `en-GB`."""
-    return code.replace("_", "-").partition("-")[0].strip().lower()
-
-
-def known_among(codes: Iterable[str], known: Collection[str]) -> tuple[str, ...]:
-    """The languages of a client's list that a model knows, each once and without its region."""
-    return tuple(dict.fromkeys(short for code in codes if (short := without_region(code)) in known))
-
-
 ISO_639_2 = {
     **{"afr": "af", "alb": "sq", "sqi": "sq", "amh": "am", "ara": "ar", "arm": "hy", "hye": "hy", "asm": "as"},
     **{"aze": "az", "bak": "ba", "baq": "eu", "eus": "eu", "bel": "be", "ben": "bn", "bos": "bs", "bre": "br"},
@@ -147,6 +136,8 @@ ISO_639_2 = {
 """The code of each language by its codes of three letters, as containers name the languages of tracks."""
 OLD_CODES = {"iw": "he", "in": "id", "ji": "yi", "jv": "jw", "nb": "no", "fil": "tl"}
 """Codes that were replaced, or that Whisper has under another one."""
+DETECTED = frozenset(("", "auto", "multi", "detect", "null", "none", "und", "mul"))
+"""What clients send, in lower case, for a language that is to be detected."""
 CODES = {name: code for code, name in NAMES.items()}
 """The code of each language's English name."""
 
@@ -156,10 +147,26 @@ def code_of(text: str) -> str:
 
     A text that is no known language comes back in lower case, without its region.
     """
-    text = text.strip().lower()
+    text = text.strip().lower().replace("_", "-")
     if text in CODES:
         return CODES[text]
-    if text.replace("_", "-") in ("zh-hk", "zh-yue"):
+    if text in ("zh-hk", "zh-yue"):
         return "yue"
-    code = without_region(text)
+    code = text.partition("-")[0].strip()
     return OLD_CODES.get(code) or ISO_639_2.get(code, code)
+
+
+def language_of(text: str | None, known: Collection[str] = NAMES) -> str | None:
+    """The code of the language that a client names in any usual spelling; `None` where it leaves it to the detector.
+
+    A model that knows no Cantonese takes it for Chinese.
+    """
+    if text is None or text.strip().lower() in DETECTED:
+        return None
+    code = code_of(text)
+    return "zh" if code == "yue" and "yue" not in known and "zh" in known else code
+
+
+def known_among(texts: Iterable[str], known: Collection[str]) -> tuple[str, ...]:
+    """The codes of a client's list of languages that a model knows, each once."""
+    return tuple(dict.fromkeys(code for text in texts if (code := language_of(text, known)) and code in known))

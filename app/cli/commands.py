@@ -152,7 +152,7 @@ class _FormatChoice(click.Choice[str]):
     show_default=True,
     help="transcribe: text in the language of the speech. translate: English text, with a model that can translate.",
 )
-@click.option("--language", help="A language code such as en. Default: the model detects the language.")
+@click.option("--language", help="A language, such as en, en-US or English. Default: the model detects the language.")
 @click.option("--prompt", default="", help="Text that comes before the speech, or names that it may contain.")
 @click.option(
     "--context/--no-context",

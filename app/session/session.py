@@ -21,6 +21,7 @@ from app.errors import (
     IdleTimeout,
     SessionError,
 )
+from app.languages import known_among, language_of
 from app.media.pcm import AudioFormat
 from app.session import commands, events
 from app.session.audio_intake import AudioIntake
@@ -586,16 +587,17 @@ def _language_request(
         error: makes the error for an option, from its name, what was expected and what came.
     """
     known = ", ".join(model.languages) or "none: this model knows one language only"
-    if options.language is not None and options.language not in model.languages:
+    named = language_of(options.language, model.languages)
+    if named is not None and named not in model.languages:
         raise error("language", f"null or one of the model's languages ({known})", options.language)
-    if options.language is not None and (options.languages or options.locks_language):
+    if named is not None and (options.languages or options.locks_language):
         raise error("languages", "none beside a language: they are for the detection", list(options.languages))
     for language in options.languages:
-        if language not in model.languages:
+        if language_of(language, model.languages) not in model.languages:
             raise error("languages", f"a list of the model's languages ({known})", language)
-    candidates = tuple(dict.fromkeys(options.languages or model.languages))
-    if options.language is not None or not model.is_multilingual:
-        return LanguageRequest(named=options.language)
+    candidates = known_among(options.languages or model.languages, model.languages)
+    if named is not None or not model.is_multilingual:
+        return LanguageRequest(named=named)
     if len(candidates) == 1:
         return LanguageRequest(named=candidates[0])
     return LanguageRequest(candidates=candidates, locks=options.locks_language)

@@ -12,7 +12,7 @@ from app.dialects.deepgram import text_options
 from app.dialects.deepgram.options import RAW, hotwords
 from app.dialects.deepgram.query import Query
 from app.errors import BadStart
-from app.languages import without_region
+from app.languages import code_of
 from app.media.pcm import AudioFormat
 from app.numbers import read_number
 from app.session import commands
@@ -219,7 +219,7 @@ def _language_hints(
     if wanted and not is_multilingual:
         raise BadStart(name, f"none with another model than {MULTILINGUAL}", wanted[0])
     known = languages or ("en",)
-    codes = [without_region(each) for each in wanted]
+    codes = [code_of(each) for each in wanted]
     for code, text in zip(codes, wanted, strict=True):
         if code not in known:
             raise BadStart(name, f"one of {', '.join(known)} with or without a region", text)

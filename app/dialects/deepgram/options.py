@@ -14,7 +14,7 @@ from app.dialects.deepgram.text_options import text_rules
 from app.dialects.limits import MAX_SILENCE_MS, MAX_SPEAKERS
 from app.dialects.text_rules import MAX_PHRASE_CHARS, MAX_PHRASES, is_phrase
 from app.errors import BadStart
-from app.languages import known_among, without_region
+from app.languages import known_among, language_of
 from app.media.pcm import AudioFormat, Encoding
 from app.numbers import read_integer
 from app.text_rules.pipeline import TextRuleOptions
@@ -223,17 +223,15 @@ def _audio(values: Query, is_multichannel: bool, is_live: bool) -> tuple[AudioFo
 
 
 def _language(values: Query, languages: Sequence[str]) -> str | None:
-    """A code that the model knows, or `MULTI`. The model knows no regions, except for Cantonese."""
+    """A code that the model knows, or `MULTI`, which other spellings of a language to detect stand for, too."""
     wanted = values.text("language")
     if wanted is None:
         return "en" if "en" in languages else None
-    if wanted.lower() == MULTI:
+    if language_of(wanted, languages) is None:
         if len(languages) == 1:
             values.adjust("language", languages[0])
         return MULTI
-    code = without_region(wanted)
-    if wanted.lower() == "zh-hk" and "yue" in languages:
-        return "yue"
+    code = language_of(wanted, languages)
     if code not in languages:
         raise BadStart("language", f"multi, or one of {', '.join(languages)} with or without a region", wanted)
     return code
@@ -248,7 +246,7 @@ def _detects(values: Query, languages: Sequence[str]) -> tuple[bool, tuple[str, 
     candidates = known_among(wanted, languages)
     if not candidates:
         raise BadStart("detect_language", f"true, false, or some of {', '.join(languages)}", wanted[0])
-    if any(without_region(each) not in languages for each in wanted):
+    if any(language_of(each, languages) not in languages for each in wanted):
         values.adjust("detect_language", ",".join(candidates))
     return True, candidates
 

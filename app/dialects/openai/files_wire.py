@@ -15,7 +15,7 @@ from app.dialects.text_rules import parse_text_rules
 from app.errors import BadMessage, RequestError
 from app.files.subtitles import cues, srt, vtt
 from app.files.transcript import Transcript, as_warnings, separator
-from app.languages import LOCK, NAMES, known_among, without_region
+from app.languages import LOCK, NAMES, known_among, language_of
 from app.session import events
 from app.text_rules.pipeline import TextRuleOptions
 from engine import api
@@ -28,8 +28,6 @@ MIN_PROBABILITY = 1e-6
 UNSET = -1
 """Stands for a number that the client left out."""
 NOTHING = Spoken()
-CODES = {name: code for code, name in NAMES.items()}
-"""The code of each language's English name."""
 
 
 class Chunking(TypedDict, total=False):
@@ -228,19 +226,18 @@ def _refuse_speakers(form: Form) -> None:
 
 
 def _languages(form: Form, known: Collection[str]) -> tuple[str | None, tuple[str, ...]]:
-    """A language code or `LOCK`, from a code or an English name; and the possible languages that the model knows.
+    """A language code or `LOCK`, from any usual spelling; and the possible languages that the model knows.
 
     `languages` are hints. They are ignored beside a language, and those that the model does not know are ignored, too.
     """
-    language = (form.text("language") or "").strip().lower() or None
-    language = CODES.get(language, language) if language else None
-    hints = [CODES.get(each.strip().lower(), each) for each in form.texts("languages")]
+    language = language_of(form.text("language"), known)
+    hints = form.texts("languages")
     possible = known_among(hints, known)
     if hints and not possible:
         raise bad_value("languages", f"some of {', '.join(known)}", hints[0])
     if language not in (None, LOCK):
         possible = ()
-    if any(without_region(each) not in possible for each in hints):
+    if any(language_of(each, known) not in possible for each in hints):
         form.ignore("languages")
     return language, possible
 
@@ -354,7 +351,7 @@ def _diarized(transcript: Transcript, options: FileOptions, spoken: Sequence[dic
 
 
 def _verbose(transcript: Transcript, options: FileOptions) -> dict[str, Any]:
-    language = "en" if options.task == "translate" else transcript.language
+    language = "en" if options.task == "translate" else transcript.language or options.language
     answer: dict[str, Any] = {
         "task": options.task,
         "language": NAMES.get(language, language) if language else "",

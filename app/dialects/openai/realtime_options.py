@@ -21,7 +21,7 @@ from app.dialects.checks import (
 )
 from app.dialects.limits import MAX_NAME_CHARS, MAX_PADDING_MS, MAX_PROMPT_CHARS, MAX_SILENCE_MS, MIN_SILENCE_MS
 from app.dialects.openai.realtime_fields import BadField, Fields, Warnings
-from app.languages import without_region
+from app.languages import language_of
 from app.media.pcm import BYTES_PER_SAMPLE, AudioFormat, Encoding
 from app.session import commands
 from engine import api
@@ -241,11 +241,11 @@ def _languages(settings: RealtimeSettings, fields: Fields, model: api.ModelInfo)
 
 
 def _language(fields: Fields, key: str, code: str | None, model: api.ModelInfo) -> str | None:
-    """A language code as the model knows it, without its region: `en` for `en-GB`."""
+    """A language code as the model knows it: `en` for `en-GB`; `None` for one that is to be detected."""
     if code is None:
         return None
-    short = without_region(code)
-    if short in model.languages:
+    short = language_of(code, model.languages)
+    if short is None or short in model.languages:
         return short
     if short == "en" and not model.languages:
         # A checkpoint with one language knows English, and has no token that names it.

@@ -10,6 +10,7 @@ from typing import Any, get_args
 from app.dialects.checks import Check, is_boolean, is_integer, is_number, number_from, text_up_to, understood
 from app.dialects.limits import MAX_NAME_CHARS, MAX_NOTICES, MAX_PROMPT_CHARS, MAX_SILENCE_MS, MIN_SILENCE_MS
 from app.errors import BadStart, shorten
+from app.languages import language_of
 from app.media.pcm import AudioFormat, Encoding
 from app.session import commands, events
 from engine import api
@@ -73,7 +74,7 @@ def parse(options: dict[str, Any]) -> ClientOptions:
     audio_format = _pop(options, "audio_format", formats_expected, list(AUDIO_FORMATS).__contains__, "float32")
     n_segments = _pop(options, "send_last_n_segments", "a whole number above 0", _is_count, DEFAULT_SEGMENTS)
     words = _pop(options, "word_timestamps", "true or false", is_boolean, False)
-    language = _pop(options, "language", "a language code or null", text_up_to(MAX_LANGUAGE_CHARS)) or None
+    language = language_of(_pop(options, "language", "a language code or null", text_up_to(MAX_LANGUAGE_CHARS)))
     model = _pop(options, "model", "a name", text_up_to(MAX_PROMPT_CHARS))
     hotwords, hotword_notes = _hotwords(options.pop("hotwords", None))
     endpointing, vad_notes = _endpointing(options.pop("vad_parameters", None))

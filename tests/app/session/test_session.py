@@ -803,6 +803,24 @@ def test_audio_after_stop_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
+    ("language", "understood"),
+    [("English", "en"), ("EN", "en"), ("en_us", "en"), ("de-AT", "de"), ("ger", "de"), ("auto", None), ("", None)],
+)
+def test_a_language_may_have_any_spelling(language: str, understood: str | None) -> None:
+    """At the start and in a change: every protocol comes to the session."""
+    for bench in (Bench(replace(START, language=language, interim=False)), Bench(replace(START, interim=False))):
+        bench.give(replace(CHANGED, audio=START.audio, language=language))
+        bench.feed(np.concatenate((speech([1, 2]), silence(2.0))), answer=False)
+        assert bench.windows[0].options.language == understood
+
+
+def test_languages_may_have_any_spelling() -> None:
+    bench = Bench(replace(START, languages=("German", "de-AT"), interim=False))
+    bench.feed(np.concatenate((speech([1, 2]), silence(2.0))), answer=False)
+    assert bench.windows[0].options.language == "de"
+
+
+@pytest.mark.parametrize(
     ("start", "field"), [(replace(START, language="fr"), "language"), (replace(START, task="translate"), "task")]
 )
 def test_what_the_model_cannot_do_is_refused_at_start(start: commands.Start, field: str) -> None:

@@ -399,3 +399,11 @@ def test_parameters_may_be_spelled_as_clients_spell_them() -> None:
 def test_norwegian_is_no_boolean() -> None:
     asked = parse([("detect_language", "no")], ["en", "no"], is_live=False)
     assert (asked.detects_language, asked.languages) == (True, ("no",))
+
+
+def test_a_language_may_have_any_spelling() -> None:
+    for text in ("English", "EN", "en_us", "eng"):
+        assert live(("language", text)).language == "en"
+    assert live(("language", "auto")) == live(("language", "multi"))
+    asked = parse([("detect_language", "Norwegian"), ("detect_language", "en-GB")], ["en", "no"], is_live=False)
+    assert asked.languages == ("no", "en")

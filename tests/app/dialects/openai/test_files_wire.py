@@ -128,6 +128,8 @@ def test_everything_that_has_an_effect() -> None:
     [
         ([("language", "German")], "de", ()),
         ([("language", "DE ")], "de", ()),
+        ([("language", "de_AT")], "de", ()),
+        ([("language", "auto")], None, ()),
         ([("language", "")], None, ()),
         ([("language", "en"), ("languages[]", "de")], "en", ("languages",)),
     ],

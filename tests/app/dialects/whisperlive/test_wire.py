@@ -373,3 +373,10 @@ def test_options_may_be_texts() -> None:
     """An empty one is not given."""
     asked = parse({"word_timestamps": "yes", "send_last_n_segments": "3", "language": "", "task": "", "model": ""})
     assert (asked.start.words, asked.n_segments, asked.start.language, asked.model) == (True, 3, None, None)
+
+
+@pytest.mark.parametrize(("text", "language"), [("English", "en"), ("en-US", "en"), ("iw", "he"), ("auto", None)])
+def test_a_language_may_have_any_spelling(text: str, language: str | None) -> None:
+    """The first language that is detected is kept, also if the client says `auto`."""
+    start = parse({"language": text}).start
+    assert (start.language, start.locks_language) == (language, language is None)
