@@ -91,7 +91,7 @@ SEGMENT = _object(
         "compression_ratio": NUMBER,
         "no_speech_prob": NUMBER,
     },
-    {"redactions": _list(_object({"kind": TEXT, "start_s": NUMBER, "end_s": NUMBER}))},
+    {"redactions": _list(_object({"kind": TEXT, "start_s": NUMBER, "end_s": NUMBER})), "language": TEXT_OR_NULL},
 )
 USAGE = _object({"type": {"const": "duration"}, "seconds": INTEGER})
 USED = _object(
@@ -148,7 +148,6 @@ TEXT_SEGMENT = _object(
     {
         **{name: schema for name, schema in SEGMENT["properties"].items() if name not in ("start", "end", "text")},
         "confidence": NUMBER,
-        "language": TEXT_OR_NULL,
         "words": _list(_object({"word": TEXT, "start": NUMBER, "end": NUMBER, "confidence": NUMBER})),
     },
 )

@@ -139,6 +139,7 @@ def as_json(transcript: Transcript, name: str, layout: Layout) -> dict[str, obje
 
 def _segment_json(segment: events.Segment, layout: Layout) -> dict[str, object]:
     shown: dict[str, object] = {"start_s": segment.start_s, "end_s": segment.end_s, "text": segment.text}
+    shown["language"] = segment.language
     if layout.has_channels:
         shown["channel"] = segment.channel
     if layout.has_words:

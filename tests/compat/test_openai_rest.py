@@ -354,7 +354,7 @@ def test_javascript(server: Running, locked_server: Running, node: Callable[...,
     )
     assert plain["answer"]["text"] == verbose["answer"]["text"] == tuned["answer"]["text"] == TEXTS["train"]
     assert plain["requestId"].startswith("req_")
-    assert set(verbose["answer"]["segments"][0]) == set(SEGMENT_FIELDS)
+    assert set(verbose["answer"]["segments"][0]) == {*SEGMENT_FIELDS, "language"}
     assert [word["word"] for word in verbose["answer"]["words"]] == TEXTS["train"].split()
     assert re.fullmatch(f"1\n{CUE}{re.escape(TEXTS['train'])}\n\n", srt["answer"])
     *deltas, done = stream["events"]

@@ -386,6 +386,8 @@ def _segment(segment: events.Segment) -> dict[str, Any]:
         "avg_logprob": source.avg_logprob,
         "compression_ratio": source.compression_ratio,
         "no_speech_prob": source.no_speech_prob,
+        # Not in OpenAI's API: a file may have several languages.
+        "language": segment.language,
     } | ({"redactions": [asdict(each) for each in segment.redactions]} if segment.redactions else {})
 
 
@@ -463,11 +465,7 @@ class TextStream:
 
 def _segment_event(segment: events.Segment, has_words: bool) -> dict[str, Any]:
     """A segment as OpenAI's stream event of that name, with the fields of a segment of `verbose_json` and some more."""
-    more: dict[str, Any] = {
-        "utterance": segment.utterance,
-        "confidence": segment.confidence,
-        "language": segment.language,
-    }
+    more: dict[str, Any] = {"utterance": segment.utterance, "confidence": segment.confidence}
     if has_words:
         more["words"] = [
             {"word": word.text, "start": word.start_s, "end": word.end_s, "confidence": word.confidence}

@@ -2,7 +2,9 @@
 
 import pytest
 
-from app.files.formats import clock
+from app.files.formats import Layout, as_json, clock
+from app.files.transcript import Transcript
+from tests.app.files.test_subtitles import segment
 
 
 @pytest.mark.parametrize(
@@ -10,3 +12,14 @@ from app.files.formats import clock
 )
 def test_a_clock_never_shows_sixty_seconds(seconds: float, shown: str) -> None:
     assert clock(seconds) == shown
+
+
+def test_json_has_the_language_of_each_segment() -> None:
+    transcript = Transcript()
+    for language in ("en", "de"):
+        transcript.add(segment(0.0, 1.0, "Hm.", language=language))
+    shown = as_json(transcript, "talk.wav", Layout(format="json"))
+    assert shown["language"] == "en"
+    segments = shown["segments"]
+    assert isinstance(segments, list)
+    assert [each["language"] for each in segments] == ["en", "de"]

@@ -162,6 +162,7 @@ async def test_verbose_json_has_every_field_that_clients_read(serve: Serve) -> N
         "avg_logprob",
         "compression_ratio",
         "no_speech_prob",
+        "language",
     }
 
 

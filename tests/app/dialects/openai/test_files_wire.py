@@ -389,3 +389,20 @@ def test_logprobs_add_up_to_the_text() -> None:
 
 def test_a_frame_is_one_line_of_data() -> None:
     assert sse_frame({"text": "é\n"}) == 'data: {"text":"é\\n"}\n\n'
+
+
+def test_each_segment_has_its_language() -> None:
+    """The file has that of its first one."""
+    transcript = Transcript()
+    for event in (segment(0, 0, "Good morning."), segment(1, 1, "Guten Morgen.", "de"), segment(2, 2, "Hm.", None)):
+        transcript.add(event)
+    body = json.loads(response_body(transcript, options(("response_format", "verbose_json")))[0])
+    assert [each["language"] for each in body["segments"]] == ["en", "de", None]
+    assert body["language"] == "english"
+
+
+def test_a_language_that_was_asked_for_is_told_without_text() -> None:
+    body = json.loads(
+        response_body(Transcript(), options(("response_format", "verbose_json"), ("language", "de-AT")))[0]
+    )
+    assert body["language"] == "german"
