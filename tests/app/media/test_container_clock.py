@@ -125,6 +125,7 @@ def test_a_whole_recording_has_no_silence_of_ours(kind: Kind) -> None:
     assert notices == []
 
 
+@pytest.mark.default
 async def test_other_processes_and_threads_report_what_was_lost(decoders: Decoders) -> None:
     content = bytearray(made_file(*WEBM, [Track(samples=tone(6.0))]))
     content[len(content) // 2 : len(content) * 3 // 4] = bytes(len(content) * 3 // 4 - len(content) // 2)
