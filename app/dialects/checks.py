@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from app.numbers import read_number
 from engine.api import MAX_HOTWORD_BYTES, MAX_HOTWORDS
 
 Check = Callable[[Any], bool]
@@ -13,8 +14,6 @@ BOOLEANS = {
     **dict.fromkeys(("false", "0", "no", "off", "f", "n"), False),
 }
 """The spellings of booleans in texts, in lower case."""
-MAX_NUMBER_CHARS = 40
-"""The longest number in a text. Parsing a very long one is slow."""
 
 HOTWORDS_EXPECTED = f"a list of at most {MAX_HOTWORDS} texts of 1 to {MAX_HOTWORD_BYTES} bytes"
 """Describes the values that pass `are_hotwords`, for error messages."""
@@ -85,11 +84,6 @@ def _spelled(value: object) -> Iterator[bool | int | float]:
     text = str(value).strip().lower() if isinstance(value, str | int) else ""
     if text in BOOLEANS:
         yield BOOLEANS[text]
-    if not isinstance(value, str) or len(text) > MAX_NUMBER_CHARS:
-        return
-    try:
-        number = float(text)
-    except ValueError:
-        return
-    if math.isfinite(number):
+    number = read_number(text, -math.inf, math.inf) if isinstance(value, str) else None
+    if number is not None and math.isfinite(number):
         yield from (int(number), number) if number == int(number) else (number,)

@@ -293,3 +293,8 @@ def allocate(model: Whisper, device: torch.device, dtype: torch.dtype) -> Whispe
             memory = torch.empty(weight.shape, device=device, dtype=dtype)
             setattr(module, name, nn.Parameter(memory, requires_grad=False))
     return model.eval()
+
+
+def build(config: ModelConfig, device: torch.device, dtype: torch.dtype) -> Whisper:
+    """Make a model for inference. Its weights are memory that is not set yet."""
+    return allocate(outline(config), device, dtype)

@@ -2,9 +2,8 @@
 
 from collections.abc import Iterable
 
-from app.dialects.checks import BOOLEANS
+from app.dialects.checks import BOOLEANS, integer_from, number_from, understood
 from app.errors import BadStart
-from app.numbers import read_integer, read_number
 
 OFF = [each for each, is_on in BOOLEANS.items() if not is_on]
 """Values with which an unknown parameter asks for nothing, so that it is not reported."""
@@ -47,16 +46,18 @@ class Query:
         value = self.text(name)
         if value is None:
             return None
-        number = read_integer(value, low, high)
-        if number is None:
+        is_valid = integer_from(low, high)
+        number = understood(value, is_valid)
+        if not is_valid(number):
             raise BadStart(name, f"an integer from {low} to {high}", value)
-        return number
+        return int(number)
 
     def number(self, name: str, default: float, high: float) -> float:
         """The value of a parameter as a number from 0 to `high`; `default` if the client did not send it."""
         value = self.text(name)
-        number = default if value is None else read_number(value, 0, high)
-        if number is None:
+        is_valid = number_from(0, high)
+        number = default if value is None else understood(value, is_valid)
+        if not is_valid(number):
             raise BadStart(name, f"a number from 0 to {high:g}", value)
         return float(number)
 

@@ -5,10 +5,9 @@ import re
 from collections.abc import Iterable
 from typing import TypeVar
 
-from app.dialects.checks import BOOLEANS
+from app.dialects.checks import BOOLEANS, integer_from, number_from, understood
 from app.dialects.json_text import read_object
 from app.errors import BadMessage, RequestError, shorten
-from app.numbers import read_integer, read_number
 
 _Number = TypeVar("_Number", int, float)
 _INDEX = re.compile(r"\[\d*\]$")
@@ -80,10 +79,10 @@ class Form:
         if value is None:
             return default
         is_whole = isinstance(default, int)
-        number = read_integer(value, int(low), high) if is_whole else read_number(value, low, high)
-        if number is None:
-            kind = "whole number" if is_whole else "number"
-            raise bad_value(name, f"a {kind} from {low:g} to {high:g}", value)
+        is_valid = integer_from(round(low), round(high)) if is_whole else number_from(low, high)
+        number = understood(value, is_valid)
+        if not is_valid(number):
+            raise bad_value(name, f"a {'whole number' if is_whole else 'number'} from {low:g} to {high:g}", value)
         return type(default)(number)
 
     def nested(self, name: str) -> "Form | str | None":
