@@ -1,6 +1,6 @@
 """Measures when utterances end: the silence waited against the utterances that were split, fixed and adaptive.
 
-    python -m benchmarks.endpointing --audio FOLDER --kinds human-long --plot build/bench/endpointing.svg
+    python -m benchmarks.endpointing --audio FOLDER --kinds human-long --plot build/bench/endpointing.png
     python -m benchmarks.endpointing --audio FOLDER --kinds human-long --fit
 
 It runs in audio time, with an engine that takes no time or as long as `--answer-ms` says: a repeated run gives the same
