@@ -14,7 +14,10 @@ MAX_BACK_S = 1.0
 MAX_EARLY_S = 10.0
 """Audio before the beginning of the clock, in seconds, that is left out: an encoder's delay, or a cut beginning."""
 MAX_GAP_S = 24 * 3600.0
-"""A longer gap, in seconds, is a new clock as well."""
+"""A gap is a new clock as well where all gaps of the stream would be longer than this, in seconds.
+
+So a small file that claims long gaps costs no more than a recording of a day.
+"""
 DAMAGED_SHARE = 0.25
 """A gap is of damaged data if the file has at least this share of the bytes that its audio would take.
 
@@ -55,6 +58,8 @@ class ContainerClock:
         """Whether data since the last frame was damaged."""
         self._until_s = 0.0
         """Where the audio would end if the damaged packets were whole."""
+        self._silence_s = 0.0
+        """The length of all gaps until now."""
 
     def receive(self, packet: "av.Packet[av.AudioStream]") -> None:
         """Note a packet before it is decoded."""
@@ -77,6 +82,7 @@ class ContainerClock:
         """The silence before a frame, in seconds; less than zero for the part of it that is before the beginning."""
         duration_s = frame.samples / frame.sample_rate
         missing_s = self._missing_s(frame.time)
+        self._silence_s += max(missing_s, 0.0)
         self._bytes.duration_all_s += duration_s
         if missing_s > 0 and (self._is_damaged or (self.end_s and self._bytes.were_skipped(missing_s))):
             self._on_notice(lost_audio(self.end_s, self.end_s + missing_s))
@@ -95,7 +101,7 @@ class ContainerClock:
         if stated_s and self._bytes.remain(n_file_bytes, stated_s - self.end_s):
             until_s = max(until_s, stated_s)
         missing_s = until_s - self.end_s
-        if MIN_GAP_S <= missing_s <= MAX_GAP_S:
+        if MIN_GAP_S <= missing_s <= MAX_GAP_S - self._silence_s:
             self._on_notice(lost_audio(self.end_s, until_s))
             return missing_s
         if stated_s and self.end_s < stated_s * (1 - MISSING_SHARE):
@@ -109,7 +115,7 @@ class ContainerClock:
             self._origin_s = at_s
         missing_s = at_s - self._origin_s - self.end_s
         is_first = self.end_s == 0
-        if not -(MAX_EARLY_S if is_first else MAX_BACK_S) <= missing_s <= MAX_GAP_S:
+        if not -(MAX_EARLY_S if is_first else MAX_BACK_S) <= missing_s <= MAX_GAP_S - self._silence_s:
             self._origin_s = at_s - self.end_s
             return 0.0
         # An encoder's delay is left out to the sample; later, clocks that run a little slow cost no audio.

@@ -8,6 +8,7 @@ from tempfile import TemporaryFile
 import numpy as np
 import pytest
 
+from app.media import container_clock
 from app.media.decoders import Decoders
 from app.media.file_decoder import decode_file, decode_pieces
 from app.media.notices import Notice
@@ -86,6 +87,14 @@ async def test_a_gap_between_packets_is_silence(kind: Kind) -> None:
     for samples, notices in ways:
         assert loud_stretches(samples) == stretches((0.0, 2.0), (17.0, 19.0))
         assert notices == []
+
+
+def test_all_gaps_together_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A small file may claim many long gaps. A late beginning is one of them."""
+    monkeypatch.setattr(container_clock, "MAX_GAP_S", 10.0)
+    content = made_file(*MATROSKA, [Track(samples=tone(4.0), offset_s=6.0, gap=(2.0, 6.0))])
+    samples, _ = decoded(content)
+    assert loud_stretches(samples) == stretches((6.0, 10.0))
 
 
 async def test_each_channel_has_the_silence_of_a_gap() -> None:
