@@ -7,7 +7,6 @@ forced prefix. That is why text that was shown as stable never changes.
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from itertools import takewhile
 from typing import Protocol
 
@@ -310,9 +309,11 @@ def _is_same(words: list[str], others: list[str]) -> bool:
     return list(map(spoken, words)) == list(map(spoken, others))
 
 
-@lru_cache(maxsize=4096)
 def spoken(text: str) -> str:
-    """What is spoken of a text: without punctuation, symbols and spaces, and in small letters."""
+    """What is spoken of a text: without punctuation, symbols and spaces, and in small letters.
+
+    Nothing is cached: what is redacted must not stay in memory.
+    """
     return "".join(each for each in text.casefold() if not is_punctuation(each))
 
 
