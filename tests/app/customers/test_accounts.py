@@ -13,7 +13,7 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from sqlalchemy import Connection, make_url
 from websockets.asyncio.client import connect
@@ -148,6 +148,8 @@ def test_a_call_is_found_by_its_own_account_alone(is_shared: bool, customers: Cu
     asyncio.run(check())
 
 
+# Each example has a database of its own.
+@settings(max_examples=max(5, settings().max_examples // 5))
 @given(customers=CUSTOMERS)
 def test_a_room_and_a_job_belong_to_their_account(customers: Customers) -> None:
     """The token of a room does not open it for another account, and no request of another finds a job."""
