@@ -128,11 +128,10 @@ def break_json(folder: Path) -> None:
         (lambda folder: edit_json(folder / "config.json", encoder_attention_heads=5), "d_model that encoder_attention"),
         (lambda folder: (folder / "config.json").write_text("[" * 10**5), "config.json: expected JSON, got: "),
         (lambda folder: (folder / "config.json").write_text("9" * 5000), "config.json: expected JSON, got: "),
-        (
-            lambda folder: edit_json(folder / "generation_config.json", alignment_heads=[[0, 0], [99, 0]]),
-            "alignment_heads: expected pairs of a decoder layer and a head",
-        ),
-        (lambda folder: edit_json(folder / "generation_config.json", alignment_heads=[7]), "alignment_heads: expected"),
+        (lambda folder: edit_json(folder / "generation_config.json", alignment_heads=[7]), "heads: expected pair"),
+        (lambda folder: edit_json(folder / "generation_config.json", alignment_heads={"0": 0}), "heads: expected pair"),
+        (lambda folder: edit_json(folder / "generation_config.json", alignment_heads=[[0, 0.5]]), "heads: expected p"),
+        (lambda folder: edit_json(folder / "generation_config.json", alignment_heads=[[0, 0, 0]]), "heads: expected p"),
         (
             lambda folder: edit_json(folder / "generation_config.json", suppress_tokens=[10**9]),
             "suppress_tokens: expected a list of token ids below",
@@ -171,6 +170,18 @@ def test_sizes_that_the_weights_do_not_have_take_no_memory(folder: Path, monkeyp
     monkeypatch.setattr("engine.model.weights.allocate", lambda *_: pytest.fail("memory was allocated"))
     with pytest.raises(CheckpointError, match="weights missing: "):
         load(folder)
+
+
+@pytest.mark.parametrize(
+    ("listed", "expected"),
+    [([[0, 0], [99, 0], [1, -1]], ((0, 0),)), ([[7, 0], [10, 17]], ((1, 0), (1, 1))), ([], ((1, 0), (1, 1)))],
+)
+def test_heads_outside_the_decoder_are_left_out(
+    folder: Path, listed: list[list[int]], expected: tuple[tuple[int, int], ...]
+) -> None:
+    """If none are left, those of the upper half of the decoder are taken."""
+    edit_json(folder / "generation_config.json", alignment_heads=listed)
+    assert read_checkpoint(str(folder)).generation.alignment_heads == expected
 
 
 def rewrite(folder: Path, change: Callable[[dict[str, torch.Tensor]], object]) -> None:
