@@ -6,6 +6,7 @@ import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
+from secrets import token_hex
 from typing import Any
 
 from redis.asyncio import BlockingConnectionPool, Redis
@@ -61,6 +62,17 @@ return string.format('%d', number)
 """
 )
 """Returns the time of the store, or the last number and 1 if that is more."""
+
+PUT_NEW = """
+if redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2], 'NX') then
+    redis.call('SET', KEYS[2], '', 'PX', ARGV[3])
+    return 1
+end
+return redis.call('EXISTS', KEYS[2])
+"""
+"""Sets a value unless there is one. Its second key stands for the call: the client sends a call whose answer was lost
+again, and the second time the value is there.
+"""
 
 REFUSALS = (AuthenticationError, AuthorizationError, ResponseError)
 """Answers that do not change by themselves. An answer of a store that is still loading is none of them."""
@@ -195,8 +207,9 @@ class RedisStore:
 
     async def put_new(self, name: str, value: str, keep_s: float) -> bool:
         """See `SharedStore`."""
-        set_new = ("SET", _value_key(name), value, "PX", max(round(keep_s * 1000), 1), "NX")
-        return await self._call(*set_new) is not None
+        keys = (_value_key(name), f"{PREFIX}call:{token_hex(8)}")
+        keep_ms, keep_call_ms = max(round(keep_s * 1000), 1), round(2 * CALL_S * 1000)
+        return bool(await self._call("EVAL", PUT_NEW, len(keys), *keys, value, keep_ms, keep_call_ms))
 
     async def get(self, name: str) -> str | None:
         """See `SharedStore`."""

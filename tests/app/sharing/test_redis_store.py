@@ -4,6 +4,7 @@ import asyncio
 import logging
 import socket
 from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -43,6 +44,41 @@ async def test_it_is_away_until_it_is_back(server: RedisServer, caplog: pytest.L
         assert await store.get("a") == "1"
     assert changes == [True, False, True]
     assert "Redis does not answer" in caplog.text
+
+
+@asynccontextmanager
+async def losing_answers(server: RedisServer, path: Path, to_calls_with: bytes) -> AsyncIterator[list[bytes]]:
+    """A way to the server at this path. It is cut once, after the server has answered a call with these bytes.
+
+    The context yields the answers that were lost.
+    """
+    lost: list[bytes] = []
+
+    async def connect(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        from_server, to_server = await asyncio.open_unix_connection(server.url.removeprefix("unix://"))
+        while call := await reader.read(1 << 16):
+            to_server.write(call)
+            answer = await from_server.read(1 << 16)
+            if to_calls_with in call and not lost:
+                lost.append(answer)
+                break
+            writer.write(answer)
+        for each in (to_server, writer):
+            each.close()
+
+    async with await asyncio.start_unix_server(connect, path):
+        yield lost
+
+
+async def test_a_value_is_new_though_the_answer_was_lost(server: RedisServer, tmp_path: Path) -> None:
+    """The client sends the call again, and finds what it has set itself."""
+    async with losing_answers(server, tmp_path / "s", b"nonce") as lost:
+        store = RedisStore(f"unix://{tmp_path}/s")
+        async with store.running():
+            assert await store.put_new("nonce", "1", 60)
+            assert len(lost) == 1
+            assert not await store.put_new("nonce", "2", 60)
+            assert await store.get("nonce") == "1"
 
 
 async def test_a_start_without_it_is_no_error() -> None:
