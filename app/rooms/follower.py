@@ -39,6 +39,8 @@ class Followed:
     """Up to where its log was read; `None` before it was looked up."""
     n_unsaved: int = 0
     """Entries that were read since the last snapshot."""
+    saved_at: float = 0.0
+    """When this gateway has made the last snapshot, in seconds since 1970."""
     unheld_since: float | None = None
     """Since when its speaker has held no lease, in seconds since 1970."""
     changed: asyncio.Event = field(default_factory=asyncio.Event)

@@ -3,17 +3,20 @@
 import asyncio
 import hashlib
 import json
-from collections.abc import AsyncIterator, Callable
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from contextlib import asynccontextmanager
 from secrets import token_hex, token_urlsafe
 
 from app.errors import CLOSE_OVERLOADED, RETRY_AFTER_S, LimitExceeded
 from app.rooms.config import RoomConfig, UnknownRoom, room_taken
 from app.rooms.follower import Followed, RoomFollower
-from app.rooms.speaker import Claim, Speaker, name_key
+from app.rooms.speaker import Claim, Speaker, name_key, read_record
 from app.sharing.emptied import EmptiedWatch
 from app.sharing.leases import Leases
 from app.sharing.store import SharedStore, StoreAway
+
+logger = logging.getLogger(__name__)
 
 NAME_BYTES = 16
 """The random bytes of a name that the server makes: 128 bits cannot be guessed."""
@@ -22,6 +25,8 @@ FIRST_KEEP_S = 10.0
 """How long a name is kept for a session that has not begun to speak, in seconds."""
 BEGIN_S = 2.0
 """How long a reader waits for the beginning of a room whose name was claimed a moment ago, in seconds."""
+WRITE_AT_ONCE = 8
+"""How many rooms are written again at the same time: other calls of the store need turns, too."""
 LEAVE_S = 2.0
 """How long the last events of a stopping server may take, in seconds."""
 
@@ -100,6 +105,8 @@ class Rooms:
 
     def speaks(self, speaker: Speaker) -> bool | None:
         """Whether this session is the one that readers receive; `None` if this gateway does not know it."""
+        if speaker.has_lost_name:
+            return False
         stream = self._follower.stream_of(speaker.claim.id)
         return stream == speaker.stream if stream else None
 
@@ -114,6 +121,9 @@ class Rooms:
         record = await self._record(name)
         if record is None:
             raise UnknownRoom(name)
+        if not self._follower.stream_of(record["id"]):
+            # Its text is written again after its name.
+            await self._watch.settled()
         async with self._follower.following(record["id"], name) as followed:
             await _wait_for_beginning(followed)
             self._n_readers += 1
@@ -139,24 +149,40 @@ class Rooms:
             pass
 
     async def _write_again(self) -> None:
-        """Give a store that was emptied the rooms in which sessions of this gateway speak."""
+        """Give a store that was emptied the rooms in which sessions of this gateway speak.
+
+        The names come first, so that no one else takes them. A room that fails is written again by its own speaker.
+        """
         await self._leases.renew()
-        for speaker in list(self._speaking.values()):
-            await speaker.write_again()
+        speakers = list(self._speaking.values())
+        failed = await _failed(speakers, Speaker.put_name)
+        for speaker in failed | await _failed(speakers, Speaker.put_text):
+            speaker.write_again_later()
 
     async def _record(self, name: str) -> dict[str, str] | None:
         """What gateways know under this name; `None` also for what no gateway has written."""
         text = await self._store.get(name_key(name))
-        if text is None:
-            return None
-        try:
-            record: dict[str, str] = json.loads(text)
-            if all(isinstance(record[field], str) for field in ("id", "owner")):
-                return record
-        except (KeyError, RecursionError, TypeError, ValueError):
-            pass
-        self._on_unreadable()
-        return None
+        record = read_record(text) if text is not None else None
+        if record is None and text is not None:
+            self._on_unreadable()
+        return record
+
+
+async def _failed(speakers: Collection[Speaker], work: Callable[[Speaker], Awaitable[None]]) -> set[Speaker]:
+    """Do this for a few speakers at a time. Returns those for which it has failed."""
+    turns = asyncio.Semaphore(WRITE_AT_ONCE)
+
+    async def do(speaker: Speaker) -> None:
+        async with turns:
+            await work(speaker)
+
+    failed = set()
+    for speaker, result in zip(speakers, await asyncio.gather(*map(do, speakers), return_exceptions=True), strict=True):
+        if isinstance(result, BaseException):
+            failed.add(speaker)
+            if not isinstance(result, StoreAway):
+                logger.error("room %s cannot be written again", speaker.claim.id, exc_info=result)
+    return failed
 
 
 async def _wait_for_beginning(followed: Followed) -> None:

@@ -73,9 +73,10 @@ class Speaker:
         self._outbox: Outbox[CallMessage] = Outbox()
         self._next_number = 0
         self._has_left = asyncio.Event()
-        self._saved_at = 0.0
         self._was_away = False
         """The store could not be reached since the last snapshot, and may have forgotten everything."""
+        self.has_lost_name = False
+        """The name leads to another room, which was made while the store did not know of this one."""
 
     def begin(self, title: str, resumed_from_s: Sequence[float] | None) -> None:
         """Take the room over from the session before.
@@ -119,12 +120,32 @@ class Speaker:
         finally:
             self._leases.drop(lease)
 
-    async def write_again(self) -> None:
-        """Give a store what it may have lost; raises `StoreAway`."""
+    async def put_name(self) -> None:
+        """Keep the name, unless it leads to another room by now. Raises `StoreAway`."""
+        key = name_key(self.claim.name)
+        text = await self._store.get(key)
+        if text is None:
+            is_kept = await self._store.put_new(key, self.claim.record, self._keep_s)
+        elif is_kept := (read_record(text) or {"id": self.claim.id})["id"] == self.claim.id:
+            await self._store.put(key, self.claim.record, self._keep_s)
+        if not is_kept and not self.has_lost_name:
+            logger.warning("the name of room %s was lost with the store, and another room has it now", self.claim.id)
+        self.has_lost_name = not is_kept
+
+    async def put_text(self) -> None:
+        """Make a snapshot of the room as it is known here. Raises `StoreAway`."""
         async with self._follower.following(self.claim.id, self.claim.name) as followed:
             await self._save(followed)
-        # Now, as whoever finds the name looks for the text.
-        await self._put_name()
+
+    def write_again_later(self) -> None:
+        """The store may have lost the room: write it again as soon as it can be written."""
+        self._was_away = True
+        if not self._has_left.is_set():
+            self._push_entry(Passed(stream=self.stream, at=self._now()))
+
+    async def _write_again(self) -> None:
+        await self.put_name()
+        await self.put_text()
         self._was_away = False
 
     async def _write_all(self) -> None:
@@ -145,10 +166,10 @@ class Speaker:
 
     async def _keep_up(self) -> None:
         """Keep the name, tell the room that time passes, and make a snapshot if one is due."""
-        await self._put_name()
+        await self.put_name()
         await self._store.append(log_name(self.claim.id), write_entry(Passed(stream=self.stream, at=self._now())))
         async with self._follower.following(self.claim.id, self.claim.name) as followed:
-            is_old = self._now() - self._saved_at >= SAVE_EVERY_S and followed.n_unsaved > 0
+            is_old = self._now() - followed.saved_at >= SAVE_EVERY_S and followed.n_unsaved > 0
             if followed.n_unsaved >= SAVE_EVERY or is_old:
                 await self._save(followed)
 
@@ -162,14 +183,11 @@ class Speaker:
             except TimeoutError:
                 raise StoreAway("the log of the room cannot be read") from None
             if followed.room.stream == self.stream:
-                await self._put_name()
+                await self.put_name()
                 await self._save(followed)
 
-    async def _put_name(self) -> None:
-        await self._store.put(name_key(self.claim.name), self.claim.record, self._keep_s)
-
     async def _save(self, followed: Followed) -> None:
-        followed.n_unsaved, self._saved_at = 0, self._now()
+        followed.n_unsaved, followed.saved_at = 0, self._now()
         await self._store.put(text_name(self.claim.id), followed.snapshot(), self._keep_s)
 
     @property
@@ -204,7 +222,7 @@ class Speaker:
         while True:
             try:
                 if self._was_away:
-                    await self.write_again()
+                    await self._write_again()
                 await work()
                 return
             except StoreAway:
@@ -215,3 +233,14 @@ class Speaker:
 def name_key(name: str) -> str:
     """The value that holds the record of a room, by its name."""
     return f"room-name:{name}"
+
+
+def read_record(text: str) -> dict[str, str] | None:
+    """What gateways know under the name of a room; `None` for what no gateway has written."""
+    try:
+        record: dict[str, str] = json.loads(text)
+        if all(isinstance(record[field], str) for field in ("id", "owner")):
+            return record
+    except (KeyError, RecursionError, TypeError, ValueError):
+        pass
+    return None

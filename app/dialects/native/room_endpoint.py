@@ -13,9 +13,7 @@ PUBLISHED = ("interim", "segment", "utterance", "translation")
 """The events that readers of a room get. The others are about the session."""
 
 
-TAKEN_OVER = events.Notice(
-    "room_taken_over", "another session with the token of this room speaks in it now; readers do not receive this one"
-)
+TAKEN_OVER = events.Notice("room_taken_over", "another session has this room now; readers do not receive this one")
 
 
 class Publication:
