@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from secrets import token_hex
 
@@ -70,7 +70,7 @@ class SharedCalls:
         call = SharedCall(call_id, self._store, self._leases, write_event, self._end)
         self._published[call_id] = call
         call.publish(introduction)
-        publishing = asyncio.create_task(call.run())
+        publishing = asyncio.create_task(call.run(self._watch.settled))
         self._publishing.add(publishing)
         publishing.add_done_callback(self._publishing.discard)
         return call
@@ -156,11 +156,15 @@ class SharedCall:
         # Who waits may go; `run` still sets it.
         return await asyncio.shield(self._refusal)
 
-    async def run(self) -> None:
-        """Write the log of the call until it has ended and everything is written."""
+    async def run(self, settled: Callable[[], Awaitable[None]]) -> None:
+        """Write the log of the call until it has ended and everything is written.
+
+        Args:
+            settled: returns when the leases of other streams are in the store, also if it was emptied a moment ago.
+        """
         lease = stream_lease(self._call_id, self._id)
         try:
-            if await self._claim(lease):
+            if await self._claim(lease, settled):
                 while (message := await self._outbox.pop()) is not None:
                     await self._write(message)
                 await self._write(None)
@@ -176,12 +180,13 @@ class SharedCall:
         if self._opening:
             await self._store.put(opening_name(self._call_id), opening_text(self._opening), KEEP_OPENING_S)
 
-    async def _claim(self, lease: Lease) -> bool:
+    async def _claim(self, lease: Lease, settled: Callable[[], Awaitable[None]]) -> bool:
         """Take the lease of the call, and the number of this stream. False if another one holds it after `CLAIM_S`."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + CLAIM_S
         while True:
             try:
+                await settled()
                 if await self._leases.take(lease, 1):
                     self._begun = await self._store.next_number(lease.name)
                     return True

@@ -30,6 +30,12 @@ async def time_limit() -> AsyncIterator[None]:
         yield
 
 
+@pytest.fixture(autouse=True)
+def quickly(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Stores that a test has emptied at its beginning are waited for, too."""
+    monkeypatch.setattr("app.sharing.emptied.SETTLE_S", 0.05)
+
+
 @pytest.fixture(scope="module")
 def server() -> Iterator[RedisServer]:
     with redis_server() as server:
@@ -132,6 +138,27 @@ async def test_a_call_is_found_again_when_redis_was_emptied(server: RedisServer)
             call.publish(flushed(1))
             call.end()
             assert await received(late) == await received(in_time) == messages(flushed(1))
+
+
+async def test_a_call_keeps_its_stream_when_redis_was_emptied(
+    server: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A second one waits until the gateway of the first one has noticed, and is refused."""
+    monkeypatch.setattr("app.delivery.shared_calls.CLAIM_S", 0.01)
+    monkeypatch.setattr("app.sharing.emptied.SETTLE_S", 2.0)
+    monkeypatch.setattr("app.sharing.leases.RENEW_S", 60.0)
+    async with (
+        gateway(RedisStore(server.url)) as one,
+        gateway(RedisStore(server.url)) as other,
+        one.subscribe(CA1) as outbox,
+    ):
+        first = begin(one)
+        assert await next_of(outbox, 1) == messages(INTRODUCTION)
+        await one._store._call("FLUSHALL")  # type: ignore[attr-defined]  # it is Redis
+        second = begin(other)
+        assert (await second.refusal()).code == "call_is_on"
+        second.end()
+        first.end()
 
 
 async def test_two_accounts_have_calls_with_the_same_id(gateways: Gateways) -> None:
