@@ -6,9 +6,10 @@ An announcement holds a client secret in place of the key, so that the shared st
 import json
 import uuid
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 
-from app.sharing.store import SharedStore
+from app.sharing.store import SharedStore, StoreAway
 
 VALID_S = 300
 """How long an announced call is waited for, in seconds."""
@@ -42,8 +43,9 @@ class Announcements:
         value = await self._store.get(f"{_NAME}{call}")
         if not value or not await self._store.put_new(f"{_USED}{call}", "", VALID_S):
             return None
-        # The id stays known for as long as it is used.
-        await self._store.put(f"{_NAME}{call}", "", VALID_S)
+        # The id stays known for as long as it is used. The call is taken already, and no one else gets it.
+        with suppress(StoreAway):
+            await self._store.put(f"{_NAME}{call}", "", VALID_S)
         try:
             return Announcement(**json.loads(value))
         except (TypeError, ValueError):

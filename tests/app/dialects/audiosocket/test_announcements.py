@@ -7,6 +7,7 @@ import pytest
 
 from app.dialects.audiosocket.announcements import Announcement, Announcements
 from app.sharing.local_store import LocalStore
+from app.sharing.store import StoreAway
 
 CALL = uuid.UUID("40325ec2-5efd-4bd3-805f-53576e581d13")
 
@@ -51,3 +52,19 @@ async def test_an_announcement_is_good_for_one_call() -> None:
     await announcements.add(CALL, announcement)
     used = await asyncio.gather(*(announcements.use(CALL) for _ in range(3)))
     assert used == [announcement, None, None]
+
+
+async def test_a_call_that_is_taken_is_served() -> None:
+    """Though the store is away a moment later: no other gateway would serve it."""
+
+    class FragileStore(LocalStore):
+        async def put(self, name: str, value: str, keep_s: float) -> None:
+            if name == f"audiosocket:{CALL}" and not value:
+                raise StoreAway("away")
+            await super().put(name, value, keep_s)
+
+    announcements = Announcements(FragileStore())
+    announcement = Announcement("own", {})
+    await announcements.add(CALL, announcement)
+    assert await announcements.use(CALL) == announcement
+    assert await announcements.use(CALL) is None
