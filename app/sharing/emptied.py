@@ -14,6 +14,8 @@ WATCH_S = 0.4
 """The time between two looks at the store, in seconds."""
 SETTLE_S = 1.0
 """After this time, in seconds, all gateways have noticed that the store was emptied, and have written again."""
+RETRY_S = 1.0
+"""The wait after an unexpected failure, in seconds."""
 KEEP_MARK_S = 172_800.0
 """The mark ends after this time without a gateway, in seconds. Gateways renew it in half of it."""
 
@@ -27,7 +29,7 @@ class EmptiedWatch:
         Args:
             store: is watched while `running` is open.
             what: names what is written, the same at all gateways.
-            write_again: called when the store was emptied; and again if it raises `StoreAway`.
+            write_again: called when the store was emptied; and again if it fails.
         """
         self._store = store
         self._name = f"mark:{what}"
@@ -37,7 +39,7 @@ class EmptiedWatch:
         self._renewed_at = float("-inf")
         """When this gateway has renewed the mark, by the clock of the event loop."""
         self._is_emptied = False
-        """The store was emptied, and not everything is written again."""
+        """The store was emptied, and what it had is not being written again yet."""
         self._emptied_at = float("-inf")
         """When the store was found without a mark, or with another one, by the clock of the event loop."""
 
@@ -66,12 +68,25 @@ class EmptiedWatch:
             try:
                 await self._look()
                 if self._is_emptied:
-                    await self._write_again()
-                    self._is_emptied = False
+                    await self._restore()
             except StoreAway:
                 await self._store.wait_until_up()
                 continue
+            except Exception:
+                # Whatever one value is like, the next loss must be noticed.
+                logger.exception("what the shared store has lost cannot be written; trying again in %g s", RETRY_S)
+                await asyncio.sleep(RETRY_S)
+                continue
             await asyncio.sleep(WATCH_S)
+
+    async def _restore(self) -> None:
+        # Before it is written: the store may be emptied again meanwhile.
+        self._is_emptied = False
+        try:
+            await self._write_again()
+        except Exception:
+            self._is_emptied = True
+            raise
 
     async def _look(self) -> None:
         now = asyncio.get_running_loop().time()
@@ -87,5 +102,6 @@ class EmptiedWatch:
             self._is_emptied = True
         elif mark is not None and now - self._renewed_at >= KEEP_MARK_S / 2:
             self._renewed_at = now
-            await self._store.put(self._name, mark, KEEP_MARK_S)
+            # Not `put`: if the store was emptied since, the old mark would hide it.
+            await self._store.keep(self._name, KEEP_MARK_S)
         self._mark = mark

@@ -102,6 +102,11 @@ class LocalStore:
             await self.put(name, value, keep_s)
         return is_new
 
+    async def keep(self, name: str, keep_s: float) -> None:
+        """See `SharedStore`."""
+        if (value := await self.get(name)) is not None:
+            self._values[name] = (value, self._clock() + keep_s)
+
     async def get(self, name: str) -> str | None:
         """See `SharedStore`."""
         value, ends_at = self._values.get(name, ("", 0.0))

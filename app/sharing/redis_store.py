@@ -211,6 +211,10 @@ class RedisStore:
         keep_ms, keep_call_ms = max(round(keep_s * 1000), 1), round(2 * CALL_S * 1000)
         return bool(await self._call("EVAL", PUT_NEW, len(keys), *keys, value, keep_ms, keep_call_ms))
 
+    async def keep(self, name: str, keep_s: float) -> None:
+        """See `SharedStore`."""
+        await self._call("PEXPIRE", _value_key(name), max(round(keep_s * 1000), 1))
+
     async def get(self, name: str) -> str | None:
         """See `SharedStore`."""
 
@@ -270,7 +274,7 @@ class RedisStore:
 
     async def _in_turn(self, work: Callable[[], Awaitable[Any]]) -> Any:
         """The answer of the store to a call that waits for its turn. Raises like `_limited`."""
-        self._check_up()
+        _check(self.is_up)
         try:
             async with asyncio.timeout(CALL_S):
                 await self._turns.acquire()
@@ -288,7 +292,7 @@ class RedisStore:
         Raises:
             StoreAway: there is none; or there was none a moment ago, and no probe has found the store back.
         """
-        self._check_up()
+        _check(self.is_up)
         try:
             async with asyncio.timeout(limit_s):
                 return await work()
@@ -296,10 +300,6 @@ class RedisStore:
             # Whatever Redis' client raises, no session may fail for it.
             self._note_away(error)
             raise StoreAway("Redis cannot be reached") from error
-
-    def _check_up(self) -> None:
-        if not self.is_up:
-            raise StoreAway("Redis cannot be reached")
 
     def _note_away(self, error: Exception) -> None:
         if self.is_up:
@@ -330,6 +330,11 @@ class RedisStore:
         self._is_up.set()
         logger.info("Redis answers")
         self._on_change(True)
+
+
+def _check(is_up: bool) -> None:
+    if not is_up:
+        raise StoreAway("Redis cannot be reached")
 
 
 def _client(url: str) -> Any:  # the method for all commands has no types

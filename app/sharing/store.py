@@ -96,6 +96,10 @@ class SharedStore(Protocol):
         """Set a value like `put`, unless there is one: false then. Of several who do it at once, one succeeds."""
         ...
 
+    async def keep(self, name: str, keep_s: float) -> None:
+        """Let a value end after `keep_s` from now, whatever it is by now. Without a value nothing happens."""
+        ...
+
     async def get(self, name: str) -> str | None:
         """A value; `None` if it was not set or has ended, or is no text."""
         ...

@@ -18,7 +18,7 @@ class FragileStore(LocalStore):
 
     def __init__(self) -> None:
         super().__init__()
-        self.is_away = False
+        self.is_away = self.is_emptied_before_renewal = False
         self.was_away, self.was_renewed = asyncio.Event(), asyncio.Event()
 
     def empty(self) -> None:
@@ -31,16 +31,19 @@ class FragileStore(LocalStore):
             raise StoreAway("away")
         return await super().get(name)
 
-    async def put(self, name: str, value: str, keep_s: float) -> None:
-        if name in self._values:
-            self.was_renewed.set()
-        await super().put(name, value, keep_s)
+    async def keep(self, name: str, keep_s: float) -> None:
+        if self.is_emptied_before_renewal:
+            self.is_emptied_before_renewal = False
+            self.empty()
+        await super().keep(name, keep_s)
+        self.was_renewed.set()
 
 
 @pytest.fixture(autouse=True)
 async def quickly(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[None]:
     monkeypatch.setattr(emptied, "WATCH_S", 0.001)
     monkeypatch.setattr(emptied, "SETTLE_S", 0.05)
+    monkeypatch.setattr(emptied, "RETRY_S", 0.001)
     async with asyncio.timeout(10):
         yield
 
@@ -92,10 +95,10 @@ async def test_whoever_misses_something_waits_until_all_have_written() -> None:
 async def test_a_mark_is_renewed_before_it_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     """So that nothing is written again while nothing is lost."""
     monkeypatch.setattr(emptied, "KEEP_MARK_S", 1.0)
-    store = FragileStore()
+    store, written = FragileStore(), []
 
     async def write_again() -> None:
-        pytest.fail("nothing was lost")
+        written.append("rooms")
 
     watch = EmptiedWatch(store, "rooms", write_again)
     await watch.settled()
@@ -103,15 +106,67 @@ async def test_a_mark_is_renewed_before_it_ends(monkeypatch: pytest.MonkeyPatch)
         for _ in range(2):
             store.was_renewed.clear()
             await store.was_renewed.wait()
+    assert not written
+
+
+async def test_a_renewal_does_not_hide_that_the_store_was_emptied(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was a moment before."""
+    monkeypatch.setattr(emptied, "KEEP_MARK_S", 1.0)
+    store, wrote = FragileStore(), asyncio.Event()
+
+    async def write_again() -> None:
+        wrote.set()
+
+    watch = EmptiedWatch(store, "rooms", write_again)
+    await watch.settled()
+    async with watch.running():
+        store.is_emptied_before_renewal = True
+        await wrote.wait()
+
+
+async def test_an_unexpected_failure_does_not_end_the_watch(caplog: pytest.LogCaptureFixture) -> None:
+    store, wrote = FragileStore(), asyncio.Event()
+
+    async def write_again() -> None:
+        if "fails once" not in caplog.text:
+            raise ValueError("fails once")
+        wrote.set()
+
+    watch = EmptiedWatch(store, "rooms", write_again)
+    await watch.settled()
+    async with watch.running():
+        store.empty()
+        await wrote.wait()
+
+
+async def test_a_store_that_is_emptied_while_it_is_written_is_written_again() -> None:
+    """Whoever waits for it has noticed, and not the watch itself."""
+    store, begun, may_end, wrote = FragileStore(), asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    async def write_again() -> None:
+        if begun.is_set():
+            wrote.set()
+        begun.set()
+        await may_end.wait()
+
+    watch = EmptiedWatch(store, "rooms", write_again)
+    await watch.settled()
+    async with watch.running():
+        store.empty()
+        await begun.wait()
+        store.empty()
+        await watch.settled()
+        may_end.set()
+        await wrote.wait()
 
 
 async def test_memory_is_not_watched() -> None:
-    store = LocalStore()
+    store, written = LocalStore(), []
 
     async def write_again() -> None:
-        pytest.fail("it cannot be emptied")
+        written.append("rooms")
 
     watch = EmptiedWatch(store, "rooms", write_again)
     async with watch.running():
         await watch.settled()
-    assert not store._values
+    assert not store._values and not written

@@ -47,6 +47,18 @@ async def test_a_value_is_new_once(store: SharedStore) -> None:
     assert await store.get("b") == "2"
 
 
+async def test_a_value_may_end_at_another_time(store: SharedStore) -> None:
+    """Its text stays; and one that is not there does not come back."""
+    await store.put("a", "1", 60)
+    await store.keep("a", 30)
+    assert await store.get("a") == "1"
+    await store.keep("a", 0.01)
+    while await store.get("a"):
+        pass
+    await store.keep("a", 60)
+    assert await store.get("a") is None
+
+
 async def test_a_lease_has_no_more_holders_than_its_limit(store: SharedStore) -> None:
     """Its holder may take it again, and others once it is given back."""
     assert await store.take(ONE, 1)
