@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from app.delivery.outbox import CallId, CallMessage
 from app.sharing.store import Lease
 
+UNREADABLE = (LookupError, RecursionError, TypeError, ValueError)
+"""What reading something may raise that another version or another program has written."""
 KEEP_OPENING_S = 172_800.0
 """An opening ends after this time, in seconds: two days, longer than any call."""
 
@@ -36,11 +38,15 @@ class CallEntry:
 
     @classmethod
     def parse(cls, text: str) -> "CallEntry":
-        """Read an entry from JSON."""
+        """Read an entry from JSON. Raises one of `UNREADABLE` if another version or another program has written it."""
         fields = json.loads(text)
         message = None
         if "texts" in fields:
             message = CallMessage(tuple(fields["texts"]), fields["replaces"], fields["is_opening"])
+            if not all(isinstance(each, str) for each in message.texts):
+                raise TypeError("texts: expected strings")
+        if not isinstance(fields["call"], str) or {type(fields["begun"]), type(fields["number"])} != {int}:
+            raise TypeError("call, begun, number: expected a string and two whole numbers")
         return cls(call=fields["call"], begun=fields["begun"], number=fields["number"], message=message)
 
 

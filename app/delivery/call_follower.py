@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
-from app.delivery.call_entries import CallEntry, lease_name, log_name, opening_name, parse_opening
+from app.delivery.call_entries import UNREADABLE, CallEntry, lease_name, log_name, opening_name, parse_opening
 from app.delivery.call_subscribers import JOINED_LATE, CallFeed, Calls
 from app.delivery.outbox import CallId
 from app.session import events
@@ -57,8 +57,16 @@ class _Followed:
 class CallFollower:
     """Reads the logs of calls with subscribers here, and passes their messages to the hub of this gateway."""
 
-    def __init__(self, hub: Calls, store: SharedStore, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        hub: Calls,
+        store: SharedStore,
+        on_unreadable: Callable[[], None] = lambda: None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Prepare to follow calls; `on_unreadable` is called for each entry and opening that cannot be read."""
         self._hub = hub
+        self._on_unreadable = on_unreadable
         self._store = store
         self._clock = clock
         self._followed: dict[CallId, _Followed] = {}
@@ -101,7 +109,7 @@ class CallFollower:
                 self._pause()
                 await self._store.wait_until_up()
             except Exception:
-                # Such as an entry that another version has written. Other calls go on.
+                # Other calls go on.
                 logger.exception("calls cannot be followed; trying again in %g s", RETRY_S)
                 await asyncio.sleep(RETRY_S)
 
@@ -113,7 +121,8 @@ class CallFollower:
         for call_id, entry in await self._read():
             if (reader := self._followed.get(call_id)) is not None and reader.position is not None:
                 reader.position = entry.position
-                self._receive(call_id, reader, CallEntry.parse(entry.value))
+                if (read := self._parse(entry.value)) is not None:
+                    self._receive(call_id, reader, read)
         if self._clock() - self._checked_at >= RENEW_S:
             self._checked_at = self._clock()
             await self._check_streams()
@@ -140,8 +149,8 @@ class CallFollower:
             return
         followed.position = last.position if last else "0"
         followed.is_ready.set()
-        entries = parse_opening(opening) if opening else []
-        newest = CallEntry.parse(last.value) if last else None
+        entries = self._parse_opening(opening) if opening else []
+        newest = self._parse(last.value) if last else None
         if not entries or entries[0].call not in streams or (newest is not None and newest.message is None):
             # No call is active. The lease of the last one may outlive it for a moment.
             return
@@ -152,6 +161,24 @@ class CallFollower:
             followed.next_number = newest.number + 1
         if followed.feed is not None and followed.next_number > len(entries):
             followed.feed.notify(JOINED_LATE)
+
+    def _parse(self, text: str) -> CallEntry | None:
+        """Read an entry; `None` if another version or another program has written it: the call goes on without it."""
+        try:
+            return CallEntry.parse(text)
+        except UNREADABLE:
+            logger.debug("an entry of a call cannot be read", exc_info=True)
+            self._on_unreadable()
+            return None
+
+    def _parse_opening(self, text: str) -> list[CallEntry]:
+        """Read an opening; empty if another version or another program has written it."""
+        try:
+            return parse_opening(text)
+        except UNREADABLE:
+            logger.debug("the opening of a call cannot be read", exc_info=True)
+            self._on_unreadable()
+            return []
 
     def _receive(self, call_id: CallId, followed: _Followed, entry: CallEntry) -> None:
         """Pass an entry on, unless it was received before."""

@@ -40,13 +40,16 @@ class SharedCalls:
     the same. While the store is away, events wait; of too many, the oldest are lost, and subscribers learn it.
     """
 
-    def __init__(self, hub: Calls, store: SharedStore) -> None:
-        """Connect the subscribers of `hub`, which are those of this gateway, with the calls of all gateways."""
+    def __init__(self, hub: Calls, store: SharedStore, on_unreadable: Callable[[], None] = lambda: None) -> None:
+        """Connect the subscribers of `hub`, which are those of this gateway, with the calls of all gateways.
+
+        `on_unreadable` is called for each value of the store that cannot be read.
+        """
         self._hub = hub
         self._store = store
         self._leases = Leases(store)
         self._watch = EmptiedWatch(store, "calls", self._write_again)
-        self._follower = CallFollower(hub, store)
+        self._follower = CallFollower(hub, store, on_unreadable)
         self._published: dict[CallId, SharedCall] = {}
         """The calls that come in here and have not ended."""
         self._publishing: set[asyncio.Task[None]] = set()

@@ -22,6 +22,8 @@ READY_S = 2.0
 """How long a reader waits until its room is followed, in seconds."""
 RETRY_S = 1.0
 """The wait after an unexpected failure, in seconds."""
+UNREADABLE = (AttributeError, LookupError, RecursionError, TypeError, ValueError)
+"""What reading something may raise that another version or another program has written."""
 LINGER_S = 30.0
 """A room is followed for this time after its last use, in seconds: players fetch every few seconds."""
 
@@ -147,7 +149,7 @@ class RoomFollower:
     async def _look_up(self, id_: str, followed: Followed) -> None:
         try:
             followed.restore(await self._store.get(text_name(id_)))
-        except (KeyError, TypeError, ValueError):
+        except UNREADABLE:
             # Such as one that another version has written. Other rooms must not wait for this one.
             logger.exception("the snapshot of room %s cannot be read; its text begins with its log", id_)
             self._on_unreadable()
@@ -181,7 +183,7 @@ class RoomFollower:
         """Fold an entry, unless another version or another program has written it: the room goes on without it."""
         try:
             followed.room.fold(read_entry(text))
-        except (AttributeError, LookupError, RecursionError, TypeError, ValueError):
+        except UNREADABLE:
             logger.debug("an entry of room %s cannot be read", followed.room.name, exc_info=True)
             self._on_unreadable()
 

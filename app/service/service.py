@@ -200,7 +200,7 @@ class Service:
 
     def _make_calls(self) -> CallHub:
         calls = Calls(self.settings.max_sessions * MAX_SUBSCRIBERS_PER_CALL)
-        return SharedCalls(calls, self.store) if self.settings.redis_url else calls
+        return SharedCalls(calls, self.store, self.note_unreadable) if self.settings.redis_url else calls
 
     def _make_translator(self) -> "ChatTranslator":
         # Imported here because it brings an HTTP client, as the webhook does.

@@ -322,18 +322,28 @@ async def test_subscribers_of_a_draining_gateway_are_sent_elsewhere(gateways: Ga
     await other.wait_until_unused()
 
 
-async def test_an_entry_that_cannot_be_read_stops_no_call(
-    gateways: Gateways, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    """Another version may have written it."""
-    monkeypatch.setattr("app.delivery.call_follower.RETRY_S", 0.0)
-    one, other = await gateways.start(), await gateways.start()
-    async with other.subscribe(CA1) as outbox:
-        await one._store.append(log_name(CA1), "{}")
-        call = begin(one)
-        call.end()
-        assert await received(outbox) == messages(INTRODUCTION)
-    assert "calls cannot be followed" in caplog.text
+@pytest.mark.parametrize("kind", ["local", "redis"])
+async def test_what_cannot_be_read_is_left_out(kind: str, request: pytest.FixtureRequest) -> None:
+    """Another version or another program may have written it. Each is counted, and all others arrive."""
+    store: SharedStore = LocalStore()
+    if kind == "redis":
+        store = RedisStore(request.getfixturevalue("server").url)
+    unread: list[None] = []
+    entries = ["{}", "7", "no JSON", "[" * 100_000, '{"call":"c","begun":"1","number":0}']
+    entries.append('{"call":"c","begun":1,"number":0,"texts":[7],"replaces":null,"is_opening":false}')
+    calls = SharedCalls(Calls(10), store, lambda: unread.append(None))
+    async with store.running(), calls.running():
+        await store.put(opening_name(CA1), "no JSON", 60)
+        await store.append(log_name(CA1), "{}")
+        async with calls.subscribe(CA1) as outbox:
+            assert len(unread) == 2
+            for entry in entries:
+                await store.append(log_name(CA1), entry)
+            call = begin(calls)
+            call.publish(flushed(1))
+            call.end()
+            assert await received(outbox) == messages(INTRODUCTION, flushed(1))
+        assert len(unread) == 2 + len(entries)
 
 
 async def test_events_of_a_call_wait_for_redis() -> None:

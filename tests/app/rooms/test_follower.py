@@ -9,7 +9,16 @@ from app.rooms.follower import RoomFollower, text_name
 from app.sharing.local_store import LocalStore
 
 
-@pytest.mark.parametrize("snapshot", ["{}", "no JSON", '{"position": "0", "room": {}}', '{"position": "0", "room": 7}'])
+@pytest.mark.parametrize(
+    "snapshot",
+    [
+        "{}",
+        "no JSON",
+        '{"position": "0", "room": {}}',
+        '{"position": "0", "room": 7}',
+        "[" * 100_000,
+    ],
+)
 async def test_a_room_with_a_snapshot_that_cannot_be_read_holds_up_no_other(snapshot: str) -> None:
     """Both rooms are ready at once; the text of the one begins with its log."""
     store = LocalStore()
