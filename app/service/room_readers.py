@@ -47,7 +47,11 @@ class RoomReaders:
                 yield
 
     def _all(self, n_here: int) -> int:
-        """About how many there are at all gateways: connections are spread evenly."""
+        """About how many there are at all gateways, if connections are spread evenly.
+
+        Gateways share how many readers there are in all, and not whose. A share is larger or smaller where connections
+        are uneven, and where the number of gateways is not known, as on Ray. The limit of all readers is counted.
+        """
         return n_here * self._n_gateways
 
 
