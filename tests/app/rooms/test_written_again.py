@@ -27,6 +27,8 @@ class FragileStore(LocalStore):
         self.names: list[str] = []
         self.fails_once = ""
         self.has_changed = asyncio.Event()
+        self.may_take_texts = asyncio.Event()
+        self.may_take_texts.set()
 
     def empty(self, **new: str) -> None:
         """Forget everything, and have these values of someone else at the same moment."""
@@ -37,6 +39,8 @@ class FragileStore(LocalStore):
 
     async def put(self, name: str, value: str, keep_s: float) -> None:
         await asyncio.sleep(0)
+        if name.startswith(text_name("")):
+            await self.may_take_texts.wait()
         if name == self.fails_once:
             self.fails_once = ""
             raise StoreAway("away")
@@ -96,6 +100,31 @@ async def test_names_come_before_texts(rooms: Rooms, store: FragileStore) -> Non
     written = [name for name in store.names if name in {*names, *texts}]
     assert set(written[:N_ROOMS]) == set(names)
     leave(speakers)
+
+
+async def test_readers_wait_for_the_text_of_a_name(
+    rooms: Rooms, store: FragileStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At another gateway, which would begin without what was said otherwise."""
+    monkeypatch.setattr(emptied, "SETTLE_S", 1.0)
+    (speaker,) = await speak(rooms, store, 1)
+    other = Rooms(store, RoomConfig(gone_s=60.0, keep_s=60.0, max_chars=1000))
+
+    async def read() -> str:
+        async with other.follow(speaker.claim.name) as followed:
+            return followed.room.stream
+
+    async with other.running():
+        await other._watch.settled()
+        store.may_take_texts.clear()
+        store.empty()
+        await store.until_there(name_key(speaker.claim.name))
+        reading = asyncio.create_task(read())
+        for _ in range(100):
+            await asyncio.sleep(0)
+        store.may_take_texts.set()
+        assert await reading == speaker.stream
+    leave([speaker])
 
 
 @pytest.mark.parametrize("kind", ["name", "text"])
