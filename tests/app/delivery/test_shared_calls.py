@@ -156,7 +156,8 @@ async def test_a_call_keeps_its_stream_when_redis_was_emptied(
         assert await next_of(outbox, 1) == messages(INTRODUCTION)
         await one._store._call("FLUSHALL")  # type: ignore[attr-defined]  # it is Redis
         second = begin(other)
-        assert (await second.refusal()).code == "call_is_on"
+        async with asyncio.timeout(10):
+            assert (await second.refusal()).code == "call_is_on"
         second.end()
         first.end()
 
