@@ -1,6 +1,7 @@
 """Files and folders that only the user of this process may read: they hold text, recordings and signing keys."""
 
 import os
+import stat
 from contextlib import suppress
 from pathlib import Path
 from typing import IO
@@ -30,7 +31,8 @@ def keep_private(path: Path) -> None:
 
 
 def take_from_others(path: Path) -> None:
-    """Let only its owner read a file, if it is there. Another user's file keeps its mode."""
+    """Let only its owner read a file, if it is there. Another user's file keeps its mode, and so does a folder."""
     with suppress(FileNotFoundError, PermissionError):
-        if path.stat().st_mode & OTHERS:
+        mode = path.stat().st_mode
+        if stat.S_ISREG(mode) and mode & OTHERS:
             path.chmod(FILE_MODE)

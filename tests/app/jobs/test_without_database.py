@@ -81,10 +81,13 @@ async def test_a_lock_delays_requests_until_it_is_released(
 async def test_a_file_that_is_no_database_refuses_requests_about_jobs(
     serve_jobs: ServeJobs, http: httpx.AsyncClient, tmp_path: Path, make: Callable[[Path], None]
 ) -> None:
-    """Live sessions go on, so the server starts."""
-    make(tmp_path / "state" / "tutti.db")
+    """Live sessions go on, so the server starts. A folder is left to those who may use it."""
+    path = tmp_path / "state" / "tutti.db"
+    make(path)
+    mode = path.stat().st_mode
     server = await serve_jobs(job_workers=0)
     await check(server, http, str(uuid4()))
+    assert path.is_file() or path.stat().st_mode == mode
 
 
 async def test_who_waits_behind_others_is_answered_in_time(tmp_path: Path) -> None:
