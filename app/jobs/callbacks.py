@@ -9,7 +9,7 @@ import random
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Collection, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Literal
 
 import httpx
@@ -43,6 +43,7 @@ MAX_WAIT_S = 3600.0
 LEASE_S = 60.0
 """A report whose gateway died while it was being sent is sent again after this time, in seconds."""
 POLL_S = 1.0
+"""How often a gateway without reports asks for those of jobs that other gateways have ended, in seconds."""
 N_SENDERS = 8
 """Reports that one gateway sends at the same time."""
 MAX_OF_OWNER = 4
@@ -81,6 +82,8 @@ class CallbackSender:
         """Held by the sender that waits for a report: each is counted before the next is chosen."""
         self._n_sending: Counter[str] = Counter()
         """The reports that are being sent, by the owners of their jobs."""
+        self._has_sent = asyncio.Event()
+        """Set when a report has been sent, so that its owner may have a share again. Whoever waits for it clears it."""
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -100,7 +103,7 @@ class CallbackSender:
                     taken = await self._take()
                     if taken is None:
                         # The others wait for their turn meanwhile, and do not ask the database.
-                        await asyncio.sleep(POLL_S)
+                        await self._wait_for_reports()
                         continue
                 await self._send(taken)
                 continue
@@ -109,6 +112,12 @@ class CallbackSender:
             except Exception:
                 logger.exception("a report of a job failed")
             await asyncio.sleep(POLL_S)
+
+    async def _wait_for_reports(self) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(POLL_S):
+                await self._has_sent.wait()
+        self._has_sent.clear()
 
     async def send_one(self) -> bool:
         """Send the next report that is due. Returns whether there was one."""
@@ -134,6 +143,7 @@ class CallbackSender:
             await self._report(job, result, n_attempts)
         finally:
             self._n_sending -= Counter([job.owner])
+            self._has_sent.set()
 
     async def _report(self, job: Job, result: JobResult | None, n_attempts: int) -> None:
         answer: int | str

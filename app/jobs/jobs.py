@@ -73,7 +73,7 @@ class Jobs:
         self.count_usage = count_usage
         self.seals = seals
         self.has_come = asyncio.Event()
-        """Set when a job has come to this gateway. Whoever waits for it clears it."""
+        """Set when a job has come to this gateway, or may be taken now. Whoever waits for it clears it."""
 
     async def submit(
         self,

@@ -126,6 +126,8 @@ class JobWorker:
             await self._do(job, lease, self._fetched)
         finally:
             self._n_fetched -= Counter([job.owner])
+            # The owner has a share again, perhaps of the recording that the one who waits has left.
+            self._jobs.has_come.set()
 
     def _without_share(self) -> list[str]:
         """The owners that fetch at present as many recordings as they may."""

@@ -136,6 +136,19 @@ async def test_a_slow_receiver_of_one_owner_keeps_no_other_report_waiting(sender
             assert asked.empty()
 
 
+async def test_a_report_is_sent_as_soon_as_its_owner_has_a_share_again(
+    sender: Sender, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And not when the database is asked the next time."""
+    async with asyncio.timeout(20), Receiver().running() as receiver:
+        for _ in range(3 * MAX_OF_OWNER):
+            await sender.end_job(receiver.url)
+        monkeypatch.setattr(module, "POLL_S", 3600.0)
+        async with sender.sender.running():
+            for _ in range(3 * MAX_OF_OWNER):
+                await receiver.received.get()
+
+
 async def test_a_report_whose_gateway_has_died_is_sent_again(sender: Sender, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "LEASE_S", 0.0)
     async with Receiver().running() as receiver:

@@ -190,6 +190,32 @@ async def test_an_owner_with_slow_addresses_keeps_nobody_else_waiting(database: 
         assert server.asked.empty()
 
 
+async def test_a_recording_is_fetched_as_soon_as_its_owner_has_a_share_again(
+    database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And not when the database is asked the next time. The first one cannot be fetched, so none has come."""
+    monkeypatch.setattr(worker, "POLL_S", 3600.0)
+    monkeypatch.setattr(worker, "FIRST_WAIT_S", 3600.0)
+    asked: asyncio.Queue[str] = asyncio.Queue()
+    may_fail = asyncio.Event()
+
+    async def fail(url: str, file: IO[bytes]) -> None:
+        asked.put_nowait(url)
+        await may_fail.wait()
+        raise JobDelayed("away")
+
+    place = Place(database, tmp_path)
+    for number in range(2):
+        await place.submit(f"https://slow/{number}")
+    async with place.worker(done, fail).running():
+        assert await asked.get() == "https://slow/0"
+        # The next fetcher and the decoder have asked the database, and wait.
+        while len(place.jobs.has_come._waiters) < 2:  # type: ignore[attr-defined]
+            await database.run(lambda connection: None)
+        may_fail.set()
+        assert await asked.get() == "https://slow/1"
+
+
 async def test_a_recording_that_comes_after_the_end_of_its_job_is_not_kept(database: Database, tmp_path: Path) -> None:
     """The job was cancelled while its gateway could not learn of it."""
     place, server = Place(database, tmp_path), SlowServer()
