@@ -32,6 +32,16 @@ ANSWER_TIMEOUT_S = 15.0
 """How long a caller waits for a transaction, in seconds, also behind others: less than clients wait for an answer."""
 N_THREADS = 4
 """Transactions at the same time on PostgreSQL. SQLite has one writer, so it gets one thread."""
+SILENCE_LIMITS = {
+    "keepalives_idle": 10,
+    "keepalives_interval": 5,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 15_000,
+}
+"""When libpq gives up a connection to PostgreSQL whose other end is silent, in seconds, and the last in milliseconds.
+
+Without them what is asked of it waits for as long as the system tries, for many minutes, also after the server is back.
+"""
 SQLITE_SUFFIXES = ("-wal", "-shm")
 """What SQLite adds to the name of a database for the files beside it."""
 PRIMARY_CODE = 0xFF
@@ -177,6 +187,8 @@ class Database:
     def _connected(self) -> Engine:
         if not self.is_file:
             arguments = {"connect_timeout": LOCK_TIMEOUT_S}
+            if self._url.get_driver_name() == "psycopg":
+                arguments |= SILENCE_LIMITS
             engine = create_engine(self._url, pool_size=N_THREADS, pool_pre_ping=True, connect_args=arguments)
             event.listen(engine, "begin", _limit_waits)
             return engine

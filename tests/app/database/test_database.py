@@ -6,11 +6,13 @@ import threading
 from collections.abc import AsyncIterator
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 from sqlalchemy import URL, Column, Connection, Integer, MetaData, Table, func, make_url, select, update
 
 from app.database.database import Database, DatabaseAway
+from tests.postgres_server import PostgresServer
 
 accounts = Table("accounts_of_a_test", MetaData(), Column("id", Integer, primary_key=True), Column("n", Integer))
 
@@ -91,6 +93,22 @@ async def test_a_database_that_does_not_answer_is_named_without_its_password() -
     with pytest.raises(DatabaseAway, match=r"tutti:\*\*\*@127.0.0.1:1") as caught:
         await database.run(add_one)
     assert "secret" not in str(caught.value)
+
+
+@pytest.mark.default
+async def test_a_connection_that_falls_silent_is_given_up(postgres: PostgresServer) -> None:
+    """A server that was cut off says nothing when it is back."""
+    database = Database(make_url(postgres.new_database()))
+
+    def read(connection: Connection) -> dict[str, str]:
+        driver: Any = connection.connection.driver_connection
+        return dict(driver.info.get_parameters())
+
+    parameters = await database.run(read)
+    silence = {name: value for name, value in parameters.items() if name.startswith(("keepalives_", "tcp_user"))}
+    limits = {"keepalives_idle": "10", "keepalives_interval": "5", "keepalives_count": "3"}
+    assert silence == limits | {"tcp_user_timeout": "15000"}
+    await database.close()
 
 
 async def test_a_file_is_not_there_before_the_first_transaction(tmp_path: Path) -> None:
