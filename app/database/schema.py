@@ -38,12 +38,14 @@ def move_forward(connection: Connection) -> None:
     Raises:
         WrongSchema: a newer release has made it, or something of it is missing.
     """
+    # Before the advisory lock: who holds that must not wait for `_migrating`, under which another one waits for it.
+    expected = _expected_columns()
     with _migrating:
         if connection.dialect.name == "postgresql":
             connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": SCHEMA_LOCK})
         _check_version(connection)
         _migrate(connection)
-    _check_columns(connection)
+    _check_columns(connection, expected)
 
 
 def version(connection: Connection) -> str | None:
@@ -82,10 +84,10 @@ def _is_about_tables(error: DBAPIError) -> bool:
     return is_statement or isinstance(error, ProgrammingError)
 
 
-def _check_columns(connection: Connection) -> None:
+def _check_columns(connection: Connection, expected: dict[str, set[str]]) -> None:
     """Check that a schema which has this version has everything that it should, as one restored in part has not."""
     found = _columns(connection)
-    for table, columns in sorted(_expected_columns().items()):
+    for table, columns in sorted(expected.items()):
         if table not in found:
             raise WrongSchema(f"expected a schema of version {newest()}, got one without the table {table}")
         if missing := columns - found[table]:
