@@ -30,8 +30,11 @@ PUT_BACK_S = 3.0
 """How long a stopping gateway tries to give its jobs back, in seconds. Others take them later otherwise."""
 
 _Result = TypeVar("_Result")
-_StepOfJob = Callable[[Job], Awaitable[JobResult | None]]
-"""Does a step of a job. Returns what it has made; `None` where another step follows."""
+_StepOfJob = Callable[[Job, asyncio.Event], Awaitable[JobResult | None]]
+"""Does a step of a job. Returns what it has made; `None` where another step follows.
+
+It sets the event where it begins to keep something, after which it is not left before its end.
+"""
 
 
 class Fetch(Protocol):
@@ -184,7 +187,7 @@ class JobWorker:
         """Try to do a step of a job, and keep what comes of it, for which `saving` is set."""
         outcome: JobResult | JobFailed | None
         try:
-            outcome = await step(job)
+            outcome = await step(job, saving)
         except JobDelayed as error:
             wait_s = min(FIRST_WAIT_S * 2 ** (job.n_attempts - 1), MAX_WAIT_S)
             logger.warning("[%s] is tried again in %.0f s: %s", job.id, wait_s, error)
@@ -213,7 +216,7 @@ class JobWorker:
         self._on_ended(ended)
         await self._jobs.note_ended(ended)
 
-    async def _result(self, job: Job) -> JobResult:
+    async def _result(self, job: Job, _saving: asyncio.Event) -> JobResult:
         kind = self._kinds.get(job.request.kind)
         if kind is None:
             raise JobDelayed(f"this gateway does not know jobs of kind {job.request.kind}")
@@ -227,11 +230,13 @@ class JobWorker:
         with recording:
             return await kind.work(job, recording, lambda done_s: None)
 
-    async def _fetched(self, job: Job) -> None:
+    async def _fetched(self, job: Job, saving: asyncio.Event) -> None:
         """Fetch a recording into the spool."""
         with tempfile.TemporaryFile() as file:
             await self._fetch(self._url(job), file)
             file.seek(0)
+            # The job may end meanwhile. What the spool has then is deleted when it is there.
+            saving.set()
             try:
                 await asyncio.to_thread(self._jobs.spool.put, job.id, file)
             except OSError as error:

@@ -8,7 +8,7 @@ import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 from uuid import uuid4
 
 import pytest
@@ -210,7 +210,7 @@ async def test_a_recording_is_fetched_as_soon_as_its_owner_has_a_share_again(
     async with place.worker(done, fail).running():
         assert await asked.get() == "https://slow/0"
         # The next fetcher and the decoder have asked the database, and wait.
-        while len(place.jobs.has_come._waiters) < 2:  # type: ignore[attr-defined]
+        while len(place.jobs.has_come._waiters) < 2:
             await database.run(lambda connection: None)
         may_fail.set()
         assert await asked.get() == "https://slow/1"
@@ -228,6 +228,40 @@ async def test_a_recording_that_comes_after_the_end_of_its_job_is_not_kept(datab
         calls = [await asyncio.to_thread(spool.calls.get, timeout=20) for _ in range(3)]
     assert calls == ["delete", "put", "delete"]
     assert place.ended.empty()
+
+
+async def test_a_job_that_ends_while_its_recording_is_kept_leaves_none(
+    database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The recording is there after the loss of the lease, and is deleted all the same."""
+    is_lost, is_through = threading.Event(), asyncio.Event()
+    keep_lease, do = JobWorker._keep_lease, JobWorker._do
+
+    async def noted(self: JobWorker, job: Job, lease: str) -> None:
+        await keep_lease(self, job, lease)
+        is_lost.set()
+
+    async def done_with(self: JobWorker, *arguments: Any) -> None:
+        await do(self, *arguments)
+        is_through.set()
+
+    class Slow(NotingSpool):
+        def put(self, id_: str, file: IO[bytes]) -> None:
+            self.calls.put("begun")
+            assert is_lost.wait(20)
+            super().put(id_, file)
+
+    monkeypatch.setattr(JobWorker, "_keep_lease", noted)
+    monkeypatch.setattr(JobWorker, "_do", done_with)
+    place, server = Place(database, tmp_path, lease_s=0.5), SlowServer()
+    place.jobs.spool = spool = Slow(tmp_path / "spool")
+    job = await place.submit("https://quick/")
+    async with place.worker(done, server.fetch).running():
+        assert await asyncio.to_thread(spool.calls.get, timeout=20) == "begun"
+        await place.jobs.cancel(job.id, "o")
+        await is_through.wait()
+    calls = [await asyncio.to_thread(spool.calls.get, timeout=20) for _ in range(3)]
+    assert calls == ["delete", "put", "delete"]
 
 
 async def test_what_a_gateway_that_died_has_fetched_goes_with_its_job(database: Database, tmp_path: Path) -> None:
