@@ -216,6 +216,12 @@ def put_back(connection: Connection, id_: str, lease: str, wait_s: float, error:
     return connection.execute(changed.values(**values)).rowcount == 1
 
 
+def undo_claim(connection: Connection, lease: str) -> bool:
+    """Give up what was claimed with this lease. Returns whether there was something."""
+    id_ = connection.execute(select(_jobs.c.id).where(_jobs.c.lease == lease)).scalar()
+    return id_ is not None and put_back(connection, id_, lease, 0.0)
+
+
 def note_fetched(connection: Connection, id_: str, lease: str) -> bool:
     """Have a job decoded whose recording is in the spool now. Returns whether the lease was still held."""
     fetched = update(_jobs).where(_jobs.c.id == id_, _jobs.c.lease == lease).values(has_audio=True)

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import tempfile
+import threading
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
 from contextlib import asynccontextmanager, suppress
@@ -109,10 +110,9 @@ class JobWorker:
 
     async def _decode_one(self) -> None:
         """Decode the next recording, when there is one."""
-        lease = token_hex(16)
-        while (job := await self._claim(lease, "decode")) is None:
+        while (claimed := await self._claim("decode")) is None:
             await self._wait_for_jobs()
-        await self._do(job, lease, self._result)
+        await self._do(*claimed, self._result)
 
     async def _fetch_one(self) -> None:
         """Fetch the next recording into the spool, when there is one.
@@ -120,10 +120,10 @@ class JobWorker:
         It takes no place of decoding, and an owner fetches at most as many at a time as are decoded: a slow server
         does not keep other owners waiting.
         """
-        lease = token_hex(16)
         async with self._claiming:
-            while (job := await self._claim(lease, "fetch", self._without_share())) is None:
+            while (claimed := await self._claim("fetch", self._without_share())) is None:
                 await self._wait_for_jobs()
+            job, lease = claimed
             self._n_fetched[job.owner] += 1
         try:
             await self._do(job, lease, self._fetched)
@@ -136,13 +136,35 @@ class JobWorker:
         """The owners that fetch at present as many recordings as they may."""
         return [owner for owner, n in self._n_fetched.items() if n >= self._jobs.config.n_workers]
 
-    async def _claim(self, lease: str, step: Step, but: Collection[str] = ()) -> Job | None:
+    async def _claim(self, step: Step, but: Collection[str] = ()) -> tuple[Job, str] | None:
+        """Take a job, with a new lease. Returns nothing when the database has been away, as soon as it is there again.
+
+        A claim without an answer may be committed all the same. It is undone: else its job stood still until the lease
+        ends, and lost an attempt.
+        """
         if not self._may_work() or not self._jobs.database.is_there:
             return None
         config = self._jobs.config
-        return await self._jobs.database.run(
-            lambda each: job_store.claim(each, lease, config.lease_s, config.max_attempts, step, but)
-        )
+        lease = token_hex(16)
+        is_over = threading.Event()
+
+        def claim(connection: Connection) -> Job | None:
+            job = job_store.claim(connection, lease, config.lease_s, config.max_attempts, step, but)
+            if is_over.is_set():
+                # No one waits for it any more. Undone here, as what undoes it below may come first.
+                connection.rollback()
+            return job
+
+        try:
+            job = await self._jobs.database.run(claim)
+        except DatabaseAway as error:
+            logger.warning("no job can be taken: %s", error)
+            is_over.set()
+            await self._kept(lambda each: job_store.undo_claim(each, lease))
+            return None
+        finally:
+            is_over.set()
+        return None if job is None else (job, lease)
 
     async def _do(self, job: Job, lease: str, step: _StepOfJob) -> None:
         """Do a step of a job, and give the job back if this gateway stops."""
@@ -247,9 +269,10 @@ class JobWorker:
         if await self._kept(lambda each: job_store.note_fetched(each, job.id, lease)):
             self._jobs.has_come.set()
             return
-        # Another gateway may have it, and needs the recording; of a job that has ended meanwhile it is not needed.
+        # Another gateway may have it, and needs the recording, or it was noted although no answer came: then it is
+        # deleted when the job has ended, or kept as long as the operator wants.
         found = await self._kept(lambda each: job_store.by_id(each, job.id))
-        if found is None or found.has_ended:
+        if found is None or (found.has_ended and not found.has_audio):
             await self._jobs.drop_audio(job.id)
 
     def _url(self, job: Job) -> str:

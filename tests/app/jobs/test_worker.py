@@ -12,10 +12,12 @@ from typing import IO, Any
 from uuid import uuid4
 
 import pytest
+from sqlalchemy import URL, Connection
 
-from app.database.database import Database
+from app.database import database as database_module
+from app.database.database import Database, DatabaseAway
 from app.jobs import job_store, jobs, worker
-from app.jobs.job import CallbackMessage, Job, JobDelayed, JobFailed, JobKind, JobResult, Request
+from app.jobs.job import CallbackMessage, Job, JobDelayed, JobFailed, JobKind, JobResult, Request, Step
 from app.jobs.jobs import Jobs, JobsConfig
 from app.jobs.spool import FolderSpool, SpoolAway
 from app.jobs.worker import Fetch, JobWorker
@@ -207,7 +209,7 @@ async def test_a_recording_is_fetched_as_soon_as_its_owner_has_a_share_again(
     place = Place(database, tmp_path)
     for number in range(2):
         await place.submit(f"https://slow/{number}")
-    async with place.worker(done, fail).running():
+    async with asyncio.timeout(20), place.worker(done, fail).running():
         assert await asked.get() == "https://slow/0"
         # The next fetcher and the decoder have asked the database, and wait.
         while len(place.jobs.has_come._waiters) < 2:
@@ -262,6 +264,92 @@ async def test_a_job_that_ends_while_its_recording_is_kept_leaves_none(
         await is_through.wait()
     calls = [await asyncio.to_thread(spool.calls.get, timeout=20) for _ in range(3)]
     assert calls == ["delete", "put", "delete"]
+
+
+class LosesAnswers(Database):
+    """Does a transaction, and loses its answer, if there is one, when it is told to. `meanwhile` comes between."""
+
+    meanwhile: Callable[[], Awaitable[None]] | None = None
+
+    async def run(self, work: Callable[[Connection], Any]) -> Any:
+        result = await super().run(work)
+        if (meanwhile := self.meanwhile) is not None and result is not None:
+            self.meanwhile = None
+            await meanwhile()
+            raise DatabaseAway("no answer")
+        return result
+
+
+async def nothing() -> None:
+    pass
+
+
+@pytest.mark.parametrize("address", ["", "https://quick/"])
+async def test_a_job_whose_claim_has_had_no_answer_does_not_stand_still(url: URL, tmp_path: Path, address: str) -> None:
+    """Neither until the lease ends, nor does it lose an attempt."""
+    database = LosesAnswers(url)
+    place = Place(database, tmp_path / "spool", lease_s=3600.0)
+    await place.submit(address)
+    database.meanwhile = nothing
+    async with asyncio.timeout(20), place.worker(done, SlowServer().fetch).running():
+        job = await place.ended.get()
+    assert (job.state, job.n_attempts) == ("done", 1)
+    await database.close()
+
+
+async def test_a_claim_that_comes_too_late_is_undone(
+    database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where what undoes it has come before."""
+    claim, goes_on, claims = job_store.claim, threading.Event(), queue.Queue[Step]()
+
+    def slow(connection: Connection, lease: str, lease_s: float, n: int, step: Step, but: Any) -> Job | None:
+        job = claim(connection, lease, lease_s, n, step, but)
+        claims.put(step)
+        assert goes_on.wait(20)
+        return job
+
+    place = Place(database, tmp_path, lease_s=3600.0)
+    await place.submit()
+    monkeypatch.setattr(database_module, "ANSWER_TIMEOUT_S", 0.2)
+    monkeypatch.setattr(job_store, "claim", slow)
+    claimer = place.worker(done)
+    first = asyncio.create_task(claimer._claim("decode"))
+    assert await asyncio.to_thread(claims.get, timeout=20) == "decode"
+    if database.is_file:
+        done_, _ = await asyncio.wait({first}, timeout=0.5)
+        assert not done_
+    else:
+        assert await first is None
+    goes_on.set()
+    assert await first is None
+    monkeypatch.setattr(database_module, "ANSWER_TIMEOUT_S", 20.0)
+    async with asyncio.timeout(20):
+        while (claimed := await claimer._claim("decode")) is None:
+            pass
+    assert claimed[0].n_attempts == 1
+
+
+@pytest.mark.parametrize("has_ended_meanwhile", [False, True])
+async def test_a_recording_that_is_noted_without_an_answer_is_kept(
+    url: URL, tmp_path: Path, has_ended_meanwhile: bool
+) -> None:
+    """For as long as those of jobs that have ended, although its lease is not found again."""
+    database = LosesAnswers(url)
+    place = Place(database, tmp_path / "spool", keep_audio_s=60.0)
+    job = await place.submit("https://quick/")
+    assert await database.run(lambda each: job_store.claim(each, "a", 60.0, 3, "fetch"))
+    place.jobs.spool.put(job.id, io.BytesIO(b"audio"))
+
+    async def decode() -> None:
+        if has_ended_meanwhile:
+            assert await database.run(lambda each: job_store.claim(each, "b", 60.0, 3))
+            await database.run(lambda each: job_store.finish(each, job.id, "b", RESULT))
+
+    database.meanwhile = decode
+    await place.worker(done)._note_fetched(job, "a")
+    assert names(tmp_path / "spool") == {job.id}
+    await database.close()
 
 
 async def test_what_a_gateway_that_died_has_fetched_goes_with_its_job(database: Database, tmp_path: Path) -> None:
