@@ -100,18 +100,33 @@ class CallbackSender:
         while True:
             try:
                 async with self._taking:
-                    taken = await self._take()
-                    if taken is None:
-                        # The others wait for their turn meanwhile, and do not ask the database.
-                        await self._wait_for_reports()
-                        continue
+                    taken = await self._take_in_time()
                 await self._send(taken)
                 continue
             except DatabaseAway as error:
-                logger.warning("no report of a job can be sent: %s", error)
+                # What became of the report is not noted, so it is sent again.
+                logger.warning("no report of a job can be noted: %s", error)
             except Exception:
                 logger.exception("a report of a job failed")
             await asyncio.sleep(POLL_S)
+
+    async def _take_in_time(self) -> _Taken:
+        """Take the next report, when there is one. The other senders wait for their turn, and ask the database nothing.
+
+        That it is away is logged once.
+        """
+        has_logged = False
+        while True:
+            try:
+                if (taken := await self._take()) is not None:
+                    return taken
+                has_logged = False
+                await self._wait_for_reports()
+            except DatabaseAway as error:
+                if not has_logged:
+                    logger.warning("no report of a job can be sent: %s", error)
+                has_logged = True
+                await asyncio.sleep(POLL_S)
 
     async def _wait_for_reports(self) -> None:
         with suppress(TimeoutError):

@@ -75,6 +75,8 @@ class JobWorker:
         """Held by the one that waits for a recording to fetch: each is counted before the next is chosen."""
         self._n_fetched: Counter[str] = Counter()
         """The recordings that are being fetched, by their owners."""
+        self._has_logged = False
+        """Whether the log says that no job can be taken."""
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -158,12 +160,15 @@ class JobWorker:
         try:
             job = await self._jobs.database.run(claim)
         except DatabaseAway as error:
-            logger.warning("no job can be taken: %s", error)
+            if not self._has_logged:
+                logger.warning("no job can be taken: %s", error)
+            self._has_logged = True
             is_over.set()
-            await self._kept(lambda each: job_store.undo_claim(each, lease))
+            await self._kept(lambda each: job_store.undo_claim(each, lease), has_logged=True)
             return None
         finally:
             is_over.set()
+        self._has_logged = False
         return None if job is None else (job, lease)
 
     async def _do(self, job: Job, lease: str, step: _StepOfJob) -> None:
@@ -282,15 +287,13 @@ class JobWorker:
             logger.warning("[%s] its address cannot be opened: %s", job.id, error)
             raise JobDelayed("url: this server lacks the key to it") from error
 
-    async def _kept(self, work: Callable[[Connection], _Result]) -> _Result:
-        """Run a transaction, as often as it takes while the database is away."""
-        return await _until_there(lambda: self._jobs.database.run(work))
-
-
-async def _until_there(run: Callable[[], Awaitable[_Result]]) -> _Result:
-    while True:
-        try:
-            return await run()
-        except DatabaseAway as error:
-            logger.warning("what came of a job is saved later: %s", error)
-            await asyncio.sleep(POLL_S)
+    async def _kept(self, work: Callable[[Connection], _Result], has_logged: bool = False) -> _Result:
+        """Run a transaction, as often as it takes while the database is away, which is logged once."""
+        while True:
+            try:
+                return await self._jobs.database.run(work)
+            except DatabaseAway as error:
+                if not has_logged:
+                    logger.warning("what came of a job is saved later: %s", error)
+                has_logged = True
+                await asyncio.sleep(POLL_S)

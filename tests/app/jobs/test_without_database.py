@@ -4,21 +4,31 @@ import asyncio
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 import httpx
 import pytest
-from sqlalchemy import URL, make_url, text
+from sqlalchemy import URL, Connection, make_url, text
 
 from app.database import database as module
-from app.database.database import Database
+from app.database.database import Database, DatabaseAway
 from app.jobs import callbacks, worker
+from app.jobs.addresses import AddressRules
+from app.jobs.callbacks import CallbackSender
+from app.jobs.jobs import Jobs, JobsConfig
+from app.jobs.spool import FolderSpool
+from app.jobs.worker import JobWorker
 from tests.app.conftest import Running
 from tests.app.jobs.conftest import ServeJobs
 from tests.app.jobs.test_jobs_endpoint import submit
+from tests.app.jobs.test_worker import cannot_fetch
 
 LOCK_TIMEOUT_S = 1
 """The least that PostgreSQL's setting takes here, in seconds."""
+N_ASKED = 50
+"""How often a database is asked that is away."""
+N_ANSWERS = 10
 AWAY = "without the database: jobs wait, and requests about them are refused"
 
 
@@ -102,3 +112,43 @@ async def test_who_waits_behind_others_is_answered_in_time(tmp_path: Path) -> No
     await database.run(lambda connection: None)
     assert not database.is_away
     await database.close()
+
+
+class AwayTwice(Database):
+    """Does not answer, but for once. `has_asked` is set when it was asked often before and after."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(make_url(f"sqlite:///{path}"))
+        self.n_asked = 0
+        self.has_asked = asyncio.Event()
+
+    @property
+    def is_there(self) -> bool:
+        return True
+
+    async def run(self, work: Callable[[Connection], Any]) -> Any:
+        self.n_asked += 1
+        if self.n_asked >= 2 * N_ASKED:
+            self.has_asked.set()
+        if N_ASKED <= self.n_asked < N_ASKED + N_ANSWERS:
+            return None
+        raise DatabaseAway("no answer")
+
+
+async def test_the_log_says_once_that_the_database_is_away(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many ask for jobs and reports; and once more when it is away again."""
+    monkeypatch.setattr(worker, "POLL_S", 0.001)
+    monkeypatch.setattr(callbacks, "POLL_S", 0.001)
+    config = JobsConfig(n_workers=4, lease_s=60.0, max_attempts=3, keep_audio_s=0.0, keep_results_s=60.0)
+    for is_worker in (True, False):
+        database = AwayTwice(tmp_path / "tutti.db")
+        jobs = Jobs(database, FolderSpool(tmp_path), config)
+        workers = JobWorker(jobs, {}, cannot_fetch, lambda: True, print)
+        senders = CallbackSender(jobs, {}, AddressRules("callback_hosts", ()), "", print)
+        caplog.clear()
+        async with asyncio.timeout(20), workers.running() if is_worker else senders.running():
+            await database.has_asked.wait()
+        what = "no job can be taken" if is_worker else "no report of a job can be sent"
+        assert [each.getMessage() for each in caplog.records] == [f"{what}: no answer"] * 2
