@@ -93,6 +93,8 @@ callbacks = Table(
 )
 """The reports of ended jobs that are sent, or were."""
 
+DEEPGRAM = "deepgram"
+"""The kind of jobs whose options may hold the address of the callback."""
 CountUsage = Callable[[Connection, Job], None]
 """Counts the audio of a job that is done, in the transaction that ends it."""
 
@@ -352,6 +354,8 @@ def sealing_keys(connection: Connection) -> set[str]:
 def seal_again(connection: Connection, seals: Seals, *, drops_lost: bool = False) -> int:
     """Seal all addresses with the newest key. Returns how many jobs have changed.
 
+    The first release kept the addresses of Deepgram's callbacks among the options as well: there they are removed.
+
     Args:
         connection: in a transaction.
         seals: has the keys.
@@ -359,12 +363,25 @@ def seal_again(connection: Connection, seals: Seals, *, drops_lost: bool = False
     """
     lost = "" if drops_lost else None
     n_changed = 0
-    for row in connection.execute(select(_jobs.c.id, _jobs.c.url, _jobs.c.callback_url)).all():
-        sealed = {name: seals.seal_again(getattr(row, name), lost) for name in ("url", "callback_url")}
-        if sealed != {"url": row.url, "callback_url": row.callback_url}:
+    columns = (_jobs.c.id, _jobs.c.kind, _jobs.c.url, _jobs.c.callback_url, _jobs.c.options)
+    for row in connection.execute(select(*columns)).all():
+        kept = {"url": row.url, "callback_url": row.callback_url, "options": row.options}
+        sealed = {name: seals.seal_again(kept[name], lost) for name in ("url", "callback_url")}
+        sealed["options"] = _without_callback(row.options) if row.kind == DEEPGRAM else row.options
+        if sealed != kept:
             connection.execute(update(_jobs).where(_jobs.c.id == row.id).values(**sealed))
             n_changed += 1
     return n_changed
+
+
+def _without_callback(options_json: str) -> str:
+    """The options of a job of Deepgram's protocol without the address and the method of its callback."""
+    options = json.loads(options_json)
+    query = options.get("query", [])
+    left = [each for each in query if each[0] not in ("callback", "callback_method")]
+    if left == query:
+        return options_json
+    return json.dumps(options | {"query": left}, ensure_ascii=False, sort_keys=True)
 
 
 def _next_due(connection: Connection, at: float, step: Step, but: Collection[str]) -> Row[Any] | None:

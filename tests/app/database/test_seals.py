@@ -21,6 +21,7 @@ from app.customers.api_keys import ApiKey
 from app.customers.key_directory import KeyDirectory
 from app.database.database import Database
 from app.database.seals import NO_SEALS, SealKeyMissing, Seals, key_id
+from app.dialects.deepgram.recordings_endpoint import KIND
 from app.errors import RequestError, SettingsError
 from app.jobs import job_store
 from app.jobs.callbacks import CallbackSender
@@ -177,6 +178,23 @@ async def test_a_start_without_the_key_says_which_is_missing(tmp_path: Path) -> 
     dropped = CliRunner().invoke(cli, ["keys", "reseal", "--drop-lost"], env=places)
     assert dropped.output == f"1 jobs and 1 keys are sealed with the key {old} now.\n"
     await check_database(Settings(**settings, secret_keys_file=str(file)))  # type: ignore[arg-type]
+
+
+async def test_addresses_among_the_options_of_the_first_release_are_removed(database: Database, tmp_path: Path) -> None:
+    """The other options stay, and those of other protocols are left as they are."""
+    assert job_store.DEEPGRAM == KIND
+    options = {"query": [["callback", CALLBACK], ["callback_method", "put"], ["model", "é"], ["model", "b"]]}
+    jobs = Jobs(database, FolderSpool(tmp_path), CONFIG)
+    kinds = (KIND, "k")
+    ids = [
+        (await jobs.submit("o", "o", Request(kind=kind, options=options, callback_url=CALLBACK), io.BytesIO()))[0].id
+        for kind in kinds
+    ]
+    for n_changed in (2, 0):
+        assert await database.run(lambda each: job_store.seal_again(each, Seals([NEW]))) == n_changed
+    deepgram, other = await database.run(lambda each: [job_store.found(each, id_, "o") for id_ in ids])
+    assert deepgram.request.options == {"query": [["model", "é"], ["model", "b"]]}
+    assert other.request.options == options
 
 
 @pytest.mark.parametrize(
