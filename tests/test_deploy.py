@@ -244,6 +244,13 @@ def test_the_lock_has_hashes_of_all_versions_and_no_host() -> None:
     assert not {"torch", "triton"} & dict(locked).keys() and "//" not in lock and "--index" not in lock
 
 
+def test_the_audit_runs_when_a_lock_has_changed() -> None:
+    """Its parts are installed from one of them, and its versions are read from the other."""
+    workflow = (REPOSITORY / ".github/workflows/audit.yml").read_text()
+    (paths,) = re.findall(r"pull_request: \{paths: \[(.+?)\]\}", workflow)
+    assert {"constraints.txt", "constraints.lock"} <= set(paths.split(", "))
+
+
 def test_the_image_copies_what_exists() -> None:
     """Each source of a COPY exists, and `.dockerignore` does not exclude it."""
     let_in = {line[1:] for line in (REPOSITORY / ".dockerignore").read_text().splitlines() if line.startswith("!")}
