@@ -265,7 +265,7 @@ async def test_memory_does_not_grow_with_the_recording(piece: Samples, carries_c
 
 @pytest.mark.parametrize("carries_context", [pytest.param(False, marks=pytest.mark.nightly), True])
 @pytest.mark.default
-async def test_half_an_hour_needs_as_many_objects_as_ten_minutes(carries_context: bool) -> None:
+async def test_an_hour_needs_as_many_objects_as_ten_minutes(carries_context: bool) -> None:
     """The number of windows, tasks and other objects does not grow."""
     transcriber = BusyTranscriber()
     n_tasks: list[int] = []
@@ -274,7 +274,7 @@ async def test_half_an_hour_needs_as_many_objects_as_ten_minutes(carries_context
 
     async def audio() -> AsyncIterator[Samples]:
         nonlocal n_windows
-        for _ in range(3):
+        for _ in range(6):
             async for piece in repeated(TURN, minutes=10):
                 yield piece
             n_windows += len(transcriber.shown)
@@ -289,10 +289,11 @@ async def test_half_an_hour_needs_as_many_objects_as_ten_minutes(carries_context
         detector=EdgeDetector,
         options=TranscriptionOptions(carries_context=carries_context),
     )
-    assert n_windows >= 170
+    assert n_windows >= 340
     assert transcriber.most_kept <= MAX_BACKLOG + 2
     assert max(n_tasks) <= MAX_BACKLOG + 2
-    # Python itself makes objects now and then. One object for each window would be more than 50 in each ten minutes.
+    # Python itself makes objects now and then, the fewer the longer it runs. One object for each window would be more
+    # than 50 in each ten minutes.
     assert min(after - before for before, after in pairwise(n_objects)) < 50
 
 
