@@ -118,10 +118,10 @@ def with_marks(text: str, marks_logprob: float) -> tuple[Piece, ...]:
 
 
 def test_a_word_is_as_sure_as_without_its_punctuation() -> None:
-    """Whether a sentence ends is known later than its words."""
+    """Whether a sentence ends is known later than its words, and so are its capitals."""
     stabilizer = Stabilizer(Agreement())
-    stabilizer.update(with_marks("hello, alice. i have", -2.0), 100, 30.0)
-    assert stabilizer.tail == " hello, alice. i have"
+    stabilizer.update(with_marks("hello, alice. I have", -2.0), 100, 30.0)
+    assert stabilizer.tail == " hello, alice. I have"
     stabilizer.update(with_marks("hello alice, i have a", -2.0), 200, 30.0)
     assert (stabilizer.stable, stabilizer.tail) == (" hello alice, i have", " a")
 
