@@ -4,7 +4,6 @@ python -m pictures.page --out docs/images
 """
 
 import asyncio
-import json
 import shutil
 import tempfile
 from collections.abc import AsyncIterator, Iterable, Sequence
@@ -19,8 +18,6 @@ from app.main import Server, bind, build_app
 from app.media.file_decoder import decode_file
 from app.media.pcm import Samples
 from app.service.settings import Settings
-from benchmarks.recordings import Recording
-from benchmarks.rooms.speaker import Event, Speaker
 from engine.api import SAMPLE_RATE
 from engine.config import EngineConfig
 from engine.engine import Engine
@@ -68,24 +65,13 @@ def main(out: Path, names: Sequence[str], model: str) -> None:
 async def take_screenshot(
     view: View, out: Path, *, model: str = EngineConfig().model, recordings: Iterable[Path] = SAMPLES.values()
 ) -> None:
-    """Start the server and the browser, wait for captions, and keep what the view shows then.
-
-    Raises:
-        ClickException: the page has not what is clicked to reach the view, or the server gives no rooms.
-    """
+    """Start the server and the browser, wait for captions, and keep what the view shows then."""
     recording = await _joined(recordings)
-    problem: click.ClickException | None = None
     with tempfile.TemporaryDirectory() as folder:
         microphone = write_wav(Path(folder) / "silence.wav", np.zeros(SAMPLE_RATE, np.float32), SAMPLE_RATE)
         async with _page_server(model) as url, open_page(Path(folder) / "profile", microphone) as page:
-            await page.show_as(view.width, view.height, dark=view.dark, scale=view.scale)
-            try:
-                await _caption(page, url, view, recording, out)
-            except click.ClickException as error:
-                # The task groups of the server and of the browser would wrap it.
-                problem = error
-    if problem is not None:
-        raise problem
+            await page.show_as(view.width, view.height, scale=view.scale)
+            await _caption(page, url, view, recording, out)
 
 
 async def _caption(page: Page, url: str, view: View, recording: Samples, out: Path) -> None:
@@ -93,25 +79,16 @@ async def _caption(page: Page, url: str, view: View, recording: Samples, out: Pa
     if view.call_at_s is not None:
         await _record_call(page, url, view, out)
         return
-    if view.query is not None:
-        await _caption_room(page, url, view, Recording("sample", recording, ""), out)
-        return
     await exact_microphone.play(page, recording)
-    await _open(page, url, view)
+    await page.open(url)
     await page.click("#toggle")
     await page.wait_for(PAGE_SHOWS, TIMEOUT_S)
-    await _take(page, view, out)
-
-
-async def _open(page: Page, url: str, view: View) -> None:
-    await page.open(url)
-    if view.click and not await page.evaluate(f"document.querySelector({json.dumps(view.click)}) !== null"):
-        raise click.ClickException(f"view {view.name}: expected the page to have {view.click}")
+    await _take(page, out)
 
 
 async def _record_call(page: Page, url: str, view: View, out: Path) -> None:
     """Take the picture of a call's record, which the server makes of its recording."""
-    await _open(page, f"{url}/calls", view)
+    await page.open(f"{url}/calls")
     await drop(page, ("call.wav", "audio/wav", await call_in_base64()))
     await page.wait_for("document.activeElement.id === 'channel-names'")
     await page.type_text(", ".join(SIDES))
@@ -123,42 +100,10 @@ async def _record_call(page: Page, url: str, view: View, out: Path) -> None:
         slider.value = '{view.call_at_s}';
         slider.dispatchEvent(new Event('input'));
     }})(document.querySelector('#position'))""")
-    await _take(page, view, out)
+    await _take(page, out)
 
 
-async def _caption_room(page: Page, url: str, view: View, recording: Recording, out: Path) -> None:
-    """Take the picture of a room's page when its reader has got some final text and some that changes."""
-    async with Speaker(url) as speaker:
-        await _open(page, f"{url}{speaker.room['path']}{view.query}", view)
-        speaking = asyncio.create_task(speaker.speak(recording))
-        try:
-            async with asyncio.timeout(TIMEOUT_S):
-                while not _is_growing(speaker.log.events):
-                    speaker.changed.clear()
-                    await speaker.changed.wait()
-            await _take(page, view, out)
-        finally:
-            speaking.cancel()
-            await asyncio.wait({speaking})
-
-
-def _is_growing(events: Sequence[tuple[float, Event]]) -> bool:
-    """Whether enough utterances are final, and the newest event is a long enough interim of another one."""
-    if not events:
-        return False
-    n_finals = sum(event["type"] == "utterance" for _, event in events)
-    _, last = events[-1]
-    n_words = len(f"{last.get('stable')}{last.get('tail')}".split())
-    return n_finals >= N_FINALS and last["type"] == "interim" and n_words >= MIN_LIVE_WORDS and bool(last["tail"])
-
-
-async def _take(page: Page, view: View, out: Path) -> None:
-    if view.click:
-        await page.click(view.click)
-    if view.style:
-        # The page's policy allows no style element.
-        sheet = f"new CSSStyleSheet().replace({json.dumps(view.style)})"
-        await page.evaluate(f"{sheet}.then((sheet) => {{ document.adoptedStyleSheets.push(sheet); }})")
+async def _take(page: Page, out: Path) -> None:
     await page.drawn()
     await page.screenshot(out)
 
