@@ -25,8 +25,6 @@ QUICK = (
     "first_hour/test_documented_commands.py",
     "test_clocks.py",
     "test_docs.py",
-    "test_glossary.py",
-    "test_sizes.py",
 )
 """Files and folders of `tests` that need one process and no torch."""
 
