@@ -25,7 +25,7 @@ UV := $(VENV)/bin/uv pip install --quiet --python
 OR_PIP := || { echo "uv could not install the packages; pip tries it now" >&2; false; } ||
 
 .DEFAULT_GOAL := help
-.PHONY: help setup agents demo demo-cluster serve test quick rest nightly flaky parity lint types docs lock audit sbom bench clean
+.PHONY: help setup agents demo demo-cluster serve test quick rest nightly flaky parity lint advice types docs lock audit sbom bench clean
 
 help: ## List the targets.
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
@@ -59,7 +59,7 @@ demo: setup ## Start a server and show captions of a recording as they appear.
 	@$(VENV)/bin/tutti demo
 
 demo-cluster: setup ## Start three Ray nodes, kill one while eight recordings are streamed, and compare every word.
-	@$(VENV)/bin/python -m benchmarks.cluster_demo
+	@$(VENV)/bin/python -m benchmarks.faults cluster-demo
 
 serve: setup ## Start a server with the embedded model: http://127.0.0.1:8000/.
 	@$(VENV)/bin/tutti serve
@@ -99,13 +99,16 @@ flaky: setup ## Run the default tier five times on a busy machine; print what fa
 	@$(PYTEST_ENV) $(VENV)/bin/python -m tests.flaky $(FLAKY_RUNS) -- $(PYTEST_OPTIONS) -m 'quick or default'
 
 parity: setup ## Compare with transformers: hundreds of generated cases, and the checkpoint TUTTI_CHECKPOINT.
-	$(VENV)/bin/python -m pytest -m 'not gpu' tests/engine/test_parity_cases.py tests/engine/scheduling/test_batch_invariance.py
-	$(VENV)/bin/python -m benchmarks.parity
+	$(VENV)/bin/python -m pytest -m 'not gpu' tests/engine/test_parity_cases.py tests/engine/test_checkpoint_parity.py \
+		tests/engine/scheduling/test_batch_invariance.py
 
 lint: setup ## Check format, style and import contracts.
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/lint-imports
+
+advice: setup ## List the largest files, classes and functions, and retired words. Fails nothing.
+	@$(VENV)/bin/python -m tests.advice
 
 types: setup ## Check types.
 	$(VENV)/bin/mypy

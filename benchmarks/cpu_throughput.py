@@ -27,7 +27,7 @@ import uvloop
 
 from benchmarks import machine, report
 from benchmarks.engine_throughput import apply_load, running_engine
-from benchmarks.options import CONTEXT_SETTINGS, json_option, markdown_option, parse_numbers
+from benchmarks.options import benchmark_command, json_option, markdown_option, parse_numbers
 from benchmarks.report import Table, number
 from benchmarks.throughput.work import Work
 from engine.api import WINDOW_SAMPLES
@@ -159,7 +159,7 @@ def model_end(folder: str) -> int:
     return end
 
 
-@click.command(context_settings=CONTEXT_SETTINGS)
+@benchmark_command(needs=("ctranslate2", "faster_whisper", "transformers"))
 @click.option("--models", default="random:base", show_default=True, help="Random checkpoints, by commas.")
 @click.option("--threads", default=2, show_default=True, help="CPU threads of each engine.")
 @click.option("--concurrency", default="1,8", show_default=True, help="Numbers of requests at a time.")

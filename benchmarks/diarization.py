@@ -28,6 +28,7 @@ from app.speakers.model import load
 from app.speakers.network import DEFAULT_WEIGHTS
 from benchmarks.diarization_error import DiarizationError, Turn, diarization_error
 from benchmarks.live_diarization import live_speakers
+from benchmarks.options import benchmark_command
 from engine.api import SAMPLE_RATE
 
 PIECE_S = 0.3
@@ -177,7 +178,7 @@ async def _measure(calls: Sequence[tuple[str, Call]], weights: Path, most: int, 
     return iter(rows)
 
 
-@click.command(help=__doc__)
+@benchmark_command()
 @click.option(
     "--audio", type=click.Path(path_type=Path, exists=True), required=True, help="Folder with a manifest.jsonl."
 )

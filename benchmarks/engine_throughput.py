@@ -31,7 +31,7 @@ import uvloop
 
 from benchmarks import machine, report
 from benchmarks.options import (
-    CONTEXT_SETTINGS,
+    benchmark_command,
     json_option,
     markdown_option,
     parse_numbers,
@@ -303,7 +303,7 @@ def describe_device(config: EngineConfig) -> dict[str, Any]:
     return {"device": torch.cuda.get_device_name(), "cuda": torch.version.cuda}
 
 
-@click.command(context_settings=CONTEXT_SETTINGS)
+@benchmark_command()
 @click.option("--models", default="random:large-v3,random:turbo", show_default=True, help="Models, by commas.")
 @click.option("--concurrency", default="1,64", show_default=True, help="Numbers of concurrent requests.")
 @click.option("--audio-s", default=7.0, show_default=True, help="Seconds of audio in a request's window of 30 s.")

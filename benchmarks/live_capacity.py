@@ -34,7 +34,7 @@ import numpy as np
 
 from app.service.live_load import INTERIM_EVERY_S
 from app.service.settings import Settings
-from benchmarks import machine, plot, report
+from benchmarks import machine, report
 from benchmarks.live.level import busy_shares, engine_figures, warm_up
 from benchmarks.live.load_clients import (
     CONNECT_AHEAD_S,
@@ -46,11 +46,10 @@ from benchmarks.live.load_clients import (
     write_call,
 )
 from benchmarks.options import (
-    CONTEXT_SETTINGS,
+    benchmark_command,
     json_option,
     markdown_option,
     parse_numbers,
-    plot_option,
     serve_arguments_argument,
 )
 from benchmarks.recordings import as_call, load_bundled
@@ -81,7 +80,7 @@ N_SHOWN_FAILURES = 5
 """Failures kept for each level."""
 
 
-@click.command(context_settings=CONTEXT_SETTINGS)
+@benchmark_command()
 @click.option(
     "--sessions",
     default="100,250,500,750,1000",
@@ -131,10 +130,8 @@ N_SHOWN_FAILURES = 5
 @click.option("--search", is_flag=True, help="Also count how many of three times as many callers are accepted.")
 @click.option("--go-on", is_flag=True, help="Continue after the first number that is not held.")
 @click.option("--require", type=int, help="Fail unless this number of sessions is held.")
-@click.option("--title", default="tutti", show_default=True, help="Name of the curve in the picture.")
 @click.option("--url", help="Measure the server at http://host:port instead of starting one.")
 @json_option("live_capacity")
-@plot_option
 @markdown_option
 @serve_arguments_argument
 def main(
@@ -151,17 +148,13 @@ def main(
     search: bool,
     go_on: bool,
     require: int | None,
-    title: str,
     url: str | None,
     path: Path,
-    picture: Path | None,
     markdown: bool,
     serve_arguments: tuple[str, ...],
 ) -> None:
     """Find the largest number of live sessions whose interims and finals arrive in time."""
     levels = parse_numbers("--sessions", sessions)
-    if picture:
-        plot.check_path(picture)
     if url and (serve_arguments or search):
         raise click.UsageError("--search and arguments for `tutti serve` make no sense with --url")
     if seconds <= ramp_s:
@@ -174,7 +167,6 @@ def main(
         "benchmark": "live_capacity",
         "schema": SCHEMA,
         **machine.describe(),
-        "title": title,
         "seconds": seconds,
         "ramp_s": ramp_s,
         "talk": talk,
@@ -202,8 +194,6 @@ def main(
                 )
     result["most_held"] = max((level["streams"] for level in result["levels"] if level["holds"]), default=0)
     report.show([table(result), *admission_tables(result)], result, as_markdown=markdown, path=path)
-    if picture:
-        plot.draw([result], picture)
     complaints = complain(result, require)
     for complaint in complaints:
         print(complaint, file=sys.stderr)
@@ -433,9 +423,7 @@ def admission_tables(result: dict[str, Any]) -> list[Table]:
         "wait of their\nfinals p95 s",
         "interims a\nsecond of speech p50",
     )
-    return [
-        Table(f"{result['title']}: sessions that are let in, beside the most that are served in time", heads, [row])
-    ]
+    return [Table("Sessions that are let in, beside the most that are served in time", heads, [row])]
 
 
 def milliseconds(seconds: dict[str, float | None]) -> str:
@@ -468,7 +456,7 @@ def table(result: dict[str, Any]) -> Table:
         for level in result["levels"]
     ]
     return Table(
-        f"{result['title']}: {result['most_held'] or NO_VALUE} live sessions held, {100 * result['talk']:.0f} % talk, "
+        f"{result['most_held'] or NO_VALUE} live sessions held, {100 * result['talk']:.0f} % talk, "
         f"interims every {result['interim_interval_ms']} ms, chunks of {result['chunk_ms']} ms, ended by {wait}, "
         "included (s, p50/p95/p99)",
         (

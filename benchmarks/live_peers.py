@@ -24,19 +24,18 @@ from typing import Any
 import click
 import uvloop
 
-from benchmarks import machine, plot, report
+from benchmarks import machine, report
 from benchmarks.live.captions import WordLatencies, measure_words, spoken_words
 from benchmarks.live.level import STAGGER_S, WARM_UP_S
 from benchmarks.live.report import late_text
 from benchmarks.options import (
-    CONTEXT_SETTINGS,
     audio_option,
+    benchmark_command,
     json_option,
     kind_option,
     markdown_option,
     match_option,
     parse_numbers,
-    plot_option,
     serve_arguments_argument,
 )
 from benchmarks.peers.ctranslate2 import convert_for_ctranslate2
@@ -57,7 +56,7 @@ MAX_OTHERS_CORES = 0.1
 """If other processes use more cores than this, figures of different runs are not comparable."""
 
 
-@click.command(context_settings=CONTEXT_SETTINGS)
+@benchmark_command(needs=("transformers",))
 @click.option(
     "--streams", default="1,2,4", show_default=True, help="Numbers of clients. Each server runs once for each number."
 )
@@ -85,7 +84,6 @@ MAX_OTHERS_CORES = 0.1
     "exceeds this many seconds.",
 )
 @json_option("live_peers")
-@plot_option
 @markdown_option
 @serve_arguments_argument
 def main(
@@ -100,17 +98,12 @@ def main(
     threads: int,
     give_up_s: float,
     path: Path,
-    picture: Path | None,
     markdown: bool,
     serve_arguments: tuple[str, ...],
 ) -> None:
     """Stream the same recordings to tutti and its peers at the pace of speech, and measure when words appear."""
     levels = parse_numbers("--streams", streams)
     is_random = model.startswith(PREFIX)
-    if picture and is_random:
-        raise click.UsageError("--plot: random weights show no words that could be drawn")
-    if picture:
-        plot.check_path(picture)
     chosen = _parse_peers(peers, is_random=is_random)
     if serve_arguments and "tutti" not in chosen:
         raise click.UsageError("arguments for `tutti serve` make no sense without tutti among --peers")
@@ -148,8 +141,6 @@ def main(
                 result["failed"][name] = getattr(error, "message", str(error))
     shown = time_table(result) if is_random else table(result)
     report.show([shown], result, as_markdown=markdown, path=path)
-    if picture:
-        plot.draw([result], picture)
     for complaint in complain(result):
         print(complaint, file=sys.stderr)
     if result["failed"] or any(run["failed"] or is_empty(run, model) for run in result["runs"]):

@@ -54,12 +54,6 @@ class Usage:
         return cls(_cpu_s(stat), int(rss_kib.split()[0]) / 1024)
 
 
-def main_thread_cpu_s(pid: int) -> float | None:
-    """CPU seconds that the first thread of a process has used so far, or `None` if that is not known."""
-    stat = Path(f"/proc/{pid}/task/{pid}/stat")
-    return _cpu_s(stat) if stat.exists() else None
-
-
 def family_cpu_s(pid: int) -> float | None:
     """CPU seconds that a process and its living descendants have used so far, or `None` if that is not known."""
     usages = [usage for each in family(pid) if (usage := Usage.of(each))]

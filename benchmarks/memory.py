@@ -4,9 +4,8 @@
 
 The memory is that of all processes of the server, once a second: its mean and its peak. A first, small load comes
 before the others: it brings what every server takes that has worked once. The table has a row for each tenth of the
-sessions, and for each stage after them; `--points` has more parts, for a picture (`--plot`). Memory that a stage took
-and that the server does not give back when it is idle is a fault. Arguments after `--` go to `tutti serve`. The command
-exits with 1 when a session failed.
+sessions, and for each stage after them. Memory that a stage took and that the server does not give back when it is idle
+is a fault. Arguments after `--` go to `tutti serve`. The command exits with 1 when a session failed.
 """
 
 import asyncio
@@ -26,19 +25,18 @@ import numpy as np
 import uvloop
 
 import tutti
-from benchmarks import machine, plot, report
+from benchmarks import machine, report
 from benchmarks.files.endpoint import PATH, side_by_side
 from benchmarks.files.labelled_clips import to_wav
 from benchmarks.live.client import describe_error
 from benchmarks.live.encodings import PCM_16K, encode
 from benchmarks.options import (
-    CONTEXT_SETTINGS,
     audio_option,
+    benchmark_command,
     json_option,
     kind_option,
     markdown_option,
     match_option,
-    plot_option,
     serve_arguments_argument,
 )
 from benchmarks.recordings import Recording, load_recordings
@@ -53,7 +51,7 @@ CLIP_S = 30.0
 """Seconds of each recording of which clips are cut."""
 N_RECORDINGS = 8
 N_ROWS = 10
-"""The most rows of short sessions in the table. The result has all of them."""
+"""The number of parts into which the short sessions are divided; each has a mean and a peak of the memory."""
 SAMPLE_PERIOD_S = 1.0
 """Seconds between two measurements of the memory."""
 OVERLOAD_PACE = 4.0
@@ -75,8 +73,6 @@ class Load:
     """Short sessions before all others."""
     n_sessions: int
     """Short sessions, one after another for each client."""
-    n_points: int
-    """The number of parts into which they are divided; each has a mean and a peak of the memory."""
     shortest_s: float
     """The least length of a short session, in seconds of audio."""
     longest_s: float
@@ -93,17 +89,9 @@ class Load:
     """How long nothing happens after each stage, in seconds."""
 
 
-@click.command(context_settings=CONTEXT_SETTINGS)
+@benchmark_command()
 @click.option("--warm-up", "n_warm_up", default=100, show_default=True, help="Short sessions before all others.")
 @click.option("--sessions", "n_sessions", default=2000, show_default=True, help="Short sessions.")
-@click.option(
-    "--points",
-    "n_points",
-    default=N_ROWS,
-    show_default=True,
-    type=click.IntRange(min=1),
-    help="Parts of the short sessions, each with a mean and a peak of the memory.",
-)
 @click.option(
     "--shortest", "shortest_s", default=2.0, show_default=True, help="The least seconds of audio of a short session."
 )
@@ -126,7 +114,6 @@ class Load:
 @match_option
 @json_option("memory")
 @markdown_option
-@plot_option
 @serve_arguments_argument
 def main(
     folder: Path | None,
@@ -134,15 +121,12 @@ def main(
     match: str,
     path: Path,
     markdown: bool,
-    picture: Path | None,
     serve_arguments: tuple[str, ...],
     **options: Any,
 ) -> None:
     """Measure the memory of a server under loads of several kinds, and when it is idle after them."""
     load = Load(**options)
     _check(load)
-    if picture:
-        plot.check_path(picture)
     recordings = load_recordings(folder, kind, match, seconds=CLIP_S, n=N_RECORDINGS)
     with running_server([*GENEROUS, *serve_arguments]) as server:
         rows, failures = uvloop.run(measure(server, load, recordings))
@@ -156,8 +140,6 @@ def main(
         "failures": failures,
     }
     report.show([table(result)], result, as_markdown=markdown, path=path)
-    if picture:
-        plot.draw([result], picture)
     if failures:
         print(*failures[:5], sep="\n", file=sys.stderr)
         sys.exit(1)
@@ -216,7 +198,7 @@ class _Stages:
             self._add_row(f"{load.n_warm_up} sessions to warm up")
             await self._idle("idle")
         n_done = 0
-        n_points = min(load.n_points, load.n_sessions)
+        n_points = min(N_ROWS, load.n_sessions)
         for point in range(1, n_points + 1):
             n_until = load.n_sessions * point // n_points
             await self._short_sessions(n_done, n_until)
@@ -341,7 +323,7 @@ async def _chunks(audio: bytes) -> AsyncIterator[bytes]:
 
 def table(result: dict[str, Any]) -> Table:
     """The table: a row for each stage and moment at which the memory was measured."""
-    rows = _table_rows(result["rows"])
+    rows = result["rows"]
     start_mib = rows[0]["memory_mib"]
     warm_mib = next((row["memory_mib"] for row in rows if row["after"] == "idle"), None)
     changes = [0.0, *(after["at_s"] - before["at_s"] for before, after in itertools.pairwise(rows))]
@@ -365,13 +347,6 @@ def table(result: dict[str, Any]) -> Table:
             for row, took_s in zip(rows, changes, strict=True)
         ],
     )
-
-
-def _table_rows(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """All rows, but of the short sessions at most `N_ROWS`."""
-    points = [row for row in rows if row["n_sessions"]]
-    kept = {points[len(points) * part // N_ROWS - 1]["n_sessions"] for part in range(1, N_ROWS + 1)} if points else ()
-    return [row for row in rows if not row["n_sessions"] or row["n_sessions"] in kept]
 
 
 if __name__ == "__main__":

@@ -26,8 +26,8 @@ import numpy as np
 from benchmarks import machine, report
 from benchmarks.files.engines import OFFLINE_ENGINES, Job
 from benchmarks.options import (
-    CONTEXT_SETTINGS,
     audio_option,
+    benchmark_command,
     json_option,
     kind_option,
     markdown_option,
@@ -107,7 +107,7 @@ class EngineProcess:
         self._process.stdout.close()
 
 
-@click.command(context_settings=CONTEXT_SETTINGS)
+@benchmark_command(needs=("transformers",))
 @click.option(
     "--threads",
     default="1,2",

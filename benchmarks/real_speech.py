@@ -45,7 +45,7 @@ from benchmarks.files.systems import (
     parse_system,
 )
 from benchmarks.options import (
-    CONTEXT_SETTINGS,
+    benchmark_command,
     json_option,
     kinds_option,
     limit_option,
@@ -74,7 +74,7 @@ class Turns:
     """Why it did not run."""
 
 
-@click.command(context_settings=CONTEXT_SETTINGS)
+@benchmark_command(needs=("transformers",))
 @click.option(
     "--model", default="tutti-base", show_default=True, help="A folder, or a model that `tutti models` lists."
 )

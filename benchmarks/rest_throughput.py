@@ -29,7 +29,7 @@ from benchmarks.files.endpoint import Answer, Endpoint, open_client, side_by_sid
 from benchmarks.files.labelled_clips import to_wav
 from benchmarks.live.level import busy_shares
 from benchmarks.options import (
-    CONTEXT_SETTINGS,
+    benchmark_command,
     json_option,
     markdown_option,
     serve_arguments_argument,
@@ -89,7 +89,7 @@ class ClientLoad:
     """Concurrent requests of this process."""
 
 
-@click.command(context_settings=CONTEXT_SETTINGS)
+@benchmark_command()
 @click.option("--model", default="random:large-v3", show_default=True)
 @click.option("--concurrency", default=64, show_default=True, help="Number of concurrent requests.")
 @click.option("--requests", default=16, show_default=True, help="Requests for each concurrent one.")

@@ -27,8 +27,8 @@ from benchmarks.live.client import describe_error
 from benchmarks.live.encodings import PCM_16K, encode
 from benchmarks.live.level import warm_up
 from benchmarks.options import (
-    CONTEXT_SETTINGS,
     audio_option,
+    benchmark_command,
     json_option,
     kind_option,
     markdown_option,
@@ -88,7 +88,7 @@ class _Snapshot:
     n_words: int
 
 
-@click.command(context_settings=CONTEXT_SETTINGS)
+@benchmark_command()
 @click.option("--hours", default=8.0, show_default=True, help="Hours of audio.")
 @click.option("--pace", default=20.0, show_default=True, help="Speed of the audio, as a multiple of real time.")
 @click.option("--every", "period_s", default=3600.0, show_default=True, help="Seconds of audio for each column.")

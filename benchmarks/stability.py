@@ -36,7 +36,7 @@ from benchmarks.live.text_runs import (
     run_in_processes,
 )
 from benchmarks.options import (
-    CONTEXT_SETTINGS,
+    benchmark_command,
     json_option,
     kinds_option,
     limit_option,
@@ -52,7 +52,7 @@ from engine.process_environment import prepare_environment
 SCHEMA = 3
 
 
-@click.command(context_settings=CONTEXT_SETTINGS)
+@benchmark_command(needs=("transformers",))
 @click.option(
     "--model", default="tutti-base", show_default=True, help="A folder, or a model that `tutti models` lists."
 )

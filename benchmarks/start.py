@@ -19,7 +19,7 @@ from typing import Any
 import click
 
 from benchmarks import machine, report
-from benchmarks.options import CONTEXT_SETTINGS, json_option, markdown_option, serve_arguments_argument
+from benchmarks.options import benchmark_command, json_option, markdown_option, serve_arguments_argument
 from benchmarks.report import Table, number
 from benchmarks.server import free_port, running_process
 
@@ -34,7 +34,7 @@ FIGURES = {
 }
 
 
-@click.command(context_settings=CONTEXT_SETTINGS)
+@benchmark_command()
 @click.option("--runs", default=5, show_default=True, help="Measure each figure this many times.")
 @click.option("--tutti", "program", help="The command to measure. Default: that of this checkout.")
 @json_option("start")

@@ -42,6 +42,7 @@ DASHBOARDS: dict[str, dict[str, Any]] = {
 }
 NGINX = (REPOSITORY / "deploy/nginx/tutti.conf").read_text()
 OPERATIONS = (REPOSITORY / "docs/operations.md").read_text()
+MONITORING = (REPOSITORY / "docs/monitoring.md").read_text()
 SUFFIXES = {"counter": ("_total",), "gauge": ("",), "histogram": ("_bucket", "_sum", "_count")}
 TARGET_LABELS = {"job", "instance", "pod"}
 """Labels that Prometheus gives to all series of a server."""
@@ -503,4 +504,4 @@ def test_the_operators_page_lists_every_metric() -> None:
         for family in families
         if not family.name.endswith("_created")
     ]
-    assert re.findall(r"^\| `(tutti_\w+)` \| (\w+) \|", OPERATIONS, re.MULTILINE) == expected
+    assert re.findall(r"^\| `(tutti_\w+)` \| (\w+) \|", MONITORING, re.MULTILINE) == expected

@@ -8,7 +8,7 @@ CPU_BEAMS = 5
 """The beams on a CPU where neither operator nor client has chosen, as in openai/whisper and faster-whisper.
 
 Whisper base makes 10.7 % word errors with them in files and 11.4 % without, on 3,111 words of people, and live 11.1 and
-11.7 %; see docs/results/accuracy.md. Files take 1.3 times the processor time.
+11.7 %. Files take 1.3 times the processor time.
 """
 MAX_ANSWER_S = 0.5
 """The engine has time for the beams of live finals if an interim takes at most this many seconds, its wait included.

@@ -23,8 +23,7 @@ class HallucinationFilter:
 
     A threshold has the value of openai/whisper, whisper/transcribe.py, unless its docstring says otherwise.
 
-    The values that are not from there were chosen with Whisper base on recordings of people, noise, animals and music
-    (see `docs/results/accuracy.md`, "Words without speech").
+    The values that are not from there were chosen with Whisper base on recordings of people, noise, animals and music.
     """
 
     text_logprob_threshold: float = -1.3

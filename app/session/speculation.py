@@ -21,7 +21,7 @@ from engine.api import SAMPLE_RATE
 TAIL_SAMPLES = SAMPLE_RATE // 10
 """Silence after the last voiced frame that a final text is decoded with, in samples (100 ms).
 
-By `benchmarks.final_tail` with the demo model of that time, a Whisper of 11 M parameters: 277 utterances of synthetic
+Measured with a Whisper of 11 M parameters: 277 utterances of synthetic
 speech have the same words as with all of their 500 ms of silence, and 4 have others with 60 ms.
 """
 FLUSH_TAIL_SAMPLES = SAMPLE_RATE * 80 // 1000

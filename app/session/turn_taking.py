@@ -2,7 +2,7 @@
 
 It is a pure function of the evidence: the text so far, how sure the engine is of its end, and, where an operator has
 one, what a model of the audio says. The confidence is a logistic function of a few named features. Their weights were
-fitted by `python -m benchmarks.endpointing --fit`, on made recordings whose pauses are known.
+fitted on made recordings whose pauses are known.
 """
 
 import math

@@ -74,8 +74,7 @@ def find_cut(
 def find_cut_of_filled(start: int, end: int, speech: list[Span], view: Callable[[int, int], Samples]) -> int | None:
     """The position at which the open window of a recording is cut now; `None` if it goes on until it is full.
 
-    Whisper hears 30 s at once, and understands words better by those around them. Measured with Whisper base, see
-    `docs/results/accuracy.md`.
+    Whisper hears 30 s at once, and understands words better by those around them.
 
     Args:
         start: position of the window's first sample.

@@ -1,1 +1,1 @@
-"""The parts of `python -m benchmarks.chaos`: the service that is disturbed, the faults, and the comparison of texts."""
+"""Campaigns of faults: processes and networks fail while people speak, and every word is compared."""

@@ -75,27 +75,11 @@ class RayService:
         Raises:
             RuntimeError: it is not whole in time.
         """
-        self._start(n_replicas=self.n_nodes, num_replicas=self.n_nodes)
-
-    def launch_scaling(self, engines: Mapping[str, Any], gateways: Mapping[str, Any]) -> None:
-        """Start the service with one engine and one gateway, whose numbers Serve chooses from then on.
-
-        Args:
-            engines: the `autoscaling_config` of the engines.
-            gateways: that of the gateways.
-
-        Raises:
-            RuntimeError: it does not serve in time.
-        """
-        scaled = {"autoscaling_config": dict(engines)}
-        self._start(n_replicas=1, engine_options=scaled, autoscaling_config=dict(gateways))
-
-    def _start(self, n_replicas: int, **options: Any) -> None:
         from ray import serve
 
         serve.start(proxy_location="EveryNode", http_options={"host": "127.0.0.1", "port": self._port})
-        self._deploy(**options)
-        if not self._wait_until_ready(n_replicas):
+        self._deploy(num_replicas=self.n_nodes)
+        if not self._wait_until_ready(self.n_nodes):
             raise RuntimeError(f"the service on Ray is not whole after {READY_TIMEOUT_S:g} s: {self.n_running()}")
 
     async def start(self) -> None:

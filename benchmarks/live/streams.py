@@ -16,21 +16,20 @@ import click
 import uvloop
 
 import tutti
-from benchmarks import machine, plot, report
+from benchmarks import machine, report
 from benchmarks.live.client import ClientProfile
 from benchmarks.live.encodings import format_name, parse_formats
 from benchmarks.live.level import run_level, warm_up
 from benchmarks.live.network import Network
 from benchmarks.live.report import complain, table
 from benchmarks.options import (
-    CONTEXT_SETTINGS,
     audio_option,
+    benchmark_command,
     json_option,
     kind_option,
     markdown_option,
     match_option,
     parse_numbers,
-    plot_option,
     serve_arguments_argument,
 )
 from benchmarks.recordings import Recording, as_call, load_recordings, with_silence
@@ -41,7 +40,7 @@ TAIL_S = 2.0
 """Seconds of silence after each recording: longer than the silence that ends an utterance."""
 
 
-@click.command(context_settings=CONTEXT_SETTINGS)
+@benchmark_command(needs=("transformers",))
 @click.option(
     "--streams", default="1,2,4,8,16", show_default=True, help="Numbers of clients. Each number is a run of its own."
 )
@@ -65,7 +64,6 @@ TAIL_S = 2.0
 @click.option("--endpointing", type=click.Choice(["vad", "adaptive"]), default="vad", show_default=True)
 @click.option("--url", help="Measure the server at http://host:port instead of starting one.")
 @json_option("live")
-@plot_option
 @markdown_option
 @serve_arguments_argument
 def main(
@@ -84,14 +82,11 @@ def main(
     endpointing: tutti.EndpointingMode,
     url: str | None,
     path: Path,
-    picture: Path | None,
     markdown: bool,
     serve_arguments: tuple[str, ...],
 ) -> None:
     """Stream recordings at the pace of speech from many clients at once, and measure latencies and word errors."""
     levels = parse_numbers("--streams", streams)
-    if picture:
-        plot.check_path(picture)
     if url and serve_arguments:
         raise click.UsageError("arguments for `tutti serve` make no sense with --url")
     recordings = load_recordings(folder, kind, match, seconds=seconds, n=max(levels))
@@ -125,8 +120,6 @@ def main(
         warm_up(server, language or None)
         result |= run_levels(server, levels, recordings, language or None, profiles)
     report.show([table(result)], result, as_markdown=markdown, path=path)
-    if picture:
-        plot.draw([result], picture)
     for complaint in complain(result):
         print(complaint, file=sys.stderr)
     if result["ended_early"] or any(level["failed"] for level in result["levels"]):

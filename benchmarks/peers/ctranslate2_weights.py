@@ -22,7 +22,7 @@ import click
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.options import CONTEXT_SETTINGS
+from benchmarks.options import benchmark_command
 
 BINARY_VERSION = 6
 """The version of CTranslate2's file format that is read here."""
@@ -47,7 +47,7 @@ SPECIAL = {
 Array = NDArray[Any]
 
 
-@click.command(context_settings=CONTEXT_SETTINGS)
+@benchmark_command()
 @click.argument("downloads", type=click.Path(path_type=Path, exists=True, file_okay=False))
 @click.option("--sha256", required=True, help="The expected SHA-256 of the joined model.bin.")
 @click.option(

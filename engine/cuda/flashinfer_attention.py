@@ -1,6 +1,6 @@
 """FlashInfer's attention, which replaces our own: paged decoding for steps, ragged attention for the encoder.
 
-`EngineConfig.kernels` says where it is used. It needs the extra `cuda`. docs/results/gpu.md compares both.
+`EngineConfig.kernels` says where it is used. It needs the extra `cuda`.
 
 Source: FlashInfer, `BatchDecodeWithPagedKVCacheWrapper` and `BatchPrefillWithRaggedKVCacheWrapper`.
 """

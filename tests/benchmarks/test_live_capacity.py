@@ -155,10 +155,10 @@ def test_in_time_is_what_admission_promises() -> None:
 
 
 def test_what_is_let_in_is_shown_beside_what_is_served_in_time() -> None:
-    result = {"title": "tutti", "in_time": 8, "let_in": level(streams=24, accepted=7)}
+    result = {"in_time": 8, "let_in": level(streams=24, accepted=7)}
     (shown,) = admission_tables(result)
     assert shown.rows == [("8", "24", "7", "88", "1.00", "1.00")]
-    assert admission_tables({"title": "tutti", "in_time": 8}) == []
+    assert admission_tables({"in_time": 8}) == []
 
 
 def late(p95: float | None) -> dict[str, Any]:
@@ -189,7 +189,6 @@ def test_a_number_is_not_held_beyond_them(changes: dict[str, Any]) -> None:
 def test_late_clients_lost_finals_and_too_few_sessions_fail_the_run() -> None:
     was_late = {"late_s": {"n": 9, "p99": 0.2}, "was_late": True}
     result = {
-        "title": "tutti",
         "talk": 0.5,
         "interim_interval_ms": 1000,
         "silence_ms": None,

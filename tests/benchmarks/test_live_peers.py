@@ -105,7 +105,6 @@ def test_a_server_that_writes_nothing_to_measure_fails_the_comparison(
     ("options", "message"),
     [
         (["--peers", "simulstreaming"], "expected some of tutti,whisperlive,whisperlive-batch, got simulstreaming"),
-        (["--plot", "a.svg"], "--plot: random weights show no words"),
         (["--peers", "whisperlive", "--", "--threads", "1"], "make no sense without tutti"),
     ],
 )

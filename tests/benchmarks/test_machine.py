@@ -12,7 +12,7 @@ from benchmarks import machine
 
 
 @pytest.mark.parametrize(
-    ("module", "named"), [("benchmarks.live.__main__", "benchmarks.live"), ("benchmarks.asr", "benchmarks.asr")]
+    ("module", "named"), [("benchmarks.live.__main__", "benchmarks.live"), ("benchmarks.soak", "benchmarks.soak")]
 )
 def test_the_command_is_the_one_that_was_typed(module: str, named: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Python calls a package that was started with -m by the name of its module `__main__`."""

@@ -29,7 +29,7 @@ SPEECH_S = 12.0
 TURNS = [" ".join(SENTENCES[:2]), SENTENCES[2]]
 CUT_AT_S = 3.0
 CUT_S = 2.0
-"""A short form of `python -m benchmarks.page_cuts`."""
+"""A short form of `python -m benchmarks.faults page`."""
 TIMEOUT_S = 60
 LINES = "[...document.querySelectorAll('#finals .text')].map((e) => e.textContent.trim())"
 """The final lines of the page, without their times."""

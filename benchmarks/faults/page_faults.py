@@ -1,0 +1,343 @@
+"""Does the page lose or repeat a word when its network is cut, or its server restarted, in the middle of speech?
+
+    python -m benchmarks.faults page --browser both --cuts 5,20,60 --runs 20 --restarts 20
+
+Each run is a browser of its own that captions a recording, through a proxy of its own that stops all bytes for some
+seconds and closes nothing, as a tunnel does. In the runs with a restart all pages lose their server at the same moment,
+each at another place of its audio; SIGTERM and SIGKILL take turns. Every transcript is compared with that of an
+undisturbed page of the same browser. The command exits with 1 if one differs, or if text that a page showed as solid
+changed later.
+"""
+
+import asyncio
+import random
+import sys
+import tempfile
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+
+from benchmarks import machine, report
+from benchmarks.faults.restarted_server import SIGNALS, PageRun, RestartedServer, differences
+from benchmarks.live.faulty_proxy import faulty_proxy
+from benchmarks.options import (
+    benchmark_command,
+    json_option,
+    markdown_option,
+    parse_numbers,
+    serve_arguments_argument,
+)
+from benchmarks.recordings import Recording, load_bundled, with_silence
+from benchmarks.report import Table
+from benchmarks.scoring import count_errors
+from benchmarks.server import ADMIT_ALL
+from engine.api import SAMPLE_RATE
+from tests.browser import chromium, exact_microphone, firefox
+from tests.browser.page import BrowserPage, OpenPage, PageError
+
+SCHEMA = 1
+BROWSERS: dict[str, OpenPage] = {"chromium": chromium.open_page, "firefox": firefox.open_page}
+BOTH = "both"
+AROUND_S = 40.0
+"""About this much of the recording is outside the cut, in seconds."""
+FIRST_S = 4.0
+"""The earliest moment of a fault, in seconds of audio."""
+REST_S = 10.0
+"""Seconds of audio after a fault, at least."""
+TRAIL_S = 1.5
+"""Seconds of silence after the recording."""
+STAGGER_S = 2.0
+"""Seconds between the starts of pages that lose their server together."""
+GRACE_S = 300.0
+"""A page may take this many seconds longer than its audio."""
+RESTART = "restart"
+UNDISTURBED = "none"
+ENDS = '["done", "lost", "failed"]'
+"""The states of a page whose session is over. Only the first one is as it should be."""
+WATCH_STATUS = """
+    globalThis.outages = 0;
+    new MutationObserver(() => {
+      if (document.querySelector("#status").innerText === "Reconnecting…") outages += 1;
+    }).observe(document.querySelector("#status"), {childList: true, characterData: true, subtree: true});
+"""
+"""Counts in the page how often it showed that it had lost its connection."""
+
+RECORD_MESSAGES = """
+    globalThis.messages = [];
+    let connections = 0;
+    const RealSocket = WebSocket;
+    globalThis.WebSocket = class extends RealSocket {
+      constructor(...options) {
+        super(...options);
+        const connection = connections++;
+        const note = (what) => messages.push([connection, Math.round(performance.now()), what]);
+        this.addEventListener("message", ({data}) => note(data));
+        this.addEventListener("close", ({code}) => note(`closed with ${code}`));
+      }
+      send(data) {
+        if (typeof data === "string") messages.push([connections - 1, Math.round(performance.now()), `sent ${data}`]);
+        return super.send(data);
+      }
+    };
+"""
+"""Runs before the page, and keeps what its connections received: number of the connection, milliseconds, text."""
+
+PageFault = Callable[[BrowserPage], Awaitable[None]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class CutRun(PageRun):
+    """What a page showed, and how it was connected."""
+
+    n_outages: int = 0
+    """How often the page showed that it reconnects."""
+    messages: list[list[Any]] = field(default_factory=list)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run:
+    """One disturbed page, compared with an undisturbed one."""
+
+    browser: str = ""
+    fault: str
+    at_s: float
+    """The moment of the fault, in seconds of audio."""
+    n_words: int
+    n_lost: int
+    n_added: int
+    n_changed: int
+    is_same: bool
+    """Whether the lines are the same, to the character."""
+    n_outages: int
+    """How often the page showed that it reconnects. A short cut may not break the connection."""
+    differences: list[str]
+    changes: list[str]
+    """Solid text that changed later, errors of the page, and an end that was not the right one."""
+    messages: list[list[Any]]
+    """Where the text differs: what the connections of the page received, and the text that they sent."""
+
+
+@benchmark_command()
+@click.option("--cuts", default="5,20,60", show_default=True, help="Lengths of the cuts of the network, in seconds.")
+@click.option("--runs", default=20, show_default=True, help="Runs for each length.")
+@click.option("--restarts", default=20, show_default=True, help="Runs in which the server is restarted.")
+@click.option("--undisturbed", default=10, show_default=True, help="Runs without a fault, for comparison.")
+@click.option("--pages", default=4, show_default=True, help="How many pages run at the same time.")
+@click.option("--browser", type=click.Choice([*BROWSERS, BOTH]), default=BOTH, show_default=True)
+@click.option("--seed", default=0, show_default=True, help="Of the moments of the faults.")
+@json_option("page_faults")
+@markdown_option
+@serve_arguments_argument
+def main(path: Path, markdown: bool, **options: Any) -> None:
+    """Compare the page's captions with and without cuts of its network and restarts of its server."""
+    cuts = parse_numbers("--cuts", options["cuts"])
+    if min(options["runs"], options["pages"]) < 1 or min(options["restarts"], options["undisturbed"]) < 0:
+        raise click.UsageError("expected at least 1 for --runs and --pages, and no negative number")
+    browsers = list(BROWSERS) if options["browser"] == BOTH else [options["browser"]]
+    runs = []
+    for browser in browsers:
+        campaign = Campaign(
+            server=RestartedServer((*ADMIT_ALL, *options["serve_arguments"])),
+            browser=browser,
+            n_pages=options["pages"],
+            # The same moments in each browser.
+            random=random.Random(options["seed"]),
+        )
+        runs += asyncio.run(campaign.run(cuts, options["runs"], options["restarts"], options["undisturbed"]))
+    result = {"schema": SCHEMA, **machine.describe(), "browsers": browsers, "pages": options["pages"]}
+    result["runs"] = [asdict(run) for run in runs]
+    report.show([table(runs)], result, as_markdown=markdown, path=path)
+    wrong = [
+        f"{run.browser}, {run.fault} at {run.at_s:.1f} s: {each}"
+        for run in runs
+        for each in (*run.differences, *run.changes)
+    ]
+    print(*wrong, sep="\n", end="\n" if wrong else "", file=sys.stderr)
+    sys.exit(1 if wrong or not all(run.is_same for run in runs) else 0)
+
+
+class Campaign:
+    """Runs pages of one browser against one server, several at the same time."""
+
+    def __init__(self, server: RestartedServer, browser: str, n_pages: int, random: random.Random) -> None:
+        self._server = server
+        self._browser = browser
+        self._open_page = BROWSERS[browser]
+        self._n_pages = n_pages
+        self._random = random
+        self._free_pages = asyncio.Semaphore(n_pages)
+        self._runs: list[Run] = []
+
+    async def run(self, cuts: Sequence[int], n_runs: int, n_restarts: int, n_undisturbed: int) -> list[Run]:
+        """All runs: first those with cuts and without a fault, then those with restarts."""
+        lengths = [*cuts, 0]
+        recordings = {length: await asyncio.to_thread(_recording, length) for length in lengths}
+        running = self._server.running()
+        # A thread, because starting a server blocks. The threads of the event loop live as long as the loop, and the
+        # server would end with its thread.
+        await asyncio.to_thread(running.__enter__)
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                undisturbed = {
+                    length: tasks.create_task(self._caption(recording)) for length, recording in recordings.items()
+                }
+            expected = {length: task.result() for length, task in undisturbed.items()}
+            async with asyncio.TaskGroup() as tasks:
+                for _ in range(n_runs):
+                    for length in cuts:
+                        tasks.create_task(self._cut(length, recordings[length], expected[length]))
+                for _ in range(n_undisturbed):
+                    tasks.create_task(self._leave_alone(recordings[0], expected[0]))
+            for index, start in enumerate(range(0, n_restarts, self._n_pages)):
+                n_pages = min(self._n_pages, n_restarts - start)
+                await self._restart(index, n_pages, recordings[0], expected[0])
+        finally:
+            await asyncio.to_thread(running.__exit__, None, None, None)
+        return self._runs
+
+    async def _cut(self, length: int, recording: Recording, expected: CutRun) -> None:
+        async with self._free_pages, faulty_proxy(self._server.url) as proxy:
+            at_s = self._random.uniform(FIRST_S, recording.audio_s - length - REST_S)
+
+            async def apply_fault(page: BrowserPage) -> None:
+                await exact_microphone.wait_until_played(page, at_s, at_s + GRACE_S)
+                await proxy.cut(length)
+
+            page_run = await self._try_caption(proxy.url, recording, apply_fault)
+        self._add(compared(f"cut of {length} s", at_s, expected, page_run))
+
+    async def _leave_alone(self, recording: Recording, expected: CutRun) -> None:
+        self._add(compared(UNDISTURBED, 0, expected, await self._caption(recording)))
+
+    async def _restart(self, index: int, n_pages: int, recording: Recording, expected: CutRun) -> None:
+        """Restart the server under some pages. Each is at another place of its recording then."""
+        latest_s = recording.audio_s - REST_S
+        first_s = self._random.uniform(FIRST_S + STAGGER_S * (n_pages - 1), latest_s)
+        places = [first_s - STAGGER_S * number for number in range(n_pages)]
+        arrived = asyncio.Barrier(n_pages)
+        restarted = asyncio.Event()
+
+        async def apply_fault(page: BrowserPage, at_s: float) -> None:
+            await exact_microphone.wait_until_played(page, at_s, at_s + GRACE_S)
+            # A page that fails does not arrive.
+            async with asyncio.timeout(GRACE_S):
+                if await arrived.wait() == 0:
+                    took_s = await asyncio.to_thread(self._server.restart, SIGNALS[index % len(SIGNALS)])
+                    print(f"{SIGNALS[index % len(SIGNALS)].name}: {took_s:.1f} s without a server", file=sys.stderr)
+                    restarted.set()
+                await restarted.wait()
+
+        async def run_page(number: int, at_s: float) -> None:
+            await asyncio.sleep(STAGGER_S * number)
+            page_run = await self._try_caption(self._server.url, recording, lambda page: apply_fault(page, at_s))
+            self._add(compared(RESTART, at_s, expected, page_run))
+
+        async with asyncio.TaskGroup() as tasks:
+            for number, at_s in enumerate(places):
+                tasks.create_task(run_page(number, at_s))
+
+    async def _caption(self, recording: Recording) -> CutRun:
+        async with self._free_pages:
+            return await self._try_caption(self._server.url, recording, _apply_nothing)
+
+    async def _try_caption(self, url: str, recording: Recording, apply_fault: PageFault) -> CutRun:
+        """As `_caption_at`. A run that fails has no lines, and its error is among the changes."""
+        try:
+            return await self._caption_at(url, recording, apply_fault)
+        except* (PageError, TimeoutError, OSError) as group:
+            error = repr(group.exceptions)
+        return CutRun(lines=[], changes=[f"the run failed: {error}"])
+
+    async def _caption_at(self, url: str, recording: Recording, apply_fault: PageFault) -> CutRun:
+        """What a page shows of a recording, and how often it showed that it had lost its connection."""
+        deadline_s = recording.audio_s + GRACE_S
+        with tempfile.TemporaryDirectory() as folder:
+            silence = chromium.write_wav(Path(folder) / "silence.wav", np.zeros(SAMPLE_RATE, np.float32), SAMPLE_RATE)
+            async with self._open_page(Path(folder) / "profile", silence) as page:
+                await exact_microphone.play(page, with_silence(recording, TRAIL_S).samples)
+                await exact_microphone.use_fixed_silence(page)
+                await page.run_before(RECORD_MESSAGES)
+                await page.open(url)
+                await exact_microphone.watch(page)
+                await page.evaluate(WATCH_STATUS)
+                await page.click("#toggle")
+                await apply_fault(page)
+                await page.wait_for("document.body.dataset.microphone === 'ended'", deadline_s)
+                await page.wait_for("document.querySelector('#status').innerText === 'Listening'", GRACE_S)
+                await page.click("#toggle")
+                state = await page.wait_for(f"{ENDS}.find((end) => end === document.body.dataset.state)", GRACE_S)
+                texts = "[...document.querySelectorAll('#finals .text')].map((e) => e.textContent.trim())"
+                lines = await page.evaluate(texts)
+                changes = [*await page.evaluate("changes"), *page.errors]
+                if state != "done":
+                    message = await page.evaluate("document.querySelector('#message').innerText")
+                    changes.append(f"the session ended as {state}: {message}")
+                n_outages, messages = await page.evaluate("[outages, messages]")
+                return CutRun(lines=lines, changes=changes, n_outages=n_outages, messages=messages)
+
+    def _add(self, run: Run) -> None:
+        run = replace(run, browser=self._browser)
+        self._runs.append(run)
+        verdict = "the same text" if run.is_same else f"another text: {run.differences}"
+        where = f"{run.browser} {len(self._runs)}: {run.fault} at {run.at_s:.1f} s of audio"
+        print(f"{where}, {run.n_outages} outages: {verdict}", file=sys.stderr)
+
+
+async def _apply_nothing(page: BrowserPage) -> None:
+    """Do nothing to this page."""
+
+
+def _recording(cut_s: int) -> Recording:
+    """A recording for cuts of this length."""
+    return load_bundled(cut_s + AROUND_S, 1)[0]
+
+
+def compared(fault: str, at_s: float, expected: CutRun, actual: CutRun) -> Run:
+    """How the text of a disturbed page differs from that of the undisturbed one."""
+    errors = count_errors(expected.words, actual.words)
+    return Run(
+        fault=fault,
+        at_s=round(at_s, 2),
+        n_words=errors.words,
+        n_lost=errors.missing,
+        n_added=errors.inserted,
+        n_changed=errors.substituted,
+        is_same=expected.lines == actual.lines,
+        n_outages=actual.n_outages,
+        differences=[f"{mine!r} instead of {theirs!r}" for theirs, mine in differences(expected.lines, actual.lines)],
+        changes=actual.changes,
+        messages=[] if expected.lines == actual.lines else actual.messages,
+    )
+
+
+def table(runs: Iterable[Run]) -> Table:
+    """A row for each browser and kind of fault."""
+    groups: dict[tuple[str, str], list[Run]] = {}
+    for run in runs:
+        groups.setdefault((run.browser, run.fault), []).append(run)
+    rows = [
+        (
+            browser,
+            fault,
+            str(len(group)),
+            str(sum(run.is_same for run in group)),
+            str(sum(run.n_outages > 0 for run in group)),
+            *(str(sum(getattr(run, name) for run in group)) for name in ("n_words", "n_lost", "n_added", "n_changed")),
+            str(sum(len(run.changes) for run in group)),
+        )
+        for (browser, fault), group in sorted(groups.items(), key=lambda item: _place(*item[0]))
+    ]
+    columns = (
+        *("browser", "fault", "runs", "runs with\nthe same text", "runs that\nreconnected"),
+        *("words", "lost", "added", "changed", "changes of\nsolid text"),
+    )
+    return Table("The captions page through cuts of its network and restarts of its server", columns, rows)
+
+
+def _place(browser: str, fault: str) -> tuple[str, bool, int, str]:
+    """The place of a row: by browser, from the shortest cut to restarts."""
+    return browser, fault == RESTART, len(fault), fault

@@ -1,0 +1,111 @@
+"""Kills engines, gateways, proxies and nodes of a Ray cluster while people speak, and compares every word.
+
+    python -m benchmarks.faults ray --kills 100 --sessions 16 --seconds 25 --every 2
+
+The cluster has three nodes on this machine, each with an engine and a gateway (CPU). Sessions of the Python client
+go on through all kills; undisturbed runs come before. The head is killed, too: what it knows is in a Redis of its own
+(docs/cluster.md), unless `--no-head`. The kills come from a seed. It needs the extra `ray`, and redis-server.
+
+The command exits with 1 if words were lost or repeated, if text changed that was shown as stable, if an audio gap was
+reported, or if a session failed.
+"""
+
+import asyncio
+import sys
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import click
+
+from app.service.settings import Settings
+from benchmarks import machine, report
+from benchmarks.faults.campaign import Plan, locate_differences, run_campaign, undisturbed
+from benchmarks.faults.ray_service import HEAD_FAULTS, RAY_FAULTS, RayFault, RayService, ray_service
+from benchmarks.faults.service_faults import noise, print_progress, summarise, tables
+from benchmarks.options import benchmark_command, json_option, markdown_option
+from benchmarks.recordings import load_bundled
+
+SCHEMA = 1
+
+
+@benchmark_command(needs=("ray",))
+@click.option("--kills", default=100, show_default=True, help="How many kills there are.")
+@click.option("--sessions", default=16, show_default=True, help="Live sessions at the same time.")
+@click.option("--nodes", default=3, show_default=True, help="Nodes of the cluster, the head among them.")
+@click.option(
+    "--every", "every_s", default=4.0, show_default=True, help="Mean seconds from a mended kill to the next one."
+)
+@click.option("--seconds", default=40.0, show_default=True, help="The longest piece of a recording, in seconds.")
+@click.option("--head/--no-head", "kills_head", default=True, show_default=True, help="Kill the head, too.")
+@click.option("--seed", default=0, show_default=True, help="Seed of the kills.")
+@json_option("ray_kills")
+@markdown_option
+def main(
+    kills: int,
+    sessions: int,
+    nodes: int,
+    every_s: float,
+    seconds: float,
+    kills_head: bool,
+    seed: int,
+    path: Path,
+    markdown: bool,
+) -> None:
+    """Kill parts of a Ray cluster, and compare every word with an undisturbed run."""
+    plan = Plan(
+        recordings=load_bundled(seconds, sessions),
+        files={},
+        n_sessions=sessions,
+        n_uploads=0,
+        speed=1.0,
+        language="en",
+        n_cuts=0,
+        n_process_faults=kills,
+        cut_every_s=1.0,
+        process_fault_every_s=every_s,
+        seed=seed,
+    )
+    result = {
+        "benchmark": "ray_kills",
+        "schema": SCHEMA,
+        **machine.describe(),
+        "nodes": nodes,
+        "kills_head": kills_head,
+        "plan": {name: value for name, value in asdict(plan).items() if name not in ("recordings", "files")},
+        **run(plan, nodes, kills_head),
+    }
+    report.show(tables(result), result, as_markdown=markdown, path=path)
+    if not result["holds"]:
+        sys.exit(1)
+
+
+def run(plan: Plan, n_nodes: int, kills_head: bool) -> dict[str, Any]:
+    """Run the campaign on a new cluster, after two undisturbed runs. Returns the figures."""
+    faults = {**RAY_FAULTS, **(HEAD_FAULTS if kills_head else {})}
+    with ray_service(campaign_settings(plan.n_sessions), n_nodes, can_lose_head=kills_head) as service:
+        return asyncio.run(compare(service, plan, faults))
+
+
+async def compare(service: RayService, plan: Plan, faults: Mapping[str, tuple[RayFault, float]]) -> dict[str, Any]:
+    """Run the campaign with these faults, after two undisturbed runs. Returns the figures."""
+    expected, again = await undisturbed(service.url, plan), await undisturbed(service.url, plan)
+    log = await run_campaign(service, plan, faults, print_progress)
+    found = locate_differences(log, expected, plan.speed)
+    result = summarise(log, found, noise(expected, again), {"done": 0, "different": [], "failures": []})
+    return {**result, "n_added_nodes": service.n_added_nodes}
+
+
+def campaign_settings(n_sessions: int) -> Settings:
+    """Settings of a cluster on a machine that is too small for it: no session is refused, or ended for slow engines."""
+    return Settings(
+        host="0.0.0.0",
+        allow_anyone=True,
+        threads=1,
+        log_level="warning",
+        max_sessions=4 * n_sessions,
+        max_final_wait_s=1000.0,
+        final_deadline_s=120.0,
+        max_ahead_s=3600.0,
+    )

@@ -1,1 +1,0 @@
-"""A speaker and many readers of a room, as load for a server."""

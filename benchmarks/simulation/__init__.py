@@ -1,1 +1,0 @@
-"""A simulation of gateways, a router and engines, fed with measured times: parts of `benchmarks.simulate`."""
