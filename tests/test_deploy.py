@@ -16,7 +16,6 @@ from prometheus_client.parser import text_string_to_metric_families
 from app.cli.processes import STOP_SLACK_S
 from app.delivery.call_subscribers import LEAVE_S
 from app.delivery.webhook import DRAIN_TIMEOUT_S
-from app.edge.protocols import MAX_HEAD_BYTES
 from app.main import SHUTDOWN_TIMEOUT_S
 from app.routes import routes
 from app.service.admission import ABANDON_S, Admission
@@ -442,24 +441,13 @@ def test_prometheus_finds_the_service() -> None:
     assert "./deploy/prometheus:/etc/prometheus:ro" in SERVICES["prometheus"]["volumes"]
 
 
-# The reverse proxy.
+# The reverse proxy; tests/test_load_balancers.py runs it.
 
 
 def directives(name: str) -> list[str]:
     """The values of all nginx directives with this name."""
     text = re.sub(r"#.*", "", NGINX)
     return [" ".join(value.split()) for value in re.findall(rf"(?:^|[\s{{;]){name}\s+([^;{{]+)[;{{]", text)]
-
-
-def test_the_proxy_forwards_websockets_to_the_port_of_the_service() -> None:
-    """An upgrade needs HTTP/1.1 and both headers; other connections close as usual."""
-    assert directives("proxy_pass") == [f"http://{name}" for name in directives("upstream")]
-    assert directives("server")[0].split()[0] == f"127.0.0.1:{Settings().port}"
-    assert directives("proxy_http_version") == ["1.1"]
-    headers = dict(value.split(None, 1) for value in directives("proxy_set_header"))
-    assert headers["Upgrade"] == "$http_upgrade"
-    assert headers["Connection"] == "$connection_upgrade"
-    assert directives("default") == ["upgrade"] and directives('""') == ["close"]
 
 
 def test_the_proxy_does_not_buffer() -> None:
@@ -470,16 +458,6 @@ def test_the_proxy_does_not_buffer() -> None:
         assert value.endswith("h") and int(value[:-1]) * 3600 > Settings().idle_timeout_s
     (size,) = directives("client_max_body_size")
     assert size.endswith("m") and int(size[:-1]) << 20 > Settings().max_upload_mb * 1_000_000
-
-
-def test_the_proxy_accepts_heads_that_the_service_accepts() -> None:
-    """URLs with many keyterms are long."""
-    assert directives("large_client_header_buffers") == [f"4 {MAX_HEAD_BYTES // 1024}k"]
-
-
-def test_the_proxy_shows_no_metrics() -> None:
-    assert re.search(r"location /metrics \{\s*deny all;\s*\}", NGINX)
-    assert "/metrics" in {getattr(route, "path", "") for route in routes()}
 
 
 # The operator's page.

@@ -27,19 +27,3 @@ def test_it_builds_what_kubectl_builds(form: str) -> None:
     command = [kubectl, "kustomize", str(FOLDER / form)]
     output = subprocess.run(command, capture_output=True, text=True, check=True, timeout=COMMAND_TIMEOUT_S).stdout
     assert in_order(list(yaml.safe_load_all(output))) == in_order(build(FOLDER / form))
-
-
-def test_features_that_it_does_not_know_are_refused(tmp_path: Path) -> None:
-    """Else a manifest would be tested that no cluster gets."""
-    (tmp_path / FILE).write_text("resources: []\ncommonLabels: {team: voice}\n")
-    with pytest.raises(ValueError, match="got commonLabels"):
-        build(tmp_path)
-
-
-def test_a_patch_must_find_what_it_changes(tmp_path: Path) -> None:
-    """A path that leads nowhere is an error, as it is in kubectl."""
-    (tmp_path / "settings.yaml").write_text("kind: ConfigMap\nmetadata: {name: x}\ndata: {a: b}\n")
-    patch = "{target: {kind: ConfigMap, name: x}, patch: '[{op: replace, path: /data/z, value: c}]'}"
-    (tmp_path / FILE).write_text(f"resources: [settings.yaml]\npatches: [{patch}]\n")
-    with pytest.raises(ValueError, match="/data/z"):
-        build(tmp_path)
