@@ -51,6 +51,7 @@ from benchmarks.options import (
     limit_option,
     manifest_option,
     markdown_option,
+    missing_extra,
     serve_arguments_argument,
 )
 from benchmarks.peers.ctranslate2 import convert_for_ctranslate2
@@ -311,7 +312,7 @@ def _convert(checkpoint: str, scratch: Path) -> str:
     try:
         return convert_for_ctranslate2(checkpoint, target)
     except ImportError as error:
-        raise Unavailable(f"no --ct2, and {error.name} is not installed to convert the checkpoint") from error
+        raise Unavailable(f"no --ct2, and {missing_extra('ctranslate2').message}") from error
 
 
 if __name__ == "__main__":

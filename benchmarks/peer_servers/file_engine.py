@@ -110,7 +110,12 @@ def main() -> None:
     answers = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)
     open_engine, packages = ENGINES[options.engine]
-    recognise = open_engine(options)
+    try:
+        recognise = open_engine(options)
+    except ModuleNotFoundError as error:
+        sys.exit(
+            f"{error.name} is not installed for {sys.executable}; the extra bench has it: pip install -e '.[bench]'"
+        )
     print(json.dumps({"versions": {name: version(name) for name in packages}}), file=answers)
     for line in sys.stdin:
         request = json.loads(line)
