@@ -28,11 +28,6 @@ class Network:
     losses_per_min: float = 0.0
     """Connections lost per minute of audio. Above 0, every recording loses at least one."""
 
-    @property
-    def is_plain(self) -> bool:
-        """Whether the network has no faults."""
-        return self == Network()
-
     def delays(self, spoken_s: list[float], seed: int) -> list[float]:
         """The delay in seconds of each chunk, given when its last sample is spoken.
 

@@ -31,7 +31,6 @@ def test_a_burst_delivers_at_once_what_was_held_back() -> None:
 
 
 def test_a_plain_network_delays_nothing() -> None:
-    assert Network().is_plain
     assert set(Network().delays(SPOKEN_S, 1)) == {0.0}
     assert Network().losses(60.0, 1) == []
 
