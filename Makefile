@@ -64,8 +64,8 @@ demo-cluster: setup ## Start three Ray nodes, kill one while eight recordings ar
 serve: setup ## Start a server with the embedded model: http://127.0.0.1:8000/.
 	@$(VENV)/bin/tutti serve
 
-# Two test processes, with one tensor thread each, take half the time of one.
-JOBS ?= 2
+# Test processes, with one tensor thread each. Three keep two cores busy: tests of processes and browsers wait now and then.
+JOBS ?= 3
 PYTEST_OPTIONS := --numprocesses $(JOBS) --dist worksteal
 PYTEST_ENV := PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1
 PYTEST := $(PYTEST_ENV) $(VENV)/bin/python -m pytest $(PYTEST_OPTIONS)

@@ -81,6 +81,7 @@ def test_importing_a_module_changes_no_environment_variable(package: str) -> Non
     assert python("-c", script).strip() == "{}"
 
 
+@pytest.mark.nightly
 def test_a_start_does_not_import_the_compiler_of_pytorch() -> None:
     """Which takes two seconds, and is not needed where nothing is compiled by it. SymPy is a part of it: 35 MB."""
     script = (

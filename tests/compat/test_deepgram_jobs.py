@@ -101,7 +101,7 @@ def test_a_recording_is_fetched(start_server: Callable[..., Running], other: Oth
     FILE, "callback", how=f"where the server has `TUTTI_JOBS`, and `TUTTI_CALLBACK_HOSTS` allows its host; {ELSEWHERE}"
 )
 @supported(FILE, "callback_method")
-@pytest.mark.parametrize("method", ["POST", "PUT"])
+@pytest.mark.parametrize("method", ["POST", pytest.param("PUT", marks=pytest.mark.nightly)])
 def test_the_answer_comes_later(
     start_server: Callable[..., Running], other: OtherServer, tmp_path: Path, method: Any
 ) -> None:

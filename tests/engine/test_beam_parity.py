@@ -70,7 +70,7 @@ async def test_random_models_search_as_the_reference(
         options = DecodeOptions(
             language=language_of(random_runner),
             timestamps=timestamps,
-            max_tokens=(30, 9)[seed % 2],
+            max_tokens=(20, 9)[seed % 2],
             sampling=sampling,
         )
         (done,) = await decode(random_runner, (audio, options))
@@ -84,7 +84,7 @@ async def test_prompt_prefix_and_hotwords_hold_for_every_beam(
     tokenizer = random_runner.checkpoint.tokenizer
     text, first = tokenizer.encode(" the other"), tokenizer.first_timestamp
     audio = noise(5)
-    base = DecodeOptions(language=language_of(random_runner), max_tokens=18, sampling=Sampling(beam_size=3))
+    base = DecodeOptions(language=language_of(random_runner), max_tokens=12, sampling=Sampling(beam_size=3))
     for options in (
         replace(base, previous_text="the other one. " * 4),
         replace(base, prefix=(first + 5, *text, first + 40)),

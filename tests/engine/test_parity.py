@@ -67,6 +67,7 @@ async def test_small_model_decodes_as_the_reference(
         assert not done.is_truncated
 
 
+@pytest.mark.nightly
 async def test_small_model_decodes_as_generate(small_runner: Runner, small_reference: Reference) -> None:
     """`generate` itself gives the same tokens too, where it makes one pass."""
     samples = read_clip("call")
@@ -76,6 +77,7 @@ async def test_small_model_decodes_as_generate(small_runner: Runner, small_refer
     assert tokens_of(done) == [token for token in generated[0].tolist() if token < eot]
 
 
+@pytest.mark.nightly
 async def test_mixed_batch_decodes_as_each_window_alone(small_runner: Runner) -> None:
     """Windows of different lengths and options in one batch give what each gives alone."""
     windows = [
@@ -205,8 +207,8 @@ async def test_drafts_change_nothing(small_runner: Runner, timestamps: bool, n_f
     plain = replace(plain, prefix=tokens[:n_forced])
     rest = tokens[n_forced:]
     r = random.Random(1)
-    drafts = [(), rest, rest[:5], (*rest[:4], 300, *rest[4:]), rest[2:], (*rest, 17, 18), rest + rest]
-    while len(drafts) < 8:
+    drafts = [rest, rest[:5], (*rest[:4], 300, *rest[4:]), rest[2:], (*rest, 17, 18)]
+    while len(drafts) < 6:
         wrong = list(rest)
         wrong[r.randrange(len(rest))] = r.randrange(small_runner.checkpoint.model.vocab_size - 1)
         drafts.append(tuple(token for token in wrong if token != small_runner.checkpoint.tokenizer.eot))

@@ -185,7 +185,7 @@ async def test_a_model_without_the_task_refuses(small_checkpoint: Checkpoint) ->
 
 @pytest.fixture(
     scope="module",
-    params=[pytest.param(SHAPES[0], marks=pytest.mark.nightly), SHAPES[1]],
+    params=[pytest.param(SHAPES[0], marks=pytest.mark.nightly), replace(SHAPES[1], max_target_positions=64)],
     ids=lambda shape: shape.name,
 )
 def multilingual_runner(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Runner:

@@ -39,6 +39,7 @@ COMMANDS = {
 SIMILAR = (
     ".venv/bin/tutti transcribe app/assets/sample.flac --format srt",
     ".venv/bin/tutti transcribe talks/ -o texts/",
+    ".venv/bin/tutti transcribe talks/ --format srt --beside",
     ".venv/bin/tutti transcribe call.wav --channels",
     ".venv/bin/python -m tutti speech.wav --realtime",
 )

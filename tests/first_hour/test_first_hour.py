@@ -151,6 +151,7 @@ def test_a_command_of_the_documentation_does_what_it_says(folder: Path, address:
     assert [file for file in expected.files if not (folder / file).stat().st_size] == []
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("command", SERVERS)
 def test_a_server_of_the_documentation_starts(folder: Path, hub: StandInHub, tmp_path: Path, command: str) -> None:
     """Its model comes from the hub; Ctrl-C ends it."""

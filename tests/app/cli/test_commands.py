@@ -98,7 +98,12 @@ def test_models_are_listed(prepared: PreparedTutti) -> None:
         (("serve", "--gateways", "-1"), {}, "gateways: expected 0 or more"),
         (("serve", "--engines", "0"), {}, "engines: expected auto, or 1 or more, got '0'"),
         (("serve",), {"TUTTI_ENGINES": "two"}, "engines: expected auto, or 1 or more, got 'two'"),
-        (("serve", "--model", "/no/such/folder", "--port", "0", "--engines", "2", "--device", "cpu"), {}, "/no/such"),
+        pytest.param(
+            ("serve", "--model", "/no/such/folder", "--port", "0", "--engines", "2", "--device", "cpu"),
+            {},
+            "/no/such",
+            marks=pytest.mark.nightly,
+        ),
         (("serve",), {"FORWARDED_ALLOW_IPS": "proxy"}, "trusted_proxies: expected addresses and networks, got 'proxy'"),
         (("transcribe", HELLO, "--audio-context", "short"), {}, "not one of 'auto', 'interims', 'full'"),
         (("transcribe", HELLO), {"TUTTI_AUDIO_CONTEXT": "short"}, "TUTTI_AUDIO_CONTEXT"),

@@ -137,7 +137,7 @@ def check_resumed_anywhere(
     silence_ms=st.sampled_from([200, 500, 1000]),
     answers=st.lists(st.integers(0, 3), min_size=1, max_size=4).filter(any),
 )
-@settings(max_examples=12)
+@settings(max_examples=6)
 def test_a_session_continued_anywhere_makes_the_same_windows(
     seed: int, n_channels: int, silence_ms: int, answers: list[int]
 ) -> None:

@@ -95,6 +95,7 @@ def test_an_unknown_language_is_an_error(reader: Reader, folder: Path) -> None:
         Reader(reader.model, read_checkpoint(str(folder)), ("en", "xx"))
 
 
+@pytest.mark.nightly
 def test_training_brings_the_cut_window_near_to_the_full_one(reader: Reader, tmp_path: Path) -> None:
     before = {name: weight.clone() for name, weight in reader.model.state_dict().items()}
     run = trainer(reader, tmp_path / "work", 16)

@@ -90,6 +90,7 @@ async def test_random_models_time_tokens_as_the_reference(random_runner: Runner,
         assert list(alignment.probabilities) == pytest.approx(likely, abs=1e-3)
 
 
+@pytest.mark.nightly
 async def test_words_are_the_same_alone_and_among_others(short_runner: Runner) -> None:
     """Windows of other lengths, with other options, in the same batch; encoded at their own lengths."""
     windows: list[tuple[Samples, DecodeOptions]] = [

@@ -40,7 +40,7 @@ NEAR_TIE = 1e-4
 """In logits."""
 
 N_SLOTS = (1, 2, 3, 5)
-EXAMPLES = {"short": 6, "full": 2, "random": 5}
+EXAMPLES = {"short": 6, "full": 2, "random": 3}
 MANY_EXAMPLES = {"short": 60, "full": 10, "random": 250}
 """By model: the small one with windows as long as their audio and with full windows, and a random one."""
 
