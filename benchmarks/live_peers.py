@@ -73,6 +73,12 @@ MAX_OTHERS_CORES = 0.1
     show_default=True,
     help="A model that `tutti models` lists, a checkpoint folder, or random:SIZE.",
 )
+@click.option(
+    "--ct2",
+    type=click.Path(path_type=Path, exists=True, file_okay=False),
+    help="The checkpoint of the peers, for CTranslate2, as benchmarks.peers.ctranslate2_weights writes it. Default: "
+    "that of --model, converted.",
+)
 @click.option("--language", default="en", show_default=True)
 @click.option("--threads", default=2, show_default=True, help="CPU threads of each server.")
 @click.option(
@@ -94,6 +100,7 @@ def main(
     match: str,
     peers: str | None,
     model: str,
+    ct2: Path | None,
     language: str,
     threads: int,
     give_up_s: float,
@@ -117,12 +124,13 @@ def main(
         "seconds": seconds,
         "threads": threads,
         "model": model,
+        "ct2": ct2 and ct2.name,
         "serve_arguments": list(serve_arguments),
         "runs": [],
         "failed": {},
     }
     with tempfile.TemporaryDirectory(prefix="tutti-bench-") as scratch:
-        checkpoint, ct2_folder = _write_checkpoints(model, Path(scratch))
+        checkpoint, ct2_folder = _checkpoints(model, ct2, Path(scratch))
         setup = ServerSetup(
             folder=checkpoint,
             ct2_folder=ct2_folder,
@@ -363,12 +371,20 @@ def _parse_peers(text: str | None, *, is_random: bool) -> dict[str, PeerServer]:
     return {name: known[name] for name in names}
 
 
-def _write_checkpoints(model: str, scratch: Path) -> tuple[str, str]:
-    """The checkpoint as tutti and the peers that use PyTorch load it, and the same converted for CTranslate2."""
+def _checkpoints(model: str, ct2: Path | None, scratch: Path) -> tuple[str, str]:
+    """The checkpoint as tutti and the peers that use PyTorch load it, and the one for CTranslate2.
+
+    Raises:
+        ClickException: the checkpoint cannot be converted for CTranslate2.
+    """
     if model.startswith(PREFIX):
         return model, write_checkpoint(model, scratch)
-    folder = str(find_checkpoint(model))
-    return folder, convert_for_ctranslate2(folder, scratch / "ct2")
+    folder = find_checkpoint(model)
+    if ct2 is not None:
+        return str(folder), str(ct2)
+    if not any(folder.glob("*.safetensors")):
+        raise click.ClickException(f"{model}: expected --ct2 with it, as only folders of transformers are converted")
+    return str(folder), convert_for_ctranslate2(str(folder), scratch / "ct2")
 
 
 if __name__ == "__main__":

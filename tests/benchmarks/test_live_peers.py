@@ -95,9 +95,9 @@ def test_a_server_that_writes_nothing_to_measure_fails_the_comparison(
 
     monkeypatch.setattr(live_peers, "PEER_SERVERS", {"mute": PeerServer("mute", nowhere, tutti_client)})
     monkeypatch.setattr(live_peers, "run_level", run_level)
-    for convert in ("write_checkpoint", "convert_for_ctranslate2"):
-        monkeypatch.setattr(live_peers, convert, lambda source, target: str(target))
-    ran = CliRunner().invoke(live_peers.main, ["--model", model, "--json", str(tmp_path / "peers.json")])
+    monkeypatch.setattr(live_peers, "write_checkpoint", lambda source, target: str(target))
+    options = ["--model", model, "--ct2", str(tmp_path), "--json", str(tmp_path / "peers.json")]
+    ran = CliRunner().invoke(live_peers.main, options)
     assert ran.exit_code == 1 and "mute, 1 streams: no text came for any word" in ran.output
 
 
@@ -111,6 +111,11 @@ def test_a_server_that_writes_nothing_to_measure_fails_the_comparison(
 def test_options_that_would_be_ignored_are_refused(options: list[str], message: str) -> None:
     ran = CliRunner().invoke(live_peers.main, [*RANDOM, *options])
     assert ran.exit_code == 2 and message in ran.output
+
+
+def test_a_checkpoint_that_cannot_be_converted_needs_another_one_for_the_peers() -> None:
+    ran = CliRunner().invoke(live_peers.main, ["--model", SMALL_MODEL, "--peers", "tutti"])
+    assert ran.exit_code == 1 and "expected --ct2 with it" in ran.output
 
 
 def test_servers_get_what_random_weights_need(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -148,11 +153,9 @@ def test_the_comparison(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
 
     monkeypatch.setattr(live_peers, "PEER_SERVERS", kinds)
     monkeypatch.setattr(live_peers, "run_level", run_level)
-    monkeypatch.setattr(live_peers, "convert_for_ctranslate2", lambda folder, target: str(target))
     path = tmp_path / "peers.json"
-    ran = CliRunner().invoke(
-        live_peers.main, ["--streams", "1,2", "--peers", ",".join(kinds), "--markdown", "--json", str(path)]
-    )
+    options = ["--streams", "1,2", "--peers", ",".join(kinds), "--ct2", str(tmp_path), "--json", str(path)]
+    ran = CliRunner().invoke(live_peers.main, [*options, "--markdown"])
     assert ran.exit_code == 1, ran.output
     result = json.loads(path.read_text())
     assert [run["peer"] for run in result["runs"]] == ["fast", "fast", "slow"]
