@@ -12,6 +12,7 @@ from statistics import median
 from engine.api import DoneEvent, EngineEvent, Piece, Segment, SegmentEvent, WindowTiming, Word, text_logprob
 from engine.checkpoint.tokenizer import CharacterDecoder, Tokenizer
 from engine.decoding.temperature_fallback import Outcome
+from engine.decoding.word_placement import N_FIRST_WORDS, SENTENCE_ENDS, place
 from engine.decoding.word_timing import Alignment
 
 LAST_TOKEN_S = 0.3
@@ -247,21 +248,44 @@ class TokenTranscript:
         segments: list[Segment] = []
         end = 0
         for segment in self._segments:
-            words: list[Word] = []
+            timed: list[tuple[Word, bool]] = []
+            lengths_s: list[float] = []
+            n_before = 0
             for piece in self._tokenizer.split(segment.tokens, self._info.language):
                 begin, end = end, end + len(piece.tokens)
                 if piece.at_s is None:
-                    end_s = starts_s[end] if end < len(starts_s) else _end_of_last(starts_s[begin], words, audio_s)
-                    end_s = max(min(end_s, alignment.quiet_from_s[begin]), starts_s[begin])
-                    words.append(Word(piece.text, starts_s[begin], end_s, _mean(alignment.probabilities[begin:end])))
-            segments.append(replace(segment, words=tuple(words)))
+                    end_s = starts_s[end] if end < len(starts_s) else _end_of_last(starts_s[begin], lengths_s, audio_s)
+                    word = Word(piece.text, starts_s[begin], end_s, _mean(alignment.probabilities[begin:end]))
+                    timed.append((word, n_before < N_FIRST_WORDS))
+                    start_s, end_s = place(word.text, word.start_s, end_s, alignment.sounds_s, is_first=False)
+                    lengths_s.append(end_s - start_s)
+                    n_before = 0 if piece.text.rstrip().endswith(SENTENCE_ENDS) else n_before + 1
+            segments.append(replace(segment, words=_placed(timed, alignment.sounds_s)))
         return segments
 
 
-def _end_of_last(start_s: float, before: list[Word], audio_s: float) -> float:
+def _placed(timed: Sequence[tuple[Word, bool]], sounds_s: Sequence[tuple[float, float]]) -> tuple[Word, ...]:
+    """Place the words of a segment, from the last one to the first: where a word begins, the one before it ends.
+
+    Args:
+        timed: each word, from where it begins to where the next token does, and whether it begins a sentence.
+        sounds_s: see `Alignment`.
+    """
+    words: list[Word] = []
+    following: Word | None = None
+    for word, is_first in reversed(timed):
+        # A word that was moved leaves its time to the one before.
+        was_moved = following is not None and words[-1].start_s > following.start_s
+        until_s = words[-1].start_s if was_moved else word.end_s
+        start_s, end_s = place(word.text, word.start_s, until_s, sounds_s, is_first=is_first)
+        words.append(replace(word, start_s=start_s, end_s=end_s))
+        following = word
+    return tuple(reversed(words))
+
+
+def _end_of_last(start_s: float, lengths_s: list[float], audio_s: float) -> float:
     """Return the end of a word after which no token gives a time: it lasts twice the median, as in the reference."""
-    usual_s = median([word.end_s - word.start_s for word in before] or [audio_s])
-    return min(round(start_s + 2 * usual_s, 2), audio_s)
+    return min(round(start_s + 2 * median(lengths_s or [audio_s]), 2), audio_s)
 
 
 @lru_cache(maxsize=16)

@@ -41,14 +41,14 @@ class Alignment:
 
     starts_s: tuple[float, ...]
     """Seconds from the start of the window to each token; never decreasing."""
-    quiet_from_s: tuple[float, ...]
-    """Seconds to the first quiet stretch after the start of each token, or to the end of the audio."""
+    sounds_s: tuple[tuple[float, float], ...]
+    """The stretches of audio that are not quiet, in order: start and end in seconds from the start of the window."""
     probabilities: tuple[float, ...]
     """The model's probability of each token, without the decoding rules."""
 
 
-def token_times_s(weights: Floats, sounding: States) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Return `Alignment.starts_s` and `Alignment.quiet_from_s`.
+def token_times_s(weights: Floats, sounding: States) -> tuple[tuple[float, ...], tuple[tuple[float, float], ...]]:
+    """Return `Alignment.starts_s` and `Alignment.sounds_s`.
 
     Args:
         weights: `(heads, tokens, states)`: attention of the alignment heads over the states that hold audio. Each row
@@ -58,9 +58,9 @@ def token_times_s(weights: Floats, sounding: States) -> tuple[tuple[float, ...],
     mean = median_filtered(normalised(weights[..., sounding])).mean(axis=0)
     starts = sounding[start_states(mean[None])[0]]
     is_last = np.append(np.diff(sounding) > 1, True)
-    quiet_from = sounding[is_last] + 1
-    following = quiet_from[np.searchsorted(quiet_from, starts, side="right")]
-    return tuple((starts * STATE_S).round(2).tolist()), tuple((following * STATE_S).round(2).tolist())
+    from_s = (sounding[np.append(True, is_last[:-1])] * STATE_S).round(2)
+    until_s = ((sounding[is_last] + 1) * STATE_S).round(2)
+    return tuple((starts * STATE_S).round(2).tolist()), tuple(zip(from_s.tolist(), until_s.tolist(), strict=True))
 
 
 def sounding_states(samples: Floats) -> States:

@@ -160,7 +160,7 @@ class FakeRunner:
         return [
             Alignment(
                 tuple(round(0.1 * at, 1) for at in range(len(each.tokens))),
-                (math.inf,) * len(each.tokens),
+                ((0.0, math.inf),),
                 (0.5,) * len(each.tokens),
             )
             for each in transcripts

@@ -1,0 +1,66 @@
+"""Decides where a word lies in the stretch of time that the alignment gives it.
+
+The alignment gives all time to some word. So the first word of a sentence also gets the music, the noise or the silence
+before it: after seven seconds of music it lasted seven seconds. The second word begins within 0.1 s of the time that it
+has without the music.
+"""
+
+from collections.abc import Sequence
+
+Stretch = tuple[float, float]
+"""A stretch of time: start and end in seconds."""
+
+LONGEST_S, LONGEST_LETTER_S = 0.4, 0.1
+"""The longest time that a word takes: so much, and so much for each letter, in seconds.
+
+Of 458 words of people, four took longer.
+"""
+USUAL_S, USUAL_LETTER_S = 0.05, 0.06
+"""The usual time of a word, in the same way."""
+SHORTEST_S = 0.1
+"""The shortest time that a word takes, in seconds; a shorter sound before a pause is none."""
+LETTERS_OF_A_SIGN = 3
+"""For how many letters a digit or an ideograph counts."""
+FIRST_IDEOGRAPH = "\u2e80"
+"""The characters from here on are those of East Asia."""
+SENTENCE_ENDS = tuple(".?!。？！")
+"""A sentence ends after a word that ends with one of these."""
+N_FIRST_WORDS = 2
+"""How many words at the beginning of a sentence may have got the time before it.
+
+The second one has some of it where the time before has several sounds.
+"""
+
+
+def place(text: str, start_s: float, until_s: float, sounds_s: Sequence[Stretch], *, is_first: bool) -> Stretch:
+    """Return when a word starts and ends.
+
+    Args:
+        text: the word.
+        start_s: where it begins by the alignment.
+        until_s: where the following word begins; the word ends by then.
+        sounds_s: the stretches of the audio that are not quiet, in order.
+        is_first: whether it is one of the `N_FIRST_WORDS` of a sentence. Of others the first sound counts.
+    """
+    inside = [(max(begin, start_s), min(end, until_s)) for begin, end in sounds_s if begin < until_s and end > start_s]
+    if not inside:
+        return start_s, max(start_s, until_s)
+    end_s = inside[0][1]
+    n_letters = sum(map(_letters, text))
+    longest_s = LONGEST_S + LONGEST_LETTER_S * n_letters
+    is_click = end_s - start_s < SHORTEST_S and len(inside) > 1
+    if not is_first or not (end_s - start_s > longest_s or is_click):
+        return start_s, end_s
+    long_enough = [each for each in inside if round(each[1] - each[0], 2) >= SHORTEST_S]
+    if not long_enough:
+        return start_s, end_s
+    begin_s, end_s = long_enough[-1]
+    if end_s - begin_s > longest_s:
+        begin_s = round(end_s - USUAL_S - USUAL_LETTER_S * n_letters, 2)
+    return begin_s, end_s
+
+
+def _letters(character: str) -> int:
+    if not character.isalnum():
+        return 0
+    return LETTERS_OF_A_SIGN if character.isdigit() or character >= FIRST_IDEOGRAPH else 1

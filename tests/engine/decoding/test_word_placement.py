@@ -1,0 +1,36 @@
+"""A word lies where it was spoken, not in the music, noise or silence before its sentence."""
+
+import pytest
+
+from engine.decoding.word_placement import place
+
+MUSIC = (0.0, 8.0)
+
+
+@pytest.mark.parametrize(
+    ("sounds_s", "placed"),
+    [
+        pytest.param([MUSIC, (8.6, 12.0)], (8.6, 8.86), id="music, then quiet"),
+        pytest.param([(0.0, 12.0)], (8.69, 8.86), id="music up to the word"),
+        pytest.param([(0.0, 0.04), (8.6, 12.0)], (8.6, 8.86), id="a click"),
+        pytest.param([MUSIC, (8.2, 8.5), (8.82, 12.0)], (8.2, 8.5), id="a pause after the word"),
+        pytest.param([(0.0, 0.3), (8.82, 12.0)], (0.0, 0.3), id="a long pause after the word"),
+        pytest.param([(0.0, 0.04), (8.82, 12.0)], (0.0, 0.04), id="nothing that is long enough"),
+    ],
+)
+def test_the_first_word_begins_with_the_last_sound_before_the_second(
+    sounds_s: list[tuple[float, float]], placed: tuple[float, float]
+) -> None:
+    """And it takes no longer than a word does."""
+    assert place(" My", 0.0, 8.86, sounds_s, is_first=True) == pytest.approx(placed)
+
+
+def test_other_words_end_with_their_first_sound() -> None:
+    """A word in a sentence may be drawn out, and its pause follows it."""
+    assert place(" My", 0.0, 8.86, [MUSIC, (8.6, 12.0)], is_first=False) == MUSIC
+
+
+@pytest.mark.parametrize("text", [" Unfortunately,", " 1998", "五月五日"])
+def test_long_words_keep_their_time(text: str) -> None:
+    """Digits and ideographs take longer than letters."""
+    assert place(text, 0.0, 1.2, [(0.0, 3.0)], is_first=True) == (0.0, 1.2)
