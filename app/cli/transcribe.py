@@ -18,7 +18,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from app.cli.recordings import Recording, opened_output
 from app.cli.terminal import console
 from app.errors import MediaError, SessionError
-from app.files.formats import HEADED, SUBTITLES, Layout, TranscriptWriter, clock
+from app.files.formats import HEADED, Layout, TranscriptWriter, clock
 from app.files.transcription import TranscriptionOptions, transcribe
 from app.media.file_decoder import FileInfo, decode_file, probe
 from app.media.pcm import AudioFormat
@@ -50,8 +50,8 @@ class Job:
 
     @property
     def file_options(self) -> TranscriptionOptions:
-        """How a recording is decoded. Subtitles are cut between words, and need their times."""
-        return replace(self.options, words=self.layout.has_words or self.layout.format in SUBTITLES)
+        """How a recording is decoded. All but plain text has times, which are those of words."""
+        return replace(self.options, words=self.layout.format != "txt")
 
     def heading(self, model: api.ModelInfo) -> str:
         """What decodes the recordings: the model, its numbers and the beams."""

@@ -14,7 +14,6 @@ from app.session import events
 
 FORMATS = ("txt", "srt", "vtt", "tsv", "json", "segments")
 """The names of the formats."""
-SUBTITLES = ("srt", "vtt")
 WITH_WORDS = ("tsv", "json")
 """Formats that can list words with their times."""
 HEADED = ("txt", "segments")

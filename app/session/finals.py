@@ -15,6 +15,7 @@ from app.session.final_sampling import FinalSampling
 from app.session.hallucination_filter import HallucinationFilter
 from app.session.jobs import Acknowledged, Job, JobKind, SessionPort
 from app.session.language_choice import ChannelLanguage
+from app.session.segment_times import tightened
 from app.session.stable_words import on_timeline, with_stable_times, words_from
 from app.session.translations import Targets, Translations
 from app.session.windows import Decoding, EndedWindow, PendingUtterance, StableText, WindowKind
@@ -271,12 +272,16 @@ class Finals:
             return
         start = min(max(audio[0] + round(segment.start_s * SAMPLE_RATE), utterance.text_until), audio[1])
         end = max(min(audio[0] + round(segment.end_s * SAMPLE_RATE), audio[1]), start)
-        end = max(plausible_end(text, window.speech, start, end), shown_until)
+        has_words = bool(segment.words) and utterance.request.task == "transcribe"
+        shown = tightened(segment, audio[0], (start, end)) if has_words else (start, end)
+        end = max(plausible_end(text, window.speech, shown[0], end), shown_until)
         utterance.text += text
         utterance.text_until = end
         self._previous_text.append(segment.text)
         window.covered.append((start, end))
+        start, end = shown[0], max(min(shown[1], end), shown_until)
         window.sent.text += text
+        window.sent.times.append((start, end))
         window.sent.language = language
         self.n_words += len(text.split())
         self._session.send(

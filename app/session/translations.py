@@ -177,9 +177,9 @@ class Translations:
         """Translate the text of a window, all of which was sent. `advance` sends what is known of it already."""
         source = self.targets.source or window.sent.language
         text = window.sent.text.strip()
-        if not text or not window.covered:
+        if not text:
             return
-        start_s, end_s = self._session.seconds(window.covered[0][0]), self._session.seconds(window.covered[-1][1])
+        start_s, end_s = (self._session.seconds(at) for at in (window.sent.times[0][0], window.sent.times[-1][1]))
         for language in self._orders:
             if language == source:
                 continue

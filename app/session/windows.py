@@ -144,6 +144,8 @@ class SentText:
     text: str = ""
     language: str | None = None
     """The language of its last segment."""
+    times: list[Span] = field(default_factory=list)
+    """Where each of its segments starts and ends, in order."""
 
 
 @dataclass(slots=True)
@@ -214,7 +216,7 @@ class EndedWindow:
     """`None` until the engine is asked for its text. A speculative decoding may have begun before the window ended."""
     redecoding: Redecoding = field(default_factory=Redecoding)
     covered: list[Span] = field(default_factory=list)
-    """Stretches that the segments sent so far cover, in order."""
+    """Stretches that the segments sent so far cover by the model's timestamps, in order."""
     sent: SentText = field(default_factory=SentText)
     n_processed_chars: int = 0
     """How many characters of its decoded segments were processed: sent, or rejected as a hallucination.

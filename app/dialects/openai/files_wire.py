@@ -21,6 +21,8 @@ from app.text_rules.pipeline import TextRuleOptions
 from engine import api
 
 FORMATS = ("json", "text", "srt", "verbose_json", "vtt")
+TIMED_FORMATS = ("srt", "vtt", "verbose_json")
+"""The formats that have the times of segments."""
 STATES_PER_S = 50
 """Whisper's encoder makes one state of 20 ms of audio."""
 MIN_PROBABILITY = 1e-6
@@ -86,8 +88,8 @@ class FileOptions:
 
     @property
     def needs_words(self) -> bool:
-        """Whether the engine must time words; subtitles need it too, because they are cut at the ends of words."""
-        return self.has_words or self.has_logprobs or self.has_speakers or self.response_format in ("srt", "vtt")
+        """Whether the engine must time words; formats with segments need it too, which begin at their words."""
+        return self.has_words or self.has_logprobs or self.has_speakers or self.response_format in TIMED_FORMATS
 
 
 def parse_options(
