@@ -15,6 +15,7 @@ from app.dialects.limits import MAX_SPEAKERS
 from app.dialects.openai.files_wire import FORMATS
 from app.dialects.openai.jobs_wire import MAX_LISTED, TASKS
 from app.dialects.openai.realtime_endpoint import DEFAULT_SECRET_S, MAX_SECRET_S, MIN_SECRET_S
+from app.files.subtitles import DEFAULT_LAYOUT, LAYOUT_LIMITS
 from app.jobs.job import STATES
 from app.version import VERSION
 from engine.api import MAX_BEAM_SIZE, MAX_BEST_OF
@@ -305,6 +306,18 @@ FORM = _object(
         "track": {
             "type": "string",
             "description": "The audio track of the file: a number from 0, or a language. Without it, the default one.",
+        },
+        **{
+            name: {
+                "type": "integer",
+                "minimum": least,
+                "maximum": most,
+                "description": f"For subtitles: the most {what}.",
+                **({"default": default} if (default := getattr(DEFAULT_LAYOUT, name)) else {}),
+            }
+            for (name, (least, most)), what in zip(
+                LAYOUT_LIMITS.items(), ("columns of a line", "lines of a cue", "words of a line"), strict=True
+            )
         },
         "temperature_fallback": {"type": "boolean", "default": True},
         "condition_on_previous_text": {"type": "boolean", "default": False},

@@ -3,7 +3,7 @@
 from typing import Any
 
 from app.call_records.record import CallRecord, SpeakerShare, Turn
-from app.files.subtitles import Cue, CueCutter, TimedText
+from app.files.subtitles import DEFAULT_LAYOUT, Cue, CueCutter, CueLayout, TimedText, readable
 from app.languages import WITHOUT_SPACES
 
 VERSION = 1
@@ -26,18 +26,18 @@ def as_json(record: CallRecord) -> dict[str, Any]:
     }
 
 
-def as_cues(record: CallRecord) -> list[Cue]:
+def as_cues(record: CallRecord, layout: CueLayout = DEFAULT_LAYOUT) -> list[Cue]:
     """The text as subtitles in the order of their times, each with its speaker. Those of two speakers may overlap."""
     cutters: dict[str, CueCutter] = {}
     found: list[Cue] = []
     for turn in record.turns:
-        cutter = cutters.setdefault(turn.speaker, CueCutter(turn.speaker))
+        cutter = cutters.setdefault(turn.speaker, CueCutter(turn.speaker, layout=layout))
         for each in turn.stretches:
             text = TimedText(
                 start_s=each.start_s, end_s=each.end_s, text=each.text, language=each.language, words=each.words
             )
             found += cutter.cut(text)
-    return sorted(found, key=lambda cue: cue.start_ms)
+    return readable(sorted(found, key=lambda cue: cue.start_ms))
 
 
 def _speaker(share: SpeakerShare, record: CallRecord) -> dict[str, Any]:

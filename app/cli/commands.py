@@ -17,7 +17,7 @@ from click.core import ParameterSource
 from app.cli.keys import keys
 from app.cli.output_errors import explaining_output_errors
 from app.errors import SettingsError
-from app.files.formats import FORMATS, WITH_WORDS, Layout
+from app.files.formats import FORMATS, SUBTITLES, WITH_WORDS, Layout
 from app.service.settings import ENV_PREFIX, Settings, check_environment
 from app.version import VERSION
 from engine import api
@@ -145,6 +145,9 @@ class _FormatChoice(click.Choice[str]):
     help="The audio track of a film: a number from 0, or a language. Default: the one that the file marks as its "
     "default, else the first; the others are named.",
 )
+@click.option("--max-line-width", type=click.IntRange(10, 1000), help="Subtitles: columns of a line. Default: 42.")
+@click.option("--max-line-count", type=click.IntRange(1, 20), help="Subtitles: lines of a cue. Default: 2.")
+@click.option("--max-words-per-line", type=click.IntRange(1, 1000), help="Subtitles: words of a line. Default: any.")
 @click.option(
     "--task",
     type=click.Choice(get_args(api.Task)),
@@ -176,6 +179,9 @@ def transcribe(
     words: bool,
     channels: bool,
     track: str | None,
+    max_line_width: int | None,
+    max_line_count: int | None,
+    max_words_per_line: int | None,
     task: api.Task,
     language: str | None,
     prompt: str,
@@ -195,7 +201,18 @@ def transcribe(
     tutti transcribe recordings/ --format vtt --beside
     tutti transcribe call.wav --channels --format json --words
     """  # noqa: D301  # click asks for a real backspace before lines that it must not join
-    layout = Layout(format=format, has_words=words, has_channels=channels)
+    from app.files.subtitles import CueLayout
+
+    sizes = {
+        "max_line_width": max_line_width,
+        "max_line_count": max_line_count,
+        "max_words_per_line": max_words_per_line,
+    }
+    chosen = {name: size for name, size in sizes.items() if size is not None}
+    for name in chosen if format not in SUBTITLES else ():
+        option = "--" + name.replace("_", "-")
+        raise click.UsageError(f"{option}: expected --format {' or '.join(SUBTITLES)} with it, got {format}")
+    layout = Layout(format=format, has_words=words, has_channels=channels, cues=CueLayout(**chosen))
     if words and format not in WITH_WORDS:
         raise click.UsageError(f"--words: expected --format {' or '.join(WITH_WORDS)} with it, got {format}")
     if beside and output is not None:

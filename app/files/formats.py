@@ -8,12 +8,14 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any, Protocol
 
-from app.files.subtitles import VTT_HEAD, CueCutter, srt_cue, vtt_cue
+from app.files.subtitles import DEFAULT_LAYOUT, VTT_HEAD, Cue, CueCutter, CueLayout, srt_cue, vtt_cue
 from app.files.transcript import Transcript, as_warnings, separator
 from app.session import events
 
 FORMATS = ("txt", "srt", "vtt", "tsv", "json", "segments")
 """The names of the formats."""
+SUBTITLES = ("srt", "vtt")
+"""The formats of subtitles."""
 WITH_WORDS = ("tsv", "json")
 """Formats that can list words with their times."""
 HEADED = ("txt", "segments")
@@ -30,6 +32,8 @@ class Layout:
     """Whether words are listed with their times; for `WITH_WORDS` only."""
     has_channels: bool = False
     """Whether each text is labelled with its channel."""
+    cues: CueLayout = DEFAULT_LAYOUT
+    """How much text a cue may have; for `SUBTITLES` only."""
 
     @property
     def suffix(self) -> str:
@@ -60,6 +64,15 @@ class _Format(Protocol):
 
     def utterance_ended(self, number: int) -> str:
         """The text that ends an utterance, if it needs any."""
+        ...
+
+    def last_items(self) -> Iterable[tuple[float, Any]]:
+        """The parts of earlier segments that waited for what follows them, once nothing does."""
+        ...
+
+    @property
+    def waits_from_s(self) -> float:
+        """The least time of the parts that wait for what follows them."""
         ...
 
 
@@ -93,9 +106,7 @@ class TranscriptWriter:
         """Take the next event of the recording."""
         self._transcript.add(event)
         if isinstance(event, events.Segment):
-            for at_s, item in self._format.items(event):
-                heapq.heappush(self._waiting, (at_s, self._n_parts, item))
-                self._n_parts += 1
+            self._push(self._format.items(event))
         if not self._layout.has_channels:
             # The segments of one channel come in their order.
             self.advance(math.inf)
@@ -104,18 +115,25 @@ class TranscriptWriter:
 
     def advance(self, until_s: float) -> None:
         """Write what begins before this time, in seconds: no segment that begins before it will follow."""
+        until_s = min(until_s, self._format.waits_from_s)
         while self._waiting and self._waiting[0][0] < until_s:
             *_, item = heapq.heappop(self._waiting)
             self._put(self._format.text(item))
 
     def finish(self) -> None:
         """Write the rest. Call it after the last event."""
+        self._push(self._format.last_items())
         self.advance(math.inf)
         if self._layout.format == "json":
             document = as_json(self._transcript, self._name, self._layout)
             self._put(json.dumps(document, ensure_ascii=False, indent=2) + "\n")
         else:
             self._put(self._format.utterance_ended(-1))
+
+    def _push(self, items: Iterable[tuple[float, Any]]) -> None:
+        for at_s, item in items:
+            heapq.heappush(self._waiting, (at_s, self._n_parts, item))
+            self._n_parts += 1
 
     def _put(self, text: str) -> None:
         if text:
@@ -164,7 +182,17 @@ def _format(layout: Layout) -> _Format:
 
 
 @dataclass(slots=True)
-class _Plain:
+class _WaitsForNothing:
+    """The common part of formats whose parts are written as they come."""
+
+    waits_from_s = math.inf
+
+    def last_items(self) -> Iterable[tuple[float, Any]]:
+        return ()
+
+
+@dataclass(slots=True)
+class _Plain(_WaitsForNothing):
     """A line for each utterance, written segment by segment."""
 
     has_channels: bool
@@ -190,8 +218,8 @@ class _Plain:
         return "\n" if is_open else ""
 
 
-@dataclass(frozen=True, slots=True)
-class _Lines:
+@dataclass(slots=True)
+class _Lines(_WaitsForNothing):
     """A line with the times of each segment."""
 
     has_channels: bool
@@ -217,7 +245,7 @@ class _Row:
 
 
 @dataclass(slots=True)
-class _Table:
+class _Table(_WaitsForNothing):
     """Tab-separated values with a heading: a row for each segment or word. Times are whole milliseconds."""
 
     layout: Layout
@@ -243,20 +271,35 @@ class _Table:
 
 @dataclass(slots=True)
 class _Subtitles:
-    """The cues of every channel."""
+    """The cues of every channel. The last one of a channel waits for the next one, as it may be shown until then."""
 
     layout: Layout
     head: str = field(init=False)
-    _cutters: dict[int, CueCutter] = field(default_factory=dict)
-    _n_cues: int = 0
+    _cutters: dict[int, CueCutter] = field(default_factory=dict, init=False)
+    _held: dict[int, Cue] = field(default_factory=dict, init=False)
+    """The last cue of each channel."""
+    _n_cues: int = field(default=0, init=False)
 
     def __post_init__(self) -> None:
         self.head = VTT_HEAD if self.layout.format == "vtt" else ""
 
+    @property
+    def waits_from_s(self) -> float:
+        return min((cue.start_ms / 1000 for cue in self._held.values()), default=math.inf)
+
     def items(self, segment: events.Segment) -> Iterable[tuple[float, Any]]:
         speaker = f"channel {segment.channel}" if self.layout.has_channels else ""
-        cutter = self._cutters.setdefault(segment.channel, CueCutter(speaker))
-        return [(cue.start_ms / 1000, cue) for cue in cutter.cut(segment)]
+        default = CueCutter(speaker, layout=self.layout.cues)
+        made: list[tuple[float, Any]] = []
+        for cue in self._cutters.setdefault(segment.channel, default).cut(segment):
+            if before := self._held.get(segment.channel):
+                made.append((before.start_ms / 1000, before.until_read(cue.start_ms)))
+            self._held[segment.channel] = cue
+        return made
+
+    def last_items(self) -> Iterable[tuple[float, Any]]:
+        held, self._held = self._held, {}
+        return [(cue.start_ms / 1000, cue.until_read()) for cue in held.values()]
 
     def text(self, cue: Any) -> str:
         self._n_cues += 1
@@ -266,7 +309,7 @@ class _Subtitles:
         return ""
 
 
-class _Nothing:
+class _Nothing(_WaitsForNothing):
     """Nothing before the end: JSON is one document."""
 
     head = ""

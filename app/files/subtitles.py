@@ -3,32 +3,70 @@
 Source of the syntax: W3C, "WebVTT: The Web Video Text Tracks Format".
 """
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
-from unicodedata import east_asian_width
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from unicodedata import category, east_asian_width
 
 from app.languages import WITHOUT_SPACES
 from app.session import events
 
-MAX_CUE_CHARS = 2 * 42
-"""The width of a cue in columns: two lines of 42 characters, on which broadcasters' guidelines agree."""
 MAX_CUE_S = 7.0
-"""The duration of a cue in seconds, on which broadcasters' guidelines agree."""
+"""The longest time of a cue in seconds, on which broadcasters' guidelines agree."""
+MIN_CUE_S = 5 / 6
+"""The shortest time of a cue in seconds, where the next one does not begin before; from the same guidelines."""
+COLUMNS_PER_S = 17.0
+"""How many columns of text a viewer reads in a second; from the same guidelines."""
+MAX_LINGER_S = 2.0
+"""How long a cue may stay after its speech in seconds, to be read."""
+MIN_PAUSE_S = 2.0
+"""A cue that is too long is cut in its longest pause, if that has this many seconds."""
 PUNCTUATION_BONUS = 0.2
 """A cut after punctuation is preferred to a cut in the middle if it is at most this share of the text away from it."""
-PUNCTUATION = tuple(".,;:!?…。、，！？；：")
+PUNCTUATION = tuple(".,;:!?…。、，！？；：،؛؟۔।")
 """A good cut is after one of these characters."""
+NEVER_FIRST = ("Pe", "Pf", "Po", "Lm", "Mn", "Mc", "Me")
+"""Unicode categories of characters that begin no line in scripts without spaces: they belong to the one before."""
+NEVER_LAST = ("Ps", "Pi")
+"""Those of opening brackets and quotes, which end no line there."""
+WITHOUT_WIDTH = ("Mn", "Me", "Cf")
+"""Unicode categories of characters that take no column, such as the vowel signs of Arabic, Hebrew and Thai."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CueLayout:
+    """How much text a cue may have. The defaults are those on which broadcasters' guidelines agree."""
+
+    max_line_width: int = 42
+    """The most columns of a line; a longer word has a line of its own. East Asian wide characters take two."""
+    max_line_count: int = 2
+    """The most lines of a cue."""
+    max_words_per_line: int | None = None
+    """The most words of a line; in scripts without spaces, the most characters that the model writes at once."""
+
+
+DEFAULT_LAYOUT = CueLayout()
+LAYOUT_LIMITS = {"max_line_width": (10, 1000), "max_line_count": (1, 20), "max_words_per_line": (1, 1000)}
+"""The least and the greatest value of each field of `CueLayout` that people may choose."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cue:
-    """Text on one line, shown from `start_ms` to `end_ms`. Players wrap long lines."""
+    """Text of one or several lines, shown from `start_ms` to `end_ms`."""
 
     start_ms: int
     end_ms: int
     text: str
     speaker: str = ""
     """Who speaks, if that is known: in SubRip before the text, in WebVTT a voice tag."""
+
+    def until_read(self, next_ms: int | None = None) -> "Cue":
+        """The cue, shown until a viewer has read it or the next one begins, at `next_ms`."""
+        needed_ms = round(max(_columns(self.text) / COLUMNS_PER_S, MIN_CUE_S) * 1000)
+        end_ms = min(self.start_ms + needed_ms, self.end_ms + round(MAX_LINGER_S * 1000))
+        if next_ms is not None:
+            end_ms = min(end_ms, next_ms)
+        return replace(self, end_ms=max(end_ms, self.end_ms))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,21 +87,34 @@ class _Word:
     end_s: float
 
 
-def cues(segments: Iterable[events.Segment]) -> list[Cue]:
+def cues(segments: Iterable[events.Segment], layout: CueLayout = DEFAULT_LAYOUT) -> list[Cue]:
     """Make the cues of a recording, in order. No cue is empty, and cues do not overlap."""
-    cutter = CueCutter()
-    return [cue for segment in segments for cue in cutter.cut(segment)]
+    cutter = CueCutter(layout=layout)
+    return readable(cue for segment in segments for cue in cutter.cut(segment))
+
+
+def readable(made: Iterable[Cue]) -> list[Cue]:
+    """Cues in the order of their times, each shown until it can be read or the next one begins."""
+    ordered = list(made)
+    return [*(cue.until_read(following.start_ms) for cue, following in pairwise(ordered)), *_last(ordered)]
+
+
+def _last(ordered: list[Cue]) -> Iterator[Cue]:
+    for cue in ordered[-1:]:
+        yield cue.until_read()
 
 
 @dataclass(slots=True)
 class CueCutter:
     """Makes the cues of one channel, segment by segment.
 
-    A segment becomes one cue. A segment that is too long to read is cut between words: after punctuation near its
-    middle, or in the middle. Words without times get a share of the segment's time by their length.
+    A segment becomes one cue. A segment that is too long to read is cut between words: in a long pause, after
+    punctuation near its middle, or in the middle. Words without times get a share of the segment's time by their
+    length.
     """
 
     speaker: str = ""
+    layout: CueLayout = field(default=DEFAULT_LAYOUT, kw_only=True)
     _until_ms: int = 0
     """The end of the cue before; cues do not overlap."""
 
@@ -72,11 +123,59 @@ class CueCutter:
         made: list[Cue] = []
         space = "" if segment.language in WITHOUT_SPACES else " "
         words = _words(segment, space)
-        for part in _cut(words, space) if words else ():
+        for part in self._cut(words, space) if words else ():
             start_ms = max(round(part[0].start_s * 1000), self._until_ms)
             self._until_ms = max(round(part[-1].end_s * 1000), start_ms + 1)
-            made.append(Cue(start_ms, self._until_ms, space.join(word.text for word in part), self.speaker))
+            lines = self._lines(part, space, self._least_width(part, space))
+            made.append(Cue(start_ms, self._until_ms, "\n".join(lines), self.speaker))
         return made
+
+    def _cut(self, words: Sequence[_Word], space: str) -> list[Sequence[_Word]]:
+        """Cut words into two parts, again and again, until each part can be read or is a single word."""
+        is_short = words[-1].end_s - words[0].start_s <= MAX_CUE_S
+        if len(words) == 1 or (is_short and self._fits(words, space, self.layout.max_line_width)):
+            return [words]
+        pauses_s = [after.start_s - before.end_s for before, after in pairwise(words)]
+        if not is_short and max(pauses_s) >= MIN_PAUSE_S:
+            middle = pauses_s.index(max(pauses_s)) + 1
+        else:
+            width = _width(words, space)
+
+            def cost(n_left: int) -> float:
+                is_good = words[n_left - 1].text.endswith(PUNCTUATION)
+                return abs(_width(words[:n_left], space) / width - 0.5) - PUNCTUATION_BONUS * is_good
+
+            middle = min(range(1, len(words)), key=cost)
+        return [*self._cut(words[:middle], space), *self._cut(words[middle:], space)]
+
+    def _fits(self, words: Sequence[_Word], space: str, width: int) -> bool:
+        """Whether these words make no more lines than they may, none of which is wider than this."""
+        lines = self._lines(words, space, width)
+        return len(lines) <= self.layout.max_line_count and max(map(_columns, lines)) <= width
+
+    def _least_width(self, words: Sequence[_Word], space: str) -> int:
+        """The width at which the lines of a cue are about equally long, and no more than they need be."""
+        widest = self.layout.max_line_width
+        n_lines = len(self._lines(words, space, widest))
+        least = _width(words, space) // n_lines
+        return next(
+            (width for width in range(least, widest) if len(self._lines(words, space, width)) <= n_lines), widest
+        )
+
+    def _lines(self, words: Sequence[_Word], space: str, width: int) -> list[str]:
+        """Fill lines with words, one after the other."""
+        lines: list[str] = []
+        n_words = 0
+        for word in words:
+            joined = f"{lines[-1]}{space}{word.text}" if lines else word.text
+            has_room = n_words != self.layout.max_words_per_line and _columns(joined) <= width
+            if lines and has_room:
+                lines[-1] = joined
+                n_words += 1
+            else:
+                lines.append(word.text)
+                n_words = 1
+        return lines
 
 
 VTT_HEAD = "WEBVTT\n\n"
@@ -108,6 +207,8 @@ def vtt_cue(cue: Cue) -> str:
 def _words(segment: events.Segment | TimedText, space: str) -> list[_Word]:
     """The words of a segment. The first word starts with the segment, the last word ends with it."""
     words = _timed(segment) if segment.words else _estimated(segment, space)
+    if not space:
+        words = _bound(words)
     if words:
         words[0] = replace(words[0], start_s=segment.start_s)
         words[-1] = replace(words[-1], end_s=segment.end_s)
@@ -117,6 +218,17 @@ def _words(segment: events.Segment | TimedText, space: str) -> list[_Word]:
 def _timed(segment: events.Segment | TimedText) -> list[_Word]:
     cleaned = ((" ".join(word.text.split()), word) for word in segment.words)
     return [_Word(text, word.start_s, word.end_s) for text, word in cleaned if text]
+
+
+def _bound(words: Iterable[_Word]) -> list[_Word]:
+    """Join what no line may part, in scripts without spaces: signs with what they belong to."""
+    made: list[_Word] = []
+    for word in words:
+        if made and (category(word.text[0]) in NEVER_FIRST or category(made[-1].text[-1]) in NEVER_LAST):
+            made[-1] = _Word(made[-1].text + word.text, made[-1].start_s, word.end_s)
+        else:
+            made.append(word)
+    return made
 
 
 def _estimated(segment: events.Segment | TimedText, space: str) -> list[_Word]:
@@ -131,25 +243,16 @@ def _estimated(segment: events.Segment | TimedText, space: str) -> list[_Word]:
     return made
 
 
-def _cut(words: Sequence[_Word], space: str) -> list[Sequence[_Word]]:
-    """Cut words into halves, again and again, until each part can be read or is a single word."""
-    width = _width(words, space)
-    fits = width <= MAX_CUE_CHARS and words[-1].end_s - words[0].start_s <= MAX_CUE_S
-    if fits or len(words) == 1:
-        return [words]
-
-    def cost(n_left: int) -> float:
-        is_good = words[n_left - 1].text.endswith(PUNCTUATION)
-        return abs(_width(words[:n_left], space) / width - 0.5) - PUNCTUATION_BONUS * is_good
-
-    middle = min(range(1, len(words)), key=cost)
-    return [*_cut(words[:middle], space), *_cut(words[middle:], space)]
-
-
 def _width(words: Sequence[_Word], space: str) -> int:
-    """The width of words in columns. East Asian wide characters count as two."""
-    text = space.join(word.text for word in words)
-    return sum(2 if east_asian_width(character) in "WF" else 1 for character in text)
+    return _columns(space.join(word.text for word in words))
+
+
+def _columns(text: str) -> int:
+    """The width of text in columns. East Asian wide characters count as two, and signs on another character as none."""
+    return sum(
+        0 if category(character) in WITHOUT_WIDTH else 2 if east_asian_width(character) in "WF" else 1
+        for character in text
+    )
 
 
 def _clock(time_ms: int, point: str) -> str:

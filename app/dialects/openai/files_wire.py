@@ -13,7 +13,7 @@ from app.dialects.openai.form import Form, bad_value
 from app.dialects.openai.speakers_wire import KnownSpeaker, Spoken, call_record, segments
 from app.dialects.text_rules import parse_text_rules
 from app.errors import BadMessage, RequestError
-from app.files.subtitles import cues, srt, vtt
+from app.files.subtitles import DEFAULT_LAYOUT, LAYOUT_LIMITS, CueLayout, cues, srt, vtt
 from app.files.transcript import Transcript, as_warnings, separator
 from app.languages import LOCK, NAMES, known_among, language_of
 from app.session import events
@@ -21,6 +21,8 @@ from app.text_rules.pipeline import TextRuleOptions
 from engine import api
 
 FORMATS = ("json", "text", "srt", "verbose_json", "vtt")
+SUBTITLES = ("srt", "vtt", "call_record_srt", "call_record_vtt")
+"""The formats of subtitles."""
 TIMED_FORMATS = ("srt", "vtt", "verbose_json")
 """The formats that have the times of segments."""
 STATES_PER_S = 50
@@ -78,6 +80,8 @@ class FileOptions:
     """The most speakers of one channel; for `diarized_json`."""
     text_rules: TextRuleOptions = field(default_factory=TextRuleOptions)
     """What is done with the text."""
+    cue_layout: CueLayout = DEFAULT_LAYOUT
+    """How much text a cue may have; for subtitles."""
     ignored: tuple[str, ...] = ()
     """Names of the form fields that had no effect."""
 
@@ -153,6 +157,7 @@ def parse_options(
         known_speakers=known_speakers,
         channel_names=channel_names,
         max_speakers=max_speakers,
+        cue_layout=_cue_layout(form, response_format),
         text_rules=_text_rules(form, has_logprobs=has_logprobs, carries_context=carries_context),
         ignored=form.ignored,
     )
@@ -162,6 +167,20 @@ def _track(form: Form) -> str | None:
     """Our extension. What comes is judged when the tracks of the file are known."""
     track = form.text("track")
     return None if track is None else track.strip()
+
+
+def _cue_layout(form: Form, response_format: str) -> CueLayout:
+    """Our extension, with the names of openai/whisper's command line."""
+    chosen: dict[str, int] = {}
+    for name, (least, most) in LAYOUT_LIMITS.items():
+        value = form.number(name, UNSET, least, most)
+        if value == UNSET:
+            continue
+        if response_format not in SUBTITLES:
+            expected = f"response_format {', '.join(SUBTITLES[:-1])} or {SUBTITLES[-1]} with it"
+            raise RequestError(400, f"{name}: expected {expected}, got {response_format}", name)
+        chosen[name] = value
+    return CueLayout(**chosen)
 
 
 def _beam_size(form: Form, temperature: float) -> int | None:
@@ -299,9 +318,9 @@ def response_body(transcript: Transcript, options: FileOptions, spoken: Spoken =
         case "text":
             body = transcript.text + "\n", "text/plain"
         case "srt":
-            body = srt(cues(transcript.segments)), "text/plain"
+            body = srt(cues(transcript.segments, options.cue_layout)), "text/plain"
         case "vtt":
-            body = vtt(cues(transcript.segments)), "text/vtt"
+            body = vtt(cues(transcript.segments, options.cue_layout)), "text/vtt"
         case "verbose_json":
             body = write_large(_verbose(transcript, options)), "application/json"
         case speakers_wire.FORMAT:
@@ -318,9 +337,9 @@ def _recorded(transcript: Transcript, options: FileOptions, spoken: Spoken) -> t
     record = call_record(spoken, transcript.audio_s)
     match options.response_format:
         case "call_record_srt":
-            return srt(as_cues(record)), "text/plain"
+            return srt(as_cues(record, options.cue_layout)), "text/plain"
         case "call_record_vtt":
-            return vtt(as_cues(record)), "text/vtt"
+            return vtt(as_cues(record, options.cue_layout)), "text/vtt"
         case _:
             more = {"usage": _duration(transcript)} | as_warnings(transcript.notices)
             return write_large(as_json(record) | more), "application/json"

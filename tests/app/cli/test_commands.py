@@ -116,6 +116,7 @@ def test_models_are_listed(prepared: PreparedTutti) -> None:
         (("transcribe", HELLO, "-o", "/no/such/", "--beside"), {}, "--beside: expected no --output"),
         (("transcribe", "-", "--beside"), {}, "--beside: expected files"),
         (("transcribe", HELLO, "--words"), {}, "--words: expected --format tsv or json"),
+        (("transcribe", HELLO, "--max-line-width=30"), {}, "--max-line-width: expected --format srt or vtt"),
         (("transcribe", HELLO, "--language", "xx"), {}, "language: expected"),
         (("demo", "--url", "ws://127.0.0.1:9"), {}, "127.0.0.1:9"),
         (("demo", "--api-key", "k1"), {}, "--api-key: expected --url with it"),
@@ -174,7 +175,7 @@ def test_recordings_have_their_transcripts_beside_them(prepared: PreparedTutti, 
     assert [line.split(": ")[1] for line in done.stderr.splitlines()] == [names[2], f"{names[1]}/broken.mp3"]
     written = sorted(tmp_path.rglob("*.srt"))
     assert written == [tmp_path / name for name in ("hello.srt", "talks/more/hello.srt", "talks/more/train.srt")]
-    assert "welcome to the morning meeting." in written[0].read_text()
+    assert "welcome\nto the morning meeting." in written[0].read_text()
     assert written[1].read_text() == written[0].read_text()
 
 

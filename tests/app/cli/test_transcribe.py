@@ -176,12 +176,12 @@ async def test_a_film_with_silent_credits_is_not_cut_off(
 async def test_subtitles_are_printed_unchanged(
     output: str, n_lines: int, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    """Each line belongs to a cue, and the cues have all words."""
+    """Each line belongs to a cue of one or two, and the cues have all words."""
     await run(BusyTranscriber(), inputs(tmp_path, wav(SAMPLES)), job(output))
     head, *made, end = capsys.readouterr().out.removeprefix("WEBVTT\n\n").split("\n\n")
-    assert [len(cue.splitlines()) + 1 for cue in (head, *made)] == [n_lines] * (len(made) + 1)
+    assert {len(cue.splitlines()) + 1 for cue in (head, *made)} <= {n_lines, n_lines + 1}
     assert end == ""
-    assert " ".join(cue.splitlines()[-1] for cue in (head, *made)) == said(WORDS)
+    assert " ".join(line for cue in (head, *made) for line in cue.splitlines()[n_lines - 2 :]) == said(WORDS)
 
 
 @pytest.mark.parametrize("carries_context", [False, True])

@@ -1,8 +1,11 @@
 """The formats of transcripts; `tests/app/cli/test_transcribe.py` shows whole ones."""
 
+from dataclasses import replace
+
 import pytest
 
-from app.files.formats import Layout, as_json, clock
+from app.files.formats import Layout, TranscriptWriter, as_json, clock
+from app.files.subtitles import CueLayout
 from app.files.transcript import Transcript
 from tests.app.files.test_subtitles import segment
 
@@ -23,3 +26,18 @@ def test_json_has_the_language_of_each_segment() -> None:
     segments = shown["segments"]
     assert isinstance(segments, list)
     assert [each["language"] for each in segments] == ["en", "de"]
+
+
+def test_subtitles_of_several_channels_stay_in_the_order_of_their_times() -> None:
+    """The last cue of a channel waits for its next one, and no later cue of another channel overtakes it."""
+    written: list[str] = []
+    layout = Layout(format="srt", has_channels=True, cues=CueLayout(max_line_width=10))
+    writer = TranscriptWriter(written.append, layout, "call.wav")
+    for start_s, text, channel in ((0.0, "Hello there.", 0), (0.5, "Hm.", 1), (0.8, "Yes.", 1), (9.0, "Bye.", 0)):
+        writer.add(replace(segment(start_s, start_s + 0.2, text), channel=channel))
+        writer.advance(start_s)
+    writer.finish()
+    starts = [cue.split("\n")[1][:12] for cue in "".join(written).strip().split("\n\n")]
+    assert starts == ["00:00:00,000", "00:00:00,500", "00:00:00,800", "00:00:09,000"]
+    assert "channel 0: Hello\nthere.\n" in "".join(written)
+    assert "00:00:00,500 --> 00:00:00,800" in "".join(written), "to the next one of its channel"

@@ -2,12 +2,22 @@
 
 import re
 from itertools import pairwise
+from unicodedata import category, east_asian_width
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.files.subtitles import MAX_CUE_CHARS, MAX_CUE_S, Cue, cues, srt, vtt
+from app.files.subtitles import (
+    DEFAULT_LAYOUT,
+    MAX_CUE_S,
+    Cue,
+    CueLayout,
+    cues,
+    readable,
+    srt,
+    vtt,
+)
 from app.session import events
 from engine import api
 
@@ -58,7 +68,6 @@ def test_vtt_has_dots_and_escapes() -> None:
 
 
 def test_a_segment_that_can_be_read_is_one_cue() -> None:
-    """The text is on one line, because players wrap it."""
     assert cues([segment(1.0, 4.0, " Hello\n\nthere,  you. ")]) == [Cue(1000, 4000, "Hello there, you.")]
 
 
@@ -70,8 +79,8 @@ def test_a_long_segment_is_cut_behind_punctuation_near_its_middle() -> None:
     """Words without times share the time of their segment."""
     text = "This first half of the sentence is said rather slowly, and the other half of it comes soon afterwards."
     first, second = cues([segment(0.0, 6.0, text)])
-    assert first.text == "This first half of the sentence is said rather slowly,"
-    assert second.text == "and the other half of it comes soon afterwards."
+    assert first.text == "This first half of the sentence\nis said rather slowly,"
+    assert second.text == "and the other half of it\ncomes soon afterwards."
     assert first.end_ms == second.start_ms == pytest.approx(3200, abs=200)
 
 
@@ -89,7 +98,7 @@ def test_scripts_without_spaces_are_cut_between_characters() -> None:
     """East Asian characters are twice as wide."""
     text = "今日はとても良い天気ですね。" * 5
     made = cues([segment(0.0, 6.0, text, language="ja")])
-    assert "".join(cue.text for cue in made) == text
+    assert without_spaces("".join(cue.text for cue in made)) == text
     assert len(made) == 2 and made[0].text.endswith("。")
 
 
@@ -126,7 +135,7 @@ def test_cues_never_overlap_and_can_be_read(segments: list[events.Segment]) -> N
     """No cue is empty, cues do not overlap, and only a single word may be too long to read."""
     made = cues(segments)
     for cue in made:
-        assert cue.text.strip() and "\n" not in cue.text
+        assert all(map(str.strip, cue.text.split("\n")))
         assert cue.start_ms < cue.end_ms
     for cue, following in pairwise(made):
         assert cue.end_ms <= following.start_ms
@@ -140,6 +149,66 @@ def test_cues_never_overlap_and_can_be_read(segments: list[events.Segment]) -> N
 def test_half_a_minute_of_talk_is_cut_into_readable_cues(seconds: float) -> None:
     text = " ".join(["word"] * 60)
     made = cues([segment(0.0, seconds, text)])
-    assert all(len(cue.text) <= MAX_CUE_CHARS for cue in made)
+    lines = [cue.text.split("\n") for cue in made]
+    assert all(len(line) <= DEFAULT_LAYOUT.max_line_width for each in lines for line in each)
+    assert all(len(each) <= DEFAULT_LAYOUT.max_line_count for each in lines)
     assert all(cue.end_ms - cue.start_ms <= MAX_CUE_S * 1000 + 1 for cue in made)
-    assert (made[0].start_ms, made[-1].end_ms) == (0, seconds * 1000)
+    assert made[0].start_ms == 0 and 0 <= made[-1].end_ms - seconds * 1000 <= 2000
+
+
+def test_lines_are_about_equally_long() -> None:
+    text = "Today, only platforms one and three are used by us."
+    (cue,) = cues([segment(0.0, 4.0, text)])
+    assert cue.text == "Today, only platforms one\nand three are used by us."
+
+
+@pytest.mark.parametrize(
+    ("layout", "expected"),
+    [
+        (CueLayout(max_line_width=20), [["My voice is", "my passport,"], ["verify me today."]]),
+        (CueLayout(max_line_width=20, max_line_count=1), [["My voice is"], ["my passport,"], ["verify me today."]]),
+        (CueLayout(max_words_per_line=2), [["My voice", "is"], ["my passport,"], ["verify me", "today."]]),
+        (CueLayout(max_line_width=80, max_line_count=1), [["My voice is my passport, verify me today."]]),
+    ],
+)
+def test_people_choose_the_size_of_cues(layout: CueLayout, expected: list[list[str]]) -> None:
+    made = cues([segment(0.0, 5.0, "My voice is my passport, verify me today.")], layout)
+    assert [cue.text.split("\n") for cue in made] == expected
+
+
+def test_a_long_pause_parts_cues() -> None:
+    """No words of one side are shown with those of the other."""
+    words = (("one", 0.0, 0.3), ("two", 7.0, 7.3), ("three", 7.3, 7.6), ("four.", 7.6, 8.0))
+    assert [cue.text for cue in cues([segment(0.0, 8.0, "one two three four.", words)])] == ["one", "two three four."]
+
+
+def test_cues_stay_until_they_are_read() -> None:
+    """But no longer than to the next one, and not long after their speech."""
+    made = [Cue(0, 300, "Hello."), Cue(1000, 1200, "Yes."), Cue(1500, 2000, "a" * 42), Cue(9000, 9001, "b" * 84)]
+    assert [cue.end_ms for cue in readable(made)] == [833, 1500, 3971, 11_001]
+
+
+@pytest.mark.parametrize(
+    ("language", "text"),
+    [
+        ("ar", "ذَهَبَ الطَّالِبُ إِلَى الْمَدْرَسَةِ فِي الصَّبَاحِ الْبَاكِرِ، ثُمَّ عَادَ إِلَى بَيْتِهِ مَسَاءً مَعَ أَصْدِقَائِهِ."),
+        ("he", "הילדים הלכו לבית הספר בבוקר מוקדם מאוד, ואחר כך הם חזרו הביתה בערב עם כל החברים שלהם."),
+        ("th", "วันนี้อากาศดีมากและเราจะไปเดินเล่นที่สวนสาธารณะใกล้บ้านกับเพื่อนเก่าของเราทุกคนตั้งแต่เช้าจนถึงเย็น"),
+        (
+            "zh",
+            "今天只使用一号和三号站台（其他站台正在维修），请各位乘客注意安全，谢谢大家的配合，祝您旅途愉快！",
+        ),
+    ],
+)
+def test_lines_of_every_script_fit(language: str, text: str) -> None:
+    """Signs on other characters take no width, and are not parted from them."""
+    made = cues([segment(0.0, 6.9, text, language=language)])
+    lines = [line for cue in made for line in cue.text.split("\n")]
+    assert without_spaces("".join(lines)) == without_spaces(text)
+    assert max(map(_width, lines)) <= DEFAULT_LAYOUT.max_line_width
+    assert not any(category(line[0]) in ("Mn", "Mc", "Po", "Pe") or category(line[-1]) == "Ps" for line in lines)
+    assert len(made) == 1 + (sum(map(_width, text)) > 2 * DEFAULT_LAYOUT.max_line_width)
+
+
+def _width(text: str) -> int:
+    return sum(1 + (east_asian_width(each) in "WF") for each in text if category(each) != "Mn")

@@ -9,6 +9,7 @@ import pytest
 
 from app.dialects.openai.files_wire import FileOptions, TextStream, parse_options, response_body, sse_frame
 from app.errors import RequestError
+from app.files.subtitles import CueLayout
 from app.files.transcript import Transcript
 from app.session import events
 from engine import api
@@ -406,3 +407,24 @@ def test_a_language_that_was_asked_for_is_told_without_text() -> None:
         response_body(Transcript(), options(("response_format", "verbose_json"), ("language", "de-AT")))[0]
     )
     assert body["language"] == "german"
+
+
+def test_people_choose_the_size_of_subtitles() -> None:
+    asked = options(
+        ("response_format", "srt"), ("max_line_width", "30"), ("max_line_count", "1"), ("max_words_per_line", "")
+    )
+    assert asked.cue_layout == CueLayout(max_line_width=30, max_line_count=1)
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"max_line_width": "30"}, "max_line_width: expected response_format srt, vtt, .* with it, got json"),
+        ({"response_format": "srt", "max_line_width": "5"}, "max_line_width: expected a whole number from 10 to 1000"),
+        ({"response_format": "vtt", "max_line_count": "0"}, "max_line_count: expected a whole number from 1 to 20"),
+    ],
+)
+def test_sizes_that_no_subtitle_has_are_refused(fields: dict[str, str], message: str) -> None:
+    """And so are sizes of what is no subtitle."""
+    with pytest.raises(RequestError, match=message):
+        options(*fields.items())
