@@ -178,7 +178,7 @@ def _format(layout: Layout) -> _Format:
         case "json":
             return _Nothing()
         case _:
-            return _Subtitles(layout)
+            return _Subtitles(layout=layout)
 
 
 @dataclass(slots=True)
@@ -269,7 +269,7 @@ class _Table(_WaitsForNothing):
         return (start, end, channel, text) if self.layout.has_channels else (start, end, text)
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class _Subtitles:
     """The cues of every channel. The last one of a channel waits for the next one, as it may be shown until then."""
 
