@@ -319,6 +319,12 @@ FORM = _object(
                 LAYOUT_LIMITS.items(), ("columns of a line", "lines of a cue", "words of a line"), strict=True
             )
         },
+        "tracks": {
+            "type": "string",
+            "enum": ["all"],
+            "description": "All audio tracks of the file, each with a result of its own in `tracks`. For `json` and "
+            "`verbose_json`, without `stream` and `track`.",
+        },
         "temperature_fallback": {"type": "boolean", "default": True},
         "condition_on_previous_text": {"type": "boolean", "default": False},
         "hotwords": {"type": "string", "description": "Names and terms to expect, separated by commas."},

@@ -145,6 +145,11 @@ class _FormatChoice(click.Choice[str]):
     help="The audio track of a film: a number from 0, or a language. Default: the one that the file marks as its "
     "default, else the first; the others are named.",
 )
+@click.option(
+    "--tracks",
+    type=click.Choice(["all"]),
+    help="all: transcribe every audio track of each film on its own, to a file such as film.track-1.srt.",
+)
 @click.option("--max-line-width", type=click.IntRange(10, 1000), help="Subtitles: columns of a line. Default: 42.")
 @click.option("--max-line-count", type=click.IntRange(1, 20), help="Subtitles: lines of a cue. Default: 2.")
 @click.option("--max-words-per-line", type=click.IntRange(1, 1000), help="Subtitles: words of a line. Default: any.")
@@ -179,6 +184,7 @@ def transcribe(
     words: bool,
     channels: bool,
     track: str | None,
+    tracks: str | None,
     max_line_width: int | None,
     max_line_count: int | None,
     max_words_per_line: int | None,
@@ -217,11 +223,13 @@ def transcribe(
         raise click.UsageError(f"--words: expected --format {' or '.join(WITH_WORDS)} with it, got {format}")
     if beside and output is not None:
         raise click.UsageError("--beside: expected no --output with it, as each says where the files are written")
+    if track is not None and tracks is not None:
+        raise click.UsageError("--tracks: expected no --track with it, as each names what is transcribed")
     settings = _settings(values)
     from app.cli import processes
     from app.cli.recordings import Destination, find_recordings
     from app.cli.running import fetch_model, run
-    from app.cli.transcribe import Job, prepare, transcribe_all
+    from app.cli.transcribe import Job, all_tracks, prepare, transcribe_all
     from app.files.transcription import TranscriptionOptions
 
     options = TranscriptionOptions(
@@ -229,6 +237,9 @@ def transcribe(
     )
     job = Job(config=settings.session_config, options=options, layout=layout, track=track)
     found, problems = find_recordings(inputs)
+    if tracks == "all":
+        found, unknown = all_tracks(found)
+        problems += unknown
     ready, unreadable = prepare(found, Destination(output, beside).paths(found, layout), track)
     problems += unreadable
     for problem in problems:

@@ -7,7 +7,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, BinaryIO
 
@@ -36,6 +36,14 @@ class Recording:
     """Where it is; `None` for the standard input."""
     output_name: Path
     """The name of the file that is written for it, without the suffix of the format, below the output folder."""
+    track: int | None = None
+    """Which of its audio tracks this is, where all are transcribed."""
+
+    def of_track(self, number: int, language: str | None) -> "Recording":
+        """One track of this recording, as a recording of its own: `film.track-1.srt` is written for it."""
+        named = f"{self.name}, track {number}" + (f" ({language})" if language else "")
+        output_name = self.output_name.with_name(f"{self.output_name.stem}.track-{number}{self.output_name.suffix}")
+        return replace(self, name=named, output_name=output_name, track=number)
 
     @contextmanager
     def opened(self, *, is_searched: bool = False) -> Iterator[BinaryIO]:
@@ -133,8 +141,9 @@ class Destination:
     def _beside_or_below(self, recordings: Sequence[Recording], suffix: str) -> list[Path]:
         if self.is_beside and any(recording.path is None for recording in recordings):
             raise click.UsageError("--beside: expected files, got - (the standard input), which lies in no folder")
+        below = Path(self.output or ".")
         bases = [
-            each.path if self.is_beside and each.path else Path(self.output or ".") / each.output_name
+            each.path.with_name(each.output_name.name) if self.is_beside and each.path else below / each.output_name
             for each in recordings
         ]
         plain = [base.with_suffix(suffix) for base in bases]

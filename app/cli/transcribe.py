@@ -20,7 +20,7 @@ from app.cli.terminal import console
 from app.errors import MediaError, SessionError
 from app.files.formats import HEADED, Layout, TranscriptWriter, clock
 from app.files.transcription import TranscriptionOptions, transcribe
-from app.media.file_decoder import FileInfo, decode_file, probe
+from app.media.file_decoder import FileInfo, decode_file, languages_of_tracks, probe
 from app.media.pcm import AudioFormat
 from app.session import events
 from app.session.engine_driver import MAX_BACKLOG
@@ -94,12 +94,41 @@ def prepare(
     unreadable: list[str] = []
     for recording, output in zip(recordings, outputs, strict=True):
         try:
-            ready.append(Input(recording, _stated(recording, track), output))
+            ready.append(Input(recording, _stated(recording, _track(recording, track)), output))
         except MediaError as error:
             unreadable.append(f"{recording.name}: {_without_field(error)}")
         except OSError as error:
             unreadable.append(f"{recording.name}: {error.strerror}")
     return ready, unreadable
+
+
+def all_tracks(recordings: Sequence[Recording]) -> tuple[list[Recording], list[str]]:
+    """Each audio track of these recordings, as a recording of its own.
+
+    Returns:
+        the tracks, and a sentence for each recording whose tracks cannot be known.
+    """
+    found: list[Recording] = []
+    problems: list[str] = []
+    for recording in recordings:
+        if recording.path is None or not recording.path.is_file():
+            problems.append(f"{recording.name}: expected a file with --tracks all, got a pipe, which is read only once")
+            continue
+        try:
+            with recording.opened() as file:
+                languages = languages_of_tracks(file)
+        except MediaError as error:
+            problems.append(f"{recording.name}: {_without_field(error)}")
+        except OSError as error:
+            problems.append(f"{recording.name}: {error.strerror}")
+        else:
+            found += [recording.of_track(number, language) for number, language in enumerate(languages)]
+    return found, problems
+
+
+def _track(recording: Recording, track: str | None) -> str | None:
+    """The track of a recording that is decoded; see `choose_track`."""
+    return track if recording.track is None else str(recording.track)
 
 
 def _stated(recording: Recording, track: str | None) -> FileInfo | None:
@@ -199,7 +228,9 @@ class _Work:
                 self.display.report(f"{each.recording.name}: {notice.message.removeprefix(FIELD)}")
 
             try:
-                async with aclosing(decode_file(file, n_channels, note, self.job.track)) as audio:
+                async with aclosing(
+                    decode_file(file, n_channels, note, _track(each.recording, self.job.track))
+                ) as audio:
                     await transcribe(
                         self.transcriber,
                         audio,
@@ -221,7 +252,7 @@ class _Work:
             file = stack.enter_context(each.recording.opened(is_searched=self.job.layout.has_channels))
         except OSError as error:
             raise MediaError(f"cannot be read: {error.strerror}") from error
-        return file, each.info or (probe(file, self.job.track) if file.seekable() else None)
+        return file, each.info or (probe(file, _track(each.recording, self.job.track)) if file.seekable() else None)
 
     def _report(self, each: Input, message: str) -> None:
         self.n_failed += 1

@@ -53,7 +53,7 @@ class Decoders:
             MediaError: as `decode_file`, or decoding takes too much memory or time, or crashes FFmpeg.
             OSError: there is no room for the file on the disk, or there are too many open files.
         """
-        async with self._requested(file, {"only_counts": False, "channels": channels, "track": track}) as worker:
+        async with self._requested(file, {"wanted": "samples", "channels": channels, "track": track}) as worker:
             while True:
                 kind, content = await worker.read()
                 if kind is Kind.DONE:
@@ -65,9 +65,16 @@ class Decoders:
 
     async def n_channels(self, file: IO[bytes], track: str | None = None) -> int:
         """The number of channels of a track of a file; arguments and errors are those of `decode`."""
-        async with self._requested(file, {"only_counts": True, "track": track}) as worker:
+        async with self._requested(file, {"wanted": "n_channels", "track": track}) as worker:
             _, content = await worker.read()
             return int(content)
+
+    async def languages_of_tracks(self, file: IO[bytes]) -> list[str | None]:
+        """The language that a file names for each of its tracks; errors are those of `decode`."""
+        async with self._requested(file, {"wanted": "tracks"}) as worker:
+            _, content = await worker.read()
+            languages: list[str | None] = json.loads(content)
+            return languages
 
     def close(self) -> None:
         """End the processes. What is decoded at the moment ends with an error."""

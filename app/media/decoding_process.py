@@ -51,6 +51,8 @@ class Kind(IntEnum):
     """No bytes: the file is decoded."""
     NOTICE = 4
     """The fields of a `Notice` in JSON. More follows."""
+    TRACKS = 5
+    """The languages of the tracks in JSON, as `languages_of_tracks` gives them. Nothing follows."""
 
 
 HEADER = struct.Struct("<BI")
@@ -126,7 +128,10 @@ def _decode(request: dict[str, Any], file: IO[bytes], answer: socket.socket) -> 
 
     _grant_cpu_time()
     try:
-        if request["only_counts"]:
+        if request["wanted"] == "tracks":
+            _send(answer, Kind.TRACKS, json.dumps(file_decoder.languages_of_tracks(file)).encode())
+            return
+        if request["wanted"] == "n_channels":
             _send(answer, Kind.NUMBER, str(file_decoder.n_channels(file, request["track"])).encode())
             return
 

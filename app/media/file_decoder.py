@@ -16,7 +16,7 @@ from app.media.container_clock import MISSING_SHARE, ContainerClock
 from app.media.mixing import StereoMixer
 from app.media.notices import Notice, OnNotice, cut_off, drop
 from app.media.pcm import Samples
-from app.media.tracks import choose_track
+from app.media.tracks import choose_track, language_of
 from app.media.wav_parts import Part, Source, are_joined, parts
 from engine.api import SAMPLE_RATE
 
@@ -141,6 +141,22 @@ def n_channels(file: IO[bytes], track: str | None = None) -> int:
         assert frame is not None
         _check_format(frame.sample_rate, frame.layout.nb_channels)
         return frame.layout.nb_channels
+    finally:
+        file.seek(0)
+
+
+def languages_of_tracks(file: IO[bytes]) -> list[str | None]:
+    """The language that the file names for each of its audio tracks, `None` where it names none; for WAV after WAV one.
+
+    Raises like `probe`, and leaves the file, which must be seekable, at its beginning.
+    """
+    try:
+        with _open(next(parts(file))) as container:
+            if not container.streams.audio:
+                raise MediaError(_NO_AUDIO)
+            return [language_of(each) for each in container.streams.audio]
+    except av.FFmpegError as error:
+        raise MediaError(_not_decoded(_reason(error))) from error
     finally:
         file.seek(0)
 

@@ -49,6 +49,11 @@ def _names(streams: Sequence[av.AudioStream], named: Sequence[av.AudioStream] | 
     return ", ".join(names[:MAX_NAMED]) + (", …" if len(names) > MAX_NAMED else "")
 
 
+def language_of(stream: av.AudioStream) -> str | None:
+    """The language that the file names for a track, as it writes it; `None` where it names none."""
+    return stream.language if stream.language not in (None, "und") else None
+
+
 def _name(streams: Sequence[av.AudioStream], stream: av.AudioStream) -> str:
-    language = stream.language if stream.language not in (None, "und") else None
+    language = language_of(stream)
     return f"{streams.index(stream)}" + (f" ({language})" if language else "")

@@ -3,10 +3,10 @@
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import aclosing
 from dataclasses import dataclass, replace
-from typing import IO, Any
+from typing import IO, Any, TypeVar
 
 from starlette.datastructures import FormData, UploadFile
 from starlette.requests import ClientDisconnect, Request
@@ -15,7 +15,16 @@ from starlette.types import Receive, Scope, Send
 
 from app.delivery.server_sent_events import PING, PING_EVERY_S, EventStream
 from app.dialects.http_answers import CLIENT_GONE, IGNORED_HEADER, WARNINGS_HEADER, header_value
-from app.dialects.openai.files_wire import FileOptions, TextStream, parse_options, response_body, sse_frame
+from app.dialects.openai.files_wire import (
+    MAX_TRACKS,
+    FileOptions,
+    TextStream,
+    TrackTranscript,
+    parse_options,
+    response_body,
+    sse_frame,
+    tracks_body,
+)
 from app.dialects.openai.speakers_endpoint import ChannelSpeakers, FileSpeakers, TellsSpeakers
 from app.dialects.openai.speakers_wire import Spoken, segments
 from app.errors import KeyLimitExceeded, LimitExceeded, MediaError, RequestError, SessionError
@@ -37,6 +46,8 @@ logger = logging.getLogger(__name__)
 
 MODEL_HEADER = "x-tutti-model"
 """Names the model that answered, whatever name the client sent."""
+
+_Made = TypeVar("_Made")
 
 Transcription = Callable[[Callable[[events.Event], None]], Awaitable[None]]
 """Transcribes a file, and passes each event to a callback."""
@@ -109,17 +120,30 @@ class FileEndpoint:
         if options.ignored:
             headers[IGNORED_HEADER] = header_value(", ".join(options.ignored))
 
-        async def transcription(on_event: Callable[[events.Event], None]) -> None:
-            work = _transcribe(service, file, options, speakers, request_id(scope), on_event, on_progress, trace)
+        async def unless_draining(work: Coroutine[Any, Any, _Made]) -> _Made:
             try:
                 with refusing_without_resources():
-                    await service.admission.drain_limit.unless_over(work)
+                    return await service.admission.drain_limit.unless_over(work)
             except LimitExceeded as error:
                 raise _refusal(error) from error
+
+        async def transcription(on_event: Callable[[events.Event], None]) -> None:
+            name = request_id(scope)
+            await unless_draining(_transcribe(service, file, options, speakers, name, on_event, on_progress, trace))
 
         if options.is_streamed:
             stream = EventStream(send, headers, service.settings.send_timeout_s)
             await _stream(transcription, TextStream(options), stream, speakers)
+            return
+        if options.has_all_tracks:
+            tracks = await unless_draining(_all_tracks(service, file, options, request_id(scope), on_progress))
+            content, media_type = await asyncio.to_thread(tracks_body, tracks, options)
+            notices = [
+                f"track {each.number}: {notice.message}" for each in tracks for notice in each.transcript.notices
+            ]
+            if notices:
+                headers[WARNINGS_HEADER] = header_value(" ".join(notices))
+            await Response(content, 200, headers, media_type)(scope, receive, send)
             return
         transcript = Transcript()
         await transcription(transcript.add)
@@ -246,6 +270,35 @@ async def _transcribe(
         raise RequestError(503 if error.code == "overloaded" else 500, error.message, code=error.code) from error
 
 
+async def _all_tracks(
+    service: Service, file: IO[bytes], options: FileOptions, name: str, on_progress: Callable[[float], None]
+) -> list[TrackTranscript]:
+    """Transcribe the tracks of a file, one after another; raises like `_transcribe`.
+
+    The progress is that of all of them together.
+    """
+    try:
+        languages = await service.decoders.languages_of_tracks(file)
+    except MediaError as error:
+        raise RequestError(400, str(error), "file", "invalid_file") from error
+    if len(languages) > MAX_TRACKS:
+        message = f"tracks: expected a file with at most {MAX_TRACKS} audio tracks, got {len(languages)}"
+        raise RequestError(400, message, "tracks")
+    done: list[TrackTranscript] = []
+    done_s = 0.0
+
+    def note_progress(until_s: float) -> None:
+        on_progress(done_s + until_s)
+
+    for number, language in enumerate(languages):
+        transcript = Transcript()
+        chosen = replace(options, track=str(number))
+        await _transcribe(service, file, chosen, None, f"{name}-{number}", transcript.add, note_progress, None)
+        done.append(TrackTranscript(number, language, transcript))
+        done_s += transcript.audio_s
+    return done
+
+
 def _speakers(model: SpeakerModel, options: FileOptions) -> TellsSpeakers:
     """What knows who speaks in a file."""
     if options.channel_names:
@@ -277,6 +330,11 @@ async def whole_answer(
     Returns:
         The body of the answer, its media type, and the length of the recording in seconds.
     """
+    if options.has_all_tracks:
+        with refusing_without_resources():
+            tracks = await _all_tracks(service, file, options, name, on_progress)
+        content, media_type = await asyncio.to_thread(tracks_body, tracks, options)
+        return content, media_type, max(each.transcript.audio_s for each in tracks)
     model = service.speaker_model
     speakers = _speakers(model, options) if model and options.has_speakers else None
     transcript = Transcript()

@@ -23,6 +23,8 @@ from engine import api
 FORMATS = ("json", "text", "srt", "verbose_json", "vtt")
 SUBTITLES = ("srt", "vtt", "call_record_srt", "call_record_vtt")
 """The formats of subtitles."""
+TRACK_FORMATS = ("json", "verbose_json")
+"""The formats that can hold the results of several tracks."""
 TIMED_FORMATS = ("srt", "vtt", "verbose_json")
 """The formats that have the times of segments."""
 STATES_PER_S = 50
@@ -32,6 +34,10 @@ MIN_PROBABILITY = 1e-6
 UNSET = -1
 """Stands for a number that the client left out."""
 NOTHING = Spoken()
+
+
+MAX_TRACKS = 16
+"""The most audio tracks of a file of which all are transcribed."""
 
 
 class Chunking(TypedDict, total=False):
@@ -49,6 +55,8 @@ class FileOptions:
     task: api.Task = "transcribe"
     track: str | None = None
     """Which audio track of the file: a number from 0, or a language; `None` for the default one."""
+    has_all_tracks: bool = False
+    """Each audio track of the file is transcribed, and has a result of its own."""
     response_format: str = "json"
     is_streamed: bool = False
     has_segments: bool = True
@@ -133,11 +141,12 @@ def parse_options(
     channel_names = speakers_wire.parse_channel_names(form, response_format, known_speakers)
     max_speakers = speakers_wire.parse_max(form, response_format, channel_names)
     language, languages = _languages(form, known_languages)
-    temperature = form.number("temperature", 0.0, 0.0, 1.0)
+    temperature, track = form.number("temperature", 0.0, 0.0, 1.0), _track(form)
     has_logprobs, carries_context = _logprobs(form, response_format), form.boolean("condition_on_previous_text")
     return FileOptions(
         task=task,
-        track=_track(form),
+        track=track,
+        has_all_tracks=_has_all_tracks(form, track, response_format, is_streamed),
         response_format=response_format,
         is_streamed=is_streamed,
         has_segments="segment" in granularities or not granularities,
@@ -167,6 +176,22 @@ def _track(form: Form) -> str | None:
     """Our extension. What comes is judged when the tracks of the file are known."""
     track = form.text("track")
     return None if track is None else track.strip()
+
+
+def _has_all_tracks(form: Form, track: str | None, response_format: str, is_streamed: bool) -> bool:
+    """Our extension."""
+    value = form.text("tracks")
+    if value is None:
+        return False
+    if value.strip().lower() != "all":
+        raise bad_value("tracks", "all, or the field track for one of them", value)
+    if track is not None:
+        raise RequestError(400, "tracks: expected no field track with it, as each names what is transcribed", "tracks")
+    if is_streamed or response_format not in TRACK_FORMATS:
+        got = "a stream" if is_streamed else response_format
+        expected = f"response_format {' or '.join(TRACK_FORMATS)} without stream"
+        raise RequestError(400, f"tracks: expected {expected} with it, got {got}", "tracks")
+    return True
 
 
 def _cue_layout(form: Form, response_format: str) -> CueLayout:
@@ -330,6 +355,25 @@ def response_body(transcript: Transcript, options: FileOptions, spoken: Spoken =
         case _:
             body = write_large(_plain(transcript, options)), "application/json"
     return body
+
+
+@dataclass(frozen=True, slots=True)
+class TrackTranscript:
+    """The transcript of one audio track of a file."""
+
+    number: int
+    language: str | None
+    """The language that the file names for the track, as it writes it."""
+    transcript: Transcript
+
+
+def tracks_body(tracks: Sequence[TrackTranscript], options: FileOptions) -> tuple[str, str]:
+    """The body of an answer with all tracks, and its media type: `tracks` has a whole answer for each."""
+    make = _verbose if options.response_format == "verbose_json" else _plain
+    answers = [
+        {"track": each.number, "track_language": each.language} | make(each.transcript, options) for each in tracks
+    ]
+    return write_large({"tracks": answers}), "application/json"
 
 
 def _recorded(transcript: Transcript, options: FileOptions, spoken: Spoken) -> tuple[str, str]:

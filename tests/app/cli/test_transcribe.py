@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from app.cli.recordings import Recording
-from app.cli.transcribe import Input, Job, prepare, transcribe_all
+from app.cli.recordings import Destination, Recording, find_recordings
+from app.cli.transcribe import Input, Job, all_tracks, prepare, transcribe_all
 from app.errors import SessionError
 from app.files.formats import Layout
 from app.files.transcription import TranscriptionOptions
@@ -126,6 +126,31 @@ async def test_an_empty_recording_is_one_line(
         monkeypatch.setattr(sys, "stdin", file)
         assert await run(FakeTranscriber(), [Input(Recording("-", None, Path("stdin")), None, None)], job()) == 1
     assert capfd.readouterr().err == "Error: -: expected audio, got an empty file\n"
+
+
+async def test_each_track_is_a_recording_of_its_own(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """A file is written for each, and what cannot be searched for tracks is named."""
+    tracks = [Track(samples=silence(3.0), language="eng"), Track(samples=SAMPLES)]
+    path = tmp_path / "film.mkv"
+    path.write_bytes(made_file("matroska", "pcm_s16le", 16_000, tracks))
+    broken = tmp_path / "broken.mkv"
+    broken.write_bytes(b"none")
+    found, problems = all_tracks(find_recordings([str(path), str(broken), "-"])[0])
+    assert [each.name.removeprefix(str(path)) for each in found] == [", track 0 (eng)", ", track 1"]
+    assert [each.partition(": ")[2][:24] for each in problems] == [
+        "expected audio in a form",
+        "expected a file with --t",
+    ]
+    layout = Layout(format="txt")
+    for destination in (Destination(is_beside=True), Destination(f"{tmp_path}/")):
+        outputs = destination.paths(found, layout)
+        assert outputs == [tmp_path / "film.track-0.txt", tmp_path / "film.track-1.txt"]
+        ready, unreadable = prepare(found, outputs)
+        assert unreadable == []
+        assert await run(BusyTranscriber(), ready, job()) == 0
+        texts = [output.read_text() for output in outputs if output]
+        assert (texts[0], " ".join(texts[1].split())) == ("", said(WORDS))
+    assert capsys.readouterr().err == ""
 
 
 async def test_a_track_is_chosen_or_the_others_are_named(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -62,6 +62,15 @@ async def test_a_job_is_done_and_its_result_is_that_of_the_files_endpoint(
         await http.get(f"{server.http}/healthz")
 
 
+async def test_a_job_transcribes_all_tracks(serve_jobs: ServeJobs, http: httpx.AsyncClient) -> None:
+    server = await serve_jobs()
+    answer = await submit(http, server, tracks="all")
+    job = await ended(http, server, answer.json()["id"])
+    assert job["audio_s"] == pytest.approx(len(TALK) / 16_000)
+    (track,) = (await http.get(server.http + job["result_url"])).json()["tracks"]
+    assert (track["track"], track["text"]) == (0, TEXT)
+
+
 async def test_jobs_are_seen_by_the_key_that_made_them(serve_jobs: ServeJobs, http: httpx.AsyncClient) -> None:
     server = await serve_jobs(api_keys="k,l", job_workers=0)
     id_ = (await submit(http, server, "k")).json()["id"]

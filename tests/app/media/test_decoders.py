@@ -196,7 +196,7 @@ ours, theirs = socket.socketpair()
 worker = decoding_process._fork(theirs.fileno(), [ours.fileno()])
 theirs.close()
 with open(__file__, "rb") as file:
-    socket.send_fds(ours, [json.dumps(dict(only_counts=False, channels=None, track=None)).encode()], [file.fileno()])
+    socket.send_fds(ours, [json.dumps(dict(wanted="samples", channels=None, track=None)).encode()], [file.fileno()])
 header = ours.recv(decoding_process.HEADER.size, socket.MSG_WAITALL)
 n_bytes = decoding_process.HEADER.unpack(header)[1] if header else 0
 print(ours.recv(n_bytes, socket.MSG_WAITALL).decode())

@@ -195,6 +195,48 @@ async def test_a_file_with_an_inverted_channel_has_text(serve: Serve) -> None:
     assert [each["code"] for each in body["warnings"]] == ["channels_cancel"]
 
 
+async def test_all_tracks_have_results_of_their_own(serve: Serve) -> None:
+    """Each as if it had been chosen, with its number, the language that the file names, and its own warnings."""
+    server = await serve()
+    tracks = [Track(samples=silence(3.0), language="eng"), Track(samples=TALK)]
+    content = made_file("matroska", "pcm_s16le", 16_000, tracks)
+    answer = await post(server.http, content, {"tracks": "all", "response_format": "verbose_json"})
+    first, second = answer.json()["tracks"]
+    assert (first["track"], first["track_language"], first["text"]) == (0, "eng", "")
+    assert (second["track"], second["track_language"]) == (1, None)
+    for number, found in enumerate((first, second)):
+        alone = (await post(server.http, content, {"track": str(number), "response_format": "verbose_json"})).json()
+        assert {name: value for name, value in found.items() if not name.startswith("track")} == alone
+    assert second["text"]
+    assert "x-tutti-warnings" not in answer.headers
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"tracks": "both"}, "tracks: expected all, or the field track for one of them, got 'both'"),
+        ({"tracks": "all", "track": "1"}, "tracks: expected no field track with it"),
+        ({"tracks": "all", "stream": "true"}, "tracks: expected response_format json or verbose_json without stream"),
+        ({"tracks": "all", "response_format": "srt"}, "tracks: expected response_format json or verbose_json"),
+    ],
+)
+async def test_all_tracks_are_refused_where_they_have_no_place(
+    serve: Serve, fields: dict[str, str], message: str
+) -> None:
+    server = await serve()
+    refused = await post(server.http, wav(TALK), fields)
+    assert (refused.status_code, refused.json()["error"]["param"]) == (400, "tracks")
+    assert message in refused.json()["error"]["message"]
+
+
+async def test_a_file_of_very_many_tracks_is_refused(serve: Serve) -> None:
+    """Each of them would take as long as a file."""
+    server = await serve()
+    content = made_file("matroska", "pcm_s16le", 16_000, [Track(samples=silence(0.1))] * 17)
+    refused = await post(server.http, content, {"tracks": "all"})
+    assert "tracks: expected a file with at most 16 audio tracks, got 17" in refused.json()["error"]["message"]
+
+
 async def test_one_of_several_tracks_is_transcribed(serve: Serve) -> None:
     """The one that `track` names; else the default one, and a warning names the others."""
     server = await serve()
