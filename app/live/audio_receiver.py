@@ -6,6 +6,7 @@ from contextlib import aclosing
 from dataclasses import dataclass
 
 from app.errors import CLOSE_POLICY, LimitExceeded, MediaError, SessionError
+from app.media.format_check import FormatCheck
 from app.media.notices import OnNotice
 from app.media.pcm import Samples
 from app.media.stream_decoder import ContainerDecoder
@@ -58,7 +59,7 @@ class AudioReceiver:
             session: receives the audio.
             driver: carries out what the session asks for.
             on_audio: called after each piece, with its duration and the end of all audio, both in seconds.
-            on_notice: receives what the client should know of its container.
+            on_notice: receives what the client should know of its audio.
             clock: the time in seconds, for the pace.
         """
         self._session = session
@@ -67,16 +68,29 @@ class AudioReceiver:
         self._on_notice = on_notice
         self._clock = clock
         self._pace = Pace()
+        self._check: FormatCheck | None = None
+        """Looks at raw audio in its present format."""
         self._container: ContainerDecoder | None = None
         self._container_since = 0.0
         """The clock time at which the session would have begun if its audio had come at the pace of speech."""
 
     async def receive_pcm(self, data: bytes) -> None:
-        """Give raw audio to the session. Waits while the engine has a backlog.
+        """Give raw audio to the session, and notify its client if it does not look like what was declared.
+
+        Waits while the engine has a backlog.
 
         Raises:
             LimitExceeded: the client is too far ahead of the clock.
         """
+        audio = self._session.audio_format
+        if audio is not None and (self._check is None or self._check.audio != audio):
+            self._finish_check()
+            self._check = FormatCheck(audio)
+        if self._check is not None and (notice := self._check.add(data)):
+            self._on_notice(notice)
+        await self._receive(data)
+
+    async def _receive(self, data: bytes) -> None:
         self._check_pace(data)
         n_piece_bytes = max(round(self._session.bytes_per_s * PIECE_S), 1)
         # Empty data is one empty piece.
@@ -99,10 +113,15 @@ class AudioReceiver:
             self._container_since = self._clock() - self._session.audio_s
         await self._receive_decoded(self._container.decode(data))
 
-    async def finish_container(self) -> None:
+    async def finish(self) -> None:
         """Give the session what the decoder still holds; no more bytes follow. Raises like `receive_container`."""
+        self._finish_check()
         if self._container is not None:
             await self._receive_decoded(self._container.finish())
+
+    def _finish_check(self) -> None:
+        if self._check is not None and (notice := self._check.finish()):
+            self._on_notice(notice)
 
     def close(self) -> None:
         """Free the decoder."""
@@ -132,6 +151,6 @@ class AudioReceiver:
         try:
             async with aclosing(decoded) as pieces:
                 async for samples in pieces:
-                    await self.receive_pcm(samples.tobytes())
+                    await self._receive(samples.tobytes())
         except MediaError as error:
             raise SessionError("bad_media", str(error), CLOSE_POLICY) from error

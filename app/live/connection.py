@@ -18,6 +18,7 @@ from app.live.latency import LatencyRecorder
 from app.live.reader import OnDisconnect, Reader, TakePlace
 from app.live.time_limits import TimedSocket, TimeLimits
 from app.live.writer import Writer
+from app.media.format_check import UNLIKELY_FORMAT
 from app.service.service import Service
 from app.session import events
 from app.session.effects import Close
@@ -185,6 +186,8 @@ class Connection:
             self._latency.utterance_ended(event.utterance)
         if isinstance(event, events.Started) and self._session.resumes:
             self._service.admission.note_resumable(self)
+        if isinstance(event, events.Notice) and event.code == UNLIKELY_FORMAT:
+            self._log.warning("%s", event.message)
         try:
             self._writer.push(event)
         except LimitExceeded as error:

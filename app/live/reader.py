@@ -154,7 +154,7 @@ class Reader:
                 case events.Reply() | events.LateReply():
                     self._on_reply(item)
                 case commands.Stop():
-                    await self._audio.finish_container()
+                    await self._audio.finish()
                     self._driver.receive(item)
                 case _:
                     self._driver.receive(item)

@@ -135,6 +135,11 @@ class Session:
         return len(self._intake.channels) if self._intake else 0
 
     @property
+    def audio_format(self) -> AudioFormat | None:
+        """The present format of the client's audio; `None` before the start."""
+        return self._intake.audio_format if self._intake else None
+
+    @property
     def max_utterance_s(self) -> float:
         """The longest utterance, in seconds; 0 before the start."""
         return self._options.endpointing.max_utterance_s if self._options else 0.0

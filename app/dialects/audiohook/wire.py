@@ -11,6 +11,7 @@ from typing import Any
 from app.dialects.audiohook.timeline import Timeline, read_duration
 from app.dialects.audiohook.transcripts import Transcripts
 from app.dialects.call_streams.wire import START_TIMEOUT_S, Call, Line, call_id, own_parameters, start_command
+from app.dialects.checks import is_boolean, understood
 from app.dialects.json_text import read_object, write_object
 from app.dialects.limits import MAX_TEXT_CHARS
 from app.errors import CLOSE_POLICY, BadMessage, BadStart, SessionError, WrongState
@@ -181,15 +182,16 @@ class AudioHook:
         if conversation != NO_CONVERSATION:
             shown = own_parameters({**_participant(parameters), **options}, KNOWN)
             self._line.begin(Call(conversation, self._messages.id, tuple(media["channels"]), shown))
-        if options.get("transcripts", "true") not in ("true", "false"):
+        sends_transcripts = understood(options.get("transcripts", "").strip() or "true", is_boolean)
+        if not is_boolean(sends_transcripts):
             raise BadStart("transcripts", "true or false", options["transcripts"])
         command = start_command(options, AudioFormat("mulaw", SAMPLE_RATE, len(media["channels"])))
         self._opened = {"media": [media], "startPaused": False}
         if parameters.get("supportedLanguages") is True:
             self._opened["supportedLanguages"] = list(self._client.languages)
-        if options.get("transcripts") != "false":
+        if sends_transcripts:
             self._transcripts = Transcripts(self._messages.id, media["channels"], self._timeline)
-        self._sends_interims = options.get("interim") == "true"
+        self._sends_interims = bool(options.get("interim", "").strip()) and command.interim
         self._start = command
         return command
 

@@ -1,15 +1,15 @@
 """A call that a telephone system streams: its description, the line for its events, and the options of its session."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol, get_args
 
+from app.dialects.checks import Check, integer_from, is_boolean, text_up_to, understood
 from app.dialects.json_text import write_object
 from app.dialects.limits import MAX_PROMPT_CHARS, MAX_SILENCE_MS, MIN_SILENCE_MS
 from app.errors import BadStart
 from app.languages import LOCK
 from app.media.pcm import AudioFormat
-from app.numbers import read_integer
 from app.session import commands, events
 from engine import api
 from engine.api import MAX_HOTWORD_BYTES, MAX_HOTWORDS
@@ -119,33 +119,35 @@ def start_command(parameters: Mapping[str, str], audio: AudioFormat) -> commands
         BadStart: the value of an option is not valid.
     """
     default = commands.Start()
+    # A template whose value is missing gives an empty text, as a form does.
+    given = {name: value for name, value in parameters.items() if value.strip()}
 
-    def option(name: str, expected: str, is_valid: Callable[[str], bool], default: str) -> str:
-        value = parameters.get(name, default)
-        if name in parameters and not is_valid(value):
-            raise BadStart(name, expected, value)
+    def option(name: str, expected: str, is_valid: Check, default: Any) -> Any:
+        if name not in given:
+            return default
+        value = understood(given[name], is_valid)
+        if not is_valid(value):
+            raise BadStart(name, expected, given[name])
         return value
-
-    def boolean(name: str, default: bool) -> bool:
-        return option(name, "true or false", lambda value: value in ("true", "false"), str(default).lower()) == "true"
 
     silence_expected = f"a whole number from {MIN_SILENCE_MS} to {MAX_SILENCE_MS}"
     prompt_expected = f"at most {MAX_PROMPT_CHARS} characters"
-    language = parameters.get("language") or None
+    language = given.get("language")
     task = option("task", " or ".join(TASKS), TASKS.__contains__, default.task)
+    is_silence_ms = integer_from(MIN_SILENCE_MS, MAX_SILENCE_MS)
     return commands.Start(
         audio=audio,
         language=None if language == LOCK else language,
-        languages=_listed(parameters.get("languages", "")),
+        languages=_listed(given.get("languages", "")),
         locks_language=language == LOCK,
         task="translate" if task == "translate" else "transcribe",
-        interim=boolean("interim", default.interim),
+        interim=option("interim", "true or false", is_boolean, default.interim),
         endpointing=commands.Endpointing(
-            silence_ms=int(option("silence_ms", silence_expected, _is_silence_ms, str(default.endpointing.silence_ms)))
+            silence_ms=option("silence_ms", silence_expected, is_silence_ms, default.endpointing.silence_ms)
         ),
-        prompt=option("prompt", prompt_expected, lambda value: len(value) <= MAX_PROMPT_CHARS, ""),
-        hotwords=_hotwords(parameters.get("hotwords", "")),
-        words=boolean("words", default.words),
+        prompt=option("prompt", prompt_expected, text_up_to(MAX_PROMPT_CHARS), ""),
+        hotwords=_hotwords(given.get("hotwords", "")),
+        words=option("words", "true or false", is_boolean, default.words),
     )
 
 
@@ -159,7 +161,3 @@ def _hotwords(text: str) -> tuple[str, ...]:
 
 def _listed(text: str) -> tuple[str, ...]:
     return tuple(word for each in text.split(",") if (word := each.strip()))
-
-
-def _is_silence_ms(value: str) -> bool:
-    return read_integer(value, MIN_SILENCE_MS, MAX_SILENCE_MS) is not None

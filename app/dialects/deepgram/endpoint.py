@@ -44,6 +44,8 @@ from app.errors import (
 from app.files.transcription import FLOAT_PCM, TranscriptionOptions, transcribe
 from app.files.uploads import Upload, refusing_without_resources
 from app.live.accept import serve_or_refuse
+from app.media.format_check import FormatCheck
+from app.media.notices import Notice, OnNotice
 from app.media.pcm import AudioDecoder, AudioFormat
 from app.service.request_ids import request_id
 from app.service.service import Service
@@ -205,7 +207,7 @@ async def transcribe_recording(
             service.metrics.utterances.count(event)
 
     audio = (
-        _raw(file, audio_format)
+        _raw(file, audio_format, push)
         if options.audio
         else service.decoders.decode(file, n_file_channels, push, options.track)
     )
@@ -247,11 +249,20 @@ async def _n_channels(service: Service, file: IO[bytes], track: str | None) -> i
         raise Refusal(400, "Bad Request", str(error)) from error
 
 
-async def _raw(file: IO[bytes], audio: AudioFormat) -> AsyncGenerator[bytes, None]:
-    """A file of raw audio in pieces."""
+async def _raw(file: IO[bytes], audio: AudioFormat, on_notice: OnNotice) -> AsyncGenerator[bytes, None]:
+    """A file of raw audio in pieces. A notice says if it does not look like this format."""
     n_bytes = AudioDecoder(audio).bytes_per_s * PIECE_S
+    check = FormatCheck(audio)
     while piece := await asyncio.to_thread(file.read, n_bytes):
+        _report(check.add(piece), on_notice)
         yield piece
+    _report(check.finish(), on_notice)
+
+
+def _report(notice: Notice | None, on_notice: OnNotice) -> None:
+    if notice:
+        logger.warning("%s", notice.message)
+        on_notice(notice)
 
 
 def _options(connection: HTTPConnection, is_live: bool) -> Options:

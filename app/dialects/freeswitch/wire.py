@@ -6,6 +6,7 @@ Source: the README of amigniter/mod_audio_stream and of drachtio's mod_audio_for
 """
 
 from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
 from app.dialects.call_streams.wire import (
     MAX_PARAMETER_CHARS,
@@ -17,6 +18,7 @@ from app.dialects.call_streams.wire import (
     passed_on,
     start_command,
 )
+from app.dialects.checks import is_boolean, understood
 from app.dialects.json_text import read_object
 from app.dialects.limits import MAX_TEXT_CHARS
 from app.errors import CLOSE_POLICY, BadMessage, BadStart, SessionError
@@ -60,6 +62,8 @@ class FreeSwitch:
         self._write_event = write_event
         self._stream_sid = stream_sid
         self._is_fork = is_fork
+        self._answers: Any = understood(parameters.get("answers") or "true", is_boolean)
+        """Whether events are written for FreeSWITCH."""
         self._has_started = False
         self._is_stopped = False
 
@@ -85,7 +89,7 @@ class FreeSwitch:
     def write(self, event: events.Event) -> Iterable[str]:
         """Publish the event on the line, and write it for FreeSWITCH."""
         self._line.publish(event)
-        if self._parameters.get("answers") == "false":
+        if not self._answers:
             return ()
         texts = self._write_event(event)
         if not self._is_fork:
@@ -113,15 +117,16 @@ class FreeSwitch:
         if self._has_started:
             return ()
         parameters = self._parameters = {**metadata, **self._parameters}
-        tracks = TRACKS.get(parameters.get("mix", "mono"))
-        rate = RATES.get(parameters.get("rate", "8k"))
-        sid = call_id("call", parameters.get("call", self._stream_sid))
+        tracks = TRACKS.get(parameters.get("mix") or "mono")
+        rate = RATES.get(parameters.get("rate") or "8k")
+        sid = call_id("call", parameters.get("call") or self._stream_sid)
         self._line.begin(Call(sid, self._stream_sid, tracks or (), own_parameters(parameters, KNOWN)))
         if tracks is None:
             raise BadStart("mix", ", ".join(TRACKS), parameters["mix"])
         if rate is None:
             raise BadStart("rate", ", ".join(RATES), parameters["rate"])
-        if parameters.get("answers", "true") not in ("true", "false"):
+        self._answers = understood(parameters.get("answers") or "true", is_boolean)
+        if not is_boolean(self._answers):
             raise BadStart("answers", "true or false", parameters["answers"])
         command = start_command(parameters, AudioFormat("pcm_s16le", rate, len(tracks)))
         self._has_started = True

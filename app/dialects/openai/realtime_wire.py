@@ -168,6 +168,9 @@ class OpenAIRealtime:
                     messages = (self._error(event.code, event.message),)
             case events.EagerEnd() | events.SpeechResumed() | events.Speakers():
                 pass
+            case events.Notice(code="unlikely_format"):
+                # The protocol has no warnings, and most of its errors let the session go on.
+                messages = (self._error(event.code, event.message),)
             case events.Started() | events.Lag() | events.Notice() | events.Stopped() | events.Translation():
                 pass
             case _:

@@ -85,7 +85,7 @@ class Telnyx(TrackStream):
             raise BadStart("custom_parameters", "an object with values of text", custom)
         sides = {name: start[name] for name in ("from", "to") if isinstance(start.get(name), str)}
         parameters = {**sides, **custom, **self._parameters}
-        track = parameters.get(TRACK, "both_tracks")
+        track = parameters.get(TRACK) or "both_tracks"
         if track not in STREAM_TRACKS:
             raise BadStart(TRACK, " or ".join(STREAM_TRACKS), track)
         call = Call(

@@ -119,7 +119,7 @@ class Vonage:
         if not all(isinstance(value, str) for value in headers.values()):
             raise BadStart("headers", "values of text", headers)
         parameters = {**headers, **self._parameters}
-        sid = call_id("call", parameters.get("call", self._stream_sid))
+        sid = call_id("call", parameters.get("call") or self._stream_sid)
         self._line.begin(Call(sid, self._stream_sid, (TRACK,), own_parameters(parameters, KNOWN)))
         if found is None or int(found[1]) not in RATES:
             expected = f"audio/l16;rate= and one of {', '.join(map(str, RATES))}"

@@ -75,11 +75,38 @@ async def test_a_container_may_jump_over_a_pause() -> None:
         await receiver.receive_container(content[: len(content) // 3])
         now = 102.0
         await receiver.receive_container(content[len(content) // 3 :])
-        await receiver.finish_container()
+        await receiver.finish()
         assert session.audio_s == pytest.approx(104.0, abs=0.1)
         receiver.close()
         driver.cancel_windows()
     assert notices == []
+
+
+async def test_raw_audio_is_looked_at_in_each_of_its_formats() -> None:
+    """Once for a format, and also where it ends early."""
+    notices: list[Notice] = []
+    session = Session("s_test", MODEL, SessionConfig(make_detector=LevelDetector))
+    floats = pcm(tone(0.5, 300.0))
+    async with asyncio.TaskGroup() as tasks:
+        driver = SessionDriver(session, FakeTranscriber(), tasks, lambda event: None, lambda close: None)
+        receiver = AudioReceiver(session, driver, lambda duration_s, until_s: None, notices.append, lambda: 0.0)
+        start = commands.Start(audio=AudioFormat("pcm_f32le"))
+        driver.receive(start)
+        await receiver.receive_pcm(floats)
+        change = commands.Configure(
+            audio=AudioFormat("pcm_s16le"),
+            endpointing=start.endpointing,
+            language=None,
+            prompt="",
+            hotwords=(),
+            words=False,
+        )
+        driver.receive(change)
+        await receiver.receive_pcm(floats)
+        await receiver.finish()
+        await receiver.finish()
+        driver.cancel_windows()
+    assert [each.message.partition("got ")[2] for each in notices] == ["what looks like pcm_f32le"]
 
 
 async def test_a_resumed_session_may_be_further_ahead() -> None:

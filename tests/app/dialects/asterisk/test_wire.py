@@ -138,7 +138,7 @@ def test_the_stream_ends_once() -> None:
         ({"track": "both"}, "track: expected inbound or outbound"),
         ({"silence_ms": "5"}, "silence_ms: expected a whole number"),
         ({"silence_ms": "²"}, "silence_ms: expected a whole number"),
-        ({"words": "1"}, "words: expected true or false"),
+        ({"words": "2"}, "words: expected true or false"),
         ({"a": "x" * 1001}, "parameters: expected names and values of at most 1000"),
         ({str(number): "" for number in range(51)}, "parameters: expected at most 50"),
         ({"hotwords": "a" * 1000}, "hotwords: expected at most"),

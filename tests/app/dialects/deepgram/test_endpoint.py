@@ -119,6 +119,23 @@ async def test_a_container_keeps_its_own_times_and_its_damage_is_named(serve: Se
     assert [each["type"] for each in told[-1]["warnings"]] == ["lost_audio"]
 
 
+@pytest.mark.parametrize("is_live", [True, False])
+async def test_a_file_in_place_of_samples_is_noticed(
+    is_live: bool, serve: Serve, caplog: pytest.LogCaptureFixture
+) -> None:
+    """In the answer and in the log: what was declared, and what it looks like."""
+    server = await serve()
+    content = made_file("webm", "libopus", 48_000, [Track(samples=TALK)])
+    query = {"encoding": "linear16", "sample_rate": "16000"}
+    if is_live:
+        (noticed,) = (await heard(server, content, **query))[-1]["warnings"]
+    else:
+        (noticed,) = (await post(server, content, query)).json()["metadata"]["warnings"]
+    assert noticed["type"] == "unlikely_format"
+    assert "expected pcm_s16le at 16000 Hz, 1 channel, as declared, got what begins as a file: WebM" in str(noticed)
+    assert "begins as a file: WebM" in caplog.text
+
+
 async def test_a_stream_with_an_inverted_channel_has_text(serve: Serve) -> None:
     server = await serve()
     talk = TALK + np.where(np.arange(len(TALK)) < 4000, np.float32(0.001), 0)

@@ -1,6 +1,7 @@
 """OpenAI Realtime without a network: every option, every event, and every refusal."""
 
 import base64
+import json
 from dataclasses import replace
 from typing import Any
 
@@ -14,7 +15,7 @@ from app.dialects.openai.realtime_session import RealtimeSession
 from app.dialects.openai.realtime_wire import OpenAIRealtime
 from app.errors import CLOSE_DRAINING, CLOSE_POLICY, LimitExceeded
 from app.media.pcm import AudioFormat, Samples
-from app.session import commands
+from app.session import commands, events
 from app.session.effects import Close
 from engine import api
 from engine.errors import EngineFailed
@@ -233,6 +234,15 @@ def test_clearing_leaves_what_was_committed() -> None:
 
 @supported(DIALECT, "conversation.item.input_audio_transcription.segment")
 @supported(DIALECT, "include: item.input_audio_transcription.words (ours)")
+def test_audio_in_another_format_is_an_error_after_which_the_session_goes_on() -> None:
+    """The protocol has no warnings."""
+    settings, _ = named(RealtimeSettings(), None, MODEL)
+    dialect = OpenAIRealtime(RealtimeSession("x", MODEL, settings, False), warnings=(), max_text_chars=1 << 20)
+    (told,) = map(json.loads, dialect.write(events.Notice("unlikely_format", "audio: expected x")))
+    assert (told["type"], told["error"]["code"]) == ("error", "unlikely_format")
+    assert not list(dialect.write(events.Notice("other_tracks", "file: expected x")))
+
+
 def test_segments_have_times_and_words_if_asked_for() -> None:
     """Times count from the session's first sample."""
     talk = open_talk()

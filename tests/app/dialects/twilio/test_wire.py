@@ -204,7 +204,7 @@ def test_events_go_to_the_line_alone(dialect: Twilio, line: FakeLine) -> None:
         ({"streamSid": "MZ\x1b[2J"}, "streamSid"),
         ({"streamSid": 5}, "streamSid"),
         ({"customParameters": {"token": 1}}, "customParameters"),
-        ({"customParameters": {"token": "k", "words": "yes"}}, "words"),
+        ({"customParameters": {"token": "k", "words": "perhaps"}}, "words"),
         ({"customParameters": {"token": "k", "silence_ms": "1"}}, "silence_ms"),
         ({"customParameters": {"token": "k", "task": "x"}}, "task"),
         ({"customParameters": {"token": "k", "hotwords": "x" * 100}}, "hotwords"),

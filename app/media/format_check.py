@@ -1,0 +1,364 @@
+"""Tells whether raw audio looks like what its client declared: one look at the first second of sound.
+
+A stream in another format than the declared one gives no text, or nonsense, and no error: any bytes are samples. The
+look never changes how the audio is decoded.
+"""
+
+import re
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from app.media.notices import Notice
+from app.media.pcm import BYTES_PER_SAMPLE, AudioFormat, Encoding, Samples, decode_samples
+from engine.api import SAMPLE_RATE
+
+UNLIKELY_FORMAT = "unlikely_format"
+"""The code of the notice."""
+MAGIC = {
+    b"\x1aE\xdf\xa3": "WebM or Matroska",
+    b"OggS": "Ogg",
+    b"fLaC": "FLAC",
+    b"ID3": "MP3",
+    b"caff": "CAF",
+    b"FORM": "AIFF",
+    b"#!AMR": "AMR",
+}
+"""How files begin, and what they are."""
+MP4_MARK = slice(4, 8), b"ftyp"
+"""Where MP4 and its relatives name themselves, and how."""
+WAV_FORMAT = re.compile(rb"RIFF....WAVE.{0,64}?fmt ....(..)(..)(....)......(..)", re.DOTALL)
+"""The beginning of a WAV: its format tag, channels, sample rate and bits of a sample."""
+WAV_TAGS: dict[Encoding, tuple[int, int]] = {
+    "pcm_s16le": (1, 16),
+    "pcm_f32le": (3, 32),
+    "alaw": (6, 8),
+    "mulaw": (7, 8),
+}
+"""The format tag and the bits of a sample by which a WAV names each encoding."""
+LOOK_S = 1.0
+"""How much audio is looked at, in seconds, from the first sound on."""
+LEAST_S = 0.2
+"""The shortest stream that is looked at, in seconds."""
+FRAME_S = 0.02
+"""The audio whose level is compared to find the first sound, in seconds."""
+QUIETEST = 1e-3
+"""The lowest level of sound (-60 dB)."""
+SOUND_SHARE = 0.1
+"""Sound begins with the first frame of this share of the loudest one."""
+
+LOUDEST_FLOAT = 16.0
+"""Floats above this are not scaled to [-1, 1]. Clipped recordings exceed 1 by little."""
+NOISE_CORRELATION = 0.3
+"""Neighbours of loud noise are less alike than this; those of speech and music are more so."""
+MOST_NOISE_CORRELATION = 0.75
+"""Neighbours in loud samples of 8 bits that are taken for 16 are less alike than this: their signs still are."""
+MORE_ALIKE = 0.2
+"""How much more alike they are in the right format, at least."""
+SOUND_CORRELATION = 0.7
+"""Samples in the right format are more alike than this, where those in the declared one are noise."""
+NOISE_LEVEL = 0.2
+"""The least level of bytes that are taken for samples in another format."""
+UNIFORM_LEVEL, UNIFORM_SLACK = 3**-0.5, 0.03
+"""The level of compressed data, whose values are all equally likely, and by how much it may vary."""
+BYTES_APART = 0.3
+"""How different the bytes of samples of 16 or 32 bits are by their places, 0 to 1. Samples of 8 bits are alike."""
+UNIFORM_BYTES = 0.15
+"""How far the bytes of compressed data are from equal shares, at most."""
+LEAST_STEPS = 0.3
+"""The share of samples that differ from the one before in sound, at least; in signals of levels few do."""
+INTERLEAVED_SHARE = 0.02
+"""Where two equal channels are taken for one, every other step is this share of the others, or less."""
+
+PITCH_FRAME_S = 0.08
+"""The audio of which one pitch is found, in seconds: two periods at 28 Hz."""
+PITCHES_HZ = (28.0, 1000.0)
+"""The pitches that are looked for, of voices at the third or the threefold of their rate."""
+VOICED_SHARE = 0.7
+"""The rate is judged where so many frames have a pitch."""
+LEAST_SPREAD, MOST_SPREAD = 0.02, 0.5
+"""How much pitches of a voice differ, as a deviation of their logarithms: not at all in a hum, a lot in noise."""
+N_LINES, LINES_SHARE = 8, 0.95
+"""Sound is tones and no voice if so many lines of its spectrum have this share of its energy: a busy signal."""
+FFT_SIZES = (512, 1024, 2048, 4096, 8192)
+"""The lengths of the transforms by which pitches are found; the first that is long enough is taken."""
+USUAL_PITCH_HZ, USUAL_EDGE_HZ = 173.0, 1974.0
+"""The pitch of people and the frequency below which 95 % of their energy lie: the means of 84 minutes of speech."""
+PITCH_WEIGHT = 0.75
+"""How much the pitch counts for the speed of a voice; the rest is the edge."""
+SLOW, FAST = -1.15, 1.1
+"""Natural logarithms of speeds, where 1.1 is three times as fast. No voice or music of 255 recordings is beyond."""
+SLOW_WITHOUT_HIGHS, FAST_WITH_HIGHS = -0.35, 0.35
+"""The same where the spectrum says so, too."""
+NO_HIGHS_DB, HIGHS_DB = -45.0, -30.0
+"""Energy above a sixth of the rate, of a third of the rate for fast voices, in decibels of all.
+
+The first is at least -34 dB in all recordings. Telephones have speech up to 3.4 kHz, far above a sixth of 16 kHz.
+"""
+MOST_SLOW_RATE, LEAST_FAST_RATE = 16_000, 32_000
+"""The rates at which the spectrum says something: nothing that is heard is left out below, or contained above."""
+LEAST_EDGE_HZ, MOST_MEDIAN_HZ, MOST_PITCH_HZ = 300.0, 3000.0, 750.0
+"""Rumble has 99 % of its energy below the first. No voice has half of its energy above the second.
+
+Whistles have pitches above the third.
+"""
+
+
+class FormatCheck:
+    """Receives the bytes of a stream from its beginning on until the check is made."""
+
+    def __init__(self, audio: AudioFormat) -> None:
+        """Begin a stream that its client declares to be in this format."""
+        self.audio = audio
+        self.is_done = False
+        """Whether the stream was judged, so that no more bytes are needed."""
+        self._group_bytes = BYTES_PER_SAMPLE[audio.encoding] * audio.channels
+        self._second = audio.sample_rate * self._group_bytes
+        self._held = b""
+        self._is_at_start = True
+        self._needed = round(LOOK_S * self._second)
+
+    def add(self, data: bytes) -> Notice | None:
+        """Take the next bytes. Returns a notice, once, if the stream does not look like its format."""
+        if self.is_done:
+            return None
+        self._held += data
+        if self._is_at_start and len(self._held) >= 64:
+            self._is_at_start = False
+            if looks := _container(self._held, self.audio):
+                return self._judged(looks)
+        if len(self._held) < self._needed:
+            return None
+        start = self._sound_start()
+        if start is None:
+            # It is silent. The last frame may hold the beginning of a sound.
+            self._held, self._needed = b"", round(LOOK_S * self._second)
+            return None
+        end = start + round(LOOK_S * self._second)
+        if end > len(self._held) and start:
+            self._needed = end
+            return None
+        return self._judged(_appearance(self._held[start:end], self.audio))
+
+    def finish(self) -> Notice | None:
+        """The stream ends. Returns what `add` does for a stream that is shorter."""
+        if self.is_done:
+            return None
+        if looks := _container(self._held, self.audio):
+            return self._judged(looks)
+        start = self._sound_start() if len(self._held) >= LEAST_S * self._second else None
+        if start is None or len(self._held) - start < LEAST_S * self._second:
+            return self._judged(None)
+        return self._judged(_appearance(self._held[start:], self.audio))
+
+    def _judged(self, looks: str | None) -> Notice | None:
+        self.is_done, self._held = True, b""
+        if looks is None:
+            return None
+        audio = self.audio
+        declared = f"{audio.encoding} at {audio.sample_rate} Hz, {audio.channels} channel{'s' * (audio.channels > 1)}"
+        return Notice(UNLIKELY_FORMAT, f"audio: expected {declared}, as declared, got what {looks}")
+
+    def _sound_start(self) -> int | None:
+        """Where the first sound begins, in bytes; `None` in silence."""
+        samples = _first_channel(self._held, self.audio)
+        n_frame = round(FRAME_S * self.audio.sample_rate)
+        n_frames = len(samples) // n_frame
+        levels = np.sqrt(np.square(samples[: n_frames * n_frame].reshape(n_frames, n_frame)).mean(axis=1))
+        loudest = float(levels.max(initial=0.0))
+        if loudest < QUIETEST:
+            return None
+        first = int(np.argmax(levels >= max(SOUND_SHARE * loudest, QUIETEST)))
+        return first * n_frame * self._group_bytes
+
+
+def _container(content: bytes, audio: AudioFormat) -> str | None:
+    """What a stream begins with if that is a file; `None` for raw audio, and for a WAV of the declared format."""
+    for magic, name in MAGIC.items():
+        if content.startswith(magic):
+            return f"begins as a file: {name}"
+    if content[MP4_MARK[0]] == MP4_MARK[1]:
+        return "begins as a file: MP4"
+    if found := WAV_FORMAT.match(content):
+        tag, channels, rate, bits = (int.from_bytes(each, "little") for each in found.groups())
+        if ((tag, bits), channels, rate) != (WAV_TAGS[audio.encoding], audio.channels, audio.sample_rate):
+            return f"begins as a WAV file of {channels} channel(s), {bits} bits and {rate} Hz"
+    return None
+
+
+def _appearance(content: bytes, audio: AudioFormat) -> str | None:
+    """What a stretch of sound looks like; `None` for what was declared."""
+    match audio.encoding:
+        case "pcm_s16le":
+            looks = _as_integers(content, audio)
+        case "pcm_f32le":
+            looks = _as_floats(content)
+        case _:
+            looks = _as_bytes(content, audio)
+    if looks:
+        return looks
+    samples = _first_channel(content, audio).astype(np.float64)
+    if audio.channels == 1 and _is_interleaved(samples):
+        return "looks like two channels"
+    return _speed(samples, audio.sample_rate)
+
+
+def _first_channel(content: bytes, audio: AudioFormat) -> Samples:
+    size = BYTES_PER_SAMPLE[audio.encoding] * audio.channels
+    return decode_samples(content[: len(content) // size * size], audio.encoding)[:: audio.channels]
+
+
+def _correlation(samples: NDArray[np.float64], distance: int = 1) -> float:
+    """How alike samples are that are so far from each other, -1 to 1; 0 in silence."""
+    samples = samples - samples.mean()
+    energy = float(np.dot(samples, samples))
+    return float(np.dot(samples[distance:], samples[:-distance])) / energy if energy else 0.0
+
+
+def _as_integers(content: bytes, audio: AudioFormat) -> str | None:
+    floats = np.frombuffer(content[: len(content) & ~3], "<f4")
+    sizes = np.abs(floats[floats != 0])
+    with np.errstate(invalid="ignore"):
+        if len(sizes) > len(floats) / 4 and ((sizes > 1e-6) & (sizes < LOUDEST_FLOAT)).mean() > 0.9:
+            return "looks like pcm_f32le"
+    whole = np.frombuffer(content[: len(content) & ~1], "<i2")
+    samples = whole[:: audio.channels].astype(np.float64) / 32768
+    level = float(np.sqrt(np.square(samples).mean()))
+    alike = _correlation(samples)
+    if level < NOISE_LEVEL or alike > MOST_NOISE_CORRELATION:
+        return None
+    encodings: tuple[Encoding, ...] = ("mulaw", "alaw")
+    companded = {each: _correlation(decode_samples(content, each).astype(np.float64)) for each in encodings}
+    if max(companded.values()) > max(SOUND_CORRELATION, alike + MORE_ALIKE):
+        return f"looks like {' or '.join(encodings)}"
+    if alike > NOISE_CORRELATION:
+        return None
+    if _correlation(whole.byteswap()[:: audio.channels].astype(np.float64)) > SOUND_CORRELATION:
+        return "looks like samples whose bytes are swapped"
+    is_uniform = abs(level - UNIFORM_LEVEL) < UNIFORM_SLACK and abs(alike) < 0.1
+    return "looks like compressed data" if is_uniform else None
+
+
+def _as_floats(content: bytes) -> str | None:
+    floats = np.frombuffer(content[: len(content) & ~3], "<f4")
+    with np.errstate(invalid="ignore"):
+        sizes = np.abs(floats[floats != 0])
+        is_size = (sizes > 1e-10) & (sizes < 1e10)
+        if len(sizes) and is_size.mean() < 0.9:
+            whole = np.frombuffer(content[: len(content) & ~1], "<i2").astype(np.float64)
+            return "looks like pcm_s16le" if _correlation(whole) > SOUND_CORRELATION else "looks like no floats"
+        largest = float(sizes[is_size].max(initial=0.0))
+    return f"has samples up to {largest:.0f}, and not from -1 to 1" if largest > LOUDEST_FLOAT else None
+
+
+def _as_bytes(content: bytes, audio: AudioFormat) -> str | None:
+    values = np.frombuffer(content, np.uint8)
+    n_group = 4 * audio.channels
+    values = values[: len(values) // n_group * n_group].reshape(-1, 4, audio.channels)[..., 0]
+    places = [np.bincount(values[:, place] >> 4, minlength=16) / len(values) for place in range(4)]
+    if max(np.abs(places[0] - each).sum() / 2 for each in places[1:]) > BYTES_APART:
+        return "looks like samples of 16 or 32 bits"
+    shares = np.bincount(values.reshape(-1), minlength=256) / values.size
+    if np.abs(shares - 1 / 256).sum() / 2 < UNIFORM_BYTES:
+        return "looks like compressed data"
+    return None
+
+
+def _is_interleaved(samples: NDArray[np.float64]) -> bool:
+    steps = np.square(np.diff(samples[: len(samples) & ~1]))
+    even, odd = float(steps[::2].mean()), float(steps[1::2].mean())
+    return bool((steps > 0).mean() > LEAST_STEPS) and min(even, odd) <= INTERLEAVED_SHARE * max(even, odd)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Voice:
+    """What is measured of a voice to find its speed."""
+
+    voiced_share: float
+    pitch_hz: float
+    spread: float
+    median_hz: float
+    edge_hz: float
+    top_edge_hz: float
+    above_sixth_db: float
+    above_third_db: float
+
+
+def _speed(samples: NDArray[np.float64], rate: int) -> str | None:
+    """Whether a voice is far slower or faster than people speak, as its rate is another one."""
+    voice = _voice(samples, rate)
+    if voice is None or voice.voiced_share < VOICED_SHARE or voice.spread < LEAST_SPREAD:
+        return None
+    speed = PITCH_WEIGHT * np.log(voice.pitch_hz / USUAL_PITCH_HZ)
+    speed += (1 - PITCH_WEIGHT) * np.log(voice.edge_hz / USUAL_EDGE_HZ)
+    without_highs = rate <= MOST_SLOW_RATE and voice.above_sixth_db < NO_HIGHS_DB
+    is_slow = speed < SLOW or (without_highs and speed < SLOW_WITHOUT_HIGHS)
+    if is_slow and voice.top_edge_hz > LEAST_EDGE_HZ:
+        return "sounds far too slow and low: is its rate higher?"
+    with_highs = rate >= LEAST_FAST_RATE and voice.above_third_db > HIGHS_DB
+    is_fast = speed > FAST or (with_highs and speed > FAST_WITH_HIGHS)
+    is_voice = voice.spread < MOST_SPREAD and voice.pitch_hz < MOST_PITCH_HZ and voice.median_hz < MOST_MEDIAN_HZ
+    return "sounds far too fast and high: is its rate lower?" if is_fast and is_voice else None
+
+
+def _voice(samples: NDArray[np.float64], rate: int) -> _Voice | None:
+    n_frame = round(PITCH_FRAME_S * rate)
+    n_frames = len(samples) // n_frame
+    if n_frames < 2:
+        return None
+    frames = samples[: n_frames * n_frame].reshape(n_frames, n_frame)
+    frames = frames - frames.mean(axis=1, keepdims=True)
+    # Frames that are quiet beside the loudest one say little.
+    energies = np.square(frames).sum(axis=1)
+    frames = frames[energies > 0.05 * energies.max()]
+    if not len(frames):
+        return None
+    # Pitches need no more than 16 kHz.
+    step = max(rate // SAMPLE_RATE, 1)
+    averaged = frames[:, : n_frame // step * step].reshape(len(frames), -1, step).mean(axis=2)
+    pitches = _pitches(averaged, rate / step)
+    found = pitches[pitches > 0]
+    if not len(found):
+        return None
+    # At high rates every other frame is enough.
+    spectra = np.fft.rfft(frames[:: 1 + (step > 1)] * np.hanning(n_frame))
+    spectrum = (spectra.real**2 + spectra.imag**2).sum(axis=0)
+    if np.partition(spectrum, -N_LINES)[-N_LINES:].sum() > LINES_SHARE * spectrum.sum():
+        return None
+    shares = spectrum.cumsum() / spectrum.sum()
+    median_hz, edge_hz, top_edge_hz = np.searchsorted(shares, (0.5, 0.95, 0.99)) * (rate / n_frame)
+    above_sixth_db, above_third_db = (10 * np.log10(max(1 - shares[n_frame // part], 1e-20)) for part in (6, 3))
+    return _Voice(
+        voiced_share=len(found) / len(pitches),
+        pitch_hz=float(np.median(found)),
+        spread=float(np.log(found).std()),
+        median_hz=median_hz,
+        edge_hz=max(edge_hz, 1.0),
+        top_edge_hz=top_edge_hz,
+        above_sixth_db=above_sixth_db,
+        above_third_db=above_third_db,
+    )
+
+
+def _pitches(frames: NDArray[np.float64], rate: float) -> NDArray[np.float64]:
+    """The pitch of each frame in Hz, from its autocorrelation; 0 for none."""
+    lowest, highest = PITCHES_HZ
+    n_frame, n_lags = frames.shape[1], int(rate / lowest) + 1
+    size = next(size for size in FFT_SIZES if size >= n_frame + n_lags)
+    window = np.hanning(n_frame)
+    spectra = np.fft.rfft(np.vstack((window, frames * window)), size)
+    alike = np.fft.irfft(spectra.real**2 + spectra.imag**2, size)[:, :n_lags]
+    alike = alike / np.maximum(alike[:, :1], 1e-20)
+    alike = alike[1:] / alike[0]
+    pitches = np.zeros(len(alike))
+    for at, row in enumerate(alike):
+        # From the end of the first period's own peak on.
+        begin = max(int(np.argmax(row < 0.3)), int(rate / highest)) if (row < 0.3).any() else n_lags
+        rest = row[begin:]
+        if len(rest) < 3 or rest.max() < 0.4:
+            continue
+        is_peak = (rest[1:-1] >= rest[:-2]) & (rest[1:-1] >= rest[2:]) & (rest[1:-1] > 0.85 * rest.max())
+        if is_peak.any():
+            pitches[at] = rate / (begin + 1 + int(np.argmax(is_peak)))
+    return pitches

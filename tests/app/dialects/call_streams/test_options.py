@@ -1,0 +1,30 @@
+"""The options of a call, which carriers pass on as texts."""
+
+import pytest
+
+from app.dialects.call_streams.wire import start_command
+from app.errors import BadStart
+from app.media.pcm import AudioFormat
+from app.session import commands
+
+AUDIO = AudioFormat("mulaw", 8_000)
+NAMES = ("language", "languages", "task", "interim", "silence_ms", "prompt", "hotwords", "words")
+
+
+@pytest.mark.parametrize("empty", ["", "  "])
+def test_an_empty_option_is_not_given(empty: str) -> None:
+    """A template of a carrier gives one where it has no value."""
+    assert start_command(dict.fromkeys(NAMES, empty), AUDIO) == commands.Start(audio=AUDIO)
+
+
+def test_booleans_and_numbers_have_their_usual_spellings() -> None:
+    start = start_command({"interim": "No", "words": "1", "silence_ms": "8e2"}, AUDIO)
+    assert (start.interim, start.words, start.endpointing.silence_ms) == (False, True, 800)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("interim", "perhaps"), ("words", "2"), ("silence_ms", "1"), ("task", "sing")]
+)
+def test_a_value_that_is_none_is_refused(name: str, value: str) -> None:
+    with pytest.raises(BadStart, match=name):
+        start_command({name: value}, AUDIO)

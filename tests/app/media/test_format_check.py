@@ -1,0 +1,145 @@
+"""Raw audio that is not what its client declared is noticed; what is as declared never is."""
+
+from collections.abc import Callable
+from typing import Any
+
+import av
+import numpy as np
+import pytest
+import soxr
+from numpy.typing import NDArray
+
+from app.media.format_check import UNLIKELY_FORMAT, FormatCheck
+from app.media.notices import Notice
+from app.media.pcm import AudioFormat, Encoding, Samples
+from tests.made_files import Track, made_file, tone
+
+AUDIO = "tests/audio"
+CODECS: dict[Encoding, str] = {
+    "pcm_s16le": "pcm_s16le",
+    "pcm_f32le": "pcm_f32le",
+    "mulaw": "pcm_mulaw",
+    "alaw": "pcm_alaw",
+}
+
+
+def clip(name: str = "hello") -> Samples:
+    with av.open(f"{AUDIO}/{name}.flac") as container:
+        frames = [frame.to_ndarray().reshape(-1) for frame in container.decode(audio=0)]
+    samples: Samples = np.concatenate(frames).astype(np.float32) / np.float32(32_768)
+    return samples
+
+
+def encoded(samples: Samples, encoding: Encoding, rate: int = 16_000) -> bytes:
+    """Raw samples at 16 kHz in another encoding and at another rate."""
+    resampled = samples if rate == 16_000 else soxr.resample(samples, 16_000, rate)
+    context: Any = av.CodecContext.create(CODECS[encoding], "w")
+    context.sample_rate, context.layout, context.format = rate, "mono", context.codec.audio_formats[0]
+    frame = av.AudioFrame.from_ndarray(np.ascontiguousarray(resampled, np.float32)[None], "flt", "mono")
+    frame.sample_rate = rate
+    converted = av.AudioResampler(context.format, "mono", rate).resample(frame)
+    return b"".join(bytes(packet) for each in [*converted, None] for packet in context.encode(each))
+
+
+def look(content: bytes, audio: AudioFormat, n_bytes: int = 640) -> list[Notice]:
+    """What is noticed of a stream that comes in pieces."""
+    check = FormatCheck(audio)
+    found = [check.add(content[at : at + n_bytes]) for at in range(0, len(content), n_bytes)]
+    return [each for each in (*found, check.finish()) if each]
+
+
+def message(content: bytes, encoding: Encoding = "pcm_s16le", rate: int = 16_000, channels: int = 1) -> str:
+    (notice,) = look(content, AudioFormat(encoding, rate, channels))
+    assert notice.code == UNLIKELY_FORMAT
+    return notice.message
+
+
+@pytest.mark.parametrize("rate", [8_000, 16_000, 24_000, 48_000])
+@pytest.mark.parametrize("encoding", list(CODECS))
+def test_what_is_as_declared_is_not_noticed(encoding: Encoding, rate: int) -> None:
+    """Speech, silence, a tone and noise, in any encoding and at any rate."""
+    noise = np.random.default_rng(1).normal(0, 0.1, 20_000).astype(np.float32)
+    for samples in (clip(), clip("train"), np.zeros(20_000, np.float32), tone(1.5), tone(1.5, 50.0), noise):
+        assert look(encoded(samples, encoding, rate), AudioFormat(encoding, rate)) == []
+
+
+def test_two_channels_are_not_noticed() -> None:
+    left = clip()
+    both = np.stack((left, np.roll(left, 4000)), axis=1).reshape(-1)
+    for encoding in ("pcm_s16le", "mulaw"):
+        assert look(encoded(both, encoding), AudioFormat(encoding, channels=2)) == []
+
+
+@pytest.mark.parametrize(
+    ("declared", "sent", "expected"),
+    [
+        ("pcm_s16le", "pcm_f32le", "looks like pcm_f32le"),
+        ("pcm_s16le", "mulaw", "looks like mulaw or alaw"),
+        ("pcm_s16le", "alaw", "looks like mulaw or alaw"),
+        ("pcm_f32le", "pcm_s16le", "looks like pcm_s16le"),
+        ("mulaw", "pcm_s16le", "looks like samples of 16 or 32 bits"),
+        ("alaw", "pcm_f32le", "looks like samples of 16 or 32 bits"),
+    ],
+)
+def test_another_encoding_is_named(declared: Encoding, sent: Encoding, expected: str) -> None:
+    said = message(encoded(clip(), sent), declared)
+    assert said == f"audio: expected {declared} at 16000 Hz, 1 channel, as declared, got what {expected}"
+
+
+@pytest.mark.parametrize(
+    ("container", "codec", "name"),
+    [
+        ("webm", "libopus", "WebM or Matroska"),
+        ("ogg", "libopus", "Ogg"),
+        ("mp4", "aac", "MP4"),
+        ("flac", "flac", "FLAC"),
+        ("mp3", "libmp3lame", "MP3"),
+    ],
+)
+def test_a_file_in_place_of_samples_is_named(container: str, codec: str, name: str) -> None:
+    """However little of it comes."""
+    content = made_file(container, codec, 48_000, [Track(samples=clip())])
+    assert f"begins as a file: {name}" in message(content)
+    assert f"begins as a file: {name}" in message(content[:100], "mulaw", 8_000)
+
+
+def test_a_wav_is_noticed_only_where_its_header_says_something_else() -> None:
+    """Many clients send the header with the samples, which does no harm."""
+    content = made_file("wav", "pcm_s16le", 16_000, [Track(samples=clip())])
+    assert look(content, AudioFormat()) == []
+    assert "begins as a WAV file of 1 channel(s), 16 bits and 16000 Hz" in message(content, rate=48_000)
+    assert "begins as a WAV file" in message(content, "mulaw", 8_000)
+
+
+@pytest.mark.parametrize(
+    ("change", "encoding", "expected"),
+    [
+        (lambda samples: (samples * 32_768).astype("<f4").tobytes(), "pcm_f32le", "has samples up to"),
+        (lambda samples: (samples * 32_767).astype(">i2").tobytes(), "pcm_s16le", "samples whose bytes are swapped"),
+        (lambda samples: np.repeat(samples * 32_767, 2).astype("<i2").tobytes(), "pcm_s16le", "two channels"),
+        (lambda samples: np.random.default_rng(1).bytes(40_000), "pcm_s16le", "compressed data"),
+        (lambda samples: np.random.default_rng(1).bytes(40_000), "mulaw", "compressed data"),
+        (lambda samples: np.random.default_rng(1).bytes(80_000), "pcm_f32le", "no floats"),
+    ],
+)
+def test_samples_of_another_kind_are_named(
+    change: Callable[[NDArray[np.float32]], bytes], encoding: Encoding, expected: str
+) -> None:
+    loud = clip() / np.abs(clip()).max()
+    assert expected in message(change(loud), encoding)
+
+
+def test_a_rate_that_is_far_off_is_noticed() -> None:
+    """The voice is three times as slow, or as fast, as people speak."""
+    assert "sounds far too slow and low" in message(encoded(clip("call"), "pcm_s16le", 48_000))
+    assert "sounds far too fast and high" in message(encoded(clip("names"), "pcm_s16le"), rate=48_000)
+
+
+def test_silence_before_the_first_sound_is_waited_for() -> None:
+    """The look is at the first second of sound, and there is one."""
+    content = bytes(640_000) + encoded(clip(), "pcm_f32le")
+    assert "looks like pcm_f32le" in message(content + content)
+
+
+def test_very_short_streams_are_not_judged() -> None:
+    assert look(encoded(clip()[4000:5000], "mulaw"), AudioFormat()) == []
