@@ -36,12 +36,24 @@ class Track:
         return self.offset_s + (gap_s if gap_s and at_s >= gap_at_s else 0.0)
 
 
-def made_file(container: str, codec: str, rate: int, tracks: Sequence[Track], picture_s: int = 0) -> bytes:
-    """A file of these tracks, with a black picture of some seconds where `picture_s` says so."""
+def made_file(
+    container: str,
+    codec: str,
+    rate: int,
+    tracks: Sequence[Track],
+    picture_s: int = 0,
+    *,
+    layout: str = "mono",
+    is_inverted: bool = False,
+) -> bytes:
+    """A file of these tracks, with a black picture of some seconds where `picture_s` says so.
+
+    Each channel of the layout has the samples; with `is_inverted` the second one has them upside down.
+    """
     file = io.BytesIO()
     with av.open(file, "w", format=container) as output:
         picture = _picture(output, "libvpx" if container == "webm" else "mpeg4") if picture_s else None
-        streams = [output.add_stream(codec, rate=rate, layout="mono") for _ in tracks]
+        streams = [output.add_stream(codec, rate=rate, layout=layout) for _ in tracks]
         for stream, track in zip(streams, tracks, strict=True):
             stream.disposition = Disposition.default if track.is_default else Disposition(0)
             if track.language:
@@ -53,7 +65,7 @@ def made_file(container: str, codec: str, rate: int, tracks: Sequence[Track], pi
                 output.mux(picture.encode(image))
             output.mux(picture.encode(None))
         for stream, track in zip(streams, tracks, strict=True):
-            for packet in _packets(stream, track):
+            for packet in _packets(stream, track, is_inverted=is_inverted):
                 output.mux(packet)
     return file.getvalue()
 
@@ -66,14 +78,18 @@ def _picture(output: av.container.OutputContainer, codec: str) -> av.VideoStream
     return stream
 
 
-def _packets(stream: object, track: Track) -> Iterator["av.Packet[av.AudioStream]"]:
+def _packets(stream: object, track: Track, *, is_inverted: bool) -> Iterator["av.Packet[av.AudioStream]"]:
     """The packets of a track, at the times that it says."""
     assert isinstance(stream, av.AudioStream)
     context = stream.codec_context
-    whole = av.AudioFrame.from_ndarray(track.samples[None], "flt", "mono")
+    channels = np.stack([track.samples] * context.layout.nb_channels)
+    channels[1::2] *= -1 if is_inverted else 1
+    whole = av.AudioFrame.from_ndarray(np.ascontiguousarray(channels), "fltp", context.layout.name)
     whole.sample_rate = SAMPLE_RATE
     # Frames of 20 ms for a codec that takes any, so that there is a packet where a gap begins.
-    resampler = av.AudioResampler(context.format, "mono", context.sample_rate, context.frame_size or context.rate // 50)
+    resampler = av.AudioResampler(
+        context.format, context.layout, context.sample_rate, context.frame_size or context.rate // 50
+    )
     at = 0
     for frame in [*resampler.resample(whole), *resampler.resample(None), None]:
         if frame is not None:

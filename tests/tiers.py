@@ -42,6 +42,7 @@ DEFAULT: tuple[str, ...] = (
     "app/dialects/test_file_speakers.py",
     "app/files/test_uploads.py",
     "app/jobs/test_jobs_endpoint.py",
+    "app/media/test_corpus.py",
     "app/media/test_decoders.py",
     "app/rooms/test_several_gateways.py",
     "app/service/test_overload.py",

@@ -103,10 +103,11 @@ class ContainerClock:
         missing_s = until_s - self.end_s
         if MIN_GAP_S <= missing_s <= MAX_GAP_S - self._silence_s:
             self._on_notice(lost_audio(self.end_s, until_s))
-            return missing_s
-        if stated_s and self.end_s < stated_s * (1 - MISSING_SHARE):
-            self._on_notice(cut_off(self.end_s, stated_s))
-        return 0.0
+        else:
+            missing_s = 0.0
+        if stated_s and self.end_s + missing_s < stated_s * (1 - MISSING_SHARE):
+            self._on_notice(cut_off(self.end_s + missing_s, stated_s))
+        return missing_s
 
     def _missing_s(self, at_s: float | None) -> float:
         if at_s is None:

@@ -335,8 +335,10 @@ def _part_frames(
     stated_s: float | None = None
     damage = ""
     n_frames = n_bytes = 0
+    is_wav = False
     try:
         with _open(file, is_live) as container:
+            is_wav = container.format.name == "wav" and not is_live
             stream = _audio_stream(container, track, on_notice)
             clock = ContainerClock(container, is_live, on_notice)
             stated_s, n_bytes = (None, 0) if is_live else (_audio_s(container, stream), container.size)
@@ -355,6 +357,10 @@ def _part_frames(
         damage = _reason(error)
     if clock is None or not n_frames:
         raise MediaError(_not_decoded(damage or "it holds none"))
+    if is_wav:
+        # FFmpeg shortens what the header states to what is there.
+        wav_s = clock.end_s * file.stated_share()
+        stated_s = wav_s if wav_s < MAX_FILE_H * 3600 else stated_s
     return clock.finish(stated_s, n_bytes)
 
 

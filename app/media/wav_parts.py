@@ -36,6 +36,10 @@ class Part(Source, Protocol):
         """Whether it has no bytes at all."""
         ...
 
+    def stated_share(self) -> float:
+        """How many times as much audio as there is the header of a WAV states; 1 where it states no more."""
+        ...
+
 
 def parts(source: Source) -> Iterator[Part]:
     """The WAVs in a source, each as a source of its own; all of it if it does not begin with a WAV."""
@@ -116,6 +120,18 @@ class _FilePart:
         """See `Part`."""
         return self._n_bytes == 0
 
+    def stated_share(self) -> float:
+        """See `Part`."""
+        at = HEADER_BYTES
+        while len(head := _bytes_at(self._file, self._start + at, CHUNK.size)) == CHUNK.size:
+            name, length = CHUNK.unpack(head)
+            at += CHUNK.size
+            if name == b"data":
+                n_left = self._n_bytes - at
+                return length / n_left if length not in UNKNOWN and length > n_left > 0 else 1.0
+            at += length + length % 2
+        return 1.0
+
     def read(self, n: int, /) -> bytes:
         """See `Source`."""
         content = _bytes_at(self._file, self._start + self._at, max(min(n, self._n_bytes - self._at), 0))
@@ -151,6 +167,10 @@ class _Stream:
             self._held += data
         self.is_wav = self._has_next()
         self.is_empty = not self._held
+
+    def stated_share(self) -> float:
+        """Nothing that is read once can be shorter than its header says before it ends."""
+        return 1.0
 
     def read(self, n: int, /) -> bytes:
         """See `Source`."""

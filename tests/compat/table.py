@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.compat.conformance import DIALECTS, Claim
+from tests.media_corpus import table as corpus_table
 
 REPOSITORY = Path(__file__).parents[2]
 PAGE = REPOSITORY / "docs" / "compatibility.md"
@@ -82,7 +83,7 @@ def _cell(text: str) -> str:
 
 def main() -> int:
     """Write the page; with `--check`, only compare it, and return 1 if it is out of date."""
-    written = page(collected())
+    written = page(collected()) + corpus_table()
     if sys.argv[1:] == ["--check"]:
         return 0 if PAGE.read_text() == written else 1
     PAGE.write_text(written)

@@ -2,6 +2,7 @@
 
 import asyncio
 import io
+import struct
 from contextlib import aclosing
 from tempfile import TemporaryFile
 
@@ -56,6 +57,15 @@ def test_a_track_that_begins_late_is_late(kind: Kind) -> None:
     samples, notices = decoded(made_file(*kind, [Track(samples=tone(2.0), offset_s=4.9)]))
     assert loud_stretches(samples) == stretches((4.9, 6.9))
     assert notices == []
+
+
+def test_a_track_of_avi_begins_where_its_header_says() -> None:
+    """Its packets have no times. FFmpeg writes no such beginning, so the header is changed."""
+    content = bytearray(made_file("avi", "libmp3lame", 44_100, [Track(samples=tone(2.0))], picture_s=8))
+    header = content.index(b"auds")
+    scale, rate = struct.unpack_from("<2I", content, header + 20)
+    struct.pack_into("<I", content, header + 28, round(4.9 * rate / scale))
+    assert loud_stretches(decoded(bytes(content))[0]) == stretches((4.9, 6.9))
 
 
 @pytest.mark.parametrize("kind", [MATROSKA, WEBM, MP4, MOV, TS])

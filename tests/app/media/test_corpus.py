@@ -1,0 +1,54 @@
+"""Every recording of the corpus keeps its times, and has the warnings that it should have."""
+
+import io
+
+import numpy as np
+import pytest
+
+from app.media.file_decoder import decode_pieces
+from app.media.notices import Notice
+from app.media.pcm import Samples
+from engine.api import SAMPLE_RATE
+from tests.media_corpus import Recording, corpus
+
+EXACT_S = 0.06
+"""Codecs delay their audio, and containers round times."""
+
+
+def pitch(samples: Samples) -> float:
+    """The loudest frequency in Hz."""
+    return float(np.argmax(np.abs(np.fft.rfft(samples * np.hanning(len(samples))))) * SAMPLE_RATE / len(samples))
+
+
+def check_times(samples: Samples, recording: Recording) -> None:
+    """Each tone is where it should be, and there is quiet around it."""
+    for start_s, end_s, expected in recording.tones():
+        inside = samples[round((start_s + EXACT_S) * SAMPLE_RATE) : round((end_s - EXACT_S) * SAMPLE_RATE)]
+        assert len(inside) > 0.9 * (end_s - start_s - 2 * EXACT_S) * SAMPLE_RATE
+        assert pitch(inside) == pytest.approx(expected, abs=3)
+        before = samples[
+            max(round((start_s - 0.3) * SAMPLE_RATE), 0) : max(round((start_s - EXACT_S) * SAMPLE_RATE), 0)
+        ]
+        if recording.fault != "joined":
+            assert np.abs(before).max(initial=0.0) < 0.1
+
+
+@pytest.mark.parametrize(
+    "recording",
+    [
+        # By day one layout is enough where nothing else is tested.
+        pytest.param(each, id=each.name, marks=[pytest.mark.nightly] if each.fault == "whole" and at % 2 else [])
+        for at, each in enumerate(corpus())
+    ],
+)
+def test_recordings_keep_their_times_and_are_warned_of(recording: Recording) -> None:
+    notices: list[Notice] = []
+    samples = np.concatenate(list(decode_pieces(io.BytesIO(recording.made()), None, notices.append)))
+    check_times(samples, recording)
+    codes = {notice.code for notice in notices}
+    # The last packet of a file that is cut may be damaged, too.
+    assert (codes - {"lost_audio"} if recording.fault == "cut" else codes) == recording.warnings
+
+
+def test_there_are_a_hundred() -> None:
+    assert len(list(corpus())) >= 100
