@@ -109,7 +109,8 @@ class AudioReceiver:
             SessionError: the container cannot be decoded.
         """
         if self._container is None:
-            self._container = ContainerDecoder(self._session.n_channels, self._on_notice)
+            audio = self._session.audio_format
+            self._container = ContainerDecoder(audio.n_transcribed if audio else 0, self._on_notice)
             self._container_since = self._clock() - self._session.audio_s
         await self._receive_decoded(self._container.decode(data))
 

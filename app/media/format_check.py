@@ -76,11 +76,11 @@ PITCH_FRAME_S = 0.08
 PITCHES_HZ = (28.0, 1000.0)
 """The pitches that are looked for, of voices at the third or the threefold of their rate."""
 VOICED_SHARE = 0.7
-"""The rate is judged where so many frames have a pitch."""
+"""The rate is judged where this share of the frames has a pitch."""
 LEAST_SPREAD, MOST_SPREAD = 0.02, 0.5
 """How much pitches of a voice differ, as a deviation of their logarithms: not at all in a hum, a lot in noise."""
 N_LINES, LINES_SHARE = 8, 0.95
-"""Sound is tones and no voice if so many lines of its spectrum have this share of its energy: a busy signal."""
+"""Sound is tones and no voice if this number of lines has this share of the energy: a busy signal."""
 FFT_SIZES = (512, 1024, 2048, 4096, 8192)
 """The lengths of the transforms by which pitches are found; the first that is long enough is taken."""
 USUAL_PITCH_HZ, USUAL_EDGE_HZ = 173.0, 1974.0
@@ -126,8 +126,8 @@ class FormatCheck:
         self._held += data
         if self._is_at_start and len(self._held) >= 64:
             self._is_at_start = False
-            if looks := _container(self._held, self.audio):
-                return self._judged(looks)
+            if appearance := _container(self._held, self.audio):
+                return self._judged(appearance)
         if len(self._held) < self._needed:
             return None
         start = self._sound_start()
@@ -145,20 +145,20 @@ class FormatCheck:
         """The stream ends. Returns what `add` does for a stream that is shorter."""
         if self.is_done:
             return None
-        if looks := _container(self._held, self.audio):
-            return self._judged(looks)
+        if appearance := _container(self._held, self.audio):
+            return self._judged(appearance)
         start = self._sound_start() if len(self._held) >= LEAST_S * self._second else None
         if start is None or len(self._held) - start < LEAST_S * self._second:
             return self._judged(None)
         return self._judged(_appearance(self._held[start:], self.audio))
 
-    def _judged(self, looks: str | None) -> Notice | None:
+    def _judged(self, appearance: str | None) -> Notice | None:
         self.is_done, self._held = True, b""
-        if looks is None:
+        if appearance is None:
             return None
         audio = self.audio
         declared = f"{audio.encoding} at {audio.sample_rate} Hz, {audio.channels} channel{'s' * (audio.channels > 1)}"
-        return Notice(UNLIKELY_FORMAT, f"audio: expected {declared}, as declared, got what {looks}")
+        return Notice(UNLIKELY_FORMAT, f"audio: expected {declared}, as declared, got what {appearance}")
 
     def _sound_start(self) -> int | None:
         """Where the first sound begins, in bytes; `None` in silence."""
@@ -191,13 +191,13 @@ def _appearance(content: bytes, audio: AudioFormat) -> str | None:
     """What a stretch of sound looks like; `None` for what was declared."""
     match audio.encoding:
         case "pcm_s16le":
-            looks = _as_integers(content, audio)
+            appearance = _as_integers(content, audio)
         case "pcm_f32le":
-            looks = _as_floats(content)
+            appearance = _as_floats(content)
         case _:
-            looks = _as_bytes(content, audio)
-    if looks:
-        return looks
+            appearance = _as_bytes(content, audio)
+    if appearance:
+        return appearance
     samples = _first_channel(content, audio).astype(np.float64)
     if audio.channels == 1 and _is_interleaved(samples):
         return "looks like two channels"

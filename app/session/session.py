@@ -130,11 +130,6 @@ class Session:
         return self._state in (State.STOPPING, State.ENDING)
 
     @property
-    def n_channels(self) -> int:
-        """The number of channels, each with its own transcript; 0 before the start."""
-        return len(self._intake.channels) if self._intake else 0
-
-    @property
     def audio_format(self) -> AudioFormat | None:
         """The present format of the client's audio; `None` before the start."""
         return self._intake.audio_format if self._intake else None
