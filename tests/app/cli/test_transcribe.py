@@ -36,7 +36,7 @@ class Terminal(io.StringIO):
         return True
 
 
-def job(format: str = "txt", options: TranscriptionOptions | None = None, **layout: bool) -> Job:
+def job(format: str = "txt", options: TranscriptionOptions | None = None, **layout: Any) -> Job:
     return Job(
         config=SessionConfig(make_detector=LevelDetector),
         options=options or TranscriptionOptions(),

@@ -237,7 +237,7 @@ def test_clearing_leaves_what_was_committed() -> None:
 def test_audio_in_another_format_is_an_error_after_which_the_session_goes_on() -> None:
     """The protocol has no warnings."""
     settings, _ = named(RealtimeSettings(), None, MODEL)
-    dialect = OpenAIRealtime(RealtimeSession("x", MODEL, settings, False), warnings=(), max_text_chars=1 << 20)
+    dialect = OpenAIRealtime(RealtimeSession("x", MODEL, settings, False), warnings=[], max_text_chars=1 << 20)
     (told,) = map(json.loads, dialect.write(events.Notice("unlikely_format", "audio: expected x")))
     assert (told["type"], told["error"]["code"]) == ("error", "unlikely_format")
     assert not list(dialect.write(events.Notice("other_tracks", "file: expected x")))
