@@ -248,7 +248,7 @@ class TokenTranscript:
         segments: list[Segment] = []
         end = 0
         for segment in self._segments:
-            timed: list[tuple[Word, bool]] = []
+            timed: list[tuple[Word, int]] = []
             lengths_s: list[float] = []
             n_before = 0
             for piece in self._tokenizer.split(segment.tokens, self._info.language):
@@ -256,28 +256,28 @@ class TokenTranscript:
                 if piece.at_s is None:
                     end_s = starts_s[end] if end < len(starts_s) else _end_of_last(starts_s[begin], lengths_s, audio_s)
                     word = Word(piece.text, starts_s[begin], end_s, _mean(alignment.probabilities[begin:end]))
-                    timed.append((word, n_before < N_FIRST_WORDS))
-                    start_s, end_s = place(word.text, word.start_s, end_s, alignment.sounds_s, is_first=False)
+                    timed.append((word, n_before))
+                    start_s, end_s = place(word.text, word.start_s, end_s, alignment.sounds_s, n_before=N_FIRST_WORDS)
                     lengths_s.append(end_s - start_s)
                     n_before = 0 if piece.text.rstrip().endswith(SENTENCE_ENDS) else n_before + 1
             segments.append(replace(segment, words=_placed(timed, alignment.sounds_s)))
         return segments
 
 
-def _placed(timed: Sequence[tuple[Word, bool]], sounds_s: Sequence[tuple[float, float]]) -> tuple[Word, ...]:
+def _placed(timed: Sequence[tuple[Word, int]], sounds_s: Sequence[tuple[float, float]]) -> tuple[Word, ...]:
     """Place the words of a segment, from the last one to the first: where a word begins, the one before it ends.
 
     Args:
-        timed: each word, from where it begins to where the next token does, and whether it begins a sentence.
+        timed: each word, from where it begins to where the next token does, and how many of its sentence are before it.
         sounds_s: see `Alignment`.
     """
     words: list[Word] = []
     following: Word | None = None
-    for word, is_first in reversed(timed):
+    for word, n_before in reversed(timed):
         # A word that was moved leaves its time to the one before.
         was_moved = following is not None and words[-1].start_s > following.start_s
         until_s = words[-1].start_s if was_moved else word.end_s
-        start_s, end_s = place(word.text, word.start_s, until_s, sounds_s, is_first=is_first)
+        start_s, end_s = place(word.text, word.start_s, until_s, sounds_s, n_before=n_before)
         words.append(replace(word, start_s=start_s, end_s=end_s))
         following = word
     return tuple(reversed(words))

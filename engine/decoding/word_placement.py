@@ -20,7 +20,7 @@ USUAL_S, USUAL_LETTER_S = 0.05, 0.06
 SHORTEST_S = 0.1
 """The shortest time that a word takes, in seconds; a shorter sound before a pause is none."""
 LETTERS_OF_A_SIGN = 3
-"""For how many letters a digit or an ideograph counts."""
+"""For how many letters a digit, an ideograph or a letter that is spelled counts, as in URL."""
 FIRST_IDEOGRAPH = "\u2e80"
 """The characters from here on are those of East Asia."""
 SENTENCE_ENDS = tuple(".?!。？！")
@@ -32,7 +32,7 @@ The second one has some of it where the time before has several sounds.
 """
 
 
-def place(text: str, start_s: float, until_s: float, sounds_s: Sequence[Stretch], *, is_first: bool) -> Stretch:
+def place(text: str, start_s: float, until_s: float, sounds_s: Sequence[Stretch], *, n_before: int) -> Stretch:
     """Return when a word starts and ends.
 
     Args:
@@ -40,16 +40,17 @@ def place(text: str, start_s: float, until_s: float, sounds_s: Sequence[Stretch]
         start_s: where it begins by the alignment.
         until_s: where the following word begins; the word ends by then.
         sounds_s: the stretches of the audio that are not quiet, in order.
-        is_first: whether it is one of the `N_FIRST_WORDS` of a sentence. Of others the first sound counts.
+        n_before: how many words of its sentence are before it. From `N_FIRST_WORDS` on its first sound counts.
     """
     inside = [(max(begin, start_s), min(end, until_s)) for begin, end in sounds_s if begin < until_s and end > start_s]
     if not inside:
         return start_s, max(start_s, until_s)
     end_s = inside[0][1]
-    n_letters = sum(map(_letters, text))
+    n_letters = _letters(text)
     longest_s = LONGEST_S + LONGEST_LETTER_S * n_letters
-    is_click = end_s - start_s < SHORTEST_S and len(inside) > 1
-    if not is_first or not (end_s - start_s > longest_s or is_click):
+    # The second word may follow the first one at once, and be short.
+    is_click = n_before == 0 and end_s - start_s < SHORTEST_S and len(inside) > 1
+    if n_before >= N_FIRST_WORDS or not (end_s - start_s > longest_s or is_click):
         return start_s, end_s
     long_enough = [each for each in inside if round(each[1] - each[0], 2) >= SHORTEST_S]
     if not long_enough:
@@ -60,7 +61,8 @@ def place(text: str, start_s: float, until_s: float, sounds_s: Sequence[Stretch]
     return begin_s, end_s
 
 
-def _letters(character: str) -> int:
-    if not character.isalnum():
-        return 0
-    return LETTERS_OF_A_SIGN if character.isdigit() or character >= FIRST_IDEOGRAPH else 1
+def _letters(text: str) -> int:
+    """How many letters a word counts for by the time that it takes."""
+    spoken = list(filter(str.isalnum, text))
+    is_spelled = text.isupper() and len(spoken) > 1
+    return sum(LETTERS_OF_A_SIGN if is_spelled or each.isdigit() or each >= FIRST_IDEOGRAPH else 1 for each in spoken)

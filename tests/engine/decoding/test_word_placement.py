@@ -22,15 +22,22 @@ def test_the_first_word_begins_with_the_last_sound_before_the_second(
     sounds_s: list[tuple[float, float]], placed: tuple[float, float]
 ) -> None:
     """And it takes no longer than a word does."""
-    assert place(" My", 0.0, 8.86, sounds_s, is_first=True) == pytest.approx(placed)
+    assert place(" My", 0.0, 8.86, sounds_s, n_before=0) == pytest.approx(placed)
 
 
 def test_other_words_end_with_their_first_sound() -> None:
     """A word in a sentence may be drawn out, and its pause follows it."""
-    assert place(" My", 0.0, 8.86, [MUSIC, (8.6, 12.0)], is_first=False) == MUSIC
+    assert place(" My", 0.0, 8.86, [MUSIC, (8.6, 12.0)], n_before=2) == MUSIC
 
 
-@pytest.mark.parametrize("text", [" Unfortunately,", " 1998", "五月五日"])
+@pytest.mark.parametrize("text", [" Unfortunately,", " 1998", "五月五日", " URL"])
 def test_long_words_keep_their_time(text: str) -> None:
     """Digits and ideographs take longer than letters."""
-    assert place(text, 0.0, 1.2, [(0.0, 3.0)], is_first=True) == (0.0, 1.2)
+    assert place(text, 0.0, 1.2, [(0.0, 3.0)], n_before=0) == (0.0, 1.2)
+
+
+def test_a_short_second_word_stays_where_it_is() -> None:
+    """It follows the first one at once; a sound before the third word need not be it."""
+    sounds_s = [(0.0, 0.4), (0.6, 3.0)]
+    assert place(" it", 0.32, 0.7, sounds_s, n_before=1) == pytest.approx((0.32, 0.4))
+    assert place(" it", 0.32, 0.7, sounds_s, n_before=0) == pytest.approx((0.6, 0.7))
