@@ -77,7 +77,7 @@ def test_the_first_lines_of_a_long_file_come_long_before_its_end(folder: Path) -
     """The output is no terminal. Ctrl-C ends the rest."""
     arguments = ("transcribe", "long.wav", "--format", "srt", "--language", "en")
     with running(*arguments, program=folder / TUTTI, folder=folder) as command:
-        command.wait_for("Could you please tell me")
+        command.wait_for("Could you please")
         command.interrupt()
         assert command.end() == (INTERRUPTED, "")
 
@@ -147,7 +147,9 @@ def test_a_command_of_the_documentation_does_what_it_says(folder: Path, address:
         command += f" --url ws://{address}"
     done = shell(folder, command.replace("127.0.0.1:8000", address))
     assert done.returncode == 0, done.stderr
-    assert [part for part in expected.output if part not in done.stdout] == [], done.stdout
+    # Subtitles have several lines.
+    shown = done.stdout.replace("\n", " ")
+    assert [part for part in expected.output if part not in shown] == [], done.stdout
     assert [file for file in expected.files if not (folder / file).stat().st_size] == []
 
 
