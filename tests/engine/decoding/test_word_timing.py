@@ -142,6 +142,18 @@ async def test_the_first_word_begins_with_the_sound(short_runner: Runner, clip: 
     assert words_of(done)[0].start_s == pytest.approx(silence_s + ONSETS_S[clip], abs=0.1)
 
 
+async def test_the_first_word_begins_after_music(short_runner: Runner) -> None:
+    """With or without quiet between both, and not longer than a word lasts."""
+    music = noise(3, 5 * 16_000)
+    for quiet_s in (0.0, 0.4):
+        samples = np.concatenate((music, np.zeros(round(quiet_s * 16_000), np.float32), read_clip("train")))
+        (done,) = await decode(short_runner, (samples, TIMED))
+        words = words_of(done)
+        assert [word.text.strip() for word in words] == TRAIN
+        assert words[0].start_s == pytest.approx(5.0 + quiet_s + ONSETS_S["train"], abs=0.15)
+        check(done, len(samples) / 16_000)
+
+
 async def test_words_leave_a_pause_alone(short_runner: Runner) -> None:
     """The word before it ends with its sound, and the word after it begins with its own."""
     before, pause, after = read_clip("hello"), np.zeros(27_200, np.float32), read_clip("train")
