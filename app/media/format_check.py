@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 
 from app.media.notices import Notice
 from app.media.pcm import BYTES_PER_SAMPLE, AudioFormat, Encoding, Samples, decode_samples
-from engine.api import SAMPLE_RATE
 
 UNLIKELY_FORMAT = "unlikely_format"
 """The code of the notice."""
@@ -37,6 +36,8 @@ WAV_TAGS: dict[Encoding, tuple[int, int]] = {
     "mulaw": (7, 8),
 }
 """The format tag and the bits of a sample by which a WAV names each encoding."""
+HEAD_BYTES = 128
+"""How much of a stream is compared with the beginnings of files."""
 LOOK_S = 1.0
 """How much audio is looked at, in seconds, from the first sound on."""
 LEAST_S = 0.2
@@ -73,6 +74,8 @@ INTERLEAVED_SHARE = 0.02
 
 PITCH_FRAME_S = 0.08
 """The audio of which one pitch is found, in seconds: two periods at 28 Hz."""
+PITCH_RATE = 12_000
+"""About the rate at which pitches are found, in Hz, where that of the audio is higher."""
 PITCHES_HZ = (28.0, 1000.0)
 """The pitches that are looked for, of voices at the third or the threefold of their rate."""
 VOICED_SHARE = 0.7
@@ -115,7 +118,7 @@ class FormatCheck:
         """Whether the stream was judged, so that no more bytes are needed."""
         self._group_bytes = BYTES_PER_SAMPLE[audio.encoding] * audio.channels
         self._second = audio.sample_rate * self._group_bytes
-        self._held = b""
+        self._held = bytearray()
         self._is_at_start = True
         self._needed = round(LOOK_S * self._second)
 
@@ -126,34 +129,34 @@ class FormatCheck:
         self._held += data
         if self._is_at_start and len(self._held) >= 64:
             self._is_at_start = False
-            if appearance := _container(self._held, self.audio):
+            if appearance := _container(bytes(self._held[:HEAD_BYTES]), self.audio):
                 return self._judged(appearance)
         if len(self._held) < self._needed:
             return None
         start = self._sound_start()
         if start is None:
             # It is silent. The last frame may hold the beginning of a sound.
-            self._held, self._needed = b"", round(LOOK_S * self._second)
+            self._held, self._needed = bytearray(), round(LOOK_S * self._second)
             return None
         end = start + round(LOOK_S * self._second)
         if end > len(self._held) and start:
             self._needed = end
             return None
-        return self._judged(_appearance(self._held[start:end], self.audio))
+        return self._judged(_appearance(bytes(self._held[start:end]), self.audio))
 
     def finish(self) -> Notice | None:
         """The stream ends. Returns what `add` does for a stream that is shorter."""
         if self.is_done:
             return None
-        if appearance := _container(self._held, self.audio):
+        if appearance := _container(bytes(self._held[:HEAD_BYTES]), self.audio):
             return self._judged(appearance)
         start = self._sound_start() if len(self._held) >= LEAST_S * self._second else None
         if start is None or len(self._held) - start < LEAST_S * self._second:
             return self._judged(None)
-        return self._judged(_appearance(self._held[start:], self.audio))
+        return self._judged(_appearance(bytes(self._held[start:]), self.audio))
 
     def _judged(self, appearance: str | None) -> Notice | None:
-        self.is_done, self._held = True, b""
+        self.is_done, self._held = True, bytearray()
         if appearance is None:
             return None
         audio = self.audio
@@ -162,7 +165,7 @@ class FormatCheck:
 
     def _sound_start(self) -> int | None:
         """Where the first sound begins, in bytes; `None` in silence."""
-        samples = _first_channel(self._held, self.audio)
+        samples = _first_channel(bytes(self._held), self.audio)
         n_frame = round(FRAME_S * self.audio.sample_rate)
         n_frames = len(samples) // n_frame
         levels = np.sqrt(np.square(samples[: n_frames * n_frame].reshape(n_frames, n_frame)).mean(axis=1))
@@ -314,8 +317,8 @@ def _voice(samples: NDArray[np.float64], rate: int) -> _Voice | None:
     frames = frames[energies > 0.05 * energies.max()]
     if not len(frames):
         return None
-    # Pitches need no more than 16 kHz.
-    step = max(rate // SAMPLE_RATE, 1)
+    # Pitches need no high rate.
+    step = max(round(rate / PITCH_RATE), 1)
     averaged = frames[:, : n_frame // step * step].reshape(len(frames), -1, step).mean(axis=2)
     pitches = _pitches(averaged, rate / step)
     found = pitches[pitches > 0]
