@@ -106,10 +106,13 @@ class KeyDirectory:
             raise RequestError(503, message, code="keys_away") from error
 
     async def refresh(self) -> None:
-        """Ask the database for changes."""
-        since = self._version
+        """Ask the database for changes; for all records where it was away, as an older copy may have been restored."""
+        since = self._version if self._is_up else 0
         try:
             version, records = await self._database.run(lambda connection: key_records.changes(connection, since))
+            if version < since:
+                since = 0
+                version, records = await self._database.run(key_records.changes)
         except DatabaseAway as error:
             if self._is_up or self._read_at == float("-inf"):
                 logger.warning("the keys of the database are not known: %s", error)
@@ -118,6 +121,8 @@ class KeyDirectory:
         if not self._is_up:
             logger.info("%d keys of the database have changed", len(records))
         self._is_up, self._read_at, self._version = True, self._clock(), version
+        if not since:
+            self._by_id, self._by_hash = {}, {}
         for record in records:
             self._note(record)
 

@@ -48,6 +48,10 @@ PRIMARY_CODE = 0xFF
 """The bits of a SQLite error code that name the error. Those above say how it came about."""
 CONFLICT_STATES = ("40001", "40P01")
 """PostgreSQL's codes for transactions that another one has stopped: a serialization failure, and a deadlock."""
+SCHEMA_STATES = ("42P01", "42703", "3F000", "42501")
+"""PostgreSQL's codes where a table, a column or a schema is missing or forbidden, as while a copy is restored."""
+GONE = "its tables are gone: restore a copy, or restart the server to begin with an empty database"
+"""What the operator reads where tables were that are missing now. New ones would take the place of a copy."""
 
 metadata = MetaData()
 """The tables of all rooms that are imported."""
@@ -74,6 +78,7 @@ class Database:
         self._engine: Engine | None = None
         self._threads = ThreadPoolExecutor(1 if self.is_file else N_THREADS, thread_name_prefix="database")
         self._opening = threading.Lock()
+        self._was_open = False
         self.is_away = False
         """Whether the last transaction was in vain, as the database did not answer."""
 
@@ -85,7 +90,7 @@ class Database:
     @property
     def is_there(self) -> bool:
         """Whether something may have been written. A file of SQLite does not exist before the first transaction."""
-        return not self.is_file or Path(self._url.database or "").exists()
+        return not self.is_file or self._was_open or Path(self._url.database or "").exists()
 
     @property
     def name(self) -> str:
@@ -97,7 +102,7 @@ class Database:
 
         It is committed when `work` returns, and undone when `work` raises. Where another transaction got in its way it
         is run again, so `work` must do nothing but use the connection. Neither cancelling nor the end of the wait stops
-        a transaction that has begun.
+        a transaction that has begun, and one whose commit has had no answer may be done: it is not run again.
 
         Args:
             work: called in a thread with a connection in a transaction.
@@ -125,13 +130,19 @@ class Database:
 
     def _attempted(self, work: Callable[[Connection], Result]) -> Result:
         for attempt in range(1, MAX_ATTEMPTS + 1):
+            has_worked = False
             try:
                 with self._opened().begin() as connection:
-                    return work(connection)
+                    result = work(connection)
+                    has_worked = True
+                return result
             except DBAPIError as error:
                 if not _is_about_database(error):
                     raise
-                if not _is_conflict(error) or attempt == MAX_ATTEMPTS:
+                if _is_about_schema(error):
+                    # A copy of an older release may be here now: the next transaction looks at the schema again.
+                    self.close_here()
+                if not _is_conflict(error, has_worked) or attempt == MAX_ATTEMPTS:
                     raise DatabaseAway(f"{self.name}: {error.orig}") from error
                 logger.debug("a transaction is tried again: %s", error.orig)
         raise AssertionError("every attempt returns or raises")
@@ -161,19 +172,22 @@ class Database:
 
     def close_here(self) -> None:
         """Close all connections. The next transaction opens new ones."""
-        if self._engine is not None:
-            self._engine.dispose()
-            self._engine = None
+        engine, self._engine = self._engine, None
+        if engine is not None:
+            engine.dispose()
 
     def _opened(self) -> Engine:
         with self._opening:
-            if self._engine is None:
+            engine = self._engine
+            if engine is None:
                 try:
                     engine = self._connected()
                 except OSError as error:
                     raise DatabaseAway(f"{self.name}: {error}") from error
                 try:
                     with engine.begin() as connection:
+                        if self._was_open and schema.version(connection) is None:
+                            raise DatabaseAway(f"{self.name}: {GONE}")
                         schema.move_forward(connection)
                 except schema.WrongSchema as error:
                     engine.dispose()
@@ -181,8 +195,8 @@ class Database:
                 except BaseException:
                     engine.dispose()
                     raise
-                self._engine = engine
-            return self._engine
+                self._engine, self._was_open = engine, True
+            return engine
 
     def _connected(self) -> Engine:
         if not self.is_file:
@@ -247,9 +261,20 @@ def _limit_waits(connection: Connection) -> None:
 def _is_about_database(error: DBAPIError) -> bool:
     """Whether it is the database that is away, locked, full or damaged, and no statement that is wrong."""
     # SQLite reports a damaged file, and one that is none, with the error that all others are kinds of.
-    return isinstance(error, OperationalError | InterfaceError | InternalError) or type(error) is DatabaseError
+    is_kind = isinstance(error, OperationalError | InterfaceError | InternalError) or type(error) is DatabaseError
+    return is_kind or _is_about_schema(error)
 
 
-def _is_conflict(error: DBAPIError) -> bool:
-    """Whether the same transaction may succeed when it is run again."""
-    return getattr(error.orig, "sqlstate", None) in CONFLICT_STATES or error.connection_invalidated
+def _is_about_schema(error: DBAPIError) -> bool:
+    """Whether something of the schema is not there, or must not be used."""
+    is_statement = getattr(error.orig, "sqlite_errorcode", None) == sqlite3.SQLITE_ERROR
+    return is_statement or getattr(error.orig, "sqlstate", None) in SCHEMA_STATES
+
+
+def _is_conflict(error: DBAPIError, has_worked: bool) -> bool:
+    """Whether the same transaction may succeed when it is run again.
+
+    A connection that was lost before the commit has undone everything; during it, nobody knows.
+    """
+    is_undone = error.connection_invalidated and not has_worked
+    return getattr(error.orig, "sqlstate", None) in CONFLICT_STATES or is_undone

@@ -116,6 +116,31 @@ async def test_without_the_database_known_keys_go_on_for_a_bounded_time(unsteady
     assert directory.find(key) and directory.find("tutti_unknown") is None and directory.problem is None
 
 
+@pytest.mark.parametrize("was_away", [True, False])
+async def test_a_copy_that_was_restored_is_read_anew(unsteady: Unsteady, was_away: bool) -> None:
+    """Its changes have numbers that were used before. A key that the copy lacks is no key any more."""
+    directory = directory_of(unsteady)
+    old = await made(unsteady, "old")
+    path = Path(unsteady._url.database or "")
+    copy = await asyncio.to_thread(path.read_bytes)
+    lost = [await made(unsteady, f"lost {number}") for number in range(3)]
+    await directory.refresh()
+    assert all(directory.find(key) for key in (old, *lost))
+    if was_away:
+        unsteady.is_away = True
+        await directory.refresh()
+        unsteady.is_away = False
+    await asyncio.to_thread(path.write_bytes, copy)
+    for number in range(3 if was_away else 1):
+        await made(unsteady, f"new {number}")
+    await unsteady.run(lambda connection: key_records.withdraw(connection, "old"))
+    await directory.refresh()
+    assert {each.name for each in directory.records if each.withdrawn is None} == (
+        {"new 0", "new 1", "new 2"} if was_away else {"new 0"}
+    )
+    assert not any(directory.find(key) for key in (old, *lost))
+
+
 async def test_a_start_without_the_database_knows_no_key(unsteady: Unsteady) -> None:
     key = await made(unsteady, "acme")
     unsteady.is_away = True

@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import URL, Column, Connection, Integer, MetaData, Table, func, make_url, select, update
+from sqlalchemy import URL, Column, Connection, Integer, MetaData, Table, func, inspect, make_url, select, text, update
 
+from app.database import database as module
+from app.database import schema
 from app.database.database import Database, DatabaseAway
 from tests.postgres_server import PostgresServer
 
@@ -24,6 +26,11 @@ async def database(url: URL) -> AsyncIterator[Database]:
     await opened.run(lambda connection: connection.execute(accounts.insert().values(id=1, n=0)))
     yield opened
     await opened.close()
+
+
+async def statements(database: Database, *texts: str) -> None:
+    """Run statements in one transaction."""
+    await database.run(lambda connection: [connection.execute(text(each)) for each in texts])
 
 
 def add_one(connection: Connection) -> None:
@@ -143,3 +150,57 @@ def test_a_file_of_an_older_release_is_taken_from_others(tmp_path: Path) -> None
         database.run_here(lambda connection: None)
         files = {"tutti.db": "600", "tutti.db-wal": "600", "tutti.db-shm": "600"}
         assert modes(tmp_path) == {tmp_path.name: "755"} | files
+
+
+@pytest.mark.default
+async def test_a_commit_without_an_answer_is_not_done_twice(postgres: PostgresServer) -> None:
+    """The server has committed, and the connection is lost before it says so."""
+    psycopg = pytest.importorskip("psycopg")
+    database = Database(make_url(postgres.new_database()))
+    await database.run(accounts.create)
+    await database.run(lambda connection: connection.execute(accounts.insert().values(id=1, n=0)))
+    engine = database._opened()
+    commit = engine.dialect.do_commit
+
+    def commit_and_vanish(connection: Any) -> None:
+        commit(connection)
+        connection.driver_connection.close()
+        raise psycopg.OperationalError("server closed the connection unexpectedly")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(engine.dialect, "do_commit", commit_and_vanish)
+        with pytest.raises(DatabaseAway, match="closed the connection"):
+            await database.run(add_one)
+    assert await database.run(lambda connection: connection.scalar(select(accounts.c.n))) == 1
+    await database.close()
+
+
+@pytest.mark.parametrize("change", ["DROP TABLE tutti_job_turns", "ALTER TABLE tutti_job_turns RENAME taken TO t"])
+async def test_tables_that_are_missing_are_a_database_that_is_away(database: Database, change: str) -> None:
+    """Until they are there again, as while a copy is restored."""
+    await statements(database, change)
+    for _ in range(2):
+        with pytest.raises(DatabaseAway, match=r"tutti_job_turns|taken"):
+            await statements(database, "SELECT taken FROM tutti_job_turns")
+
+
+async def test_a_copy_of_an_older_release_is_moved_forward_without_a_restart(database: Database) -> None:
+    """The first transaction that finds something missing has the schema looked at."""
+    await statements(database, "DROP TABLE tutti_job_turns", f"UPDATE {schema.VERSION_TABLE} SET version_num = '0001'")
+    with pytest.raises(DatabaseAway):
+        await statements(database, "SELECT * FROM tutti_job_turns")
+    await statements(database, "SELECT * FROM tutti_job_turns")
+    assert await database.run(schema.version) == schema.newest()
+
+
+async def test_tables_that_are_gone_are_not_made_anew_while_the_server_runs(database: Database, url: URL) -> None:
+    """What came into them would be lost when the operator restores a copy. A restart begins with an empty database."""
+    tables = await database.run(lambda connection: inspect(connection).get_table_names())
+    ordered = sorted(tables, key=lambda each: each == "tutti_jobs")
+    await statements(database, *(f"DROP TABLE {each}" for each in ordered))
+    for message in ("tutti_jobs", module.GONE, module.GONE):
+        with pytest.raises(DatabaseAway, match=message):
+            await statements(database, "SELECT * FROM tutti_jobs")
+    restarted = Database(url)
+    await statements(restarted, "SELECT * FROM tutti_jobs")
+    await restarted.close()
