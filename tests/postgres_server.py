@@ -7,7 +7,7 @@ import subprocess
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from itertools import count
+from itertools import chain, count
 from pathlib import Path
 
 import pytest
@@ -41,6 +41,18 @@ class PostgresServer:
         name = f"test_{next(self._numbers)}"
         self._run("createdb", "--host", f"{self._folder}", "--username", "tutti", name)
         return f"postgresql+psycopg://tutti@/{name}?host={self._folder}"
+
+    def copy_database(self, source: str, target: str) -> None:
+        """Make a database a copy of another one, as when a backup is made or restored. Both lose their connections."""
+        statements = (
+            f"ALTER DATABASE {source} ALLOW_CONNECTIONS false",
+            f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{source}'",
+            f"DROP DATABASE IF EXISTS {target} WITH (FORCE)",
+            f"CREATE DATABASE {target} TEMPLATE {source}",
+            f"ALTER DATABASE {source} ALLOW_CONNECTIONS true",
+        )
+        commands = chain.from_iterable(("--command", each) for each in statements)
+        self._run("psql", "--host", f"{self._folder}", "--username", "tutti", "--dbname", "postgres", *commands)
 
     def _run(self, program: str, *arguments: str, check: bool = True) -> None:
         user = SERVER_USER if os.geteuid() == 0 else None

@@ -90,6 +90,11 @@ class JobFailed(Exception):
 class JobDelayed(Exception):
     """A job cannot be done at present, for a reason that may pass."""
 
+    def __init__(self, message: str, *, counts: bool = True) -> None:
+        """Say why; `counts` is whether this was one of the job's attempts."""
+        super().__init__(message)
+        self.counts = counts
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallbackMessage:

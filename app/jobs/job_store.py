@@ -207,14 +207,23 @@ def renew(connection: Connection, id_: str, lease: str, lease_s: float) -> bool:
     return connection.execute(changed.values(due=now(connection) + lease_s)).rowcount == 1
 
 
-def put_back(connection: Connection, id_: str, lease: str, wait_s: float, error: str | None = None) -> bool:
-    """Have a job done later by whoever takes it. Without an error, the attempt does not count.
+def put_back(
+    connection: Connection, id_: str, lease: str, wait_s: float, error: str | None = None, *, counts: bool = False
+) -> bool:
+    """Have a job done later by whoever takes it. Returns whether the lease was still held.
 
-    Returns whether the lease was still held.
+    Args:
+        connection: in a transaction.
+        id_: that of the job.
+        lease: the one with which it was taken.
+        wait_s: when it is due again, in seconds.
+        error: why it was not done.
+        counts: whether this was one of its attempts.
     """
     changed = update(_jobs).where(_jobs.c.id == id_, _jobs.c.lease == lease)
     values: dict[str, Any] = {"state": "queued", "lease": None, "due": now(connection) + wait_s}
-    values |= {"n_attempts": _jobs.c.n_attempts - 1} if error is None else {"error": error}
+    values |= {} if counts else {"n_attempts": _jobs.c.n_attempts - 1}
+    values |= {} if error is None else {"error": error}
     return connection.execute(changed.values(**values)).rowcount == 1
 
 

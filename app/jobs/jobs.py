@@ -4,8 +4,9 @@ import asyncio
 import hashlib
 import logging
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from typing import IO
+from typing import IO, TypeVar
 from uuid import uuid4
 
 from sqlalchemy import Connection
@@ -15,9 +16,11 @@ from app.database.seals import NO_SEALS, Seals
 from app.jobs import job_store
 from app.jobs.job import Job, Request
 from app.jobs.job_store import CountUsage
-from app.jobs.spool import PIECE_BYTES, Spool
+from app.jobs.spool import PIECE_BYTES, Spool, SpoolAway, try_out
 
 logger = logging.getLogger(__name__)
+
+_Result = TypeVar("_Result")
 
 MAX_FORGOTTEN = 200
 """How many jobs one transaction forgets."""
@@ -25,6 +28,11 @@ FETCHERS_PER_WORKER = 4
 """Fetching mostly waits for other servers. So several owners with slow ones do not keep each other waiting."""
 ORPHAN_S = 86_400.0
 """A recording that belongs to no job is deleted after this time, in seconds: its upload was cut short."""
+
+N_SPOOL_THREADS = 16
+"""Recordings that are kept, read or deleted at the same time."""
+SPOOL_WAIT_S = 10.0
+"""How long one waits for the others, in seconds, before the store of the recordings counts as away: it hangs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,6 +80,11 @@ class Jobs:
         self.config = config
         self.count_usage = count_usage
         self.seals = seals
+        # Threads of their own: a store that hangs takes none from decoders or from the look-up of names.
+        self._spool_threads = ThreadPoolExecutor(N_SPOOL_THREADS, thread_name_prefix="recordings")
+        self._spool_places = asyncio.Semaphore(N_SPOOL_THREADS)
+        self.spool_is_away = False
+        """Whether the spool could not do what it was asked for last."""
         self.has_come = asyncio.Event()
         """Set when a job has come to this gateway, or may be taken now. Whoever waits for it clears it."""
 
@@ -99,7 +112,7 @@ class Jobs:
 
         Raises:
             KeyReused: the other job had another recording or other options.
-            OSError: the recording cannot be kept; `SpoolAway` if its store is away.
+            SpoolAway: the recording cannot be kept.
         """
         id_ = str(uuid4())
         fingerprint = await asyncio.to_thread(_fingerprint, request, file)
@@ -120,7 +133,7 @@ class Jobs:
             return added
 
         if file is not None:
-            await asyncio.to_thread(self.spool.put, id_, file)
+            await self.on_spool(lambda spool: spool.put(id_, file))
         try:
             job, is_new = await self.database.run(add)
         except DatabaseAway:
@@ -145,13 +158,13 @@ class Jobs:
         """Forget a job, its recording and its result, at once. Returns whether the owner had it.
 
         Raises:
-            OSError: the recording cannot be deleted. The job is cancelled then, and is there to be removed again.
+            SpoolAway: the recording cannot be deleted. The job is cancelled then, and is there to be removed again.
         """
         job = await self.database.run(lambda connection: job_store.cancel(connection, id_, owner))
         if job is None:
             return False
         if job.may_have_audio:
-            await asyncio.to_thread(self.spool.delete, id_)
+            await self._delete(id_)
         return await self.database.run(lambda connection: job_store.remove(connection, id_, owner))
 
     async def note_ended(self, job: Job) -> None:
@@ -159,7 +172,7 @@ class Jobs:
         if job.may_have_audio and not self.config.keep_audio_s:
             try:
                 await self._delete_audio([job.id])
-            except OSError as error:
+            except SpoolAway as error:
                 logger.warning("[%s] its recording is deleted later: %s", job.id, error)
 
     async def sweep(self) -> None:
@@ -170,25 +183,74 @@ class Jobs:
         n = await self.database.run(lambda connection: job_store.remove_old(connection, self.config.keep_results_s))
         if n:
             logger.info("%d old jobs are forgotten", n)
-        names = await asyncio.to_thread(lambda: list(self.spool.older_than(ORPHAN_S)))
+        names = await self.on_spool(lambda spool: list(spool.older_than(ORPHAN_S)))
         for at in range(0, len(names), MAX_FORGOTTEN):
             await self._delete_orphans(names[at : at + MAX_FORGOTTEN])
 
     async def _delete_orphans(self, names: list[str]) -> None:
         known = await self.database.run(lambda connection: job_store.known_among(connection, names))
         for name in set(names) - known:
-            await asyncio.to_thread(self.spool.delete, name)
+            await self._delete(name)
 
     async def drop_audio(self, id_: str) -> None:
         """Delete a recording that no job needs."""
         try:
-            await asyncio.to_thread(self.spool.delete, id_)
-        except OSError as error:
+            await self._delete(id_)
+        except SpoolAway as error:
             logger.warning("[%s] a recording that no job needs is deleted later: %s", id_, error)
+
+    async def on_spool(self, work: Callable[[Spool], _Result]) -> _Result:
+        """Have the spool do something in a thread. Neither cancelling nor the end of the wait stops what has begun.
+
+        Raises:
+            FileNotFoundError: the recording is not there.
+            SpoolAway: it cannot be done at present.
+        """
+        try:
+            async with asyncio.timeout(SPOOL_WAIT_S):
+                await self._spool_places.acquire()
+        except TimeoutError:
+            self.spool_is_away = True
+            raise SpoolAway(f"{N_SPOOL_THREADS} recordings have been under way for {SPOOL_WAIT_S:g} s") from None
+        done = asyncio.get_running_loop().run_in_executor(self._spool_threads, work, self.spool)
+        # Whoever waits may leave; the thread is busy until then.
+        done.add_done_callback(self._note_done)
+        try:
+            result = await asyncio.shield(done)
+        except FileNotFoundError:
+            self.spool_is_away = False
+            raise
+        except SpoolAway:
+            self.spool_is_away = True
+            raise
+        except OSError as error:
+            self.spool_is_away = True
+            raise SpoolAway(f"{error}") from error
+        self.spool_is_away = False
+        return result
+
+    def _note_done(self, done: "asyncio.Future[object]") -> None:
+        self._spool_places.release()
+        if not done.cancelled():
+            # Looked at, also where nobody waits for it any more.
+            done.exception()
+
+    async def spool_works(self) -> bool:
+        """Try the spool out. What fails although it works does not fail because of it."""
+        try:
+            await self.on_spool(try_out)
+        except OSError as error:
+            logger.debug("the spool does not work: %s", error)
+            self.spool_is_away = True
+            return False
+        return True
+
+    async def _delete(self, id_: str) -> None:
+        await self.on_spool(lambda spool: spool.delete(id_))
 
     async def _delete_audio(self, ids: list[str]) -> None:
         for id_ in ids:
-            await asyncio.to_thread(self.spool.delete, id_)
+            await self._delete(id_)
         await self.database.run(lambda connection: job_store.note_no_audio(connection, ids))
 
 

@@ -65,7 +65,7 @@ class S3Spool:
         """See `Spool`. The recording is copied to a file, as decoders read back and forth."""
         copy = tempfile.TemporaryFile()  # noqa: SIM115  # the caller closes it
         try:
-            with _os_errors():
+            with self._missing(), _os_errors():
                 n_bytes = obstore.head(self._store, id_)["size"]
                 # In parts, as the time limit of a request counts until its last byte.
                 for at in range(0, n_bytes, PART_BYTES):
@@ -79,7 +79,7 @@ class S3Spool:
 
     def delete(self, id_: str) -> None:
         """See `Spool`."""
-        with suppress(FileNotFoundError), _os_errors():
+        with suppress(FileNotFoundError), self._missing(), _os_errors():
             obstore.delete(self._store, id_)
 
     def older_than(self, age_s: float) -> Iterator[str]:
@@ -89,6 +89,16 @@ class S3Spool:
         with _os_errors():
             for page in obstore.list(self._store, chunk_size=1000):
                 yield from (each["path"] for each in page if is_ours(each["path"]) and each["last_modified"] <= limit)
+
+    @contextmanager
+    def _missing(self) -> Iterator[None]:
+        """Let only a recording be missing: a store that says so of its bucket, or of everything, is away."""
+        try:
+            yield
+        except FileNotFoundError:
+            with _os_errors(SpoolAway):
+                next(iter(obstore.list(self._store, chunk_size=1)), None)
+            raise
 
 
 @contextmanager

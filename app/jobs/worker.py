@@ -17,6 +17,7 @@ from app.database.seals import SealKeyMissing
 from app.jobs import job_store
 from app.jobs.job import Job, JobDelayed, JobFailed, JobKind, JobResult, Step
 from app.jobs.jobs import Jobs
+from app.jobs.spool import SpoolAway
 
 logger = logging.getLogger(__name__)
 
@@ -218,9 +219,9 @@ class JobWorker:
         except JobDelayed as error:
             wait_s = min(FIRST_WAIT_S * 2 ** (job.n_attempts - 1), MAX_WAIT_S)
             logger.warning("[%s] is tried again in %.0f s: %s", job.id, wait_s, error)
-            message = str(error)
+            message, counts = str(error), error.counts
             saving.set()
-            await self._kept(lambda each: job_store.put_back(each, job.id, lease, wait_s, message))
+            await self._kept(lambda each: job_store.put_back(each, job.id, lease, wait_s, message, counts=counts))
             return
         except JobFailed as error:
             outcome = error
@@ -248,12 +249,12 @@ class JobWorker:
         if kind is None:
             raise JobDelayed(f"this gateway does not know jobs of kind {job.request.kind}")
         try:
-            recording = await asyncio.to_thread(self._jobs.spool.open, job.id)
+            recording = await self._jobs.on_spool(lambda spool: spool.open(job.id))
         except FileNotFoundError:
             raise JobFailed("no_audio", "the recording is no longer in the spool") from None
-        except OSError as error:
+        except SpoolAway as error:
             logger.warning("[%s] its recording cannot be read: %s", job.id, error)
-            raise JobDelayed("the store of recordings cannot be read at present") from error
+            raise await self._delayed_by_spool("read") from error
         with recording:
             return await kind.work(job, recording, lambda done_s: None)
 
@@ -265,10 +266,15 @@ class JobWorker:
             # The job may end meanwhile. What the spool has then is deleted when it is there.
             saving.set()
             try:
-                await asyncio.to_thread(self._jobs.spool.put, job.id, file)
+                await self._jobs.on_spool(lambda spool: spool.put(job.id, file))
             except OSError as error:
                 logger.warning("[%s] its recording cannot be kept: %s", job.id, error)
-                raise JobDelayed("the store of recordings cannot be written at present") from error
+                raise await self._delayed_by_spool("written") from error
+
+    async def _delayed_by_spool(self, what: str) -> JobDelayed:
+        """The delay of a job whose recording cannot be read or written: no attempt, unless the spool itself works."""
+        counts = await self._jobs.spool_works()
+        return JobDelayed(f"the store of recordings cannot be {what} at present", counts=counts)
 
     async def _note_fetched(self, job: Job, lease: str) -> None:
         if await self._kept(lambda each: job_store.note_fetched(each, job.id, lease)):

@@ -90,9 +90,12 @@ class JobService:
 
     @property
     def problem(self) -> str | None:
-        """What is missing while the database is away, for the operator."""
-        is_away = self._jobs.database.is_away
-        return "without the database: jobs wait, and requests about them are refused" if is_away else None
+        """What is missing while the database or the spool is away, for the operator."""
+        if self._jobs.database.is_away:
+            return "without the database: jobs wait, and requests about them are refused"
+        if self._jobs.spool_is_away:
+            return "without the store for the recordings of jobs: jobs wait, and new ones are refused"
+        return None
 
     @property
     def signs(self) -> bool:
@@ -177,6 +180,8 @@ class JobService:
         usage.save(connection, [report])
 
     async def _measure(self) -> None:
+        if self._jobs.spool_is_away:
+            await self._jobs.spool_works()
         n_queued, n_running, oldest_s = await self._jobs.database.run(job_store.backlog)
         self.metrics.n_queued.set(n_queued)
         self.metrics.n_running.set(n_running)

@@ -163,7 +163,7 @@ async def test_a_job_that_was_put_back_waits(store: Store) -> None:
     assert await store(job_store.put_back, job.id, "a", 0.0)
     taken = await store.claim("b")
     assert taken and taken.n_attempts == 1
-    assert await store(job_store.put_back, job.id, "b", LEASE_S, "away")
+    assert await store(job_store.put_back, job.id, "b", LEASE_S, "away", counts=True)
     assert await store.claim("c") is None
     assert not await store(job_store.put_back, job.id, "b", 0.0)
     found = await store(job_store.find, job.id, "o")

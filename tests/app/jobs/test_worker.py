@@ -5,6 +5,7 @@ import io
 import os
 import queue
 import threading
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -23,6 +24,7 @@ from app.jobs.spool import FolderSpool, SpoolAway
 from app.jobs.worker import Fetch, JobWorker
 
 Work = Callable[[Job, IO[bytes], Callable[[float], None]], Awaitable[JobResult]]
+N_REFUSED = 20
 RESULT = JobResult(content=b"text", media_type="text/plain", audio_s=1.5)
 
 
@@ -446,9 +448,14 @@ class AwayAtTimes(FolderSpool):
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
         self.has_refused = threading.Event()
+        self.n_refused = 0
+        self.has_refused_often = threading.Event()
 
     def _check(self) -> None:
         if self.is_away:
+            self.n_refused += 1
+            if self.n_refused == N_REFUSED:
+                self.has_refused_often.set()
             self.has_refused.set()
             raise SpoolAway("its host is 10.0.0.1")
 
@@ -466,7 +473,7 @@ class AwayAtTimes(FolderSpool):
 
 
 async def test_a_store_that_is_away_delays_its_jobs(database: Database, tmp_path: Path) -> None:
-    """And tells their clients nothing of itself."""
+    """However long it is away: no attempt counts. It tells clients nothing of itself."""
     place = Place(database, tmp_path)
     place.jobs.spool = store = AwayAtTimes(tmp_path)
     job = await place.submit()
@@ -475,8 +482,50 @@ async def test_a_store_that_is_away_delays_its_jobs(database: Database, tmp_path
         while not (found := await database.run(lambda each: job_store.by_id(each, job.id))) or not found.error:
             pass
         assert found.error == "the store of recordings cannot be read at present"
+        await asyncio.to_thread(store.has_refused_often.wait, 30)
         store.is_away = False
-        assert (await place.ended.get()).state == "done"
+        ended = await place.ended.get()
+        assert (ended.state, ended.n_attempts) == ("done", 1)
+
+
+async def test_a_recording_that_cannot_be_read_fails_in_a_store_that_works(database: Database, tmp_path: Path) -> None:
+    """Its attempts count, so that it is not tried for ever."""
+    place = Place(database, tmp_path)
+    job = await place.submit()
+    (tmp_path / job.id).unlink()
+    (tmp_path / job.id).mkdir()
+    async with place.worker(done).running():
+        while not (found := await database.run(lambda each: job_store.by_id(each, job.id))) or not found.has_ended:
+            pass
+    assert (found.state, found.n_attempts, found.error_code) == ("failed", 3, "attempts")
+
+
+async def test_a_store_that_hangs_keeps_nothing_else_waiting(
+    database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has threads of its own, and who finds all of them busy is refused in time."""
+    monkeypatch.setattr(jobs, "SPOOL_WAIT_S", 0.01)
+    goes_on, has_begun = threading.Event(), threading.Semaphore(0)
+
+    class Hanging(FolderSpool):
+        def put(self, id_: str, file: IO[bytes]) -> None:
+            has_begun.release()
+            goes_on.wait(30)
+            super().put(id_, file)
+
+    place = Place(database, tmp_path)
+    place.jobs.spool = Hanging(tmp_path)
+    hanging = [asyncio.create_task(place.submit()) for _ in range(jobs.N_SPOOL_THREADS)]
+    for _ in hanging:
+        await asyncio.to_thread(has_begun.acquire)
+    with pytest.raises(SpoolAway, match="16 recordings have been under way"):
+        await place.submit()
+    assert place.jobs.spool_is_away
+    # The loop's own threads, which decode and look names up, are free.
+    await asyncio.gather(*(asyncio.to_thread(time.monotonic) for _ in range(100)))
+    goes_on.set()
+    assert len({job.id for job in await asyncio.gather(*hanging)}) == jobs.N_SPOOL_THREADS
+    assert not place.jobs.spool_is_away
 
 
 async def test_a_lease_that_ends_with_its_job_stops_nothing(
