@@ -3,12 +3,15 @@
     python -m benchmarks.job_kills --jobs 1000 --kills 50 --gateways 3
     python -m benchmarks.job_kills --database postgresql://tutti@/name?host=/folder
     python -m benchmarks.job_kills --spool s3
+    python -m benchmarks.job_kills --accounts 50
 
 The engine is a fake that takes a random time: what is measured is what becomes of jobs. Clients send a job again, with
 the same idempotency key, when their gateway has died. The command exits with 1 when a job is missing, is there twice,
 has failed or has the text of another one, when audio was not counted once, when the end of a job was not reported, or
 when a recording of an ended job is left after the cleaning that gateways do from time to time. It does so, too, when
-the kills have interrupted hardly any work, and show nothing.
+the kills have interrupted hardly any work, and show nothing. With several accounts the first one has half of all jobs,
+and the command fails, too, when a job of any of them waits for more than twice its fair share of other jobs, or when an
+account is shown one of another.
 """
 
 import asyncio
@@ -66,6 +69,8 @@ MAX_WAIT_S = 10.0
 """How long such a kill waits, in seconds."""
 KILLS_PER_INTERRUPTED = 10
 """A run with fewer jobs begun again than one for each of this many kills shows nothing, and fails."""
+MAX_SHARE = 2.0
+"""A job may wait for so many times as many other jobs as would begin before it if accounts took turns exactly."""
 WORDS = 12
 """The fake engine knows this many words."""
 
@@ -147,7 +152,8 @@ class Campaign:
     n_jobs: int
     n_kills: int
     gateways: Gateways
-    key: str
+    keys: list[str]
+    """Those of the accounts."""
     callback: str
     rng: random.Random
     kills: int = 0
@@ -167,7 +173,16 @@ class Campaign:
 
     def client(self) -> httpx.AsyncClient:
         """A client of the gateways."""
-        return httpx.AsyncClient(timeout=30, headers={"Authorization": f"Bearer {self.key}"})
+        return httpx.AsyncClient(timeout=30)
+
+    def owner(self, number: int) -> int:
+        """Whose a job is: the first account has half of them, and the others have equal parts of the rest."""
+        n_others = len(self.keys) - 1
+        return 1 + number // 2 % n_others if n_others and number % 2 else 0
+
+    def headers(self, account: int) -> dict[str, str]:
+        """What the requests of an account have."""
+        return {"Authorization": f"Bearer {self.keys[account]}"}
 
     def address(self) -> str | None:
         """A gateway that serves; `None` if there is none."""
@@ -192,7 +207,7 @@ class Campaign:
         with suppress(TimeoutError):
             async with asyncio.timeout(MAX_WAIT_S):
                 while True:
-                    answer = await http.get(f"http://{self.address()}/v1/jobs?status=running")
+                    answer = await http.get(f"http://{self.address()}/v1/jobs?status=running", headers=self.headers(0))
                     if answer.json().get("data"):
                         return
                     await asyncio.sleep(RETRY_S)
@@ -215,7 +230,7 @@ class Campaign:
                 f"http://{address}/v1/jobs",
                 files={"file": wav(recording(number))},
                 data={"callback": self.callback},
-                headers={"Idempotency-Key": f"job {number}"},
+                headers={"Idempotency-Key": f"job {number}", **self.headers(self.owner(number))},
             )
         except httpx.HTTPError:
             return False
@@ -258,11 +273,13 @@ def storage(name: str, folder: Path) -> Iterator[Storage]:
 
 
 async def campaign(
-    n_jobs: int, n_kills: int, n_gateways: int, url: URL, seed: int, folder: Path, stored: Storage
+    n_jobs: int, n_kills: int, n_gateways: int, url: URL, seed: int, folder: Path, stored: Storage, n_accounts: int = 1
 ) -> dict[str, Any]:
     """Run one, and return its figures."""
     database, receiver = Database(url), Receiver()
-    key, record = await database.run(lambda connection: key_records.create(connection, ApiKey(name=f"kills-{seed}")))
+    names = [f"kills-{seed}-{number}" for number in range(n_accounts)]
+    made = [await database.run(lambda each, name=name: key_records.create(each, ApiKey(name=name))) for name in names]
+    keys = [key for key, _ in made]
     address = url.render_as_string(hide_password=False)
     started = time.monotonic()
     async with receiver.running() as callback:
@@ -270,7 +287,7 @@ async def campaign(
         command = [sys.executable, "-m", "tests.app.jobs.gateway_process", *arguments]
         gateways = Gateways(command=command, folder=folder, environment=stored.environment)
         run = Campaign(
-            n_jobs=n_jobs, n_kills=n_kills, gateways=gateways, key=key, callback=callback, rng=random.Random(seed)
+            n_jobs=n_jobs, n_kills=n_kills, gateways=gateways, keys=keys, callback=callback, rng=random.Random(seed)
         )
         try:
             await asyncio.gather(*(gateways.start(number) for number in range(n_gateways)))
@@ -280,12 +297,17 @@ async def campaign(
         finally:
             gateways.stop()
     cleaning = await _cleaned(database, stored.spool)
-    entries = await database.run(lambda each: usage.used(each, date.min, date.max, record.api_key.account))
+    entries = await database.run(lambda each: usage.used(each, date.min, date.max))
     await database.close()
+    n_of_account = Counter(run.owner(number) for number in range(n_jobs))
+    counted: Counter[str] = Counter()
+    for entry in entries:
+        counted[entry.account] += entry.n
     return {
         "jobs": n_jobs,
         "kills": run.kills,
         "gateways": n_gateways,
+        "accounts": n_accounts,
         "database": url.get_backend_name(),
         "spool": "s3" if stored.address else "folder",
         "sent_again": run.n_retries,
@@ -294,7 +316,12 @@ async def campaign(
         "several_attempts": sum(job["attempts"] > 1 for job in jobs.values()),
         "doubled": sum(len(ids) > 1 for ids in run.ids.values()),
         "wrong_texts": wrong,
-        "counted": sum(each.n for each in entries),
+        "shown_to_others": sum(job["account"] != run.owner(number) for number, job in _numbered(run, jobs)),
+        "most_of_share": round(most_of_share(list(jobs.values())), 2),
+        "counted": counted.total(),
+        "counted_for_others": sum(
+            counted[each.api_key.account] != n_of_account[at] for at, (_, each) in enumerate(made)
+        ),
         "counted_s": round(sum(each.audio_s for each in entries), 3),
         "audio_s": round(sum(len(recording(number)) for number in range(n_jobs)) / SAMPLE_RATE, 3),
         "reported": len(receiver.reports),
@@ -340,24 +367,48 @@ async def _all_ended(run: Campaign, receiver: Receiver) -> dict[str, dict[str, A
 
 
 async def _listed(run: Campaign, http: httpx.AsyncClient) -> dict[str, dict[str, Any]]:
+    """All jobs that the accounts see, each with the number of the account."""
     jobs: dict[str, dict[str, Any]] = {}
-    after = ""
-    while True:
-        answer = await http.get(f"http://{run.address()}/v1/jobs?limit=100{after}")
-        page = answer.raise_for_status().json()
-        jobs |= {job["id"]: job for job in page["data"]}
-        if not page["has_more"]:
-            return jobs
-        after = f"&after={page['data'][-1]['id']}"
+    for account in range(len(run.keys)):
+        after, has_more = "", True
+        while has_more:
+            address = f"http://{run.address()}/v1/jobs?limit=100{after}"
+            page = (await http.get(address, headers=run.headers(account))).raise_for_status().json()
+            jobs |= {job["id"]: job | {"account": account} for job in page["data"]}
+            has_more = page["has_more"]
+            after = f"&after={page['data'][-1]['id']}" if has_more else ""
+    return jobs
+
+
+def _numbered(run: Campaign, jobs: dict[str, dict[str, Any]]) -> Iterator[tuple[int, dict[str, Any]]]:
+    """The jobs that are listed, with their numbers."""
+    return ((number, jobs[id_]) for number, ids in run.ids.items() for id_ in ids & jobs.keys())
+
+
+def most_of_share(jobs: list[dict[str, Any]]) -> float:
+    """How many jobs began while one waited, as a part of its fair share; the most that any job waited.
+
+    Where accounts take turns, the n-th job of an account that waits begins after at most n of each account.
+    """
+    n_accounts = len({job["account"] for job in jobs})
+    most = 0.0
+    for job in jobs:
+        came, began = job["created_at"], job["started_at"]
+        n_begun = sum(came < each["started_at"] < began for each in jobs)
+        mine = (each for each in jobs if each["account"] == job["account"])
+        n_before = sum(each["created_at"] <= came < each["started_at"] <= began for each in mine)
+        most = max(most, n_begun / (max(n_before, 1) * n_accounts))
+    return most
 
 
 async def _wrong_texts(run: Campaign, jobs: dict[str, dict[str, Any]]) -> int:
     n_wrong = 0
+    n_wrong = 0
     async with run.client() as http:
-        for number, ids in run.ids.items():
-            for id_ in ids & jobs.keys():
-                result = await http.get(f"http://{run.address()}/v1/jobs/{id_}/result")
-                n_wrong += result.status_code != 200 or result.json()["text"] != said(words(number))
+        for number, job in _numbered(run, jobs):
+            address, headers = f"http://{run.address()}/v1/jobs/{job['id']}/result", run.headers(run.owner(number))
+            result = await http.get(address, headers=headers)
+            n_wrong += result.status_code != 200 or result.json()["text"] != said(words(number))
     return n_wrong
 
 
@@ -365,13 +416,16 @@ def complain(figures: dict[str, Any]) -> list[str]:
     """What is wrong with a run."""
     n = figures["jobs"]
     expected = {"listed": n, "done": n, "counted": n, "reported": n, "doubled": 0, "wrong_texts": 0, "unsigned": 0}
-    expected |= {"reports_that_differ": 0, "left_after_cleaning": 0}
+    expected |= {"reports_that_differ": 0, "left_after_cleaning": 0, "shown_to_others": 0}
+    expected |= {"counted_for_others": 0}
     found = [
         f"{name}: expected {value}, got {figures[name]}" for name, value in expected.items() if figures[name] != value
     ]
     n_interrupted = figures["kills"] // KILLS_PER_INTERRUPTED
     if figures["several_attempts"] < n_interrupted:
         found.append(f"several_attempts: expected at least {n_interrupted}, got {figures['several_attempts']}")
+    if figures["most_of_share"] > MAX_SHARE:
+        found.append(f"most_of_share: expected at most {MAX_SHARE:g}, got {figures['most_of_share']:g}")
     if abs(figures["counted_s"] - figures["audio_s"]) > 0.01:
         found.append(f"counted_s: expected {figures['audio_s']}, got {figures['counted_s']}")
     return found
@@ -387,18 +441,27 @@ def table(figures: dict[str, Any]) -> Table:
 @click.option("--jobs", "n_jobs", default=1000, show_default=True, help="Number of jobs.")
 @click.option("--kills", "n_kills", default=50, show_default=True, help="Number of kills.")
 @click.option("--gateways", "n_gateways", default=3, show_default=True, help="Gateways at the same time.")
+@click.option("--accounts", "n_accounts", default=1, show_default=True, help="Accounts whose jobs they are.")
 @click.option("--database", default="", help="Address of an empty database. Default: a file of SQLite.")
 @click.option("--spool", default="folder", show_default=True, type=click.Choice(["folder", "s3"]), help="Recordings.")
 @click.option("--seed", default=0, show_default=True, help="Seed of the random times.")
 @json_option("job_kills")
 @markdown_option
 def main(
-    n_jobs: int, n_kills: int, n_gateways: int, database: str, spool: str, seed: int, path: Path, markdown: bool
+    n_jobs: int,
+    n_kills: int,
+    n_gateways: int,
+    n_accounts: int,
+    database: str,
+    spool: str,
+    seed: int,
+    path: Path,
+    markdown: bool,
 ) -> None:
     """Kill gateways, and see that each job is done once."""
     with tempfile.TemporaryDirectory() as name, storage(spool, Path(name)) as stored:
         url = database_address(database or f"sqlite:///{name}/tutti.db")
-        figures = asyncio.run(campaign(n_jobs, n_kills, n_gateways, url, seed, Path(name), stored))
+        figures = asyncio.run(campaign(n_jobs, n_kills, n_gateways, url, seed, Path(name), stored, n_accounts))
     result = {"benchmark": "job_kills", "schema": SCHEMA, **machine.describe(), **figures}
     report.show([table(figures)], result, as_markdown=markdown, path=path)
     if complaints := complain(figures):

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from app.database.address import database_address
-from benchmarks.job_kills import campaign, complain, storage, table
+from benchmarks.job_kills import campaign, complain, most_of_share, storage, table
 
 GOOD = {
     "jobs": 2,
@@ -22,6 +22,9 @@ GOOD = {
     "unsigned": 0,
     "reports_that_differ": 0,
     "left_after_cleaning": 0,
+    "shown_to_others": 0,
+    "counted_for_others": 0,
+    "most_of_share": 0.8,
     "counted_s": 3.0,
     "audio_s": 3.0,
 }
@@ -31,7 +34,7 @@ async def test_jobs_survive_kills_and_are_done_once(tmp_path: Path) -> None:
     async with asyncio.timeout(110):
         url = database_address(f"sqlite:///{tmp_path}/tutti.db")
         with storage("folder", tmp_path) as stored:
-            figures = await campaign(16, 3, 2, url, 1, tmp_path, stored)
+            figures = await campaign(16, 3, 2, url, 1, tmp_path, stored, 4)
     assert complain(figures) == []
     assert figures["kills"] == 3 and table(figures).rows[0] == ("jobs", "16")
 
@@ -46,9 +49,20 @@ async def test_jobs_survive_kills_and_are_done_once(tmp_path: Path) -> None:
         ({"reported": 1}, "reported: expected 2, got 1"),
         ({"left_after_cleaning": 1}, "left_after_cleaning: expected 0, got 1"),
         ({"several_attempts": 1}, "several_attempts: expected at least 2, got 1"),
+        ({"shown_to_others": 1}, "shown_to_others: expected 0, got 1"),
+        ({"most_of_share": 2.5}, "most_of_share: expected at most 2, got 2.5"),
         ({"wrong_texts": 1}, "wrong_texts: expected 0, got 1"),
     ],
 )
 def test_a_loss_fails_the_run(changes: dict[str, Any], complaint: str) -> None:
     assert complain(GOOD) == []
     assert complain(GOOD | changes) == [complaint]
+
+
+def test_the_share_of_a_job_is_one_turn_of_each_account_before_it() -> None:
+    def job(account: int, created: int, started: int) -> dict[str, Any]:
+        return {"account": account, "created_at": f"{created:02}", "started_at": f"{started:02}"}
+
+    crowd = [job(0, 0, at) for at in range(1, 9)]
+    assert most_of_share([*crowd, job(1, 0, 3)]) == 1.0
+    assert most_of_share([*crowd, job(1, 0, 9)]) == 4.0
