@@ -9,6 +9,7 @@ from typing import Protocol
 from app.delivery.outbox import CallEvent, CallId, CallMessage, Outbox, WriteEvent
 from app.errors import CLOSE_DRAINING, CLOSE_OVERLOADED, CLOSE_POLICY, LimitExceeded, SessionError
 from app.session import events
+from app.shares import Share
 
 MAX_SUBSCRIBERS_PER_CALL = 8
 """Each subscriber costs a socket, and an outbox with its own limit."""
@@ -57,10 +58,15 @@ class CallHub(Protocol):
         """
         ...
 
-    def subscribe(self, call_id: CallId) -> AbstractAsyncContextManager[Outbox[Receipt]]:
+    def subscribe(self, call_id: CallId, holder: str = "") -> AbstractAsyncContextManager[Outbox[Receipt]]:
         """The events of a call that is active or has yet to begin. The outbox is closed when the call ends.
 
         A subscriber that arrives after events have been published receives the notice `joined_late`.
+
+        Args:
+            call_id: the call and its account.
+            holder: who has the place, where several share the places of subscribers: one of them has no more places
+                than are left for the others. Empty where they are not told apart.
 
         Raises:
             LimitExceeded: there are too many subscribers, the server is stopping, or calls at other gateways cannot be
@@ -96,7 +102,7 @@ class Calls:
     def __init__(self, max_subscribers: int) -> None:
         """Start without calls; `max_subscribers` is the limit for all calls together."""
         self._max_subscribers = max_subscribers
-        self._n_subscribers = 0
+        self._shares = Share()
         self._is_draining = False
         self._is_unused = asyncio.Event()
         """Set while there is no subscriber."""
@@ -121,38 +127,48 @@ class Calls:
         return CallFeed(self, call_id, topic)
 
     @asynccontextmanager
-    async def subscribe(self, call_id: CallId) -> AsyncIterator[Outbox[Receipt]]:
+    async def subscribe(self, call_id: CallId, holder: str = "") -> AsyncIterator[Outbox[Receipt]]:
         """See `CallHub`."""
-        with self.subscription(call_id) as outbox:
+        with self.subscription(call_id, holder) as outbox:
             yield outbox
 
     @contextmanager
-    def subscription(self, call_id: CallId) -> Iterator[Outbox[Receipt]]:
+    def subscription(self, call_id: CallId, holder: str = "") -> Iterator[Outbox[Receipt]]:
         """The events of a call, as `subscribe` gives them."""
         if self._is_draining:
             raise LimitExceeded("draining", GOING_DOWN, CLOSE_DRAINING)
         topic = self._topics.setdefault(call_id, _Topic())
         try:
-            if self._n_subscribers >= self._max_subscribers or len(topic.subscribers) >= MAX_SUBSCRIBERS_PER_CALL:
-                message = f"no room: {self._n_subscribers} subscribers listen, {len(topic.subscribers)} to this call"
-                raise LimitExceeded("overloaded", message, CLOSE_OVERLOADED)
+            self._check_room(topic, holder)
             outbox: Outbox[Receipt] = Outbox()
             for opening in topic.opening:
                 outbox.push(opening)
             if topic.n_published > len(topic.opening):
                 outbox.push(JOINED_LATE)
-            self._n_subscribers += 1
             self._is_unused.clear()
             topic.subscribers.add(outbox)
             try:
-                yield outbox
+                with self._shares.one_more(holder):
+                    yield outbox
             finally:
                 topic.subscribers.discard(outbox)
-                self._n_subscribers -= 1
-                if not self._n_subscribers:
+                if not self._shares.total():
                     self._is_unused.set()
         finally:
             self.drop_if_unused(call_id, topic)
+
+    def _check_room(self, topic: _Topic, holder: str) -> None:
+        n_all, n_of_call = self._shares.total(), len(topic.subscribers)
+        n_left = self._max_subscribers - n_all
+        if n_left <= 0 or n_of_call >= MAX_SUBSCRIBERS_PER_CALL:
+            message = f"no room: {n_all} subscribers listen, {n_of_call} to this call"
+        elif self._shares.is_used(holder, n_left):
+            message = (
+                f"no room: this key has {self._shares.held(holder)} subscribers; {n_left} places stay free for others"
+            )
+        else:
+            return
+        raise LimitExceeded("overloaded", message, CLOSE_OVERLOADED)
 
     def drain(self, ends_here: Callable[[CallId], bool] = lambda call_id: True) -> None:
         """See `CallHub`. `ends_here` tells of an active call whether it ends with this server."""

@@ -79,12 +79,12 @@ class SharedCalls:
         return call
 
     @asynccontextmanager
-    async def subscribe(self, call_id: CallId) -> AsyncIterator[Outbox[Receipt]]:
+    async def subscribe(self, call_id: CallId, holder: str = "") -> AsyncIterator[Outbox[Receipt]]:
         """See `CallHub`."""
         try:
             if not self._store.is_up:
                 raise StoreAway
-            with self._hub.subscription(call_id) as outbox:
+            with self._hub.subscription(call_id, holder) as outbox:
                 async with self._follower.following(call_id):
                     yield outbox
         except StoreAway:

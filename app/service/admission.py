@@ -3,7 +3,6 @@
 import asyncio
 import logging
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import NoReturn, Protocol
@@ -16,6 +15,7 @@ from app.service.lost_places import LostPlaces
 from app.service.metrics import Metrics
 from app.service.settings import Settings
 from app.service.shared_state import AdmissionCounter
+from app.shares import Share
 from engine import api
 
 logger = logging.getLogger(__name__)
@@ -65,7 +65,7 @@ class Admission:
         self._metrics = metrics
         self._counter = counter
         self._transcriber = transcriber
-        self._uploads: Counter[str | None] = Counter()
+        self._uploads = Share()
         """The uploads of this gateway, by whose they are."""
         self.drain_limit = DrainLimit()
         metrics.show_session_load(self.session_load)
@@ -173,7 +173,7 @@ class Admission:
             await asyncio.sleep(WATCH_PERIOD_S)
 
     @contextmanager
-    def upload(self, uploader: str | None = None) -> Iterator[None]:
+    def upload(self, uploader: str = "") -> Iterator[None]:
         """Count one file transcription for as long as the context is open; raises like `session`.
 
         Args:
@@ -183,19 +183,17 @@ class Admission:
         self._check_draining()
         with self._counter.one_more("uploads") as n_others:
             self._check_limit(n_others, self._settings.max_uploads, "file transcriptions")
-            n_own, n_free = self._uploads[uploader], self._settings.max_uploads - n_others
-            if uploader is not None and n_own >= n_free:
+            n_free = self._settings.max_uploads - n_others
+            if self._uploads.is_used(uploader, n_free):
                 self._metrics.refused_total.labels("key_limit").inc()
-                message = (
-                    f"this key has {n_own} file transcriptions; {n_free} of {self._settings.max_uploads} stay free"
-                )
+                held = f"this key has {self._uploads.held(uploader)} file transcriptions"
+                message = f"{held}; {n_free} of {self._settings.max_uploads} stay free"
                 raise KeyLimitExceeded("upload_share", f"{message}; try again in {RETRY_AFTER_S} s", RETRY_AFTER_S)
-            self._uploads[uploader] += 1
             self._note_begun()
             try:
-                yield
+                with self._uploads.one_more(uploader):
+                    yield
             finally:
-                self._uploads -= Counter([uploader])
                 self._note_finished()
 
     async def drain(self) -> None:
@@ -282,5 +280,5 @@ class Admission:
         self.has_begun.set()
 
     def _note_finished(self) -> None:
-        if not self.sessions and not self._uploads:
+        if not self.sessions and not self._uploads.total():
             self.all_finished.set()

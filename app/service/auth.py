@@ -1,6 +1,5 @@
 """Who may use the service, and how much: API keys, client secrets, and where each client carries its credential."""
 
-import hashlib
 import hmac
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -101,16 +100,9 @@ class Access:
         assert client, "the key is valid"
         return client
 
-    def uploader(self, client: Client, key: str | None) -> str | None:
-        """Whose uploads those of a client are, who shares places with other keys; `None` where there is one key.
-
-        Args:
-            client: a client that was admitted.
-            key: what it has shown.
-        """
-        if self.directory is None and len(self._keys) <= 1:
-            return None
-        return client.key.account if client.key else hashlib.sha256((key or "").encode()).hexdigest()
+    def holder(self, client: Client) -> str:
+        """Who holds the places of a client, which it shares with other keys; empty where there is one key at most."""
+        return "" if self.directory is None and len(self._keys) <= 1 else client.account
 
     def admits(self, key: str | None, scope: Scope = "live") -> bool:
         """Whether this API key may use the service; counts a refusal. Raises like `client`."""

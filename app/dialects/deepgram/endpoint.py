@@ -109,7 +109,7 @@ async def _listen(request: Request, upload: Upload, id_: str) -> Response:
         model = service.transcriber.info.name
         async with service.access.limits.upload(client.key) as on_progress:
             with (
-                service.admission.upload(service.access.uploader(client, request_key(request))),
+                service.admission.upload(service.access.holder(client)),
                 tracing.upload(request.scope, id_, model) as trace,
                 refusing_without_resources(),
                 SpooledTemporaryFile(SPOOL_BYTES) as file,

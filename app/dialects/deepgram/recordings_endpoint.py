@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from app.dialects.body_endpoint import json_body
-from app.dialects.deepgram.common_endpoint import Refusal, answer_headers, request_key
+from app.dialects.deepgram.common_endpoint import Refusal, answer_headers
 from app.dialects.deepgram.options import Options
 from app.errors import shorten
 from app.files.uploads import Upload, refusing_without_resources
@@ -66,7 +66,7 @@ async def take_job(request: Request, upload: Upload, options: Options, client: C
     jobs = service.jobs
     if jobs is None:
         raise Refusal(400, "INVALID_QUERY_PARAMETER", "callback: this server takes in no jobs; leave it out")
-    uploader = service.access.uploader(client, request_key(request))
+    uploader = service.access.holder(client)
     async with service.access.limits.upload(client.key, "job"):
         with (
             service.admission.upload(uploader),

@@ -14,7 +14,7 @@ from app.live.accept import serve_or_refuse
 from app.service.auth import header_key, prefixed_key
 from app.service.http_errors import error_response, invalid_key, no_room
 from app.service.service import Service
-from app.service.strangers import admit
+from app.service.strangers import address_of, admit
 from app.session import events
 from app.session.effects import Close
 
@@ -65,7 +65,8 @@ async def subscribe_to_call(websocket: WebSocket) -> None:
         return
     try:
         call_id = CallId(client.account, websocket.path_params["call_sid"])
-        async with service.calls.subscribe(call_id) as outbox:
+        holder = service.access.holder(client) or address_of(websocket.scope)
+        async with service.calls.subscribe(call_id, holder) as outbox:
             admit(websocket.scope)
             await websocket.accept()
             await _serve_subscriber(websocket, outbox, service.settings.send_timeout_s)

@@ -70,7 +70,7 @@ class FileEndpoint:
             client = self._check(service, request)
             tracing: Tracing = request.app.state.tracing
             model = service.transcriber.info.name
-            uploader = service.access.uploader(client, header_key(request.headers))
+            uploader = service.access.holder(client)
             async with service.access.limits.upload(client.key) as on_progress:
                 with service.admission.upload(uploader), tracing.upload(scope, request_id(scope), model) as trace:
                     admit(scope)

@@ -55,7 +55,7 @@ async def create_job(request: HttpRequest) -> Response:
     try:
         key = jobs_wire.idempotency_key(request.headers.get("idempotency-key"))
         async with service.access.limits.upload(client.key, "job"):
-            with service.admission.upload(service.access.uploader(client, header_key(request.headers))):
+            with service.admission.upload(service.access.holder(client)):
                 admit(request.scope)
                 form = await service.admission.drain_limit.unless_over(upload.form())
                 try:

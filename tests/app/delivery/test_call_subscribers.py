@@ -1,7 +1,7 @@
 """Subscribers receive the events of a call."""
 
 from collections.abc import Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 
 import pytest
 
@@ -104,6 +104,29 @@ def test_subscribers_are_limited_for_each_call_and_in_total() -> None:
             stack.enter_context(calls.subscription(CA3))
     with calls.subscription(CA3):
         pass
+
+
+def test_one_account_leaves_places_of_subscribers_to_others() -> None:
+    """It has as many as are left, on however many calls, so that none can hold all of them."""
+    calls = Calls(40)
+
+    def come(n: int, account: str, stack: ExitStack) -> int:
+        """How many of these get a place."""
+        n_places = 0
+        for number in range(n):
+            with suppress(LimitExceeded):
+                call_id = CallId(account, f"call {number // MAX_SUBSCRIBERS_PER_CALL}")
+                stack.enter_context(calls.subscription(call_id, account))
+                n_places += 1
+        return n_places
+
+    with ExitStack() as stack:
+        assert come(40, "greedy", stack) == 20
+        assert come(5, "modest", stack) == 5
+        with pytest.raises(LimitExceeded, match="this key has 20 subscribers; 15 places stay free for others"):
+            stack.enter_context(calls.subscription(CA1, "greedy"))
+    with ExitStack() as stack:
+        assert come(40, "greedy", stack) == 20
 
 
 def test_ended_calls_leave_no_state() -> None:
