@@ -29,7 +29,7 @@ from app.cli.terminal import banner, console
 from app.edge.descriptors import reserve_descriptors
 from app.errors import SettingsError
 from app.main import Server, bind, bind_each, build_app
-from app.service.database_settings import check_database
+from app.service.database_settings import check_database, keep_data_private
 from app.service.idle_memory import return_memory
 from app.service.job_settings import try_spool
 from app.service.lost_places import KEEP_S
@@ -126,6 +126,7 @@ async def serve(settings: Settings) -> None:
         from app.sharing.redis_store import check_credentials
 
         await check_credentials(settings.redis_url)
+    await asyncio.to_thread(keep_data_private, settings)
     await check_database(settings)
     if settings.jobs:
         await asyncio.to_thread(try_spool, settings)

@@ -10,6 +10,8 @@ FOLDER_MODE = 0o700
 FILE_MODE = 0o600
 OTHERS = 0o077
 """What a mode allows to everyone else."""
+EVERYONE = 0o007
+"""What a mode allows to those who are neither its owner nor of its group."""
 
 
 def make_folder(folder: Path) -> None:
@@ -33,6 +35,22 @@ def keep_private(path: Path) -> None:
 def take_from_others(path: Path) -> None:
     """Let only its owner read a file, if it is there. Another user's file keeps its mode, and so does a folder."""
     with suppress(FileNotFoundError, PermissionError):
-        mode = path.stat().st_mode
-        if stat.S_ISREG(mode) and mode & OTHERS:
+        found = path.stat()
+        if stat.S_ISREG(found.st_mode) and found.st_mode & OTHERS and found.st_uid == os.geteuid():
             path.chmod(FILE_MODE)
+
+
+def close_folder(folder: Path) -> None:
+    """Let only its owner into a folder that is for nothing else, if it is there and this user's."""
+    with suppress(FileNotFoundError, PermissionError):
+        found = folder.stat()
+        if found.st_mode & OTHERS and found.st_uid == os.geteuid():
+            folder.chmod(FOLDER_MODE)
+
+
+def is_open_to_everyone(folder: Path) -> bool:
+    """Whether users of the machine who are not in its group may look into a folder, if it is there."""
+    try:
+        return bool(folder.stat().st_mode & EVERYONE)
+    except OSError:
+        return False

@@ -14,7 +14,7 @@ from pathlib import Path
 from secrets import token_hex
 from typing import IO, Protocol
 
-from app.database.private_files import make_folder, new_file
+from app.database.private_files import make_folder, new_file, take_from_others
 
 PIECE_BYTES = 1 << 20
 PARTIAL = ".partial-"
@@ -72,6 +72,18 @@ class FolderSpool:
     def __init__(self, folder: Path) -> None:
         """The folder is made when the first recording comes."""
         self._folder = folder
+
+    @property
+    def folder(self) -> Path:
+        """Where the recordings are."""
+        return self._folder
+
+    def keep_private(self) -> None:
+        """Take the recordings of an older release, which let others read them, from others."""
+        if self._folder.is_dir():
+            for path in self._folder.iterdir():
+                if is_ours(path.name) and not path.is_symlink():
+                    take_from_others(path)
 
     def put(self, id_: str, file: IO[bytes]) -> None:
         """See `Spool`. A loss of power leaves the whole recording or none."""

@@ -1,6 +1,7 @@
 """The database of the settings: what uses it, and that a start ends where its tables or its seals cannot be used."""
 
 import logging
+import shlex
 from collections.abc import Collection
 from importlib.util import find_spec
 from pathlib import Path
@@ -61,6 +62,28 @@ def seals_of_file(name: str) -> "Seals":
     if not keys:
         raise SettingsError(f"secret_keys_file: expected keys, got an empty file {name}")
     return Seals(keys)
+
+
+def keep_data_private(settings: "Settings") -> None:
+    """Take what an older release has kept in a folder from other users of the machine, and close its folders.
+
+    A folder that the operator has named may be for other things, too: it keeps its mode, and the log says that it is
+    open and how to close it.
+    """
+    from app.database.private_files import close_folder, is_open_to_everyone
+    from app.jobs.spool import FolderSpool
+    from app.service.job_settings import spool
+
+    if not uses_database(settings):
+        return
+    own, named = ([], [settings.data_path]) if settings.data_folder else ([settings.data_path], [])
+    if settings.jobs and isinstance(kept := spool(settings), FolderSpool):
+        kept.keep_private()
+        (named if settings.job_spool else own).append(kept.folder)
+    for folder in own:
+        close_folder(folder)
+    for folder in filter(is_open_to_everyone, named):
+        logger.warning("every user of this machine may look into %s: chmod o-rwx %s", folder, shlex.quote(f"{folder}"))
 
 
 async def check_database(settings: "Settings") -> None:

@@ -22,6 +22,8 @@ from app.jobs.job import CallbackMessage, Job, JobDelayed, JobFailed, JobKind, J
 from app.jobs.jobs import Jobs, JobsConfig
 from app.jobs.spool import FolderSpool, SpoolAway
 from app.jobs.worker import Fetch, JobWorker
+from app.service.database_settings import keep_data_private
+from app.service.settings import Settings
 
 Work = Callable[[Job, IO[bytes], Callable[[float], None]], Awaitable[JobResult]]
 N_REFUSED = 20
@@ -423,6 +425,30 @@ def test_only_the_user_of_the_server_may_read_recordings(tmp_path: Path) -> None
     FolderSpool(folder).put("recording", io.BytesIO(b"audio"))
     modes = [f"{path.stat().st_mode & 0o777:o}" for path in (folder.parent, folder, folder / "recording")]
     assert modes == ["700", "700", "600"]
+
+
+@pytest.mark.parametrize("is_named", [True, False])
+def test_a_folder_of_an_older_release_is_closed_at_the_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, is_named: bool
+) -> None:
+    """One that the operator has named may be for other things, and is named in the log. Links lead elsewhere."""
+    monkeypatch.setenv("XDG_STATE_HOME", f"{tmp_path}")
+    state = tmp_path / "tutti"
+    settings = Settings(jobs=True, data_folder=str(state) if is_named else "")
+    assert settings.data_path == state
+    (state / "jobs").mkdir(parents=True)
+    recording, other, target = state / "jobs" / str(uuid4()), state / "jobs" / "holiday.jpg", tmp_path / "target"
+    for each in (recording, other, target):
+        each.write_bytes(b"x")
+    link = state / "jobs" / str(uuid4())
+    link.symlink_to(target)
+    for path, mode in ((state, 0o755), (state / "jobs", 0o755), (recording, 0o644), (other, 0o644), (target, 0o644)):
+        path.chmod(mode)
+    keep_data_private(settings)
+    modes = [f"{path.stat().st_mode & 0o777:o}" for path in (state, state / "jobs", recording, other, target)]
+    assert modes == ["755" if is_named else "700", "700", "600", "644", "644"]
+    warning = f"every user of this machine may look into {state}: chmod o-rwx {state}"
+    assert caplog.messages == ([warning] if is_named else [])
 
 
 def test_a_recording_that_cannot_be_kept_leaves_nothing(tmp_path: Path) -> None:
