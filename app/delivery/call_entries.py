@@ -9,6 +9,10 @@ from app.sharing.store import Lease
 
 UNREADABLE = (LookupError, RecursionError, TypeError, ValueError)
 """What reading something may raise that another version or another program has written."""
+MAX_CHARS = 16 << 20
+"""A longer entry is none of ours: more than all words of the longest utterance, in every spelling of its protocol."""
+MAX_NUMBER = 1 << 53
+"""Messages and streams have smaller numbers. After one that is larger no other would ever be the next."""
 KEEP_OPENING_S = 172_800.0
 """An opening ends after this time, in seconds: two days, longer than any call."""
 
@@ -39,14 +43,20 @@ class CallEntry:
     @classmethod
     def parse(cls, text: str) -> "CallEntry":
         """Read an entry from JSON. Raises one of `UNREADABLE` if another version or another program has written it."""
+        if len(text) > MAX_CHARS:
+            raise ValueError(f"expected at most {MAX_CHARS} characters, got {len(text)}")
         fields = json.loads(text)
         message = None
         if "texts" in fields:
             message = CallMessage(tuple(fields["texts"]), fields["replaces"], fields["is_opening"])
             if not all(isinstance(each, str) for each in message.texts):
                 raise TypeError("texts: expected strings")
+            if not isinstance(message.replaces, str | None) or not isinstance(message.is_opening, bool):
+                raise TypeError("replaces, is_opening: expected a string or null, and a boolean")
         if not isinstance(fields["call"], str) or {type(fields["begun"]), type(fields["number"])} != {int}:
             raise TypeError("call, begun, number: expected a string and two whole numbers")
+        if not all(0 <= each < MAX_NUMBER for each in (fields["begun"], fields["number"])):
+            raise ValueError(f"begun, number: expected numbers from 0 to {MAX_NUMBER - 1}")
         return cls(call=fields["call"], begun=fields["begun"], number=fields["number"], message=message)
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import math
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -56,7 +57,9 @@ HOLDERS = NOW_MS + "return redis.call('ZRANGEBYSCORE', KEYS[1], '(' .. now, '+in
 NEXT_NUMBER = (
     NOW_MS
     + """
-local number = math.max(now, (tonumber(redis.call('GET', KEYS[1])) or 0) + 1)
+local last = tonumber(redis.call('GET', KEYS[1])) or 0
+local number = now
+if last < 2 ^ 53 then number = math.max(now, last + 1) end
 redis.call('SET', KEYS[1], string.format('%d', number), 'PX', ARGV[1])
 return string.format('%d', number)
 """
@@ -78,6 +81,10 @@ REFUSALS = (AuthenticationError, AuthorizationError, ResponseError)
 """Answers that do not change by themselves. An answer of a store that is still loading is none of them."""
 WRONG_TYPE = "WRONGTYPE"
 """Begins the answer to a question for a text where there is something else."""
+POISONED = (WRONG_TYPE, "not a valid float", "not an integer")
+"""Parts of the answers of a store in which another program has written under our names."""
+TYPES = {"log": "stream", "lease": "zset", "counter": "string", "number": "string", "value": "string", "call": "string"}
+"""What the store calls the values of each kind of our names."""
 
 Command = tuple[str | int | float, ...]
 
@@ -194,7 +201,8 @@ class RedisStore:
 
     async def totals(self, counters: Sequence[str]) -> list[float]:
         """See `SharedStore`."""
-        return [float(total or 0) for total in await self._call("MGET", *map(_counter_key, counters))]
+        found = await self._call("MGET", *map(_counter_key, counters))
+        return [float(total or 0) if _is_number(total) else 0.0 for total in found]
 
     async def next_number(self, name: str) -> int:
         """See `SharedStore`."""
@@ -252,11 +260,12 @@ class RedisStore:
         logs = {_log_key(log): log for log in positions}
         block: Command = ("COUNT", READ_COUNT, "BLOCK", round(READ_S * 1000))
         command: Command = ("XREAD", *block, "STREAMS", *logs, *positions.values())
-        found = await self._limited(partial(self._client.execute_command, *command), READ_S + CALL_S)
+        work = partial(self._client.execute_command, *command)
+        found = await self._limited(partial(self._cleaned, work, [command]), READ_S + CALL_S)
         return [(logs[key], _entry(*entry)) for key, entries in found or () for entry in entries]
 
     async def _call(self, *command: str | int | float) -> Any:
-        return await self._in_turn(partial(self._client.execute_command, *command))
+        return await self._in_turn(partial(self._cleaned, partial(self._client.execute_command, *command), [command]))
 
     async def _call_all(self, commands: Sequence[Command], is_atomic: bool = False) -> list[Any]:
         """Send commands together; in one transaction if `is_atomic`."""
@@ -269,8 +278,36 @@ class RedisStore:
                     pipeline.execute_command(*command)
                 return list(await pipeline.execute())
 
-        answers: list[Any] = await self._in_turn(work)
+        answers: list[Any] = await self._in_turn(partial(self._cleaned, work, commands, is_repeated=not is_atomic))
         return answers
+
+    async def _cleaned(
+        self, work: Callable[[], Awaitable[Any]], commands: Sequence[Command], *, is_repeated: bool = True
+    ) -> Any:
+        """The answer to these commands, after what another program has written under their names was removed.
+
+        One wrong value must not make the store count as away for everybody. What a transaction has done it does not
+        undo, so it is not sent again: it has no answer then.
+        """
+        try:
+            return await work()
+        except ResponseError as error:
+            if not any(each in str(error) for each in POISONED):
+                raise
+        await self._remove_poison({part for each in commands for part in each if str(part).startswith(PREFIX)})
+        return await work() if is_repeated else []
+
+    async def _remove_poison(self, keys: Collection[str | int | float]) -> None:
+        for key in keys:
+            kind = str(key).removeprefix(PREFIX).partition(":")[0]
+            found = await self._client.execute_command("TYPE", key)
+            is_ours = found in ("none", TYPES.get(kind))
+            if is_ours and kind in ("counter", "number") and found == "string":
+                is_ours = _is_number(await self._client.execute_command("GET", key))
+            if not is_ours:
+                logger.warning("%s: expected %s, got something else, which is removed", key, TYPES.get(kind))
+                self._on_unreadable()
+                await self._client.execute_command("UNLINK", key)
 
     async def _in_turn(self, work: Callable[[], Awaitable[Any]]) -> Any:
         """The answer of the store to a call that waits for its turn. Raises like `_limited`."""
@@ -383,6 +420,14 @@ def _log_key(name: str) -> str:
 def _entry(position: str, fields: Mapping[str, str]) -> Entry:
     # Another program may have written other fields.
     return Entry(position, fields.get("value", ""))
+
+
+def _is_number(text: str | None) -> bool:
+    """Whether a counter has this value; nothing counts as 0."""
+    try:
+        return math.isfinite(float(text or 0))
+    except ValueError:
+        return False
 
 
 def _described(error: Exception) -> str:

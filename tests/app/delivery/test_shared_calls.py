@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from app.delivery.call_entries import lease_name, log_name, opening_name
+from app.delivery.call_entries import MAX_CHARS, lease_name, log_name, opening_name
 from app.delivery.call_follower import LOST, MISSED, OVER, PAUSED
 from app.delivery.call_subscribers import JOINED_LATE, Calls, Receipt
 from app.delivery.outbox import MAX_WAITING, CallEvent, CallId, CallMessage, Outbox
@@ -332,6 +332,15 @@ async def test_what_cannot_be_read_is_left_out(kind: str, request: pytest.Fixtur
     unread: list[None] = []
     entries = ["{}", "7", "no JSON", "[" * 100_000, '{"call":"c","begun":"1","number":0}']
     entries.append('{"call":"c","begun":1,"number":0,"texts":[7],"replaces":null,"is_opening":false}')
+    begin_of_one = '{"call":"c","begun":1,"number":0,"texts":["t"],"replaces":null,"is_opening":false}'
+    for old, new in (
+        ('"begun":1', '"begun":-1'),
+        ('"number":0', f'"number":{1 << 60}'),
+        ("null", "[]"),
+        ("false", "1"),
+    ):
+        entries.append(begin_of_one.replace(old, new))
+    entries.append(begin_of_one.replace('"t"', f'"{"t" * MAX_CHARS}"'))
     calls = SharedCalls(Calls(10), store, lambda: unread.append(None))
     async with store.running(), calls.running():
         await store.put(opening_name(CA1), "no JSON", 60)

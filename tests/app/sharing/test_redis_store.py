@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from app.delivery.call_entries import MAX_NUMBER
 from app.errors import SettingsError
 from app.sharing.redis_store import MAX_PROBE_S, RedisStore, check_credentials, probe_wait_s
 from app.sharing.store import Lease, StoreAway
@@ -149,3 +150,50 @@ def test_probes_come_less_and_less_often() -> None:
     waits = [probe_wait_s(attempt, 1.0) for attempt in range(30)]
     assert waits == sorted(waits) and waits[-1] == MAX_PROBE_S
     assert probe_wait_s(3, 0.0) == waits[3] / 2
+
+
+POISON: dict[str, tuple[str | int, ...]] = {
+    "log": ("SET", "tutti:log:a", "x"),
+    "lease": ("SET", "tutti:lease:a", "x"),
+    "counter": ("SET", "tutti:counter:a", "many"),
+    "a counter of another type": ("RPUSH", "tutti:counter:a", "x"),
+    "number": ("RPUSH", "tutti:number:a", "x"),
+    "a number that is too large": ("SET", "tutti:number:a", "1e300"),
+    "value": ("RPUSH", "tutti:value:a", "x"),
+}
+
+
+@pytest.mark.parametrize("kind", POISON)
+async def test_one_wrong_value_does_not_make_it_away_for_all(server: RedisServer, kind: str) -> None:
+    """Another program has written under our names: what it has written is counted and removed."""
+    unread: list[None] = []
+    changes: list[bool] = []
+    store = RedisStore(server.url, changes.append, lambda: unread.append(None))
+    lease = Lease("a", "me")
+    async with store.running():
+        changes.clear()
+        await store._client.execute_command(*POISON[kind])
+        await store.totals(["a", "b"])
+        await store.add({"a": 1.0, "b": 2.0}, 60)
+        await store.add({"a": 1.0}, 60)
+        assert (await store.totals(["b"])) == [2.0] and (await store.totals(["a"]))[0] in (1.0, 2.0)
+        assert await store.next_number("a") < MAX_NUMBER
+        assert await store.get("a") is None
+        await store.put("a", "v", 60)
+        assert await store.get("a") == "v"
+        assert await store.last("a") is None
+        await store.append("a", "entry")
+        assert [entry.value for _, entry in await store.read({"a": "0", "b": "0"})] == ["entry"]
+        assert await store.take(lease, 1) and await store.holders(["a"]) == [frozenset({"me"})]
+        await store.renew([lease])
+    assert changes == [] and len(unread) == (kind != "a number that is too large")
+
+
+async def test_a_log_that_is_poisoned_while_it_is_read_is_read_again(server: RedisServer) -> None:
+    """Those of other calls are in the same question."""
+    store = RedisStore(server.url)
+    async with store.running():
+        await store.append("good", "entry")
+        await store._client.execute_command(*POISON["log"])
+        assert [(log, entry.value) for log, entry in await store.read({"a": "0", "good": "0"})] == [("good", "entry")]
+        assert store.is_up
