@@ -189,7 +189,7 @@ def srt(made: Iterable[Cue]) -> str:
 
 def srt_cue(number: int, cue: Cue) -> str:
     """One cue as SubRip."""
-    text = (f"{cue.speaker}: {cue.text}" if cue.speaker else cue.text).replace("-->", "->")
+    text = (f"{_one_line(cue.speaker)}: {cue.text}" if cue.speaker else cue.text).replace("-->", "->")
     return f"{number}\n{_clock(cue.start_ms, ',')} --> {_clock(cue.end_ms, ',')}\n{text}\n\n"
 
 
@@ -200,8 +200,13 @@ def vtt(made: Iterable[Cue]) -> str:
 
 def vtt_cue(cue: Cue) -> str:
     """One cue as WebVTT."""
-    voice = f"<v {_escaped(cue.speaker)}>" if cue.speaker else ""
+    voice = f"<v {_escaped(_one_line(cue.speaker))}>" if cue.speaker else ""
     return f"{_clock(cue.start_ms, '.')} --> {_clock(cue.end_ms, '.')}\n{voice}{_escaped(cue.text)}\n\n"
+
+
+def _one_line(name: str) -> str:
+    """A name without line breaks, which would end a cue and begin another one."""
+    return " ".join(name.split())
 
 
 def _words(segment: events.Segment | TimedText, space: str) -> list[_Word]:

@@ -30,6 +30,7 @@ class FakeRoom(FakeServer):
     is_open: bool = True
     """Whether the room exists."""
     is_live: bool = True
+    title: str = "Sunday"
     history: list[Message] = field(default_factory=list)
     last_ids: list[str | None] = field(default_factory=list)
     """The id of the last event that each reader has, as its request says."""
@@ -85,7 +86,7 @@ class FakeRoom(FakeServer):
         reader: asyncio.Queue[Message | None] = asyncio.Queue()
         self._readers.add(reader)
         try:
-            room = {"type": "room", "name": "choir", "title": "Sunday", "live": self.is_live, "resumed": seen > 0}
+            room = {"type": "room", "name": "choir", "title": self.title, "live": self.is_live, "resumed": seen > 0}
             begin = [f"data: {json.dumps(message)}\n\n" for message in [room, *self.history[seen:]]]
             # Browsers wait for three seconds before they connect again, unless they are asked for less.
             yield "retry: 50\n\n" + "".join(begin)
