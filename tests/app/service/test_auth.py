@@ -1,13 +1,19 @@
 """Credentials: which are valid, which refusals are counted, and where a key is found."""
 
+import hmac
 import time
 from collections.abc import Sequence
 from itertools import product
+from typing import Any
 
 import pytest
+from sqlalchemy import make_url
 
 from app.customers.accounts import account_of
 from app.customers.api_keys import ApiKey
+from app.customers.key_directory import KeyDirectory
+from app.customers.key_records import KeyRecord, hash_of
+from app.database.database import Database
 from app.service.auth import Access, Client, header_key, prefixed_key
 from app.sharing.local_store import LocalStore
 
@@ -126,3 +132,51 @@ def test_without_a_header_there_is_no_key() -> None:
 def test_a_key_in_a_subprotocol_follows_its_prefix() -> None:
     assert prefixed_key(["tutti.v1", "tutti.key.k", "tutti.key.other"], "tutti.key.") == "k"
     assert prefixed_key(["tutti.v1"], "tutti.key.") is None
+
+
+async def test_the_time_of_a_check_does_not_tell_how_close_a_key_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every key is compared as a whole with every known one, by what takes the same time for each of a length."""
+
+    class Closed(str):
+        """A key that must not be compared character by character."""
+
+        __hash__ = str.__hash__
+
+        def __eq__(self, other: object) -> bool:
+            assert self is other, "compared with =="
+            return True
+
+    compared: list[tuple[bytes, bytes]] = []
+    digests = hmac.compare_digest
+
+    def compare(one: bytes, other: bytes) -> bool:
+        compared.append((one, other))
+        return digests(one, other)
+
+    monkeypatch.setattr("hmac.compare_digest", compare)
+    first, second = Closed("first-key"), Closed("second-key")
+    check, _ = access(first, second, limited=[ApiKey(key=second, name="b")])
+    for shown, is_valid in ((first, True), (second, True), (Closed("first-kez"), False), (Closed(""), False)):
+        compared.clear()
+        assert check.is_valid(shown) == is_valid
+        assert compared == [(known.encode(), shown.encode()) for known in (first, second)]
+
+
+def test_keys_of_the_database_are_found_by_their_hashes() -> None:
+    """The time of a search depends on the hash of what was shown, which tells nothing of the keys that there are."""
+    directory = KeyDirectory(Database(make_url("sqlite://")))
+    directory._is_up = True
+    directory._by_hash = Looked()
+    assert directory.find("tutti_wrong") is None
+    assert directory._by_hash.asked == [hash_of("tutti_wrong")]
+
+
+class Looked(dict[str, KeyRecord]):
+    """Notes what is looked for."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+
+    def get(self, key: str, default: Any = None) -> Any:
+        self.asked.append(key)
+        return super().get(key, default)

@@ -21,6 +21,7 @@ from websockets.asyncio.client import connect
 from app.media.pcm import Samples
 from app.speakers.clustering import Thresholds
 from app.speakers.model import SpeakerModel
+from app.tracing.open_telemetry import OpenTelemetry
 from engine import api
 from tests.app.conftest import Running
 from tests.app.dialects.openai.test_files_endpoint import wav
@@ -29,6 +30,9 @@ from tests.app.dialects.twilio.test_endpoint import messages
 from tests.app.dialects.twilio.test_wire import begin
 from tests.app.jobs.conftest import ServeJobs, http, serve_jobs
 from tests.app.rooms.serving import listener, speaker, until
+from tests.app.session.test_translations import TRANSLATES
+from tests.app.tracing.test_traces import Spans
+from tests.app.translation.test_chat_translator import StandIn, echo
 from tests.fakes import FakeTranscriber, pcm, silence, slow_mulaw, speech
 
 __all__ = ["http", "serve_jobs"]
@@ -52,9 +56,9 @@ TALK = np.concatenate((silence(0.3), speech([1, 2, *range(FIRST, FIRST + 4), 3])
 
 
 def spoken(text: str) -> str:
-    """A text of the fake engine, where the planted groups stand instead of its words for them."""
+    """A text of the fake engine, where the planted groups stand instead of its words for them, also translated ones."""
     for index, group in enumerate(PLANTED):
-        text = text.replace(f"w{FIRST + index}", str(group))
+        text = text.replace(f"w{FIRST + index}", str(group)).replace(f"e{FIRST + index}", str(group))
     return text
 
 
@@ -69,6 +73,8 @@ def with_secrets(event: api.EngineEvent) -> api.EngineEvent:
                 pieces=tuple(replace(each, text=spoken(each.text)) for each in event.pieces),
                 segments=tuple(map(told, event.segments)),
             )
+        case api.TranslatedEvent(api.DoneEvent() as done):
+            return replace(event, done=with_secrets(done))
         case _:
             return event
 
@@ -340,6 +346,36 @@ async def test_the_operators_redaction_holds_in_every_protocol(
     assert [each.getMessage() for each in caplog.records if is_planted(each.getMessage())] == []
     assert files_with_secrets(tmp_path) == []
     assert live_secrets() == []
+
+
+@pytest.mark.parametrize("redact", ["card", ""])
+async def test_a_redacted_number_is_in_no_translation_and_no_trace(
+    serve_jobs: ServeJobs, caplog: pytest.LogCaptureFixture, redact: str
+) -> None:
+    """Nor in what is sent to those who translate. Without redaction both translations have it, and no trace has."""
+    caplog.set_level(logging.DEBUG)
+    stand_in, spans = StandIn(echo), Spans()
+    chat = await asyncio.start_server(stand_in.serve, "127.0.0.1", 0)
+    async with asyncio.timeout(PATIENCE_S), chat:
+        server = await serve_jobs(
+            Indiscreet(info=TRANSLATES),
+            tracing=OpenTelemetry(spans),
+            redact=redact,
+            translate_url=f"http://127.0.0.1:{chat.sockets[0].getsockname()[1]}/v1",
+            translate_model="small",
+            translate_languages="fr",
+        )
+        heard: list[str] = []
+        await live(server, {"language": "de", "translate": ["en", "fr"]}, heard, hides=bool(redact))
+        server.server.stop()
+        await server.task
+    translations = [json.loads(each) for each in heard if '"translation"' in each]
+    asked = [json.dumps(each) for each in stand_in.requests]
+    assert {each["language"] for each in translations} == {"en", "fr"} and asked and spans.named("utterance")
+    for texts in ([json.dumps(each) for each in translations if each["language"] == "en"], asked):
+        assert [is_planted(each) for each in texts] == [not redact] * len(texts)
+    assert not is_planted(spans.text())
+    assert not redact or not any(is_planted(each.getMessage()) for each in caplog.records)
 
 
 async def test_without_redaction_the_number_is_found(
