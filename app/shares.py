@@ -1,4 +1,4 @@
-"""Places that several share, such as those of uploads: nobody holds the last ones of the others."""
+"""Places that several share, such as those of uploads: no holder has the last ones of the others."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -12,8 +12,8 @@ class Share:
         """Start without holders.
 
         Args:
-            times: a holder may have so many times as many places as are left. With 1 the half is left by one that is
-                alone, with 4 a fifth; and those who have a place keep it.
+            times: how many times the places that are left a holder may have. One that is alone leaves the half with 1,
+                and a fifth with 4. Those who have a place keep it.
             n_gateways: at how many gateways places are held, if connections are spread evenly. Gateways share how many
                 there are in all, and not whose, so a share is an estimate.
         """

@@ -23,7 +23,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import date
@@ -70,7 +70,7 @@ MAX_WAIT_S = 10.0
 KILLS_PER_INTERRUPTED = 10
 """A run with fewer jobs begun again than one for each of this many kills shows nothing, and fails."""
 MAX_SHARE = 2.0
-"""A job may wait for so many times as many other jobs as would begin before it if accounts took turns exactly."""
+"""How many times its fair share a job may wait: the number of jobs that begin before it, where accounts take turns."""
 WORDS = 12
 """The fake engine knows this many words."""
 
@@ -278,7 +278,7 @@ async def campaign(
     """Run one, and return its figures."""
     database, receiver = Database(url), Receiver()
     names = [f"kills-{seed}-{number}" for number in range(n_accounts)]
-    made = [await database.run(lambda each, name=name: key_records.create(each, ApiKey(name=name))) for name in names]
+    made = await database.run(lambda each: [key_records.create(each, ApiKey(name=name)) for name in names])
     keys = [key for key, _ in made]
     address = url.render_as_string(hide_password=False)
     started = time.monotonic()
@@ -299,10 +299,6 @@ async def campaign(
     cleaning = await _cleaned(database, stored.spool)
     entries = await database.run(lambda each: usage.used(each, date.min, date.max))
     await database.close()
-    n_of_account = Counter(run.owner(number) for number in range(n_jobs))
-    counted: Counter[str] = Counter()
-    for entry in entries:
-        counted[entry.account] += entry.n
     return {
         "jobs": n_jobs,
         "kills": run.kills,
@@ -318,10 +314,8 @@ async def campaign(
         "wrong_texts": wrong,
         "shown_to_others": sum(job["account"] != run.owner(number) for number, job in _numbered(run, jobs)),
         "most_of_share": round(most_of_share(list(jobs.values())), 2),
-        "counted": counted.total(),
-        "counted_for_others": sum(
-            counted[each.api_key.account] != n_of_account[at] for at, (_, each) in enumerate(made)
-        ),
+        "counted": sum(each.n for each in entries),
+        "counted_for_others": _counted_for_others(run, entries, [record.api_key.account for _, record in made]),
         "counted_s": round(sum(each.audio_s for each in entries), 3),
         "audio_s": round(sum(len(recording(number)) for number in range(n_jobs)) / SAMPLE_RATE, 3),
         "reported": len(receiver.reports),
@@ -331,6 +325,13 @@ async def campaign(
         **cleaning,
         "seconds": round(time.monotonic() - started, 1),
     }
+
+
+def _counted_for_others(run: Campaign, entries: Sequence[usage.Used], accounts: Sequence[str]) -> int:
+    """How many accounts have another number of counted jobs than they have sent in."""
+    sent = Counter(accounts[run.owner(number)] for number in range(run.n_jobs))
+    counted = {account: sum(each.n for each in entries if each.account == account) for account in accounts}
+    return sum(counted[account] != sent[account] for account in accounts)
 
 
 async def _cleaned(database: Database, spool: Spool) -> dict[str, int]:

@@ -274,7 +274,7 @@ def _is_about_schema(error: DBAPIError) -> bool:
 def _is_conflict(error: DBAPIError, has_worked: bool) -> bool:
     """Whether the same transaction may succeed when it is run again.
 
-    A connection that was lost before the commit has undone everything; during it, nobody knows.
+    A connection that was lost before the commit has undone everything; one that was lost during it may have done it.
     """
     is_undone = error.connection_invalidated and not has_worked
     return getattr(error.orig, "sqlstate", None) in CONFLICT_STATES or is_undone

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from typing import IO, TypeVar
+from typing import IO, Any, TypeVar
 from uuid import uuid4
 
 from sqlalchemy import Connection
@@ -229,10 +229,10 @@ class Jobs:
         self.spool_is_away = False
         return result
 
-    def _note_done(self, done: "asyncio.Future[object]") -> None:
+    def _note_done(self, done: "asyncio.Future[Any]") -> None:
         self._spool_places.release()
         if not done.cancelled():
-            # Looked at, also where nobody waits for it any more.
+            # An error that has no reader any more is no warning.
             done.exception()
 
     async def spool_works(self) -> bool:

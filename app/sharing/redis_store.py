@@ -261,11 +261,14 @@ class RedisStore:
         block: Command = ("COUNT", READ_COUNT, "BLOCK", round(READ_S * 1000))
         command: Command = ("XREAD", *block, "STREAMS", *logs, *positions.values())
         work = partial(self._client.execute_command, *command)
-        found = await self._limited(partial(self._cleaned, work, [command]), READ_S + CALL_S)
+        found = await self._limited(
+            partial(_cleaned, self._client, self._on_unreadable, work, [command]), READ_S + CALL_S
+        )
         return [(logs[key], _entry(*entry)) for key, entries in found or () for entry in entries]
 
     async def _call(self, *command: str | int | float) -> Any:
-        return await self._in_turn(partial(self._cleaned, partial(self._client.execute_command, *command), [command]))
+        work = partial(self._client.execute_command, *command)
+        return await self._in_turn(partial(_cleaned, self._client, self._on_unreadable, work, [command]))
 
     async def _call_all(self, commands: Sequence[Command], is_atomic: bool = False) -> list[Any]:
         """Send commands together; in one transaction if `is_atomic`."""
@@ -278,36 +281,10 @@ class RedisStore:
                     pipeline.execute_command(*command)
                 return list(await pipeline.execute())
 
-        answers: list[Any] = await self._in_turn(partial(self._cleaned, work, commands, is_repeated=not is_atomic))
+        answers: list[Any] = await self._in_turn(
+            partial(_cleaned, self._client, self._on_unreadable, work, commands, is_repeated=not is_atomic)
+        )
         return answers
-
-    async def _cleaned(
-        self, work: Callable[[], Awaitable[Any]], commands: Sequence[Command], *, is_repeated: bool = True
-    ) -> Any:
-        """The answer to these commands, after what another program has written under their names was removed.
-
-        One wrong value must not make the store count as away for everybody. What a transaction has done it does not
-        undo, so it is not sent again: it has no answer then.
-        """
-        try:
-            return await work()
-        except ResponseError as error:
-            if not any(each in str(error) for each in POISONED):
-                raise
-        await self._remove_poison({part for each in commands for part in each if str(part).startswith(PREFIX)})
-        return await work() if is_repeated else []
-
-    async def _remove_poison(self, keys: Collection[str | int | float]) -> None:
-        for key in keys:
-            kind = str(key).removeprefix(PREFIX).partition(":")[0]
-            found = await self._client.execute_command("TYPE", key)
-            is_ours = found in ("none", TYPES.get(kind))
-            if is_ours and kind in ("counter", "number") and found == "string":
-                is_ours = _is_number(await self._client.execute_command("GET", key))
-            if not is_ours:
-                logger.warning("%s: expected %s, got something else, which is removed", key, TYPES.get(kind))
-                self._on_unreadable()
-                await self._client.execute_command("UNLINK", key)
 
     async def _in_turn(self, work: Callable[[], Awaitable[Any]]) -> Any:
         """The answer of the store to a call that waits for its turn. Raises like `_limited`."""
@@ -420,6 +397,45 @@ def _log_key(name: str) -> str:
 def _entry(position: str, fields: Mapping[str, str]) -> Entry:
     # Another program may have written other fields.
     return Entry(position, fields.get("value", ""))
+
+
+async def _cleaned(
+    client: Any,
+    on_unreadable: Callable[[], None],
+    work: Callable[[], Awaitable[Any]],
+    commands: Sequence[Command],
+    *,
+    is_repeated: bool = True,
+) -> Any:
+    """The answer to these commands, after what another program has written under their names was removed.
+
+    One wrong value must not make the store count as away for everybody. What a transaction has done it does not undo,
+    so it is not sent again: it has no answer then.
+    """
+    try:
+        return await work()
+    except ResponseError as error:
+        if not any(each in str(error) for each in POISONED):
+            raise
+    for _ in range(await _remove_poison(client, commands)):
+        on_unreadable()
+    return await work() if is_repeated else []
+
+
+async def _remove_poison(client: Any, commands: Sequence[Command]) -> int:
+    """Remove what is no value of ours under the names in these commands. Returns how many were removed."""
+    n_removed = 0
+    for key in {part for each in commands for part in each if str(part).startswith(PREFIX)}:
+        kind = str(key).removeprefix(PREFIX).partition(":")[0]
+        found = await client.execute_command("TYPE", key)
+        is_ours = found in ("none", TYPES.get(kind))
+        if is_ours and kind in ("counter", "number") and found == "string":
+            is_ours = _is_number(await client.execute_command("GET", key))
+        if not is_ours:
+            logger.warning("%s: expected %s, got something else, which is removed", key, TYPES.get(kind))
+            await client.execute_command("UNLINK", key)
+            n_removed += 1
+    return n_removed
 
 
 def _is_number(text: str | None) -> bool:

@@ -129,14 +129,18 @@ class Campaign:
         async with self.changed:
             await self.changed.wait_for(holds)
 
+    async def accepted(self, n_more: int) -> None:
+        """Wait until so many more jobs were accepted."""
+        n = self.n_accepted + n_more
+        await self.until(lambda: self.n_accepted >= n)
+
     async def run(self, faults: list[Fault]) -> None:
         """Let these faults happen while jobs are sent."""
         async with asyncio.TaskGroup() as tasks:
             for account in self.keys:
                 tasks.create_task(self.keep_sending(account))
             for fault in faults:
-                n = self.n_accepted + N_ACCEPTED
-                await self.until(lambda n=n: self.n_accepted >= n)
+                await self.accepted(N_ACCEPTED)
                 await fault(self)
             self.is_over = True
 
@@ -274,8 +278,7 @@ async def restored(campaign: Campaign) -> None:
     else:
         with closing(sqlite3.connect(path)) as live, closing(sqlite3.connect(f"{path}.copy")) as copy:
             live.backup(copy)
-    n = campaign.n_accepted + N_ACCOUNTS + 1
-    await campaign.until(lambda: campaign.n_accepted >= n)
+    await campaign.accepted(N_ACCOUNTS + 1)
     if campaign.postgres:
         await asyncio.to_thread(campaign.postgres.copy_database, "copy", path)
     else:
@@ -323,10 +326,8 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 async def campaign(serve_jobs: ServeJobs, url: URL, postgres: PostgresServer | None, faults: list[Fault]) -> None:
     """Run one, and check what has become of its jobs."""
     made = Database(url)
-    keys = {
-        name: (await made.run(lambda each, name=name: key_records.create(each, ApiKey(name=name))))[0]
-        for name in ("anna", "bo", "cleo")[:N_ACCOUNTS]
-    }
+    names = ("anna", "bo", "cleo")[:N_ACCOUNTS]
+    keys = await made.run(lambda each: {name: key_records.create(each, ApiKey(name=name))[0] for name in names})
     await made.close()
     receiver, s3 = Receiver(), S3Server()
     s3.objects = bucket = Bucket()

@@ -74,7 +74,9 @@ def with_secrets(event: api.EngineEvent) -> api.EngineEvent:
                 segments=tuple(map(told, event.segments)),
             )
         case api.TranslatedEvent(api.DoneEvent() as done):
-            return replace(event, done=with_secrets(done))
+            planted = with_secrets(done)
+            assert isinstance(planted, api.DoneEvent)
+            return replace(event, done=planted)
         case _:
             return event
 

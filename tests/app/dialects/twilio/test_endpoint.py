@@ -285,11 +285,11 @@ async def test_a_draining_server_ends_its_calls_with_their_text(serve: Serve) ->
 async def test_one_live_key_leaves_places_of_subscribers_to_others(serve: Serve) -> None:
     """Also where it asks for calls that never begin."""
     server = await serve(max_sessions=2, api_keys="greedy,modest")
-    greedy, modest = ({"additional_headers": {"Authorization": f"Bearer {key}"}} for key in ("greedy", "modest"))
+    greedy, modest = ({"Authorization": f"Bearer {key}"} for key in ("greedy", "modest"))
     async with AsyncExitStack() as stack:
         for number in range(8):
-            await stack.enter_async_context(subscriber(server.address, f"CA{number}", **greedy))
+            await stack.enter_async_context(subscriber(server.address, f"CA{number}", additional_headers=greedy))
         with pytest.raises(InvalidStatus) as refused:
-            await stack.enter_async_context(subscriber(server.address, **greedy))
+            await stack.enter_async_context(subscriber(server.address, additional_headers=greedy))
         assert refused.value.response.status_code == 503 and refused.value.response.headers["retry-after"]
-        await stack.enter_async_context(subscriber(server.address, **modest))
+        await stack.enter_async_context(subscriber(server.address, additional_headers=modest))
