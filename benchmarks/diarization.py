@@ -22,10 +22,10 @@ import numpy as np
 from app.media.file_decoder import decode_pieces
 from app.media.pcm import Samples
 from app.session.endpointing import FRAME_SAMPLES, WebRtcDetector
-from app.speakers.clustering import Thresholds
-from app.speakers.diarization import MAX_SPEAKERS, Diarizer, Embed, Span
-from app.speakers.model import load
-from app.speakers.network import DEFAULT_WEIGHTS
+from app.voices.clustering import Thresholds
+from app.voices.diarization import MAX_SPEAKERS, Diarizer, Embed, Span
+from app.voices.speaker_model import load
+from app.voices.speaker_network import DEFAULT_WEIGHTS
 from benchmarks.diarization_error import DiarizationError, Turn, diarization_error
 from benchmarks.live_diarization import live_speakers
 from benchmarks.options import benchmark_command

@@ -39,11 +39,11 @@ from app.customers import key_records, usage
 from app.customers.api_keys import ApiKey
 from app.database.address import database_address
 from app.database.database import Database
-from app.delivery.webhook import SIGNATURE_HEADER
 from app.jobs import job_store
 from app.jobs.jobs import Jobs, JobsConfig
 from app.jobs.s3_spool import S3Spool
 from app.jobs.spool import FolderSpool, Spool
+from app.publish.webhook import SIGNATURE_HEADER
 from app.service.job_settings import DAY_S
 from benchmarks import machine, report
 from benchmarks.child_processes import start_child

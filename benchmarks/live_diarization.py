@@ -8,9 +8,9 @@ from app.media.pcm import Samples
 from app.session.endpointing import FRAME_SAMPLES, WebRtcDetector
 from app.session.events import SpeakerSpan
 from app.session.speaker_stretches import SpeechStretches, Stretch
-from app.speakers.clustering import Thresholds
-from app.speakers.diarization import Embed, Span
-from app.speakers.online import OnlineSpeakers
+from app.voices.clustering import Thresholds
+from app.voices.diarization import Embed, Span
+from app.voices.online_clusters import OnlineSpeakers
 from engine.api import SAMPLE_RATE
 
 TEXT_AFTER_S = 0.6

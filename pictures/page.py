@@ -14,9 +14,9 @@ import click
 import numpy as np
 
 from app.cli.demo import PAUSE_S, SAMPLES
-from app.main import Server, bind, build_app
 from app.media.file_decoder import decode_file
 from app.media.pcm import Samples
+from app.server.main import Server, bind, build_app
 from app.service.settings import Settings
 from engine.api import SAMPLE_RATE
 from engine.config import EngineConfig

@@ -60,7 +60,7 @@ def test_imports_run_one_way() -> None:
 def test_torch_is_not_needed() -> None:
     """The service, the boundary and the deciding half of the batcher import without torch and the model libraries."""
     modules = (
-        "engine.api, engine.errors, engine.config, engine.scheduling.batcher, app.session.session, app.main, "
+        "engine.api, engine.errors, engine.config, engine.scheduling.batcher, app.session.session, app.server.main, "
         "app.cli.commands, cluster.local.supervisor, cluster.local.roles"
     )
     assert loaded_by(modules) & {"torch", "transformers", "flashinfer"} == set()

@@ -14,10 +14,10 @@ import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
 from app.cli.processes import STOP_SLACK_S
-from app.delivery.call_subscribers import LEAVE_S
-from app.delivery.webhook import DRAIN_TIMEOUT_S
-from app.main import SHUTDOWN_TIMEOUT_S
-from app.routes import routes
+from app.publish.call_subscribers import LEAVE_S
+from app.publish.webhook import DRAIN_TIMEOUT_S
+from app.server.main import SHUTDOWN_TIMEOUT_S
+from app.server.routes import routes
 from app.service.admission import ABANDON_S, Admission
 from app.service.metrics import Metrics
 from app.service.settings import ENV_PREFIX, Settings, check_environment

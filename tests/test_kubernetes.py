@@ -12,7 +12,7 @@ import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
 from app.cli.processes import STOP_SLACK_S
-from app.routes import routes
+from app.server.routes import routes
 from app.service.admission import Admission
 from app.service.metrics import Metrics
 from app.service.settings import ENV_PREFIX, Settings, check_environment

@@ -18,10 +18,10 @@ import trustme
 import yaml
 
 import tutti
-from app.edge.protocols import MAX_HEAD_BYTES
-from app.main import PING_INTERVAL_S
 from app.media.decoders import Decoders
-from app.routes import routes
+from app.server.main import PING_INTERVAL_S
+from app.server.protocols import MAX_HEAD_BYTES
+from app.server.routes import routes
 from app.service.settings import Settings
 from engine.api import SAMPLE_RATE
 from tests.app.conftest import Running, running

@@ -10,7 +10,7 @@ import pytest
 import pytest_asyncio
 
 import tutti
-from app.main import Server, bind, build_app
+from app.server.main import Server, bind, build_app
 from engine.config import EngineConfig
 from engine.engine import Engine
 from tests.recordings import AUDIO, TEXTS, encoded, read, words

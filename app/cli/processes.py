@@ -26,9 +26,9 @@ from starlette.applications import Starlette
 from app.cli.engine_places import EnginePlace, place_engines
 from app.cli.interrupts import EXIT_CODE_OF_SIGNAL
 from app.cli.terminal import banner, console
-from app.edge.descriptors import reserve_descriptors
 from app.errors import SettingsError
-from app.main import Server, bind, bind_each, build_app
+from app.server.descriptors import reserve_descriptors
+from app.server.main import Server, bind, bind_each, build_app
 from app.service.database_settings import check_database, keep_data_private
 from app.service.idle_memory import return_memory
 from app.service.job_settings import try_spool
@@ -36,9 +36,9 @@ from app.service.lost_places import KEEP_S
 from app.service.settings import Settings
 from app.service.shared_state import N_COUNTS, AdmissionCounter, SharedState, keep_counts
 from app.service.tls import load_tls
-from app.speakers.onnx_network import OnnxNetwork
-from app.speech.turn_model import AudioTurnModel
 from app.tracing.start import check_traces, start_tracing
+from app.voices.onnx_network import OnnxNetwork
+from app.voices.turn_model import AudioTurnModel
 from cluster.local.roles import GatewaySlot
 from cluster.local.supervisor import Supervisor, SupervisorConfig
 from engine import api

@@ -17,13 +17,13 @@ from sqlalchemy import Connection, select, update
 
 from app.database.database import DatabaseAway
 from app.database.seals import SealKeyMissing
-from app.delivery.webhook import REQUEST_TIMEOUT_S, SIGNATURE_HEADER, TRANSIENT_STATUSES, signature
 from app.jobs import job_store
 from app.jobs.addresses import AddressRefused, AddressRules
 from app.jobs.fetch import sent
 from app.jobs.job import CallbackMessage, Job, JobKind, JobResult
 from app.jobs.job_store import callbacks
 from app.jobs.jobs import Jobs
+from app.publish.webhook import REQUEST_TIMEOUT_S, SIGNATURE_HEADER, TRANSIENT_STATUSES, signature
 
 logger = logging.getLogger(__name__)
 

@@ -10,7 +10,6 @@ from collections.abc import Callable, Sequence
 
 from starlette.websockets import WebSocket
 
-from app.delivery.outbox import Outgoing
 from app.errors import CLOSE_OUR_FAULT, IDLE, RESUMABLE_CLOSE_CODES, LimitExceeded
 from app.live.audio_receiver import AudioReceiver
 from app.live.dialect import Dialect
@@ -19,6 +18,7 @@ from app.live.reader import OnDisconnect, Reader, TakePlace
 from app.live.time_limits import TimedSocket, TimeLimits
 from app.live.writer import Writer
 from app.media.format_check import UNLIKELY_FORMAT
+from app.publish.outbox import Outgoing
 from app.service.service import Service
 from app.session import events
 from app.session.effects import Close

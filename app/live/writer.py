@@ -5,11 +5,11 @@ from collections.abc import Iterable
 
 from starlette.websockets import WebSocketDisconnect
 
-from app.delivery.outbox import Outbox, Outgoing
 from app.errors import CLOSE_OUR_FAULT, CLOSE_POLICY
 from app.live.dialect import Dialect
 from app.live.latency import LatencyRecorder
 from app.live.time_limits import TimedSocket
+from app.publish.outbox import Outbox, Outgoing
 from app.service.metrics import Metrics
 from app.session import events
 from app.session.effects import Close

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from app.customers.api_keys import ApiKey
-from app.delivery.call_subscribers import MAX_SUBSCRIBERS_PER_CALL, CallHub, Calls
-from app.delivery.shared_calls import SharedCalls
 from app.media.decoders import Decoders
-from app.rooms.config import RoomConfig
-from app.rooms.hub import Rooms
+from app.publish.call_subscribers import MAX_SUBSCRIBERS_PER_CALL, CallHub, Calls
+from app.publish.room_config import RoomConfig
+from app.publish.room_hub import Rooms
+from app.publish.shared_calls import SharedCalls
 from app.service.admission import Admission
 from app.service.auth import Access
 from app.service.database_settings import make_database, make_seals, uses_database
@@ -25,18 +25,18 @@ from app.service.strangers import Strangers
 from app.session.session import SessionConfig
 from app.sharing.local_store import LocalStore
 from app.sharing.store import SharedStore
-from app.speakers.live import LiveSpeakers
 from app.tracing.tracing import NO_TRACING, Tracing
+from app.voices.live_speakers import LiveSpeakers
 from engine import api
 
 if TYPE_CHECKING:
     from app.customers.key_directory import KeyDirectory
     from app.customers.usage_counter import UsageCounter
     from app.database.database import Database
-    from app.delivery.webhook import Webhook
+    from app.publish.webhook import Webhook
     from app.service.job_service import JobService
-    from app.speakers.model import SpeakerModel
     from app.translation.chat_translator import ChatTranslator
+    from app.voices.speaker_model import SpeakerModel
 
 
 class Service:
@@ -129,8 +129,8 @@ class Service:
     def speaker_model(self) -> "SpeakerModel | None":
         """What tells speakers apart; `None` if this installation has no network for it. Loaded when first asked for."""
         # Imported here because few services are asked for it.
-        from app.speakers.clustering import Thresholds
-        from app.speakers.model import load, load_onnx
+        from app.voices.clustering import Thresholds
+        from app.voices.speaker_model import load, load_onnx
 
         if not (path := self.settings.speaker_model):
             return load()
@@ -225,7 +225,7 @@ class Service:
 
     def _make_webhook(self, tracing: Tracing) -> "Webhook":
         # Imported here because it brings an HTTP client, 5 MB, and few services have a webhook.
-        from app.delivery.webhook import Webhook
+        from app.publish.webhook import Webhook
 
         return Webhook(
             self.settings.webhook_url,

@@ -461,7 +461,7 @@ class Settings:
         _require(self.detector in DETECTORS, "detector", f"one of {', '.join(DETECTORS)}", self.detector)
         _require(0 < self.speech_threshold < 1, "speech_threshold", "above 0 and below 1", self.speech_threshold)
         if self.detector == "silero":
-            from app.speech import silero
+            from app.voices import silero
 
             if not silero.is_installed():
                 install = "pip install 'tutti-asr[silero]'"
@@ -470,7 +470,7 @@ class Settings:
     def _check_turn_model(self) -> None:
         if not self.turn_model:
             return
-        from app.speech import turn_model
+        from app.voices import turn_model
 
         if not turn_model.is_installed():
             raise SettingsError(f"turn_model: needs {turn_model.PACKAGE}: pip install 'tutti-asr[turn-model]'")
@@ -654,7 +654,7 @@ def _check_speaker_model(settings: Settings) -> None:
             raise SettingsError(f"{name}: expected speaker_model with it, as the network of tutti has its own")
     if not settings.speaker_model:
         return
-    from app.speakers import onnx_network
+    from app.voices import onnx_network
 
     if not onnx_network.is_installed():
         raise SettingsError(f"speaker_model: needs {onnx_network.PACKAGE}: pip install 'tutti-asr[turn-model]'")
@@ -663,8 +663,8 @@ def _check_speaker_model(settings: Settings) -> None:
 
 def _with_silero(config: "SessionConfig", threshold: float) -> "SessionConfig":
     """The configuration with Silero's speech detector, whose network is loaded here."""
-    from app.speech.detection_batcher import DetectionBatcher
-    from app.speech.silero import SileroDetector, SileroModel
+    from app.voices.detection_batcher import DetectionBatcher
+    from app.voices.silero import SileroDetector, SileroModel
 
     model = SileroModel()
     make_detector = partial(SileroDetector, model, threshold)
@@ -673,8 +673,8 @@ def _with_silero(config: "SessionConfig", threshold: float) -> "SessionConfig":
 
 def _with_turn_model(config: "SessionConfig", path: Path) -> "SessionConfig":
     """The configuration with the operator's turn model, which is loaded here."""
-    from app.speech.turn_batcher import TurnBatcher
-    from app.speech.turn_model import AudioTurnModel
+    from app.voices.turn_batcher import TurnBatcher
+    from app.voices.turn_model import AudioTurnModel
 
     return replace(config, score_turn=TurnBatcher(AudioTurnModel(path).score).score)
 

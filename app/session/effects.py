@@ -48,7 +48,7 @@ class ScoreTurn:
     audio_end: int
     """Position after the audio, in samples since the session began."""
     samples: Samples
-    """The audio of the utterance before the pause; at most the last `app.speech.turn_model.INPUT_SAMPLES`."""
+    """The audio of the utterance before the pause; at most the last `turn_taking.AUDIO_SAMPLES`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,7 +13,10 @@ from dataclasses import dataclass
 from app.media.pcm import Samples
 from app.session.commands import Endpointing
 from app.session.turn_words import SPOKEN_NUMBERS, UNFINISHED_WORDS
+from engine.api import SAMPLE_RATE
 
+AUDIO_SAMPLES = 8 * SAMPLE_RATE
+"""The most audio before a pause that a model of the audio hears: 8 s."""
 CLOSING = (".", "!", "?", "。", "！", "？", "।", "؟")
 """Punctuation that closes a sentence."""
 QUESTION = ("?", "？", "؟")

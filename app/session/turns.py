@@ -15,9 +15,8 @@ from app.session.acceptance import accepts_interim
 from app.session.endpointing import Endpointer, SpeechEnded
 from app.session.jobs import SessionPort
 from app.session.options import ChannelOptions
-from app.session.turn_taking import PauseEvidence, TurnModel, required_silence_ms
+from app.session.turn_taking import AUDIO_SAMPLES, PauseEvidence, TurnModel, required_silence_ms
 from app.session.windows import EndedWindow, OpenWindow, PendingUtterance, SentEagerEnd
-from app.speech.turn_model import INPUT_SAMPLES
 from engine import api
 
 NO_SAMPLES: Samples = np.zeros(0, dtype=np.float32)
@@ -86,8 +85,8 @@ class Turns:
         """
         endpointing = self._options.endpointing
         if self._options.scores_turns and (endpointing.mode == "adaptive" or endpointing.eager_confidence is not None):
-            start = max(window.start, audio_end - INPUT_SAMPLES)
-            samples = np.concatenate((self._earlier, self._buffer.view(start, audio_end)))[-INPUT_SAMPLES:]
+            start = max(window.start, audio_end - AUDIO_SAMPLES)
+            samples = np.concatenate((self._earlier, self._buffer.view(start, audio_end)))[-AUDIO_SAMPLES:]
             self._session.score_turn(self._channel, audio_end, samples)
 
     def scored(self, window: OpenWindow, audio_end: int, probability: float) -> SpeechEnded | None:
@@ -104,7 +103,7 @@ class Turns:
         if window.is_last:
             self._pause, self._earlier = _Pause(0), NO_SAMPLES
         elif self._options.scores_turns:
-            self._earlier = np.concatenate((self._earlier, window.samples))[-INPUT_SAMPLES:].copy()
+            self._earlier = np.concatenate((self._earlier, window.samples))[-AUDIO_SAMPLES:].copy()
 
     def judge(self, window: OpenWindow, done: api.DoneEvent, audio_end: int) -> SpeechEnded | None:
         """Judge a pause by the hypothesis of the open window up to `audio_end`. Returns the end of speech if it is due.

@@ -18,7 +18,7 @@ from opentelemetry.trace import Span, SpanKind, StatusCode, use_span
 from opentelemetry.util.types import AttributeValue
 from starlette.datastructures import Headers
 
-from app.delivery.webhook_trace import DeliveryTrace
+from app.publish.webhook_trace import DeliveryTrace
 from app.tracing.session_spans import NS_PER_S, SessionSpans
 from app.tracing.tracing import Attribute, Trace
 from app.version import VERSION

@@ -4,7 +4,7 @@ from collections.abc import MutableMapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Protocol
 
-from app.delivery.webhook_trace import UNTRACED, DeliveryTrace
+from app.publish.webhook_trace import UNTRACED, DeliveryTrace
 from app.session.engine_driver import SessionTrace
 
 Attribute = str | int | float | bool

@@ -16,8 +16,8 @@ from ray.serve.handle import DeploymentHandle
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from app.cli.processes import set_up_logging
-from app.edge.descriptors import reserve_descriptors
-from app.main import build_app, drain
+from app.server.descriptors import reserve_descriptors
+from app.server.main import build_app, drain
 from app.service.settings import Settings
 from app.service.shared_state import AdmissionCounter, SharedState
 from app.tracing.start import start_tracing

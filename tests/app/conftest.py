@@ -9,8 +9,8 @@ from typing import Any, Protocol
 import pytest
 import uvicorn.server
 
-from app.main import Server, bind, build_app
 from app.media.decoders import Decoders
+from app.server.main import Server, bind, build_app
 from app.service.service import Service
 from app.service.settings import Settings
 from app.service.shared_state import SharedState

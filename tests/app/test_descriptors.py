@@ -15,7 +15,7 @@ from tests.app.dialects.openai.test_files_endpoint import TALK, wav
 PATIENCE_S = 30.0
 SCRIPT = """
 import asyncio, os, resource, uvloop
-from app.main import Server, bind, build_app
+from app.server.main import Server, bind, build_app
 from app.service.settings import Settings
 from app.session.session import SessionConfig
 from tests.fakes import FakeTranscriber, LevelDetector

@@ -99,7 +99,7 @@ async def test_a_second_stream_at_another_gateway_is_refused(
     serve: Serve, redis: RedisServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The first one goes on."""
-    monkeypatch.setattr("app.delivery.shared_calls.CLAIM_S", 0.01)
+    monkeypatch.setattr("app.publish.shared_calls.CLAIM_S", 0.01)
     one, other = [await serve(redis_url=redis.url) for _ in range(2)]
     async with subscriber(other.address) as listener, call(one.address, tracks=["inbound"]) as first:
         assert json.loads(await listener.recv())["type"] == "call_started"

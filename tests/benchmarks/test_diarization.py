@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from app.media.pcm import Samples
-from app.speakers.clustering import Thresholds
+from app.voices.clustering import Thresholds
 from benchmarks.diarization import diarized_live
 from benchmarks.diarization_error import Turn, diarization_error
 from tests.recordings import read

@@ -10,9 +10,9 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from app.call_records.record import Stretch, make_record
-from app.call_records.rendering import as_json
-from app.routes import calls_page
+from app.files.call_record import Stretch, make_record
+from app.files.call_rendering import as_json
+from app.server.routes import calls_page
 from app.session.events import Redaction, Word
 from tests.browser.fake_server import FakeServer
 from tests.browser.page import BrowserPage

@@ -10,8 +10,8 @@ from starlette.requests import Request
 from starlette.responses import FileResponse, HTMLResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from app.edge.answer_headers import PAGE_POLICY
-from app.routes import STATIC
+from app.server.answer_headers import PAGE_POLICY
+from app.server.routes import STATIC
 from tests.browser.chromium import Page
 from tests.browser.fake_server import FakeServer, Message
 

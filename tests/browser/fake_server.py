@@ -16,8 +16,8 @@ from starlette.responses import FileResponse, JSONResponse, Response
 from starlette.routing import Mount, Route, WebSocketRoute
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
-from app.edge.answer_headers import ANSWER_HEADERS
-from app.routes import PAGE_HEADERS, REVALIDATE, STATIC, PageFiles
+from app.server.answer_headers import ANSWER_HEADERS
+from app.server.routes import PAGE_HEADERS, REVALIDATE, STATIC, PageFiles
 
 LOUD = 0.05
 """A message whose root mean square is at least this fraction of full scale counts as sound."""

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from app.main import Server, bind, build_app
+from app.server.main import Server, bind, build_app
 from engine.config import EngineConfig
 from engine.engine import Engine
 from tests.browser import chromium

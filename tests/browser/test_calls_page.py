@@ -13,8 +13,8 @@ import pytest
 import pytest_asyncio
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 
-from app.call_records.record import make_record
-from app.call_records.rendering import as_cues, as_json
+from app.files.call_record import make_record
+from app.files.call_rendering import as_cues, as_json
 from app.files.subtitles import srt, vtt
 from tests.browser.axe import violations
 from tests.browser.chromium import OpenWindow, Page, write_wav

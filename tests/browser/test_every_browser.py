@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from app.main import Server, bind, build_app
 from app.media.file_decoder import decode_file
 from app.media.pcm import Samples
+from app.server.main import Server, bind, build_app
 from benchmarks.live.faulty_proxy import FaultyProxy, faulty_proxy
 from engine.api import SAMPLE_RATE
 from engine.config import EngineConfig

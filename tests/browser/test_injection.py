@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from app.call_records.record import make_record
-from app.call_records.rendering import as_cues, as_json
+from app.files.call_record import make_record
+from app.files.call_rendering import as_cues, as_json
 from app.files.subtitles import vtt
 from tests.browser.fake_calls import FakeCalls, drop, said
 from tests.browser.fake_room import FakeRoom, wait_inside

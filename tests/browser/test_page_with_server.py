@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from app.main import Server, bind, build_app
+from app.server.main import Server, bind, build_app
 from engine.config import EngineConfig
 from engine.engine import Engine
 from tests.browser.chromium import open_page, write_wav

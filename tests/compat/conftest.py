@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from app.main import Server, bind, build_app
+from app.server.main import Server, bind, build_app
 from app.service.service import Service
 from app.service.settings import Settings
 from app.service.tls import load_tls

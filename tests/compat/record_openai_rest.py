@@ -21,8 +21,8 @@ import uvicorn
 from starlette.requests import Request as HttpRequest
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from app.main import build_app
 from app.media.decoders import Decoders
+from app.server.main import build_app
 from app.service.settings import Settings
 from app.session.session import SessionConfig
 from tests.compat.http_exchange import GOLDEN, REQUEST_HEADERS, Request, replay, write

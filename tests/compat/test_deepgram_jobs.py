@@ -12,7 +12,7 @@ import pytest
 from deepgram.errors import BadRequestError
 from deepgram.types.listen_v1response import ListenV1Response
 
-from app.delivery.webhook import SIGNATURE_HEADER
+from app.publish.webhook import SIGNATURE_HEADER
 from tests.compat.conformance import supported
 from tests.compat.conftest import KEY, Running
 from tests.compat.test_deepgram import NO_RETRIES, connected, missing

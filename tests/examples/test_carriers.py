@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from starlette.routing import WebSocketRoute
 
-from app.routes import routes
+from app.server.routes import routes
 from benchmarks.server import free_port
 from tests.compat.conftest import Host, Running
 from tests.examples.conftest import run

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from app.main import Server, bind, build_app
+from app.server.main import Server, bind, build_app
 from engine.config import EngineConfig
 from engine.engine import Engine
 from tests.node import require_node

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 from starlette.websockets import WebSocket
 
-from app.delivery.outbox import WriteEvent
 from app.dialects.audiohook.signature import VALID_S, BadSignature, check_signature
 from app.dialects.audiohook.wire import AudioHook, Client
 from app.dialects.call_streams.endpoint import serve_call
 from app.errors import RequestError
+from app.publish.outbox import WriteEvent
 from app.service.carrier_settings import audiohook_key
 from app.service.http_errors import error_response
 from app.service.request_ids import request_id

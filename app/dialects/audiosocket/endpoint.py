@@ -12,11 +12,11 @@ from starlette.applications import Starlette
 from starlette.types import Message, Scope
 from starlette.websockets import WebSocket
 
-from app.delivery.outbox import WriteEvent
 from app.dialects.audiosocket.announcements import Announcements
 from app.dialects.audiosocket.wire import HANGUP_PACKET, HEADER_BYTES, AudioSocket, payload_bytes, read_id
 from app.dialects.call_streams.endpoint import serve_call
 from app.errors import BadMessage, RequestError
+from app.publish.outbox import WriteEvent
 from app.service.auth import Client
 from app.service.carrier_settings import audiosocket_networks
 from app.service.request_ids import request_id

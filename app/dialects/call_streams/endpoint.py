@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 
-from app.delivery.call_subscribers import PublishedCall
-from app.delivery.outbox import CallEvent, CallId, WriteEvent
 from app.dialects.call_streams.wire import Call, Line
 from app.dialects.json_text import read_object, write_object
 from app.errors import CLOSE_POLICY, LimitExceeded, SessionError
 from app.live.accept import serve_session
 from app.live.dialect import ClientMessage, Dialect
+from app.publish.call_subscribers import PublishedCall
+from app.publish.outbox import CallEvent, CallId, WriteEvent
 from app.service.auth import Client, header_key
 from app.service.http_errors import error_response, no_room
 from app.service.request_ids import request_id
@@ -25,7 +25,7 @@ from app.service.service import Service
 from app.session import events
 
 if TYPE_CHECKING:
-    from app.delivery.webhook import Delivery
+    from app.publish.webhook import Delivery
 
 logger = logging.getLogger(__name__)
 

@@ -14,14 +14,14 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import FileResponse, Response
 from starlette.types import Receive, Scope, Send
 
-from app.delivery.server_sent_events import PING, PING_EVERY_S, EventStream
 from app.dialects.captions.wire import N_SERVED, TrackOptions, playlist, track_segment, whole_track
 from app.errors import RETRY_AFTER_S, RequestError, shorten
 from app.numbers import read_integer
-from app.rooms.config import UnknownRoom
-from app.rooms.follower import Followed
-from app.rooms.frames import sent_event
-from app.rooms.lines import SEGMENT_S
+from app.publish.room_config import UnknownRoom
+from app.publish.room_follower import Followed
+from app.publish.room_frames import sent_event
+from app.publish.room_lines import SEGMENT_S
+from app.publish.server_sent_events import PING, PING_EVERY_S, EventStream
 from app.service.http_errors import error_response
 from app.service.service import Service
 from app.service.strangers import address_of, admit, cut_slow

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from urllib.parse import quote, urlencode
 
 from app.files.subtitles import Cue, CueCutter, TimedText, vtt, vtt_cue
-from app.rooms.lines import SEGMENT_S, Line
+from app.publish.room_lines import SEGMENT_S, Line
 
 N_LISTED = 10
 """How many segments a playlist lists: a minute."""

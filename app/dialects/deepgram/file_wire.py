@@ -15,7 +15,7 @@ from app.dialects.deepgram.options import Options
 from app.dialects.deepgram.words import mean_confidence, phrases_in, plain, wire_words
 from app.languages import WITHOUT_SPACES
 from app.session import events
-from app.speakers.spoken import SpokenWord
+from app.voices.spoken import SpokenWord
 
 SENTENCE_ENDS = (".", "?", "!", "。", "？", "！", "…")
 """A word that ends in one of these ends its sentence."""

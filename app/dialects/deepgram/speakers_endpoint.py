@@ -5,9 +5,9 @@ from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 
 from app.media.pcm import AudioDecoder, AudioFormat, Samples
 from app.session.events import Word
-from app.speakers.diarization import Diarizer
-from app.speakers.model import SpeakerModel
-from app.speakers.spoken import SpokenWord, spoken_words
+from app.voices.diarization import Diarizer
+from app.voices.speaker_model import SpeakerModel
+from app.voices.spoken import SpokenWord, spoken_words
 
 
 class RecordingSpeakers:

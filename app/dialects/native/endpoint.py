@@ -5,12 +5,12 @@ from contextlib import suppress
 
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
-from app.delivery.call_subscribers import Receipt
-from app.delivery.outbox import CallId, CallMessage, Outbox
 from app.dialects.native.room_endpoint import Publication
 from app.dialects.native.wire import SUBPROTOCOL, Native, messages
 from app.errors import CLOSE_DONE, CLOSE_DRAINING, CLOSE_OUR_FAULT, CLOSE_POLICY, LimitExceeded, RequestError
 from app.live.accept import serve_or_refuse
+from app.publish.call_subscribers import Receipt
+from app.publish.outbox import CallId, CallMessage, Outbox
 from app.service.auth import header_key, prefixed_key
 from app.service.http_errors import error_response, invalid_key, no_room
 from app.service.service import Service

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from contextlib import ExitStack
 
 from app.errors import CLOSE_OVERLOADED, CLOSE_POLICY, RETRY_AFTER_S, LimitExceeded, SessionError
-from app.rooms.speaker import Claim, Speaker
+from app.publish.room_speaker import Claim, Speaker
 from app.service.auth import Client
 from app.service.service import Service
 from app.session import commands, events

@@ -13,7 +13,6 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from app.delivery.server_sent_events import PING, PING_EVERY_S, EventStream
 from app.dialects.http_answers import CLIENT_GONE, IGNORED_HEADER, WARNINGS_HEADER, header_value
 from app.dialects.openai.files_wire import (
     MAX_TRACKS,
@@ -31,6 +30,7 @@ from app.errors import KeyLimitExceeded, LimitExceeded, MediaError, RequestError
 from app.files.transcript import Transcript
 from app.files.transcription import FILE_ENDPOINTING, FLOAT_PCM, TranscriptionOptions, transcribe
 from app.files.uploads import Upload, refusing_without_resources
+from app.publish.server_sent_events import PING, PING_EVERY_S, EventStream
 from app.service.auth import Client, header_key
 from app.service.http_errors import error_body, error_response, invalid_key, key_limit
 from app.service.request_ids import request_id
@@ -38,8 +38,8 @@ from app.service.service import Service
 from app.service.strangers import admit
 from app.session import events
 from app.session.engine_driver import SessionTrace
-from app.speakers.model import SpeakerModel
 from app.tracing.tracing import Tracing
+from app.voices.speaker_model import SpeakerModel
 from engine import api
 
 logger = logging.getLogger(__name__)

@@ -5,7 +5,6 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, TypedDict
 
-from app.call_records.rendering import as_cues, as_json
 from app.dialects.json_text import read_object, write_large
 from app.dialects.limits import MAX_PADDING_MS, MAX_PROMPT_CHARS, MAX_SILENCE_MS, MAX_SPEAKERS, MIN_SILENCE_MS
 from app.dialects.openai import speakers_wire
@@ -13,6 +12,7 @@ from app.dialects.openai.form import Form, bad_value
 from app.dialects.openai.speakers_wire import KnownSpeaker, Spoken, call_record, segments
 from app.dialects.text_rules import parse_text_rules
 from app.errors import BadMessage, RequestError
+from app.files.call_rendering import as_cues, as_json
 from app.files.subtitles import DEFAULT_LAYOUT, LAYOUT_LIMITS, CueLayout, cues, srt, vtt
 from app.files.transcript import Transcript, as_warnings, separator
 from app.languages import LOCK, NAMES, known_among, language_of

@@ -20,9 +20,9 @@ from app.errors import MediaError, RequestError
 from app.media.decoders import Decoders
 from app.media.pcm import Samples
 from app.session import events
-from app.speakers.diarization import Diarizer
-from app.speakers.model import SpeakerModel
-from app.speakers.spoken import SpokenText, speech_of, spoken_texts
+from app.voices.diarization import Diarizer
+from app.voices.speaker_model import SpeakerModel
+from app.voices.spoken import SpokenText, speech_of, spoken_texts
 from engine.api import SAMPLE_RATE
 
 

@@ -9,12 +9,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from app.call_records.record import CallRecord, Stretch, make_record
 from app.dialects.limits import MAX_SPEAKERS
 from app.dialects.openai.form import Form, bad_value
 from app.dialects.speaker_names import letters
 from app.errors import RequestError
-from app.speakers.spoken import SpokenText
+from app.files.call_record import CallRecord, Stretch, make_record
+from app.voices.spoken import SpokenText
 
 FORMAT = "diarized_json"
 RECORD_FORMATS = ("call_record", "call_record_srt", "call_record_vtt")

@@ -4,9 +4,9 @@ from dataclasses import dataclass
 
 from starlette.websockets import WebSocket
 
-from app.delivery.outbox import WriteEvent
 from app.dialects.call_streams.endpoint import serve_call, stream_key
 from app.dialects.telnyx.wire import Telnyx
+from app.publish.outbox import WriteEvent
 from app.service.http_errors import error_response, invalid_key
 from app.service.service import Service
 

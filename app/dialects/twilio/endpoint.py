@@ -5,11 +5,11 @@ from dataclasses import dataclass
 
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
-from app.delivery.outbox import WriteEvent
 from app.dialects.call_streams.endpoint import refuse_call, serve_call
 from app.dialects.call_streams.wire import START_TIMEOUT_S
 from app.dialects.twilio.wire import Twilio, shown_key
 from app.errors import CLOSE_OVERLOADED, CLOSE_POLICY, RequestError, SessionError
+from app.publish.outbox import WriteEvent
 from app.service.auth import Client
 from app.service.http_errors import error_response, invalid_key
 from app.service.service import Service

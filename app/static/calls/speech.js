@@ -1,6 +1,6 @@
 /** When each speaker speaks, when two do, and when none does: spans of seconds, as the server counts them. */
 
-/** A shorter pause between two words of a speaker is part of the speech. `app/call_records/record.py` has the same. */
+/** A shorter pause between two words of a speaker is part of the speech. `app/files/call_record.py` has the same. */
 const PAUSE_S = 0.5;
 
 /** For each speaker of a record the spans of its speech, in order. */

@@ -21,15 +21,15 @@ from websockets.asyncio.client import connect
 from app.customers.accounts import OPERATOR, UNNAMED, readable_usage
 from app.customers.api_keys import ApiKey
 from app.database.database import Database
-from app.delivery.call_subscribers import CallHub, Calls, Receipt
-from app.delivery.outbox import CallEvent, CallId, CallMessage, Outbox
-from app.delivery.shared_calls import SharedCalls
 from app.errors import SessionError
 from app.jobs import job_store
 from app.jobs.job import Job, Request
-from app.rooms.config import RoomConfig
-from app.rooms.hub import Rooms
-from app.rooms.speaker import Claim
+from app.publish.call_subscribers import CallHub, Calls, Receipt
+from app.publish.outbox import CallEvent, CallId, CallMessage, Outbox
+from app.publish.room_config import RoomConfig
+from app.publish.room_hub import Rooms
+from app.publish.room_speaker import Claim
+from app.publish.shared_calls import SharedCalls
 from app.service.auth import Access, Client
 from app.session import events
 from app.sharing.local_store import LocalStore

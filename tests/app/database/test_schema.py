@@ -16,7 +16,7 @@ from app.database import schema
 from app.database.database import Database, DatabaseUnfit, metadata
 from app.errors import SettingsError
 from app.jobs import job_store
-from app.main import build_app
+from app.server.main import build_app
 from app.service.database_settings import check_database
 from app.service.settings import Settings
 from tests.fakes import FakeTranscriber

@@ -14,8 +14,8 @@ from app.dialects.openai.files_wire import parse_options
 from app.dialects.openai.speakers_wire import label
 from app.errors import RequestError
 from app.media.pcm import Samples
-from app.speakers.clustering import Thresholds
-from app.speakers.model import SpeakerModel
+from app.voices.clustering import Thresholds
+from app.voices.speaker_model import SpeakerModel
 from tests.app.conftest import Running, Serve
 from tests.app.dialects.deepgram.test_endpoint import post as post_deepgram
 from tests.app.dialects.openai.test_files_endpoint import post, sse, wav

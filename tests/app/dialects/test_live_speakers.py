@@ -15,8 +15,8 @@ import tutti
 from app.dialects.deepgram.options import parse
 from app.errors import BadStart
 from app.media.pcm import Samples
-from app.speakers.clustering import Thresholds
-from app.speakers.model import SpeakerModel
+from app.voices.clustering import Thresholds
+from app.voices.speaker_model import SpeakerModel
 from tests.app.conftest import Serve
 from tests.app.dialects.deepgram.test_endpoint import live_url
 from tests.app.dialects.test_file_speakers import HIGH, LOW, start

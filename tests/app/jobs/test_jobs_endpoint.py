@@ -8,11 +8,11 @@ import httpx
 import numpy as np
 import pytest
 
-from app.openapi import DOCUMENT
+from app.server.openapi import DOCUMENT
 from tests.app.conftest import Running
 from tests.app.dialects.openai.test_files_endpoint import HoldingTranscriber, wav
 from tests.app.jobs.conftest import ServeJobs
-from tests.app.test_openapi import check_fully_described
+from tests.app.server.test_openapi import check_fully_described
 from tests.fakes import FakeTranscriber, said, silence, speech
 
 TALK = np.concatenate((silence(0.3), speech([1, 2, 3, 4]), silence(0.5)))

@@ -16,8 +16,8 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.typing import Subprotocol
 
-from app.delivery.outbox import MAX_WAITING
 from app.live.connection import Connection
+from app.publish.outbox import MAX_WAITING
 from app.service.final_waits import MIN_WAITS
 from app.session.engine_driver import MAX_BACKLOG
 from app.session.session import Session

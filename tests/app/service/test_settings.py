@@ -9,8 +9,8 @@ import pytest
 from app.errors import SettingsError
 from app.service.settings import Settings, check_environment
 from app.session.endpointing import WebRtcDetector
-from app.speech.silero import SileroDetector, is_installed
-from app.speech.turn_model import INPUT_SAMPLES
+from app.session.turn_taking import AUDIO_SAMPLES
+from app.voices.silero import SileroDetector, is_installed
 from tests.onnx_files import Operator, save_model
 from tests.settings_table import PAGE, page_with, table
 
@@ -140,7 +140,7 @@ def test_the_operators_page_lists_the_settings_as_help_explains_them() -> None:
 
 
 def test_silero_without_its_packages_stops_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("app.speech.silero.PACKAGES", ("no_such_package",))
+    monkeypatch.setattr("app.voices.silero.PACKAGES", ("no_such_package",))
     with pytest.raises(
         SettingsError, match=r"silero needs onnxruntime and silero-vad: pip install 'tutti-asr\[silero\]'"
     ):
@@ -159,7 +159,7 @@ async def test_a_turn_model_is_loaded_for_all_sessions(tmp_path: Path) -> None:
     """The one of the test returns the loudest sample. Without the setting, no session asks."""
     pytest.importorskip("onnxruntime")
     operators: list[Operator] = [("ReduceMax", {"axes": [1], "keepdims": 0})]
-    path = save_model(tmp_path / "turns.onnx", operators, INPUT_SAMPLES)
+    path = save_model(tmp_path / "turns.onnx", operators, AUDIO_SAMPLES)
     score = Settings(turn_model=str(path)).session_config.score_turn
     assert score and Settings().session_config.score_turn is None
     assert await score(np.full(100, 0.25, np.float32)) == 0.25
@@ -176,6 +176,6 @@ def test_a_wrong_turn_model_stops_the_start(tmp_path: Path, monkeypatch: pytest.
         _ = Settings(turn_model=str(path)).session_config
     with pytest.raises(SettingsError, match="turn_model: expected speculative_finals"):
         Settings(turn_model=str(path), speculative_finals=False)
-    monkeypatch.setattr("app.speech.turn_model.PACKAGE", "no_such_package")
+    monkeypatch.setattr("app.voices.turn_model.PACKAGE", "no_such_package")
     with pytest.raises(SettingsError, match=r"needs no_such_package: pip install 'tutti-asr\[turn-model\]'"):
         Settings(turn_model=str(path))

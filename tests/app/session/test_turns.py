@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from app.session import commands, events
-from app.speech.turn_model import INPUT_SAMPLES
+from app.session.turn_taking import AUDIO_SAMPLES
 from engine import api
 from engine.api import SAMPLE_RATE, Priority
 from tests.bench import CONFIG, START, Bench
@@ -290,8 +290,8 @@ def test_the_turn_model_hears_across_the_cut_of_a_window() -> None:
     session.feed(audio)
     assert len(session.of(events.SpeechStarted)) == 1 and not session.of(events.Endpoint)
     *_, asked = session.pauses
-    assert len(session.windows[-1].samples) < INPUT_SAMPLES, "the window was cut"
-    np.testing.assert_array_equal(asked.samples, audio[asked.audio_end - INPUT_SAMPLES : asked.audio_end])
+    assert len(session.windows[-1].samples) < AUDIO_SAMPLES, "the window was cut"
+    np.testing.assert_array_equal(asked.samples, audio[asked.audio_end - AUDIO_SAMPLES : asked.audio_end])
     session.feed(np.concatenate((silence(2.0), speech([7, 8, 9], gap_samples=640), silence(0.16))))
     np.testing.assert_array_equal(session.pauses[-1].samples, session.windows[-1].samples)
 

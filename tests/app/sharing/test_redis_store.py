@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from app.delivery.call_entries import MAX_NUMBER
 from app.errors import SettingsError
+from app.publish.call_entries import MAX_NUMBER
 from app.sharing.redis_store import MAX_PROBE_S, RedisStore, check_credentials, probe_wait_s
 from app.sharing.store import Lease, StoreAway
 from tests.redis_server import RedisServer, redis_server

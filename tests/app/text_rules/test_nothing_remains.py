@@ -19,9 +19,9 @@ from numpy.typing import NDArray
 from websockets.asyncio.client import connect
 
 from app.media.pcm import Samples
-from app.speakers.clustering import Thresholds
-from app.speakers.model import SpeakerModel
 from app.tracing.open_telemetry import OpenTelemetry
+from app.voices.clustering import Thresholds
+from app.voices.speaker_model import SpeakerModel
 from engine import api
 from tests.app.conftest import Running
 from tests.app.dialects.openai.test_files_endpoint import wav
@@ -29,7 +29,7 @@ from tests.app.dialects.openai.test_realtime_endpoint import UPDATE
 from tests.app.dialects.twilio.test_endpoint import messages
 from tests.app.dialects.twilio.test_wire import begin
 from tests.app.jobs.conftest import ServeJobs, http, serve_jobs
-from tests.app.rooms.serving import listener, speaker, until
+from tests.app.publish.serving_rooms import listener, speaker, until
 from tests.app.session.test_translations import TRANSLATES
 from tests.app.tracing.test_traces import Spans
 from tests.app.translation.test_chat_translator import StandIn, echo

@@ -11,8 +11,8 @@ from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import StatusCode
 
-from app.delivery.webhook import Webhook
 from app.errors import CLOSE_POLICY, LimitExceeded
+from app.publish.webhook import Webhook
 from app.session import commands, events
 from app.session.engine_driver import SessionDriver
 from app.session.session import Session, SessionConfig

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from app.main import Server, bind, build_app
+from app.server.main import Server, bind, build_app
 from benchmarks.live.faulty_proxy import faulty_proxy
 from engine.config import EngineConfig
 from engine.engine import Engine

@@ -19,8 +19,8 @@ import pytest
 from starlette.types import Message
 
 from app.dialects.openai.files_wire import response_body
-from app.main import build_app
 from app.media.decoders import Decoders
+from app.server.main import build_app
 from app.service.settings import Settings
 from app.session.final_sampling import CPU_BEAMS
 from app.session.session import SessionConfig

@@ -1,1 +1,0 @@
-"""Delivers events to their receivers: clients, the subscribers of a call, and the webhook."""

@@ -1,0 +1,264 @@
+"""The telephone calls that are active, and the clients that subscribe to their transcripts at this gateway."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, nullcontext, suppress
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from app.errors import CLOSE_DRAINING, CLOSE_OVERLOADED, CLOSE_POLICY, LimitExceeded, SessionError
+from app.publish.outbox import CallEvent, CallId, CallMessage, Outbox, WriteEvent
+from app.session import events
+from app.shares import Share
+
+MAX_SUBSCRIBERS_PER_CALL = 8
+"""Each subscriber costs a socket, and an outbox with its own limit."""
+LEAVE_S = 1.0
+"""How long subscribers of a stopping server may take to receive their last events, in seconds."""
+GOING_DOWN = "the server is going down; subscribe at another"
+JOINED_LATE = events.Notice("joined_late", "the call has been on for a while; this is what follows")
+
+Receipt = CallMessage | events.Notice | events.Failure
+"""What a subscriber receives: messages of the call, and what the server says to it beside."""
+
+
+class PublishedCall(Protocol):
+    """Publishes the events of one call. The call's own connection owns it."""
+
+    def publish(self, event: CallEvent) -> None:
+        """Send an event to every subscriber. Never waits."""
+        ...
+
+    def end(self) -> None:
+        """End the call and its subscriptions. A second call has no effect."""
+        ...
+
+    async def refusal(self) -> SessionError:
+        """Why the call cannot go on, as soon as that is known; waits for ever if it can."""
+        ...
+
+
+class CallHub(Protocol):
+    """Connects calls with their subscribers."""
+
+    def running(self) -> AbstractAsyncContextManager[None]:
+        """Deliver events while the context is open."""
+        ...
+
+    def begin(self, call_id: CallId, introduction: CallEvent, write_event: WriteEvent) -> PublishedCall:
+        """Make a call active until its `end`, and publish its introduction.
+
+        Args:
+            call_id: the call and its account.
+            introduction: what every subscriber receives first.
+            write_event: writes the events of the call for its subscribers.
+
+        Raises:
+            SessionError: this call is active at this gateway already.
+        """
+        ...
+
+    def subscribe(self, call_id: CallId, holder: str = "") -> AbstractAsyncContextManager[Outbox[Receipt]]:
+        """The events of a call that is active or has yet to begin. The outbox is closed when the call ends.
+
+        A subscriber that arrives after events have been published receives the notice `joined_late`.
+
+        Args:
+            call_id: the call and its account.
+            holder: who has the place, where several share the places of subscribers: one of them has no more places
+                than are left for the others. Empty where they are not told apart.
+
+        Raises:
+            LimitExceeded: there are too many subscribers, the server is stopping, or calls at other gateways cannot be
+                followed now.
+        """
+        ...
+
+    def drain(self) -> None:
+        """Send the subscribers elsewhere whose calls do not end with this server. The others receive these ends."""
+        ...
+
+    async def wait_until_unused(self) -> None:
+        """Wait until the last subscriber has received what was left, for a limited time."""
+        ...
+
+
+@dataclass(slots=True, eq=False)
+class _Topic:
+    """One call id: its active call, its subscribers, or both."""
+
+    subscribers: set[Outbox[Receipt]] = field(default_factory=set)
+    is_active: bool = False
+    """The call has begun and has not ended."""
+    opening: list[CallMessage] = field(default_factory=list)
+    """What every subscriber receives first: the introduction of the call and its `Started` event."""
+    n_published: int = 0
+    """Messages of the active call so far."""
+
+
+class Calls:
+    """The `CallHub` of one gateway. Publishing never waits: a subscriber that does not read is dropped."""
+
+    def __init__(self, max_subscribers: int) -> None:
+        """Start without calls; `max_subscribers` is the limit for all calls together."""
+        self._max_subscribers = max_subscribers
+        self._shares = Share()
+        self._is_draining = False
+        self._is_unused = asyncio.Event()
+        """Set while there is no subscriber."""
+        self._is_unused.set()
+        self._topics: dict[CallId, _Topic] = {}
+
+    def running(self) -> AbstractAsyncContextManager[None]:
+        """See `CallHub`. There is nothing to start."""
+        return nullcontext()
+
+    def begin(self, call_id: CallId, introduction: CallEvent, write_event: WriteEvent) -> "ActiveCall":
+        """See `CallHub`."""
+        topic = self._topics.get(call_id)
+        if topic is not None and topic.is_active:
+            raise call_is_on(call_id)
+        return ActiveCall(self.feed(call_id), introduction, write_event)
+
+    def feed(self, call_id: CallId) -> "CallFeed":
+        """Make a call active that no feed of this hub belongs to."""
+        topic = self._topics.setdefault(call_id, _Topic())
+        topic.is_active = True
+        return CallFeed(self, call_id, topic)
+
+    @asynccontextmanager
+    async def subscribe(self, call_id: CallId, holder: str = "") -> AsyncIterator[Outbox[Receipt]]:
+        """See `CallHub`."""
+        with self.subscription(call_id, holder) as outbox:
+            yield outbox
+
+    @contextmanager
+    def subscription(self, call_id: CallId, holder: str = "") -> Iterator[Outbox[Receipt]]:
+        """The events of a call, as `subscribe` gives them."""
+        if self._is_draining:
+            raise LimitExceeded("draining", GOING_DOWN, CLOSE_DRAINING)
+        topic = self._topics.setdefault(call_id, _Topic())
+        try:
+            self._check_room(topic, holder)
+            outbox: Outbox[Receipt] = Outbox()
+            for opening in topic.opening:
+                outbox.push(opening)
+            if topic.n_published > len(topic.opening):
+                outbox.push(JOINED_LATE)
+            self._is_unused.clear()
+            topic.subscribers.add(outbox)
+            try:
+                with self._shares.one_more(holder):
+                    yield outbox
+            finally:
+                topic.subscribers.discard(outbox)
+                if not self._shares.total():
+                    self._is_unused.set()
+        finally:
+            self.drop_if_unused(call_id, topic)
+
+    def _check_room(self, topic: _Topic, holder: str) -> None:
+        n_all, n_of_call = self._shares.total(), len(topic.subscribers)
+        n_left = self._max_subscribers - n_all
+        if n_left <= 0 or n_of_call >= MAX_SUBSCRIBERS_PER_CALL:
+            message = f"no room: {n_all} subscribers listen, {n_of_call} to this call"
+        elif self._shares.is_used(holder, n_left):
+            message = (
+                f"no room: this key has {self._shares.held(holder)} subscribers; {n_left} places stay free for others"
+            )
+        else:
+            return
+        raise LimitExceeded("overloaded", message, CLOSE_OVERLOADED)
+
+    def drain(self, ends_here: Callable[[CallId], bool] = lambda call_id: True) -> None:
+        """See `CallHub`. `ends_here` tells of an active call whether it ends with this server."""
+        self._is_draining = True
+        for call_id, topic in self._topics.items():
+            if not (topic.is_active and ends_here(call_id)):
+                for outbox in topic.subscribers:
+                    outbox.push(events.Failure("draining", GOING_DOWN, is_fatal=True))
+                    outbox.close()
+                topic.subscribers.clear()
+
+    async def wait_until_unused(self) -> None:
+        """See `CallHub`."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(LEAVE_S):
+                await self._is_unused.wait()
+
+    def drop_if_unused(self, call_id: CallId, topic: _Topic) -> None:
+        """Remove a call id that has neither an active call nor a subscriber."""
+        if not topic.is_active and not topic.subscribers and self._topics.get(call_id) is topic:
+            del self._topics[call_id]
+
+
+class CallFeed:
+    """Passes the messages of one active call to the subscribers of a hub."""
+
+    def __init__(self, calls: Calls, call_id: CallId, topic: _Topic) -> None:
+        self._calls = calls
+        self._call_id = call_id
+        self._topic = topic
+        self.reopen()
+
+    def reopen(self) -> None:
+        """The call begins anew: what comes next is its opening."""
+        self._topic.n_published = 0
+        self._topic.opening = []
+
+    def send(self, message: CallMessage) -> None:
+        """Send a message of the call to every subscriber."""
+        if not self._topic.opening or message.is_opening:
+            self._topic.opening.append(message)
+        self.notify(message)
+
+    def notify(self, receipt: Receipt) -> None:
+        """Push to every subscriber. One that does not read gets a fatal failure and is dropped."""
+        topic = self._topic
+        topic.n_published += 1
+        for outbox in list(topic.subscribers):
+            try:
+                outbox.push(receipt)
+            except LimitExceeded as error:
+                outbox.push(events.Failure(error.code, error.message, is_fatal=True))
+                outbox.close()
+                topic.subscribers.discard(outbox)
+
+    def end(self) -> None:
+        """End the call and close the outboxes of its subscribers. A second call has no effect."""
+        if not self._topic.is_active:
+            return
+        self._topic.is_active = False
+        for outbox in self._topic.subscribers:
+            outbox.close()
+        # They still read what is queued; later subscribers wait for the next call with this id.
+        self._topic.subscribers.clear()
+        self._calls.drop_if_unused(self._call_id, self._topic)
+
+
+class ActiveCall:
+    """A `PublishedCall` whose subscribers are all at this gateway."""
+
+    def __init__(self, feed: CallFeed, introduction: CallEvent, write_event: WriteEvent) -> None:
+        self._feed = feed
+        self._write_event = write_event
+        self.publish(introduction)
+
+    def publish(self, event: CallEvent) -> None:
+        """See `PublishedCall`."""
+        self._feed.send(CallMessage.of(event, self._write_event))
+
+    def end(self) -> None:
+        """See `PublishedCall`."""
+        self._feed.end()
+
+    async def refusal(self) -> SessionError:
+        """See `PublishedCall`. What could refuse the call has been checked at its beginning."""
+        never: asyncio.Future[SessionError] = asyncio.get_running_loop().create_future()
+        return await never
+
+
+def call_is_on(call_id: CallId) -> SessionError:
+    """The refusal of a second stream of an active call."""
+    message = f"call {call_id}: another stream of it is being heard; ask for both_tracks in one"
+    return SessionError("call_is_on", message, CLOSE_POLICY)

@@ -1,0 +1,231 @@
+"""Follows rooms: reads their logs for the readers and speakers of this gateway, and ends rooms without a speaker."""
+
+import asyncio
+import json
+import logging
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from app.publish.room import Room
+from app.publish.room_config import RoomConfig
+from app.publish.room_entries import Ended, read_entry, write_entry
+from app.sharing.leases import RENEW_S
+from app.sharing.store import Lease, SharedStore, StoreAway
+from app.sharing.waiting import read_unless
+
+logger = logging.getLogger(__name__)
+
+READY_S = 2.0
+"""How long a reader waits until its room is followed, in seconds."""
+RETRY_S = 1.0
+"""The wait after an unexpected failure, in seconds."""
+UNREADABLE = (AttributeError, LookupError, RecursionError, TypeError, ValueError)
+"""What reading something may raise that another version or another program has written."""
+LINGER_S = 30.0
+"""A room is followed for this time after its last use, in seconds: players fetch every few seconds."""
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Followed:
+    """A room that is followed at this gateway."""
+
+    room: Room
+    n_users: int = 0
+    unused_since: float = 0.0
+    is_ready: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set when the room has everything that was in its log."""
+    position: str | None = None
+    """Up to where its log was read; `None` before it was looked up."""
+    n_unsaved: int = 0
+    """Entries that were read since the last snapshot."""
+    saved_at: float = 0.0
+    """When this gateway has made the last snapshot, in seconds since 1970."""
+    unheld_since: float | None = None
+    """Since when its speaker has held no lease, in seconds since 1970."""
+    changed: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set with the next change. Those who wait for the change after it wait for another one."""
+
+    def wake(self) -> None:
+        """Wake everyone who waits for a change."""
+        changed, self.changed = self.changed, asyncio.Event()
+        changed.set()
+
+    def snapshot(self) -> str:
+        """The room, and where its log goes on, as JSON."""
+        return json.dumps({"position": self.position, "room": self.room.snapshot()}, ensure_ascii=False)
+
+    def restore(self, text: str | None) -> None:
+        """Begin with a snapshot; without one, with the beginning of the log."""
+        snapshot: dict[str, Any] = json.loads(text) if text else {"position": "0"}
+        if text:
+            self.room.restore(snapshot["room"])
+        self.position = snapshot["position"]
+
+
+class RoomFollower:
+    """The rooms that are followed at this gateway."""
+
+    def __init__(
+        self,
+        store: SharedStore,
+        config: RoomConfig,
+        clock: Callable[[], float] = time.monotonic,
+        now: Callable[[], float] = time.time,
+        on_unreadable: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._store = store
+        self._on_unreadable = on_unreadable
+        self._config = config
+        self._clock = clock
+        self._now = now
+        self._followed: dict[str, Followed] = {}
+        """By the ids of rooms."""
+        self._has_changed = asyncio.Event()
+        """Set when a room is new among the followed ones."""
+        self._checked_at = 0.0
+
+    @asynccontextmanager
+    async def following(self, id_: str, name: str) -> AsyncIterator[Followed]:
+        """Follow a room while the context is open, and a little longer.
+
+        Raises:
+            StoreAway: the store does not tell in time what the room has.
+        """
+        followed = self._followed.get(id_)
+        if followed is None:
+            followed = self._followed[id_] = Followed(room=Room(id_, name, self._config.max_chars))
+            self._has_changed.set()
+        followed.n_users += 1
+        try:
+            try:
+                async with asyncio.timeout(READY_S):
+                    await followed.is_ready.wait()
+            except TimeoutError:
+                raise StoreAway("Redis does not tell what the room has") from None
+            yield followed
+        finally:
+            followed.n_users -= 1
+            followed.unused_since = self._clock()
+
+    def stream_of(self, id_: str) -> str:
+        """The session that speaks in a room, or has spoken last; empty if this gateway does not know it."""
+        followed = self._followed.get(id_)
+        return followed.room.stream if followed is not None else ""
+
+    def wake_all(self) -> None:
+        """Wake everyone who waits for a change of any room."""
+        for followed in self._followed.values():
+            followed.wake()
+
+    async def run(self) -> None:
+        """Follow rooms until cancelled."""
+        while True:
+            if not self._followed:
+                await self._has_changed.wait()
+            self._has_changed.clear()
+            try:
+                await self._follow()
+            except StoreAway:
+                await self._store.wait_until_up()
+            except Exception:
+                # Such as an entry that another version has written. Other rooms go on.
+                logger.exception("rooms cannot be followed; trying again in %g s", RETRY_S)
+                await asyncio.sleep(RETRY_S)
+
+    async def _follow(self) -> None:
+        """Look up what is new, read until something comes or changes, and check that speakers are alive."""
+        for id_, followed in list(self._followed.items()):
+            if followed.position is None:
+                await self._look_up(id_, followed)
+        await self._read()
+        if self._clock() - self._checked_at >= RENEW_S:
+            self._checked_at = self._clock()
+            self._forget_unused()
+            await self._check_speakers()
+
+    async def _look_up(self, id_: str, followed: Followed) -> None:
+        try:
+            followed.restore(await self._store.get(text_name(id_)))
+        except UNREADABLE:
+            # Such as one that another version has written. Other rooms must not wait for this one.
+            logger.exception("the snapshot of room %s cannot be read; its text begins with its log", id_)
+            self._on_unreadable()
+            followed.room = Room(id_, followed.room.name, self._config.max_chars)
+            followed.restore(None)
+        assert followed.position
+        # A log with nothing new would let `read` wait.
+        last = await self._store.last(log_name(id_))
+        if last is None or last.position == followed.position:
+            followed.is_ready.set()
+
+    async def _read(self) -> None:
+        """Fold the next entries of all rooms, and wake those who wait for them."""
+        rooms = {log_name(id_): followed for id_, followed in self._followed.items()}
+        positions = {log: followed.position for log, followed in rooms.items() if followed.position}
+        if not positions:
+            return
+        changed: dict[str, Followed] = {}
+        try:
+            for log, entry in await read_unless(self._store, positions, self._has_changed):
+                changed[log] = followed = rooms[log]
+                followed.position = entry.position
+                followed.n_unsaved += 1
+                self._fold(followed, entry.value)
+        finally:
+            for followed in changed.values():
+                followed.is_ready.set()
+                followed.wake()
+
+    def _fold(self, followed: Followed, text: str) -> None:
+        """Fold an entry, unless another version or another program has written it: the room goes on without it."""
+        try:
+            followed.room.fold(read_entry(text))
+        except UNREADABLE:
+            logger.debug("an entry of room %s cannot be read", followed.room.name, exc_info=True)
+            self._on_unreadable()
+
+    def _forget_unused(self) -> None:
+        """Stop to follow rooms that no one needs."""
+        until = self._clock() - LINGER_S
+        self._followed = {
+            id_: each for id_, each in self._followed.items() if each.n_users or each.unused_since > until
+        }
+
+    async def _check_speakers(self) -> None:
+        """End the rooms whose speakers have been gone for too long."""
+        live = [(id_, followed) for id_, followed in self._followed.items() if followed.room.is_live]
+        if not live:
+            return
+        holders = await self._store.holders([lease_name(id_) for id_, _ in live])
+        for (id_, followed), streams in zip(live, holders, strict=True):
+            stream = followed.room.stream
+            if stream in streams:
+                followed.unheld_since = None
+                continue
+            followed.unheld_since = followed.room.left_at or followed.unheld_since or self._now()
+            if self._now() - followed.unheld_since >= self._config.gone_s:
+                # Another gateway may write the same. The second entry changes nothing.
+                await self._store.append(log_name(id_), write_entry(Ended(stream=stream, at=self._now())))
+
+
+def log_name(id_: str) -> str:
+    """The log of a room."""
+    return f"room:{id_}"
+
+
+def text_name(id_: str) -> str:
+    """The value that holds a snapshot of a room."""
+    return f"room-text:{id_}"
+
+
+def lease_name(id_: str) -> str:
+    """The lease that the session holds that speaks in a room."""
+    return f"room:{id_}"
+
+
+def speaker_lease(id_: str, stream: str) -> Lease:
+    """The lease of a session while it speaks in a room."""
+    return Lease(lease_name(id_), stream)

@@ -1,0 +1,225 @@
+"""Calls whose subscribers may be at any gateway: what is published goes through the shared store."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from secrets import token_hex
+
+from app.errors import CLOSE_OVERLOADED, RETRY_AFTER_S, LimitExceeded, SessionError
+from app.publish.call_entries import (
+    KEEP_OPENING_S,
+    CallEntry,
+    log_name,
+    opening_name,
+    opening_text,
+    stream_lease,
+)
+from app.publish.call_follower import CallFollower
+from app.publish.call_subscribers import LEAVE_S, Calls, Receipt, call_is_on
+from app.publish.outbox import CallEvent, CallId, CallMessage, Outbox, WriteEvent
+from app.sharing.emptied import EmptiedWatch
+from app.sharing.leases import Leases
+from app.sharing.store import LEASE_S, Lease, SharedStore, StoreAway
+from app.sharing.waiting import wait_until_up
+
+logger = logging.getLogger(__name__)
+
+CLAIM_S = LEASE_S + 2.0
+"""How long a stream waits until the stream before it has ended, in seconds: so long a dead gateway keeps its lease."""
+CLAIM_EVERY_S = 0.2
+"""The time between two attempts, in seconds."""
+LAST_WORDS_S = 60.0
+"""How long the events of a call that has ended wait for a store that is away, in seconds."""
+
+
+class SharedCalls:
+    """The `CallHub` of a service with several gateways.
+
+    Subscribers receive every call through the shared store, also one of their own gateway, so that all of them receive
+    the same. While the store is away, events wait; of too many, the oldest are lost, and subscribers learn it.
+    """
+
+    def __init__(self, hub: Calls, store: SharedStore, on_unreadable: Callable[[], None] = lambda: None) -> None:
+        """Connect the subscribers of `hub`, which are those of this gateway, with the calls of all gateways.
+
+        `on_unreadable` is called for each value of the store that cannot be read.
+        """
+        self._hub = hub
+        self._store = store
+        self._leases = Leases(store)
+        self._watch = EmptiedWatch(store, "calls", self._write_again)
+        self._follower = CallFollower(hub, store, on_unreadable)
+        self._published: dict[CallId, SharedCall] = {}
+        """The calls that come in here and have not ended."""
+        self._publishing: set[asyncio.Task[None]] = set()
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """See `CallHub`."""
+        async with self._leases.running(), self._watch.running():
+            following = asyncio.create_task(self._follower.run())
+            try:
+                yield
+            finally:
+                for task in (following, *self._publishing):
+                    task.cancel()
+                await asyncio.gather(following, *self._publishing, return_exceptions=True)
+
+    def begin(self, call_id: CallId, introduction: CallEvent, write_event: WriteEvent) -> "SharedCall":
+        """See `CallHub`. Whether the call is active at another gateway is known a moment later: `refusal`."""
+        if call_id in self._published:
+            raise call_is_on(call_id)
+        call = SharedCall(call_id, self._store, self._leases, write_event, self._end)
+        self._published[call_id] = call
+        call.publish(introduction)
+        publishing = asyncio.create_task(call.run(self._watch.settled))
+        self._publishing.add(publishing)
+        publishing.add_done_callback(self._publishing.discard)
+        return call
+
+    @asynccontextmanager
+    async def subscribe(self, call_id: CallId, holder: str = "") -> AsyncIterator[Outbox[Receipt]]:
+        """See `CallHub`."""
+        try:
+            if not self._store.is_up:
+                raise StoreAway
+            with self._hub.subscription(call_id, holder) as outbox:
+                async with self._follower.following(call_id):
+                    yield outbox
+        except StoreAway:
+            message = f"calls cannot be followed while Redis cannot be reached; try again in {RETRY_AFTER_S} s"
+            raise LimitExceeded("redis_away", message, CLOSE_OVERLOADED) from None
+
+    def drain(self) -> None:
+        """See `CallHub`."""
+        self._hub.drain(self._published.__contains__)
+
+    async def wait_until_unused(self) -> None:
+        """See `CallHub`. Subscribers at other gateways receive the ends of calls, too."""
+        if self._publishing:
+            await asyncio.wait(self._publishing, timeout=LEAVE_S)
+        await self._hub.wait_until_unused()
+
+    async def _write_again(self) -> None:
+        """Give a store that was emptied the calls that come in here."""
+        await self._leases.renew()
+        for call in list(self._published.values()):
+            await call.write_opening()
+
+    def _end(self, call_id: CallId) -> None:
+        del self._published[call_id]
+
+
+class SharedCall:
+    """A `PublishedCall` whose subscribers may be at any gateway. `run` writes its log."""
+
+    def __init__(
+        self,
+        call_id: CallId,
+        store: SharedStore,
+        leases: Leases,
+        write_event: WriteEvent,
+        on_end: Callable[[CallId], None],
+    ) -> None:
+        """Prepare a call; `on_end` is called once, with its id."""
+        self._call_id = call_id
+        self._store = store
+        self._leases = leases
+        self._write_event = write_event
+        self._on_end = on_end
+        self._id = token_hex(8)
+        self._begun = 0
+        self._outbox: Outbox[CallMessage] = Outbox()
+        self._opening: list[CallEntry] = []
+        self._next_number = 0
+        self._refusal: asyncio.Future[SessionError] = asyncio.get_running_loop().create_future()
+        self._has_ended = asyncio.Event()
+
+    def publish(self, event: CallEvent) -> None:
+        """See `PublishedCall`. The oldest event is lost if too many wait."""
+        message = CallMessage.of(event, self._write_event)
+        try:
+            self._outbox.push(message)
+        except LimitExceeded:
+            self._outbox.drop_oldest()
+            # The number that is left out tells the subscribers.
+            self._next_number += 1
+            self._outbox.push(message)
+
+    def end(self) -> None:
+        """See `PublishedCall`."""
+        if not self._has_ended.is_set():
+            self._has_ended.set()
+            self._on_end(self._call_id)
+            self._outbox.close()
+
+    async def refusal(self) -> SessionError:
+        """See `PublishedCall`."""
+        # Who waits may go; `run` still sets it.
+        return await asyncio.shield(self._refusal)
+
+    async def run(self, settled: Callable[[], Awaitable[None]]) -> None:
+        """Write the log of the call until it has ended and everything is written.
+
+        Args:
+            settled: returns when the leases of other streams are in the store, also if it was emptied a moment ago.
+        """
+        lease = stream_lease(self._call_id, self._id)
+        try:
+            if await self._claim(lease, settled):
+                while (message := await self._outbox.pop()) is not None:
+                    await self._write(message)
+                await self._write(None)
+            else:
+                self._refusal.set_result(call_is_on(self._call_id))
+        except TimeoutError:
+            logger.warning("[%s] the last events of a call are not delivered: Redis cannot be reached", self._call_id)
+        finally:
+            self._leases.drop(lease)
+
+    async def write_opening(self) -> None:
+        """Put what subscribers receive first. Raises `StoreAway`."""
+        if self._opening:
+            await self._store.put(opening_name(self._call_id), opening_text(self._opening), KEEP_OPENING_S)
+
+    async def _claim(self, lease: Lease, settled: Callable[[], Awaitable[None]]) -> bool:
+        """Take the lease of the call, and the number of this stream. False if another one holds it after `CLAIM_S`."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + CLAIM_S
+        while True:
+            try:
+                await settled()
+                if await self._leases.take(lease, 1):
+                    self._begun = await self._store.next_number(lease.name)
+                    return True
+            except StoreAway:
+                await self._wait_for_store()
+                # Until now no answer could tell of another stream.
+                deadline = loop.time() + CLAIM_S
+                continue
+            if loop.time() >= deadline:
+                return False
+            await asyncio.sleep(CLAIM_EVERY_S)
+
+    async def _write(self, message: CallMessage | None) -> None:
+        """Append a message to the log, or the end of the call. Waits for a store that is away."""
+        entry = CallEntry(call=self._id, begun=self._begun, number=self._next_number, message=message)
+        self._next_number += 1
+        needs_opening = message is not None and (not self._opening or message.is_opening)
+        if needs_opening:
+            self._opening.append(entry)
+        while True:
+            try:
+                if needs_opening:
+                    await self.write_opening()
+                await self._store.append(log_name(self._call_id), entry.text())
+                return
+            except StoreAway:
+                await self._wait_for_store()
+                # It may have lost what it had.
+                needs_opening = True
+
+    async def _wait_for_store(self) -> None:
+        """Wait until the store is back; see `wait_until_up`."""
+        await wait_until_up(self._store, self._has_ended, LAST_WORDS_S)

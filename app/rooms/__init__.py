@@ -1,1 +1,0 @@
-"""Rooms: the text of a live session, for readers without a microphone."""

@@ -1,0 +1,247 @@
+"""Builds the ASGI application of one service, and the server that runs and drains it."""
+
+import asyncio
+import socket
+import ssl
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, closing, nullcontext
+from functools import partial
+from types import FrameType
+from typing import Any, cast
+
+import uvicorn
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.middleware.cors import CORSMiddleware
+
+from app.errors import RequestError, SettingsError
+from app.media.decoders import Decoders
+from app.server.audiosocket_listener import AudioSocketListener, bind_audiosocket
+from app.server.guard import Guard
+from app.server.job_kinds import doing_jobs
+from app.server.protocols import HttpProtocol, WebSocketProtocol
+from app.server.routes import not_found, refused, routes, serve_audiosocket
+from app.server.tls_listener import TlsListener
+from app.service.request_ids import RequestIds
+from app.service.service import Service
+from app.service.settings import Settings
+from app.service.shared_state import SharedState
+from app.session.session import SessionConfig
+from app.tracing.tracing import NO_TRACING, Tracing
+from engine import api
+
+MESSAGE_SLACK = 4
+"""The WebSocket protocol cuts off messages that are this many times the limit of the settings.
+
+The service itself refuses a message over the limit with a clear error.
+"""
+PING_INTERVAL_S = 20.0
+"""How often the server pings the client of a WebSocket, in seconds: so no load balancer takes it for idle."""
+PING_TIMEOUT_S = 60.0
+"""How long the server waits for a pong, in seconds.
+
+The server does not read while a client is ahead of the engine, so pongs may wait unread.
+"""
+SHUTDOWN_TIMEOUT_S = 5
+"""How long open HTTP requests may take after a drain, in seconds."""
+BACKLOG = 1024
+"""Connections that wait to be accepted; the kernel refuses more."""
+
+
+def build_app(
+    settings: Settings,
+    transcriber: api.Transcriber,
+    session_config: SessionConfig | None = None,
+    shared: SharedState | None = None,
+    decoders: Decoders | None = None,
+    tracing: Tracing = NO_TRACING,
+) -> Starlette:
+    """Build the application for an engine that is running.
+
+    Args:
+        settings: the operator's settings.
+        transcriber: the engine.
+        session_config: the configuration of sessions; by default the one of the settings.
+        shared: the state that all gateways share; by default there is one gateway.
+        decoders: decode uploaded files, and are closed by the caller; by default the application has its own.
+        tracing: follows requests for the operator, and is closed by the application.
+    """
+    own_decoders = Decoders()
+
+    @asynccontextmanager
+    async def lifespan(app: Starlette) -> AsyncIterator[None]:
+        measuring = asyncio.create_task(app.state.service.metrics.measure_loop_lag())
+        with closing(own_decoders):
+            async with app.state.service.running(), doing_jobs(app.state.service):
+                yield
+        await tracing.close()
+        measuring.cancel()
+        await asyncio.gather(measuring, return_exceptions=True)
+
+    # Its type allows no handler for both requests and WebSockets.
+    answers: dict[Any, Any] = {404: not_found, 405: not_found, RequestError: refused}
+    app = Starlette(
+        routes=routes(),
+        middleware=_middleware(settings),
+        exception_handlers=answers,
+        lifespan=lifespan,
+    )
+    app.state.tracing = tracing
+    app.state.service = Service(
+        settings,
+        transcriber,
+        session_config or settings.session_config,
+        shared or SharedState(),
+        decoders or own_decoders,
+        tracing,
+    )
+    return app
+
+
+def _middleware(settings: Settings) -> list[Middleware]:
+    """What every request passes through, from the outside to the inside."""
+    middleware = [Middleware(RequestIds), Middleware(Guard, settings=settings)]
+    if settings.origins:
+        # Lets pages of these origins read answers, and send a key with `fetch`.
+        middleware.append(
+            Middleware(
+                CORSMiddleware,
+                allow_origins=sorted(settings.origins),
+                allow_methods=["GET", "POST", "DELETE"],
+                allow_headers=["*"],
+                expose_headers=["*"],
+            )
+        )
+    return middleware
+
+
+def bind(settings: Settings) -> socket.socket:
+    """Open the listening socket. If the port of the settings is 0, the socket knows the free port it has.
+
+    Raises:
+        SettingsError: the address is in use or not available.
+    """
+    try:
+        family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+        return socket.create_server((settings.host, settings.port), family=family, backlog=BACKLOG)
+    except OSError as error:
+        address = f"{settings.host}:{settings.port}"
+        raise SettingsError(f"cannot listen on {address}: {error.strerror}; try another --port or --host") from error
+
+
+def bind_each(settings: Settings) -> tuple[socket.socket, ...]:
+    """Open one listening socket for each gateway on the same port. The kernel spreads connections over them.
+
+    Raises:
+        SettingsError: the address is in use or not available, or this system cannot share a port.
+    """
+    if not hasattr(socket, "SO_REUSEPORT"):
+        raise SettingsError(f"gateways: expected 0, as this system cannot share a port, got {settings.gateways}")
+    # This probe does not share the port, so it fails if another program listens on it.
+    with bind(settings) as probe, bind_audiosocket(settings) or nullcontext():
+        address, family = probe.getsockname(), probe.family
+    return tuple(
+        socket.create_server(address[:2], family=family, backlog=BACKLOG, reuse_port=True)
+        for _ in range(settings.gateways)
+    )
+
+
+async def drain(service: Service) -> None:
+    """Let sessions, uploads and subscribers of calls finish, and refuse everything new.
+
+    Readers of rooms receive the last texts of the sessions before they are sent elsewhere.
+    """
+    service.calls.drain()
+    await service.admission.drain()
+    service.rooms.drain()
+    await service.calls.wait_until_unused()
+    await service.rooms.wait_until_unused()
+
+
+class Server(uvicorn.Server):
+    """Uvicorn's server with a drain: the first stop signal lets sessions finish, a second one does not wait."""
+
+    def __init__(
+        self,
+        app: Starlette,
+        settings: Settings,
+        tls: ssl.SSLContext | None = None,
+        on_started: Callable[[], None] = lambda: None,
+    ) -> None:
+        super().__init__(
+            uvicorn.Config(
+                app,
+                ws=WebSocketProtocol,
+                ws_max_size=settings.max_message_kb * 1024 * MESSAGE_SLACK,
+                ws_ping_interval=PING_INTERVAL_S,
+                ws_ping_timeout=PING_TIMEOUT_S,
+                ws_per_message_deflate=False,
+                http="h11",
+                lifespan="on",
+                log_config=None,
+                access_log=False,
+                timeout_graceful_shutdown=SHUTDOWN_TIMEOUT_S,
+                forwarded_allow_ips=list(settings.trusted_proxies.split(",")),
+            )
+        )
+        self._app = app
+        self._service: Service = app.state.service
+        self._tls = tls
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._drain: asyncio.Task[None] | None = None
+        self._last_signal: int | None = None
+        """The signal that cut the drain short."""
+        self._on_started = on_started
+
+    async def serve(self, sockets: list[socket.socket] | None = None) -> None:
+        """Serve until the server has stopped."""
+        self._loop = asyncio.get_running_loop()
+        await super().serve(sockets)
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Start to accept connections, then call `on_started`."""
+        await super().startup([])
+        # A third of a second, in which live sessions would stand still if the first client that needs it loaded it.
+        await asyncio.to_thread(lambda: self._service.speaker_model)
+        await self._listen_for_audiosocket()
+        for listener in sockets or ():
+            # Uvicorn only closes them.
+            self.servers.append(cast(asyncio.Server, await self._listen(listener)))
+        self._on_started()
+
+    async def _listen_for_audiosocket(self) -> None:
+        settings = self._service.settings
+        listener = bind_audiosocket(settings, shares_port=settings.gateways > 0)
+        if listener is not None:
+            serve = partial(serve_audiosocket(), self._app)
+            packets = await AudioSocketListener.start(listener, serve, settings, self._service.strangers)
+            self.servers.append(cast(asyncio.Server, packets))
+
+    async def _listen(self, listener: socket.socket) -> asyncio.Server | TlsListener:
+        settings, strangers = self._service.settings, self._service.strangers
+        make_protocol = partial(HttpProtocol, self.config, self.server_state, self.lifespan.state, settings, strangers)
+        if self._tls is not None:
+            return TlsListener(listener, self._tls, make_protocol, settings, strangers)
+        return await asyncio.get_running_loop().create_server(make_protocol, sock=listener, backlog=BACKLOG)
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Drain at the first signal, and wait no longer at the second one. Called by uvicorn, at any moment."""
+        if self._loop is None or (self._drain is not None and self._drain.done()):
+            super().handle_exit(sig, frame)
+        elif self._drain is None:
+            self._loop.call_soon_threadsafe(self.stop)
+        else:
+            self._last_signal = sig
+            self._loop.call_soon_threadsafe(self._service.admission.hurry)
+
+    def stop(self) -> None:
+        """Drain, then end `serve`. Must be called on the event loop."""
+        if self._drain is None:
+            self._drain = asyncio.get_running_loop().create_task(self._drain_and_exit())
+
+    async def _drain_and_exit(self) -> None:
+        await drain(self._service)
+        if self._last_signal is not None:
+            # The exit status shows that the drain was cut short.
+            super().handle_exit(self._last_signal, None)
+        self.should_exit = True

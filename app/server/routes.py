@@ -1,0 +1,223 @@
+"""The table of routes, and the endpoints that belong to no dialect: the pages, health and metrics."""
+
+from pathlib import Path
+from typing import Any
+
+from starlette.exceptions import HTTPException
+from starlette.requests import HTTPConnection, Request
+from starlette.responses import FileResponse, JSONResponse, PlainTextResponse, Response
+from starlette.routing import BaseRoute, Mount, Route, WebSocketRoute
+from starlette.staticfiles import StaticFiles
+from starlette.websockets import WebSocket
+
+from app.dialects.asterisk.endpoint import AsteriskEndpoint
+from app.dialects.audiohook.endpoint import AudioHookEndpoint
+from app.dialects.audiosocket.announcing_endpoint import announce_call
+from app.dialects.audiosocket.endpoint import AudioSocketEndpoint, ServePackets
+from app.dialects.captions import endpoint as captions
+from app.dialects.deepgram import endpoint as deepgram
+from app.dialects.deepgram.flux_endpoint import listen_to_turns
+from app.dialects.freeswitch.endpoint import FreeSwitchEndpoint
+from app.dialects.jambonz.endpoint import jambonz
+from app.dialects.native import endpoint as native
+from app.dialects.native.usage_endpoint import show_usage
+from app.dialects.native.wire import messages
+from app.dialects.openai import jobs_endpoint as jobs
+from app.dialects.openai import realtime_endpoint as openai_realtime
+from app.dialects.openai.files_endpoint import FileEndpoint
+from app.dialects.openai.models_endpoint import list_models, retrieve_model
+from app.dialects.plivo.endpoint import PlivoEndpoint
+from app.dialects.telnyx.endpoint import TelnyxEndpoint
+from app.dialects.twilio.endpoint import CallEndpoint
+from app.dialects.vonage.endpoint import VonageEndpoint
+from app.dialects.whisperlive.endpoint import whisperlive
+from app.errors import RETRY_AFTER_S, RequestError
+from app.languages import NAMES
+from app.server.openapi import openapi
+from app.service import metrics
+from app.service.auth import header_key
+from app.service.http_errors import error_response, invalid_key
+from app.service.service import Service
+from app.session.translations import languages_of
+
+STATIC = Path(__file__).parents[1] / "static"
+REVALIDATE = {"cache-control": "no-cache"}
+"""A browser may keep the file, and asks each time whether it is still the same."""
+PAGE_HEADERS = {
+    "permissions-policy": "microphone=(self), display-capture=(self)",
+    **REVALIDATE,
+}
+CALLS_HEADERS = PAGE_HEADERS | {"permissions-policy": "microphone=(), display-capture=()"}
+"""Of the page for call records, which records nothing."""
+
+
+def routes() -> list[BaseRoute]:
+    """Every path of the service, and its endpoint."""
+    call = CallEndpoint(write_event=messages).serve
+    return [
+        Route("/", page),
+        Route("/calls", calls_page),
+        Route("/page/model", page_model),
+        WebSocketRoute("/", whisperlive),
+        Route("/service-worker.js", service_worker),
+        Mount("/static", PageFiles(directory=STATIC), name="static"),
+        Route("/captions/{room}.vtt", captions.room_track),
+        Route("/captions/{room}.m3u8", captions.room_playlist),
+        Route("/captions/{room}", captions.RoomPage(STATIC / "room.html").serve),
+        Route("/captions/{room}/events", captions.RoomEvents(), methods=["GET"]),
+        Route("/captions/{room}/{number}.vtt", captions.room_segment),
+        WebSocketRoute("/v1/stream", native.stream),
+        WebSocketRoute("/v1/listen", deepgram.listen_live),
+        WebSocketRoute("/v2/listen", listen_to_turns),
+        Route("/v1/listen", deepgram.listen, methods=["POST"]),
+        Route("/v1/auth/grant", deepgram.grant_token, methods=["POST"]),
+        WebSocketRoute("/v1/realtime", openai_realtime.realtime),
+        Route("/v1/realtime/client_secrets", openai_realtime.create_client_secret, methods=["POST"]),
+        Route("/v1/realtime/client_secrets/withdraw", openai_realtime.withdraw_client_secret, methods=["POST"]),
+        Route("/v1/realtime/transcription_sessions", openai_realtime.create_transcription_session, methods=["POST"]),
+        Route("/v1/audio/transcriptions", FileEndpoint("transcribe"), methods=["POST"]),
+        Route("/v1/audio/translations", FileEndpoint("translate"), methods=["POST"]),
+        WebSocketRoute("/v1/twilio", call),
+        WebSocketRoute("/v1/twilio/{token}", call),
+        WebSocketRoute("/v1/calls/{call_sid}", native.subscribe_to_call),
+        Route("/v1/models", list_models),
+        Route("/v1/models/{name:path}", retrieve_model),
+        Route("/healthz", healthz),
+        Route("/readyz", readyz),
+        Route("/metrics", show_metrics),
+        Route("/openapi.json", openapi),
+        *_carrier_routes(),
+        Route("/v1/usage", show_usage),
+        *_job_routes(),
+    ]
+
+
+def _job_routes() -> list[BaseRoute]:
+    """The paths of recordings that are transcribed later."""
+    return [
+        Route("/v1/jobs", jobs.create_job, methods=["POST"]),
+        Route("/v1/jobs", jobs.list_jobs, methods=["GET"]),
+        Route("/v1/jobs/{id}", jobs.retrieve_job, methods=["GET"]),
+        Route("/v1/jobs/{id}", jobs.delete_job, methods=["DELETE"]),
+        Route("/v1/jobs/{id}/result", jobs.job_result, methods=["GET"]),
+        Route("/v1/jobs/{id}/cancel", jobs.cancel_job, methods=["POST"]),
+    ]
+
+
+def _carrier_routes() -> list[BaseRoute]:
+    """The paths of telephone systems."""
+    asterisk = AsteriskEndpoint(write_event=messages).serve
+    freeswitch = FreeSwitchEndpoint(write_event=messages).serve
+    plivo = PlivoEndpoint(write_event=messages).serve
+    telnyx = TelnyxEndpoint(write_event=messages).serve
+    vonage = VonageEndpoint(write_event=messages).serve
+    return [
+        WebSocketRoute("/v1/asterisk", asterisk),
+        WebSocketRoute("/v1/asterisk/{token}", asterisk),
+        WebSocketRoute("/v1/audiohook", AudioHookEndpoint(write_event=messages).serve),
+        WebSocketRoute("/v1/freeswitch", freeswitch),
+        WebSocketRoute("/v1/freeswitch/{token}", freeswitch),
+        WebSocketRoute("/v1/jambonz", jambonz),
+        WebSocketRoute("/v1/jambonz/{token}", jambonz),
+        WebSocketRoute("/v1/plivo", plivo),
+        WebSocketRoute("/v1/plivo/{token}", plivo),
+        WebSocketRoute("/v1/telnyx", telnyx),
+        WebSocketRoute("/v1/telnyx/{token}", telnyx),
+        WebSocketRoute("/v1/vonage", vonage),
+        WebSocketRoute("/v1/vonage/{token}", vonage),
+        Route("/v1/audiosocket/calls", announce_call, methods=["POST"]),
+    ]
+
+
+def serve_audiosocket() -> ServePackets:
+    """Serves connections of AudioSocket, which come over TCP and have no path."""
+    return AudioSocketEndpoint(write_event=messages).serve
+
+
+class PageFiles(StaticFiles):
+    """The files of the page. Without a word from the server, a browser would use old ones for hours after an update."""
+
+    def file_response(self, *args: Any, **kwargs: Any) -> Response:
+        """The file, or that it has not changed."""
+        response = super().file_response(*args, **kwargs)
+        response.headers.update(REVALIDATE)
+        return response
+
+
+async def page(request: Request) -> Response:
+    """The captions page."""
+    return FileResponse(STATIC / "index.html", headers=PAGE_HEADERS)
+
+
+async def calls_page(request: Request) -> Response:
+    """The page that shows the records of calls."""
+    return FileResponse(STATIC / "calls.html", headers=CALLS_HEADERS)
+
+
+async def service_worker(request: Request) -> Response:
+    """The script that opens the page without a network. It is here because it works only for paths below its own."""
+    return FileResponse(STATIC / "service_worker.js", headers=REVALIDATE)
+
+
+async def page_model(request: Request) -> Response:
+    """What the page shows of the model before a session. It needs no key, as the page itself needs none."""
+    service: Service = request.app.state.service
+    model = service.transcriber.info
+    # A checkpoint may know a language that Whisper does not.
+    languages = [{"code": code, "name": NAMES.get(code, code).title()} for code in model.languages]
+    description = {
+        "name": model.name,
+        "languages": languages,
+        "translations": languages_of(model, service.session_config.translator),
+        "rooms": service.has_rooms,
+    }
+    return JSONResponse(description, headers=PAGE_HEADERS)
+
+
+async def healthz(request: Request) -> Response:
+    """200 while the process can do its work; 503 once its engine has ended for good and it must be started again."""
+    service: Service = request.app.state.service
+    if service.transcriber.is_lost:
+        return PlainTextResponse("the engine has died\n", 503)
+    return PlainTextResponse("ok\n")
+
+
+async def readyz(request: Request) -> Response:
+    """200 while the server accepts new sessions: the engine runs, and the server is not draining."""
+    service: Service = request.app.state.service
+    if service.admission.is_draining:
+        return PlainTextResponse("draining\n", 503, {"retry-after": str(RETRY_AFTER_S)})
+    if not service.transcriber.is_alive:
+        return PlainTextResponse("there is no engine\n", 503, {"retry-after": str(RETRY_AFTER_S)})
+    problems = [*service.transcriber.problems]
+    if not service.store.is_up:
+        problems.append("without Redis: limits of keys are not checked, calls cannot be followed")
+    problems += [each.problem for each in (service.access.directory, service.jobs) if each and each.problem]
+    return PlainTextResponse("; ".join(["ready", *problems]) + "\n")
+
+
+async def show_metrics(request: Request) -> Response:
+    """The metrics in Prometheus's text format."""
+    service: Service = request.app.state.service
+    if service.settings.metrics_need_key and not service.access.admits(header_key(request.headers), "metrics"):
+        return error_response(invalid_key())
+    return Response(await service.metrics.page(), media_type=metrics.CONTENT_TYPE)
+
+
+async def refused(connection: HTTPConnection, error: Exception) -> Response | None:
+    """The answer to a request that an endpoint refuses without answering it by itself."""
+    assert isinstance(error, RequestError)
+    if isinstance(connection, WebSocket):
+        await connection.send_denial_response(error_response(error))
+        return None
+    return error_response(error)
+
+
+async def not_found(request: Request, error: Exception) -> Response:
+    """The answer for an unknown path, or an unknown method of a path, as OpenAI's clients expect it."""
+    assert isinstance(error, HTTPException)
+    message = f"{request.method} {request.url.path}: {error.detail.lower()}"
+    code = error.detail.lower().replace(" ", "_")
+    response = error_response(RequestError(error.status_code, message, code=code))
+    response.headers.update(error.headers or {})
+    return response

@@ -1,1 +1,0 @@
-"""Who speaks: embeddings of stretches of speech, and their clusters."""

@@ -1,1 +1,0 @@
-"""Speech detectors: they decide of single frames of audio whether somebody speaks."""

@@ -1,0 +1,1 @@
+"""Holds models of the audio, shared by all sessions of a process: speech detectors, turn models, and who speaks."""

@@ -1,0 +1,56 @@
+"""The speaker network of a service, with the cosines that belong to it."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from app.voices.clustering import Thresholds
+from app.voices.diarization import Embed
+from app.voices.embedder import EmbedderBatcher
+from app.voices.speaker_network import DEFAULT_WEIGHTS, NumpyNetwork
+
+
+@dataclass(frozen=True, slots=True)
+class SpeakerModel:
+    """Embeds speech for all sessions of a process."""
+
+    embed: Embed
+    thresholds: Thresholds
+    embed_live: Embed | None = None
+    """As `embed`, but before what is not live; `None` if there is no such order."""
+
+
+def load_onnx(path: Path, thresholds: Thresholds) -> SpeakerModel:
+    """The network in an operator's ONNX file, with the cosines that belong to it.
+
+    Raises:
+        SettingsError: the file holds no such network.
+    """
+    # Imported here because most services use the network that comes with the package.
+    from app.voices.onnx_network import OnnxNetwork
+
+    batcher = EmbedderBatcher(OnnxNetwork(path))
+    return SpeakerModel(batcher.embed, thresholds, batcher.embed_live)
+
+
+def load(path: Path = DEFAULT_WEIGHTS) -> SpeakerModel | None:
+    """The network in a file of weights; `None` if there is no such file.
+
+    Raises:
+        ValueError: the file holds other arrays.
+    """
+    if not path.exists():
+        return None
+    with np.load(path) as arrays:
+        if "thresholds" not in arrays.files:
+            raise ValueError(f"{path}: expected thresholds, an array of two cosines, got none")
+        joins, knows = (float(each) for each in arrays["thresholds"])
+    # Imported here because it sets an environment variable.
+    from threadpoolctl import ThreadpoolController
+
+    # On a busy machine several threads wait for each other: a stretch of 3 s took 482 ms, with one thread 8 ms. This is
+    # NumPy's library; PyTorch has one of its own.
+    ThreadpoolController().select(internal_api="openblas").limit(limits=1)
+    batcher = EmbedderBatcher(NumpyNetwork(path))
+    return SpeakerModel(batcher.embed, Thresholds(joins=joins, knows=knows), batcher.embed_live)

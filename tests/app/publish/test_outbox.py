@@ -1,0 +1,62 @@
+"""The queue of events for one client."""
+
+import asyncio
+
+import pytest
+
+from app.errors import LimitExceeded
+from app.publish.outbox import MAX_WAITING, Outbox, Outgoing
+from app.session import events
+
+
+def interim(number: int, channel: int = 0) -> events.Interim:
+    return events.Interim(utterance=0, channel=channel, start_s=0.0, end_s=1.0, stable="", tail=str(number))
+
+
+async def popped(outbox: Outbox[Outgoing]) -> list[Outgoing]:
+    """All events of a closed outbox."""
+    all_events: list[Outgoing] = []
+    while (event := await outbox.pop()) is not None:
+        all_events.append(event)
+    return all_events
+
+
+async def test_events_keep_their_order() -> None:
+    """The remaining events can be read after `close`."""
+    outbox: Outbox[Outgoing] = Outbox()
+    for number in range(3):
+        outbox.push(events.Flushed(number))
+    outbox.close()
+    assert await popped(outbox) == [events.Flushed(number) for number in range(3)]
+
+
+async def test_a_newer_interim_replaces_an_older_one_of_its_channel() -> None:
+    outbox: Outbox[Outgoing] = Outbox()
+    for event in (interim(1), interim(2, channel=1), events.Flushed(1), interim(3)):
+        outbox.push(event)
+    outbox.close()
+    assert await popped(outbox) == [interim(2, channel=1), events.Flushed(1), interim(3)]
+
+
+async def test_a_full_outbox_accepts_a_fatal_failure_only() -> None:
+    """The client then still learns why its session ended."""
+    outbox: Outbox[Outgoing] = Outbox()
+    for number in range(MAX_WAITING):
+        outbox.push(events.Flushed(number))
+    with pytest.raises(LimitExceeded):
+        outbox.push(events.Flushed(-1))
+    failure = events.Failure("slow_reader", "", is_fatal=True)
+    outbox.push(failure)
+    outbox.close()
+    assert (await popped(outbox))[-1] == failure
+
+
+async def test_a_cancelled_reader_loses_no_event() -> None:
+    outbox: Outbox[Outgoing] = Outbox()
+    reading = asyncio.create_task(outbox.pop())
+    await asyncio.sleep(0)
+    reading.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await reading
+    outbox.push(events.Flushed(1))
+    assert await outbox.pop() == events.Flushed(1)

@@ -1,0 +1,458 @@
+"""Calls whose subscribers are at another gateway, over both kinds of the shared store."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+
+import pytest
+
+from app.errors import LimitExceeded, SessionError
+from app.publish.call_entries import MAX_CHARS, lease_name, log_name, opening_name
+from app.publish.call_follower import LOST, MISSED, OVER, PAUSED
+from app.publish.call_subscribers import JOINED_LATE, Calls, Receipt
+from app.publish.outbox import MAX_WAITING, CallEvent, CallId, CallMessage, Outbox
+from app.publish.shared_calls import SharedCall, SharedCalls
+from app.session import events
+from app.sharing.local_store import LocalStore
+from app.sharing.redis_store import RedisStore
+from app.sharing.store import Lease, SharedStore
+from tests.redis_server import RedisServer, redis_server
+
+CA1, CA2, CA3 = (CallId("acme", sid) for sid in ("CA1", "CA2", "CA3"))
+INTRODUCTION = events.Reply('{"type":"call_started"}')
+STARTED = events.Started("s_0", "fake", events.Limits())
+
+
+@pytest.fixture(autouse=True)
+async def time_limit() -> AsyncIterator[None]:
+    async with asyncio.timeout(30):
+        yield
+
+
+@pytest.fixture(autouse=True)
+def quickly(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Stores that a test has emptied at its beginning are waited for, too."""
+    monkeypatch.setattr("app.sharing.emptied.SETTLE_S", 0.05)
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[RedisServer]:
+    with redis_server() as server:
+        yield server
+
+
+@dataclass
+class Gateways:
+    """Starts the calls of several gateways, each with its own connection to one store."""
+
+    stack: AsyncExitStack
+    stores: list[SharedStore]
+
+    async def start(self) -> SharedCalls:
+        return await self.stack.enter_async_context(gateway(self.stores.pop()))
+
+
+@asynccontextmanager
+async def gateway(store: SharedStore) -> AsyncIterator[SharedCalls]:
+    calls = SharedCalls(Calls(10), store)
+    async with store.running(), calls.running():
+        yield calls
+
+
+@pytest.fixture(params=["local", "redis"])
+async def gateways(request: pytest.FixtureRequest) -> AsyncIterator[Gateways]:
+    if request.param == "local":
+        stores: list[SharedStore] = [LocalStore()] * 4
+    else:
+        server: RedisServer = request.getfixturevalue("server")
+        stores = [RedisStore(server.url) for _ in range(4)]
+        eraser = RedisStore(server.url)
+        async with eraser.running():
+            await eraser._call("FLUSHALL")
+    async with AsyncExitStack() as stack:
+        yield Gateways(stack, stores)
+
+
+def write(event: CallEvent, channel_names: Sequence[str] = ()) -> tuple[str, ...]:
+    return (repr(event),)
+
+
+def begin(calls: SharedCalls, call_id: CallId = CA1) -> SharedCall:
+    return calls.begin(call_id, INTRODUCTION, write)
+
+
+def messages(*call_events: CallEvent) -> list[Receipt]:
+    return [CallMessage.of(event, write) for event in call_events]
+
+
+def flushed(number: int) -> events.Flushed:
+    return events.Flushed(number)
+
+
+async def received(outbox: Outbox[Receipt]) -> list[Receipt]:
+    """Everything of a call that has ended."""
+    popped = []
+    while (event := await outbox.pop()) is not None:
+        popped.append(event)
+    return popped
+
+
+async def next_of(outbox: Outbox[Receipt], n: int) -> list[Receipt | None]:
+    return [await outbox.pop() for _ in range(n)]
+
+
+async def test_subscribers_at_all_gateways_receive_a_call(gateways: Gateways) -> None:
+    """In order, from its beginning to its end, at its own gateway too."""
+    one, other = await gateways.start(), await gateways.start()
+    async with one.subscribe(CA1) as here, other.subscribe(CA1) as there, other.subscribe(CA2) as elsewhere:
+        call = begin(one)
+        call.publish(STARTED)
+        for number in range(100):
+            call.publish(flushed(number))
+        call.end()
+        call.end()
+        expected = messages(INTRODUCTION, STARTED, *map(flushed, range(100)))
+        assert await received(there) == expected
+        assert await received(here) == expected
+        second = begin(other, CA2)
+        second.end()
+        assert await received(elsewhere) == messages(INTRODUCTION)
+
+
+async def test_a_call_is_found_again_when_redis_was_emptied(server: RedisServer) -> None:
+    """Though nothing is said meanwhile, and Redis could be reached all the time."""
+    async with (
+        gateway(RedisStore(server.url)) as one,
+        gateway(RedisStore(server.url)) as other,
+        one.subscribe(CA1) as in_time,
+    ):
+        call = begin(one)
+        call.publish(STARTED)
+        await next_of(in_time, 2)
+        await one._store._call("FLUSHALL")  # type: ignore[attr-defined]  # it is Redis
+        while not await one._store.get(opening_name(CA1)):
+            pass
+        async with other.subscribe(CA1) as late:
+            assert await next_of(late, 2) == messages(INTRODUCTION, STARTED)
+            call.publish(flushed(1))
+            call.end()
+            assert await received(late) == await received(in_time) == messages(flushed(1))
+
+
+async def test_a_call_keeps_its_stream_when_redis_was_emptied(
+    server: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A second one waits until the gateway of the first one has noticed, and is refused."""
+    monkeypatch.setattr("app.publish.shared_calls.CLAIM_S", 0.01)
+    monkeypatch.setattr("app.sharing.emptied.SETTLE_S", 2.0)
+    monkeypatch.setattr("app.sharing.leases.RENEW_S", 60.0)
+    async with (
+        gateway(RedisStore(server.url)) as one,
+        gateway(RedisStore(server.url)) as other,
+        one.subscribe(CA1) as outbox,
+    ):
+        first = begin(one)
+        assert await next_of(outbox, 1) == messages(INTRODUCTION)
+        await one._store._call("FLUSHALL")  # type: ignore[attr-defined]  # it is Redis
+        second = begin(other)
+        async with asyncio.timeout(10):
+            assert (await second.refusal()).code == "call_is_on"
+        second.end()
+        first.end()
+
+
+async def test_two_accounts_have_calls_with_the_same_id(gateways: Gateways) -> None:
+    """At any gateway, at the same time, and neither receives anything of the other's."""
+    one, other = await gateways.start(), await gateways.start()
+    foreign = CallId("other", CA1.sid)
+    async with one.subscribe(CA1) as own, one.subscribe(foreign) as theirs:
+        calls = [begin(one), begin(other, foreign)]
+        for number, call in enumerate(calls):
+            call.publish(flushed(number))
+            call.end()
+        assert await received(own) == messages(INTRODUCTION, flushed(0))
+        assert await received(theirs) == messages(INTRODUCTION, flushed(1))
+
+
+async def test_a_late_subscriber_receives_the_opening_and_what_follows(gateways: Gateways) -> None:
+    one, other = await gateways.start(), await gateways.start()
+    async with one.subscribe(CA1) as in_time:
+        call = begin(one)
+        for event in (STARTED, flushed(1)):
+            call.publish(event)
+        await next_of(in_time, 3)
+        async with other.subscribe(CA1) as late:
+            opening = messages(INTRODUCTION, STARTED)
+            assert await next_of(late, 3) == [*opening, JOINED_LATE]
+            async with other.subscribe(CA1) as later:
+                assert await next_of(later, 3) == [*opening, JOINED_LATE]
+                call.publish(flushed(2))
+                call.end()
+                assert await received(late) == await received(later) == messages(flushed(2))
+
+
+async def test_a_subscriber_right_after_the_beginning_is_not_late(gateways: Gateways) -> None:
+    one, other = await gateways.start(), await gateways.start()
+    async with one.subscribe(CA1) as in_time:
+        call = begin(one)
+        call.publish(STARTED)
+        await next_of(in_time, 2)
+        async with other.subscribe(CA1) as outbox:
+            assert await next_of(outbox, 2) == messages(INTRODUCTION, STARTED)
+            call.publish(flushed(1))
+            call.end()
+            assert await received(outbox) == messages(flushed(1))
+
+
+async def test_a_call_id_may_be_used_again(gateways: Gateways) -> None:
+    """Also at another gateway. Subscribers of the second call receive nothing of the first."""
+    one, other = await gateways.start(), await gateways.start()
+    for calls, number in ((one, 1), (other, 2), (one, 3)):
+        async with other.subscribe(CA1) as outbox:
+            call = begin(calls)
+            call.publish(flushed(number))
+            call.end()
+            assert await received(outbox) == messages(INTRODUCTION, flushed(number))
+
+
+async def test_a_call_has_one_stream_at_all_gateways(gateways: Gateways, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A second one is refused: at once at the same gateway, and elsewhere once the first one is surely alive."""
+    monkeypatch.setattr("app.publish.shared_calls.CLAIM_S", 0.01)
+    one, other = await gateways.start(), await gateways.start()
+    async with one.subscribe(CA1) as outbox:
+        first = begin(one)
+        assert await next_of(outbox, 1) == messages(INTRODUCTION)
+        with pytest.raises(SessionError, match="another stream"):
+            begin(one)
+        second = begin(other)
+        second.publish(flushed(-1))
+        assert (await second.refusal()).code == "call_is_on"
+        second.end()
+        first.publish(flushed(1))
+        first.end()
+        assert await received(outbox) == messages(flushed(1))
+
+
+async def test_a_second_stream_may_end_before_it_is_refused(
+    gateways: Gateways, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("app.publish.shared_calls.CLAIM_S", 0.01)
+    one, other = await gateways.start(), await gateways.start()
+    async with one.subscribe(CA1) as outbox:
+        first = begin(one)
+        assert await next_of(outbox, 1) == messages(INTRODUCTION)
+        second = begin(other)
+        refusing = asyncio.create_task(second.refusal())
+        await asyncio.sleep(0)
+        refusing.cancel()
+        second.end()
+        await asyncio.gather(*other._publishing)
+        first.end()
+        assert await received(outbox) == []
+
+
+async def test_a_call_may_be_lost_more_than_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its gateway was away from the store for a while, and came back."""
+    monkeypatch.setattr("app.publish.call_follower.UNHELD_S", 0.0)
+    monkeypatch.setattr("app.publish.call_follower.RENEW_S", 0.0)
+    monkeypatch.setattr("app.sharing.local_store.READ_S", 0.01)
+    store = LocalStore()
+    async with gateway(store) as one, one.subscribe(CA1) as outbox:
+        call = begin(one)
+        assert await next_of(outbox, 1) == messages(INTRODUCTION)
+        ((stream,),) = await store.holders([lease_name(CA1)])
+        lease = Lease(lease_name(CA1), stream)
+        for number in (2, 4):
+            await store.release([lease])
+            assert await next_of(outbox, 1) == [LOST]
+            await store.renew([lease])
+            # With the second one it is sure that the lease was looked up after the first one.
+            for each in (number, number + 1):
+                call.publish(flushed(each))
+                assert await next_of(outbox, 1) == messages(flushed(each))
+
+
+async def test_a_call_goes_on_after_its_gateway_has_died(gateways: Gateways, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its subscribers learn it, and receive the stream that goes on at another gateway."""
+    monkeypatch.setattr("app.publish.call_follower.UNHELD_S", 0.0)
+    monkeypatch.setattr("app.publish.call_follower.RENEW_S", 0.0)
+    monkeypatch.setattr("app.sharing.local_store.READ_S", 0.01)
+    monkeypatch.setattr("app.sharing.redis_store.READ_S", 0.01)
+    other, third = await gateways.start(), await gateways.start()
+    async with other.subscribe(CA1) as outbox:
+        async with gateway(gateways.stores.pop()) as dying:
+            begin(dying)
+            assert await next_of(outbox, 1) == messages(INTRODUCTION)
+        assert await next_of(outbox, 1) == [LOST]
+        call = begin(third)
+        call.publish(flushed(1))
+        call.end()
+        assert await received(outbox) == messages(INTRODUCTION, flushed(1))
+
+
+async def test_a_call_that_does_not_go_on_is_over(gateways: Gateways, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("UNHELD_S", "RENEW_S", "RESUME_S"):
+        monkeypatch.setattr(f"app.publish.call_follower.{name}", 0.0)
+    monkeypatch.setattr("app.sharing.local_store.READ_S", 0.01)
+    monkeypatch.setattr("app.sharing.redis_store.READ_S", 0.01)
+    other = await gateways.start()
+    async with other.subscribe(CA1) as outbox:
+        async with gateway(gateways.stores.pop()) as dying:
+            begin(dying)
+            assert await next_of(outbox, 1) == messages(INTRODUCTION)
+        assert await received(outbox) == [LOST, OVER]
+
+
+async def test_subscribers_of_a_draining_gateway_are_sent_elsewhere(gateways: Gateways) -> None:
+    """But for those whose call ends with it."""
+    one, other = await gateways.start(), await gateways.start()
+    async with other.subscribe(CA1) as of_other, other.subscribe(CA2) as own, other.subscribe(CA3) as waiting:
+        call, ending = begin(one), begin(other, CA2)
+        assert await next_of(of_other, 1) == await next_of(own, 1) == messages(INTRODUCTION)
+        other.drain()
+        for outbox in (of_other, waiting):
+            (failure,) = await received(outbox)
+            assert isinstance(failure, events.Failure) and failure.code == "draining"
+        ending.end()
+        assert await received(own) == []
+        with pytest.raises(LimitExceeded, match="going down"):
+            async with other.subscribe(CA1):
+                pass
+        call.end()
+    await other.wait_until_unused()
+
+
+@pytest.mark.parametrize("kind", ["local", "redis"])
+async def test_what_cannot_be_read_is_left_out(kind: str, request: pytest.FixtureRequest) -> None:
+    """Another version or another program may have written it. Each is counted, and all others arrive."""
+    store: SharedStore = LocalStore()
+    if kind == "redis":
+        store = RedisStore(request.getfixturevalue("server").url)
+    unread: list[None] = []
+    entries = ["{}", "7", "no JSON", "[" * 100_000, '{"call":"c","begun":"1","number":0}']
+    entries.append('{"call":"c","begun":1,"number":0,"texts":[7],"replaces":null,"is_opening":false}')
+    begin_of_one = '{"call":"c","begun":1,"number":0,"texts":["t"],"replaces":null,"is_opening":false}'
+    for old, new in (
+        ('"begun":1', '"begun":-1'),
+        ('"number":0', f'"number":{1 << 60}'),
+        ("null", "[]"),
+        ("false", "1"),
+    ):
+        entries.append(begin_of_one.replace(old, new))
+    entries.append(begin_of_one.replace('"t"', f'"{"t" * MAX_CHARS}"'))
+    calls = SharedCalls(Calls(10), store, lambda: unread.append(None))
+    async with store.running(), calls.running():
+        await store.put(opening_name(CA1), "no JSON", 60)
+        await store.append(log_name(CA1), "{}")
+        async with calls.subscribe(CA1) as outbox:
+            assert len(unread) == 2
+            for entry in entries:
+                await store.append(log_name(CA1), entry)
+            call = begin(calls)
+            call.publish(flushed(1))
+            call.end()
+            assert await received(outbox) == messages(INTRODUCTION, flushed(1))
+        assert len(unread) == 2 + len(entries)
+
+
+async def test_events_of_a_call_wait_for_redis() -> None:
+    """It forgets everything meanwhile. No event is lost or comes twice, and new subscribers are refused."""
+    with redis_server() as server:
+        async with (
+            gateway(RedisStore(server.url)) as one,
+            gateway(RedisStore(server.url)) as other,
+            other.subscribe(CA1) as outbox,
+        ):
+            call = begin(one)
+            call.publish(STARTED)
+            assert await next_of(outbox, 2) == messages(INTRODUCTION, STARTED)
+            server.kill()
+            call.publish(flushed(1))
+            assert await next_of(outbox, 1) == [PAUSED]
+            with pytest.raises(LimitExceeded, match="Redis cannot be reached"):
+                async with other.subscribe(CA2):
+                    pass
+            call.publish(flushed(2))
+            server.start()
+            assert await next_of(outbox, 2) == messages(flushed(1), flushed(2))
+            async with other.subscribe(CA1) as late:
+                assert await next_of(late, 2) == messages(INTRODUCTION, STARTED)
+                call.end()
+                assert await received(outbox) == []
+
+
+async def test_a_call_begins_while_redis_is_away() -> None:
+    """It is published when Redis is back. Of too many events the oldest are lost, and subscribers learn it."""
+    with redis_server() as server:
+        server.kill()
+        async with gateway(RedisStore(server.url)) as one, gateway(RedisStore(server.url)) as other:
+            call = begin(one)
+            for number in range(MAX_WAITING + 9):
+                call.publish(flushed(number))
+            server.start()
+            await asyncio.gather(one._store.wait_until_up(), other._store.wait_until_up())
+            async with other.subscribe(CA1) as outbox:
+                while await other._store.holders([lease_name(CA1)]) == [frozenset()]:
+                    pass
+                call.publish(flushed(-1))
+                call.end()
+                everything = await received(outbox)
+                assert everything[-1:] == messages(flushed(-1))
+                assert MISSED in everything or JOINED_LATE in everything
+
+
+async def test_a_call_is_not_refused_however_long_redis_was_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No other stream of it is heard."""
+    monkeypatch.setattr("app.publish.shared_calls.CLAIM_S", 0.0)
+    with redis_server() as server:
+        server.kill()
+        async with gateway(RedisStore(server.url)) as one:
+            call = begin(one)
+            refusing = asyncio.create_task(call.refusal())
+            server.start()
+            await one._store.wait_until_up()
+            async with one.subscribe(CA1) as outbox:
+                hearing = asyncio.create_task(outbox.pop())
+                await asyncio.wait((refusing, hearing), return_when=asyncio.FIRST_COMPLETED)
+                assert not refusing.done()
+                assert [hearing.result()] == messages(INTRODUCTION)
+            refusing.cancel()
+
+
+async def test_a_subscriber_that_leaves_while_its_call_is_looked_up_leaves_nothing_behind() -> None:
+    """A later subscriber does not receive the opening of a call that is over."""
+
+    class SlowStore(LocalStore):
+        def __init__(self) -> None:
+            super().__init__()
+            self.is_asked, self.may_answer = asyncio.Event(), asyncio.Event()
+            self.is_slow = False
+
+        async def holders(self, names: Sequence[str]) -> list[frozenset[str]]:
+            found = await super().holders(names)
+            if self.is_slow:
+                self.is_asked.set()
+                await self.may_answer.wait()
+            return found
+
+    store = SlowStore()
+    async with gateway(store) as one:
+        async with one.subscribe(CA1) as outbox:
+            call = begin(one)
+            assert await next_of(outbox, 1) == messages(INTRODUCTION)
+        store.is_slow = True
+        leaving = asyncio.create_task(one.subscribe(CA1).__aenter__())
+        await store.is_asked.wait()
+        leaving.cancel()
+        await asyncio.gather(leaving, return_exceptions=True)
+        call.end()
+        store.may_answer.set()
+        await one.wait_until_unused()
+        # The look-up of this one comes after that of the one who has left.
+        async with one.subscribe(CA2):
+            pass
+        async with one.subscribe(CA1) as outbox:
+            second = begin(one)
+            second.end()
+            assert await received(outbox) == messages(INTRODUCTION)

@@ -1,0 +1,227 @@
+"""The published OpenAPI document is complete, and true of the real application."""
+
+import ast
+import asyncio
+import json
+import re
+import threading
+from typing import Any
+
+import httpx
+import hypothesis
+import jsonschema_rs
+import numpy as np
+import pytest
+import schemathesis
+from hypothesis import HealthCheck, Phase
+from hypothesis.strategies import SearchStrategy
+from schemathesis import Case, GenerationMode
+from schemathesis.checks import not_a_server_error
+from schemathesis.specs.openapi.checks import (
+    content_type_conformance,
+    response_schema_conformance,
+    status_code_conformance,
+)
+from starlette.routing import Route
+
+from app.dialects.deepgram import options as deepgram
+from app.dialects.deepgram.query import Query
+from app.dialects.openai import files_wire
+from app.dialects.openai.form import Form
+from app.errors import BadStart, RequestError
+from app.server.openapi import DEEPGRAM_PARAMETERS, DOCUMENT, FORM, PATHS
+from app.server.routes import routes
+from tests.app.conftest import Serve
+from tests.app.dialects.openai.test_files_endpoint import TALK, wav
+from tests.fakes import FakeTranscriber, silence, speech
+
+LONG_TALK = np.concatenate((TALK, silence(1.5), speech([4, 5])))
+"""Two utterances. An engine that loses words leaves speech without text in the first one."""
+CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]
+EXAMPLES = hypothesis.settings(
+    max_examples=5,
+    deadline=None,
+    database=None,
+    derandomize=True,
+    phases=[Phase.explicit, Phase.generate],
+    suppress_health_check=list(HealthCheck),
+)
+SCHEMA = schemathesis.openapi.from_dict(DOCUMENT)
+
+
+def test_every_route_over_http_is_described() -> None:
+    """The page and its files are for browsers alone."""
+    expected = {
+        (re.sub(r":\w+", "", route.path), method.lower())
+        for route in routes()
+        if isinstance(route, Route) and route.path not in ("/", "/calls", "/service-worker.js")
+        for method in route.methods or {"POST"}
+        if method != "HEAD"
+    }
+    assert {(path, method) for path, operations in PATHS.items() for method in operations} == expected
+
+
+@pytest.fixture
+def one_parser_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let one thread at a time parse Python: that of the generated requests, or that of the server.
+
+    CPython 3.11 keeps the depth of the tree in one place for all threads: of two, one fails with "AST constructor
+    recursion depth mismatch". Parsers are imports under pytest, Hypothesis, and tracebacks of the log.
+    """
+    lock, parse = threading.RLock(), ast.parse
+
+    def parse_alone(*arguments: Any, **options: Any) -> Any:
+        with lock:
+            return parse(*arguments, **options)
+
+    monkeypatch.setattr(ast, "parse", parse_alone)
+
+
+@pytest.mark.usefixtures("one_parser_at_a_time")
+async def test_answers_are_as_described(serve: Serve) -> None:
+    """Of requests that follow the document, and of others."""
+    server = await serve()
+    for path, operations in PATHS.items():
+        for method, operation in operations.items():
+            modes = list(GenerationMode) if "requestBody" in operation else [GenerationMode.POSITIVE]
+            for mode in modes:
+                cases = SCHEMA[path][method.upper()].as_strategy(generation_mode=mode)
+                await asyncio.to_thread(send_requests, server.http, cases)
+
+
+def send_requests(address: str, cases: SearchStrategy[Case[Any]]) -> None:
+    """Send generated requests, and check the answers."""
+
+    @EXAMPLES
+    @hypothesis.given(case=cases)
+    def check(case: Case[Any]) -> None:
+        case.call_and_validate(base_url=address, checks=CHECKS)
+
+    check()
+
+
+def strict(schema: Any) -> Any:
+    """The schema without room for fields that it does not describe."""
+    if isinstance(schema, list):
+        return [strict(each) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    closed = {"additionalProperties": False} if "properties" in schema else {}
+    return {name: strict(each) for name, each in schema.items()} | closed
+
+
+COMPONENTS = {"components": strict(DOCUMENT["components"])}
+
+
+def check_fully_described(value: Any, schema: Any) -> None:
+    """Fail if the value has a field that is not described, or lacks one that is required."""
+    jsonschema_rs.Draft202012Validator(strict(schema) | COMPONENTS).validate(value)
+
+
+def described(path: str, media_type: str) -> Any:
+    """The schema of the successful answer to a POST."""
+    return PATHS[path]["post"]["responses"]["200"]["content"][media_type]["schema"]
+
+
+async def test_no_field_of_an_answer_is_left_out(serve: Serve) -> None:
+    """Neither in transcripts, nor in the events of streams, nor in sessions and tokens."""
+    server = await serve(FakeTranscriber(lost=range(4)))
+    async with httpx.AsyncClient(base_url=server.http, timeout=30) as client:
+        for form in FORMS:
+            path = "/v1/audio/transcriptions"
+            answer = await client.post(path, data=form, files={"file": wav(LONG_TALK)})
+            media_type = answer.headers["content-type"].partition(";")[0]
+            schema = described(path, media_type)
+            if media_type == "application/json":
+                check_fully_described(answer.json(), schema)
+            for line in answer.text.splitlines() if media_type == "text/event-stream" else ():
+                if line.startswith("data: "):
+                    check_fully_described(json.loads(line[6:]), schema["properties"]["data"]["contentSchema"])
+            headers = PATHS[path]["post"]["responses"]["200"]["headers"]
+            assert {name for name in answer.headers if name.startswith("x-tutti")} <= headers.keys()
+        for query in QUERIES:
+            answer = await client.post("/v1/listen", params=query, content=wav(LONG_TALK))
+            check_fully_described(answer.json(), described("/v1/listen", "application/json"))
+        for path in ("/v1/realtime/client_secrets", "/v1/realtime/transcription_sessions", "/v1/auth/grant"):
+            check_fully_described((await client.post(path)).json(), described(path, "application/json"))
+
+
+def test_every_field_of_a_form_is_described(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All that the code reads, but for what it refuses."""
+    read: set[str] = set()
+
+    class ReadForm(Form):
+        def texts(self, name: str) -> tuple[str, ...]:
+            read.add(name)
+            return super().texts(name)
+
+    monkeypatch.setattr("app.dialects.openai.files_wire.Form", ReadForm)
+    files_wire.parse_options([], "transcribe")
+    known = {name.removesuffix("[]") for name in FORM["properties"]} - {"file"}
+    assert known <= read
+    for name in read - known:
+        with pytest.raises(RequestError, match="not offered"):
+            files_wire.parse_options([(name, "x")], "transcribe")
+
+
+def test_every_parameter_of_deepgram_is_described(monkeypatch: pytest.MonkeyPatch) -> None:
+    read: set[str] = set()
+
+    class ReadQuery(Query):
+        def texts(self, name: str) -> list[str]:
+            read.add(name)
+            return super().texts(name)
+
+    monkeypatch.setattr(deepgram, "Query", ReadQuery)
+    deepgram.parse([], ("en",), is_live=False)
+    deepgram.parse([("encoding", "linear16"), ("sample_rate", "8000")], ("en",), is_live=False)
+    known = {each["name"] for each in DEEPGRAM_PARAMETERS}
+    assert known <= read
+    for name in read - known:
+        with pytest.raises(BadStart):
+            deepgram.parse([(name, "x")], ("en",), is_live=False)
+
+
+FORMS: list[dict[str, str]] = [
+    {},
+    {"unknown": "x"},
+    {"include[]": "logprobs"},
+    {"response_format": "verbose_json"},
+    {"response_format": "verbose_json", "timestamp_granularities[]": "word"},
+    {"response_format": "text"},
+    {"response_format": "srt"},
+    {"response_format": "vtt"},
+    {"stream": "true"},
+    {"stream": "true", "include[]": "logprobs"},
+    {"stream": "true", "response_format": "verbose_json"},
+    {"stream": "true", "response_format": "verbose_json", "timestamp_granularities[]": "word"},
+]
+QUERIES: list[dict[str, str]] = [
+    {},
+    {"smart_format": "true", "utterances": "true", "language": "multi", "unknown": "x", "extra": "a:b"},
+    {"detect_language": "true", "multichannel": "true"},
+]
+
+
+@pytest.mark.usefixtures("one_parser_at_a_time")
+async def test_transcripts_are_as_described(serve: Serve) -> None:
+    """In every format, which generated requests do not reach, as their files are no audio."""
+    server = await serve()
+    transcribe: Any
+    listen: Any
+    transcribe, listen = SCHEMA["/v1/audio/transcriptions"]["POST"], SCHEMA["/v1/listen"]["POST"]
+    audio = wav(TALK)
+    cases = [
+        *(transcribe.Case(body={"file": audio, **form}, media_type="multipart/form-data") for form in FORMS),
+        *(listen.Case(body=audio, query=query, media_type="application/octet-stream") for query in QUERIES),
+    ]
+    for case in cases:
+        response = await asyncio.to_thread(case.call_and_validate, base_url=server.http, checks=CHECKS)
+        assert response.status_code == 200, response.text
+
+
+async def test_the_document_is_served_without_a_key(serve: Serve) -> None:
+    server = await serve(api_keys="k")
+    async with httpx.AsyncClient() as client:
+        response = await client.get(f"{server.http}/openapi.json")
+    assert response.json() == DOCUMENT

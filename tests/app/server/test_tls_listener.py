@@ -1,0 +1,187 @@
+"""Connections whose TLS handshake is not over: strangers, with limits of number and time, on both event loops."""
+
+import asyncio
+import ssl
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import trustme
+import uvloop
+from websockets.asyncio.client import connect
+
+from app.media.decoders import Decoders
+from app.service.settings import Settings
+from tests.app.conftest import Running, Serve, running
+from tests.app.server.test_protocols import HEAD, ended, raw
+from tests.fakes import FakeTranscriber
+
+CLIENT_HELLO = b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03"
+"""The first bytes of a ClientHello; hundreds more must follow."""
+
+
+@pytest.fixture(autouse=True)
+async def time_limit() -> AsyncIterator[None]:
+    async with asyncio.timeout(30):
+        yield
+
+
+@pytest.fixture(scope="module")
+def authority() -> trustme.CA:
+    return trustme.CA()
+
+
+@pytest.fixture(scope="module")
+def tls(authority: trustme.CA, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
+    """The settings of an encrypted server."""
+    path = str(Path(tmp_path_factory.mktemp("tls")) / "both.pem")
+    issued = authority.issue_cert("127.0.0.1")
+    issued.private_key_and_cert_chain_pem.write_to_path(path)
+    yield {"tls_cert": path, "tls_key": path}
+
+
+@pytest.fixture
+def trusting(authority: trustme.CA) -> ssl.SSLContext:
+    context = ssl.create_default_context()
+    authority.configure_trust(context)
+    return context
+
+
+async def test_a_handshake_has_little_time(serve: Serve, tls: dict[str, Any]) -> None:
+    """Neither a silent client nor one that has begun gets more."""
+    server = await serve(**tls, head_timeout_s=0.3, api_keys="k")
+    async with raw(server) as (silent, _), raw(server, CLIENT_HELLO) as (begun, _):
+        assert await ended(silent) == await ended(begun) == b""
+    assert server.metric("tutti_strangers_refused_total", reason="slow") == 2
+    assert len(server.service.strangers) == 0
+
+
+async def test_handshakes_are_bounded_by_address_and_in_all(
+    serve: Serve, tls: dict[str, Any], trusting: ssl.SSLContext
+) -> None:
+    """The oldest makes room; one that is admitted is not counted."""
+    server = await serve(**tls, api_keys="k", max_strangers=3, max_strangers_per_address=2)
+    headers = {"authorization": "Bearer k"}
+    async with (
+        connect(f"wss://{server.address}/v1/stream", ssl=trusting, additional_headers=headers) as admitted,
+        raw(server) as (first, _),
+        raw(server, source="127.0.0.2") as (second, _),
+        raw(server, CLIENT_HELLO, source="127.0.0.2") as (third, _),
+        raw(server, source="127.0.0.2") as (fourth, _),
+    ):
+        assert await ended(second) == b""
+        async with raw(server, source="127.0.0.3") as (fifth, _):
+            assert await ended(first) == b""
+            assert not any(each.at_eof() for each in (third, fourth, fifth))
+            assert server.metric("tutti_strangers_open") == 3
+        await admitted.ping()
+    assert server.metric("tutti_strangers_refused_total", reason="crowded") == 2
+
+
+async def test_what_is_no_handshake_is_malformed(serve: Serve, tls: dict[str, Any]) -> None:
+    server = await serve(**tls)
+    async with raw(server, b"GET / HTTP/1.1\r\nhost: localhost\r\n\r\n") as (reader, _):
+        await ended(reader)
+    assert server.metric("tutti_strangers_refused_total", reason="malformed") == 1
+    assert len(server.service.strangers) == 0
+
+
+class RawClient:
+    """A client of which every packet is known."""
+
+    def __init__(self, trusting: ssl.SSLContext, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self._tls = trusting.wrap_bio(self._incoming, self._outgoing, server_hostname="127.0.0.1")
+        self._reader, self._writer = reader, writer
+
+    async def shake_hands(self) -> None:
+        """Do the client's part of the handshake, all but the sending of its last bytes."""
+        while True:
+            try:
+                self._tls.do_handshake()
+                return
+            except ssl.SSLWantReadError:
+                await self._exchange()
+
+    async def ask(self, request: bytes, end_of_answer: bytes) -> bytes:
+        """Send a request. Returns the answer up to these bytes."""
+        self._tls.write(request)
+        answer = b""
+        while end_of_answer not in answer:
+            try:
+                answer += self._tls.read()
+            except ssl.SSLWantReadError:
+                await self._exchange()
+        return answer
+
+    async def _exchange(self) -> None:
+        self._writer.write(self._outgoing.read())
+        received = await self._reader.read(65_536)
+        assert received
+        self._incoming.write(received)
+
+
+async def test_a_slow_head_is_answered_and_counted_until_its_end(
+    serve: Serve, tls: dict[str, Any], trusting: ssl.SSLContext
+) -> None:
+    """The client does not take part in the end of TLS, which therefore takes time."""
+    server = await serve(**tls, head_timeout_s=0.3)
+    async with raw(server) as (reader, writer):
+        client = RawClient(trusting, reader, writer)
+        await client.shake_hands()
+        answer = await client.ask(b"GET / HTTP/1.1\r\n", b"within 0.3 s.\n")
+        assert answer.startswith(b"HTTP/1.1 408 ")
+        assert server.metric("tutti_strangers_open") == 1
+        await ended(reader)
+    assert len(server.service.strangers) == 0
+
+
+async def test_a_request_may_come_with_the_end_of_the_handshake(
+    serve: Serve, tls: dict[str, Any], trusting: ssl.SSLContext
+) -> None:
+    """In one packet, as clients of TLS 1.3 send it."""
+    await ask_at_once(await serve(**tls), trusting)
+
+
+async def ask_at_once(server: Running, trusting: ssl.SSLContext) -> None:
+    async with raw(server) as (reader, writer):
+        client = RawClient(trusting, reader, writer)
+        await client.shake_hands()
+        assert (await client.ask(HEAD + b"\r\n", b"ok\n")).startswith(b"HTTP/1.1 200 ")
+
+
+async def test_a_handshake_does_not_hold_up_the_stop(decoders: Decoders, tls: dict[str, Any]) -> None:
+    """It is cut off at once, as its time may be longer than the server waits."""
+    async with (
+        running(Settings(**tls, port=0, head_timeout_s=1000.0), FakeTranscriber(), decoders=decoders) as server,
+        raw(server, CLIENT_HELLO) as (reader, _),
+    ):
+        async with raw(server, b"nonsense" * 9) as (later, _):
+            await ended(later)
+        # The server has accepted the first one as well.
+        server.server.stop()
+        assert await ended(reader) == b""
+        await server.task
+
+
+def test_the_loop_of_the_command_line_does_the_same(
+    decoders: Decoders, tls: dict[str, Any], trusting: ssl.SSLContext
+) -> None:
+    """Its transports are not those of asyncio."""
+
+    async def main() -> None:
+        settings = Settings(**tls, port=0, head_timeout_s=0.3)
+        async with asyncio.timeout(30), running(settings, FakeTranscriber(), decoders=decoders) as server:
+            async with raw(server) as (silent, _), raw(server, b"nonsense" * 9) as (malformed, _):
+                await ended(malformed)
+                await ended(silent)
+            for reason in ("slow", "malformed"):
+                assert server.metric("tutti_strangers_refused_total", reason=reason) == 1
+            assert len(server.service.strangers) == 0
+            await ask_at_once(server, trusting)
+            async with httpx.AsyncClient(verify=trusting) as client:
+                assert (await client.get(f"https://{server.address}/readyz")).status_code == 200
+
+    uvloop.run(main())

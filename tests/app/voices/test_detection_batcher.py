@@ -1,0 +1,141 @@
+"""Sessions share calls of the network, no session waits for long, and no decision changes."""
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Sequence
+
+import numpy as np
+import pytest
+
+from app.media.pcm import Samples
+from app.session import commands, events
+from app.session.engine_driver import SessionDriver
+from app.session.session import Session, SessionConfig
+from app.voices.detection_batcher import DetectionBatcher
+from app.voices.silero import Judgement, SileroDetector, SileroModel, Stretch
+from tests.app.voices.test_silero import LevelModel
+from tests.bench import START
+from tests.fakes import MODEL, FakeTranscriber, LevelDetector, pcm, said, silence, speech
+
+SECOND = np.ones(16_000, dtype=np.float32)
+
+
+class HeldModel(LevelModel):
+    """A network that runs when the test allows it, and notes how many channels each call has."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.may_run = threading.Event()
+        self.n_rows: list[int] = []
+        self.has_begun = asyncio.Event()
+        self._loop = asyncio.get_running_loop()
+
+    def judge(self, stretches: Sequence[Stretch]) -> list[Judgement]:
+        self.n_rows.append(len(stretches))
+        self._loop.call_soon_threadsafe(self.has_begun.set)
+        assert self.may_run.wait(20)
+        return super().judge(stretches)
+
+
+@pytest.fixture(autouse=True)
+async def time_limit() -> AsyncIterator[None]:
+    async with asyncio.timeout(20):
+        yield
+
+
+def is_ready(detector: SileroDetector) -> bool:
+    return detector.look_ahead(SECOND) is None
+
+
+async def test_callers_that_come_during_a_call_share_the_next_one() -> None:
+    model = HeldModel()
+    batcher, detectors = DetectionBatcher(model), [SileroDetector(model) for _ in range(5)]
+    async with asyncio.TaskGroup() as tasks:
+        first = tasks.create_task(batcher.detect([(detectors[0], SECOND)]))
+        await model.has_begun.wait()
+        for detector in detectors[1:4]:
+            tasks.create_task(batcher.detect([(detector, SECOND)]))
+        await asyncio.sleep(0)
+        tasks.create_task(batcher.detect([(detectors[4], SECOND), (LevelDetector(), SECOND)]))
+        await asyncio.sleep(0)
+        assert not first.done()
+        model.may_run.set()
+    assert model.n_rows == [1, 4]
+    assert all(map(is_ready, detectors))
+
+
+async def test_audio_without_a_whole_chunk_does_not_wait() -> None:
+    model = HeldModel()
+    await DetectionBatcher(model).detect([(SileroDetector(model), silence(0.02))])
+    assert model.n_rows == []
+
+
+@pytest.mark.parametrize("is_running", [True, False])
+async def test_a_caller_that_leaves_holds_up_no_other(is_running: bool) -> None:
+    """Neither while it waits for its turn, nor while it runs the network for others: these judge by themselves."""
+    model = HeldModel()
+    batcher, detectors = DetectionBatcher(model), [SileroDetector(model) for _ in range(3)]
+    calls = [asyncio.create_task(batcher.detect([(detector, SECOND)])) for detector in detectors]
+    await model.has_begun.wait()
+    calls[0 if is_running else 1].cancel()
+    model.may_run.set()
+    done = await asyncio.gather(*calls, return_exceptions=True)
+    assert sum(isinstance(each, asyncio.CancelledError) for each in done) == 1
+    assert is_ready(detectors[2]) or is_running
+    for detector in detectors:
+        assert detector.is_speech(SECOND[:600])
+
+
+async def transcribe(audio: Sequence[Samples], is_prepared: bool) -> list[str]:
+    """The texts of a session that received the audio in these pieces."""
+    model = HeldModel()
+    model.may_run.set()
+    async with asyncio.TaskGroup() as tasks:
+        talk = Talk(model, tasks, is_prepared)
+        for piece in audio:
+            await talk.driver.receive_audio(pcm(piece))
+        talk.driver.receive(commands.Stop())
+        await talk.is_closed.wait()
+    return talk.texts
+
+
+class Talk:
+    """A session with Silero's detector over `model`."""
+
+    def __init__(self, model: SileroModel, tasks: asyncio.TaskGroup, is_prepared: bool = True) -> None:
+        detect_ahead = DetectionBatcher(model).detect if is_prepared else None
+        config = SessionConfig(make_detector=lambda: SileroDetector(model, 0.01), detect_ahead=detect_ahead)
+        self.session = Session("s_test", MODEL, config)
+        self.is_closed = asyncio.Event()
+        self.texts: list[str] = []
+        self.driver = SessionDriver(
+            self.session,
+            FakeTranscriber(),
+            tasks,
+            self.note,
+            lambda close: self.is_closed.set(),
+        )
+        self.driver.receive(START)
+
+    def note(self, event: events.Event) -> None:
+        if isinstance(event, events.Utterance):
+            self.texts.append(event.text)
+
+
+async def test_a_session_gives_the_same_text_with_and_without_preparation() -> None:
+    audio = np.concatenate((silence(0.3), speech([3, 4, 5, 6]), silence(0.8), speech([7, 8]), silence(0.1)))
+    pieces = np.array_split(audio, 7)
+    assert await transcribe(pieces, True) == await transcribe(pieces, False) == [said([3, 4, 5, 6]), said([7, 8])]
+
+
+async def test_audio_that_waits_for_its_detector_is_not_lost_when_the_session_ends() -> None:
+    model = HeldModel()
+    async with asyncio.TaskGroup() as tasks:
+        talk = Talk(model, tasks)
+        reading = tasks.create_task(talk.driver.receive_audio(pcm(speech([3, 4, 5, 6]))))
+        await model.has_begun.wait()
+        model.may_run.set()
+        talk.driver.perform(talk.session.drain())
+        await talk.is_closed.wait()
+        await reading
+    assert talk.texts == [said([3, 4, 5, 6])]

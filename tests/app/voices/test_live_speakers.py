@@ -1,0 +1,142 @@
+"""Live sessions and the speaker network: what is answered, counted, and given up."""
+
+import asyncio
+import threading
+from collections import Counter
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from app.media.pcm import Samples
+from app.session.speaker_stretches import Stretch
+from app.voices.clustering import Thresholds
+from app.voices.embedder import MAX_BATCH, EmbedderBatcher
+from app.voices.live_speakers import LiveSpeakers, LiveVoices
+from app.voices.online_clusters import OnlineSpeakers
+from app.voices.speaker_model import SpeakerModel
+
+THRESHOLDS = Thresholds(joins=0.5, knows=0.6)
+
+
+def stretch(id_: int) -> Stretch:
+    return Stretch(id=id_, start=0, end=320, frames=(np.zeros(320, np.float32),))
+
+
+async def embed(stretches: Sequence[Samples]) -> NDArray[np.float32]:
+    return np.eye(1, 4, dtype=np.float32).repeat(len(stretches), 0)
+
+
+async def test_stretches_are_counted_by_what_became_of_them() -> None:
+    counts: Counter[str] = Counter()
+    teller = LiveSpeakers(lambda: SpeakerModel(embed, THRESHOLDS), lambda outcome, n: counts.update({outcome: n}))
+    voices = teller.open(4, "")
+    assert voices
+    assert (found := await voices.add((stretch(0), stretch(1)))) and found.speakers == {0: 0, 1: 0}
+    await voices.add((stretch(5),))
+    assert counts == {"embedded": 3, "dropped": 3}
+    assert LiveSpeakers(lambda: None).open(4, "") is None
+
+
+async def test_a_network_without_an_answer_is_given_up() -> None:
+    async def hang(stretches: Sequence[Samples]) -> NDArray[np.float32]:
+        return await asyncio.Future()
+
+    counts: Counter[str] = Counter()
+    speakers = OnlineSpeakers(THRESHOLDS, 4)
+    voices = LiveVoices(SpeakerModel(hang, THRESHOLDS), speakers, lambda name, n: counts.update({name: n}), 0.01)
+    assert await voices.add((stretch(0),)) is None
+    assert counts["failed"] == 1
+
+
+async def test_a_defect_costs_labels_and_no_session() -> None:
+    """Whatever fails beside the network, too, such as what comes of numbers that are not finite."""
+    counts: Counter[str] = Counter()
+
+    async def broken(stretches: Sequence[Samples]) -> NDArray[np.float32]:
+        return np.full((len(stretches), 4), np.nan, np.float32)
+
+    model = SpeakerModel(broken, THRESHOLDS)
+    voices = LiveVoices(model, OnlineSpeakers(THRESHOLDS, 4), lambda name, n: counts.update({name: n}))
+    assert await voices.add((stretch(0),)) is None
+    assert counts["failed"] == 1
+
+
+async def test_stretches_whose_session_ends_are_counted_as_dropped() -> None:
+    counts: Counter[str] = Counter()
+    asked = asyncio.Event()
+
+    async def hang(stretches: Sequence[Samples]) -> NDArray[np.float32]:
+        asked.set()
+        return await asyncio.Future()
+
+    model = SpeakerModel(hang, THRESHOLDS)
+    voices = LiveVoices(model, OnlineSpeakers(THRESHOLDS, 4), lambda name, n: counts.update({name: n}))
+    task = asyncio.create_task(voices.add((stretch(0), stretch(1))))
+    await asked.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert counts["dropped"] == 2
+
+
+class HangingNetwork:
+    """Answers nothing before `goes_on`."""
+
+    def __init__(self) -> None:
+        self.goes_on = threading.Event()
+        self.sizes: list[int] = []
+
+    def embed(self, stretches: Sequence[Samples]) -> NDArray[np.float32]:
+        assert self.goes_on.wait(20)
+        self.sizes += [len(each) for each in stretches]
+        return np.eye(1, 4, dtype=np.float32).repeat(len(stretches), 0)
+
+
+async def test_what_is_given_up_is_kept_no_longer() -> None:
+    """While the network hangs, sessions give up and ask again: their audio must not pile up."""
+    network = HangingNetwork()
+    batcher = EmbedderBatcher(network)
+    first = asyncio.create_task(batcher.embed_live([np.zeros(1, np.float32)]))
+    await asyncio.sleep(0)
+    for _ in range(10):
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0):
+                await batcher.embed_live([np.zeros(2, np.float32)] * MAX_BATCH)
+    assert not batcher._waiting_live
+    network.goes_on.set()
+    async with asyncio.timeout(20):
+        await first
+        await batcher.embed([np.zeros(3, np.float32)])
+    assert network.sizes == [1, 3]
+
+
+async def test_files_are_done_while_live_sessions_use_the_network_fully() -> None:
+    network = HangingNetwork()
+    batcher = EmbedderBatcher(network)
+    async with asyncio.timeout(20), asyncio.TaskGroup() as tasks:
+        tasks.create_task(batcher.embed_live([np.zeros(1, np.float32)] * 3 * MAX_BATCH))
+        await asyncio.sleep(0)
+        tasks.create_task(batcher.embed([np.zeros(2, np.float32)] * 2))
+        await asyncio.sleep(0)
+        network.goes_on.set()
+    n_live = MAX_BATCH - 1
+    assert network.sizes[: 3 * MAX_BATCH] == [*[1] * MAX_BATCH, *[1] * n_live, 2, *[1] * n_live, 2]
+
+
+async def test_live_stretches_go_before_those_of_files() -> None:
+    order: list[int] = []
+
+    class Network:
+        def embed(self, stretches: Sequence[Samples]) -> NDArray[np.float32]:
+            order.extend(len(each) for each in stretches)
+            return np.eye(1, 4, dtype=np.float32).repeat(len(stretches), 0)
+
+    batcher = EmbedderBatcher(Network())
+    first = [np.zeros(1, np.float32)] * MAX_BATCH
+    async with asyncio.timeout(20), asyncio.TaskGroup() as tasks:
+        tasks.create_task(batcher.embed([*first, np.zeros(2, np.float32)]))
+        await asyncio.sleep(0)
+        tasks.create_task(batcher.embed_live([np.zeros(3, np.float32)]))
+    assert order == [1] * MAX_BATCH + [3, 2]

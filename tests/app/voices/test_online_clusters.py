@@ -1,0 +1,124 @@
+"""The speakers of a live session: numbered as they come, revised by what comes later, in bounded memory."""
+
+import base64
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.voices.clustering import Thresholds
+from app.voices.online_clusters import MAX_ONLINE_GROUPS, MAX_REVISABLE, OnlineSpeakers
+from tests.app.voices.test_diarization import noisy
+
+THRESHOLDS = Thresholds(joins=0.5, knows=0.6)
+
+
+def feed(
+    speakers: OnlineSpeakers, voices: Sequence[int], first: int = 0, are_short: bool = False, seed: int = 0
+) -> dict[int, int]:
+    """Give a session a stretch of each of these voices. Returns who spoke each, as it is known at the end."""
+    known: dict[int, int] = {}
+    for number, vector in enumerate(noisy(voices, seed)):
+        known |= speakers.add([first + number], vector[None], [are_short])
+    return known
+
+
+def test_speakers_are_numbered_as_they_come() -> None:
+    voices = [5] * 6 + [3] * 6 + [5] * 4 + [9] * 6
+    known = feed(OnlineSpeakers(THRESHOLDS, 4), voices)
+    assert [known[each] for each in range(len(voices))] == [0] * 6 + [1] * 6 + [0] * 4 + [2] * 6
+
+
+def test_a_new_speaker_is_told_by_the_second_stretch_which_revises_the_first() -> None:
+    speakers = OnlineSpeakers(THRESHOLDS, 4)
+    feed(speakers, [1] * 5)
+    first, second = noisy([7, 7], seed=1)
+    assert speakers.add([5], first[None], [False]) == {5: 0}
+    assert speakers.add([6], second[None], [False]) == {5: 1, 6: 1}
+
+
+def test_a_short_stretch_shows_no_new_speaker() -> None:
+    speakers = OnlineSpeakers(THRESHOLDS, 4)
+    feed(speakers, [1] * 5 + [2] * 5)
+    assert set(feed(speakers, [2, 2], first=10, are_short=True).values()) == {1}
+    assert set(feed(speakers, [7] * 5, first=12, are_short=True).values()) <= {0, 1}
+
+
+def test_there_are_never_more_speakers_than_the_client_says() -> None:
+    known = feed(OnlineSpeakers(THRESHOLDS, 2), [voice for voice in range(6) for _ in range(5)])
+    assert set(known.values()) == {0, 1}
+
+
+def test_memory_is_bounded_and_labels_hold_in_long_sessions() -> None:
+    speakers = OnlineSpeakers(THRESHOLDS, 4)
+    voices = [3 * (number // 10 % 3) for number in range(MAX_REVISABLE + 200)]
+    known = feed(speakers, voices)
+    assert [known[each] for each in range(len(voices))] == [voice // 3 for voice in voices]
+    assert len(speakers._groups) <= MAX_ONLINE_GROUPS
+    assert sum(len(group.stretches) for group in speakers._groups) <= MAX_REVISABLE
+
+
+def test_a_session_that_goes_on_knows_the_voices() -> None:
+    speakers = OnlineSpeakers(THRESHOLDS, 4)
+    feed(speakers, [5] * 6 + [3] * 6)
+    memory = speakers.voices()
+    assert len(memory) < 2000
+    goes_on = OnlineSpeakers(THRESHOLDS, 4, memory)
+    known = feed(goes_on, [3] * 4 + [5] * 4 + [9] * 4, seed=2)
+    assert [known[each] for each in range(12)] == [1] * 4 + [0] * 4 + [2] * 4
+    assert OnlineSpeakers(THRESHOLDS, 4).voices() == ""
+
+
+def test_a_short_stretch_is_revised_with_the_speaker_who_was_nearest() -> None:
+    speakers = OnlineSpeakers(THRESHOLDS, 4)
+    feed(speakers, [1] * 5)
+    first, short, *others = noisy([7] * 4, seed=1)
+    assert speakers.add([5], first[None], [False]) == {5: 0}
+    assert speakers.add([6], short[None], [True]) == {6: 0}
+    assert speakers.add([7], others[0][None], [False]) == {5: 1, 6: 1, 7: 1}
+
+
+def test_short_stretches_are_bounded_too() -> None:
+    speakers = OnlineSpeakers(THRESHOLDS, 4)
+    feed(speakers, [1] * 5)
+    feed(speakers, [1] * (MAX_REVISABLE + 50), first=5, are_short=True)
+    assert sum(len(group.stretches) for group in speakers._groups) == MAX_REVISABLE == len(speakers._revisable)
+
+
+def voices_of(*parts: bytes) -> str:
+    data = base64.urlsafe_b64encode(b"".join(parts)).decode().rstrip("=")
+    return f"v1.{len(parts)}.{data}"
+
+
+@pytest.mark.parametrize(
+    "voices",
+    [
+        *("x", "v1.2.!!", "v1.0.AAAA", "v1.3.AAAA", "v2.1.AAAAAAAA", "v1.x.AAAAAAAA", "v1.-1.AAAA", "v1.1.ä"),
+        voices_of(bytes((200, 9, 200, 1))),
+        voices_of(bytes((1, 9, 200, 1)), bytes((1, 9, 200, 2))),
+        voices_of(*(bytes((number, 9, 200, 1)) for number in range(11))),
+    ],
+)
+def test_damaged_voices_are_refused(voices: str) -> None:
+    with pytest.raises(ValueError, match="damaged"):
+        OnlineSpeakers(THRESHOLDS, 4, voices)
+
+
+def test_voices_of_another_network_are_forgotten() -> None:
+    voices = voices_of(bytes((2, 9, 200, 1, 2, 3, 4)))
+    for are_short in (False, True):
+        known = feed(OnlineSpeakers(THRESHOLDS, 4, voices), [3] * 4, are_short=are_short)
+        assert set(known.values()) == {0}
+
+
+@given(st.binary(min_size=4, max_size=200), st.integers(1, 10))
+def test_voices_of_any_bytes_are_refused_or_do_no_harm(data: bytes, n: int) -> None:
+    voices = f"v1.{n}.{base64.urlsafe_b64encode(data).decode().rstrip('=')}"
+    try:
+        speakers = OnlineSpeakers(THRESHOLDS, 4, voices)
+    except ValueError:
+        return
+    known = feed(speakers, [3, 5] * 3) | feed(speakers, [3], first=6, are_short=True)
+    assert set(known) == set(range(7)) and all(0 <= each < 10 for each in known.values())
+    OnlineSpeakers(THRESHOLDS, 4, speakers.voices())

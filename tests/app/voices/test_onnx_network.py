@@ -1,0 +1,79 @@
+"""An operator's speaker network: its features, and the interface that its file must have."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from app.errors import SettingsError
+from app.service.settings import Settings
+from app.voices.clustering import Thresholds
+from app.voices.filterbank import N_BANDS, filterbank
+from app.voices.onnx_network import OnnxNetwork
+from app.voices.speaker_model import load_onnx
+from tests.onnx_files import Operator, save_model
+from tests.recordings import read
+
+REFERENCE = Path(__file__).parent / "filterbank.npz"
+"""Every sixteenth frame of kaldi-native-fbank 1.23.0 (dither 0, 80 bands, the rest as it is), without the mean."""
+
+
+def test_features_are_those_of_kaldi() -> None:
+    with np.load(REFERENCE) as arrays:
+        features, n_frames = arrays["features"], int(arrays["mean_over"])
+    found = filterbank(np.asarray(read("train")[:16_000] / 32768, np.float32))
+    assert found.shape == (n_frames, N_BANDS)
+    np.testing.assert_allclose(found[::16], features, atol=0.01)
+
+
+class TestFile:
+    """What a file must have; ONNX Runtime runs it."""
+
+    @pytest.fixture(autouse=True)
+    def _needs_runtime(self) -> None:
+        pytest.importorskip("onnxruntime")
+
+    async def test_a_network_of_features_embeds_stretches_of_any_length(self, tmp_path: Path) -> None:
+        """This one returns the greatest energy of each band."""
+        operators: list[Operator] = [("ReduceMax", {"axes": [1], "keepdims": 0})]
+        path = save_model(tmp_path / "voices.onnx", operators, "frames", n_bands=N_BANDS)
+        model = load_onnx(path, Thresholds(joins=0.5, knows=0.6))
+        low, high = (np.sin(np.arange(24_000) * pitch).astype(np.float32) * 0.3 for pitch in (0.1, 0.9))
+        assert model.embed_live
+        vectors = await model.embed_live([low, low[:9_000], high, low[:100]])
+        assert vectors.shape == (4, N_BANDS)
+        np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, rtol=1e-5)
+        assert vectors[0] @ vectors[1] > vectors[0] @ vectors[2]
+
+    def test_a_network_of_samples_will_do(self, tmp_path: Path) -> None:
+        operators: list[Operator] = [("Cos", {})]
+        network = OnnxNetwork(save_model(tmp_path / "voices.onnx", operators, "samples"))
+        assert network.embed([np.zeros(8000, np.float32)]).shape == (1, 8000)
+
+    @pytest.mark.parametrize(
+        ("operators", "shape", "got"),
+        [
+            ([("Identity", {})], ("frames", 1, 64), r"of shape \['batch', 'frames', 64\]"),
+            ([("Identity", {})], ("frames", 1, N_BANDS), r"an output of shape \(1, 48, 80\)"),
+            ([("Identity", {})], ("samples", 2, None), "2 inputs"),
+            ([("Identity", {})], (16_000, 1, None), "INVALID_ARGUMENT|Got invalid dimensions"),
+        ],
+    )
+    def test_another_file_is_refused(
+        self, tmp_path: Path, operators: Sequence[Operator], shape: tuple[int | str, int, int | None], got: str
+    ) -> None:
+        path = save_model(tmp_path / "voices.onnx", operators, *shape)
+        with pytest.raises(SettingsError, match=rf"voices\.onnx: expected a network with one input, .* got: .*({got})"):
+            OnnxNetwork(path)
+
+    def test_settings_are_checked_at_the_start(self, tmp_path: Path) -> None:
+        with pytest.raises(SettingsError, match="speaker_model: expected an ONNX file"):
+            Settings(speaker_model=str(tmp_path / "none.onnx"))
+
+
+def test_thresholds_belong_to_a_network_of_the_operator() -> None:
+    with pytest.raises(SettingsError, match="speaker_joins: expected speaker_model with it"):
+        Settings(speaker_joins=0.3)
+    with pytest.raises(SettingsError, match="speaker_knows: expected a number above 0 and below 1"):
+        Settings(speaker_knows=1.0)
