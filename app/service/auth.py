@@ -53,26 +53,26 @@ class Access:
         signing_key: str,
         on_refused: Callable[[str], None],
         store: SharedStore,
-        named_keys: Collection[ApiKey] = (),
+        named_keys: Callable[[], Mapping[str, ApiKey]] = dict,
         directory: "KeyDirectory | None" = None,
         usage: "UsageCounter | None" = None,
     ) -> None:
         """Create the check for one service.
 
         Args:
-            keys: the API keys of the operator, the named ones among them.
+            keys: the API keys of the operator that have no name.
             signing_key: signs client secrets while there are no API keys. All gateways have the same one.
             on_refused: called with a reason for each credential, session and upload that is refused: `unauthorized`,
                 `scope` or `key_limit`.
             store: holds what all gateways must know.
-            named_keys: those keys that have a name, with their limits and rights.
+            named_keys: gives the keys that have a name now, with their limits and rights, by what clients send.
             directory: the keys of the database, if it has any.
             usage: counts the audio of all keys; `None` where none is counted.
         """
-        self._keys = tuple(keys)
+        self._unnamed = tuple(keys)
         self._signing_key = signing_key
         self._on_refused = on_refused
-        self._named = {each.key: each for each in named_keys}
+        self._named = named_keys
         self.directory = directory
         """The keys of the database; `None` if they are not used."""
         self.usage = usage
@@ -80,6 +80,10 @@ class Access:
         self.limits = KeyLimits(store, lambda: on_refused("key_limit"), usage)
         self.withdrawals = Withdrawals(store)
         self.nonces = UsedNonces(store)
+
+    @property
+    def _keys(self) -> tuple[str, ...]:
+        return (*self._unnamed, *self._named())
 
     @property
     def is_open(self) -> bool:
@@ -142,7 +146,8 @@ class Access:
         """
         if self.is_open:
             return Client()
-        unnamed = [key for key in self._keys if key not in self._named]
+        named = self._named()
+        unnamed = [key for key in self._unnamed if key not in named]
         return Client(account=account_of(None, unnamed[0]) if len(unnamed) == 1 else OPERATOR)
 
     def client_secret(self, credential: str | None) -> ClientSecret | None:
@@ -176,7 +181,7 @@ class Access:
         # Compare with every key, so that the time taken does not show which key was close.
         matches = [known for known in self._keys if hmac.compare_digest(known.encode(), (key or "").encode())]
         if matches:
-            named = self._named.get(matches[0])
+            named = self._named().get(matches[0])
         elif record := self.directory.find(key) if self.directory else None:
             named = record.api_key
         else:

@@ -4,11 +4,12 @@ import asyncio
 from collections.abc import AsyncIterator, Coroutine, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from app.customers.api_keys import ApiKey
+from app.customers.file_keys import FileKeys
 from app.media.decoders import Decoders
 from app.publish.call_subscribers import MAX_SUBSCRIBERS_PER_CALL, CallHub, Calls
 from app.publish.room_config import RoomConfig
@@ -51,7 +52,10 @@ class Service:
         decoders: Decoders,
         tracing: Tracing = NO_TRACING,
     ) -> None:
-        settings.check_key_limits(shared.n_gateways)
+        self.file_keys = FileKeys(
+            Path(settings.keys_file) if settings.keys_file else None,
+            partial(settings.check_key_limits, shared.n_gateways),
+        )
         self.settings = settings
         self.shared = shared
         self.transcriber = transcriber
@@ -59,11 +63,11 @@ class Service:
         self.metrics = Metrics(transcriber, shared.metrics_folder, shared.metrics_of_all)
         self.store = self._make_store()
         self.access = Access(
-            settings.keys,
+            settings.unnamed_keys,
             shared.key,
             lambda reason: self.metrics.refused_total.labels(reason).inc(),
             self.store,
-            settings.named_keys,
+            lambda: self.file_keys.by_key,
             self._make_directory() if settings.database_keys else None,
             self._make_usage() if settings.database_keys else None,
         )
@@ -145,6 +149,7 @@ class Service:
             if uses_database(self.settings):
                 stack.push_async_callback(self.database.close)
                 await self.database.check()
+            await stack.enter_async_context(self.file_keys.running())
             if self.access.directory is not None:
                 await stack.enter_async_context(self.access.directory.running())
             if self.usage is not None:
@@ -169,13 +174,13 @@ class Service:
     def named_keys(self) -> Sequence[ApiKey]:
         """The keys with names that are in use: those of the file, then those of the database, the oldest first."""
         records = self.access.directory.records if self.access.directory else []
-        return (*self.settings.named_keys, *(each.api_key for each in records if each.withdrawn is None))
+        return (*self.file_keys.keys, *(each.api_key for each in records if each.withdrawn is None))
 
     @property
     def accounts(self) -> dict[str, str]:
         """The names of all keys that there are or were, by their accounts; the newest last."""
         records = self.access.directory.records if self.access.directory else []
-        keys = (*self.settings.named_keys, *(each.api_key for each in records))
+        keys = (*self.file_keys.keys, *(each.api_key for each in records))
         return {key.account: key.name for key in keys}
 
     def _make_directory(self) -> "KeyDirectory":

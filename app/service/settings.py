@@ -2,7 +2,7 @@
 
 import ipaddress
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from importlib.util import find_spec
@@ -554,7 +554,7 @@ class Settings:
     def _check_redis(self) -> None:
         if self.redis_url:
             _check_redis_url(self.redis_url)
-        self.check_key_limits(self.gateways)
+        self.check_key_limits(self.gateways, self.named_keys)
         if self.database_url:
             database_address(self.database_url)
         make_seals(self)
@@ -564,13 +564,13 @@ class Settings:
         """The folder for what the service keeps over a restart."""
         return Path(self.data_folder).expanduser() if self.data_folder else state_folder()
 
-    def check_key_limits(self, n_gateways: int) -> None:
+    def check_key_limits(self, n_gateways: int, named_keys: Sequence[ApiKey]) -> None:
         """Check that this number of gateways can count together what keys have limits for.
 
         Raises:
             SettingsError: they cannot.
         """
-        if n_gateways > 1 and not self.redis_url and any(each.has_limits for each in self.named_keys):
+        if n_gateways > 1 and not self.redis_url and any(each.has_limits for each in named_keys):
             raise SettingsError("keys_file: expected redis_url with it, as several gateways count the limits of keys")
         if n_gateways > 1 and not self.redis_url and self.database_keys:
             # Any key may be given a limit at any time.
@@ -579,11 +579,16 @@ class Settings:
     @property
     def keys(self) -> frozenset[str]:
         """The API keys; empty if clients need none."""
-        return frozenset(_listed(self.api_keys)) | {each.key for each in self.named_keys}
+        return self.unnamed_keys | {each.key for each in self.named_keys}
+
+    @property
+    def unnamed_keys(self) -> frozenset[str]:
+        """The API keys of `api_keys`."""
+        return frozenset(_listed(self.api_keys))
 
     @property
     def named_keys(self) -> tuple[ApiKey, ...]:
-        """The API keys of `keys_file`."""
+        """The API keys of `keys_file` as it is now. A service follows its changes: `FileKeys`."""
         return read_api_keys(Path(self.keys_file)) if self.keys_file else ()
 
     @property

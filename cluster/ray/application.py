@@ -128,7 +128,7 @@ def read_settings(arguments: Mapping[str, Any], environment: Mapping[str, str]) 
     if elsewhere := sorted(values.keys() & NOT_HERE.keys()):
         raise SettingsError(f"{elsewhere[0]}: expected nothing, as {NOT_HERE[elsewhere[0]]} says it in a Ray cluster")
     settings = Settings(host=ANY_ADDRESS, **values)
-    settings.check_key_limits(SEVERAL)
+    settings.check_key_limits(SEVERAL, settings.named_keys)
     return settings
 
 

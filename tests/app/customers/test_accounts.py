@@ -49,8 +49,9 @@ class Customers:
     keys: tuple[ApiKey, ...]
 
     def access(self) -> Access:
-        named = [each for each in self.keys if each.name]
-        return Access([each.key for each in self.keys], "s", lambda reason: None, LocalStore(), named)
+        named = {each.key: each for each in self.keys if each.name}
+        unnamed = [each.key for each in self.keys if not each.name]
+        return Access(unnamed, "s", lambda reason: None, LocalStore(), lambda: named)
 
     async def clients(self, access: Access) -> list[tuple[int, Client]]:
         """Each customer with its key, and with a client secret that the key has made."""

@@ -23,7 +23,9 @@ SIGNING_KEY = "s"
 def access(*keys: str, limited: Sequence[ApiKey] = ()) -> tuple[Access, list[str]]:
     """The check of a service with these keys, and the reasons of its refusals."""
     refusals: list[str] = []
-    return Access(keys, SIGNING_KEY, refusals.append, LocalStore(), limited), refusals
+    named = {each.key: each for each in limited}
+    unnamed = [key for key in keys if key not in named]
+    return Access(unnamed, SIGNING_KEY, refusals.append, LocalStore(), lambda: named), refusals
 
 
 async def test_any_credential_is_valid_without_keys() -> None:

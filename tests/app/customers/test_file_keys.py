@@ -1,0 +1,90 @@
+"""Keys of a file are known in memory, and their changes soon after they were written."""
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+
+import httpx
+import pytest
+
+from app.customers.api_keys import ApiKey
+from app.customers.file_keys import FileKeys
+from app.errors import SettingsError
+from tests.app.conftest import Serve
+
+ACME = '[acme]\nkey = "a"\n'
+ZETA = '[zeta]\nkey = "z"\nsessions = 1\n'
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "keys.toml"
+    path.write_text(ACME)
+    return path
+
+
+def replace_with(path: Path, text: str | None) -> None:
+    """As editors do, so that no reader finds half of it; `None` takes the file away."""
+    if text is None:
+        path.unlink()
+        return
+    new = path.with_suffix(".new")
+    new.write_text(text)
+    new.replace(path)
+
+
+async def test_a_change_is_known_without_a_restart(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("app.customers.file_keys.POLL_S", 0.01)
+    keys = FileKeys(file)
+    async with asyncio.timeout(30), keys.running():
+        assert list(keys.by_key) == ["a"]
+        replace_with(file, ACME + ZETA)
+        while "z" not in keys.by_key:
+            await asyncio.to_thread(lambda: None)
+        replace_with(file, ZETA)
+        while "a" in keys.by_key:
+            await asyncio.to_thread(lambda: None)
+        assert keys.keys == (ApiKey(name="zeta", key="z", sessions=1),)
+
+
+@pytest.mark.parametrize("text", [None, "[acme", '[acme]\nkey = "a"\nsessions = -1\n', "", ZETA])
+async def test_a_file_that_cannot_be_used_leaves_the_keys_as_they_were(
+    file: Path, text: str | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is gone, is no TOML, has a wrong limit or no key, or the service cannot count what it limits. Said once."""
+
+    def check(found: Sequence[ApiKey]) -> None:
+        if any(each.has_limits for each in found):
+            raise SettingsError("keys_file: expected redis_url with it")
+
+    keys = FileKeys(file, check)
+    replace_with(file, text)
+    with caplog.at_level(logging.ERROR):
+        await keys.refresh()
+        await keys.refresh()
+    assert list(keys.by_key) == ["a"]
+    assert [each.getMessage() for each in caplog.records] == [caplog.messages[0]]
+    assert "the keys stay as they were: keys_file: " in caplog.messages[0]
+    replace_with(file, ACME.replace('"a"', '"b"'))
+    await keys.refresh()
+    assert list(keys.by_key) == ["b"]
+
+
+async def test_a_server_goes_on_without_its_file_and_follows_its_changes(serve: Serve, file: Path) -> None:
+    server = await serve(keys_file=str(file))
+
+    async def status(key: str) -> int:
+        headers = {"authorization": f"Bearer {key}"}
+        async with httpx.AsyncClient() as client:
+            return (await client.get(f"{server.http}/v1/models", headers=headers)).status_code
+
+    assert (await status("a"), await status("z")) == (200, 401)
+    replace_with(file, None)
+    await server.service.file_keys.refresh()
+    assert await status("a") == 200
+    assert [each.name for each in server.service.named_keys] == ["acme"]
+    assert server.service.accounts == {"acme": "acme"}
+    replace_with(file, ZETA)
+    await server.service.file_keys.refresh()
+    assert (await status("a"), await status("z")) == (401, 200)
