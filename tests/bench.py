@@ -9,7 +9,7 @@ from app.media.pcm import AudioFormat, Samples
 from app.session import commands, events
 from app.session.channel import Channel
 from app.session.effects import Cancel, Close, Effect, ScoreTurn, Send, Submit, Translate
-from app.session.jobs import Job
+from app.session.port import Job
 from app.session.session import Session, SessionConfig
 from engine import api
 from engine.api import SAMPLE_RATE, WINDOW_SAMPLES

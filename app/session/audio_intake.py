@@ -6,8 +6,8 @@ from app.media.pcm import AudioDecoder, AudioFormat, Samples
 from app.session import events
 from app.session.channel import Channel
 from app.session.endpointing import UpcomingFrames
-from app.session.jobs import SessionPort
 from app.session.options import ChannelOptions
+from app.session.port import SessionPort
 from engine.api import SAMPLE_RATE
 
 LAG_SAMPLES = 2 * SAMPLE_RATE

@@ -26,9 +26,9 @@ from app.session.endpointing import (
 )
 from app.session.finals import Finals
 from app.session.hypotheses import Hypotheses
-from app.session.jobs import Acknowledged, SessionPort
 from app.session.language_choice import ChannelLanguage, UtteranceLanguage
 from app.session.options import ChannelOptions
+from app.session.port import Acknowledged, SessionPort
 from app.session.stabilizer import Stabilizer
 from app.session.window_cutting import find_cut, find_cut_of_filled
 from app.session.windows import EndedWindow, OpenWindow, PendingUtterance, WindowKind

@@ -13,8 +13,8 @@ from app.session.context import Context, PreviousText
 from app.session.coverage import MIN_UNCOVERED_SAMPLES, Span, duration, plausible_end, uncovered
 from app.session.final_sampling import FinalSampling
 from app.session.hallucination_filter import HallucinationFilter
-from app.session.jobs import Acknowledged, Job, JobKind, SessionPort
 from app.session.language_choice import ChannelLanguage
+from app.session.port import Acknowledged, Job, JobKind, SessionPort
 from app.session.segment_times import tightened
 from app.session.stable_words import on_timeline, with_stable_times, words_from
 from app.session.translations import Targets, Translations

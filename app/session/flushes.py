@@ -8,7 +8,7 @@ from app.errors import LimitExceeded
 from app.session import commands, events
 from app.session.channel import Channel
 from app.session.finals import Finals
-from app.session.jobs import SessionPort
+from app.session.port import SessionPort
 
 
 @dataclass(frozen=True, slots=True)

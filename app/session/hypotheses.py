@@ -6,8 +6,8 @@ from app.media.pcm import SampleBuffer
 from app.session.endpointing import Endpointer
 from app.session.finals import Finals
 from app.session.interims import Interims
-from app.session.jobs import SessionPort
 from app.session.options import ChannelOptions
+from app.session.port import SessionPort
 from app.session.speculation import Speculations
 from app.session.turns import Turns
 from app.session.windows import EndedWindow, OpenWindow

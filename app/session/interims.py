@@ -10,8 +10,8 @@ from app.session.endpointing import Endpointer
 from app.session.finals import Finals
 from app.session.hallucination_filter import HallucinationFilter
 from app.session.interim_schedule import InterimSchedule
-from app.session.jobs import Job, JobKind, SessionPort
 from app.session.options import ChannelOptions
+from app.session.port import Job, JobKind, SessionPort
 from app.session.stable_words import Words, on_timeline, timed_words
 from app.session.windows import OpenWindow
 from engine import api

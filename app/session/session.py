@@ -35,9 +35,9 @@ from app.session.finals import FinalOptions
 from app.session.flushes import PendingFlushes
 from app.session.hallucination_filter import HallucinationFilter
 from app.session.interim_schedule import no_extra_interval
-from app.session.jobs import JobKind, OwnAudio, SessionPort
 from app.session.language_choice import LanguageRequest
 from app.session.options import ChannelOptions
+from app.session.port import JobKind, OwnAudio, SessionPort
 from app.session.speaker_labels import SpeakerLabels
 from app.session.speaker_stretches import SpeakersFound, SpeakerTeller
 from app.session.stabilizer import Agreement, MakePolicy

@@ -12,8 +12,8 @@ from app.media.pcm import SampleBuffer
 from app.session.endpointing import Endpointer
 from app.session.finals import Finals
 from app.session.interims import Interims
-from app.session.jobs import Job, JobKind, SessionPort
 from app.session.options import ChannelOptions
+from app.session.port import Job, JobKind, SessionPort
 from app.session.windows import Decoding, DecodingCounts, EndedWindow, OpenWindow, WindowKind
 from engine import api
 from engine.api import SAMPLE_RATE

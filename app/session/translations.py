@@ -15,7 +15,7 @@ from app.media.pcm import Samples
 from app.session import commands, events
 from app.session.effects import Translate
 from app.session.hallucination_filter import HallucinationFilter
-from app.session.jobs import Job, JobKind, SessionPort
+from app.session.port import Job, JobKind, SessionPort
 from app.session.windows import EndedWindow, EngineTranslation
 from engine import api
 from engine.api import SAMPLE_RATE

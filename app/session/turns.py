@@ -13,8 +13,8 @@ from app.media.pcm import SampleBuffer, Samples
 from app.session import events
 from app.session.acceptance import accepts_interim
 from app.session.endpointing import Endpointer, SpeechEnded
-from app.session.jobs import SessionPort
 from app.session.options import ChannelOptions
+from app.session.port import SessionPort
 from app.session.turn_taking import AUDIO_SAMPLES, PauseEvidence, TurnModel, required_silence_ms
 from app.session.windows import EndedWindow, OpenWindow, PendingUtterance, SentEagerEnd
 from engine import api

@@ -18,7 +18,7 @@ from app.session.coverage import MIN_UNCOVERED_SAMPLES, Span, uncovered
 from app.session.effects import Effect
 from app.session.endpointing import FRAME_SAMPLES, ONSET_VOICED, WebRtcDetector
 from app.session.engine_driver import MAX_BACKLOG
-from app.session.jobs import JobKind
+from app.session.port import JobKind
 from engine import api
 from engine.api import SAMPLE_RATE, WINDOW_SAMPLES
 from engine.errors import EngineFailed, EngineOverloaded
