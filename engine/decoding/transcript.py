@@ -12,7 +12,7 @@ from statistics import median
 from engine.api import DoneEvent, EngineEvent, Piece, Segment, SegmentEvent, WindowTiming, Word, text_logprob
 from engine.checkpoint.tokenizer import CharacterDecoder, Tokenizer
 from engine.decoding.temperature_fallback import Outcome
-from engine.decoding.word_placement import N_FIRST_WORDS, SENTENCE_ENDS, place
+from engine.decoding.word_placement import N_FIRST_WORDS, SENTENCE_ENDS, place, place_all
 from engine.decoding.word_timing import Alignment
 
 LAST_TOKEN_S = 0.3
@@ -260,27 +260,8 @@ class TokenTranscript:
                     start_s, end_s = place(word.text, word.start_s, end_s, alignment.sounds_s, n_before=N_FIRST_WORDS)
                     lengths_s.append(end_s - start_s)
                     n_before = 0 if piece.text.rstrip().endswith(SENTENCE_ENDS) else n_before + 1
-            segments.append(replace(segment, words=_placed(timed, alignment.sounds_s)))
+            segments.append(replace(segment, words=place_all(timed, alignment.sounds_s)))
         return segments
-
-
-def _placed(timed: Sequence[tuple[Word, int]], sounds_s: Sequence[tuple[float, float]]) -> tuple[Word, ...]:
-    """Place the words of a segment, from the last one to the first: where a word begins, the one before it ends.
-
-    Args:
-        timed: each word, from where it begins to where the next token does, and how many of its sentence are before it.
-        sounds_s: see `Alignment`.
-    """
-    words: list[Word] = []
-    following: Word | None = None
-    for word, n_before in reversed(timed):
-        # A word that was moved leaves its time to the one before.
-        was_moved = following is not None and words[-1].start_s > following.start_s
-        until_s = words[-1].start_s if was_moved else word.end_s
-        start_s, end_s = place(word.text, word.start_s, until_s, sounds_s, n_before=n_before)
-        words.append(replace(word, start_s=start_s, end_s=end_s))
-        following = word
-    return tuple(reversed(words))
 
 
 def _end_of_last(start_s: float, lengths_s: list[float], audio_s: float) -> float:

@@ -5,7 +5,13 @@ before it: after seven seconds of music it lasted seven seconds. The second word
 has without the music.
 """
 
+from bisect import bisect_right
 from collections.abc import Sequence
+from dataclasses import replace
+from itertools import takewhile
+from operator import itemgetter
+
+from engine.api import Word
 
 Stretch = tuple[float, float]
 """A stretch of time: start and end in seconds."""
@@ -32,6 +38,25 @@ The second one has some of it where the time before has several sounds.
 """
 
 
+def place_all(timed: Sequence[tuple[Word, int]], sounds_s: Sequence[Stretch]) -> tuple[Word, ...]:
+    """Place the words of a segment, from the last one to the first.
+
+    Args:
+        timed: each word, from where it begins to where the next token does, and how many of its sentence are before it.
+        sounds_s: see `place`.
+    """
+    words: list[Word] = []
+    following, n_before_it = None, 0
+    for word, n_before in reversed(timed):
+        # A moved word leaves its time to the one before, but not what is between two sentences: music is no speech.
+        was_moved = following is not None and n_before_it > 0 and words[-1].start_s > following.start_s
+        until_s = words[-1].start_s if was_moved else word.end_s
+        start_s, end_s = place(word.text, word.start_s, until_s, sounds_s, n_before=n_before)
+        words.append(replace(word, start_s=start_s, end_s=end_s))
+        following, n_before_it = word, n_before
+    return tuple(reversed(words))
+
+
 def place(text: str, start_s: float, until_s: float, sounds_s: Sequence[Stretch], *, n_before: int) -> Stretch:
     """Return when a word starts and ends.
 
@@ -42,15 +67,19 @@ def place(text: str, start_s: float, until_s: float, sounds_s: Sequence[Stretch]
         sounds_s: the stretches of the audio that are not quiet, in order.
         n_before: how many words of its sentence are before it. From `N_FIRST_WORDS` on its first sound counts.
     """
-    inside = [(max(begin, start_s), min(end, until_s)) for begin, end in sounds_s if begin < until_s and end > start_s]
-    if not inside:
+    first = bisect_right(sounds_s, start_s, key=itemgetter(1))
+    if first == len(sounds_s) or sounds_s[first][0] >= until_s:
         return start_s, max(start_s, until_s)
-    end_s = inside[0][1]
+    end_s = min(sounds_s[first][1], until_s)
+    if n_before >= N_FIRST_WORDS:
+        return start_s, end_s
+    heard = takewhile(lambda sound: sound[0] < until_s, sounds_s[first:])
+    inside = [(max(begin, start_s), min(end, until_s)) for begin, end in heard]
     n_letters = _letters(text)
     longest_s = LONGEST_S + LONGEST_LETTER_S * n_letters
     # The second word may follow the first one at once, and be short.
     is_click = n_before == 0 and end_s - start_s < SHORTEST_S and len(inside) > 1
-    if n_before >= N_FIRST_WORDS or not (end_s - start_s > longest_s or is_click):
+    if not (end_s - start_s > longest_s or is_click):
         return start_s, end_s
     long_enough = [each for each in inside if round(each[1] - each[0], 2) >= SHORTEST_S]
     if not long_enough:

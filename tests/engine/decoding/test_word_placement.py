@@ -2,7 +2,8 @@
 
 import pytest
 
-from engine.decoding.word_placement import place
+from engine.api import Word
+from engine.decoding.word_placement import place, place_all
 
 MUSIC = (0.0, 8.0)
 
@@ -41,3 +42,23 @@ def test_a_short_second_word_stays_where_it_is() -> None:
     sounds_s = [(0.0, 0.4), (0.6, 3.0)]
     assert place(" it", 0.32, 0.7, sounds_s, n_before=1) == pytest.approx((0.32, 0.4))
     assert place(" it", 0.32, 0.7, sounds_s, n_before=0) == pytest.approx((0.6, 0.7))
+
+
+@pytest.mark.parametrize(
+    ("before", "sounds_s"),
+    [
+        pytest.param([(" Hello.", 0.5, 1.2, 0)], [(0.5, 12.0)], id="a sentence of one word, music at once"),
+        pytest.param([(" platform", 0.1, 0.5, 4), (" three.", 0.5, 1.2, 5)], [(0.1, 12.0)], id="a longer sentence"),
+        pytest.param([(" Hello.", 0.5, 1.2, 0)], [(0.5, 1.0), (1.2, 12.0)], id="music after a pause"),
+    ],
+)
+def test_music_between_two_sentences_belongs_to_neither(
+    before: list[tuple[str, float, float, int]], sounds_s: list[tuple[float, float]]
+) -> None:
+    """The first word after the music is moved, and the last one before it stays where it was spoken."""
+    after = [(" How", 1.2, 9.0, 0), (" are", 9.0, 9.3, 1), (" you?", 9.3, 9.8, 2)]
+    timed = [(Word(text, begin_s, end_s, 0.9), n_before) for text, begin_s, end_s, n_before in [*before, *after]]
+    words = place_all(timed, sounds_s)
+    last = words[len(before) - 1]
+    assert (last.start_s, last.end_s) == (0.5, min(1.2, sounds_s[0][1]))
+    assert words[len(before)].start_s == pytest.approx(8.77)
