@@ -23,6 +23,9 @@ MAGIC = {
     b"caff": "CAF",
     b"FORM": "AIFF",
     b"#!AMR": "AMR",
+    b".snd": "AU",
+    b"FLV\x01": "FLV",
+    b"RF64": "RF64",
 }
 """How files begin, and what they are."""
 MP4_MARK = slice(4, 8), b"ftyp"
@@ -38,6 +41,12 @@ WAV_TAGS: dict[Encoding, tuple[int, int]] = {
 """The format tag and the bits of a sample by which a WAV names each encoding."""
 HEAD_BYTES = 128
 """How much of a stream is compared with the beginnings of files."""
+JSON = re.compile(rb'\s*\{\s*"[ -~\s]*')
+"""The beginning of a JSON object."""
+BASE64 = re.compile(rb"[A-Za-z0-9+/=\r\n]{64,}")
+"""The beginning of text in base64."""
+MOST_HUM_LEVELS = 16
+"""Samples of 8 bits of a hum may look like base64. They have no more different values than this."""
 LOOK_S = 1.0
 """How much audio is looked at, in seconds, from the first sound on."""
 LEAST_S = 0.2
@@ -51,6 +60,8 @@ SOUND_SHARE = 0.1
 
 LOUDEST_FLOAT = 16.0
 """Floats above this are not scaled to [-1, 1]. Clipped recordings exceed 1 by little."""
+MOST_LEVELS = 16
+"""Integers of so few different values are no floats: square waves at half of the full scale look like them."""
 NOISE_CORRELATION = 0.3
 """Neighbours of loud noise are less alike than this; those of speech and music are more so."""
 MOST_NOISE_CORRELATION = 0.75
@@ -83,7 +94,7 @@ VOICED_SHARE = 0.7
 LEAST_SPREAD, MOST_SPREAD = 0.02, 0.5
 """How much pitches of a voice differ, as a deviation of their logarithms: not at all in a hum, a lot in noise."""
 N_LINES, LINES_SHARE = 8, 0.95
-"""Sound is tones and no voice if this number of lines has this share of the energy: a busy signal."""
+"""Sound is tones if this number of lines of its spectrum has this share of the energy: a busy signal."""
 FFT_SIZES = (512, 1024, 2048, 4096, 8192)
 """The lengths of the transforms by which pitches are found; the first that is long enough is taken."""
 USUAL_PITCH_HZ, USUAL_EDGE_HZ = 173.0, 1974.0
@@ -120,26 +131,36 @@ class FormatCheck:
         self._second = audio.sample_rate * self._group_bytes
         self._held = bytearray()
         self._is_at_start = True
-        self._needed = round(LOOK_S * self._second)
+        self._needed = HEAD_BYTES
+        """The number of held bytes at which the next look is made."""
 
     def add(self, data: bytes) -> Notice | None:
-        """Take the next bytes. Returns a notice, once, if the stream does not look like its format."""
-        if self.is_done:
-            return None
-        self._held += data
-        if self._is_at_start and len(self._held) >= 64:
-            self._is_at_start = False
-            if appearance := _container(bytes(self._held[:HEAD_BYTES]), self.audio):
-                return self._judged(appearance)
-        if len(self._held) < self._needed:
-            return None
+        """Take the next bytes. Returns a notice, once, if the stream does not look like its format.
+
+        The looks are made at the same bytes however the stream is cut into messages.
+        """
+        at = 0
+        while at < len(data) and not self.is_done:
+            until = at + self._needed - len(self._held)
+            self._held += data[at:until]
+            at = until
+            if len(self._held) == self._needed and (notice := self._look()):
+                return notice
+        return None
+
+    def _look(self) -> Notice | None:
+        look_bytes = round(LOOK_S * self._second)
+        if self._is_at_start:
+            self._is_at_start, self._needed = False, look_bytes
+            appearance = _container(bytes(self._held), self.audio)
+            return self._judged(appearance) if appearance else None
         start = self._sound_start()
         if start is None:
             # It is silent. The last frame may hold the beginning of a sound.
-            self._held, self._needed = bytearray(), round(LOOK_S * self._second)
+            self._held, self._needed = bytearray(), look_bytes
             return None
-        end = start + round(LOOK_S * self._second)
-        if end > len(self._held) and start:
+        end = start + look_bytes
+        if end > len(self._held):
             self._needed = end
             return None
         return self._judged(_appearance(bytes(self._held[start:end]), self.audio))
@@ -177,12 +198,16 @@ class FormatCheck:
 
 
 def _container(content: bytes, audio: AudioFormat) -> str | None:
-    """What a stream begins with if that is a file; `None` for raw audio, and for a WAV of the declared format."""
+    """What a stream begins with if that is a file or text; `None` for samples, and for a WAV of the declared format."""
     for magic, name in MAGIC.items():
         if content.startswith(magic):
             return f"begins as a file: {name}"
     if content[MP4_MARK[0]] == MP4_MARK[1]:
         return "begins as a file: MP4"
+    if JSON.fullmatch(content):
+        return "begins as text: JSON"
+    if BASE64.fullmatch(content) and len(set(content)) > MOST_HUM_LEVELS:
+        return "begins as text: base64"
     if found := WAV_FORMAT.match(content):
         tag, channels, rate, bits = (int.from_bytes(each, "little") for each in found.groups())
         if ((tag, bits), channels, rate) != (WAV_TAGS[audio.encoding], audio.channels, audio.sample_rate):
@@ -192,6 +217,9 @@ def _container(content: bytes, audio: AudioFormat) -> str | None:
 
 def _appearance(content: bytes, audio: AudioFormat) -> str | None:
     """What a stretch of sound looks like; `None` for what was declared."""
+    samples = _first_channel(content, audio).astype(np.float64)
+    if _are_tones(samples, audio.sample_rate):
+        return None
     match audio.encoding:
         case "pcm_s16le":
             appearance = _as_integers(content, audio)
@@ -201,9 +229,8 @@ def _appearance(content: bytes, audio: AudioFormat) -> str | None:
             appearance = _as_bytes(content, audio)
     if appearance:
         return appearance
-    samples = _first_channel(content, audio).astype(np.float64)
     if audio.channels == 1 and _is_interleaved(samples):
-        return "looks like two channels"
+        return "has each sample twice: does it have two channels?"
     return _speed(samples, audio.sample_rate)
 
 
@@ -223,7 +250,8 @@ def _as_integers(content: bytes, audio: AudioFormat) -> str | None:
     floats = np.frombuffer(content[: len(content) & ~3], "<f4")
     sizes = np.abs(floats[floats != 0])
     with np.errstate(invalid="ignore"):
-        if len(sizes) > len(floats) / 4 and ((sizes > 1e-6) & (sizes < LOUDEST_FLOAT)).mean() > 0.9:
+        is_varied = len(sizes) > len(floats) / 4 and len(np.unique(sizes)) > MOST_LEVELS
+        if is_varied and ((sizes > 1e-6) & (sizes < LOUDEST_FLOAT)).mean() > 0.9:
             return "looks like pcm_f32le"
     whole = np.frombuffer(content[: len(content) & ~1], "<i2")
     samples = whole[:: audio.channels].astype(np.float64) / 32768
@@ -266,6 +294,15 @@ def _as_bytes(content: bytes, audio: AudioFormat) -> str | None:
     if np.abs(shares - 1 / 256).sum() / 2 < UNIFORM_BYTES:
         return "looks like compressed data"
     return None
+
+
+def _are_tones(samples: NDArray[np.float64], rate: int) -> bool:
+    """Whether sound is a few tones. Those of a telephone network have the marks of nearly every other format."""
+    n_frame = round(PITCH_FRAME_S * rate)
+    frames = samples[: len(samples) // n_frame * n_frame].reshape(-1, n_frame)
+    spectra = np.fft.rfft((frames - frames.mean(axis=1, keepdims=True)) * np.hanning(n_frame))
+    spectrum = (spectra.real**2 + spectra.imag**2).sum(axis=0)
+    return bool(np.partition(spectrum, -N_LINES)[-N_LINES:].sum() > LINES_SHARE * spectrum.sum())
 
 
 def _is_interleaved(samples: NDArray[np.float64]) -> bool:
@@ -327,8 +364,6 @@ def _voice(samples: NDArray[np.float64], rate: int) -> _Voice | None:
     # At high rates every other frame is enough.
     spectra = np.fft.rfft(frames[:: 1 + (step > 1)] * np.hanning(n_frame))
     spectrum = (spectra.real**2 + spectra.imag**2).sum(axis=0)
-    if np.partition(spectrum, -N_LINES)[-N_LINES:].sum() > LINES_SHARE * spectrum.sum():
-        return None
     shares = spectrum.cumsum() / spectrum.sum()
     median_hz, edge_hz, top_edge_hz = np.searchsorted(shares, (0.5, 0.95, 0.99)) * (rate / n_frame)
     above_sixth_db, above_third_db = (10 * np.log10(max(1 - shares[n_frame // part], 1e-20)) for part in (6, 3))

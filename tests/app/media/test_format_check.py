@@ -1,5 +1,6 @@
 """Raw audio that is not what its client declared is noticed; what is as declared never is."""
 
+import base64
 from collections.abc import Callable
 from typing import Any
 
@@ -63,6 +64,32 @@ def test_what_is_as_declared_is_not_noticed(encoding: Encoding, rate: int) -> No
         assert look(encoded(samples, encoding, rate), AudioFormat(encoding, rate)) == []
 
 
+@pytest.mark.parametrize("hz", [400.0, 1000.0, 2000.0])
+@pytest.mark.parametrize("encoding", ["pcm_s16le", "mulaw", "alaw"])
+def test_tones_of_a_telephone_network_are_not_noticed(encoding: Encoding, hz: float) -> None:
+    """Where the rate is a multiple of the pitch, the same samples come at the same places."""
+    sine = tone(2.0, hz)
+    assert look(encoded(sine, encoding, 8_000), AudioFormat(encoding, 8_000)) == []
+    square = np.where(sine >= 0, 16_383, -16_383).astype("<i2")
+    assert look(square.tobytes(), AudioFormat()) == []
+
+
+@pytest.mark.parametrize("n_bytes", [333, 1001, 1 << 20])
+def test_messages_may_be_cut_anywhere(n_bytes: int) -> None:
+    """The look is at the same samples, also after silence."""
+    content = bytes(120_000) + encoded(clip(), "pcm_s16le") * 2
+    assert look(content, AudioFormat(), n_bytes) == []
+    other = bytes(120_000) + encoded(clip(), "pcm_f32le") * 2
+    assert look(other, AudioFormat(), n_bytes) == look(other, AudioFormat())
+
+
+def test_text_in_place_of_samples_is_named() -> None:
+    """Some clients send the JSON of another protocol as bytes, or only its base64."""
+    text = base64.b64encode(encoded(clip()[4000:], "pcm_s16le"))
+    assert message(text).endswith("got what begins as text: base64")
+    assert message(b'{"type": "audio", "audio": "' + text, "mulaw", 8_000).endswith("got what begins as text: JSON")
+
+
 def test_two_channels_are_not_noticed() -> None:
     left = clip()
     both = np.stack((left, np.roll(left, 4000)), axis=1).reshape(-1)
@@ -116,7 +143,7 @@ def test_a_wav_is_noticed_only_where_its_header_says_something_else() -> None:
     [
         (lambda samples: (samples * 32_768).astype("<f4").tobytes(), "pcm_f32le", "has samples up to"),
         (lambda samples: (samples * 32_767).astype(">i2").tobytes(), "pcm_s16le", "samples whose bytes are swapped"),
-        (lambda samples: np.repeat(samples * 32_767, 2).astype("<i2").tobytes(), "pcm_s16le", "two channels"),
+        (lambda samples: np.repeat(samples * 32_767, 2).astype("<i2").tobytes(), "pcm_s16le", "each sample twice"),
         (lambda samples: np.random.default_rng(1).bytes(40_000), "pcm_s16le", "compressed data"),
         (lambda samples: np.random.default_rng(1).bytes(40_000), "mulaw", "compressed data"),
         (lambda samples: np.random.default_rng(1).bytes(80_000), "pcm_f32le", "no floats"),
