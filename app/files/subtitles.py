@@ -3,6 +3,7 @@
 Source of the syntax: W3C, "WebVTT: The Web Video Text Tracks Format".
 """
 
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
@@ -133,7 +134,8 @@ class CueCutter:
     def _cut(self, words: Sequence[_Word], space: str) -> list[Sequence[_Word]]:
         """Cut words into two parts, again and again, until each part can be read or is a single word."""
         is_short = words[-1].end_s - words[0].start_s <= MAX_CUE_S
-        if len(words) == 1 or (is_short and self._fits(words, space, self.layout.max_line_width)):
+        n_lines = len(self._lines(words, space, self.layout.max_line_width))
+        if len(words) == 1 or (is_short and n_lines <= self.layout.max_line_count):
             return [words]
         pauses_s = [after.start_s - before.end_s for before, after in pairwise(words)]
         if not is_short and max(pauses_s) >= MIN_PAUSE_S:
@@ -148,34 +150,27 @@ class CueCutter:
             middle = min(range(1, len(words)), key=cost)
         return [*self._cut(words[:middle], space), *self._cut(words[middle:], space)]
 
-    def _fits(self, words: Sequence[_Word], space: str, width: int) -> bool:
-        """Whether these words make no more lines than they may, none of which is wider than this."""
-        lines = self._lines(words, space, width)
-        return len(lines) <= self.layout.max_line_count and max(map(_columns, lines)) <= width
-
     def _least_width(self, words: Sequence[_Word], space: str) -> int:
         """The width at which the lines of a cue are about equally long, and no more than they need be."""
         widest = self.layout.max_line_width
         n_lines = len(self._lines(words, space, widest))
-        least = _width(words, space) // n_lines
-        return next(
-            (width for width in range(least, widest) if len(self._lines(words, space, width)) <= n_lines), widest
-        )
+        widths = range(_width(words, space) // n_lines, widest)
+        n_narrower = bisect_left(widths, True, key=lambda width: len(self._lines(words, space, width)) <= n_lines)
+        return widths[n_narrower] if n_narrower < len(widths) else widest
 
     def _lines(self, words: Sequence[_Word], space: str, width: int) -> list[str]:
-        """Fill lines with words, one after the other."""
-        lines: list[str] = []
-        n_words = 0
+        """Fill lines with words, one after the other. A word that is wider than a line has one of its own."""
+        lines: list[list[str]] = []
+        n_columns = 0
         for word in words:
-            joined = f"{lines[-1]}{space}{word.text}" if lines else word.text
-            has_room = n_words != self.layout.max_words_per_line and _columns(joined) <= width
-            if lines and has_room:
-                lines[-1] = joined
-                n_words += 1
+            n_more = len(space) + _columns(word.text)
+            if lines and len(lines[-1]) != self.layout.max_words_per_line and n_columns + n_more <= width:
+                lines[-1].append(word.text)
+                n_columns += n_more
             else:
-                lines.append(word.text)
-                n_words = 1
-        return lines
+                lines.append([word.text])
+                n_columns = n_more - len(space)
+        return [space.join(line) for line in lines]
 
 
 VTT_HEAD = "WEBVTT\n\n"
@@ -254,6 +249,8 @@ def _width(words: Sequence[_Word], space: str) -> int:
 
 def _columns(text: str) -> int:
     """The width of text in columns. East Asian wide characters count as two, and signs on another character as none."""
+    if text.isascii():
+        return len(text)
     return sum(
         0 if category(character) in WITHOUT_WIDTH else 2 if east_asian_width(character) in "WF" else 1
         for character in text

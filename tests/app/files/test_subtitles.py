@@ -176,6 +176,13 @@ def test_people_choose_the_size_of_cues(layout: CueLayout, expected: list[list[s
     assert [cue.text.split("\n") for cue in made] == expected
 
 
+def test_a_word_that_is_wider_than_a_line_has_a_line_of_its_own() -> None:
+    """The words beside it stay in its cue."""
+    made = cues([segment(0.0, 5.0, "Das Donaudampfschiff fährt auf der Donau.")], CueLayout(max_line_width=12))
+    lines = [cue.text.split("\n") for cue in made]
+    assert lines == [["Das", "Donaudampfschiff"], ["fährt auf", "der Donau."]]
+
+
 def test_a_long_pause_parts_cues() -> None:
     """No words of one side are shown with those of the other."""
     words = (("one", 0.0, 0.3), ("two", 7.0, 7.3), ("three", 7.3, 7.6), ("four.", 7.6, 8.0))
