@@ -66,8 +66,8 @@ class _Format(Protocol):
         """The text that ends an utterance, if it needs any."""
         ...
 
-    def last_items(self) -> Iterable[tuple[float, Any]]:
-        """The parts of earlier segments that waited for what follows them, once nothing does."""
+    def settled_items(self, until_s: float) -> Iterable[tuple[float, Any]]:
+        """The parts of earlier segments that waited for what follows them, where nothing before this time will."""
         ...
 
     @property
@@ -109,12 +109,16 @@ class TranscriptWriter:
             self._push(self._format.items(event))
         if not self._layout.has_channels:
             # The segments of one channel come in their order.
-            self.advance(math.inf)
+            self._put_until(math.inf)
             if isinstance(event, events.Utterance):
                 self._put(self._format.utterance_ended(event.utterance))
 
     def advance(self, until_s: float) -> None:
         """Write what begins before this time, in seconds: no segment that begins before it will follow."""
+        self._push(self._format.settled_items(until_s))
+        self._put_until(until_s)
+
+    def _put_until(self, until_s: float) -> None:
         until_s = min(until_s, self._format.waits_from_s)
         while self._waiting and self._waiting[0][0] < until_s:
             *_, item = heapq.heappop(self._waiting)
@@ -122,7 +126,6 @@ class TranscriptWriter:
 
     def finish(self) -> None:
         """Write the rest. Call it after the last event."""
-        self._push(self._format.last_items())
         self.advance(math.inf)
         if self._layout.format == "json":
             document = as_json(self._transcript, self._name, self._layout)
@@ -187,7 +190,7 @@ class _WaitsForNothing:
 
     waits_from_s = math.inf
 
-    def last_items(self) -> Iterable[tuple[float, Any]]:
+    def settled_items(self, until_s: float) -> Iterable[tuple[float, Any]]:
         return ()
 
 
@@ -297,9 +300,12 @@ class _Subtitles:
             self._held[segment.channel] = cue
         return made
 
-    def last_items(self) -> Iterable[tuple[float, Any]]:
-        held, self._held = self._held, {}
-        return [(cue.start_ms / 1000, cue.until_read()) for cue in held.values()]
+    def settled_items(self, until_s: float) -> Iterable[tuple[float, Any]]:
+        shown = {channel: cue.until_read() for channel, cue in self._held.items()}
+        settled = {channel: cue for channel, cue in shown.items() if cue.end_ms <= until_s * 1000}
+        for channel in settled:
+            del self._held[channel]
+        return [(cue.start_ms / 1000, cue) for cue in settled.values()]
 
     def text(self, cue: Any) -> str:
         self._n_cues += 1

@@ -41,3 +41,18 @@ def test_subtitles_of_several_channels_stay_in_the_order_of_their_times() -> Non
     assert starts == ["00:00:00,000", "00:00:00,500", "00:00:00,800", "00:00:09,000"]
     assert "channel 0: Hello\nthere.\n" in "".join(written)
     assert "00:00:00,500 --> 00:00:00,800" in "".join(written), "to the next one of its channel"
+
+
+@pytest.mark.parametrize("has_channels", [False, True])
+def test_a_cue_is_written_once_it_can_be_read_though_its_channel_is_silent(has_channels: bool) -> None:
+    """A side that only greets holds nothing of the other side back."""
+    written: list[str] = []
+    writer = TranscriptWriter(written.append, Layout(format="srt", has_channels=has_channels), "call.wav")
+    writer.add(segment(0.0, 0.4, "Hello."))
+    writer.advance(0.4)
+    assert written == []
+    writer.add(replace(segment(20.0, 21.0, "Good morning."), channel=int(has_channels)))
+    writer.advance(21.0)
+    assert "".join(written).startswith("1\n00:00:00,000 --> 00:00:00,833\n")
+    writer.advance(60.0)
+    assert "Good morning." in "".join(written)
