@@ -16,8 +16,11 @@ CHUNK = struct.Struct("<4sI")
 """The name of a chunk and its length in bytes."""
 SCAN_BYTES = 1 << 20
 """How much of a file is searched at once."""
-UNKNOWN = (0, 0xFFFFFFFF)
-"""The lengths in headers that were written before the length was known."""
+UNKNOWN = (range(1), range(0x7FFF0000, 0x80000001), range(0xFFFF0000, 1 << 32))
+"""The lengths in headers that were written before the length was known: 0, and those near 2 and 4 GiB.
+
+Recorders that write to a pipe state about the most that a header can say.
+"""
 
 
 class Source(Protocol):
@@ -85,10 +88,14 @@ def _audio_end(file: IO[bytes], start: int, n_bytes: int) -> int:
         name, length = CHUNK.unpack(head)
         at += CHUNK.size
         if name == b"data":
-            return at if length in UNKNOWN or at + length > n_bytes else at + length
+            return at if _is_unknown(length) or at + length > n_bytes else at + length
         # Chunks begin at even positions.
         at += length + length % 2
     return start + HEADER_BYTES
+
+
+def _is_unknown(length: int) -> bool:
+    return any(length in each for each in UNKNOWN)
 
 
 def _find_header(file: IO[bytes], at: int) -> int | None:
@@ -121,14 +128,16 @@ class _FilePart:
         return self._n_bytes == 0
 
     def stated_share(self) -> float:
-        """See `Part`."""
+        """See `Part`. What another WAV follows is a chunk of a stream, whose header cannot know its length."""
+        if self._start + self._n_bytes < self._file.seek(0, os.SEEK_END):
+            return 1.0
         at = HEADER_BYTES
         while len(head := _bytes_at(self._file, self._start + at, CHUNK.size)) == CHUNK.size:
             name, length = CHUNK.unpack(head)
             at += CHUNK.size
             if name == b"data":
                 n_left = self._n_bytes - at
-                return length / n_left if length not in UNKNOWN and length > n_left > 0 else 1.0
+                return length / n_left if length > n_left > 0 and not _is_unknown(length) else 1.0
             at += length + length % 2
         return 1.0
 

@@ -8,6 +8,7 @@ import pytest
 
 from app.media import wav_parts
 from app.media.file_decoder import decode_frames, decode_pieces
+from app.media.notices import Notice
 from app.media.pcm import Samples
 from app.media.stream_decoder import ContainerDecoder
 from tests.made_files import Track, loud_stretches, made_file, tone
@@ -29,6 +30,14 @@ def stating(content: bytes, n_bytes: int) -> bytes:
 
 def decoded(content: bytes) -> Samples:
     return np.concatenate(list(decode_pieces(io.BytesIO(content), None)))
+
+
+def noticed(content: bytes) -> list[str]:
+    """The codes of what is noticed of a file."""
+    notices: list[Notice] = []
+    for _ in decode_pieces(io.BytesIO(content), None, notices.append):
+        pass
+    return [each.code for each in notices]
 
 
 async def decoded_live(content: bytes, n_message: int) -> Samples:
@@ -61,6 +70,21 @@ async def test_joined_files_are_read_to_the_end(first: bytes, second: bytes) -> 
         assert len(samples) / 16_000 == pytest.approx(3.0, abs=LATE_S)
         ((start, end),) = loud_stretches(samples)
         assert (start, end) == pytest.approx((0.0, 3.0), abs=LATE_S)
+
+
+@pytest.mark.parametrize("stated", [0x7FFFF000, 0x7FFFFF00, 0x7FFFFFDB, 0x80000000, 0xFFFFFFDB])
+def test_a_length_that_stands_for_none_is_not_missed(stated: int) -> None:
+    """A recorder that writes to a pipe states the most that a header can."""
+    assert noticed(stating(wav(rate=44_100), stated)) == []
+    ((start, end),) = loud_stretches(decoded(stating(wav(), stated) + wav()))
+    assert (start, end) == pytest.approx((0.0, 2.0), abs=LATE_S)
+
+
+def test_only_the_last_part_may_be_cut_off() -> None:
+    """The headers of a stream's chunks may all state too much; there is no warning for each."""
+    chunk = stating(wav(), 3_200_000)
+    assert noticed(chunk * 10 + wav()) == []
+    assert noticed(wav() + chunk) == ["cut_off"]
 
 
 def test_joined_plain_files_lose_no_sample() -> None:
