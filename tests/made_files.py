@@ -23,6 +23,7 @@ class Track:
     """One audio track of a file."""
 
     samples: Samples
+    """Without any the track has no packets."""
     offset_s: float = 0.0
     """When it begins."""
     gap: tuple[float, float] = (0.0, 0.0)
@@ -81,6 +82,8 @@ def _picture(output: av.container.OutputContainer, codec: str) -> av.VideoStream
 def _packets(stream: object, track: Track, *, is_inverted: bool) -> Iterator["av.Packet[av.AudioStream]"]:
     """The packets of a track, at the times that it says."""
     assert isinstance(stream, av.AudioStream)
+    if not len(track.samples):
+        return
     context = stream.codec_context
     channels = np.stack([track.samples] * context.layout.nb_channels)
     channels[1::2] *= -1 if is_inverted else 1

@@ -44,6 +44,8 @@ from engine import api
 
 logger = logging.getLogger(__name__)
 
+INVALID_FILE = "invalid_file"
+"""The code of a file that cannot be decoded."""
 MODEL_HEADER = "x-tutti-model"
 """Names the model that answered, whatever name the client sent."""
 
@@ -262,7 +264,7 @@ async def _transcribe(
             )
     except MediaError as error:
         param = "track" if str(error).startswith("track:") else "file"
-        raise RequestError(400, str(error), param, "invalid_file") from error
+        raise RequestError(400, str(error), param, INVALID_FILE) from error
     except SessionError as error:
         if error.code == "bad_start":
             raise RequestError(400, error.message, error.message.partition(":")[0]) from error
@@ -275,27 +277,40 @@ async def _all_tracks(
 ) -> list[TrackTranscript]:
     """Transcribe the tracks of a file, one after another; raises like `_transcribe`.
 
-    The progress is that of all of them together.
+    The progress is that of all of them together. A track that cannot be decoded has no text and a warning, unless none
+    can be.
     """
     try:
         languages = await service.decoders.languages_of_tracks(file)
     except MediaError as error:
-        raise RequestError(400, str(error), "file", "invalid_file") from error
+        raise RequestError(400, str(error), "file", INVALID_FILE) from error
     if len(languages) > MAX_TRACKS:
         message = f"tracks: expected a file with at most {MAX_TRACKS} audio tracks, got {len(languages)}"
         raise RequestError(400, message, "tracks")
     done: list[TrackTranscript] = []
-    done_s = 0.0
+    failures: list[RequestError] = []
+    begin_s = reached_s = 0.0
 
     def note_progress(until_s: float) -> None:
-        on_progress(done_s + until_s)
+        nonlocal reached_s
+        reached_s = begin_s + until_s
+        on_progress(reached_s)
 
     for number, language in enumerate(languages):
         transcript = Transcript()
+        begin_s = reached_s
         chosen = replace(options, track=str(number))
-        await _transcribe(service, file, chosen, None, f"{name}-{number}", transcript.add, note_progress, None)
+        try:
+            await _transcribe(service, file, chosen, None, f"{name}-{number}", transcript.add, note_progress, None)
+        except RequestError as error:
+            if error.code != INVALID_FILE:
+                raise
+            failures.append(error)
+            transcript = Transcript()
+            transcript.add(events.Notice("unreadable_track", error.message))
         done.append(TrackTranscript(number, language, transcript))
-        done_s += transcript.audio_s
+    if len(failures) == len(languages):
+        raise failures[0]
     return done
 
 

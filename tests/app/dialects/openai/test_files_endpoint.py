@@ -229,6 +229,22 @@ async def test_all_tracks_are_refused_where_they_have_no_place(
     assert message in refused.json()["error"]["message"]
 
 
+async def test_a_track_without_audio_spoils_no_other(serve: Serve) -> None:
+    """It has a warning in place of its text. If there is no other, the file is refused."""
+    server = await serve()
+    nothing = Track(samples=np.zeros(0, np.float32), language="eng")
+    content = made_file("matroska", "pcm_s16le", 16_000, [Track(samples=TALK), nothing])
+    answer = await post(server.http, content, {"tracks": "all"})
+    first, second = answer.json()["tracks"]
+    assert first["text"] == said([1, 2, 3, 4, 5, 6, 7]) and "warnings" not in first
+    assert (second["text"], second["track_language"]) == ("", "eng")
+    (warning,) = second["warnings"]
+    assert warning["code"] == "unreadable_track" and "it holds none" in warning["message"]
+    assert answer.headers["x-tutti-warnings"] == f"track 1: {warning['message']}"
+    content = made_file("matroska", "pcm_s16le", 16_000, [nothing, nothing])
+    assert (await post(server.http, content, {"tracks": "all"})).status_code == 400
+
+
 async def test_a_file_of_very_many_tracks_is_refused(serve: Serve) -> None:
     """Each of them would take as long as a file."""
     server = await serve()
