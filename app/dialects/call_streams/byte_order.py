@@ -20,7 +20,7 @@ def is_big_endian(parameters: Mapping[str, str], default: str | None) -> bool:
     Raises:
         BadStart: the order is not named, or has another name.
     """
-    order = parameters.get(BYTE_ORDER, default)
+    order = parameters.get(BYTE_ORDER, "").strip() or default
     if order not in ORDERS:
         raise BadStart(BYTE_ORDER, f"{' or '.join(ORDERS)} for samples of 16 bits", order)
     return order == "big"

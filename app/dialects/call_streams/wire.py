@@ -66,10 +66,23 @@ def side_of(parameters: Mapping[str, str]) -> str:
     Raises:
         BadStart: it is no side.
     """
-    side = parameters.get(TRACK, SIDES[0])
+    side = given(parameters, TRACK, SIDES[0])
     if side not in SIDES:
         raise BadStart(TRACK, " or ".join(SIDES), side)
     return side
+
+
+def given(parameters: Mapping[str, str], name: str, default: str) -> str:
+    """The value of a parameter; the default where it is missing or empty, as from a template without a value."""
+    return parameters.get(name, "").strip() or default
+
+
+def merged(*sources: Mapping[str, str]) -> dict[str, str]:
+    """The parameters of a call from several sources. The later one wins, but an empty text is no value."""
+    made: dict[str, str] = {}
+    for source in sources:
+        made |= {name: value for name, value in source.items() if value.strip() or name not in made}
+    return made
 
 
 def own_parameters(parameters: Mapping[str, str], known: tuple[str, ...] = ()) -> dict[str, str]:

@@ -14,6 +14,8 @@ from app.dialects.call_streams.wire import (
     Call,
     Line,
     call_id,
+    given,
+    merged,
     own_parameters,
     passed_on,
     start_command,
@@ -62,7 +64,7 @@ class FreeSwitch:
         self._write_event = write_event
         self._stream_sid = stream_sid
         self._is_fork = is_fork
-        self._answers: Any = understood(parameters.get("answers") or "true", is_boolean)
+        self._answers: Any = understood(given(parameters, "answers", "true"), is_boolean)
         """Whether events are written for FreeSWITCH."""
         self._has_started = False
         self._is_stopped = False
@@ -116,16 +118,16 @@ class FreeSwitch:
         """The start of the session, if it has not started yet."""
         if self._has_started:
             return ()
-        parameters = self._parameters = {**metadata, **self._parameters}
-        tracks = TRACKS.get(parameters.get("mix") or "mono")
-        rate = RATES.get(parameters.get("rate") or "8k")
-        sid = call_id("call", parameters.get("call") or self._stream_sid)
+        parameters = self._parameters = merged(metadata, self._parameters)
+        tracks = TRACKS.get(given(parameters, "mix", "mono"))
+        rate = RATES.get(given(parameters, "rate", "8k"))
+        sid = call_id("call", given(parameters, "call", self._stream_sid))
         self._line.begin(Call(sid, self._stream_sid, tracks or (), own_parameters(parameters, KNOWN)))
         if tracks is None:
             raise BadStart("mix", ", ".join(TRACKS), parameters["mix"])
         if rate is None:
             raise BadStart("rate", ", ".join(RATES), parameters["rate"])
-        self._answers = understood(parameters.get("answers") or "true", is_boolean)
+        self._answers = understood(given(parameters, "answers", "true"), is_boolean)
         if not is_boolean(self._answers):
             raise BadStart("answers", "true or false", parameters["answers"])
         command = start_command(parameters, AudioFormat("pcm_s16le", rate, len(tracks)))

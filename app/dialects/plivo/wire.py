@@ -9,7 +9,7 @@ from typing import Any
 
 from app.dialects.call_streams.byte_order import BYTE_ORDER, is_big_endian, swapped
 from app.dialects.call_streams.track_stream import TRACKS, TrackStream, nested, payload, whole_number
-from app.dialects.call_streams.wire import Call, Line, call_id, own_parameters
+from app.dialects.call_streams.wire import Call, Line, call_id, merged, own_parameters
 from app.errors import BadMessage, BadStart
 from app.live.dialect import ClientMessage
 from app.media.pcm import AudioFormat, Encoding
@@ -69,7 +69,7 @@ class Plivo(TrackStream):
         names = start.get("tracks")
         if not isinstance(names, list) or not names or any(name not in TRACKS for name in names):
             raise BadStart("tracks", f"a list of {' and '.join(TRACKS)}", names)
-        parameters = {**_headers(fields.get("extra_headers") or ""), **self._parameters}
+        parameters = merged(_headers(fields.get("extra_headers") or ""), self._parameters)
         call = Call(
             call_id("callId", start.get("callId")),
             call_id("streamId", start.get("streamId")),

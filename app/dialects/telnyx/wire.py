@@ -12,7 +12,7 @@ from typing import Any
 from app.dialects.call_streams.byte_order import BYTE_ORDER, is_big_endian, swapped
 from app.dialects.call_streams.track_stream import TRACKS, TrackStream, nested, payload, whole_number
 from app.dialects.call_streams.track_sync import TrackSync
-from app.dialects.call_streams.wire import Call, Line, call_id, own_parameters
+from app.dialects.call_streams.wire import Call, Line, call_id, given, merged, own_parameters
 from app.dialects.telnyx.chunk_order import Chunk, ChunkOrder
 from app.errors import BadMessage, BadStart, LimitExceeded
 from app.live.dialect import ClientMessage
@@ -84,8 +84,8 @@ class Telnyx(TrackStream):
         if not isinstance(custom, dict) or not all(isinstance(value, str) for value in custom.values()):
             raise BadStart("custom_parameters", "an object with values of text", custom)
         sides = {name: start[name] for name in ("from", "to") if isinstance(start.get(name), str)}
-        parameters = {**sides, **custom, **self._parameters}
-        track = parameters.get(TRACK) or "both_tracks"
+        parameters = merged(sides, custom, self._parameters)
+        track = given(parameters, TRACK, "both_tracks")
         if track not in STREAM_TRACKS:
             raise BadStart(TRACK, " or ".join(STREAM_TRACKS), track)
         call = Call(

@@ -13,6 +13,8 @@ from app.dialects.call_streams.wire import (
     Call,
     Line,
     call_id,
+    given,
+    merged,
     own_parameters,
     passed_on,
     start_command,
@@ -118,8 +120,8 @@ class Vonage:
         headers = {name: value for name, value in fields.items() if name not in ("event", "content-type")}
         if not all(isinstance(value, str) for value in headers.values()):
             raise BadStart("headers", "values of text", headers)
-        parameters = {**headers, **self._parameters}
-        sid = call_id("call", parameters.get("call") or self._stream_sid)
+        parameters = merged(headers, self._parameters)
+        sid = call_id("call", given(parameters, "call", self._stream_sid))
         self._line.begin(Call(sid, self._stream_sid, (TRACK,), own_parameters(parameters, KNOWN)))
         if found is None or int(found[1]) not in RATES:
             expected = f"audio/l16;rate= and one of {', '.join(map(str, RATES))}"

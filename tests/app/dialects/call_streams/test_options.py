@@ -2,7 +2,8 @@
 
 import pytest
 
-from app.dialects.call_streams.wire import start_command
+from app.dialects.call_streams.byte_order import is_big_endian
+from app.dialects.call_streams.wire import given, merged, side_of, start_command
 from app.errors import BadStart
 from app.media.pcm import AudioFormat
 from app.session import commands
@@ -15,6 +16,24 @@ NAMES = ("language", "languages", "task", "interim", "silence_ms", "prompt", "ho
 def test_an_empty_option_is_not_given(empty: str) -> None:
     """A template of a carrier gives one where it has no value."""
     assert start_command(dict.fromkeys(NAMES, empty), AUDIO) == commands.Start(audio=AUDIO)
+
+
+@pytest.mark.parametrize("empty", ["", "  "])
+def test_empty_options_of_single_carriers_are_not_given(empty: str) -> None:
+    """The side, the byte order, and what FreeSWITCH and others name in addition."""
+    assert side_of({"track": empty}) == "inbound"
+    assert is_big_endian({"l16_byte_order": empty}, default="big")
+    assert given({"mix": empty}, "mix", "mono") == "mono"
+
+
+def test_an_empty_text_in_the_address_takes_no_value_away() -> None:
+    """The message that describes the call may have it."""
+    described = {"language": "de", "agent": "Ann"}
+    assert merged(described, {"language": "", "agent": "Bob", "campaign": ""}) == {
+        "language": "de",
+        "agent": "Bob",
+        "campaign": "",
+    }
 
 
 def test_booleans_and_numbers_have_their_usual_spellings() -> None:

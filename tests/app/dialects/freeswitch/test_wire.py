@@ -49,6 +49,13 @@ def test_a_stream_without_metadata_begins_with_its_audio(mix: str, track: str) -
     assert line.calls == [Call("s1", "s1", (track,), {})]
 
 
+def test_empty_parameters_of_the_address_leave_room_for_metadata() -> None:
+    """A dial plan gives them where a variable has no value."""
+    dialect = stream(mix=" ", rate="", answers=" ", language="")
+    (start,) = dialect.read('{"language": "de"}')
+    assert start == commands.Start(audio=AudioFormat("pcm_s16le", 8000, 1), language="de")
+
+
 def test_metadata_may_be_plain_text() -> None:
     line = FakeLine()
     tuple(stream(line).read("billing"))
