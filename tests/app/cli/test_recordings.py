@@ -60,6 +60,13 @@ def test_recordings_of_one_name_keep_their_suffix(tmp_path: Path) -> None:
     assert paths(found, output="out/") == ["out/talk.mp3.srt", "out/talk.mp4.srt", "out/walk.srt"]
 
 
+@pytest.mark.parametrize("name", ["film", "film.mkv"])
+def test_the_file_of_a_track_has_its_number(name: str) -> None:
+    """Also where the film has one track alone, and a name without a suffix."""
+    track = Recording(name, Path(name), Path(name)).of_track(0, None)
+    assert Destination("out/").paths([track], Layout(format="srt")) == [Path("out/film.track-0.srt")]
+
+
 def test_two_recordings_are_not_written_to_one_file(tmp_path: Path) -> None:
     names(tmp_path, "a/talk.mp3", "b/talk.mp3")
     found, _ = find_recordings([f"{tmp_path}/a/talk.mp3", f"{tmp_path}/b/talk.mp3"])
