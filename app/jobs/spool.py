@@ -14,11 +14,13 @@ from pathlib import Path
 from secrets import token_hex
 from typing import IO, Protocol
 
-from app.database.private_files import make_folder, new_file, take_from_others
+from app.database.private_files import keep_private, make_folder, new_file, take_from_others
 
 PIECE_BYTES = 1 << 20
 PARTIAL = ".partial-"
 """Begins the name of a file that is being written, or of one that only tries the spool out."""
+MARK = ".tutti-recordings"
+"""An empty file in the folder of the recordings. Where it is missing, the disk of the folder is not mounted."""
 PROBE = b"tutti"
 """What is written to try a spool out."""
 _ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
@@ -72,6 +74,7 @@ class FolderSpool:
     def __init__(self, folder: Path) -> None:
         """The folder is made when the first recording comes."""
         self._folder = folder
+        self._was_marked = self._has_mark()
 
     @property
     def folder(self) -> Path:
@@ -87,7 +90,17 @@ class FolderSpool:
 
     def put(self, id_: str, file: IO[bytes]) -> None:
         """See `Spool`. A loss of power leaves the whole recording or none."""
-        make_folder(self._folder)
+        self._check_mark()
+        if not self._was_marked:
+            make_folder(self._folder)
+            keep_private(self._folder / MARK)
+            self._was_marked = True
+        try:
+            self._write(id_, file)
+        except FileNotFoundError as error:
+            raise SpoolAway(f"the folder has gone meanwhile: {error}") from error
+
+    def _write(self, id_: str, file: IO[bytes]) -> None:
         partial = self._folder / f"{PARTIAL}{token_hex(8)}"
         try:
             with new_file(partial) as copy:
@@ -106,11 +119,33 @@ class FolderSpool:
 
     def open(self, id_: str) -> IO[bytes]:
         """See `Spool`."""
-        return (self._folder / id_).open("rb")
+        try:
+            return (self._folder / id_).open("rb")
+        except FileNotFoundError:
+            self._check_mark()
+            raise
 
     def delete(self, id_: str) -> None:
         """See `Spool`."""
-        (self._folder / id_).unlink(missing_ok=True)
+        try:
+            (self._folder / id_).unlink()
+        except FileNotFoundError:
+            self._check_mark()
+
+    def _check_mark(self) -> None:
+        """Raise `SpoolAway` where the folder has lost its mark: another one is in its place while its disk is away."""
+        if self._has_mark():
+            self._was_marked = True
+        elif self._was_marked:
+            expected = f"expected the file {MARK} in {self._folder}, got none"
+            raise SpoolAway(f"{expected}: mount its disk, or restart the server to begin with an empty folder")
+
+    def _has_mark(self) -> bool:
+        try:
+            return (self._folder / MARK).exists()
+        except OSError:
+            # The folder may not be entered, or its disk has failed.
+            return False
 
     def older_than(self, age_s: float) -> Iterator[str]:
         """See `Spool`. Files that were never finished are among them."""

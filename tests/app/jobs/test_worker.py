@@ -20,7 +20,7 @@ from app.database.database import Database, DatabaseAway
 from app.jobs import job_store, jobs, worker
 from app.jobs.job import CallbackMessage, Job, JobDelayed, JobFailed, JobKind, JobResult, Request, Step
 from app.jobs.jobs import Jobs, JobsConfig
-from app.jobs.spool import FolderSpool, SpoolAway
+from app.jobs.spool import MARK, FolderSpool, SpoolAway
 from app.jobs.worker import Fetch, JobWorker
 from app.service.database_settings import keep_data_private
 from app.service.settings import Settings
@@ -379,6 +379,32 @@ async def test_a_spool_that_is_away_delays_what_is_fetched(database: Database, t
         assert (await place.ended.get()).state == "done"
 
 
+@pytest.mark.parametrize("is_empty", [True, False])
+async def test_jobs_wait_for_a_folder_whose_disk_is_away(database: Database, tmp_path: Path, is_empty: bool) -> None:
+    """An empty folder is in its place, or none; nothing is written there, nor is anything noted as deleted."""
+    folder, elsewhere = tmp_path / "spool", tmp_path / "disk"
+    await Place(database, folder).submit()
+    # Another gateway than the one that has made the folder.
+    place = Place(database, folder)
+    folder.rename(elsewhere)
+    if is_empty:
+        folder.mkdir()
+    async with place.worker(done).running():
+        while not place.jobs.spool_is_away:
+            await database.run(lambda each: None)
+        with pytest.raises(SpoolAway, match=f"expected the file {MARK} in {folder}, got none: mount its disk"):
+            await place.submit()
+        with pytest.raises(SpoolAway):
+            await place.jobs.remove((await place.submit("https://quick/")).id, "o")
+        assert not await place.jobs.spool_works() and (not is_empty or names(folder) == set())
+        if is_empty:
+            folder.rmdir()
+        elsewhere.rename(folder)
+        job = await place.ended.get()
+    assert (job.state, job.n_attempts) == ("done", 1)
+    assert await place.jobs.spool_works()
+
+
 async def _next(*places: Place) -> Job:
     tasks = [asyncio.ensure_future(place.ended.get()) for place in places]
     ready, waiting = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -388,7 +414,7 @@ async def _next(*places: Place) -> Job:
 
 
 def names(folder: Path) -> set[str]:
-    return {path.name for path in folder.iterdir()}
+    return {path.name for path in folder.iterdir()} - {MARK}
 
 
 async def test_recordings_are_deleted_in_time(
@@ -460,7 +486,7 @@ def test_a_recording_that_cannot_be_kept_leaves_nothing(tmp_path: Path) -> None:
     assert list(spool.older_than(0.0)) == []
     with pytest.raises(OSError, match="broken"):
         spool.put("a", Broken())
-    assert list((tmp_path / "jobs").iterdir()) == []
+    assert names(tmp_path / "jobs") == set()
     spool.delete("a")
     with pytest.raises(FileNotFoundError):
         spool.open("a")
