@@ -6,10 +6,13 @@ deadline, so that none fails because the machine is busy.
 Without an NVIDIA GPU, Triton runs kernels in its interpreter, which must be chosen before Triton is imported.
 """
 
+import asyncio
+import functools
+import inspect
 import multiprocessing.process
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any, NoReturn
@@ -82,6 +85,26 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(tier_of(item.path))
         if needs_torch(item.path):
             item.add_marker("torch")
+        if isinstance(item, pytest.Function) and inspect.iscoroutinefunction(item.obj):
+            item.obj = _limited(item.obj, _limit_s(item))
+
+
+def _limit_s(item: pytest.Item) -> float | None:
+    """Less than what pytest-timeout gives a test and its fixtures: its error ends any task, and perhaps no test."""
+    marker = item.get_closest_marker("timeout")
+    of_all = item.config.getoption("timeout") or item.config.getini("timeout") or 0
+    return 0.75 * float(marker.args[0] if marker and marker.args else of_all) or None
+
+
+def _limited(test: Callable[..., Awaitable[None]], limit_s: float | None) -> Callable[..., Awaitable[None]]:
+    """A test that fails when it takes too long. A fixture could not do that: it runs in a task of its own."""
+
+    @functools.wraps(test)
+    async def limited(*arguments: Any, **named: Any) -> None:
+        async with asyncio.timeout(limit_s):
+            await test(*arguments, **named)
+
+    return limited
 
 
 def _hold_to_one_process() -> None:

@@ -1,9 +1,8 @@
 """Two servers with one Redis, as clients see them: calls, keys and secrets; and Redis killed and started again."""
 
-import asyncio
 import json
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -29,12 +28,6 @@ sessions = 1
 key = "m"
 minutes_per_day = 0.01
 """
-
-
-@pytest.fixture(autouse=True)
-async def time_limit() -> AsyncIterator[None]:
-    async with asyncio.timeout(40):
-        yield
 
 
 @pytest.fixture

@@ -1,12 +1,11 @@
 """Audio is counted once, although a gateway is killed in the middle of a session that goes on at another one."""
 
-import asyncio
 import json
 import os
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import date
 from pathlib import Path
@@ -28,12 +27,6 @@ REPOSITORY = Path(__file__).parents[3]
 START: dict[str, Any] = {"type": "start", "audio": {"encoding": "pcm_f32le"}, "resumes": True}
 TURN = np.concatenate((speech([1, 2, 3]), silence(1.0)))
 TALK = np.concatenate((TURN, TURN, TURN))
-
-
-@pytest.fixture(autouse=True)
-async def time_limit() -> AsyncIterator[None]:
-    async with asyncio.timeout(100):
-        yield
 
 
 @contextmanager

@@ -1,6 +1,5 @@
 """Jobs over HTTP: sent in, asked for, cancelled and deleted, by their owners alone."""
 
-import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +17,6 @@ from tests.fakes import FakeTranscriber, said, silence, speech
 
 TALK = np.concatenate((silence(0.3), speech([1, 2, 3, 4]), silence(0.5)))
 TEXT = said([1, 2, 3, 4])
-
-
-@pytest.fixture(autouse=True)
-async def time_limit() -> Any:
-    async with asyncio.timeout(60):
-        yield
 
 
 async def submit(

@@ -1,8 +1,6 @@
 """When a client takes its place: with its key, or where none is needed with its first valid message."""
 
-import asyncio
 import json
-from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from urllib.parse import urlencode
 
@@ -27,12 +25,6 @@ FIRST_MESSAGES = {
     "/v1/twilio": ('{"event": "connected"}', json.dumps({"event": "start", "start": CALL})),
 }
 """For each address, a message that takes no place, and one that does. WhisperLive's clients send nothing else first."""
-
-
-@pytest.fixture(autouse=True)
-async def time_limit() -> AsyncIterator[None]:
-    async with asyncio.timeout(30):
-        yield
 
 
 def places(server: Running) -> tuple[int, int]:

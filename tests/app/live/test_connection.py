@@ -32,12 +32,6 @@ NATIVE = Subprotocol("tutti.v1")
 TURN = np.concatenate((speech([1, 2, 3, 4]), silence(0.7)))
 
 
-@pytest.fixture(autouse=True)
-async def time_limit() -> AsyncIterator[None]:
-    async with asyncio.timeout(30):
-        yield
-
-
 @asynccontextmanager
 async def session(url: str, start: Message | None = START, **options: Any) -> AsyncIterator[ClientConnection]:
     """A session that has started, unless `start` is `None`; `options` are those of `connect`."""

@@ -24,12 +24,6 @@ GERMAN: tutti.ConnectOptions = {
 TRANSLATES = replace(MODEL, tasks=("transcribe", "translate"))
 
 
-@pytest.fixture(autouse=True)
-async def time_limit() -> AsyncIterator[None]:
-    async with asyncio.timeout(30):
-        yield
-
-
 class Endpoint:
     """A chat endpoint that translates every text to its capital letters, while it `answers`."""
 

@@ -3,7 +3,6 @@
 import asyncio
 import re
 import socket as sockets
-from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
@@ -15,12 +14,6 @@ from app.service.shared_state import SharedState
 from tests.app.conftest import Serve
 from tests.app.publish.serving_rooms import eventually, get, listener, metric_becomes, say, speaker, until
 from tests.fakes import pcm, said, speech
-
-
-@pytest.fixture(autouse=True)
-async def time_limit() -> AsyncIterator[None]:
-    async with asyncio.timeout(40):
-        yield
 
 
 async def test_readers_see_what_the_speaker_says_and_latecomers_what_was_said(serve: Serve) -> None:

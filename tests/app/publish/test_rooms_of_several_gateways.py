@@ -1,6 +1,5 @@
 """Rooms over two gateways with one Redis, as speakers and readers see them."""
 
-import asyncio
 import json
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
@@ -14,12 +13,6 @@ from tests.app.conftest import Serve
 from tests.app.publish.serving_rooms import eventually, get, listener, say, speaker, until
 from tests.fakes import pcm, said, speech
 from tests.redis_server import RedisServer, redis_server
-
-
-@pytest.fixture(autouse=True)
-async def time_limit() -> AsyncIterator[None]:
-    async with asyncio.timeout(60):
-        yield
 
 
 @pytest.fixture(scope="module")

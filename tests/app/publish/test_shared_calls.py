@@ -25,12 +25,6 @@ STARTED = events.Started("s_0", "fake", events.Limits())
 
 
 @pytest.fixture(autouse=True)
-async def time_limit() -> AsyncIterator[None]:
-    async with asyncio.timeout(30):
-        yield
-
-
-@pytest.fixture(autouse=True)
 def quickly(monkeypatch: pytest.MonkeyPatch) -> None:
     """Stores that a test has emptied at its beginning are waited for, too."""
     monkeypatch.setattr("app.sharing.emptied.SETTLE_S", 0.05)

@@ -31,12 +31,6 @@ from app.publish.webhook import (
 PAGE = Path(__file__).parents[3] / "docs" / "integrations" / "twilio.md"
 
 
-@pytest.fixture(autouse=True)
-async def time_limit() -> AsyncIterator[None]:
-    async with asyncio.timeout(10):
-        yield
-
-
 @dataclass
 class Receiver:
     """A webhook with scripted answers. Its clock advances only while a delivery sleeps."""

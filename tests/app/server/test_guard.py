@@ -1,7 +1,5 @@
 """Which web pages may use the server, by which names, and what browsers learn from every answer."""
 
-import asyncio
-from collections.abc import AsyncIterator
 from typing import Any
 
 import httpx
@@ -19,12 +17,6 @@ SOCKETS = (
 )
 POSTS = ("/v1/listen", "/v1/audio/transcriptions", "/v1/realtime/client_secrets", "/v1/auth/grant")
 EVIL = "https://evil.example"
-
-
-@pytest.fixture(autouse=True)
-async def time_limit() -> AsyncIterator[None]:
-    async with asyncio.timeout(30):
-        yield
 
 
 async def post(server: Running, path: str = "/v1/realtime/client_secrets", **headers: str) -> httpx.Response:

@@ -23,12 +23,6 @@ UPGRADE = (
 UPLOAD = b"POST /v1/listen HTTP/1.1\r\nhost: localhost\r\ncontent-length: 100000\r\n\r\n"
 
 
-@pytest.fixture(autouse=True)
-async def time_limit() -> AsyncIterator[None]:
-    async with asyncio.timeout(30):
-        yield
-
-
 @asynccontextmanager
 async def raw(
     server: Running, first: bytes = b"", source: str = "127.0.0.1"

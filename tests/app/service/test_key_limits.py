@@ -1,7 +1,6 @@
 """Limits of keys: sessions at one time and minutes of audio, over all gateways."""
 
 import asyncio
-from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime, timedelta
 
@@ -18,12 +17,6 @@ from tests.redis_server import redis_server
 NOON = datetime(2026, 2, 28, 12, tzinfo=UTC)
 TEAM = ApiKey(name="team", key="k", sessions=2)
 METERED = ApiKey(name="metered", key="m", minutes_per_day=1.0, minutes_per_month=1.5)
-
-
-@pytest.fixture(autouse=True)
-async def time_limit() -> AsyncIterator[None]:
-    async with asyncio.timeout(30):
-        yield
 
 
 class Gateways:

@@ -6,7 +6,6 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 
 import numpy as np
-import pytest
 
 from app.media.pcm import Samples
 from app.session import commands, events
@@ -35,12 +34,6 @@ class StallingTranscriber(FakeTranscriber):
                 yield answers
             finally:
                 self.withdrawn.set()
-
-
-@pytest.fixture(autouse=True)
-async def time_limit() -> AsyncIterator[None]:
-    async with asyncio.timeout(20):
-        yield
 
 
 async def test_a_final_is_waited_for_until_its_deadline() -> None:

@@ -16,12 +16,6 @@ from app.sharing.store import Lease, StoreAway
 from tests.redis_server import RedisServer, redis_server
 
 
-@pytest.fixture(autouse=True)
-async def time_limit() -> AsyncIterator[None]:
-    async with asyncio.timeout(30):
-        yield
-
-
 @pytest.fixture
 def server() -> Iterator[RedisServer]:
     with redis_server() as server:

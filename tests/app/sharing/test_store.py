@@ -13,12 +13,6 @@ from tests.redis_server import RedisServer, redis_server
 ONE, OTHER = Lease("sessions:team", "one"), Lease("sessions:team", "other")
 
 
-@pytest.fixture(autouse=True)
-async def time_limit() -> AsyncIterator[None]:
-    async with asyncio.timeout(30):
-        yield
-
-
 @pytest.fixture(scope="module")
 def server() -> Iterator[RedisServer]:
     with redis_server() as server:

@@ -2,7 +2,7 @@
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
@@ -35,12 +35,6 @@ class HeldModel(LevelModel):
         self._loop.call_soon_threadsafe(self.has_begun.set)
         assert self.may_run.wait(20)
         return super().judge(stretches)
-
-
-@pytest.fixture(autouse=True)
-async def time_limit() -> AsyncIterator[None]:
-    async with asyncio.timeout(20):
-        yield
 
 
 def is_ready(detector: SileroDetector) -> bool:

@@ -40,12 +40,6 @@ KEY = {"Authorization": "Bearer k"}
 SECRET = b"a secret of the integration"
 
 
-@pytest.fixture(autouse=True)
-async def time_limit() -> AsyncIterator[None]:
-    async with asyncio.timeout(30):
-        yield
-
-
 def basic(password: str) -> dict[str, str]:
     return {"Authorization": "Basic " + base64.b64encode(f"any:{password}".encode()).decode()}
 

@@ -1,6 +1,5 @@
 """Calls on a real server, their subscribers, and what happens when one of them disconnects."""
 
-import asyncio
 import base64
 import json
 import logging
@@ -20,12 +19,6 @@ from tests.app.dialects.twilio.test_wire import begin
 from tests.fakes import FakeTranscriber, said, silence, slow_mulaw, speech
 
 CHUNK = 160
-
-
-@pytest.fixture(autouse=True)
-async def time_limit() -> AsyncIterator[None]:
-    async with asyncio.timeout(30):
-        yield
 
 
 def slowly(words: list[int]) -> bytes:

@@ -1,6 +1,5 @@
 """WhisperLive's clients at the root of the server: keys, a full server, and silent clients."""
 
-import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -17,12 +16,6 @@ from tests.fakes import pcm, said, silence, speech
 
 OPTIONS = {"uid": "u1", "language": "en", "task": "transcribe", "model": "fake"}
 TURN = pcm(np.concatenate((speech([1, 2, 3]), silence(0.7))))
-
-
-@pytest.fixture(autouse=True)
-async def time_limit() -> AsyncIterator[None]:
-    async with asyncio.timeout(30):
-        yield
 
 
 @asynccontextmanager
