@@ -3,10 +3,11 @@
 import logging
 import resource
 
+from app.publish.call_subscribers import MAX_SUBSCRIBERS_PER_CALL
 from app.service.settings import Settings
 
 SPARE = 256
-"""Descriptors for everything but clients: the model, libraries, logs, the webhook, subscribers of calls."""
+"""Descriptors for everything but clients: the model, libraries, logs, the webhook."""
 PER_UPLOAD = 2
 """The connection, and the file on disk."""
 
@@ -16,7 +17,8 @@ logger = logging.getLogger(__name__)
 def n_needed(settings: Settings) -> int:
     """How many descriptors a process needs when all its limits are reached at the same time."""
     readers = settings.max_room_readers if settings.max_rooms else 0
-    return settings.max_sessions + readers + PER_UPLOAD * settings.max_uploads + settings.max_strangers + SPARE
+    sessions = settings.max_sessions * (1 + MAX_SUBSCRIBERS_PER_CALL)
+    return sessions + readers + PER_UPLOAD * settings.max_uploads + settings.max_strangers + SPARE
 
 
 def reserve_descriptors(settings: Settings) -> None:

@@ -4,6 +4,7 @@ import resource
 
 import pytest
 
+from app.publish.call_subscribers import MAX_SUBSCRIBERS_PER_CALL
 from app.server.descriptors import n_needed, reserve_descriptors
 from app.service.settings import Settings
 
@@ -38,4 +39,5 @@ def test_the_limit_is_raised_to_what_the_settings_need(
 
 
 def test_more_sessions_need_more() -> None:
-    assert n_needed(Settings(max_sessions=1032)) == NEEDED + 1000
+    """So do the subscribers of calls, of whom there may be more with them."""
+    assert n_needed(Settings(max_sessions=1032)) == NEEDED + 1000 * (1 + MAX_SUBSCRIBERS_PER_CALL)
