@@ -172,6 +172,7 @@ def claim(
     max_attempts: int,
     step: Step = "decode",
     but: Collection[str] = (),
+    on_given_up: Callable[[Job], None] = lambda job: None,
 ) -> Job | None:
     """Take the oldest job that is due of the owner whose turn it is; `None` if no job is due.
 
@@ -185,6 +186,7 @@ def claim(
         max_attempts: how often a job is tried.
         step: what is to be done. Turns are counted for each step by itself.
         but: owners that have no turn now.
+        on_given_up: called with each job that has failed so.
     """
     while True:
         at = now(connection)
@@ -193,7 +195,7 @@ def claim(
             return None
         if row.n_attempts >= max_attempts:
             message = f"expected to be done within {max_attempts} attempts, got no result of any"
-            _end(connection, _job(row), at, JobFailed("attempts", row.error or message))
+            on_given_up(_end(connection, _job(row), at, JobFailed("attempts", row.error or message)))
             continue
         taken = {"state": "running", "started": row.started or at, "due": at + lease_s, "lease": lease}
         changed = update(_jobs).where(_jobs.c.id == row.id).values(**taken, n_attempts=row.n_attempts + 1)

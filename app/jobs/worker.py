@@ -150,9 +150,12 @@ class JobWorker:
         config = self._jobs.config
         lease = token_hex(16)
         is_over = threading.Event()
+        given_up: list[Job] = []
 
         def claim(connection: Connection) -> Job | None:
-            job = job_store.claim(connection, lease, config.lease_s, config.max_attempts, step, but)
+            # It may be run again.
+            given_up.clear()
+            job = job_store.claim(connection, lease, config.lease_s, config.max_attempts, step, but, given_up.append)
             if is_over.is_set():
                 # No one waits for it any more. Undone here, as what undoes it below may come first.
                 connection.rollback()
@@ -170,6 +173,9 @@ class JobWorker:
         finally:
             is_over.set()
         self._has_logged = False
+        for each in given_up:
+            logger.info("[%s] failed after %d attempts", each.id, each.n_attempts)
+            self._on_ended(each)
         return None if job is None else (job, lease)
 
     async def _do(self, job: Job, lease: str, step: _StepOfJob) -> None:

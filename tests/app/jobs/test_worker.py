@@ -84,12 +84,12 @@ async def test_what_may_pass_is_tried_again(database: Database, tmp_path: Path) 
 
 
 async def test_it_is_tried_so_often_only(database: Database, tmp_path: Path) -> None:
-    """The reason of the last attempt is that of the job."""
+    """The reason of the last attempt is that of the job, which counts as ended."""
     place = Place(database, tmp_path)
     async with place.worker(done).running():
         id_ = (await place.submit(url="https://example.org/")).id
-        while not (job := await database.run(lambda each: job_store.by_id(each, id_))) or not job.has_ended:
-            pass
+        job = await place.ended.get()
+    assert job == await database.run(lambda each: job_store.by_id(each, id_))
     assert (job.state, job.n_attempts, job.error_code) == ("failed", 3, "attempts")
     assert job.error == "url: its server cannot be reached"
 
@@ -307,8 +307,8 @@ async def test_a_claim_that_comes_too_late_is_undone(
     """Also where what undoes it has come before."""
     claim, goes_on, claims = job_store.claim, threading.Event(), queue.Queue[Step]()
 
-    def slow(connection: Connection, lease: str, lease_s: float, n: int, step: Step, but: Any) -> Job | None:
-        job = claim(connection, lease, lease_s, n, step, but)
+    def slow(connection: Connection, lease: str, lease_s: float, n: int, step: Step, *others: Any) -> Job | None:
+        job = claim(connection, lease, lease_s, n, step, *others)
         claims.put(step)
         assert goes_on.wait(20)
         return job
