@@ -82,8 +82,11 @@ class FolderSpool:
         return self._folder
 
     def keep_private(self) -> None:
-        """Take the recordings of an older release, which let others read them, from others."""
-        if self._folder.is_dir():
+        """Take the recordings of an older release, which let others read them, from others.
+
+        Of a folder that cannot be listed `try_out` says so.
+        """
+        with suppress(OSError):
             for path in self._folder.iterdir():
                 if is_ours(path.name) and not path.is_symlink():
                     take_from_others(path)

@@ -17,12 +17,14 @@ from sqlalchemy import URL, Connection
 
 from app.database import database as database_module
 from app.database.database import Database, DatabaseAway
+from app.errors import SettingsError
 from app.jobs import job_store, jobs, worker
 from app.jobs.job import CallbackMessage, Job, JobDelayed, JobFailed, JobKind, JobResult, Request, Step
 from app.jobs.jobs import Jobs, JobsConfig
 from app.jobs.spool import MARK, FolderSpool, SpoolAway
 from app.jobs.worker import Fetch, JobWorker
 from app.service.database_settings import keep_data_private
+from app.service.job_settings import try_spool
 from app.service.settings import Settings
 
 Work = Callable[[Job, IO[bytes], Callable[[float], None]], Awaitable[JobResult]]
@@ -475,6 +477,13 @@ def test_a_folder_of_an_older_release_is_closed_at_the_start(
     assert modes == ["755" if is_named else "700", "700", "600", "644", "644"]
     warning = f"every user of this machine may look into {state}: chmod o-rwx {state}"
     assert caplog.messages == ([warning] if is_named else [])
+
+
+def test_a_folder_that_cannot_be_listed_is_an_error_of_its_setting(tmp_path: Path) -> None:
+    settings = Settings(jobs=True, job_spool=f"{tmp_path / ('x' * 300)}", data_folder=f"{tmp_path}")
+    keep_data_private(settings)
+    with pytest.raises(SettingsError, match="job_spool: expected to write, read, list and delete in"):
+        try_spool(settings)
 
 
 def test_a_recording_that_cannot_be_kept_leaves_nothing(tmp_path: Path) -> None:
