@@ -1,13 +1,14 @@
 """A short campaign of kills, and what would be wrong with one."""
 
 import asyncio
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from app.database.address import database_address
-from benchmarks.job_kills import campaign, complain, most_of_share, storage, table
+from benchmarks.job_kills import MAX_SHARE, campaign, complain, most_of_share, owner, storage, table
 
 GOOD = {
     "jobs": 2,
@@ -66,3 +67,19 @@ def test_the_share_of_a_job_is_one_turn_of_each_account_before_it() -> None:
     crowd = [job(0, 0, at) for at in range(1, 9)]
     assert most_of_share([*crowd, job(1, 0, 3)]) == 1.0
     assert most_of_share([*crowd, job(1, 0, 9)]) == 4.0
+
+
+@pytest.mark.parametrize(("takes_turns", "n_accounts"), [(True, 4), (True, 50), (False, 4), (False, 50)])
+def test_a_queue_in_which_the_oldest_job_is_first_fails_the_run(takes_turns: bool, n_accounts: int) -> None:
+    """Two jobs come while one begins. Turns among the accounts pass."""
+    n_jobs, begun, waiting = 400, [], list[dict[str, Any]]()
+    last_turns = Counter[int]()
+    for at in range(n_jobs):
+        for number in range(2 * at, min(2 * at + 2, n_jobs)):
+            account = owner(number, n_accounts)
+            waiting.append({"account": account, "created_at": number / 2})
+        job = min(waiting, key=lambda each: last_turns[each["account"]]) if takes_turns else waiting[0]
+        waiting.remove(job)
+        last_turns[job["account"]] = at + 1
+        begun.append(job | {"started_at": at + 0.75})
+    assert (most_of_share(begun) <= MAX_SHARE) == takes_turns
