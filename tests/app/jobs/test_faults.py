@@ -50,6 +50,11 @@ class Bucket(dict[str, Stored]):
 
     def __init__(self) -> None:
         self.ever: dict[str, Stored] = {}
+        self.deletes = True
+
+    def pop(self, name: str, default: Any = None) -> Any:
+        """Delete one."""
+        return super().pop(name, default) if self.deletes else default
 
     def __setitem__(self, name: str, stored: Stored) -> None:
         self.ever[name] = stored
@@ -279,6 +284,9 @@ async def restored(campaign: Campaign) -> None:
         with closing(sqlite3.connect(path)) as live, closing(sqlite3.connect(f"{path}.copy")) as copy:
             live.backup(copy)
     await campaign.accepted(N_ACCOUNTS + 1)
+    # The bucket is restored first: recordings that were deleted since are there again.
+    campaign.bucket.deletes = False
+    campaign.bucket.update(campaign.bucket.ever)
     if campaign.postgres:
         await asyncio.to_thread(campaign.postgres.copy_database, "copy", path)
     else:
@@ -286,8 +294,7 @@ async def restored(campaign: Campaign) -> None:
             copy.backup(live)
     # A job that had not ended in the copy is done again, and ends at another time.
     campaign.done_again |= set(campaign.ids.values()) - reported
-    # The bucket is restored as well: recordings that were deleted since are there again.
-    campaign.s3.objects.update(campaign.bucket.ever)
+    campaign.bucket.deletes = True
 
 
 def store_answers(status: int) -> Fault:
