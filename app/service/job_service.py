@@ -72,7 +72,12 @@ class JobService:
         async with AsyncExitStack() as stack:
             await stack.enter_async_context(worker.running())
             await stack.enter_async_context(sender.running())
-            for work, period_s in ((self._jobs.sweep, SWEEP_EVERY_S), (self._measure, MEASURE_EVERY_S)):
+            repeated = (
+                (self._jobs.sweep, SWEEP_EVERY_S),
+                (self._measure, MEASURE_EVERY_S),
+                (self._look_for_spool, MEASURE_EVERY_S),
+            )
+            for work, period_s in repeated:
                 task = asyncio.create_task(self._keep(work, period_s))
                 stack.push_async_callback(_stopped, task)
             yield
@@ -179,9 +184,12 @@ class JobService:
         report = Report(source=job.id, account=job.account, kind="job", audio_s=job.audio_s or 0.0, day=day)
         usage.save(connection, [report])
 
-    async def _measure(self) -> None:
+    async def _look_for_spool(self) -> None:
+        """Find out that a spool which was away is back."""
         if self._jobs.spool_is_away:
             await self._jobs.spool_works()
+
+    async def _measure(self) -> None:
         n_queued, n_running, oldest_s = await self._jobs.database.run(job_store.backlog)
         self.metrics.n_queued.set(n_queued)
         self.metrics.n_running.set(n_running)

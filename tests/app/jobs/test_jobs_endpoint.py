@@ -1,5 +1,7 @@
 """Jobs over HTTP: sent in, asked for, cancelled and deleted, by their owners alone."""
 
+import asyncio
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +11,7 @@ import pytest
 
 from app.jobs.spool import FolderSpool
 from app.server.openapi import DOCUMENT
+from app.service import job_service
 from tests.app.conftest import Running
 from tests.app.dialects.openai.test_files_endpoint import HoldingTranscriber, wav
 from tests.app.jobs.conftest import ServeJobs
@@ -103,6 +106,31 @@ async def test_a_job_sent_twice_with_one_idempotency_key_is_one(
     other = await submit(http, server, idempotency_key="a", language="en")
     assert other.status_code == 409 and other.json()["error"]["code"] == "idempotency_key_reused"
     assert len(recordings(tmp_path / "state" / "jobs")) == 1
+
+
+async def test_jobs_are_measured_while_the_store_of_recordings_hangs(
+    serve_jobs: ServeJobs, http: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(job_service, "MEASURE_EVERY_S", 0.02)
+    server = await serve_jobs(job_workers=0)
+    job = (await submit(http, server)).json()
+    while server.metric("tutti_jobs_queued") != 1:
+        await http.get(f"{server.http}/healthz")
+    jobs, hangs, goes_on = server.service.jobs._jobs, threading.Event(), threading.Event()
+
+    def hang(self: FolderSpool, id_: str, file: object) -> None:
+        hangs.set()
+        goes_on.wait(60)
+
+    monkeypatch.setattr(FolderSpool, "put", hang)
+    jobs.spool_is_away = True
+    try:
+        await asyncio.to_thread(hangs.wait, 20)
+        await http.post(f"{server.http}/v1/jobs/{job['id']}/cancel")
+        while server.metric("tutti_jobs_queued") != 0:
+            await http.get(f"{server.http}/healthz")
+    finally:
+        goes_on.set()
 
 
 async def test_a_running_job_is_cancelled_and_deleted(serve_jobs: ServeJobs, http: httpx.AsyncClient) -> None:
