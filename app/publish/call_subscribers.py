@@ -163,9 +163,7 @@ class Calls:
         if n_left <= 0 or n_of_call >= MAX_SUBSCRIBERS_PER_CALL:
             message = f"no room: {n_all} subscribers listen, {n_of_call} to this call"
         elif self._shares.is_used(holder, n_left):
-            message = (
-                f"no room: this key has {self._shares.held(holder)} subscribers; {n_left} places stay free for others"
-            )
+            message = f"no room: you have {self._shares.held(holder)} subscribers; {n_left} places stay free for others"
         else:
             return
         raise LimitExceeded("overloaded", message, CLOSE_OVERLOADED)

@@ -123,7 +123,7 @@ def test_one_account_leaves_places_of_subscribers_to_others() -> None:
     with ExitStack() as stack:
         assert come(40, "greedy", stack) == 20
         assert come(5, "modest", stack) == 5
-        with pytest.raises(LimitExceeded, match="this key has 20 subscribers; 15 places stay free for others"):
+        with pytest.raises(LimitExceeded, match="you have 20 subscribers; 15 places stay free for others"):
             stack.enter_context(calls.subscription(CA1, "greedy"))
     with ExitStack() as stack:
         assert come(40, "greedy", stack) == 20
