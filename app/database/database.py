@@ -52,6 +52,8 @@ SCHEMA_STATES = ("42P01", "42703", "3F000", "42501")
 """PostgreSQL's codes where a table, a column or a schema is missing or forbidden, as while a copy is restored."""
 GONE = "its tables are gone: restore a copy, or restart the server to begin with an empty database"
 """What the operator reads where tables were that are missing now. New ones would take the place of a copy."""
+NO_VERSION = "its tables have no version: restart the server if they are a whole copy of the first release"
+"""What the operator reads where tables had a version. A copy that is still being restored must be left alone."""
 
 metadata = MetaData()
 """The tables of all rooms that are imported."""
@@ -187,7 +189,8 @@ class Database:
                 try:
                     with engine.begin() as connection:
                         if self._was_open and schema.version(connection) is None:
-                            raise DatabaseAway(f"{self.name}: {GONE}")
+                            reason = NO_VERSION if schema.has_tables(connection) else GONE
+                            raise DatabaseAway(f"{self.name}: {reason}")
                         schema.move_forward(connection)
                 except schema.WrongSchema as error:
                     engine.dispose()

@@ -53,6 +53,11 @@ def version(connection: Connection) -> str | None:
     return MigrationContext.configure(connection, opts={"version_table": VERSION_TABLE}).get_current_revision()
 
 
+def has_tables(connection: Connection) -> bool:
+    """Whether there is any table of ours."""
+    return bool(_columns(connection).keys() & _expected_columns().keys())
+
+
 def newest() -> str:
     """The version of this release."""
     head = ScriptDirectory(str(FOLDER)).get_current_head()

@@ -193,6 +193,17 @@ async def test_a_copy_of_an_older_release_is_moved_forward_without_a_restart(dat
     assert await database.run(schema.version) == schema.newest()
 
 
+async def test_a_copy_without_a_version_waits_for_a_restart(database: Database, url: URL) -> None:
+    """It may be one of the first release, or one that is not whole yet: who reads of it does not take it for lost."""
+    await statements(database, "DROP TABLE tutti_migrations", "DROP TABLE tutti_job_turns")
+    for message in ("tutti_job_turns", module.NO_VERSION, module.NO_VERSION):
+        with pytest.raises(DatabaseAway, match=message):
+            await statements(database, "SELECT * FROM tutti_job_turns")
+    restarted = Database(url)
+    await statements(restarted, "SELECT * FROM tutti_job_turns")
+    await restarted.close()
+
+
 async def test_tables_that_are_gone_are_not_made_anew_while_the_server_runs(database: Database, url: URL) -> None:
     """What came into them would be lost when the operator restores a copy. A restart begins with an empty database."""
     tables = await database.run(lambda connection: inspect(connection).get_table_names())
