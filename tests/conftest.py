@@ -81,6 +81,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         own = [tier for tier in TIERS if item.get_closest_marker(tier)]
         item.own_markers = [mark for mark in item.own_markers if mark.name not in own[:-1]]
+        if len({mark.name for mark in item.iter_markers() if mark.name in TIERS}) > 1:
+            raise pytest.UsageError(f"{item.nodeid}: its module has another tier: say it in tests/tiers.py")
         if not own and not item.get_closest_marker("gpu"):
             item.add_marker(tier_of(item.path))
         if needs_torch(item.path):

@@ -41,6 +41,7 @@ DEFAULT: tuple[str, ...] = (
     "app/dialects/openai/test_files_endpoint.py",
     "app/dialects/test_file_speakers.py",
     "app/files/test_uploads.py",
+    "app/jobs/test_faults.py",
     "app/jobs/test_jobs_endpoint.py",
     "app/media/test_corpus.py",
     "app/media/test_decoders.py",

@@ -2,15 +2,16 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import UTC, datetime
-from typing import IO, TYPE_CHECKING, TypeVar
+from typing import IO, TypeVar
 
 from sqlalchemy import Connection
 
 from app.customers import usage
 from app.customers.accounts import usage_account
+from app.customers.api_keys import ApiKey
 from app.customers.usage import Report
 from app.database.database import Database, DatabaseAway
 from app.errors import RETRY_AFTER_S, RequestError
@@ -22,13 +23,11 @@ from app.jobs.job_store import KeyReused
 from app.jobs.jobs import Jobs, JobsConfig
 from app.jobs.spool import SpoolAway
 from app.jobs.worker import JobWorker
-from app.service.auth import Client
+from app.service.auth import Access, Client
 from app.service.database_settings import make_seals
+from app.service.job_metrics import JobMetrics
 from app.service.job_settings import DAY_S, address_rules, fetcher, spool
 from app.service.settings import Settings
-
-if TYPE_CHECKING:
-    from app.service.service import Service
 
 logger = logging.getLogger(__name__)
 
@@ -44,11 +43,31 @@ _Result = TypeVar("_Result")
 class JobService:
     """Takes jobs in for the endpoints, and has them done."""
 
-    def __init__(self, service: "Service", database: Database) -> None:
-        settings = service.settings
-        self._service = service
-        self.metrics = service.metrics.sessions.jobs
-        count = self._count if service.usage else None
+    def __init__(
+        self,
+        settings: Settings,
+        database: Database,
+        access: Access,
+        metrics: JobMetrics,
+        named_keys: Callable[[], Sequence[ApiKey]],
+        may_work: Callable[[], bool],
+    ) -> None:
+        """Prepare the jobs of a service.
+
+        Args:
+            settings: the operator's settings.
+            database: has the jobs.
+            access: counts what keys may have.
+            metrics: of jobs.
+            named_keys: gives the keys with names that are in use now.
+            may_work: whether this gateway may do jobs now.
+        """
+        self._settings = settings
+        self._access = access
+        self.metrics = metrics
+        self._named_keys = named_keys
+        self._may_work = may_work
+        count = self._count if access.usage else None
         self._jobs = Jobs(database, spool(settings), _config(settings), count, make_seals(settings))
         self._callback_rules = address_rules(settings, "callback_hosts")
         self._fetcher = fetcher(settings)
@@ -60,7 +79,7 @@ class JobService:
         Args:
             kinds: what each protocol does with its jobs.
         """
-        metrics, settings = self.metrics, self._service.settings
+        metrics, settings = self.metrics, self._settings
         worker = JobWorker(self._jobs, kinds, self._fetcher.fetch, self._may_work, self._note_ended)
         sender = CallbackSender(
             self._jobs,
@@ -105,7 +124,7 @@ class JobService:
     @property
     def signs(self) -> bool:
         """Whether callbacks are signed."""
-        return bool(self._service.settings.job_secret)
+        return bool(self._settings.job_secret)
 
     async def submit(
         self,
@@ -128,7 +147,7 @@ class JobService:
                 request,
                 file,
                 idempotency_key,
-                lambda n_open: self._service.access.limits.check_jobs(key, n_open),
+                lambda n_open: self._access.limits.check_jobs(key, n_open),
             )
         except KeyReused:
             message = "Idempotency-Key: expected a new one for another recording or other options, got one used before"
@@ -168,15 +187,12 @@ class JobService:
         except DatabaseAway as error:
             raise _away(error) from error
 
-    def _may_work(self) -> bool:
-        return self._service.transcriber.is_alive and not self._service.admission.is_draining
-
     def _note_ended(self, job: Job) -> None:
         """Note a job that this gateway has ended."""
         self.metrics.ended_total.labels(job.state).inc()
         if job.audio_s:
-            key = next((each for each in self._service.named_keys if each.account == job.account), None)
-            self._service.access.limits.note_job(key, job.audio_s)
+            key = next((each for each in self._named_keys() if each.account == job.account), None)
+            self._access.limits.note_job(key, job.audio_s)
 
     def _count(self, connection: Connection, job: Job) -> None:
         """Count the audio of a job in the transaction that ends it. Its id is the source, so it counts once."""

@@ -122,7 +122,14 @@ class Service:
             return None
         from app.service.job_service import JobService
 
-        return JobService(self, self.database)
+        return JobService(
+            self.settings,
+            self.database,
+            self.access,
+            self.metrics.sessions.jobs,
+            lambda: self.named_keys,
+            lambda: self.transcriber.is_alive and not self.admission.is_draining,
+        )
 
     @property
     def has_rooms(self) -> bool:

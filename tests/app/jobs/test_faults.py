@@ -8,7 +8,7 @@ import itertools
 import random
 import sqlite3
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, field
 from datetime import date
@@ -32,8 +32,6 @@ from tests.app.jobs.conftest import ServeJobs
 from tests.fakes import said
 from tests.postgres_server import PostgresServer
 from tests.s3_server import BUCKET, S3Server, Stored
-
-pytestmark = pytest.mark.default
 
 N_ACCOUNTS = 2
 N_REFUSED = 3
@@ -59,6 +57,37 @@ class Bucket(dict[str, Stored]):
     def __setitem__(self, name: str, stored: Stored) -> None:
         self.ever[name] = stored
         super().__setitem__(name, stored)
+
+
+class Sqlite:
+    """Faults of all SQLite databases of this process.
+
+    They are switched, as SQLAlchemy's listeners must not change while another thread goes through them.
+    """
+
+    is_gone = False
+    is_full = False
+
+    def connect(self, dialect: Any, *_: object) -> None:
+        if self.is_gone and dialect.name == "sqlite":
+            raise sqlite3.OperationalError("unable to open database file")
+
+    def begin(self, connection: Connection) -> None:
+        if self.is_full and connection.dialect.name == "sqlite":
+            connection.exec_driver_sql("PRAGMA max_page_count = 1")
+
+
+SQLITE = Sqlite()
+
+
+@pytest.fixture(autouse=True)
+def faults_of_sqlite() -> Iterator[None]:
+    """Listen before a server opens its database, and until it has closed it."""
+    event.listen(Engine, "do_connect", SQLITE.connect)
+    event.listen(Engine, "begin", SQLITE.begin)
+    yield
+    event.remove(Engine, "do_connect", SQLITE.connect)
+    event.remove(Engine, "begin", SQLITE.begin)
 
 
 @dataclass(kw_only=True)
@@ -201,19 +230,14 @@ async def locked(campaign: Campaign) -> None:
 
 async def gone(campaign: Campaign) -> None:
     """The server was killed, or the disk of the file is not there."""
-
-    def refuse(*_: object) -> None:
-        raise sqlite3.OperationalError("unable to open database file")
-
     if campaign.postgres:
         await asyncio.to_thread(campaign.postgres.kill)
         await campaign.refusals()
         await asyncio.to_thread(campaign.postgres.start)
     else:
-        engine = campaign.engine
-        event.listen(engine, "do_connect", refuse)
-        await campaign.refusals()
-        event.remove(engine, "do_connect", refuse)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(SQLITE, "is_gone", True)
+            await campaign.refusals()
 
 
 async def slow(campaign: Campaign) -> None:
@@ -235,10 +259,6 @@ async def slow(campaign: Campaign) -> None:
 
 async def full(campaign: Campaign) -> None:
     """Nothing can be written any more."""
-
-    def keep_size(connection: Connection) -> None:
-        connection.exec_driver_sql("PRAGMA max_page_count = 1")
-
     engine = campaign.engine
     if campaign.postgres:
         with engine.begin() as connection:
@@ -252,9 +272,9 @@ async def full(campaign: Campaign) -> None:
         with engine.begin() as connection:
             connection.execute(text("DROP FUNCTION full_disk CASCADE"))
     else:
-        event.listen(engine, "begin", keep_size)
-        await campaign.refusals()
-        event.remove(engine, "begin", keep_size)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(SQLITE, "is_full", True)
+            await campaign.refusals()
 
 
 async def answers_lost(campaign: Campaign) -> None:
