@@ -97,7 +97,7 @@ async def transcribe(config: EngineConfig, name: str) -> DoneEvent:
 @pytest.mark.nightly
 async def test_the_small_model_says_the_same_words(monkeypatch: pytest.MonkeyPatch) -> None:
     """Read by the plain forward pass. Log-probabilities differ in the third digit."""
-    config = EngineConfig(device="cpu", n_slots=2)
+    config = EngineConfig(device="cpu", dtype="float32", n_slots=2)
     expected = [await transcribe(config, name) for name in NAMES]
     # A CPU gains nothing from it, and so refuses it.
     monkeypatch.setattr("engine.runner.uses_fused_kernels", lambda *_: False)

@@ -150,7 +150,7 @@ def test_the_plain_pass_makes_keys_and_values_when_it_reads_them(model: Whisper)
 
 @pytest.mark.nightly
 async def test_the_small_model_says_the_same_words(monkeypatch: pytest.MonkeyPatch) -> None:
-    config = EngineConfig(device="cpu", n_slots=2)
+    config = EngineConfig(device="cpu", dtype="float32", n_slots=2)
     expected = await transcribe(config, NAMES[0])
     # A CPU has no kernel for it, and so refuses it.
     monkeypatch.setattr("engine.runner.uses_fused_kernels", lambda *_: False)
