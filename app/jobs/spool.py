@@ -7,6 +7,7 @@ import io
 import os
 import re
 import shutil
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -74,6 +75,8 @@ class FolderSpool:
     def __init__(self, folder: Path) -> None:
         """The folder is made when the first recording comes."""
         self._folder = folder
+        self._marking = threading.RLock()
+        """Held while the mark is looked for or made, as recordings come in several threads."""
         self._was_marked = self._has_mark()
 
     @property
@@ -93,11 +96,12 @@ class FolderSpool:
 
     def put(self, id_: str, file: IO[bytes]) -> None:
         """See `Spool`. A loss of power leaves the whole recording or none."""
-        self._check_mark()
-        if not self._was_marked:
-            make_folder(self._folder)
-            keep_private(self._folder / MARK)
-            self._was_marked = True
+        with self._marking:
+            self._check_mark()
+            if not self._was_marked:
+                make_folder(self._folder)
+                keep_private(self._folder / MARK)
+                self._was_marked = True
         try:
             self._write(id_, file)
         except FileNotFoundError as error:
@@ -137,11 +141,12 @@ class FolderSpool:
 
     def _check_mark(self) -> None:
         """Raise `SpoolAway` where the folder has lost its mark: another one is in its place while its disk is away."""
-        if self._has_mark():
-            self._was_marked = True
-        elif self._was_marked:
-            expected = f"expected the file {MARK} in {self._folder}, got none"
-            raise SpoolAway(f"{expected}: mount its disk, or restart the server to begin with an empty folder")
+        with self._marking:
+            if self._has_mark():
+                self._was_marked = True
+            elif self._was_marked:
+                expected = f"expected the file {MARK} in {self._folder}, got none"
+                raise SpoolAway(f"{expected}: mount its disk, or restart the server to begin with an empty folder")
 
     def _has_mark(self) -> bool:
         try:
