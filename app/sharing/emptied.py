@@ -94,7 +94,10 @@ class EmptiedWatch:
         if mark is None:
             # Also at the first start of all: that this store was not emptied a moment ago is not known.
             self._emptied_at = now
-            await self._store.put_new(self._name, token_hex(8), KEEP_MARK_S)
+            new = token_hex(8)
+            if await self._store.put_new(self._name, new, KEEP_MARK_S) and self._mark is None:
+                # The store may be emptied again before the mark is read.
+                self._mark = new
             mark = await self._store.get(self._name)
         if self._mark not in (None, mark):
             logger.warning("the shared store has lost what it had; it gets again what this gateway knows")

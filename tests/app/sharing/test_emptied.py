@@ -124,6 +124,28 @@ async def test_a_renewal_does_not_hide_that_the_store_was_emptied(monkeypatch: p
         await wrote.wait()
 
 
+async def test_a_store_that_is_emptied_right_after_its_first_mark_is_written_again() -> None:
+    """Before the gateway has read the mark that it has just made."""
+
+    class Emptied(FragileStore):
+        async def put_new(self, name: str, value: str, keep_s: float) -> bool:
+            is_new = await super().put_new(name, value, keep_s)
+            if not self.was_emptied:
+                self.was_emptied = True
+                self.empty()
+            return is_new
+
+        was_emptied = False
+
+    written = asyncio.Event()
+
+    async def write_again() -> None:
+        written.set()
+
+    async with asyncio.timeout(10), EmptiedWatch(Emptied(), "things", write_again).running():
+        await written.wait()
+
+
 async def test_an_unexpected_failure_does_not_end_the_watch(caplog: pytest.LogCaptureFixture) -> None:
     store, wrote = FragileStore(), asyncio.Event()
 
