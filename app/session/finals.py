@@ -336,7 +336,7 @@ class Finals:
         if window.decoding and window.covered:
             window.utterance.language.channel.add(window.decoding.language_probabilities, window.speech_s)
         min_samples = MIN_UNCOVERED_SAMPLES if window.covered else 1
-        window.utterance.uncovered += uncovered(window.speech, window.covered, min_samples)
+        window.utterance.uncovered += uncovered(window.speech, window.sent.times, min_samples)
         window.utterance.detector_from = None
         self.translations.add(window)
         if window.is_last:
@@ -356,7 +356,7 @@ class Finals:
         for window in windows:
             if window.unsent_stable:
                 self._send_stable(window)
-            window.utterance.uncovered += uncovered(window.speech, window.covered, min_samples=1)
+            window.utterance.uncovered += uncovered(window.speech, window.sent.times, min_samples=1)
             if window.is_last:
                 self._end_utterance(window, acknowledged, is_complete=False)
 

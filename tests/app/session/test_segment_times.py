@@ -47,12 +47,14 @@ def sent(answer: api.Segment, task: api.Task = "transcribe") -> tuple[events.Seg
     ],
 )
 def test_a_segment_begins_and_ends_near_its_words(first_s: float, last_s: float, expected: tuple[float, float]) -> None:
-    """Whatever the model takes for its time counts as heard all the same."""
+    """Speech that the model takes for its time is not decoded again, but is reported as without text."""
     words = (" Congratulations,", first_s, first_s + 0.2), (" everybody.", 9.0, last_s)
     made, utterance, begin_s = sent(segment(0.0, 12.0, *words))
     assert (made.start_s - begin_s, made.end_s - begin_s) == pytest.approx(expected, abs=0.02)
     assert made.words[0].start_s - begin_s == pytest.approx(first_s, abs=0.02)
     assert utterance.recovered_s < 3, "only the speech after the segment is decoded again"
+    before = [(start_s, end_s) for start_s, end_s in utterance.uncovered if start_s < made.start_s]
+    assert sum(end_s - start_s for start_s, end_s in before) == pytest.approx(expected[0], abs=1.0)
 
 
 def test_a_short_text_after_long_sounds_keeps_its_time() -> None:
