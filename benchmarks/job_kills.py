@@ -70,9 +70,11 @@ MAX_WAIT_S = 10.0
 KILLS_PER_INTERRUPTED = 10
 """A run with fewer jobs begun again than one for each of this many kills shows nothing, and fails."""
 MAX_SHARE = 2.0
-"""How many times its fair share a job may wait: the number of jobs that begin before it, where accounts take turns."""
+"""How many times its fair share a job may wait. The fair share is the number of jobs that begin before it if accounts
+take turns.
+"""
 CROWD = 10
-"""Of so many jobs all but the last are the first account's, so that others wait for long where the oldest is first."""
+"""The first account has all of these jobs but one, so that strictly oldest-first order makes the others wait."""
 WORDS = 12
 """The fake engine knows this many words."""
 

@@ -42,7 +42,7 @@ class Recording:
     def of_track(self, number: int, language: str | None) -> "Recording":
         """One track of this recording, as a recording of its own: `film.track-1.srt` is written for it."""
         named = f"{self.name}, track {number}" + (f" ({language})" if language else "")
-        # A name without a suffix gets one, in whose place that of the format comes.
+        # The suffix of the output format replaces the last one, so that a name without a suffix gets one.
         suffix = self.output_name.suffix or ".film"
         output_name = self.output_name.with_name(f"{self.output_name.stem}.track-{number}{suffix}")
         return replace(self, name=named, output_name=output_name, track=number)

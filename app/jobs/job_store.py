@@ -216,7 +216,7 @@ def put_back(
 
     Args:
         connection: in a transaction.
-        id_: that of the job.
+        id_: the id of the job.
         lease: the one with which it was taken.
         wait_s: when it is due again, in seconds.
         error: why it was not done.

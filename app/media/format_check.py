@@ -84,13 +84,13 @@ INTERLEAVED_SHARE = 0.02
 """Where two equal channels are taken for one, every other step is this share of the others, or less."""
 
 PITCH_FRAME_S = 0.08
-"""The audio of which one pitch is found, in seconds: two periods at 28 Hz."""
+"""The length of a frame, which has one pitch, in seconds: two periods at 28 Hz."""
 PITCH_RATE = 12_000
-"""About the rate at which pitches are found, in Hz, where that of the audio is higher."""
+"""Audio with a higher rate is reduced to about this rate before its pitch is searched, in Hz."""
 PITCHES_HZ = (28.0, 1000.0)
-"""The pitches that are looked for, of voices at the third or the threefold of their rate."""
+"""The range in which a pitch is searched, in Hz: voices played at a third to three times their speed."""
 VOICED_SHARE = 0.7
-"""The rate is judged where this share of the frames has a pitch."""
+"""The rate is judged only if at least this share of the frames has a pitch."""
 LEAST_SPREAD, MOST_SPREAD = 0.02, 0.5
 """How much pitches of a voice differ, as a deviation of their logarithms: not at all in a hum, a lot in noise."""
 N_LINES, LINES_SHARE = 8, 0.95
