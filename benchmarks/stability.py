@@ -7,12 +7,13 @@ are measured, and not the speed of the machine. The same engine transcribes the 
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, cast, get_args
 
 import click
 
+from app.session import commands
 from benchmarks import machine, report
 from benchmarks.files import speech_tables
 from benchmarks.files.clip_scores import (
@@ -73,6 +74,16 @@ SCHEMA = 3
 @click.option("--beams", default="1,5", show_default=True, help="Beams of live finals and of files, in this order.")
 @click.option("--interval-ms", default=350, show_default=True, help="Least audio between two hypotheses, in ms.")
 @click.option(
+    "--endpointing",
+    type=click.Choice(["auto", "vad", "adaptive"]),
+    default="auto",
+    show_default=True,
+    help="When utterances end. auto: as for a client that leaves it to the service.",
+)
+@click.option(
+    "--silence-ms", type=click.IntRange(100, 5000), help="The silence that ends an utterance; only with a mode."
+)
+@click.option(
     "--processes",
     "n_processes",
     type=click.IntRange(min=1),
@@ -93,6 +104,8 @@ def main(
     policies: str,
     beams: str,
     interval_ms: int,
+    endpointing: str,
+    silence_ms: int | None,
     n_processes: int,
     path: Path,
     markdown: bool,
@@ -110,7 +123,10 @@ def main(
         n_slots=N_SLOTS,
     )
     described = machine.describe()
-    found = run_in_processes(Setup(engine=engine, interval_ms=interval_ms, modes=modes), clips, n_processes)
+    setup = Setup(
+        engine=engine, interval_ms=interval_ms, endpointing=parse_endpointing(endpointing, silence_ms), modes=modes
+    )
+    found = run_in_processes(setup, clips, n_processes)
     result = {
         "benchmark": "stability",
         "schema": SCHEMA,
@@ -119,6 +135,7 @@ def main(
         "model": Path(model).name,
         **{"device": device, "dtype": dtype, "audio_context": audio_context},
         "interval_ms": interval_ms,
+        "endpointing": asdict(setup.endpointing),
         "processes": n_processes,
         "n_resamples": N_RESAMPLES,
         **compare(modes, clips, found),
@@ -140,6 +157,20 @@ def parse_modes(policies: str, beams: str) -> tuple[Mode, ...]:
     if max(widths) > N_SLOTS:
         raise click.BadParameter(f"expected at most {N_SLOTS}, got {max(widths)}", param_hint="--beams")
     return tuple(Mode(name, width) for name in (*names, FILES) for width in widths)
+
+
+def parse_endpointing(mode: str, silence_ms: int | None) -> commands.Endpointing:
+    """The endpointing of live sessions.
+
+    Raises:
+        BadParameter: a silence without a mode would have no effect.
+    """
+    if mode == "auto":
+        if silence_ms is not None:
+            raise click.BadParameter("expected --endpointing vad or adaptive with it", param_hint="--silence-ms")
+        return commands.Endpointing(mode=None)
+    chosen = commands.Endpointing(mode=cast(commands.EndpointingMode, mode))
+    return chosen if silence_ms is None else replace(chosen, silence_ms=silence_ms)
 
 
 def compare(modes: Sequence[Mode], clips: Sequence[Clip], found: Mapping[str, ClipResults]) -> dict[str, Any]:
@@ -185,6 +216,7 @@ def reader_figures(figures: ReaderFigures) -> dict[str, Any]:
             "p50": percentile(first_s, 50),
             "p95": percentile(first_s, 95),
         },
+        "ended_s": {"p50": percentile(figures.ended_s, 50), "p95": percentile(figures.ended_s, 95)},
         "word_shown_s": word_summary(figures.shown_s),
         "word_stable_s": word_summary(figures.stable_s),
     }
@@ -205,7 +237,12 @@ def live_table(result: dict[str, Any]) -> Table:
     """The figures over all clips: one row for each policy and for files, with each number of beams."""
     heading = (
         *("", "words", "errors %", "minus files,\npoints", "changed per\n100 words", "flashed %"),
-        *("first right word,\nmean/p50/p95 s", "shown\np50/p95 s", "stable\np50/p95 s"),
+        *(
+            "first right word,\nmean/p50/p95 s",
+            "final after its end,\np50/p95 s",
+            "shown\np50/p95 s",
+            "stable\np50/p95 s",
+        ),
         *("words\ninvented", "interims\nper s"),
     )
     return Table(
@@ -249,11 +286,12 @@ def _channel_s(clip: Clip) -> float:
 
 def _reader_cells(reader: dict[str, Any] | None) -> tuple[str, ...]:
     if reader is None:
-        return (NO_VALUE,) * 5
+        return (NO_VALUE,) * 6
     return (
         percent(reader["changed_per_word"]),
         percent(reader["flashed"]),
         _side_by_side(reader["first_right_s"], "mean", "p50", "p95"),
+        _side_by_side(reader["ended_s"], "p50", "p95"),
         _side_by_side(reader["word_shown_s"], "p50", "p95"),
         _side_by_side(reader["word_stable_s"], "p50", "p95"),
     )

@@ -78,6 +78,8 @@ def write_folder(student: FourBitStudent, original: Path, output: Path) -> None:
     is_openais = config["vocab_size"] in OPENAI_SIZES
     defaults: dict[str, Any] = {} if is_openais else read_json(original / "generation_config.json")
     defaults["tutti_audio_context"] = asdict(AUDIO_CONTEXT)
+    # docs/results/accuracy.md
+    defaults["tutti_adaptive_endpointing"] = True
     (output / "generation_config.json").write_text(json.dumps(defaults, indent=1) + "\n", encoding="utf-8")
     for name in () if is_openais else (each for each in _COPIED if (original / each).exists()):
         (output / name).write_bytes((original / name).read_bytes())

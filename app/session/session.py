@@ -44,7 +44,7 @@ from app.session.stabilizer import Agreement, MakePolicy
 from app.session.states import State, already_started, must_carry_out
 from app.session.text_filter import TextFilter
 from app.session.translations import Targets, Translator, targets_of
-from app.session.turn_taking import TurnScorer
+from app.session.turn_taking import USUAL_MIN_SILENCE_MS, USUAL_SILENCE_MS, TurnScorer
 from app.session.windows import DecodeRequest
 from app.text_rules.pipeline import TextRuleOptions
 from app.text_rules.redaction import Kind
@@ -529,7 +529,9 @@ def _with_mode(endpointing: commands.Endpointing, model: api.ModelInfo, config: 
     """The endpointing with a mode, also where the client leaves it to the service."""
     if endpointing.mode is not None:
         return endpointing
-    return replace(endpointing, mode="adaptive" if model.adaptive_endpointing and config.speculates else "vad")
+    if not (model.adaptive_endpointing and config.speculates):
+        return replace(endpointing, mode="vad")
+    return replace(endpointing, mode="adaptive", silence_ms=USUAL_SILENCE_MS, min_silence_ms=USUAL_MIN_SILENCE_MS)
 
 
 def _changed_options(

@@ -11,6 +11,7 @@ from itertools import takewhile
 from typing import Protocol
 
 from app.session.stable_words import Words, grow, not_before, words_at_end, words_between
+from app.session.stock_phrases import STOCK_PHRASES
 from engine.api import SAMPLE_RATE, Piece, is_punctuation
 
 WORDS_KEPT_BACK = 1
@@ -36,11 +37,11 @@ LAST_WORDS = 2
 """The last words of a hypothesis are less certain than the ones before: the audio ends while they are spoken."""
 LAST_SHOWN_LOGPROB = -0.1
 """Below it, one of the last words is not shown before a second hypothesis in a row has it."""
-REPLACING_LOGPROBS = (-0.2, -0.7)
+REPLACING_LOGPROBS = (-0.07, -0.3)
 """A word takes the place of another one that is shown from the first on, or from the second on when two have it."""
-SURE_LOGPROB = -0.15
+SURE_LOGPROB = -0.12
 """A word with at least this log-probability is stable when two hypotheses in a row have it."""
-LOGPROB_PER_AGREEMENT = 0.1
+LOGPROB_PER_AGREEMENT = 0.05
 """How far below `SURE_LOGPROB` a word needs the agreement of one more hypothesis."""
 MOST_AGREEMENTS = 10
 """No word needs more hypotheses than these. All of these figures: docs/results/accuracy.md."""
@@ -86,10 +87,12 @@ class SeenWord:
             n_after: the number of words after it.
             shown: the word that is shown in its place; `None` if there is none.
         """
-        if self.n_seen > len(REPLACING_LOGPROBS) or (is_first and self.logprob >= FIRST_SHOWN_LOGPROB):
+        if self.n_seen > len(REPLACING_LOGPROBS):
             return True
         if shown is not None:
             return spoken(shown) == spoken(self.text) or self.logprob >= REPLACING_LOGPROBS[self.n_seen - 1]
+        if is_first and self.logprob >= FIRST_SHOWN_LOGPROB:
+            return True
         is_cut_off = n_after < LAST_WORDS and self.n_seen == 1
         return self.logprob >= (LAST_SHOWN_LOGPROB if is_cut_off else SHOWN_LOGPROB)
 
@@ -211,7 +214,8 @@ class Stabilizer:
         new_pieces = _after_prefix(pieces, self.tokens, self.stable)
         was_short = len(self._seen) < len(self._shown)
         seen = _seen_words(new_pieces, self._seen)
-        n_stable = self._count_stable(seen, audio_s) if is_certain else 0
+        is_stock = not self.stable and spoken("".join(word.text for word in seen)) in STOCK_PHRASES
+        n_stable = self._count_stable(seen, audio_s) if is_certain and not is_stock else 0
         stable_until = self._seen_end if self._policy.needs_agreement else audio_end
         stable, self._seen = _divide(seen, n_stable)
         self._seen_end = audio_end
@@ -229,7 +233,7 @@ class Stabilizer:
         window_start = audio_end - round(audio_s * SAMPLE_RATE)
         self.stable_until = max(self.stable_until, window_start + round(since_s * SAMPLE_RATE))
         before = self._shown_after([word.text for word in seen[:n_stable]])
-        now = self._words_with_evidence(before)
+        now = [] if is_stock else self._words_with_evidence(before)
         end = n_stable_chars + sum(map(len, now))
         timed = words_between(words, n_stable_chars, end, since_s)
         if (len(now) < len(self._seen) or not was_short) and _is_same(before[: len(now)], now):
@@ -253,7 +257,7 @@ class Stabilizer:
             if not word.is_shown(is_first=is_first, n_after=last - place, shown=shown):
                 break
             words.append(word.text)
-        return words
+        return [] if not self.stable and spoken("".join(words)) in STOCK_PHRASES else words
 
     def _shown_after(self, new_stable: list[str]) -> list[str]:
         """The words shown before, without those that have become stable. Empty if other words have become stable."""

@@ -22,7 +22,10 @@ CAMPAIGNS = {
     "ray": "ray_kills",
     "cluster-demo": "cluster_demo",
 }
-"""The module of each campaign. Only the module of the chosen campaign is imported: the others may need browsers, Ray or a database."""
+"""The module of each campaign.
+
+Only the module of the chosen campaign is imported: the others may need browsers, Ray or a database.
+"""
 
 
 class Campaigns(click.Group):

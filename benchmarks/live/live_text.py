@@ -30,7 +30,8 @@ class UtteranceText:
     final: tuple[float, str] | None = None
     """`None` until the utterance has ended."""
     start_s: float = 0.0
-    """Where its speech begins; known when it has ended."""
+    end_s: float = 0.0
+    """Where its speech begins, and where its speech or its text ends; known when it has ended."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -47,6 +48,8 @@ class ReaderFigures:
     """Utterances that showed a stock phrase, and nothing else, with which their final text does not begin."""
     first_right_s: list[float] = field(default_factory=list)
     """For each utterance with text, seconds from its start until its first word stays."""
+    ended_s: list[float] = field(default_factory=list)
+    """For each utterance with text, seconds from its end until it is final."""
     shown_s: list[float] = field(default_factory=list)
     """For each spoken word, seconds from its end until it is shown for good.
 
@@ -100,7 +103,7 @@ class LiveText:
                 self._ended[event.utterance] = event.text
                 self._open[event.utterance] = (event.text, event.text)
                 ended = self._of(event.utterance)
-                ended.final, ended.start_s = (at_s, event.text), event.start_s
+                ended.final, ended.start_s, ended.end_s = (at_s, event.text), event.start_s, event.end_s
             case _:
                 return
         stable, shown = (
@@ -138,6 +141,7 @@ def measure_utterance(utterance: UtteranceText) -> ReaderFigures:
                 break
             since_s = at_s
         found.first_right_s.append(since_s - utterance.start_s)
+        found.ended_s.append(ended_at_s - utterance.end_s)
     return found
 
 

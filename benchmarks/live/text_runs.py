@@ -89,6 +89,7 @@ class Setup:
 
     engine: EngineConfig
     interval_ms: int
+    endpointing: commands.Endpointing
     modes: tuple[Mode, ...]
 
 
@@ -131,13 +132,19 @@ async def _run_share(setup: Setup, clips: Sequence[Clip]) -> dict[str, ClipResul
     found = {}
     async with Engine.start(setup.engine) as engine:
         for number, clip in enumerate(clips, 1):
-            found[clip.name] = await run_clip(engine, clip, setup.modes, config)
+            found[clip.name] = await run_clip(engine, clip, setup.modes, config, setup.endpointing)
             print(f"{number} of {len(clips)} clips in process {os.getpid()}", file=sys.stderr)
     return found
 
 
-async def run_clip(engine: Transcriber, clip: Clip, modes: Sequence[Mode], config: SessionConfig) -> ClipResults:
-    """Run one clip in each mode, one channel after the other.
+async def run_clip(
+    engine: Transcriber,
+    clip: Clip,
+    modes: Sequence[Mode],
+    config: SessionConfig,
+    endpointing: commands.Endpointing,
+) -> ClipResults:
+    """Run one clip in each mode, one channel after the other; `endpointing` is that of live sessions.
 
     Raises:
         ClickException: a session failed.
@@ -153,7 +160,7 @@ async def run_clip(engine: Transcriber, clip: Clip, modes: Sequence[Mode], confi
             for mode, result in found.items():
                 of_mode = _config_of(mode, config)
                 if mode.is_live:
-                    live = await run_live(engine, samples, _start(mode, language), of_mode)
+                    live = await run_live(engine, samples, _start(mode, language, endpointing), of_mode)
                     result.texts.append(live.text)
                     result.figures.add(measure(live, spoken))
                 else:
@@ -204,8 +211,13 @@ def _config_of(mode: Mode, config: SessionConfig) -> SessionConfig:
     return replace(config, make_policy=LIVE_POLICIES[mode.policy]) if mode.is_live else config
 
 
-def _start(mode: Mode, language: str | None) -> commands.Start:
-    return commands.Start(audio=AudioFormat("pcm_f32le"), language=language, interim=mode.policy != NO_INTERIMS)
+def _start(mode: Mode, language: str | None, endpointing: commands.Endpointing) -> commands.Start:
+    return commands.Start(
+        audio=AudioFormat("pcm_f32le"),
+        language=language,
+        interim=mode.policy != NO_INTERIMS,
+        endpointing=endpointing,
+    )
 
 
 def _to_samples(channel: Pcm) -> Samples:

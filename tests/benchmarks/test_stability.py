@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 
+from app.session import commands
 from app.session.session import SessionConfig
 from benchmarks import stability
 from benchmarks.files.labelled_clips import Clip
@@ -23,6 +24,7 @@ NUMBERS = [1, 2, 3, 4, 5, 6]
 SPEECH = np.concatenate((silence(0.3), speech(NUMBERS), silence(1.0)))
 MODES = stability.parse_modes("agreement,none", "1")
 AGREEMENT, NONE, FILE = MODES
+ENDPOINTING = commands.Endpointing()
 
 
 def clip(name: str, kind: str, text: str, seconds: float = 1.0) -> Clip:
@@ -35,7 +37,7 @@ async def test_a_clip_runs_live_and_as_a_file() -> None:
     pcm = np.rint(SPEECH * 32768).astype(np.int16)
     spoken = Clip(name="made up", kind="synth", channels=(pcm,), texts=(said(NUMBERS),))
     config = SessionConfig(make_detector=LevelDetector)
-    first, again = [await run_clip(FakeTranscriber(), spoken, MODES, config) for _ in range(2)]
+    first, again = [await run_clip(FakeTranscriber(), spoken, MODES, config, ENDPOINTING) for _ in range(2)]
     assert first == again
     assert [result.texts for result in first.values()] == [[said(NUMBERS)]] * 3
     live, final_only = first[AGREEMENT].figures, first[NONE].figures
@@ -55,12 +57,12 @@ async def test_a_mode_has_its_beams_and_its_policy() -> None:
     spoken = Clip(name="made up", kind="synth", channels=(pcm,), texts=(said(NUMBERS),))
     config = SessionConfig(make_detector=LevelDetector)
     engine = FakeTranscriber()
-    await run_clip(engine, spoken, [Mode("agreement", 5)], config)
+    await run_clip(engine, spoken, [Mode("agreement", 5)], config, ENDPOINTING)
     assert any(window.options.prefix for window in engine.windows)
     beams = {window.is_interim: window.options.sampling.beam_size for window in engine.windows}
     assert beams == {True: 1, False: 5}
     engine = FakeTranscriber()
-    await run_clip(engine, spoken, [Mode("never", 2)], config)
+    await run_clip(engine, spoken, [Mode("never", 2)], config, ENDPOINTING)
     assert any(window.is_interim for window in engine.windows)
     assert not any(window.options.prefix for window in engine.windows)
 
@@ -85,6 +87,7 @@ def test_policies_stand_beside_files(monkeypatch: pytest.MonkeyPatch, tmp_path: 
         n_changed=1,
         n_flashed=1,
         first_right_s=[0.5, 1.5],
+        ended_s=[0.25, 0.75],
         shown_s=[0.25, float("inf")],
         stable_s=[0.75, 1.0],
     )
@@ -106,11 +109,11 @@ def test_policies_stand_beside_files(monkeypatch: pytest.MonkeyPatch, tmp_path: 
     ran = run("--beams", "1", "--json", str(path), "--markdown")
     assert ran.exit_code == 0, ran.output
     expected = (
-        "| agreement, 1 beam | 4 | 25.0 | +25.0 (+25.0 to +25.0) | 25.0 | 50.0 | 1.00/0.50/1.50 | 0.25/0.25 "
-        "| 0.75/1.00 | 2 | 2.00 |"
+        "| agreement, 1 beam | 4 | 25.0 | +25.0 (+25.0 to +25.0) | 25.0 | 50.0 | 1.00/0.50/1.50 | 0.25/0.75 "
+        "| 0.25/0.25 | 0.75/1.00 | 2 | 2.00 |"
     )
     assert expected in ran.output
-    assert "| files, 1 beam | 4 | 0.0 | – | – | – | – | – | – | 0 | – |" in ran.output
+    assert "| files, 1 beam | 4 | 0.0 | – | – | – | – | – | – | – | 0 | – |" in ran.output
     assert "| human-read | 1 | 4 | 25.0 | 0.0 | 0.0 |" in ran.output
     assert "| b | agreement, 1 beam | thank you |" in ran.output
     result: dict[str, Any] = json.loads(path.read_text())
@@ -126,6 +129,7 @@ def test_policies_stand_beside_files(monkeypatch: pytest.MonkeyPatch, tmp_path: 
         (("--policies", "agreement,whatever"), "got whatever"),
         (("--beams", "33"), "at most 32"),
         (("--beams", "0"), "expected numbers"),
+        (("--silence-ms", "700"), "expected --endpointing vad or adaptive"),
     ],
 )
 def test_what_makes_no_sense_is_refused(arguments: tuple[str, ...], expected: str) -> None:

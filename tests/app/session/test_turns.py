@@ -151,7 +151,10 @@ def test_a_server_without_speculative_finals_says_that_it_cannot_adapt() -> None
 
 @pytest.mark.parametrize(("was_measured", "speculates"), [(True, True), (True, False), (False, True)])
 def test_the_service_chooses_the_mode_that_the_client_leaves_open(was_measured: bool, speculates: bool) -> None:
-    """It is adaptive where that was measured for the model, and a pause is decoded; there is no notice."""
+    """It is adaptive where that was measured for the model, and a pause is decoded; there is no notice.
+
+    A text that says little about its end waits a little longer than the fixed silence.
+    """
     start = replace(START, interim=False, endpointing=commands.Endpointing(mode=None))
     model = replace(MODEL, adaptive_endpointing=was_measured)
     session = Bench(start, replace(CONFIG, speculates=speculates), model)
@@ -163,6 +166,16 @@ def test_the_service_chooses_the_mode_that_the_client_leaves_open(was_measured: 
     else:
         session.feed(np.concatenate((speech([1, 2, 3], gap_samples=640), silence(0.6))))
         assert len(session.of(events.Endpoint)) == 1
+
+
+def test_a_service_that_chooses_waits_where_the_text_is_not_known() -> None:
+    """A fixed silence may be shorter: what it costs in errors is measured."""
+    model = replace(MODEL, adaptive_endpointing=True)
+    session = Bench(replace(START, interim=False, endpointing=commands.Endpointing(mode=None)), SPECULATES, model)
+    session.feed(np.concatenate((speech([1, 2, 3], gap_samples=640), silence(0.64))), answer=False)
+    assert not session.of(events.Endpoint)
+    session.feed(silence(0.14), answer=False)
+    assert session.of(events.Endpoint)[0].confidence is None
 
 
 def test_such_a_server_says_so_of_a_change_too() -> None:
