@@ -12,7 +12,17 @@ from collections.abc import Iterator
 from pathlib import Path
 
 REPOSITORY = Path(__file__).parents[1]
-FOLDERS = ("app", "engine", "cluster", "clients/python/tutti", "benchmarks", "examples", "pictures", "training")
+FOLDERS = (
+    "app",
+    "engine",
+    "cluster",
+    "plugins",
+    "clients/python/tutti",
+    "benchmarks",
+    "examples",
+    "pictures",
+    "training",
+)
 N_LARGEST = 10
 """How many of each kind are listed."""
 PARTS = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")

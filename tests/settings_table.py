@@ -1,10 +1,10 @@
-"""Writes the table of settings in `docs/operations.md` from `Settings`: `python -m tests.settings_table`."""
+"""Writes the table of settings in `docs/operations.md`, with those of plug-ins: `python -m tests.settings_table`."""
 
-from dataclasses import fields
 from pathlib import Path
 
 from app.cli.commands import choices
-from app.service.settings import ENV_PREFIX, Settings
+from app.server.plugins import plugin_settings
+from app.service.settings import ENV_PREFIX, own_settings
 
 PAGE = Path(__file__).parents[1] / "docs" / "operations.md"
 HEAD = "| variable | default | meaning |\n|---|---|---|\n"
@@ -13,7 +13,7 @@ HEAD = "| variable | default | meaning |\n|---|---|---|\n"
 def table() -> str:
     """A row for each setting: its variable, its default, its values and the sentence that `--help` shows."""
     rows = []
-    for setting in fields(Settings):
+    for setting in (*own_settings(), *plugin_settings()):
         values = ", ".join(f"`{value}`" for value in choices(setting))
         default = f"`{setting.default}`" if setting.default != "" else ""
         meaning = setting.metadata["help"] + (f" One of {values}." if values else "")

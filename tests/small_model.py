@@ -6,6 +6,7 @@ Its README says what it understands. It is named by its folder, so all that is k
 from pathlib import Path
 from typing import Any
 
+from app.server.plugins import make_settings
 from app.service.settings import ENV_PREFIX, Settings
 
 SMALL_MODEL = str(Path(__file__).parent / "assets" / "small-model")
@@ -24,4 +25,4 @@ ARGUMENTS = tuple(f"--{name.replace('_', '-')}={value}" for name, value in SETTI
 
 def small_settings(**values: Any) -> Settings:
     """The settings of a service with the small model, at a free port."""
-    return Settings(**SETTINGS | {"port": 0} | values)
+    return make_settings(SETTINGS | {"port": 0} | values)

@@ -66,7 +66,7 @@ def test_torch_is_not_needed() -> None:
     assert loaded_by(modules) & {"torch", "transformers", "flashinfer"} == set()
 
 
-@pytest.mark.parametrize("package", ["app", "engine", "cluster", "tutti"])
+@pytest.mark.parametrize("package", ["app", "engine", "cluster", "plugins", "tutti"])
 def test_importing_a_module_changes_no_environment_variable(package: str) -> None:
     """Every module of the package is imported, one after the other. Processes set variables when they start."""
     script = (

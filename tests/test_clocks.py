@@ -27,8 +27,8 @@ ALLOWED = {
     "app/customers/key_records.py": "when a key was made and withdrawn",
     "app/customers/usage_counter.py": "the day of usage",
     "app/publish/webhook.py": "the date in the signature of a request",
-    "app/dialects/audiohook/endpoint.py": "the age of a signature",
-    "app/dialects/audiosocket/announcing_endpoint.py": "when an announcement expires",
+    "plugins/carriers/audiohook/endpoint.py": "the age of a signature",
+    "plugins/carriers/audiosocket/announcing_endpoint.py": "when an announcement expires",
     "app/dialects/deepgram/endpoint.py": "the date in Deepgram's metadata, and when a token expires",
     "app/dialects/native/usage_endpoint.py": "the days of usage that are shown if none are named",
     "app/dialects/openai/realtime_endpoint.py": "when a client secret expires",
@@ -63,7 +63,7 @@ def uses(path: Path) -> Iterator[tuple[str, str]]:
 def test_only_what_needs_the_time_of_day_uses_it() -> None:
     paths = [
         path
-        for folder in ("app", "engine", "cluster", "clients/python")
+        for folder in ("app", "engine", "cluster", "plugins", "clients/python")
         for path in (REPOSITORY / folder).rglob("*.py")
     ]
     found = {str(path.relative_to(REPOSITORY)) for path in paths if TIME_OF_DAY.intersection(uses(path))}

@@ -126,7 +126,8 @@ def test_pages_do_not_speak_of_the_workshop(path: Path) -> None:
 
 def test_code_names_pages_that_exist() -> None:
     """A docstring or comment that sends its reader to a page does not send them to one that has moved."""
-    folders = ("app", "engine", "cluster", "clients/python", "benchmarks", "examples", "training", "pictures", "tests")
+    code = ("app", "engine", "cluster", "plugins", "clients/python")
+    folders = (*code, "benchmarks", "examples", "training", "pictures", "tests")
     files = [file for folder in folders for file in sorted((REPOSITORY / folder).rglob("*.py"))]
     named = {(name_of(file), page) for file in files for page in re.findall(r"\bdocs/[\w/-]+\.md", file.read_text())}
     assert sorted((file, page) for file, page in named if not (REPOSITORY / page).exists()) == []

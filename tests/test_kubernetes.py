@@ -12,10 +12,11 @@ import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
 from app.cli.processes import STOP_SLACK_S
+from app.server.plugins import check_environment
 from app.server.routes import routes
 from app.service.admission import Admission
 from app.service.metrics import Metrics
-from app.service.settings import ENV_PREFIX, Settings, check_environment
+from app.service.settings import ENV_PREFIX, Settings
 from app.service.shared_state import AdmissionCounter
 from cluster.local.shared_audio import BLOCK_BYTES
 from cluster.local.supervisor import POOL_BLOCKS

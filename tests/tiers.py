@@ -22,6 +22,7 @@ QUICK = (
     "engine/decoding",
     "engine/scheduling",
     "engine/checkpoint",
+    "plugins",
     "first_hour/test_documented_commands.py",
     "test_clocks.py",
     "test_docs.py",
@@ -85,7 +86,7 @@ DEFAULT: tuple[str, ...] = (
 )
 """Files and folders within those of `QUICK` that need more."""
 
-WITHOUT_TORCH = ("app", "clients/python")
+WITHOUT_TORCH = ("app", "clients/python", "plugins")
 """Folders whose tests run where there is no torch, but for the files of `WITH_ENGINE`: the service does not need it."""
 
 WITH_ENGINE = (

@@ -12,7 +12,7 @@ import pytest
 
 REPOSITORY = Path(__file__).parents[1]
 BUILD_TIMEOUT_S = 120
-PARTS = ("app", "cluster", "engine", "clients/python", "pyproject.toml", "README.md", "LICENSE")
+PARTS = ("app", "cluster", "engine", "plugins", "clients/python", "pyproject.toml", "README.md", "LICENSE")
 SETUPTOOLS = 77
 """The oldest major version that builds the wheels: `build-system` in `pyproject.toml`."""
 

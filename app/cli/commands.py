@@ -8,7 +8,7 @@ import os
 import sys
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import Field, fields
+from dataclasses import Field
 from typing import IO, Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 import click
@@ -18,7 +18,8 @@ from app.cli.keys import keys
 from app.cli.output_errors import explaining_output_errors
 from app.errors import SettingsError
 from app.files.formats import FORMATS, SUBTITLES, WITH_WORDS, Layout
-from app.service.settings import ENV_PREFIX, Settings, check_environment
+from app.server.plugins import check_environment, make_settings, missing_plugin, plugin_settings
+from app.service.settings import ENV_PREFIX, Settings, own_settings
 from app.version import VERSION
 from engine import api
 from engine.config import EngineConfig
@@ -53,31 +54,60 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
 def settings_options(*names: str) -> Callable[[_Function], _Function]:
-    """Add a flag and an environment variable for each of these settings; for all settings if none is named."""
+    """Add a flag and an environment variable for each of these settings of the service; for all if none is named."""
 
     def decorate(function: _Function) -> _Function:
-        for setting in reversed(fields(Settings)):
-            if names and setting.name not in names:
-                continue
-            flag = setting.name.replace("_", "-")
-            function = click.option(
-                f"--{flag}/--no-{flag}" if setting.default is True else f"--{flag}",
-                type=click.Choice(values) if (values := choices(setting)) else setting.type,
-                is_flag=setting.type is bool,
-                default=setting.default,
-                envvar=[ENV_PREFIX + setting.name.upper(), *OLD_VARIABLES.get(setting.name, ())],
-                show_envvar=True,
-                show_default=setting.default is True or (setting.type is not bool and setting.default != ""),
-                help=setting.metadata["help"],
-            )(function)
+        for setting in reversed(own_settings()):
+            if not names or setting.name in names:
+                declaration, attributes = _option(setting)
+                function = click.option(declaration, **attributes)(function)
         return function
 
     return decorate
 
 
+def _option(setting: Field[Any]) -> tuple[str, dict[str, Any]]:
+    """The flag of a setting, and the attributes of its option."""
+    flag = setting.name.replace("_", "-")
+    return f"--{flag}/--no-{flag}" if setting.default is True else f"--{flag}", {
+        "type": click.Choice(values) if (values := choices(setting)) else setting.type,
+        "is_flag": setting.type is bool,
+        "default": setting.default,
+        "envvar": [ENV_PREFIX + setting.name.upper(), *OLD_VARIABLES.get(setting.name, ())],
+        "show_envvar": True,
+        "show_default": setting.default is True or (setting.type is not bool and setting.default != ""),
+        "help": setting.metadata["help"],
+    }
+
+
 def choices(setting: Field[Any]) -> tuple[str, ...]:
     """The values of a setting that is one of a few words; empty for every other setting."""
     return setting.metadata["choices"] or ENGINE_CHOICES.get(setting.name, ())
+
+
+class _ServeCommand(click.Command):
+    """A command whose options are also those of plug-ins, which are looked for when the command is used."""
+
+    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
+        """The options of the service, and those of plug-ins."""
+        if _ServeCommand not in ctx.meta:
+            ctx.meta[_ServeCommand] = [
+                click.Option([declaration], **attributes) for declaration, attributes in map(_option, plugin_settings())
+            ]
+        *own, help_option = super().get_params(ctx)
+        return [*own, *ctx.meta[_ServeCommand], help_option]
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Read the command line. Where an option is unknown because its plug-in is missing, the error names it."""
+        try:
+            return super().parse_args(ctx, args)
+        except SettingsError as error:
+            raise click.ClickException(str(error)) from None
+        except click.NoSuchOption as error:
+            owner = missing_plugin(error.option_name.lstrip("-").replace("-", "_"))
+            if not owner:
+                raise
+            raise click.UsageError(f"No such option '{error.option_name}'{owner}.", ctx) from None
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
@@ -89,7 +119,7 @@ def cli() -> None:
     """
 
 
-@cli.command()
+@cli.command(cls=_ServeCommand)
 @settings_options()
 def serve(**values: Any) -> None:
     """Run the server.
@@ -97,7 +127,7 @@ def serve(**values: Any) -> None:
     It serves live sessions, file transcription and a page with live captions, until Ctrl-C. Every option is also an
     environment variable.
     """
-    settings = _settings(values)
+    settings = _settings(values, with_plugins=True)
     from app.cli import processes
     from app.cli.running import fetch_model, run
 
@@ -378,11 +408,11 @@ def models() -> None:
 cli.add_command(keys)
 
 
-def _settings(values: dict[str, Any]) -> Settings:
+def _settings(values: dict[str, Any], *, with_plugins: bool = False) -> Settings:
     """Settings from flags and the environment, as click has read them. Logging works from here on."""
     try:
         check_environment(os.environ)
-        settings = Settings(**values)
+        settings = make_settings(values) if with_plugins else Settings(**values)
     except SettingsError as error:
         raise click.ClickException(str(error)) from None
     from app.cli import processes

@@ -54,7 +54,7 @@ STOP_SLACK_S = 20.0
 
 Abandoned sessions, subscribers, open requests, the webhook and the last spans of traces need it.
 """
-OWN_PACKAGES = ("app", "cluster", "engine", "tutti")
+OWN_PACKAGES = ("app", "cluster", "engine", "plugins", "tutti")
 """Packages whose lines are logged at the level of the settings. Others log warnings and errors only."""
 
 
@@ -147,7 +147,7 @@ async def local_server(settings: Settings, out: Console) -> AsyncIterator[str]:
         engine = await stack.enter_async_context(loading_engine(settings))
         port = listener.getsockname()[1]
         started = asyncio.Event()
-        server = _PartOfCommand(build_app(settings, engine), settings, on_started=started.set)
+        server = _PartOfCommand(build_app(settings, engine, plugins=()), settings, on_started=started.set)
         tasks = await stack.enter_async_context(asyncio.TaskGroup())
         tasks.create_task(_serve_with(server, engine, listener))
         try:

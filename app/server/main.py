@@ -3,9 +3,10 @@
 import asyncio
 import socket
 import ssl
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, closing, nullcontext
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, closing
 from functools import partial
+from itertools import chain
 from types import FrameType
 from typing import Any, cast
 
@@ -16,11 +17,12 @@ from starlette.middleware.cors import CORSMiddleware
 
 from app.errors import RequestError, SettingsError
 from app.media.decoders import Decoders
-from app.server.audiosocket_listener import AudioSocketListener, bind_audiosocket
 from app.server.guard import Guard
 from app.server.job_kinds import doing_jobs
+from app.server.openapi import document
+from app.server.plugins import Listener, Plugin, installed_plugins
 from app.server.protocols import HttpProtocol, WebSocketProtocol
-from app.server.routes import not_found, refused, routes, serve_audiosocket
+from app.server.routes import not_found, refused, routes
 from app.server.tls_listener import TlsListener
 from app.service.request_ids import RequestIds
 from app.service.service import Service
@@ -55,6 +57,7 @@ def build_app(
     shared: SharedState | None = None,
     decoders: Decoders | None = None,
     tracing: Tracing = NO_TRACING,
+    plugins: Sequence[Plugin] | None = None,
 ) -> Starlette:
     """Build the application for an engine that is running.
 
@@ -65,14 +68,29 @@ def build_app(
         shared: the state that all gateways share; by default there is one gateway.
         decoders: decode uploaded files, and are closed by the caller; by default the application has its own.
         tracing: follows requests for the operator, and is closed by the application.
+        plugins: those that are used; by default all that are installed.
     """
     own_decoders = Decoders()
+    if plugins is None:
+        plugins = installed_plugins()
+    service = Service(
+        settings,
+        transcriber,
+        session_config or settings.session_config,
+        shared or SharedState(),
+        decoders or own_decoders,
+        tracing,
+    )
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
-        measuring = asyncio.create_task(app.state.service.metrics.measure_loop_lag())
+        measuring = asyncio.create_task(service.metrics.measure_loop_lag())
         with closing(own_decoders):
-            async with app.state.service.running(), doing_jobs(app.state.service):
+            async with AsyncExitStack() as stack:
+                for plugin in plugins:
+                    await stack.enter_async_context(plugin.running(service))
+                await stack.enter_async_context(service.running())
+                await stack.enter_async_context(doing_jobs(service))
                 yield
         await tracing.close()
         measuring.cancel()
@@ -81,20 +99,15 @@ def build_app(
     # Its type allows no handler for both requests and WebSockets.
     answers: dict[Any, Any] = {404: not_found, 405: not_found, RequestError: refused}
     app = Starlette(
-        routes=routes(),
+        routes=[*routes(), *chain.from_iterable(plugin.routes(service) for plugin in plugins)],
         middleware=_middleware(settings),
         exception_handlers=answers,
         lifespan=lifespan,
     )
     app.state.tracing = tracing
-    app.state.service = Service(
-        settings,
-        transcriber,
-        session_config or settings.session_config,
-        shared or SharedState(),
-        decoders or own_decoders,
-        tracing,
-    )
+    app.state.service = service
+    app.state.openapi = document(plugin.openapi() for plugin in plugins)
+    app.state.listeners = _listeners(settings, plugins)
     return app
 
 
@@ -113,6 +126,11 @@ def _middleware(settings: Settings) -> list[Middleware]:
             )
         )
     return middleware
+
+
+def _listeners(settings: Settings, plugins: Sequence[Plugin]) -> list[Listener]:
+    """The ports that plug-ins serve beside the port of HTTP."""
+    return list(chain.from_iterable(plugin.listeners(settings) for plugin in plugins))
 
 
 def bind(settings: Settings) -> socket.socket:
@@ -137,8 +155,11 @@ def bind_each(settings: Settings) -> tuple[socket.socket, ...]:
     """
     if not hasattr(socket, "SO_REUSEPORT"):
         raise SettingsError(f"gateways: expected 0, as this system cannot share a port, got {settings.gateways}")
-    # This probe does not share the port, so it fails if another program listens on it.
-    with bind(settings) as probe, bind_audiosocket(settings) or nullcontext():
+    # These probes do not share the port, so they fail if another program listens on it.
+    with ExitStack() as stack:
+        probe = stack.enter_context(bind(settings))
+        for other in _listeners(settings, installed_plugins()):
+            stack.enter_context(other.bind())
         address, family = probe.getsockname(), probe.family
     return tuple(
         socket.create_server(address[:2], family=family, backlog=BACKLOG, reuse_port=True)
@@ -203,19 +224,13 @@ class Server(uvicorn.Server):
         await super().startup([])
         # A third of a second, in which live sessions would stand still if the first client that needs it loaded it.
         await asyncio.to_thread(lambda: self._service.speaker_model)
-        await self._listen_for_audiosocket()
+        for plugged in self._app.state.listeners:
+            listener = plugged.bind(shares_port=self._service.settings.gateways > 0)
+            self.servers.append(cast(asyncio.Server, await plugged.serve(listener, self._app)))
         for listener in sockets or ():
             # Uvicorn only closes them.
             self.servers.append(cast(asyncio.Server, await self._listen(listener)))
         self._on_started()
-
-    async def _listen_for_audiosocket(self) -> None:
-        settings = self._service.settings
-        listener = bind_audiosocket(settings, shares_port=settings.gateways > 0)
-        if listener is not None:
-            serve = partial(serve_audiosocket(), self._app)
-            packets = await AudioSocketListener.start(listener, serve, settings, self._service.strangers)
-            self.servers.append(cast(asyncio.Server, packets))
 
     async def _listen(self, listener: socket.socket) -> asyncio.Server | TlsListener:
         settings, strangers = self._service.settings, self._service.strangers

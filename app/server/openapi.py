@@ -4,6 +4,7 @@ Written by hand, as no framework knows what the endpoints accept. A test sends r
 application, and compares each answer with it; another one compares its paths with the table of routes.
 """
 
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from starlette.requests import Request
@@ -30,7 +31,7 @@ TEXT_OR_NULL: Schema = {"type": ["string", "null"]}
 ANY_OBJECT: Schema = {"type": "object"}
 
 
-def _object(required: dict[str, Schema], optional: dict[str, Schema] | None = None) -> Schema:
+def object_of(required: dict[str, Schema], optional: dict[str, Schema] | None = None) -> Schema:
     """An object with these fields; others may come."""
     return {"type": "object", "required": sorted(required), "properties": required | (optional or {})}
 
@@ -43,7 +44,7 @@ def _ref(name: str) -> Schema:
     return {"$ref": f"#/components/schemas/{name}"}
 
 
-def _answer(description: str, headers: dict[str, Schema] | None = None, **contents: Schema) -> Schema:
+def answer(description: str, headers: dict[str, Schema] | None = None, **contents: Schema) -> Schema:
     """An answer, with the schema of each content type; `_` stands for `/` in its name."""
     content = {name.replace("_", "/"): {"schema": schema} for name, schema in contents.items()}
     return {"description": description, "headers": (headers or {}) | {"x-request-id": REQUEST_ID}, "content": content}
@@ -51,7 +52,7 @@ def _answer(description: str, headers: dict[str, Schema] | None = None, **conten
 
 def _refused(status: str, description: str, schema: str = "Error") -> Schema:
     headers = {"retry-after": RETRY_AFTER} if status in ("429", "503") else {}
-    return _answer(description, headers, application_json=_ref(schema), text_plain=TEXT)
+    return answer(description, headers, application_json=_ref(schema), text_plain=TEXT)
 
 
 def _header(description: str, schema: Schema) -> Schema:
@@ -65,11 +66,11 @@ ADJUSTED = _header("The parameters whose value was replaced, as `name=value`, se
 ANSWERING_MODEL = _header("The model that has answered.", TEXT)
 
 
-ERROR = _object(
-    {"error": _object({"message": TEXT, "type": TEXT, "param": TEXT_OR_NULL, "code": TEXT_OR_NULL})},
+ERROR = object_of(
+    {"error": object_of({"message": TEXT, "type": TEXT, "param": TEXT_OR_NULL, "code": TEXT_OR_NULL})},
 )
-DEEPGRAM_ERROR = _object({"err_code": TEXT, "err_msg": TEXT, "request_id": TEXT})
-MODEL = _object(
+DEEPGRAM_ERROR = object_of({"err_code": TEXT, "err_msg": TEXT, "request_id": TEXT})
+MODEL = object_of(
     {
         "id": TEXT,
         "object": {"const": "model"},
@@ -79,7 +80,7 @@ MODEL = _object(
         "tasks": _list({"enum": ["transcribe", "translate"]}),
     }
 )
-SEGMENT = _object(
+SEGMENT = object_of(
     {
         "id": INTEGER,
         "seek": INTEGER,
@@ -92,10 +93,10 @@ SEGMENT = _object(
         "compression_ratio": NUMBER,
         "no_speech_prob": NUMBER,
     },
-    {"redactions": _list(_object({"kind": TEXT, "start_s": NUMBER, "end_s": NUMBER})), "language": TEXT_OR_NULL},
+    {"redactions": _list(object_of({"kind": TEXT, "start_s": NUMBER, "end_s": NUMBER})), "language": TEXT_OR_NULL},
 )
-USAGE = _object({"type": {"const": "duration"}, "seconds": INTEGER})
-USED = _object(
+USAGE = object_of({"type": {"const": "duration"}, "seconds": INTEGER})
+USED = object_of(
     {
         "key_id": TEXT,
         "key": TEXT_OR_NULL,
@@ -105,7 +106,7 @@ USED = _object(
         "n": INTEGER,
     }
 )
-KEY_USAGE = _object(
+KEY_USAGE = object_of(
     {
         "object": {"const": "list"},
         "from": {"type": "string", "format": "date"},
@@ -113,13 +114,13 @@ KEY_USAGE = _object(
         "data": _list(USED),
     }
 )
-LANGUAGES = _list(_object({"code": TEXT}))
-LOGPROBS = _list(_object({"token": TEXT, "logprob": NUMBER, "bytes": _list(INTEGER)}))
-WARNINGS = _list(_object({"code": TEXT, "message": TEXT}))
-TRANSCRIPT = _object(
+LANGUAGES = _list(object_of({"code": TEXT}))
+LOGPROBS = _list(object_of({"token": TEXT, "logprob": NUMBER, "bytes": _list(INTEGER)}))
+WARNINGS = _list(object_of({"code": TEXT, "message": TEXT}))
+TRANSCRIPT = object_of(
     {"text": TEXT, "usage": USAGE, "languages": LANGUAGES}, {"logprobs": LOGPROBS, "warnings": WARNINGS}
 )
-VERBOSE_TRANSCRIPT = _object(
+VERBOSE_TRANSCRIPT = object_of(
     {
         "task": {"enum": ["transcribe", "translate"]},
         "language": TEXT,
@@ -130,12 +131,12 @@ VERBOSE_TRANSCRIPT = _object(
     },
     {
         "segments": _list(_ref("Segment")),
-        "words": _list(_object({"word": TEXT, "start": NUMBER, "end": NUMBER})),
+        "words": _list(object_of({"word": TEXT, "start": NUMBER, "end": NUMBER})),
         "warnings": WARNINGS,
     },
 )
-TEXT_DELTA = _object({"type": {"const": "transcript.text.delta"}, "delta": TEXT}, {"logprobs": LOGPROBS})
-TEXT_SEGMENT = _object(
+TEXT_DELTA = object_of({"type": {"const": "transcript.text.delta"}, "delta": TEXT}, {"logprobs": LOGPROBS})
+TEXT_SEGMENT = object_of(
     {
         "type": {"const": "transcript.text.segment"},
         "start": NUMBER,
@@ -149,19 +150,19 @@ TEXT_SEGMENT = _object(
     {
         **{name: schema for name, schema in SEGMENT["properties"].items() if name not in ("start", "end", "text")},
         "confidence": NUMBER,
-        "words": _list(_object({"word": TEXT, "start": NUMBER, "end": NUMBER, "confidence": NUMBER})),
+        "words": _list(object_of({"word": TEXT, "start": NUMBER, "end": NUMBER, "confidence": NUMBER})),
     },
 )
-TOKEN_USAGE = _object(
+TOKEN_USAGE = object_of(
     {
         "type": {"const": "tokens"},
         "input_tokens": INTEGER,
-        "input_token_details": _object({"audio_tokens": INTEGER}),
+        "input_token_details": object_of({"audio_tokens": INTEGER}),
         "output_tokens": INTEGER,
         "total_tokens": INTEGER,
     }
 )
-TEXT_DONE = _object(
+TEXT_DONE = object_of(
     {"type": {"const": "transcript.text.done"}, "text": TEXT, "usage": TOKEN_USAGE, "languages": LANGUAGES},
     {
         "logprobs": LOGPROBS,
@@ -171,19 +172,19 @@ TEXT_DONE = _object(
         "warnings": WARNINGS,
     },
 )
-DEEPGRAM_WORD = _object(
+DEEPGRAM_WORD = object_of(
     {"word": TEXT, "start": NUMBER, "end": NUMBER, "confidence": NUMBER}, {"punctuated_word": TEXT, "language": TEXT}
 )
-DEEPGRAM_SENTENCE = _object({"text": TEXT, "start": NUMBER, "end": NUMBER})
-DEEPGRAM_PARAGRAPHS = _object(
+DEEPGRAM_SENTENCE = object_of({"text": TEXT, "start": NUMBER, "end": NUMBER})
+DEEPGRAM_PARAGRAPHS = object_of(
     {
         "transcript": TEXT,
         "paragraphs": _list(
-            _object({"sentences": _list(DEEPGRAM_SENTENCE), "num_words": INTEGER, "start": NUMBER, "end": NUMBER})
+            object_of({"sentences": _list(DEEPGRAM_SENTENCE), "num_words": INTEGER, "start": NUMBER, "end": NUMBER})
         ),
     }
 )
-DEEPGRAM_UTTERANCE = _object(
+DEEPGRAM_UTTERANCE = object_of(
     {
         "start": NUMBER,
         "end": NUMBER,
@@ -194,25 +195,25 @@ DEEPGRAM_UTTERANCE = _object(
         "id": TEXT,
     }
 )
-DEEPGRAM_TRANSCRIPT = _object(
+DEEPGRAM_TRANSCRIPT = object_of(
     {
-        "metadata": _object(
+        "metadata": object_of(
             {"request_id": TEXT, "sha256": TEXT, "created": TEXT, "duration": NUMBER, "channels": INTEGER},
             {
                 "transaction_key": TEXT,
                 "models": _list(TEXT),
                 "model_info": ANY_OBJECT,
-                "warnings": _list(_object({"parameter": TEXT, "type": TEXT, "message": TEXT})),
+                "warnings": _list(object_of({"parameter": TEXT, "type": TEXT, "message": TEXT})),
                 "extra": ANY_OBJECT,
             },
         ),
-        "results": _object(
+        "results": object_of(
             {
                 "channels": _list(
-                    _object(
+                    object_of(
                         {
                             "alternatives": _list(
-                                _object(
+                                object_of(
                                     {"transcript": TEXT, "confidence": NUMBER, "words": _list(_ref("DeepgramWord"))},
                                     {"paragraphs": DEEPGRAM_PARAGRAPHS, "languages": _list(TEXT)},
                                 )
@@ -226,15 +227,15 @@ DEEPGRAM_TRANSCRIPT = _object(
         ),
     }
 )
-PAGE_MODEL = _object(
+PAGE_MODEL = object_of(
     {
         "name": TEXT,
-        "languages": _list(_object({"code": TEXT, "name": TEXT})),
+        "languages": _list(object_of({"code": TEXT, "name": TEXT})),
         "translations": _list(TEXT),
         "rooms": BOOLEAN,
     }
 )
-EXPIRY = _object(
+EXPIRY = object_of(
     {},
     {
         "anchor": {"const": "created_at"},
@@ -248,7 +249,7 @@ EXPIRY = _object(
 )
 TIME: Schema = {"type": "string", "format": "date-time"}
 TIME_OR_NULL: Schema = {"type": ["string", "null"], "format": "date-time"}
-JOB = _object(
+JOB = object_of(
     {
         "id": TEXT,
         "object": {"const": "job"},
@@ -258,7 +259,7 @@ JOB = _object(
         "ended_at": TIME_OR_NULL,
         "attempts": INTEGER,
         "audio_s": {"type": ["number", "null"]},
-        "error": {"anyOf": [_object({"code": TEXT_OR_NULL, "message": TEXT_OR_NULL}), {"type": "null"}]},
+        "error": {"anyOf": [object_of({"code": TEXT_OR_NULL, "message": TEXT_OR_NULL}), {"type": "null"}]},
         "result_url": TEXT_OR_NULL,
     }
 )
@@ -277,10 +278,10 @@ SCHEMAS = {
     "DeepgramTranscript": DEEPGRAM_TRANSCRIPT,
     "Expiry": EXPIRY,
     "Job": JOB,
-    "DeepgramAccepted": _object({"request_id": TEXT}),
+    "DeepgramAccepted": object_of({"request_id": TEXT}),
 }
 
-FORM = _object(
+FORM = object_of(
     {"file": {"type": "string", "format": "binary", "description": "The recording, in any format of FFmpeg."}},
     {
         "model": {"type": "string", "description": "Any name; the server's model answers."},
@@ -353,7 +354,7 @@ _UPLOAD_REFUSALS = {
     "500": "The engine failed.",
     "503": "The server is going down, or has no engine.",
 }
-EVENT_STREAM = _object(
+EVENT_STREAM = object_of(
     {
         "data": {
             "type": "string",
@@ -363,10 +364,10 @@ EVENT_STREAM = _object(
         }
     }
 )
-_BODY_REFUSALS = {status: _UPLOAD_REFUSALS[status] for status in ("408", "413")}
+BODY_REFUSALS = {status: _UPLOAD_REFUSALS[status] for status in ("408", "413")}
 
 
-def _operation(
+def operation(
     name: str,
     summary: str,
     answers: dict[str, Schema],
@@ -393,17 +394,18 @@ def _operation(
     return {"operationId": name, "summary": summary, "responses": refused | answers, **security, **more}
 
 
-def _json_body(schema: Schema) -> Schema:
+def json_body(schema: Schema) -> Schema:
+    """A body of JSON, which may be missing."""
     return {"required": False, "content": {"application/json": {"schema": schema}}}
 
 
 def _file_operation(name: str, summary: str) -> Schema:
-    transcript = {"oneOf": [_ref("Transcript"), _ref("VerboseTranscript")]}
+    either = {"oneOf": [_ref("Transcript"), _ref("VerboseTranscript")]}
     headers = {"x-tutti-ignored": IGNORED, "x-tutti-model": ANSWERING_MODEL}
-    contents = {"application_json": transcript, "text_plain": TEXT, "text_vtt": TEXT, "text_event-stream": EVENT_STREAM}
-    answer = _answer("The transcript, in the format of the request.", headers, **contents)
+    contents = {"application_json": either, "text_plain": TEXT, "text_vtt": TEXT, "text_event-stream": EVENT_STREAM}
+    transcript = answer("The transcript, in the format of the request.", headers, **contents)
     body = {"required": True, "content": {"multipart/form-data": {"schema": FORM}}}
-    return _operation(name, summary, {"200": answer}, refusals=_UPLOAD_REFUSALS, requestBody=body)
+    return operation(name, summary, {"200": transcript}, refusals=_UPLOAD_REFUSALS, requestBody=body)
 
 
 def _query(name: str, schema: Schema, description: str) -> Schema:
@@ -440,9 +442,9 @@ DEEPGRAM_PARAMETERS = [
     _query("callback_method", {"enum": ["POST", "PUT"]}, "How it is sent there."),
 ]
 MODEL_NAME = {"name": "name", "in": "path", "required": True, "schema": {"type": "string", "minLength": 1}}
-SECRET = _object({"value": TEXT, "expires_at": INTEGER})
+SECRET = object_of({"value": TEXT, "expires_at": INTEGER})
 SESSION_HEAD = {"id": TEXT, "object": {"const": "realtime.transcription_session"}, "include": _list(TEXT)}
-SESSION = _object({**SESSION_HEAD, "type": {"const": "transcription"}, "audio": _object({"input": ANY_OBJECT})})
+SESSION = object_of({**SESSION_HEAD, "type": {"const": "transcription"}, "audio": object_of({"input": ANY_OBJECT})})
 FLAT_SESSION = {
     **SESSION_HEAD,
     "modalities": _list(TEXT),
@@ -471,23 +473,23 @@ def _room_operation(
         "501": "There are several gateways without Redis.",
         "503": "There is no room for one more reader, nothing to fetch yet, or the server is going down.",
     }
-    return {"get": _operation(name, summary, answers, refusals=refusals, needs_key=False, parameters=parameters)}
+    return {"get": operation(name, summary, answers, refusals=refusals, needs_key=False, parameters=parameters)}
 
 
 ROOM_PATHS = {
     "/captions/{room}.vtt": _room_operation(
-        "roomTrack", "The final text of a room so far.", {"200": _answer("WebVTT.", text_vtt=TEXT)}, TRACK_PARAMETERS
+        "roomTrack", "The final text of a room so far.", {"200": answer("WebVTT.", text_vtt=TEXT)}, TRACK_PARAMETERS
     ),
     "/captions/{room}.m3u8": _room_operation(
         "roomPlaylist",
         "The playlist of a room for players of HLS.",
-        {"200": _answer("The playlist.", **{"application_vnd.apple.mpegurl": TEXT})},
+        {"200": answer("The playlist.", **{"application_vnd.apple.mpegurl": TEXT})},
         TRACK_PARAMETERS,
     ),
     "/captions/{room}/{number}.vtt": _room_operation(
         "roomSegment",
         "One segment of that playlist.",
-        {"200": _answer("WebVTT.", text_vtt=TEXT)},
+        {"200": answer("WebVTT.", text_vtt=TEXT)},
         [
             *TRACK_PARAMETERS,
             {"name": "number", "in": "path", "required": True, "schema": {"type": "integer", "minimum": 0}},
@@ -497,8 +499,8 @@ ROOM_PATHS = {
         "roomPage",
         "The page of a room.",
         {
-            "200": _answer("The page.", text_html=TEXT),
-            "404": _answer("The same; it waits.", text_html=TEXT),
+            "200": answer("The page.", text_html=TEXT),
+            "404": answer("The same; it waits.", text_html=TEXT),
         },
         [ROOM_NAME],
     ),
@@ -506,8 +508,8 @@ ROOM_PATHS = {
         "roomEvents",
         "The text of a room as it comes, as server-sent events.",
         {
-            "200": _answer("The events.", **{"text_event-stream": ANY_OBJECT}),
-            "204": _answer("The room has ended, and everything was received."),
+            "200": answer("The events.", **{"text_event-stream": ANY_OBJECT}),
+            "204": answer("The room has ended, and everything was received."),
         },
         [ROOM_NAME, EVENT_ID],
     ),
@@ -532,7 +534,7 @@ def _job_operation(name: str, summary: str, answers: dict[str, Schema], **more: 
     """One operation on jobs. A server without jobs, or without this one, answers 404."""
     refusals = {"404": "The key has no such job, or this server takes in no jobs.", **more.pop("refusals", {})}
     parameters = more.pop("parameters", [_JOB_ID])
-    return _operation(name, summary, answers, refusals=refusals, parameters=parameters, **more)
+    return operation(name, summary, answers, refusals=refusals, parameters=parameters, **more)
 
 
 JOB_PATHS: dict[str, dict[str, Schema]] = {
@@ -541,7 +543,7 @@ JOB_PATHS: dict[str, dict[str, Schema]] = {
             "createJob",
             "Send in a recording that is transcribed later.",
             {
-                status: _answer(why, {"location": _header("The job.", TEXT), "x-tutti-ignored": IGNORED}, **content)
+                status: answer(why, {"location": _header("The job.", TEXT), "x-tutti-ignored": IGNORED}, **content)
                 for content in [{"application_json": _ref("Job")}]
                 for status, why in (("202", "The job."), ("200", "The job that was sent in with this key before."))
             },
@@ -553,9 +555,9 @@ JOB_PATHS: dict[str, dict[str, Schema]] = {
             "listJobs",
             "The jobs of the key, the newest first.",
             {
-                "200": _answer(
+                "200": answer(
                     "A page of jobs.",
-                    application_json=_object(
+                    application_json=object_of(
                         {"object": {"const": "list"}, "data": _list(_ref("Job")), "has_more": BOOLEAN}
                     ),
                 )
@@ -568,14 +570,14 @@ JOB_PATHS: dict[str, dict[str, Schema]] = {
         ),
     },
     "/v1/jobs/{id}": {
-        "get": _job_operation("retrieveJob", "A job.", {"200": _answer("The job.", application_json=_ref("Job"))}),
+        "get": _job_operation("retrieveJob", "A job.", {"200": answer("The job.", application_json=_ref("Job"))}),
         "delete": _job_operation(
             "deleteJob",
             "Forget a job with its recording and its result.",
             {
-                "200": _answer(
+                "200": answer(
                     "It is forgotten.",
-                    application_json=_object({"id": TEXT, "object": {"const": "job"}, "deleted": BOOLEAN}),
+                    application_json=object_of({"id": TEXT, "object": {"const": "job"}, "deleted": BOOLEAN}),
                 )
             },
         ),
@@ -585,7 +587,7 @@ JOB_PATHS: dict[str, dict[str, Schema]] = {
             "jobResult",
             "What a job has made.",
             {
-                "200": _answer(
+                "200": answer(
                     "The transcript, in the format of the job.",
                     application_json=ANY_OBJECT,
                     text_plain=TEXT,
@@ -596,7 +598,7 @@ JOB_PATHS: dict[str, dict[str, Schema]] = {
         )
     },
     "/v1/jobs/{id}/cancel": {
-        "post": _job_operation("cancelJob", "Cancel a job.", {"200": _answer("The job.", application_json=_ref("Job"))})
+        "post": _job_operation("cancelJob", "Cancel a job.", {"200": answer("The job.", application_json=_ref("Job"))})
     },
 }
 
@@ -607,96 +609,76 @@ PATHS: dict[str, dict[str, Schema]] = {
     "/v1/audio/transcriptions": {"post": _file_operation("transcribe", "Transcribe a recording.")},
     "/v1/audio/translations": {"post": _file_operation("translate", "Transcribe a recording in English.")},
     "/v1/models": {
-        "get": _operation(
+        "get": operation(
             "listModels",
             "The model that answers.",
             {
-                "200": _answer(
+                "200": answer(
                     "A list of one.",
-                    application_json=_object({"object": {"const": "list"}, "data": _list(_ref("Model"))}),
+                    application_json=object_of({"object": {"const": "list"}, "data": _list(_ref("Model"))}),
                 )
             },
         )
     },
     "/v1/models/{name}": {
-        "get": _operation(
+        "get": operation(
             "retrieveModel",
             "The model, by its name.",
-            {"200": _answer("The model.", application_json=_ref("Model"))},
+            {"200": answer("The model.", application_json=_ref("Model"))},
             refusals={"404": "The server has another model."},
             parameters=[MODEL_NAME],
         )
     },
     "/v1/realtime/client_secrets": {
-        "post": _operation(
+        "post": operation(
             "createClientSecret",
             "Make a secret with which a browser opens live sessions.",
             {
-                "200": _answer(
+                "200": answer(
                     "The secret.",
-                    application_json=_object({"value": TEXT, "expires_at": INTEGER, "session": SESSION}),
+                    application_json=object_of({"value": TEXT, "expires_at": INTEGER, "session": SESSION}),
                 )
             },
-            refusals=_BODY_REFUSALS,
-            requestBody=_json_body(
-                _object({}, {"expires_after": _ref("Expiry"), "session": ANY_OBJECT, "rooms": BOOLEAN})
+            refusals=BODY_REFUSALS,
+            requestBody=json_body(
+                object_of({}, {"expires_after": _ref("Expiry"), "session": ANY_OBJECT, "rooms": BOOLEAN})
             ),
         )
     },
     "/v1/realtime/client_secrets/withdraw": {
-        "post": _operation(
+        "post": operation(
             "withdrawClientSecret",
             "Let a client secret of this API key open no more sessions.",
             {
-                "200": _answer(
+                "200": answer(
                     "It opens none any more.",
-                    application_json=_object({"withdrawn": {"const": True}, "expires_at": INTEGER}),
+                    application_json=object_of({"withdrawn": {"const": True}, "expires_at": INTEGER}),
                 )
             },
             refusals={
-                **_BODY_REFUSALS,
+                **BODY_REFUSALS,
                 "404": "This key has made no such secret, or it has expired.",
                 "501": "There are several gateways without Redis.",
                 "503": "The other gateways cannot be reached.",
             },
-            requestBody=_json_body(_object({"value": TEXT})),
-        )
-    },
-    "/v1/audiosocket/calls": {
-        "post": _operation(
-            "announceCall",
-            "Expect a call over Asterisk's AudioSocket, which has no keys, for five minutes.",
-            {
-                "201": _answer(
-                    "The id with which Asterisk must connect.",
-                    application_json=_object({"id": TEXT, "expires_at": INTEGER}),
-                )
-            },
-            refusals={
-                **_BODY_REFUSALS,
-                "404": "AudioSocket is not served.",
-                "409": "A call was announced under this id lately.",
-                "501": "There are several gateways without Redis.",
-                "503": "The other gateways cannot be reached.",
-            },
-            requestBody=_json_body(_object({}, {"id": TEXT, "parameters": ANY_OBJECT})),
+            requestBody=json_body(object_of({"value": TEXT})),
         )
     },
     "/v1/realtime/transcription_sessions": {
-        "post": _operation(
+        "post": operation(
             "createTranscriptionSession",
             "Make such a secret, in the older shape.",
-            {"200": _answer("The secret.", application_json=_object({"client_secret": SECRET, **FLAT_SESSION}))},
-            refusals=_BODY_REFUSALS,
-            requestBody=_json_body(ANY_OBJECT),
+            {"200": answer("The secret.", application_json=object_of({"client_secret": SECRET, **FLAT_SESSION}))},
+            refusals=BODY_REFUSALS,
+            requestBody=json_body(ANY_OBJECT),
         )
     },
     "/v1/listen": {
-        "post": _operation(
+        "post": operation(
             "listen",
             "Transcribe a recording, in Deepgram's protocol.",
             {
-                "200": _answer(
+                "200": answer(
                     "The transcript.",
                     {"dg-request-id": REQUEST_ID, "x-tutti-ignored": IGNORED, "x-tutti-adjusted": ADJUSTED},
                     application_json={"anyOf": [_ref("DeepgramTranscript"), _ref("DeepgramAccepted")]},
@@ -709,20 +691,20 @@ PATHS: dict[str, dict[str, Schema]] = {
                 "required": True,
                 "content": {
                     "application/octet-stream": {"schema": {"type": "string", "format": "binary"}},
-                    "application/json": {"schema": _object({"url": TEXT})},
+                    "application/json": {"schema": object_of({"url": TEXT})},
                 },
             },
         )
     },
     "/v1/auth/grant": {
-        "post": _operation(
+        "post": operation(
             "grantToken",
             "Make a short-lived token, in Deepgram's protocol.",
-            {"200": _answer("The token.", application_json=_object({"access_token": TEXT, "expires_in": NUMBER}))},
-            refusals=_BODY_REFUSALS,
+            {"200": answer("The token.", application_json=object_of({"access_token": TEXT, "expires_in": NUMBER}))},
+            refusals=BODY_REFUSALS,
             error="DeepgramError",
-            requestBody=_json_body(
-                _object(
+            requestBody=json_body(
+                object_of(
                     {},
                     {
                         "ttl_seconds": {
@@ -737,41 +719,41 @@ PATHS: dict[str, dict[str, Schema]] = {
         )
     },
     "/page/model": {
-        "get": _operation(
+        "get": operation(
             "pageModel",
             "What the page shows of the model.",
-            {"200": _answer("The model.", application_json=PAGE_MODEL)},
+            {"200": answer("The model.", application_json=PAGE_MODEL)},
             needs_key=False,
         )
     },
     "/healthz": {
-        "get": _operation(
+        "get": operation(
             "healthz",
             "Whether the process can do its work.",
-            {"200": _answer("It can.", **PLAIN), "503": _answer("It must be started again.", **PLAIN)},
+            {"200": answer("It can.", **PLAIN), "503": answer("It must be started again.", **PLAIN)},
             needs_key=False,
         )
     },
     "/readyz": {
-        "get": _operation(
+        "get": operation(
             "readyz",
             "Whether new sessions are accepted.",
-            {"200": _answer("They are.", **PLAIN), "503": _answer("They are not, at the moment.", **PLAIN)},
+            {"200": answer("They are.", **PLAIN), "503": answer("They are not, at the moment.", **PLAIN)},
             needs_key=False,
         )
     },
     "/metrics": {
-        "get": _operation(
+        "get": operation(
             "metrics",
             "The metrics, in Prometheus' text format.",
-            {"200": _answer("The metrics.", **PLAIN)},
+            {"200": answer("The metrics.", **PLAIN)},
         )
     },
     "/v1/usage": {
-        "get": _operation(
+        "get": operation(
             "usage",
             "How much audio the key has used, or all keys have used, by day and kind.",
-            {"200": _answer("What was used.", application_json=_ref("Usage"))},
+            {"200": answer("What was used.", application_json=_ref("Usage"))},
             refusals={"404": "There is no such key, or usage is not counted."},
             parameters=[
                 _query("from", DAY, "The first day, in UTC. Default: the first of the month of `to`."),
@@ -781,15 +763,15 @@ PATHS: dict[str, dict[str, Schema]] = {
         )
     },
     "/openapi.json": {
-        "get": _operation(
+        "get": operation(
             "openapi",
             "This document.",
-            {"200": _answer("The document.", application_json=ANY_OBJECT)},
+            {"200": answer("The document.", application_json=ANY_OBJECT)},
             needs_key=False,
         )
     },
 }
-DOCUMENT: Schema = {
+_DOCUMENT: Schema = {
     "openapi": "3.1.0",
     "info": {
         "title": "tutti",
@@ -797,11 +779,18 @@ DOCUMENT: Schema = {
         "description": "Speech to text. Live sessions are WebSockets, which OpenAPI does not describe.",
         "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
     },
-    "paths": PATHS,
     "components": {"schemas": SCHEMAS, "securitySchemes": {"key": {"type": "http", "scheme": "bearer"}}},
 }
 
 
+def document(plugins: Iterable[Mapping[str, Any]] = ()) -> Schema:
+    """The document of a service: its own paths, and the paths of its plug-ins."""
+    paths: dict[str, Any] = {}
+    for each in (PATHS, *plugins):
+        paths |= each
+    return _DOCUMENT | {"paths": paths}
+
+
 async def openapi(request: Request) -> Response:
-    """The document. It needs no key, and is the same for every server of this version."""
-    return JSONResponse(DOCUMENT)
+    """The document. It needs no key, and is the same for every server with the same version and plug-ins."""
+    return JSONResponse(request.app.state.openapi)

@@ -11,9 +11,6 @@ from starlette.staticfiles import StaticFiles
 from starlette.websockets import WebSocket
 
 from app.dialects.asterisk.endpoint import AsteriskEndpoint
-from app.dialects.audiohook.endpoint import AudioHookEndpoint
-from app.dialects.audiosocket.announcing_endpoint import announce_call
-from app.dialects.audiosocket.endpoint import AudioSocketEndpoint, ServePackets
 from app.dialects.captions import endpoint as captions
 from app.dialects.deepgram import endpoint as deepgram
 from app.dialects.deepgram.flux_endpoint import listen_to_turns
@@ -114,7 +111,6 @@ def _carrier_routes() -> list[BaseRoute]:
     return [
         WebSocketRoute("/v1/asterisk", asterisk),
         WebSocketRoute("/v1/asterisk/{token}", asterisk),
-        WebSocketRoute("/v1/audiohook", AudioHookEndpoint(write_event=messages).serve),
         WebSocketRoute("/v1/freeswitch", freeswitch),
         WebSocketRoute("/v1/freeswitch/{token}", freeswitch),
         WebSocketRoute("/v1/jambonz", jambonz),
@@ -125,13 +121,7 @@ def _carrier_routes() -> list[BaseRoute]:
         WebSocketRoute("/v1/telnyx/{token}", telnyx),
         WebSocketRoute("/v1/vonage", vonage),
         WebSocketRoute("/v1/vonage/{token}", vonage),
-        Route("/v1/audiosocket/calls", announce_call, methods=["POST"]),
     ]
-
-
-def serve_audiosocket() -> ServePackets:
-    """Serves connections of AudioSocket, which come over TCP and have no path."""
-    return AudioSocketEndpoint(write_event=messages).serve
 
 
 class PageFiles(StaticFiles):

@@ -2,19 +2,18 @@
 
 import ipaddress
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import Field, dataclass, field, fields, replace
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
 
 from app.customers.api_keys import ApiKey, read_api_keys
 from app.database.address import database_address, state_folder
 from app.errors import SettingsError
 from app.languages import NAMES
-from app.service.carrier_settings import check_carriers
 from app.service.database_settings import make_seals
 from app.service.job_settings import check_jobs
 from app.service.text_settings import redacted_kinds
@@ -78,12 +77,27 @@ POSITIVE = (
 """Settings that must be greater than 0, and finite."""
 
 
-def _setting(default: object, meaning: str, choices: Iterable[str] = ()) -> Any:
+def setting(default: object, meaning: str, choices: Iterable[str] = ()) -> Any:
     """A field with the sentence that `--help` and the operator's page show, and its values if it is one of a few words.
 
     The engine lists the values of its own settings: `EngineConfig`.
     """
     return field(default=default, metadata={"help": meaning, "choices": tuple(choices)})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PluginSettings:
+    """The settings of a plug-in: a frozen dataclass of fields that `setting` makes, with names that no other has."""
+
+    def check(self, settings: "Settings") -> None:
+        """Check what these settings say beside those of the service, or of the plug-in's own surroundings.
+
+        Raises:
+            SettingsError: they contradict each other.
+        """
+
+
+_OfPlugin = TypeVar("_OfPlugin", bound=PluginSettings)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,329 +108,320 @@ class Settings:
         SettingsError: a value is out of range, or settings contradict each other.
     """
 
-    host: str = _setting(
+    host: str = setting(
         "127.0.0.1",
         "Address to listen on. An address that other machines can reach needs API keys, or --allow-anyone.",
     )
-    port: int = _setting(8000, "Port to listen on. 0 selects a free port.")
-    tls_cert: str = _setting("", "PEM file with the TLS certificate and its chain. Set it to serve https and wss.")
-    tls_key: str = _setting("", "PEM file with the certificate's private key, without a passphrase.")
-    api_keys: str = _setting("", "Keys that clients must send, separated by commas. Empty: clients need no key.")
-    keys_file: str = _setting(
+    port: int = setting(8000, "Port to listen on. 0 selects a free port.")
+    tls_cert: str = setting("", "PEM file with the TLS certificate and its chain. Set it to serve https and wss.")
+    tls_key: str = setting("", "PEM file with the certificate's private key, without a passphrase.")
+    api_keys: str = setting("", "Keys that clients must send, separated by commas. Empty: clients need no key.")
+    keys_file: str = setting(
         "",
         "TOML file with more keys, each in a table with its name, and with limits: sessions, minutes_per_day, "
         "minutes_per_month, jobs; scopes, what it may be used for; rooms = false for a key that publishes no rooms.",
     )
-    redis_url: str = _setting(
+    redis_url: str = setting(
         "",
         "Redis or Valkey that all gateways and machines of the service share: redis://, rediss:// or unix://. Needed "
         "by rooms, by subscribers of calls, by limits of keys and by withdrawn client secrets where there is more than "
         "one gateway; needs the extra redis. Empty: this process remembers them by itself.",
     )
-    data_folder: str = _setting(
+    data_folder: str = setting(
         "",
         "Folder for what the service keeps over a restart. Empty: tutti in $XDG_STATE_HOME, or in ~/.local/state. It "
         "is made when something is kept for the first time.",
     )
-    database_url: str = _setting(
+    database_url: str = setting(
         "",
         "Database for the same: postgresql://user:password@host/name, which several machines can share and which needs "
         "the extra postgres, or sqlite:///path. Empty: the file tutti.db in data_folder.",
     )
-    secret_keys_file: str = _setting(
+    secret_keys_file: str = setting(
         "",
         "File with the keys that seal secrets in the database: addresses of jobs and signing keys. 32 random bytes in "
         "base64 on each line; the first seals, all open. Needs the extra sealing. Empty: nothing is sealed.",
     )
-    database_keys: bool = _setting(
+    database_keys: bool = setting(
         False,
         "Accept the API keys that `tutti keys` makes in the database, and count there what all keys use. Several "
         "gateways need redis_url with it, several machines database_url, too.",
     )
-    max_key_labels: int = _setting(
+    max_key_labels: int = setting(
         20, "The most keys whose names are labels of metrics; the oldest have one. All others are counted together."
     )
-    metrics_need_key: bool = _setting(False, "Ask for a key with the scope metrics at /metrics.")
-    allow_anyone: bool = _setting(False, "Allow an address that other machines can reach without API keys.")
-    model: str = _setting(
+    metrics_need_key: bool = setting(False, "Ask for a key with the scope metrics at /metrics.")
+    allow_anyone: bool = setting(False, "Allow an address that other machines can reach without API keys.")
+    model: str = setting(
         "tutti-base",
         "A name from `tutti models`, a folder with a Whisper checkpoint of transformers or CTranslate2, a .pt file of "
         "OpenAI's package, a .bin file of whisper.cpp, or a name on the Hugging Face hub, owner/name or "
         "owner/name@revision.",
     )
-    device: str = _setting("auto", "Where the model runs. auto: on the GPU if there is one.")
-    dtype: str = _setting(
+    device: str = setting("auto", "Where the model runs. auto: on the GPU if there is one.")
+    dtype: str = setting(
         "auto",
         "Number format of the model. int8: weights of 8 bits, on x86 CPUs. auto: bfloat16 on a GPU; on a CPU "
         "int8 for the published sizes of Whisper, and float32 for smaller models.",
     )
-    encoder_dtype: str = _setting(
+    encoder_dtype: str = setting(
         "auto",
         "Number format of the encoder's matrix products. fp8: 8 bits, faster and less exact, on GPUs that support it. "
         "auto: the same as dtype.",
     )
-    cross_dtype: str = _setting(
+    cross_dtype: str = setting(
         "auto",
         "Number format of the keys and values of encoder states that each decode step reads. int8: 8 bits, faster for "
         "many requests, with our own kernels on NVIDIA GPUs. auto: the same as dtype.",
     )
-    cross_cache: str = _setting(
+    cross_cache: str = setting(
         "auto",
         "What is kept of encoder states for decode steps. states: the states themselves, once for all layers of the "
         "decoder, on Hopper and data-centre Blackwell GPUs; with large-v3, faster with 32 requests at a time and more, "
         "slower below, and a quarter of the memory. auto: their keys and values for every layer.",
     )
-    audio_context: str = _setting(
+    audio_context: str = setting(
         "auto",
         "How much of each 30 s window is encoded. full: all of it. auto: only the part with audio, if the checkpoint "
         "was trained for that. interims: only the part with audio for interims, with any checkpoint; all of it for "
         "finals.",
     )
-    kernels: str = _setting(
+    kernels: str = setting(
         "auto",
         "Which kernels run the model. torch: PyTorch's. triton: our own, on NVIDIA GPUs in 16 bits. flashinfer: our "
         "own, with FlashInfer's attention. auto: the fastest.",
     )
-    threads: int = _setting(
+    threads: int = setting(
         0,
         "CPU threads of the engine; with several, of each. 0: one per core, shared out between the engines. Set it to "
         "leave cores for other programs.",
     )
-    slots: int = _setting(
+    slots: int = setting(
         0,
         "Sequences that are decoded at the same time. 0: 32 on the CPU, and as many as fit into the memory of a GPU. "
         "Each slot keeps its caches in memory; lower it to use less.",
     )
-    gpu_memory_fraction: float = _setting(
+    gpu_memory_fraction: float = setting(
         0.85,
         "Fraction of the GPU memory left after loading the model that decoder slots may use. Lower it if other "
         "programs use the GPU.",
     )
-    max_encode_batch: int = _setting(
+    max_encode_batch: int = setting(
         8, "The most windows in one encoder call. Raise it on a large GPU with many sessions or files."
     )
-    max_wait_ms: float = _setting(
+    max_wait_ms: float = setting(
         5.0,
         "How long the batcher waits for more windows before it encodes a batch that is not full, in milliseconds.",
     )
-    engines: str = _setting(
+    engines: str = setting(
         "1",
         "Engines, each with a process and a GPU of its own; without GPUs, with its part of the CPU threads. auto: one "
         "for each visible GPU. With more than one, at least one gateway serves the clients.",
     )
-    gateways: int = _setting(
+    gateways: int = setting(
         0,
         "Processes that serve clients, in addition to those of the engines. 0: one process for everything, or one "
         "gateway where there are several engines. Raise it for hundreds of sessions on a GPU.",
     )
-    max_sessions: int = _setting(
+    max_sessions: int = setting(
         32,
         "The most live sessions at the same time. More are refused and asked to come back later. Raise it if the "
         "machine has room under real load.",
     )
-    max_final_wait_s: float = _setting(
+    max_final_wait_s: float = setting(
         1.0,
         "New live sessions are refused when more than 5 % of the finals wait longer than this for the engine, in "
         "seconds, or would do so with one session more. A session is accepted if no other one is open. A value above "
         "final_deadline_s switches this off.",
     )
-    max_uploads: int = _setting(
+    max_uploads: int = setting(
         8,
         "The most file transcriptions at the same time. More are refused and asked to come back later. Their files "
         "need max_uploads x max_upload_mb of disk space in the temporary folder. Where there are several keys, one of "
         "them has no more than are free.",
     )
-    max_upload_mb: int = _setting(512, "Size limit of a file for transcription, in megabytes.")
-    min_upload_kb_per_s: float = _setting(
+    max_upload_mb: int = setting(512, "Size limit of a file for transcription, in megabytes.")
+    min_upload_kb_per_s: float = setting(
         2.0,
         "An upload that is slower than this, in kilobytes per second, is refused. Pauses up to idle_timeout_s in all "
         "are not counted.",
     )
-    max_strangers: int = _setting(
+    max_strangers: int = setting(
         2048,
         "The most connections that are not admitted yet, as they have shown no request or no key. For one more, the "
         "one that has waited longest is closed.",
     )
-    max_strangers_per_address: int = _setting(
+    max_strangers_per_address: int = setting(
         1024,
         "The most such connections from one address; of IPv6, one /64 network. Those of trusted_proxies count in all "
         "only.",
     )
-    trusted_proxies: str = _setting(
+    trusted_proxies: str = setting(
         "127.0.0.1,::1",
         "Addresses and networks of reverse proxies, separated by commas. The server believes what they say about the "
         "client's address and about https.",
     )
-    allowed_hosts: str = _setting(
+    allowed_hosts: str = setting(
         "",
         "Names by which clients may address the server, separated by commas, beside IP addresses and localhost; * is "
         "any. Empty: any, but at a loopback address without API keys no other.",
     )
-    allowed_origins: str = _setting(
+    allowed_origins: str = setting(
         "",
         "Origins whose pages may use the server, such as https://app.example.org, separated by commas, beside its own; "
         "* is any. Empty: with API keys any page may open WebSockets, without keys no other.",
     )
-    head_timeout_s: float = _setting(
+    head_timeout_s: float = setting(
         10.0, "A connection is closed if the head of a request, or a TLS handshake, takes longer, in seconds."
     )
-    stranger_timeout_s: float = _setting(
+    stranger_timeout_s: float = setting(
         30.0, "A request is ended if its client has not been admitted or answered after this time, in seconds."
     )
-    max_rooms: int = _setting(
+    max_rooms: int = setting(
         32,
         "The most rooms in which sessions speak at the same time, for readers without a microphone. 0: no rooms.",
     )
-    max_room_readers: int = _setting(
+    max_room_readers: int = setting(
         1000,
         "The most readers of all rooms at the same time. One address has half of them at most, and one room four "
         "fifths, less while others have some: as many, and four times as many, as are left.",
     )
-    room_gone_s: float = _setting(
+    room_gone_s: float = setting(
         300.0,
         "A room ends if its speaker has lost the connection and does not come back within this many seconds.",
     )
-    room_keep_s: float = _setting(3600.0, "The text of a room that has ended can be read for this many seconds.")
-    room_history_chars: int = _setting(
+    room_keep_s: float = setting(3600.0, "The text of a room that has ended can be read for this many seconds.")
+    room_history_chars: int = setting(
         100_000, "The most characters of text that a room keeps for readers who come late."
     )
-    interim_interval_ms: int = _setting(
+    interim_interval_ms: int = setting(
         350,
         "The least audio between two interims of an utterance, in milliseconds. There is more audio between them if "
         "the engine answers slowly. Raise it for fewer interims and less work.",
     )
-    speculative_finals: bool = _setting(
+    speculative_finals: bool = setting(
         True,
         "Decode a pause as if the utterance ended there, so that the final text is ready when it does. Where the "
         "engine answers slowly, this is left out.",
     )
-    beam_size: int = _setting(
+    beam_size: int = setting(
         0,
         "Beams of final text and of files, where a client names no number; 1 to 10, and no more than slots. More "
         "beams make fewer mistakes and more work. 0 chooses: on a CPU 5, live only while interims "
         "take at most 0.5 s, else 1. Interims are always greedy, which is 1.",
     )
-    stability: str = _setting(
+    stability: str = setting(
         "agreement",
         "What makes text of an interim stable. agreement: the next interim has the same text. attention: the model's "
         "attention for this text is well before the end of the audio.",
         POLICIES,
     )
-    detector: str = _setting(
+    detector: str = setting(
         "webrtc",
         "What tells speech from other sounds. webrtc: a statistical model, quick and cheap. silero: a small neural "
         "network; takes far less noise and music for speech, misses more soft speech, and needs the extra silero.",
         DETECTORS,
     )
-    speech_threshold: float = _setting(
+    speech_threshold: float = setting(
         0.5,
         "How sure the detector must be of speech, above 0 and below 1, where clients say nothing else. A higher value "
         "takes less noise for speech, and more soft speech for noise. The detector webrtc knows four steps.",
     )
-    turn_model: str = _setting(
+    turn_model: str = setting(
         "",
         "ONNX file of a model that tells from the audio before a pause whether the speaker has finished, beside the "
         "text. Used in mode adaptive and for eager ends; needs the extra turn-model. Empty: the text alone tells.",
     )
-    speaker_model: str = _setting(
+    speaker_model: str = setting(
         "",
         "ONNX file of a network that tells voices apart, in place of the one that comes with tutti; needs the extra "
         "turn-model. It has one input, (batch, frames, 80) features or (batch, samples) of audio.",
     )
-    speaker_joins: float = _setting(
+    speaker_joins: float = setting(
         0.45,
         "With speaker_model: two voices are one speaker if the mean cosine of their embeddings is at least this.",
     )
-    speaker_knows: float = _setting(
+    speaker_knows: float = setting(
         0.55,
         "With speaker_model: a speaker is a known one if the cosine of their mean embeddings is at least this.",
     )
-    max_message_kb: int = _setting(1024, "Size limit of a WebSocket message, in KiB.")
-    max_ahead_s: float = _setting(
+    max_message_kb: int = setting(1024, "Size limit of a WebSocket message, in KiB.")
+    max_ahead_s: float = setting(
         60.0, "How far a client's audio may be ahead of the clock, in seconds. A client further ahead is disconnected."
     )
-    idle_timeout_s: float = _setting(60.0, "A live session whose client sends nothing for this many seconds is closed.")
-    send_timeout_s: float = _setting(10.0, "A client that does not read for this many seconds is disconnected.")
-    final_deadline_s: float = _setting(
+    idle_timeout_s: float = setting(60.0, "A live session whose client sends nothing for this many seconds is closed.")
+    send_timeout_s: float = setting(10.0, "A client that does not read for this many seconds is disconnected.")
+    final_deadline_s: float = setting(
         30.0,
         "A live session ends if the engine needs longer than this for a final text, in seconds, so that its client can "
         "continue on another server. With gateways, raise it if your model takes longer to load after a crash.",
     )
-    webhook_url: str = _setting("", "Address to which the events of calls (Twilio) are posted. Empty: nowhere.")
-    webhook_secret: str = _setting("", "Secret that signs the posts to webhook_url.")
-    redact: str = _setting(
+    webhook_url: str = setting("", "Address to which the events of calls (Twilio) are posted. Empty: nowhere.")
+    webhook_secret: str = setting("", "Secret that signs the posts to webhook_url.")
+    redact: str = setting(
         "",
         f"What no text contains, whatever clients ask for: some of {', '.join(KINDS)}, separated by commas. It is "
         "replaced by its kind before the text leaves.",
     )
-    translate_url: str = _setting(
+    translate_url: str = setting(
         "",
         "Address of an API like OpenAI's, such as https://host/v1, whose chat endpoint translates final text. Empty: "
         "nothing but Whisper translates, to English.",
     )
-    translate_model: str = _setting("", "The name of the model that translates, as that API knows it.")
-    translate_languages: str = _setting(
+    translate_model: str = setting("", "The name of the model that translates, as that API knows it.")
+    translate_languages: str = setting(
         "", "Codes of the languages that this model translates to, such as de,fr,uk, separated by commas."
     )
-    translate_key: str = _setting("", "Key for that API. Empty: none is sent.")
-    translate_key_file: str = _setting("", "File with that key, in place of translate_key.")
-    translate_timeout_s: float = _setting(
+    translate_key: str = setting("", "Key for that API. Empty: none is sent.")
+    translate_key_file: str = setting("", "File with that key, in place of translate_key.")
+    translate_timeout_s: float = setting(
         15.0, "A translation that is not there this many seconds after its text is dropped, with a warning."
     )
-    translate_requests: int = _setting(16, "The most requests for translations at a time, of each gateway.")
-    drain_timeout_s: float = _setting(
+    translate_requests: int = setting(16, "The most requests for translations at a time, of each gateway.")
+    drain_timeout_s: float = setting(
         20.0, "How long a stopping server waits for sessions to receive their final text, in seconds."
     )
-    log_level: str = _setting("info", "The least severe messages in the log.", LOG_LEVELS)
-    audiohook_secret: str = _setting(
-        "",
-        "Client secret of the Genesys AudioHook integration, in base64. Connections of AudioHook must be signed with "
-        "it. Empty: their API key is enough.",
-    )
-    audiosocket_port: int = _setting(0, "Port for Asterisk's AudioSocket, over TCP without TLS. 0: none.")
-    audiosocket_host: str = _setting("", "Address to listen on for AudioSocket. Empty: that of host.")
-    audiosocket_networks: str = _setting(
-        "",
-        "Addresses and networks, separated by commas, whose calls over AudioSocket need not be announced. AudioSocket "
-        "has no keys: other calls must be announced at /v1/audiosocket/calls with one.",
-    )
-    jobs: bool = _setting(
+    log_level: str = setting("info", "The least severe messages in the log.", LOG_LEVELS)
+    jobs: bool = setting(
         False,
         "Take in recordings as jobs, at /v1/jobs and by Deepgram's callback, which are kept in the database and done "
         "later. Several machines need database_url with it, and a job_spool that all of them see.",
     )
-    job_workers: int = _setting(2, "Jobs that each gateway decodes at the same time. 0: it only takes them in.")
-    job_lease_s: float = _setting(60.0, "How long after the death of a gateway others take its jobs, in seconds.")
-    job_attempts: int = _setting(5, "How often a job is tried before it has failed.")
-    job_spool: str = _setting(
+    job_workers: int = setting(2, "Jobs that each gateway decodes at the same time. 0: it only takes them in.")
+    job_lease_s: float = setting(60.0, "How long after the death of a gateway others take its jobs, in seconds.")
+    job_attempts: int = setting(5, "How often a job is tried before it has failed.")
+    job_spool: str = setting(
         "",
         "Folder for the recordings of jobs, or s3://bucket/folder, which needs the extra s3 and the variables AWS_… "
         "that other programs for S3 read. Empty: jobs in data_folder.",
     )
-    job_audio_days: float = _setting(
+    job_audio_days: float = setting(
         0.0, "How long the recording of a job that has ended is kept, in days. 0: it is deleted at once."
     )
-    job_result_days: float = _setting(7.0, "How long a job that has ended is kept with its result, in days.")
-    job_secret: str = _setting("", "Secret that signs the callbacks of jobs. Needed by those of /v1/jobs.")
-    callback_hosts: str = _setting(
+    job_result_days: float = setting(7.0, "How long a job that has ended is kept with its result, in days.")
+    job_secret: str = setting("", "Secret that signs the callbacks of jobs. Needed by those of /v1/jobs.")
+    callback_hosts: str = setting(
         "",
         "Hosts whose addresses clients may name for callbacks, separated by commas; *.example.org for all names below "
         "one, * for all. Empty: none.",
     )
-    url_hosts: str = _setting(
+    url_hosts: str = setting(
         "", "Hosts from which recordings are fetched when a client names their address, written alike. Empty: none."
     )
-    url_types: str = _setting(
+    url_types: str = setting(
         "audio/,video/,application/octet-stream,binary/octet-stream,application/ogg,application/mp4",
         "Content types of recordings that are fetched, separated by commas; audio/ for all that begin so.",
     )
-    url_timeout_s: float = _setting(300.0, "Time limit for fetching one recording, in seconds.")
-    allow_http_urls: bool = _setting(False, "Allow addresses of clients that begin with http://, without encryption.")
-    private_networks: str = _setting(
+    url_timeout_s: float = setting(300.0, "Time limit for fetching one recording, in seconds.")
+    allow_http_urls: bool = setting(False, "Allow addresses of clients that begin with http://, without encryption.")
+    private_networks: str = setting(
         "",
         "Networks such as 10.1.0.0/16, separated by commas, that addresses of clients may lead to although they are "
         "private. Empty: none.",
     )
+
+    plugins: tuple[PluginSettings, ...] = ()
+    """The settings of plug-ins. They are no setting by themselves."""
 
     def __post_init__(self) -> None:
         self._check_numbers()
@@ -437,8 +442,13 @@ class Settings:
         self._check_origins()
         self._check_access()
         self._check_redis()
-        check_carriers(self)
         check_jobs(self)
+        for each in self.plugins:
+            each.check(self)
+
+    def of(self, kind: type[_OfPlugin]) -> _OfPlugin:
+        """The settings of a plug-in, by their class. Where they were not given, they are its defaults."""
+        return next((each for each in self.plugins if isinstance(each, kind)), None) or kind()
 
     def _check_numbers(self) -> None:
         _require(0 <= self.port <= 65535, "port", "0 to 65535", self.port)
@@ -609,7 +619,7 @@ class Settings:
     @property
     def is_loopback(self) -> bool:
         """Whether only this machine can reach the server."""
-        return _is_loopback(self.host)
+        return is_loopback(self.host)
 
     @property
     def is_encrypted(self) -> bool:
@@ -651,7 +661,7 @@ class Settings:
 
 
 def _check_speaker_model(settings: Settings) -> None:
-    default = {each.name: each.default for each in fields(Settings)}
+    default = {each.name: each.default for each in own_settings()}
     for name in ("speaker_joins", "speaker_knows"):
         value = getattr(settings, name)
         _require(0 < value < 1, name, "a number above 0 and below 1", value)
@@ -684,16 +694,9 @@ def _with_turn_model(config: "SessionConfig", path: Path) -> "SessionConfig":
     return replace(config, score_turn=TurnBatcher(AudioTurnModel(path).score).score)
 
 
-def check_environment(environment: Mapping[str, str]) -> None:
-    """Check that each `TUTTI_…` variable belongs to a setting, so that a misspelled one is not ignored.
-
-    Raises:
-        SettingsError: a variable does not.
-    """
-    known = {ENV_PREFIX + each.name.upper() for each in fields(Settings)} | {ENV_PREFIX + "API_KEY"}
-    unknown = sorted(name for name in environment if name.startswith(ENV_PREFIX) and name not in known)
-    if unknown:
-        raise SettingsError(f"unknown settings in the environment: {', '.join(unknown)}")
+def own_settings() -> tuple[Field[Any], ...]:
+    """The settings of the service, without those of plug-ins."""
+    return tuple(each for each in fields(Settings) if each.name != "plugins")
 
 
 def _require(holds: bool, name: str, expected: str, got: object) -> None:
@@ -742,7 +745,8 @@ def _is_origin(text: str) -> bool:
         return False
 
 
-def _is_loopback(host: str) -> bool:
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach an address."""
     if host == "localhost":
         return True
     try:

@@ -7,7 +7,6 @@ builds the application.
 import hashlib
 import os
 from collections.abc import Mapping
-from dataclasses import fields
 from typing import Any
 
 from click import BadParameter
@@ -17,7 +16,8 @@ from ray.serve import Application, Deployment
 from ray.serve.config import RequestRouterConfig
 
 from app.errors import SettingsError
-from app.service.settings import ENV_PREFIX, Settings, check_environment
+from app.server.plugins import check_environment, make_settings, plugin_settings
+from app.service.settings import ENV_PREFIX, Settings, own_settings
 from cluster.ray.engine_replica import EngineReplica
 from cluster.ray.fleet import FleetReplica
 from cluster.ray.gateway_replica import SEVERAL, GatewayReplica
@@ -119,7 +119,7 @@ def read_settings(arguments: Mapping[str, Any], environment: Mapping[str, str]) 
         SettingsError: as `build` does.
     """
     check_environment(environment)
-    types = {each.name: each.type for each in fields(Settings)}
+    types = {each.name: each.type for each in (*own_settings(), *plugin_settings())}
     if unknown := sorted(arguments.keys() - types.keys()):
         raise SettingsError(f"expected arguments that are settings of tutti, got {', '.join(unknown)}")
     names = [name for name in types if ENV_PREFIX + name.upper() in environment]
@@ -127,7 +127,7 @@ def read_settings(arguments: Mapping[str, Any], environment: Mapping[str, str]) 
     values |= {name: _check(name, types[name], value) for name, value in arguments.items()}
     if elsewhere := sorted(values.keys() & NOT_HERE.keys()):
         raise SettingsError(f"{elsewhere[0]}: expected nothing, as {NOT_HERE[elsewhere[0]]} says it in a Ray cluster")
-    settings = Settings(host=ANY_ADDRESS, **values)
+    settings = make_settings({"host": ANY_ADDRESS, **values})
     settings.check_key_limits(SEVERAL, settings.named_keys)
     return settings
 

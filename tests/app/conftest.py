@@ -11,6 +11,7 @@ import uvicorn.server
 
 from app.media.decoders import Decoders
 from app.server.main import Server, bind, build_app
+from app.server.plugins import make_settings
 from app.service.service import Service
 from app.service.settings import Settings
 from app.service.shared_state import SharedState
@@ -124,7 +125,7 @@ async def serve(decoders: Decoders) -> AsyncIterator[Serve]:
             tracing: Tracing = NO_TRACING,
             **values: Any,
         ) -> Running:
-            settings = Settings(**{"port": 0, "drain_timeout_s": 10.0, **values})
+            settings = make_settings({"port": 0, "drain_timeout_s": 10.0, **values})
             return await stack.enter_async_context(
                 running(settings, transcriber or FakeTranscriber(), shared, decoders, tracing)
             )

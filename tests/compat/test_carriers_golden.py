@@ -9,8 +9,6 @@ from pathlib import Path
 import pytest
 
 from app.dialects.asterisk.wire import Asterisk
-from app.dialects.audiohook.wire import AudioHook, Client
-from app.dialects.audiosocket.wire import AudioSocket, packet
 from app.dialects.call_streams.wire import Line
 from app.dialects.freeswitch.wire import FreeSwitch
 from app.dialects.jambonz.wire import Jambonz
@@ -20,6 +18,8 @@ from app.dialects.telnyx.wire import Telnyx
 from app.dialects.vonage.wire import Vonage
 from app.live.dialect import Dialect
 from app.media.pcm import Samples
+from plugins.carriers.audiohook.wire import AudioHook, Client
+from plugins.carriers.audiosocket.wire import AudioSocket, packet
 from tests.compat.exchange import Step, ToMessages, golden, replay
 from tests.compat.test_twilio import RecordedLine
 from tests.fakes import slow_mulaw

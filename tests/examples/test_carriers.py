@@ -15,6 +15,7 @@ from starlette.routing import WebSocketRoute
 
 from app.server.routes import routes
 from benchmarks.server import free_port
+from plugins.carriers import routes as carriers
 from tests.compat.conftest import Host, Running
 from tests.examples.conftest import run
 from tests.recordings import read, words
@@ -114,7 +115,9 @@ def test_every_telephone_system_has_a_player_and_is_named() -> None:
     )
     assert sorted(listed) == sorted(TRACKS)
     sockets = {
-        route.path.split("/")[2] for route in routes() if isinstance(route, WebSocketRoute) and route.path != "/"
+        route.path.split("/")[2]
+        for route in (*routes(), *carriers.routes())
+        if isinstance(route, WebSocketRoute) and route.path != "/"
     }
     assert sockets - {"calls", "listen", "realtime", "stream"} == TRACKS.keys() - {"audiosocket"}
     for page in sorted({PAGES.get(carrier, carrier) for carrier in TRACKS}):

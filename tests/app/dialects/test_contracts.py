@@ -14,10 +14,15 @@ NAMES = (
 )
 
 
+SERVING = ("listener", "plugin", "routes", "settings")
+"""Modules of the plug-in of carriers that translate nothing."""
+
+
 def pure_modules() -> list[str]:
-    """All modules of the dialects, except for endpoints."""
-    paths = (path.relative_to(REPOSITORY) for path in (REPOSITORY / "app" / "dialects").rglob("*.py"))
-    names = [".".join(path.with_suffix("").parts) for path in paths if path.stem != "__init__"]
+    """All modules of the dialects and of the carriers, except for those that serve."""
+    folders = (REPOSITORY / "app" / "dialects", REPOSITORY / "plugins" / "carriers")
+    paths = (path.relative_to(REPOSITORY) for folder in folders for path in folder.rglob("*.py"))
+    names = [".".join(path.with_suffix("").parts) for path in paths if path.stem not in ("__init__", *SERVING)]
     return [name for name in names if not name.endswith("endpoint")]
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from app.jobs.spool import FolderSpool
-from app.server.openapi import DOCUMENT
+from app.server.openapi import document
 from app.service import job_service
 from tests.app.conftest import Running
 from tests.app.dialects.openai.test_files_endpoint import HoldingTranscriber, wav
@@ -53,7 +53,7 @@ async def test_a_job_is_done_and_its_result_is_that_of_the_files_endpoint(
     job = await ended(http, server, answer.json()["id"])
     assert (job["status"], job["attempts"], job["error"]) == ("done", 1, None)
     assert job["audio_s"] == pytest.approx(len(TALK) / 16_000)
-    check_fully_described(job, DOCUMENT["components"]["schemas"]["Job"])
+    check_fully_described(job, document()["components"]["schemas"]["Job"])
     result = await http.get(server.http + job["result_url"])
     same = await http.post(
         f"{server.http}/v1/audio/transcriptions", data={"response_format": "verbose_json"}, files={"file": wav(TALK)}

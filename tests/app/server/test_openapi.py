@@ -29,7 +29,8 @@ from app.dialects.deepgram.query import Query
 from app.dialects.openai import files_wire
 from app.dialects.openai.form import Form
 from app.errors import BadStart, RequestError
-from app.server.openapi import DEEPGRAM_PARAMETERS, DOCUMENT, FORM, PATHS
+from app.server.openapi import DEEPGRAM_PARAMETERS, FORM, document
+from app.server.plugins import installed_plugins
 from app.server.routes import routes
 from tests.app.conftest import Serve
 from tests.app.dialects.openai.test_files_endpoint import TALK, wav
@@ -46,14 +47,19 @@ EXAMPLES = hypothesis.settings(
     phases=[Phase.explicit, Phase.generate],
     suppress_health_check=list(HealthCheck),
 )
+PLUGINS = installed_plugins()
+DOCUMENT = document(plugin.openapi() for plugin in PLUGINS)
+PATHS = DOCUMENT["paths"]
 SCHEMA = schemathesis.openapi.from_dict(DOCUMENT)
 
 
-def test_every_route_over_http_is_described() -> None:
+async def test_every_route_over_http_is_described(serve: Serve) -> None:
     """The page and its files are for browsers alone."""
+    service = (await serve()).service
+    served = [*routes(), *(route for plugin in PLUGINS for route in plugin.routes(service))]
     expected = {
         (re.sub(r":\w+", "", route.path), method.lower())
-        for route in routes()
+        for route in served
         if isinstance(route, Route) and route.path not in ("/", "/calls", "/service-worker.js")
         for method in route.methods or {"POST"}
         if method != "HEAD"

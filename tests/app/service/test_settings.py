@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from app.errors import SettingsError
-from app.service.settings import Settings, check_environment
+from app.server.plugins import check_environment
+from app.service.settings import Settings
 from app.session.endpointing import WebRtcDetector
 from app.session.turn_taking import AUDIO_SAMPLES
 from app.voices.silero import SileroDetector, is_installed

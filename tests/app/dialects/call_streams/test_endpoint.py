@@ -18,11 +18,12 @@ import pytest
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import InvalidStatus
 
-from app.dialects.audiosocket.wire import DTMF, HANGUP, HANGUP_PACKET, ID, packet
 from app.errors import SettingsError
-from app.service.settings import Settings
+from app.server.plugins import make_settings
 from app.service.shared_state import SharedState
 from benchmarks.server import free_port
+from plugins.carriers.audiosocket.wire import DTMF, HANGUP, HANGUP_PACKET, ID, packet
+from plugins.carriers.settings import CarrierSettings
 from tests.app.conftest import Running, Serve
 from tests.app.dialects.twilio.test_endpoint import hear_all, slowly, subscriber, texts
 from tests.fakes import said, silence, speech
@@ -247,7 +248,9 @@ async def audiosocket(server: Running) -> AsyncIterator[tuple[asyncio.StreamRead
     async with httpx.AsyncClient() as http:
         # The server answers as soon as it listens on both ports.
         await http.get(f"{server.http}/healthz")
-    reader, writer = await asyncio.open_connection("127.0.0.1", server.service.settings.audiosocket_port)
+    reader, writer = await asyncio.open_connection(
+        "127.0.0.1", server.service.settings.of(CarrierSettings).audiosocket_port
+    )
     try:
         yield reader, writer
     finally:
@@ -363,4 +366,4 @@ async def test_announcements_need_a_key_a_port_and_a_store_that_all_gateways_kno
 )
 def test_wrong_settings_stop_the_start(values: dict[str, Any], expected: str) -> None:
     with pytest.raises(SettingsError, match=expected):
-        Settings(**values)
+        make_settings(values)

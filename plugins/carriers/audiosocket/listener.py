@@ -3,61 +3,65 @@
 import asyncio
 import logging
 import socket
-from collections.abc import Awaitable, Callable
 
+from starlette.applications import Starlette
+
+from app.dialects.native.wire import messages
 from app.errors import SettingsError
-from app.service.carrier_settings import audiosocket_host
+from app.service.service import Service
 from app.service.settings import Settings
-from app.service.strangers import Strangers, Visitor
+from app.service.strangers import Visitor
+from plugins.carriers.audiosocket.endpoint import AudioSocketEndpoint
+from plugins.carriers.settings import CarrierSettings
 
 BACKLOG = 1024
 """Connections that wait to be accepted; the kernel refuses more."""
 
-Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter, Visitor], Awaitable[None]]
-"""Serves one connection to its end."""
-
 logger = logging.getLogger(__name__)
 
 
-def bind_audiosocket(settings: Settings, *, shares_port: bool = False) -> socket.socket | None:
-    """Open the listening socket; `None` without a port for it.
-
-    Args:
-        settings: have the address.
-        shares_port: whether other gateways listen on the same port. The kernel spreads connections over them.
-
-    Raises:
-        SettingsError: the address is in use or not available.
-    """
-    if not settings.audiosocket_port:
-        return None
-    host, port = audiosocket_host(settings), settings.audiosocket_port
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    try:
-        return socket.create_server((host, port), family=family, backlog=BACKLOG, reuse_port=shares_port)
-    except OSError as error:
-        raise SettingsError(
-            f"cannot listen on {host}:{port}: {error.strerror}; try another --audiosocket-port or --audiosocket-host"
-        ) from error
-
-
 class AudioSocketListener:
-    """One listening socket. Has the methods of `asyncio.Server` that uvicorn calls."""
+    """The port of AudioSocket."""
 
-    def __init__(self, serve: Serve, settings: Settings, strangers: Strangers) -> None:
+    def __init__(self, settings: Settings) -> None:
+        """Prepare; the settings have the address."""
+        own = settings.of(CarrierSettings)
+        self._host, self._port = own.host(settings), own.audiosocket_port
+
+    def bind(self, *, shares_port: bool = False) -> socket.socket:
+        """See `Listener.bind`."""
+        family = socket.AF_INET6 if ":" in self._host else socket.AF_INET
+        try:
+            address = (self._host, self._port)
+            return socket.create_server(address, family=family, backlog=BACKLOG, reuse_port=shares_port)
+        except OSError as error:
+            raise SettingsError(
+                f"cannot listen on {self._host}:{self._port}: {error.strerror}; try another --audiosocket-port or "
+                "--audiosocket-host"
+            ) from error
+
+    async def serve(self, listener: socket.socket, app: Starlette) -> "AudioSocketServer":
+        """See `Listener.serve`."""
+        return await AudioSocketServer.start(listener, app)
+
+
+class AudioSocketServer:
+    """Serves the connections of one listening socket. Has the methods of `asyncio.Server` that uvicorn calls."""
+
+    def __init__(self, app: Starlette) -> None:
         """Prepare; `start` accepts connections."""
-        self._serve = serve
-        self._timeout_s = settings.head_timeout_s
-        self._strangers = strangers
+        service: Service = app.state.service
+        self._app = app
+        self._timeout_s = service.settings.head_timeout_s
+        self._strangers = service.strangers
+        self._endpoint = AudioSocketEndpoint(write_event=messages)
         self._server: asyncio.Server
         self._tasks: set[asyncio.Task[None]] = set()
 
     @classmethod
-    async def start(
-        cls, listener: socket.socket, serve: Serve, settings: Settings, strangers: Strangers
-    ) -> "AudioSocketListener":
+    async def start(cls, listener: socket.socket, app: Starlette) -> "AudioSocketServer":
         """Accept connections until `close`."""
-        self = cls(serve, settings, strangers)
+        self = cls(app)
         self._server = await asyncio.start_server(self._connected, sock=listener, backlog=BACKLOG)
         return self
 
@@ -82,7 +86,7 @@ class AudioSocketListener:
 
     async def _run(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, visitor: Visitor) -> None:
         try:
-            await self._serve(reader, writer, visitor)
+            await self._endpoint.serve(self._app, reader, writer, visitor)
         except OSError:
             # The client has left, or was cut off.
             pass

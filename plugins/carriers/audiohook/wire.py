@@ -8,8 +8,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from app.dialects.audiohook.timeline import Timeline, read_duration
-from app.dialects.audiohook.transcripts import Transcripts
 from app.dialects.call_streams.wire import START_TIMEOUT_S, Call, Line, call_id, own_parameters, start_command
 from app.dialects.checks import is_boolean, understood
 from app.dialects.json_text import read_object, write_object
@@ -19,6 +17,8 @@ from app.live.dialect import ClientMessage
 from app.media.pcm import AudioFormat
 from app.session import commands, events
 from app.session.effects import Close
+from plugins.carriers.audiohook.timeline import Timeline, read_duration
+from plugins.carriers.audiohook.transcripts import Transcripts
 
 VERSION = "2"
 SAMPLE_RATE = 8000

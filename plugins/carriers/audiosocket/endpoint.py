@@ -4,7 +4,7 @@ import asyncio
 import ipaddress
 import logging
 import uuid
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,22 +12,20 @@ from starlette.applications import Starlette
 from starlette.types import Message, Scope
 from starlette.websockets import WebSocket
 
-from app.dialects.audiosocket.announcements import Announcements
-from app.dialects.audiosocket.wire import HANGUP_PACKET, HEADER_BYTES, AudioSocket, payload_bytes, read_id
 from app.dialects.call_streams.endpoint import serve_call
 from app.errors import BadMessage, RequestError
 from app.publish.outbox import WriteEvent
 from app.service.auth import Client
-from app.service.carrier_settings import audiosocket_networks
 from app.service.request_ids import request_id
 from app.service.service import Service
 from app.service.strangers import STATE_KEY, Visitor
 from app.sharing.store import StoreAway
+from plugins.carriers.audiosocket.announcements import Announcements
+from plugins.carriers.audiosocket.wire import HANGUP_PACKET, HEADER_BYTES, AudioSocket, payload_bytes, read_id
+from plugins.carriers.settings import CarrierSettings
 
 logger = logging.getLogger(__name__)
 
-ServePackets = Callable[[Starlette, asyncio.StreamReader, asyncio.StreamWriter, Visitor], Awaitable[None]]
-"""Serves one connection to its end. The application is ours."""
 ABNORMAL = 1006
 """The code that stands for a connection that has ended without a close frame (RFC 6455, section 7.4.1)."""
 
@@ -120,7 +118,7 @@ def _is_in(address: str, service: Service) -> bool:
         number = ipaddress.ip_address(address)
     except ValueError:
         return False
-    return any(number in network for network in audiosocket_networks(service.settings))
+    return any(number in network for network in service.settings.of(CarrierSettings).networks)
 
 
 async def _read_packet(reader: asyncio.StreamReader) -> bytes:

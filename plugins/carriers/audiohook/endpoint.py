@@ -6,15 +6,15 @@ from dataclasses import dataclass
 
 from starlette.websockets import WebSocket
 
-from app.dialects.audiohook.signature import VALID_S, BadSignature, check_signature
-from app.dialects.audiohook.wire import AudioHook, Client
 from app.dialects.call_streams.endpoint import serve_call
 from app.errors import RequestError
 from app.publish.outbox import WriteEvent
-from app.service.carrier_settings import audiohook_key
 from app.service.http_errors import error_response
 from app.service.request_ids import request_id
 from app.service.service import Service
+from plugins.carriers.audiohook.signature import VALID_S, BadSignature, check_signature
+from plugins.carriers.audiohook.wire import AudioHook, Client
+from plugins.carriers.settings import CarrierSettings
 
 logger = logging.getLogger(__name__)
 
@@ -33,10 +33,10 @@ class AudioHookEndpoint:
             message = "a valid API key is needed: X-API-KEY: KEY"
             await websocket.send_denial_response(error_response(RequestError(401, message, code="invalid_api_key")))
             return
-        if service.settings.audiohook_secret:
+        settings = service.settings.of(CarrierSettings)
+        if settings.audiohook_secret:
             try:
-                secret = audiohook_key(service.settings)
-                nonce = check_signature(websocket.headers, _target(websocket), secret, time.time())
+                nonce = check_signature(websocket.headers, _target(websocket), settings.audiohook_key, time.time())
                 if not await service.access.nonces.use(nonce, VALID_S):
                     raise BadSignature("expected a new nonce, got one that was used before")
             except BadSignature as error:

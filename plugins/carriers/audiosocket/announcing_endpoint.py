@@ -7,7 +7,6 @@ from typing import Any
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 
-from app.dialects.audiosocket.announcements import VALID_S, Announcement, Announcements
 from app.dialects.body_endpoint import json_body
 from app.dialects.call_streams.wire import TRACK, own_parameters, side_of, start_command
 from app.dialects.http_answers import CLIENT_GONE
@@ -18,6 +17,8 @@ from app.service.auth import header_key
 from app.service.http_errors import error_response, invalid_key
 from app.service.service import Service
 from app.sharing.store import StoreAway
+from plugins.carriers.audiosocket.announcements import VALID_S, Announcement, Announcements
+from plugins.carriers.settings import CarrierSettings
 
 
 async def announce_call(request: Request) -> Response:
@@ -72,7 +73,7 @@ def _check_service(service: Service) -> None:
     Raises:
         RequestError: AudioSocket is not served, or another gateway would not know the call.
     """
-    if not service.settings.audiosocket_port:
+    if not service.settings.of(CarrierSettings).audiosocket_port:
         raise RequestError(404, "AudioSocket is not served here: it needs TUTTI_AUDIOSOCKET_PORT", code="not_found")
     if not service.is_known_everywhere:
         message = "with more than one gateway, announcements of calls need TUTTI_REDIS_URL"

@@ -4,12 +4,22 @@ import uuid
 
 import pytest
 
-from app.dialects.audiosocket.announcing_endpoint import read_announcement
-from app.dialects.audiosocket.wire import DTMF, ERROR, HANGUP, ID, RATES, AudioSocket, packet, payload_bytes, read_id
 from app.dialects.call_streams.wire import Call
 from app.errors import BadMessage, RequestError, SessionError, WrongState
 from app.media.pcm import AudioFormat
 from app.session import commands, events
+from plugins.carriers.audiosocket.announcing_endpoint import read_announcement
+from plugins.carriers.audiosocket.wire import (
+    DTMF,
+    ERROR,
+    HANGUP,
+    ID,
+    RATES,
+    AudioSocket,
+    packet,
+    payload_bytes,
+    read_id,
+)
 from tests.app.dialects.call_streams.lines import FakeLine
 from tests.compat.conformance import supported
 

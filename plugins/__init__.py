@@ -1,0 +1,1 @@
+"""Parts of the service that only some need. Each is a plug-in: see `app/server/plugins.py`."""

@@ -1,0 +1,42 @@
+"""The paths of telephone systems, and the description of the one over HTTP."""
+
+from typing import Any
+
+from starlette.routing import BaseRoute, Route, WebSocketRoute
+
+from app.dialects.native.wire import messages
+from app.server.openapi import ANY_OBJECT, BODY_REFUSALS, INTEGER, TEXT, answer, json_body, object_of, operation
+from plugins.carriers.audiohook.endpoint import AudioHookEndpoint
+from plugins.carriers.audiosocket.announcing_endpoint import announce_call
+
+
+def routes() -> list[BaseRoute]:
+    """Every path of the plug-in, and its endpoint."""
+    return [
+        WebSocketRoute("/v1/audiohook", AudioHookEndpoint(write_event=messages).serve),
+        Route("/v1/audiosocket/calls", announce_call, methods=["POST"]),
+    ]
+
+
+PATHS: dict[str, dict[str, Any]] = {
+    "/v1/audiosocket/calls": {
+        "post": operation(
+            "announceCall",
+            "Expect a call over Asterisk's AudioSocket, which has no keys, for five minutes.",
+            {
+                "201": answer(
+                    "The id with which Asterisk must connect.",
+                    application_json=object_of({"id": TEXT, "expires_at": INTEGER}),
+                )
+            },
+            refusals={
+                **BODY_REFUSALS,
+                "404": "AudioSocket is not served.",
+                "409": "A call was announced under this id lately.",
+                "501": "There are several gateways without Redis.",
+                "503": "The other gateways cannot be reached.",
+            },
+            requestBody=json_body(object_of({}, {"id": TEXT, "parameters": ANY_OBJECT})),
+        )
+    },
+}

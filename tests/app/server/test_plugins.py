@@ -1,0 +1,180 @@
+"""Plug-ins: none at all, one of another package, and those that cannot be used."""
+
+import asyncio
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+from click.testing import CliRunner
+from websockets.asyncio.client import connect
+from websockets.exceptions import InvalidStatus
+
+from app.cli.commands import cli
+from app.errors import SettingsError
+from app.server import plugins
+from app.server.plugins import check_environment, find_plugins, installed_plugins, make_settings
+from tests.app.conftest import Serve
+from tests.fakes import said, speech
+
+PLUGIN = """
+import asyncio
+import socket
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+from starlette.responses import PlainTextResponse
+from starlette.routing import Route
+
+from app.errors import SettingsError
+from app.server.plugins import Plugin
+from app.service.settings import PluginSettings, setting
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GreeterSettings(PluginSettings):
+    greeting: str = setting("hello", "What the greeter says.")
+
+    def check(self, settings):
+        if self.greeting == settings.host:
+            raise SettingsError(f"greeting: expected another text than host, got {self.greeting}")
+
+
+class Greetings:
+    def bind(self, *, shares_port=False):
+        return socket.create_server(("127.0.0.1", 0), reuse_port=shares_port)
+
+    async def serve(self, listener, app):
+        async def greet(reader, writer):
+            writer.write(app.state.service.settings.of(GreeterSettings).greeting.encode())
+            writer.close()
+
+        Greeter.port = listener.getsockname()[1]
+        return await asyncio.start_server(greet, sock=listener)
+
+
+class Greeter(Plugin):
+    name = "greeter"
+    settings = GreeterSettings
+    port = 0
+    has_stopped = False
+
+    def routes(self, service):
+        async def greet(request):
+            return PlainTextResponse(f"{service.settings.of(GreeterSettings).greeting}, {service.model}")
+
+        return [Route("/greet", greet)]
+
+    def openapi(self):
+        return {"/greet": {"get": {"operationId": "greet", "responses": {"200": {"description": "A greeting."}}}}}
+
+    def listeners(self, settings):
+        return [Greetings()]
+
+    @asynccontextmanager
+    async def running(self, service):
+        service.model = service.transcriber.info.name
+        yield
+        Greeter.has_stopped = True
+
+
+plugin = Greeter()
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A folder of installed packages. Plug-ins are looked for again, before and after the test."""
+    monkeypatch.syspath_prepend(tmp_path)
+    installed_plugins.cache_clear()
+    yield tmp_path
+    installed_plugins.cache_clear()
+    sys.modules.pop("greeter", None)
+
+
+def install(folder: Path, code: str) -> None:
+    """Install a package with one module and one entry point, as pip does."""
+    (folder / "greeter.py").write_text(code)
+    metadata = folder / "greeter-1.0.dist-info"
+    metadata.mkdir()
+    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: greeter\nVersion: 1.0\n")
+    (metadata / "entry_points.txt").write_text(f"[{plugins.GROUP}]\ngreeter = greeter:plugin\n")
+
+
+@pytest.fixture
+def bare(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An installation without the folder `plugins`."""
+    for name in [*sys.modules]:
+        if name.partition(".")[0] == "plugins":
+            monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "plugins", None)  # type: ignore[arg-type]  # the import system's own sign for it
+
+
+async def test_a_plugin_of_another_package_has_routes_settings_a_port_and_a_life(folder: Path, serve: Serve) -> None:
+    install(folder, PLUGIN)
+    server = await serve(greeting="good day")
+    async with httpx.AsyncClient(base_url=server.http) as http:
+        assert (await http.get("/greet")).text == f"good day, {server.transcriber.info.name}"
+        assert "greet" in json.dumps((await http.get("/openapi.json")).json()["paths"]["/greet"])
+    greeter = sys.modules["greeter"].Greeter
+    reader, writer = await asyncio.open_connection("127.0.0.1", greeter.port)
+    assert await reader.read() == b"good day"
+    writer.close()
+    server.server.stop()
+    await server.task
+    assert greeter.has_stopped
+
+
+def test_its_setting_is_a_flag_and_a_variable(folder: Path) -> None:
+    install(folder, PLUGIN)
+    shown = CliRunner().invoke(cli, ["serve", "--help"], terminal_width=200).output
+    assert "--greeting" in shown and "TUTTI_GREETING" in shown and "What the greeter says." in shown
+    check_environment({"TUTTI_GREETING": "hi"})
+    refused = CliRunner().invoke(cli, ["serve", "--greeting", "127.0.0.1"])
+    assert refused.output == "Error: greeting: expected another text than host, got 127.0.0.1\n"
+
+
+async def test_a_server_without_plugins_serves_all_else(bare: None, serve: Serve) -> None:
+    assert find_plugins() == ()
+    server = await serve()
+    async with connect(server.stream) as client:
+        await client.send(json.dumps({"type": "start"}))
+        await client.send((speech([1]) * 32767).astype("<i2").tobytes())
+        await client.send(json.dumps({"type": "stop"}))
+        texts = [message.get("text") for message in [json.loads(each) async for each in client]]
+    assert said([1]) in texts
+    with pytest.raises(InvalidStatus) as refused:
+        await connect(f"ws://{server.address}/v1/audiohook")
+    assert refused.value.response.status_code in (403, 404)
+    async with httpx.AsyncClient(base_url=server.http) as http:
+        assert (await http.post("/v1/audiosocket/calls")).status_code == 404
+        assert "/v1/audiosocket/calls" not in (await http.get("/openapi.json")).json()["paths"]
+
+
+def test_a_setting_of_a_missing_plugin_names_it(bare: None) -> None:
+    expected = r"TUTTI_AUDIOSOCKET_PORT \(of the plug-in carriers, which is not installed\)"
+    with pytest.raises(SettingsError, match=expected):
+        check_environment({"TUTTI_AUDIOSOCKET_PORT": "9"})
+    refused = CliRunner().invoke(cli, ["serve", "--audiosocket-port", "9"])
+    assert refused.exit_code == 2
+    assert "No such option '--audiosocket-port' (of the plug-in carriers, which is not installed)" in refused.output
+
+
+@pytest.mark.parametrize(
+    ("code", "expected"),
+    [
+        ("import nothing_like_this", "plug-in greeter: cannot be loaded: ModuleNotFoundError"),
+        ("", "plug-in greeter: cannot be loaded: AttributeError"),
+        ("plugin = 5", "plug-in greeter: expected an object of the class Plugin, got 5"),
+        (PLUGIN.replace("greeting:", "port:"), "expected a new setting, got port, as tutti itself"),
+        (PLUGIN.replace("greeting:", "audiosocket_port:"), "as the plug-in carriers has"),
+    ],
+)
+def test_a_plugin_that_cannot_be_used_stops_the_start(folder: Path, code: str, expected: str) -> None:
+    install(folder, code)
+    with pytest.raises(SettingsError, match=expected):
+        make_settings({})
+    refused = CliRunner().invoke(cli, ["serve", "--port", "0"])
+    assert refused.exit_code == 1 and refused.output.startswith("Error: plug-in greeter")
