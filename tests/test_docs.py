@@ -111,7 +111,8 @@ def test_commands_are_modules_and_files_of_this_repository(path: Path) -> None:
     text = path.read_text()
     modules = set(re.findall(r"python -m ((?:benchmarks|training|pictures|tests)[\w.]*\w)", text))
     assert [module for module in modules if importlib.util.find_spec(module) is None] == []
-    files = set(re.findall(r"(?<![\w/.])(?:app|engine|cluster|benchmarks|tests|deploy|pictures)/[\w/.-]+\.\w+", text))
+    folders = "app|engine|cluster|plugins|benchmarks|tests|deploy|pictures"
+    files = set(re.findall(rf"(?<![\w/.])(?:{folders})/[\w/.-]+\.\w+", text))
     assert [file for file in files if "/NAME/" not in file and not (REPOSITORY / file).exists()] == []
 
 

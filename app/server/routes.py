@@ -25,7 +25,7 @@ from app.dialects.openai.files_endpoint import FileEndpoint
 from app.dialects.openai.models_endpoint import list_models, retrieve_model
 from app.dialects.plivo.endpoint import PlivoEndpoint
 from app.dialects.telnyx.endpoint import TelnyxEndpoint
-from app.dialects.twilio.endpoint import CallEndpoint
+from app.dialects.twilio.endpoint import TwilioEndpoint
 from app.dialects.vonage.endpoint import VonageEndpoint
 from app.dialects.whisperlive.endpoint import whisperlive
 from app.errors import RETRY_AFTER_S, RequestError
@@ -50,7 +50,7 @@ CALLS_HEADERS = PAGE_HEADERS | {"permissions-policy": "microphone=(), display-ca
 
 def routes() -> list[BaseRoute]:
     """Every path of the service, and its endpoint."""
-    call = CallEndpoint(write_event=messages).serve
+    call = TwilioEndpoint(write_event=messages).serve
     return [
         Route("/", page),
         Route("/calls", calls_page),

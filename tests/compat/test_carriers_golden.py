@@ -30,7 +30,7 @@ HOOK = Client(parameters={}, organization=None, session=None, languages=("en",))
 DIALECTS: dict[str, Callable[[Line, Path], Dialect]] = {
     "asterisk": lambda line, path: Asterisk(line, {}),
     "audiohook": lambda line, path: AudioHook(line, HOOK),
-    "audiosocket": lambda line, path: AudioSocket(line, {}),
+    "audiosocket": lambda line, path: AudioSocket(line),
     "freeswitch": lambda line, path: FreeSwitch(
         line, {"rate": "16k"}, wire.messages, stream_sid="s_1", is_fork=path.stem == "fork"
     ),

@@ -4,22 +4,23 @@ import asyncio
 import base64
 import binascii
 import logging
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 
+from app.dialects.call_streams.call_stream import CallStream, Opening
 from app.dialects.call_streams.wire import Call, Line
 from app.dialects.json_text import read_object, write_object
 from app.errors import CLOSE_POLICY, LimitExceeded, SessionError
 from app.live.accept import serve_session
-from app.live.dialect import ClientMessage, Dialect
 from app.publish.call_subscribers import PublishedCall
 from app.publish.outbox import CallEvent, CallId, WriteEvent
 from app.service.auth import Client, header_key
-from app.service.http_errors import error_response, no_room
+from app.service.http_errors import error_response, invalid_key, no_room
 from app.service.request_ids import request_id
 from app.service.service import Service
 from app.session import events
@@ -33,17 +34,42 @@ WEBHOOK_EVENTS = (events.Segment, events.Utterance, events.Notice, events.Failur
 """The events that the webhook receives: those that no later event replaces."""
 
 
-class CallDialect(Dialect, Protocol):
-    """The dialect of a stream."""
+@dataclass(frozen=True, slots=True)
+class CallEndpoint:
+    """Serves the streams of one telephone system on a WebSocket."""
 
-    def leave(self) -> Iterable[ClientMessage]:
-        """Make the last items when the client has left."""
-        ...
+    stream: type[CallStream]
+    write_event: WriteEvent
+    """Writes events for subscribers."""
+
+    async def serve(self, websocket: WebSocket) -> None:
+        """Serve one stream of a call."""
+        service: Service = websocket.app.state.service
+        header = self.stream.KEY_HEADER
+        key = stream_key(websocket) or (websocket.headers.get(header) if header else None)
+        client = service.access.client(key)
+        if client is None:
+            await websocket.send_denial_response(error_response(invalid_key()))
+            return
+        offered = websocket.scope.get("subprotocols", ())
+        opening = Opening(
+            parameters=dict(websocket.query_params),
+            request=request_id(websocket.scope),
+            subprotocol=self.stream.SUBPROTOCOL if self.stream.SUBPROTOCOL in offered else None,
+            write_event=self.write_event,
+        )
+        await serve_call(
+            websocket,
+            lambda line: self.stream(line, opening),
+            self.write_event,
+            client=client,
+            subprotocol=opening.subprotocol,
+        )
 
 
 async def serve_call(
     websocket: WebSocket,
-    make_dialect: Callable[[Line], CallDialect],
+    make_dialect: Callable[[Line], CallStream],
     write_event: WriteEvent,
     *,
     client: Client,

@@ -1,24 +1,18 @@
-"""A call as JSON messages with base64 audio of its tracks, as Twilio streams it and others after it.
-
-These systems ignore answers on the socket, or play them to the caller, so the events of the call go to a `Line`.
-"""
+"""A call as JSON messages with base64 audio of its tracks, as Twilio streams it and others after it."""
 
 import base64
 import binascii
-from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from app.dialects.call_streams.call_stream import NOTHING_KNOWN, CallStream, Opening
 from app.dialects.call_streams.track_sync import TrackSync
-from app.dialects.call_streams.wire import START_TIMEOUT_S, Call, Line, passed_on, start_command
-from app.dialects.json_text import read_object
-from app.dialects.limits import MAX_TEXT_CHARS
-from app.errors import CLOSE_POLICY, BadMessage, SessionError, WrongState
+from app.dialects.call_streams.wire import Call, Line
+from app.errors import BadMessage, WrongState
 from app.live.dialect import ClientMessage
 from app.media.pcm import AudioFormat
 from app.numbers import read_integer
 from app.session import commands, events
-from app.session.effects import Close
 
 TRACKS = ("inbound", "outbound")
 """The tracks of a call. The caller's comes first, in whatever order a message names them."""
@@ -26,91 +20,43 @@ MAX_TIMESTAMP = 10**15
 """The largest number of a chunk that is taken for one: no call has as many milliseconds."""
 
 
-class TrackStream(ABC):
-    """One stream of a call. A subclass knows the messages of one telephone system."""
+class TrackStream(CallStream):
+    """One stream of a call with one track or both. A subclass knows the messages of one telephone system."""
 
-    max_text_chars = MAX_TEXT_CHARS
-
-    def __init__(self, line: Line) -> None:
+    def __init__(self, line: Line, opening: Opening = NOTHING_KNOWN) -> None:
         """Translate for one stream, and publish the events of its call on `line`."""
-        self._line = line
+        super().__init__(line, opening)
         self._tracks: TrackSync | None = None
         self._names: tuple[str, ...] = ()
-        self._is_stopped = False
         self._has_reported_late_audio = False
 
-    @property
-    def idle_timeout_s(self) -> float | None:
-        """A short time before the call is described; after it, the operator's setting."""
-        return START_TIMEOUT_S if self._tracks is None else None
+    def _audio(self, data: bytes) -> Iterable[ClientMessage]:
+        raise BadMessage("bad_message", "messages of text", data[:20])
 
-    def open(self) -> Iterable[ClientMessage]:
-        """Nothing: the system describes the call first."""
-        return ()
-
-    def read(self, message: str | bytes) -> Iterable[ClientMessage]:
-        """Translate a message. Every error before the call is described is fatal."""
-        try:
-            if isinstance(message, bytes):
-                raise BadMessage("bad_message", "messages of text", message[:20])
-            return self._read(read_object(message))
-        except SessionError as error:
-            if self._tracks is None and not error.is_fatal:
-                # Without this, a client without a key could hold a session for ever by sending bad messages.
-                raise SessionError(error.code, error.message, CLOSE_POLICY) from error
-            raise
-
-    def write(self, event: events.Event) -> Iterable[str]:
-        """Publish the event on the line. Nothing goes to the telephone system itself."""
-        self._line.publish(event)
-        return ()
-
-    def audio_received(self, until_s: float) -> Iterable[events.Reply]:
-        """Nothing: this dialect never answers."""
-        return ()
-
-    def close(self, close: Close) -> Close:
-        """The session's own close code and reason."""
-        return close
-
-    def leave(self) -> Iterable[ClientMessage]:
-        """End the stream: all audio up to here becomes final. Also called when the system only disconnects."""
-        if self._tracks is None or self._is_stopped:
-            return ()
-        self._is_stopped = True
-        return (*_audio(self._finish(self._tracks)), commands.Stop())
-
-    @abstractmethod
-    def _read(self, fields: dict[str, Any]) -> Iterable[ClientMessage]:
-        """Translate a message."""
-        ...
+    def _rest(self) -> Iterable[ClientMessage]:
+        return _audio(self._finish(self._tracks)) if self._tracks is not None else ()
 
     def _finish(self, tracks: TrackSync) -> bytes:
         """The audio that is left at the end."""
         return tracks.finish()
 
-    def _require_new(self) -> None:
-        """Raise `WrongState` if the call has started."""
-        if self._tracks is not None:
-            raise WrongState("already_started", "start: the call has started already")
-
-    def _begin(self, call: Call, parameters: Mapping[str, str], audio: AudioFormat) -> commands.Start:
-        """Begin the call, and return the start of its session.
+    def _begin_tracks(self, call: Call, parameters: Mapping[str, str], audio: AudioFormat) -> commands.Start:
+        """Begin the session of a call.
 
         Args:
             call: its description. The line has begun it.
             parameters: with the options of the session.
             audio: the format of each track.
         """
-        command = start_command(parameters, AudioFormat(audio.encoding, audio.sample_rate, len(call.tracks)))
+        command = self._begin(parameters, AudioFormat(audio.encoding, audio.sample_rate, len(call.tracks)))
         self._names = call.tracks
         self._tracks = TrackSync(call.tracks, audio)
         return command
 
     def _open_tracks(self, what: str) -> TrackSync:
         """The tracks of the call. Raises `WrongState` before its start, naming the message that came."""
-        if self._tracks is None:
-            raise WrongState("not_started", f"{what}: expected start first", CLOSE_POLICY)
+        self._require_start(what)
+        assert self._tracks
         return self._tracks
 
     def _media(self, track: object, start_ms: int, data: bytes) -> Iterable[ClientMessage]:
@@ -136,11 +82,6 @@ class TrackStream(ABC):
         self._has_reported_late_audio = True
         message = "media: a chunk arrived after silence was used in its place; it is dropped, and others may be"
         return (events.Notice("late_audio", message),)
-
-    def _pass_on(self, kind: str, **fields: Any) -> None:
-        """Publish something that happened on the call, which is no event of the session."""
-        self._open_tracks(kind)
-        self._line.publish(passed_on(kind, **fields))
 
 
 def payload(media: dict[str, Any]) -> bytes:

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from app.dialects.call_streams.byte_order import BYTE_ORDER, is_big_endian, swapped
+from app.dialects.call_streams.call_stream import Opening
 from app.dialects.call_streams.track_stream import TRACKS, TrackStream, nested, payload, whole_number
 from app.dialects.call_streams.wire import Call, Line, call_id, merged, own_parameters
 from app.errors import BadMessage, BadStart
@@ -35,7 +36,7 @@ class Plivo(TrackStream):
             line: receives the events of the call.
             parameters: those of the address. They win over the extra headers of the stream.
         """
-        super().__init__(line)
+        super().__init__(line, Opening(parameters=parameters))
         self._parameters = dict(parameters)
         self._swaps = False
         """Whether the high byte of samples comes first."""
@@ -85,7 +86,7 @@ class Plivo(TrackStream):
             raise BadStart("mediaFormat", expected, media_format)
         audio = AudioFormat(FORMATS[encoding, rate], rate, 1)
         self._swaps = audio.encoding == "pcm_s16le" and is_big_endian(parameters, default="little")
-        return self._begin(call, parameters, audio)
+        return self._begin_tracks(call, parameters, audio)
 
     def _timed_media(self, media: dict[str, Any]) -> Iterable[ClientMessage]:
         time_ms = whole_number(media, "timestamp", "milliseconds of a clock")

@@ -10,6 +10,7 @@ from itertools import chain
 from typing import Any
 
 from app.dialects.call_streams.byte_order import BYTE_ORDER, is_big_endian, swapped
+from app.dialects.call_streams.call_stream import Opening
 from app.dialects.call_streams.track_stream import TRACKS, TrackStream, nested, payload, whole_number
 from app.dialects.call_streams.track_sync import TrackSync
 from app.dialects.call_streams.wire import Call, Line, call_id, given, merged, own_parameters
@@ -48,7 +49,7 @@ class Telnyx(TrackStream):
             line: receives the events of the call.
             parameters: those of the address. They win over the custom parameters of `start`.
         """
-        super().__init__(line)
+        super().__init__(line, Opening(parameters=parameters))
         self._parameters = dict(parameters)
         self._orders: dict[str, ChunkOrder] = {}
         self._swaps = False
@@ -97,7 +98,7 @@ class Telnyx(TrackStream):
         self._line.begin(call)
         is_l16, audio = _audio_format(start.get("media_format"))
         self._swaps = is_l16 and is_big_endian(parameters, default=None)
-        command = self._begin(call, parameters, audio)
+        command = self._begin_tracks(call, parameters, audio)
         self._orders = {name: ChunkOrder() for name in call.tracks}
         return command
 

@@ -19,7 +19,7 @@ N_INTRODUCTION = 2
 
 
 @dataclass(frozen=True, slots=True)
-class CallEndpoint:
+class TwilioEndpoint:
     """Serves the streams of calls."""
 
     write_event: WriteEvent

@@ -6,6 +6,7 @@ Source: Twilio's documentation, "Media Streams: WebSocket messages".
 from collections.abc import Iterable
 from typing import Any
 
+from app.dialects.call_streams.call_stream import NOTHING_KNOWN, Opening
 from app.dialects.call_streams.track_stream import TRACKS, TrackStream, nested, payload, whole_number
 from app.dialects.call_streams.wire import Call, Line, call_id, own_parameters
 from app.dialects.json_text import read_object
@@ -24,9 +25,9 @@ TOKEN = "token"
 class Twilio(TrackStream):
     """One stream of a call."""
 
-    def __init__(self, line: Line) -> None:
+    def __init__(self, line: Line, opening: Opening = NOTHING_KNOWN) -> None:
         """Translate for one stream, and publish the events of its call on `line`."""
-        super().__init__(line)
+        super().__init__(line, opening)
         self._is_connected = False
 
     def _read(self, fields: dict[str, Any]) -> Iterable[ClientMessage]:
@@ -78,7 +79,7 @@ class Twilio(TrackStream):
         media_format = start.get("mediaFormat")
         if not isinstance(media_format, dict) or not MEDIA_FORMAT.items() <= media_format.items():
             raise BadStart("mediaFormat", str(MEDIA_FORMAT), media_format)
-        return self._begin(call, parameters, AUDIO)
+        return self._begin_tracks(call, parameters, AUDIO)
 
 
 def shown_key(message: str | bytes) -> str | None:

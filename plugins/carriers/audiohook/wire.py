@@ -8,15 +8,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from app.dialects.call_streams.wire import START_TIMEOUT_S, Call, Line, call_id, own_parameters, start_command
+from app.dialects.call_streams.call_stream import CallStream
+from app.dialects.call_streams.wire import Call, Line, call_id, own_parameters, start_command
 from app.dialects.checks import is_boolean, understood
 from app.dialects.json_text import read_object, write_object
-from app.dialects.limits import MAX_TEXT_CHARS
 from app.errors import CLOSE_POLICY, BadMessage, BadStart, SessionError, WrongState
 from app.live.dialect import ClientMessage
 from app.media.pcm import AudioFormat
 from app.session import commands, events
-from app.session.effects import Close
 from plugins.carriers.audiohook.timeline import Timeline, read_duration
 from plugins.carriers.audiohook.transcripts import Transcripts
 
@@ -47,14 +46,12 @@ class Client:
     """The codes of the languages of the model."""
 
 
-class AudioHook:
+class AudioHook(CallStream):
     """One session."""
-
-    max_text_chars = MAX_TEXT_CHARS
 
     def __init__(self, line: Line, client: Client) -> None:
         """Translate for one session; `line` receives the events of the conversation."""
-        self._line = line
+        super().__init__(line)
         self._client = client
         self._messages = _Numbering(client.session)
         self._timeline = Timeline()
@@ -67,29 +64,10 @@ class AudioHook:
         self._opened: dict[str, Any] = {}
         """The parameters of `opened`."""
         self._start: commands.Start | None = None
-        self._is_stopped = False
         self._close_seq: int | None = None
         """The number of the client's `close`, which `closed` answers."""
         self._received_s = 0.0
         """Seconds of audio on each channel."""
-
-    @property
-    def idle_timeout_s(self) -> float | None:
-        """A short time before `open`; after it, the operator's setting. Clients ping every few seconds."""
-        return None if self._start else START_TIMEOUT_S
-
-    def open(self) -> Iterable[ClientMessage]:
-        """Nothing: the client sends `open` first."""
-        return ()
-
-    def read(self, message: str | bytes) -> Iterable[ClientMessage]:
-        """Translate a message. Every error before `open` is fatal, and one of the numbering always is."""
-        try:
-            return self._audio(message) if isinstance(message, bytes) else self._read(message)
-        except SessionError as error:
-            if self._start is None and not error.is_fatal:
-                raise SessionError(error.code, error.message, CLOSE_POLICY) from error
-            raise
 
     def write(self, event: events.Event) -> Iterable[str]:
         """Publish the event on the line, and write it for the client where AudioHook has a message for it."""
@@ -112,17 +90,11 @@ class AudioHook:
         self._received_s = until_s
         return ()
 
-    def close(self, close: Close) -> Close:
-        """The session's own close code and reason."""
-        return close
-
     def leave(self) -> Iterable[ClientMessage]:
-        """End the session: all audio up to here becomes final. Also called when a client just disconnects."""
-        if self._start is None or self._is_stopped:
-            return ()
-        self._is_stopped = True
-        self._close_seq = self._messages.client_seq
-        return (commands.Stop(),)
+        """See `CallStream.leave`. The client's `close` is answered when everything is final."""
+        if not self._is_stopped:
+            self._close_seq = self._messages.client_seq
+        return super().leave()
 
     def _texts(self, event: events.Event) -> Iterable[str]:
         if self._transcripts is None:
@@ -138,11 +110,11 @@ class AudioHook:
         return (self._messages.write("event", {"entities": [entity]}),) if entity else ()
 
     def _audio(self, data: bytes) -> Iterable[ClientMessage]:
-        if self._start is None or self._is_stopped:
+        if not self._has_started or self._is_stopped:
             raise WrongState("not_started", "audio: expected it between opened and close", CLOSE_POLICY)
         return (commands.Audio(data),) if data else ()
 
-    def _read(self, text: str) -> Iterable[ClientMessage]:
+    def _text(self, text: str) -> Iterable[ClientMessage]:
         kind, parameters = self._messages.read(text)
         seq = self._messages.client_seq
         items: Iterable[ClientMessage] = ()
@@ -153,7 +125,7 @@ class AudioHook:
                 items = (events.LateReply(lambda: (self._messages.write("pong", {}, seq),)),)
             case "error":
                 items = (events.Notice("carrier_error", f"Genesys says: {str(parameters.get('message', ''))[:200]}"),)
-            case _ if self._start is None:
+            case _ if not self._has_started:
                 raise WrongState("not_started", f"{kind[:40]}: expected open first", CLOSE_POLICY)
             case "close":
                 items = self.leave()
@@ -171,7 +143,7 @@ class AudioHook:
         return items
 
     def _open(self, parameters: Mapping[str, Any]) -> commands.Start:
-        if self._start is not None:
+        if self._has_started:
             raise WrongState("already_started", "open: the session is open already")
         organization = parameters.get("organizationId")
         if self._client.organization is not None and organization != self._client.organization:
@@ -193,6 +165,7 @@ class AudioHook:
             self._transcripts = Transcripts(self._messages.id, media["channels"], self._timeline)
         self._sends_interims = bool(options.get("interim", "").strip()) and command.interim
         self._start = command
+        self._has_started = True
         return command
 
     def _update(self, parameters: Mapping[str, Any], seq: int) -> Iterable[ClientMessage]:

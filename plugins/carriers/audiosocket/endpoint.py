@@ -12,6 +12,7 @@ from starlette.applications import Starlette
 from starlette.types import Message, Scope
 from starlette.websockets import WebSocket
 
+from app.dialects.call_streams.call_stream import Opening
 from app.dialects.call_streams.endpoint import serve_call
 from app.errors import BadMessage, RequestError
 from app.publish.outbox import WriteEvent
@@ -68,7 +69,8 @@ class AudioSocketEndpoint:
         visitor.wait()
         packets = _Packets(reader, writer, first)
         websocket = WebSocket(scope, packets.receive, packets.send)
-        await serve_call(websocket, lambda line: AudioSocket(line, parameters), self.write_event, client=client)
+        opening = Opening(parameters=parameters)
+        await serve_call(websocket, lambda line: AudioSocket(line, opening), self.write_event, client=client)
 
 
 class _Packets:

@@ -7,24 +7,14 @@ Source: Asterisk's documentation, "AudioSocket" under "Channel Drivers", read on
 """
 
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
-from app.dialects.call_streams.wire import (
-    START_TIMEOUT_S,
-    TRACK,
-    Call,
-    Line,
-    own_parameters,
-    passed_on,
-    side_of,
-    start_command,
-)
-from app.dialects.limits import MAX_TEXT_CHARS
+from app.dialects.call_streams.call_stream import NOTHING_KNOWN, CallStream, Opening
+from app.dialects.call_streams.wire import TRACK, Call, Line, own_parameters, side_of, start_command
 from app.errors import CLOSE_POLICY, BadMessage, SessionError, WrongState
 from app.live.dialect import ClientMessage
 from app.media.pcm import AudioFormat
 from app.session import commands, events
-from app.session.effects import Close
 
 HEADER_BYTES = 3
 HANGUP, ID, DTMF, ERROR = 0x00, 0x01, 0x03, 0xFF
@@ -59,51 +49,36 @@ def read_id(message: bytes) -> uuid.UUID:
     return uuid.UUID(bytes=message[HEADER_BYTES:])
 
 
-class AudioSocket:
-    """One connection."""
+class AudioSocket(CallStream):
+    """One connection. The parameters of its opening are those with which its call was announced."""
 
-    max_text_chars = MAX_TEXT_CHARS
+    START = "the packet of type 0x01"
 
-    def __init__(self, line: Line, parameters: Mapping[str, str]) -> None:
-        """Translate for one connection.
-
-        Args:
-            line: receives the events of the call.
-            parameters: those with which the call was announced.
-        """
-        self._line = line
-        self._parameters = parameters
-        self._has_begun = False
+    def __init__(self, line: Line, opening: Opening = NOTHING_KNOWN) -> None:
+        """Translate for one connection, and publish the events of its call on `line`."""
+        super().__init__(line, opening)
+        self._parameters = opening.parameters
         self._kind: int | None = None
         """The type of the packets with audio; `None` before the first one."""
-        self._is_stopped = False
 
-    @property
-    def idle_timeout_s(self) -> float | None:
-        """A short time before the id of the call; after it, the operator's setting."""
-        return None if self._has_begun else START_TIMEOUT_S
+    def _text(self, text: str) -> Iterable[ClientMessage]:
+        raise BadMessage("bad_message", "a packet", text[:20])
 
-    def open(self) -> Iterable[ClientMessage]:
-        """Nothing: Asterisk sends the id of the call first."""
-        return ()
-
-    def read(self, message: str | bytes) -> Iterable[ClientMessage]:
-        """Translate a packet. Every error before the id of the call is fatal."""
-        if isinstance(message, str) or len(message) < HEADER_BYTES:
+    def _audio(self, message: bytes) -> Iterable[ClientMessage]:
+        """Translate a packet."""
+        if len(message) < HEADER_BYTES:
             raise BadMessage("bad_message", "a packet", message[:20])
-        if not self._has_begun:
-            self._begin(message)
+        if not self._has_started:
+            self._begin_call(message)
             return ()
         kind, payload = message[0], message[HEADER_BYTES:]
         items: Iterable[ClientMessage] = ()
         if kind in RATES:
-            items = self._audio(kind, payload)
+            items = self._samples(kind, payload)
         elif kind == HANGUP:
             items = self.leave()
         elif kind == DTMF:
-            self._line.publish(
-                passed_on("dtmf", digit=payload.decode("ascii", "replace"), track=side_of(self._parameters))
-            )
+            self._pass_on("dtmf", digit=payload.decode("ascii", "replace"), track=side_of(self._parameters))
         elif kind == ERROR:
             code = payload[:20].hex() or "without a code"
             items = (events.Notice("carrier_error", f"Asterisk reports the error {code}"),)
@@ -114,38 +89,18 @@ class AudioSocket:
             raise BadMessage("unknown_type", expected, hex(kind))
         return items
 
-    def write(self, event: events.Event) -> Iterable[str]:
-        """Publish the event on the line. Nothing goes to Asterisk itself."""
-        self._line.publish(event)
-        return ()
-
-    def audio_received(self, until_s: float) -> Iterable[events.Reply]:
-        """Nothing: this dialect never answers."""
-        return ()
-
-    def close(self, close: Close) -> Close:
-        """The session's own close code and reason, which only the log shows."""
-        return close
-
-    def leave(self) -> Iterable[ClientMessage]:
-        """End the stream: all audio up to here becomes final. Also called when Asterisk just disconnects."""
-        if self._is_stopped or not self._has_begun:
-            return ()
-        self._is_stopped = True
+    def _rest(self) -> Iterable[ClientMessage]:
         # A call without audio has a session too, so that it ends like any other.
-        return (*self._start(next(iter(RATES))), commands.Stop())
+        return self._start(next(iter(RATES)))
 
-    def _begin(self, message: bytes) -> None:
+    def _begin_call(self, message: bytes) -> None:
         """Begin the call. Its session starts with the first audio, which tells the sample rate."""
-        try:
-            sid = str(read_id(message))
-        except BadMessage as error:
-            raise SessionError(error.code, error.message, CLOSE_POLICY) from error
+        sid = str(read_id(message))
         side = side_of(self._parameters)
         self._line.begin(Call(sid, sid, (side,), own_parameters(self._parameters, (TRACK,))))
-        self._has_begun = True
+        self._has_started = True
 
-    def _audio(self, kind: int, payload: bytes) -> Iterable[ClientMessage]:
+    def _samples(self, kind: int, payload: bytes) -> Iterable[ClientMessage]:
         if self._is_stopped:
             raise WrongState("audio_after_stop", "audio: expected none after a hangup")
         start = self._start(kind)

@@ -4,6 +4,7 @@ import uuid
 
 import pytest
 
+from app.dialects.call_streams.call_stream import Opening
 from app.dialects.call_streams.wire import Call
 from app.errors import BadMessage, RequestError, SessionError, WrongState
 from app.media.pcm import AudioFormat
@@ -28,7 +29,7 @@ FIRST = packet(ID, CALL.bytes)
 
 
 def begun(line: FakeLine | None = None, **parameters: str) -> AudioSocket:
-    dialect = AudioSocket(line or FakeLine(), parameters)
+    dialect = AudioSocket(line or FakeLine(), Opening(parameters=parameters))
     assert tuple(dialect.read(FIRST)) == ()
     return dialect
 
@@ -103,7 +104,7 @@ def test_a_hangup_ends_the_call_also_one_without_audio() -> None:
     "first", [packet(0x10, b"\0\0"), packet(ID, b"short"), packet(HANGUP), b"\1\0\x11" + CALL.bytes, b"", "text"]
 )
 def test_another_first_packet_is_fatal(first: bytes | str) -> None:
-    dialect = AudioSocket(FakeLine(), {})
+    dialect = AudioSocket(FakeLine())
     with pytest.raises(SessionError):
         dialect.read(first)
     assert tuple(dialect.leave()) == ()
