@@ -26,7 +26,6 @@ from app.dialects.openai.models_endpoint import list_models, retrieve_model
 from app.dialects.plivo.endpoint import PlivoEndpoint
 from app.dialects.telnyx.endpoint import TelnyxEndpoint
 from app.dialects.twilio.endpoint import TwilioEndpoint
-from app.dialects.vonage.endpoint import VonageEndpoint
 from app.dialects.whisperlive.endpoint import whisperlive
 from app.errors import RETRY_AFTER_S, RequestError
 from app.languages import NAMES
@@ -107,7 +106,6 @@ def _carrier_routes() -> list[BaseRoute]:
     freeswitch = FreeSwitchEndpoint(write_event=messages).serve
     plivo = PlivoEndpoint(write_event=messages).serve
     telnyx = TelnyxEndpoint(write_event=messages).serve
-    vonage = VonageEndpoint(write_event=messages).serve
     return [
         WebSocketRoute("/v1/asterisk", asterisk),
         WebSocketRoute("/v1/asterisk/{token}", asterisk),
@@ -119,8 +117,6 @@ def _carrier_routes() -> list[BaseRoute]:
         WebSocketRoute("/v1/plivo/{token}", plivo),
         WebSocketRoute("/v1/telnyx", telnyx),
         WebSocketRoute("/v1/telnyx/{token}", telnyx),
-        WebSocketRoute("/v1/vonage", vonage),
-        WebSocketRoute("/v1/vonage/{token}", vonage),
     ]
 
 

@@ -4,15 +4,26 @@ from typing import Any
 
 from starlette.routing import BaseRoute, Route, WebSocketRoute
 
+from app.dialects.call_streams.call_stream import CallStream
+from app.dialects.call_streams.endpoint import CallEndpoint
 from app.dialects.native.wire import messages
 from app.server.openapi import ANY_OBJECT, BODY_REFUSALS, INTEGER, TEXT, answer, json_body, object_of, operation
 from plugins.carriers.audiohook.endpoint import AudioHookEndpoint
 from plugins.carriers.audiosocket.announcing_endpoint import announce_call
+from plugins.carriers.vonage import Vonage
+
+CARRIERS: dict[str, type[CallStream]] = {
+    "vonage": Vonage,
+}
+"""The telephone systems that open a WebSocket, by their paths."""
 
 
 def routes() -> list[BaseRoute]:
     """Every path of the plug-in, and its endpoint."""
+    calls = {name: CallEndpoint(stream, messages).serve for name, stream in CARRIERS.items()}
     return [
+        *(WebSocketRoute(f"/v1/{name}", serve) for name, serve in calls.items()),
+        *(WebSocketRoute(f"/v1/{name}/{{token}}", serve) for name, serve in calls.items()),
         WebSocketRoute("/v1/audiohook", AudioHookEndpoint(write_event=messages).serve),
         Route("/v1/audiosocket/calls", announce_call, methods=["POST"]),
     ]

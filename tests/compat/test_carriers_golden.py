@@ -9,17 +9,18 @@ from pathlib import Path
 import pytest
 
 from app.dialects.asterisk.wire import Asterisk
+from app.dialects.call_streams.call_stream import Opening
 from app.dialects.call_streams.wire import Line
 from app.dialects.freeswitch.wire import FreeSwitch
 from app.dialects.jambonz.wire import Jambonz
 from app.dialects.native import wire
 from app.dialects.plivo.wire import Plivo
 from app.dialects.telnyx.wire import Telnyx
-from app.dialects.vonage.wire import Vonage
 from app.live.dialect import Dialect
 from app.media.pcm import Samples
 from plugins.carriers.audiohook.wire import AudioHook, Client
 from plugins.carriers.audiosocket.wire import AudioSocket, packet
+from plugins.carriers.vonage import Vonage
 from tests.compat.exchange import Step, ToMessages, golden, replay
 from tests.compat.test_twilio import RecordedLine
 from tests.fakes import slow_mulaw
@@ -34,7 +35,7 @@ DIALECTS: dict[str, Callable[[Line, Path], Dialect]] = {
     "freeswitch": lambda line, path: FreeSwitch(
         line, {"rate": "16k"}, wire.messages, stream_sid="s_1", is_fork=path.stem == "fork"
     ),
-    "vonage": lambda line, path: Vonage(line, {}, stream_sid="s_1"),
+    "vonage": lambda line, path: Vonage(line, Opening(request="s_1")),
     "telnyx": lambda line, path: Telnyx(
         line, {"track": "inbound_track"} | ({"l16_byte_order": "big"} if path.stem == "l16" else {})
     ),

@@ -4,11 +4,12 @@ import json
 
 import pytest
 
+from app.dialects.call_streams.call_stream import Opening
 from app.dialects.call_streams.wire import Call
-from app.dialects.vonage.wire import Vonage
 from app.errors import SessionError
 from app.media.pcm import AudioFormat
 from app.session import commands, events
+from plugins.carriers.vonage import Vonage
 from tests.app.dialects.call_streams.lines import FakeLine
 from tests.compat.conformance import supported
 
@@ -16,7 +17,7 @@ CONNECTED = {"event": "websocket:connected", "content-type": "audio/l16;rate=160
 
 
 def stream(line: FakeLine | None = None, **parameters: str) -> Vonage:
-    return Vonage(line or FakeLine(), parameters, stream_sid="s1")
+    return Vonage(line or FakeLine(), Opening(parameters=parameters, request="s1"))
 
 
 def started(line: FakeLine) -> Vonage:

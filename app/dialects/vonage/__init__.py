@@ -1,1 +1,0 @@
-"""Calls of the Vonage Voice API, which dials a WebSocket."""
