@@ -10,7 +10,6 @@ from starlette.routing import BaseRoute, Mount, Route, WebSocketRoute
 from starlette.staticfiles import StaticFiles
 from starlette.websockets import WebSocket
 
-from app.dialects.asterisk.endpoint import AsteriskEndpoint
 from app.dialects.captions import endpoint as captions
 from app.dialects.deepgram import endpoint as deepgram
 from app.dialects.deepgram.flux_endpoint import listen_to_turns
@@ -102,13 +101,10 @@ def _job_routes() -> list[BaseRoute]:
 
 def _carrier_routes() -> list[BaseRoute]:
     """The paths of telephone systems."""
-    asterisk = AsteriskEndpoint(write_event=messages).serve
     freeswitch = FreeSwitchEndpoint(write_event=messages).serve
     plivo = PlivoEndpoint(write_event=messages).serve
     telnyx = TelnyxEndpoint(write_event=messages).serve
     return [
-        WebSocketRoute("/v1/asterisk", asterisk),
-        WebSocketRoute("/v1/asterisk/{token}", asterisk),
         WebSocketRoute("/v1/freeswitch", freeswitch),
         WebSocketRoute("/v1/freeswitch/{token}", freeswitch),
         WebSocketRoute("/v1/jambonz", jambonz),

@@ -8,11 +8,13 @@ from app.dialects.call_streams.call_stream import CallStream
 from app.dialects.call_streams.endpoint import CallEndpoint
 from app.dialects.native.wire import messages
 from app.server.openapi import ANY_OBJECT, BODY_REFUSALS, INTEGER, TEXT, answer, json_body, object_of, operation
+from plugins.carriers.asterisk import Asterisk
 from plugins.carriers.audiohook.endpoint import AudioHookEndpoint
 from plugins.carriers.audiosocket.announcing_endpoint import announce_call
 from plugins.carriers.vonage import Vonage
 
 CARRIERS: dict[str, type[CallStream]] = {
+    "asterisk": Asterisk,
     "vonage": Vonage,
 }
 """The telephone systems that open a WebSocket, by their paths."""

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from app.dialects.asterisk.wire import Asterisk
 from app.dialects.call_streams.call_stream import Opening
 from app.dialects.call_streams.wire import Line
 from app.dialects.freeswitch.wire import FreeSwitch
@@ -18,6 +17,7 @@ from app.dialects.plivo.wire import Plivo
 from app.dialects.telnyx.wire import Telnyx
 from app.live.dialect import Dialect
 from app.media.pcm import Samples
+from plugins.carriers.asterisk import Asterisk
 from plugins.carriers.audiohook.wire import AudioHook, Client
 from plugins.carriers.audiosocket.wire import AudioSocket, packet
 from plugins.carriers.vonage import Vonage
@@ -29,7 +29,7 @@ ToBytes = Callable[[Samples], Iterator[bytes]]
 """Cuts samples into the chunks of 20 ms in which they are sent."""
 HOOK = Client(parameters={}, organization=None, session=None, languages=("en",))
 DIALECTS: dict[str, Callable[[Line, Path], Dialect]] = {
-    "asterisk": lambda line, path: Asterisk(line, {}),
+    "asterisk": lambda line, path: Asterisk(line),
     "audiohook": lambda line, path: AudioHook(line, HOOK),
     "audiosocket": lambda line, path: AudioSocket(line),
     "freeswitch": lambda line, path: FreeSwitch(

@@ -4,11 +4,12 @@ import json
 
 import pytest
 
-from app.dialects.asterisk.wire import FORMATS, Asterisk
+from app.dialects.call_streams.call_stream import Opening
 from app.dialects.call_streams.wire import START_TIMEOUT_S, Call
 from app.errors import BadMessage, SessionError, WrongState
 from app.media.pcm import AudioFormat
 from app.session import commands, events
+from plugins.carriers.asterisk import FORMATS, Asterisk
 from tests.app.dialects.call_streams.lines import FakeLine
 from tests.compat.conformance import refused, supported
 
@@ -28,7 +29,7 @@ JSON = {
 
 
 def started(line: FakeLine, first: str = PLAIN, **parameters: str) -> Asterisk:
-    dialect = Asterisk(line, parameters)
+    dialect = Asterisk(line, Opening(parameters=parameters))
     tuple(dialect.read(first))
     return dialect
 
@@ -39,7 +40,7 @@ def started(line: FakeLine, first: str = PLAIN, **parameters: str) -> Asterisk:
 def test_a_call_begins_in_either_form(first: str) -> None:
     """Options of the session are parameters of the address; subscribers receive the others."""
     line = FakeLine()
-    dialect = Asterisk(line, {"language": "en", "agent": "Ann", "track": "outbound"})
+    dialect = Asterisk(line, Opening(parameters={"language": "en", "agent": "Ann", "track": "outbound"}))
     assert dialect.idle_timeout_s == START_TIMEOUT_S
     assert tuple(dialect.read(first)) == (commands.Start(audio=AudioFormat("mulaw", 8000), language="en"),)
     assert line.calls == [Call("pbx1-1.9", "c1", ("outbound",), {"agent": "Ann"})]
@@ -57,7 +58,7 @@ def test_an_older_asterisk_names_only_the_connection() -> None:
 @supported("asterisk", "codecs ulaw, alaw, slin to slin48")
 @pytest.mark.parametrize("name", FORMATS)
 def test_codecs(name: str) -> None:
-    (start,) = Asterisk(FakeLine(), {}).read(PLAIN.replace("ulaw", name))
+    (start,) = Asterisk(FakeLine()).read(PLAIN.replace("ulaw", name))
     assert isinstance(start, commands.Start)
     assert start.audio == FORMATS[name]
 
@@ -102,7 +103,7 @@ def test_an_error_of_asterisk_is_a_warning(message: str) -> None:
 @pytest.mark.parametrize("message", ["NEWS x:y", '{"event":"NEWS"}', '{"command":"ANSWER"}', "{", " "])
 def test_a_strange_message_is_fatal_only_before_the_call(message: str) -> None:
     with pytest.raises(SessionError) as error:
-        Asterisk(FakeLine(), {}).read(message)
+        Asterisk(FakeLine()).read(message)
     assert error.value.is_fatal
     with pytest.raises(BadMessage):
         started(FakeLine()).read(message)
@@ -110,7 +111,7 @@ def test_a_strange_message_is_fatal_only_before_the_call(message: str) -> None:
 
 def test_media_before_the_call_is_fatal_and_a_call_begins_once() -> None:
     with pytest.raises(WrongState) as error:
-        Asterisk(FakeLine(), {}).read(b"\0")
+        Asterisk(FakeLine()).read(b"\0")
     assert error.value.is_fatal
     with pytest.raises(WrongState):
         started(FakeLine()).read(PLAIN)
@@ -129,7 +130,7 @@ def test_the_stream_ends_once() -> None:
     dialect = started(line)
     assert tuple(dialect.leave()) == (commands.Stop(),)
     assert tuple(dialect.leave()) == ()
-    assert tuple(Asterisk(line, {}).leave()) == ()
+    assert tuple(Asterisk(line).leave()) == ()
 
 
 @pytest.mark.parametrize(

@@ -1,1 +1,0 @@
-"""Asterisk's WebSocket channel: the audio of one channel of a call."""
