@@ -13,7 +13,6 @@ from starlette.websockets import WebSocket
 from app.dialects.captions import endpoint as captions
 from app.dialects.deepgram import endpoint as deepgram
 from app.dialects.deepgram.flux_endpoint import listen_to_turns
-from app.dialects.freeswitch.endpoint import FreeSwitchEndpoint
 from app.dialects.jambonz.endpoint import jambonz
 from app.dialects.native import endpoint as native
 from app.dialects.native.usage_endpoint import show_usage
@@ -101,12 +100,9 @@ def _job_routes() -> list[BaseRoute]:
 
 def _carrier_routes() -> list[BaseRoute]:
     """The paths of telephone systems."""
-    freeswitch = FreeSwitchEndpoint(write_event=messages).serve
     plivo = PlivoEndpoint(write_event=messages).serve
     telnyx = TelnyxEndpoint(write_event=messages).serve
     return [
-        WebSocketRoute("/v1/freeswitch", freeswitch),
-        WebSocketRoute("/v1/freeswitch/{token}", freeswitch),
         WebSocketRoute("/v1/jambonz", jambonz),
         WebSocketRoute("/v1/jambonz/{token}", jambonz),
         WebSocketRoute("/v1/plivo", plivo),

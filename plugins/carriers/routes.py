@@ -11,9 +11,11 @@ from app.server.openapi import ANY_OBJECT, BODY_REFUSALS, INTEGER, TEXT, answer,
 from plugins.carriers.asterisk import Asterisk
 from plugins.carriers.audiohook.endpoint import AudioHookEndpoint
 from plugins.carriers.audiosocket.announcing_endpoint import announce_call
+from plugins.carriers.freeswitch import FreeSwitch
 from plugins.carriers.vonage import Vonage
 
 CARRIERS: dict[str, type[CallStream]] = {
+    "freeswitch": FreeSwitch,
     "asterisk": Asterisk,
     "vonage": Vonage,
 }

@@ -10,7 +10,6 @@ import pytest
 
 from app.dialects.call_streams.call_stream import Opening
 from app.dialects.call_streams.wire import Line
-from app.dialects.freeswitch.wire import FreeSwitch
 from app.dialects.jambonz.wire import Jambonz
 from app.dialects.native import wire
 from app.dialects.plivo.wire import Plivo
@@ -20,6 +19,7 @@ from app.media.pcm import Samples
 from plugins.carriers.asterisk import Asterisk
 from plugins.carriers.audiohook.wire import AudioHook, Client
 from plugins.carriers.audiosocket.wire import AudioSocket, packet
+from plugins.carriers.freeswitch import FreeSwitch
 from plugins.carriers.vonage import Vonage
 from tests.compat.exchange import Step, ToMessages, golden, replay
 from tests.compat.test_twilio import RecordedLine
@@ -33,7 +33,13 @@ DIALECTS: dict[str, Callable[[Line, Path], Dialect]] = {
     "audiohook": lambda line, path: AudioHook(line, HOOK),
     "audiosocket": lambda line, path: AudioSocket(line),
     "freeswitch": lambda line, path: FreeSwitch(
-        line, {"rate": "16k"}, wire.messages, stream_sid="s_1", is_fork=path.stem == "fork"
+        line,
+        Opening(
+            parameters={"rate": "16k"},
+            request="s_1",
+            subprotocol=FreeSwitch.SUBPROTOCOL if path.stem == "fork" else None,
+            write_event=wire.messages,
+        ),
     ),
     "vonage": lambda line, path: Vonage(line, Opening(request="s_1")),
     "telnyx": lambda line, path: Telnyx(

@@ -4,11 +4,12 @@ import json
 
 import pytest
 
+from app.dialects.call_streams.call_stream import Opening
 from app.dialects.call_streams.wire import Call
-from app.dialects.freeswitch.wire import FreeSwitch
 from app.errors import SessionError
 from app.media.pcm import AudioFormat
 from app.session import commands, events
+from plugins.carriers.freeswitch import FreeSwitch
 from tests.app.dialects.call_streams.lines import FakeLine
 from tests.compat.conformance import supported
 
@@ -19,7 +20,9 @@ def stream(line: FakeLine | None = None, is_fork: bool = False, **parameters: st
     def write_event(event: events.Event) -> tuple[str, ...]:
         return (json.dumps({"type": type(event).__name__}),)
 
-    return FreeSwitch(line or FakeLine(), parameters, write_event, stream_sid="s1", is_fork=is_fork)
+    subprotocol = FreeSwitch.SUBPROTOCOL if is_fork else None
+    opening = Opening(parameters=parameters, request="s1", subprotocol=subprotocol, write_event=write_event)
+    return FreeSwitch(line or FakeLine(), opening)
 
 
 @supported("freeswitch", "metadata")
