@@ -13,7 +13,6 @@ from starlette.websockets import WebSocket
 from app.dialects.captions import endpoint as captions
 from app.dialects.deepgram import endpoint as deepgram
 from app.dialects.deepgram.flux_endpoint import listen_to_turns
-from app.dialects.jambonz.endpoint import jambonz
 from app.dialects.native import endpoint as native
 from app.dialects.native.usage_endpoint import show_usage
 from app.dialects.native.wire import messages
@@ -103,8 +102,6 @@ def _carrier_routes() -> list[BaseRoute]:
     plivo = PlivoEndpoint(write_event=messages).serve
     telnyx = TelnyxEndpoint(write_event=messages).serve
     return [
-        WebSocketRoute("/v1/jambonz", jambonz),
-        WebSocketRoute("/v1/jambonz/{token}", jambonz),
         WebSocketRoute("/v1/plivo", plivo),
         WebSocketRoute("/v1/plivo/{token}", plivo),
         WebSocketRoute("/v1/telnyx", telnyx),

@@ -12,9 +12,11 @@ from plugins.carriers.asterisk import Asterisk
 from plugins.carriers.audiohook.endpoint import AudioHookEndpoint
 from plugins.carriers.audiosocket.announcing_endpoint import announce_call
 from plugins.carriers.freeswitch import FreeSwitch
+from plugins.carriers.jambonz import Jambonz
 from plugins.carriers.vonage import Vonage
 
 CARRIERS: dict[str, type[CallStream]] = {
+    "jambonz": Jambonz,
     "freeswitch": FreeSwitch,
     "asterisk": Asterisk,
     "vonage": Vonage,

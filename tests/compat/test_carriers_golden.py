@@ -10,7 +10,6 @@ import pytest
 
 from app.dialects.call_streams.call_stream import Opening
 from app.dialects.call_streams.wire import Line
-from app.dialects.jambonz.wire import Jambonz
 from app.dialects.native import wire
 from app.dialects.plivo.wire import Plivo
 from app.dialects.telnyx.wire import Telnyx
@@ -20,6 +19,7 @@ from plugins.carriers.asterisk import Asterisk
 from plugins.carriers.audiohook.wire import AudioHook, Client
 from plugins.carriers.audiosocket.wire import AudioSocket, packet
 from plugins.carriers.freeswitch import FreeSwitch
+from plugins.carriers.jambonz import Jambonz
 from plugins.carriers.vonage import Vonage
 from tests.compat.exchange import Step, ToMessages, golden, replay
 from tests.compat.test_twilio import RecordedLine
@@ -46,7 +46,7 @@ DIALECTS: dict[str, Callable[[Line, Path], Dialect]] = {
         line, {"track": "inbound_track"} | ({"l16_byte_order": "big"} if path.stem == "l16" else {})
     ),
     "plivo": lambda line, path: Plivo(line, {}),
-    "jambonz": lambda line, path: Jambonz(),
+    "jambonz": lambda line, path: Jambonz(line),
 }
 
 

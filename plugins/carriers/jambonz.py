@@ -8,14 +8,13 @@ from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any, assert_never
 
-from app.dialects.call_streams.wire import START_TIMEOUT_S
+from app.dialects.call_streams.call_stream import NOTHING_KNOWN, CallStream, Opening
+from app.dialects.call_streams.wire import Line
 from app.dialects.json_text import read_object, write_object
-from app.dialects.limits import MAX_TEXT_CHARS
-from app.errors import CLOSE_POLICY, BadMessage, BadStart, SessionError, WrongState
+from app.errors import BadMessage, BadStart, WrongState
 from app.live.dialect import ClientMessage
 from app.media.pcm import AudioFormat
 from app.session import commands, events
-from app.session.effects import Close
 from engine.api import MAX_HOTWORD_BYTES, MAX_HOTWORDS
 
 RATES = (8000, 16_000, 24_000, 32_000, 44_100, 48_000)
@@ -24,48 +23,26 @@ CHANNEL = 1
 """The number of the channel in answers: jambonz counts from one, and streams one side of a call on a socket."""
 
 
-class Jambonz:
-    """One recogniser of a call."""
+class Jambonz(CallStream):
+    """One recogniser of a call. Its text goes back to jambonz, so it publishes nothing."""
 
-    max_text_chars = MAX_TEXT_CHARS
-
-    def __init__(self) -> None:
+    def __init__(self, line: Line, opening: Opening = NOTHING_KNOWN) -> None:
         """Translate for one socket."""
+        super().__init__(line, opening)
         self._tag = ""
         """The language as jambonz names it, such as `en-US`. Answers repeat it."""
-        self._has_started = False
-        self._is_stopped = False
         self._segments: dict[int, list[events.Segment]] = {}
         """The final parts of each open utterance."""
 
-    @property
-    def idle_timeout_s(self) -> float | None:
-        """A short time before `start`; after it, the operator's setting."""
-        return None if self._has_started else START_TIMEOUT_S
-
-    def open(self) -> Iterable[ClientMessage]:
-        """Nothing: jambonz sends `start` first."""
-        return ()
-
-    def read(self, message: str | bytes) -> Iterable[ClientMessage]:
-        """Translate a message. Every error before `start` is fatal."""
-        if isinstance(message, bytes):
-            if not self._has_started:
-                raise WrongState("not_started", "audio: expected start first", CLOSE_POLICY)
-            # What is on its way when jambonz stops the recogniser is not part of it.
-            return (commands.Audio(message),) if message and not self._is_stopped else ()
-        try:
-            return self._read(read_object(message))
-        except SessionError as error:
-            if self._has_started or error.is_fatal:
-                raise
-            raise SessionError(error.code, error.message, CLOSE_POLICY) from error
+    def _audio(self, data: bytes) -> Iterable[ClientMessage]:
+        # What is on its way when jambonz stops the recogniser is not part of it.
+        return super()._audio(data) if not self._is_stopped else ()
 
     def write(self, event: events.Event) -> Iterable[str]:
         """Translate an event: text of an utterance that changes, its final text, and errors."""
         match event:
             case events.Interim():
-                text = self._text(event.utterance) + event.stable + event.tail
+                text = self._final_text(event.utterance) + event.stable + event.tail
                 yield from self._transcription(text, 0.0, is_final=False)
             case events.Segment():
                 self._segments.setdefault(event.utterance, []).append(event)
@@ -92,28 +69,12 @@ class Jambonz:
             case _:
                 assert_never(event)
 
-    def audio_received(self, until_s: float) -> Iterable[events.Reply]:
-        """Nothing: no message of this protocol depends on time alone."""
-        return ()
-
-    def close(self, close: Close) -> Close:
-        """The session's own close code and reason: after `stop`, jambonz waits for it."""
-        return close
-
-    def leave(self) -> Iterable[ClientMessage]:
-        """End the session once."""
-        if not self._has_started or self._is_stopped:
-            return ()
-        self._is_stopped = True
-        return (commands.Stop(),)
-
     def _read(self, fields: dict[str, Any]) -> Iterable[ClientMessage]:
         match fields.get("type"):
             case "start":
                 return self._start(fields)
-            case "stop" if not self._has_started:
-                raise WrongState("not_started", "stop: expected start first", CLOSE_POLICY)
             case "stop":
+                self._require_start("stop")
                 return self.leave()
             case other:
                 raise BadMessage("unknown_type", "a type of start or stop", other)
@@ -147,7 +108,7 @@ class Jambonz:
         ignored = [name for name in options if name != "hints"]
         return (command, *(events.Notice("ignored", f"options.{name} is ignored") for name in ignored))
 
-    def _text(self, utterance: int) -> str:
+    def _final_text(self, utterance: int) -> str:
         return "".join(part.text for part in self._segments.get(utterance, ()))
 
     def _transcription(self, text: str, confidence: float, *, is_final: bool) -> Iterable[str]:

@@ -1,1 +1,0 @@
-"""jambonz, which dials a WebSocket for speech recognition, and takes text as the answer."""
