@@ -20,7 +20,6 @@ from app.dialects.openai import jobs_endpoint as jobs
 from app.dialects.openai import realtime_endpoint as openai_realtime
 from app.dialects.openai.files_endpoint import FileEndpoint
 from app.dialects.openai.models_endpoint import list_models, retrieve_model
-from app.dialects.plivo.endpoint import PlivoEndpoint
 from app.dialects.telnyx.endpoint import TelnyxEndpoint
 from app.dialects.twilio.endpoint import TwilioEndpoint
 from app.dialects.whisperlive.endpoint import whisperlive
@@ -99,11 +98,8 @@ def _job_routes() -> list[BaseRoute]:
 
 def _carrier_routes() -> list[BaseRoute]:
     """The paths of telephone systems."""
-    plivo = PlivoEndpoint(write_event=messages).serve
     telnyx = TelnyxEndpoint(write_event=messages).serve
     return [
-        WebSocketRoute("/v1/plivo", plivo),
-        WebSocketRoute("/v1/plivo/{token}", plivo),
         WebSocketRoute("/v1/telnyx", telnyx),
         WebSocketRoute("/v1/telnyx/{token}", telnyx),
     ]

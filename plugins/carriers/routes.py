@@ -13,9 +13,11 @@ from plugins.carriers.audiohook.endpoint import AudioHookEndpoint
 from plugins.carriers.audiosocket.announcing_endpoint import announce_call
 from plugins.carriers.freeswitch import FreeSwitch
 from plugins.carriers.jambonz import Jambonz
+from plugins.carriers.plivo import Plivo
 from plugins.carriers.vonage import Vonage
 
 CARRIERS: dict[str, type[CallStream]] = {
+    "plivo": Plivo,
     "jambonz": Jambonz,
     "freeswitch": FreeSwitch,
     "asterisk": Asterisk,

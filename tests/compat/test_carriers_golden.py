@@ -11,7 +11,6 @@ import pytest
 from app.dialects.call_streams.call_stream import Opening
 from app.dialects.call_streams.wire import Line
 from app.dialects.native import wire
-from app.dialects.plivo.wire import Plivo
 from app.dialects.telnyx.wire import Telnyx
 from app.live.dialect import Dialect
 from app.media.pcm import Samples
@@ -20,6 +19,7 @@ from plugins.carriers.audiohook.wire import AudioHook, Client
 from plugins.carriers.audiosocket.wire import AudioSocket, packet
 from plugins.carriers.freeswitch import FreeSwitch
 from plugins.carriers.jambonz import Jambonz
+from plugins.carriers.plivo import Plivo
 from plugins.carriers.vonage import Vonage
 from tests.compat.exchange import Step, ToMessages, golden, replay
 from tests.compat.test_twilio import RecordedLine
@@ -45,7 +45,7 @@ DIALECTS: dict[str, Callable[[Line, Path], Dialect]] = {
     "telnyx": lambda line, path: Telnyx(
         line, {"track": "inbound_track"} | ({"l16_byte_order": "big"} if path.stem == "l16" else {})
     ),
-    "plivo": lambda line, path: Plivo(line, {}),
+    "plivo": lambda line, path: Plivo(line),
     "jambonz": lambda line, path: Jambonz(line),
 }
 

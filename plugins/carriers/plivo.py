@@ -4,11 +4,11 @@ Source: Plivo's documentation, "Audio Streaming Protocol Reference" and "Stream"
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
 from app.dialects.call_streams.byte_order import BYTE_ORDER, is_big_endian, swapped
-from app.dialects.call_streams.call_stream import Opening
+from app.dialects.call_streams.call_stream import NOTHING_KNOWN, Opening
 from app.dialects.call_streams.track_stream import TRACKS, TrackStream, nested, payload, whole_number
 from app.dialects.call_streams.wire import Call, Line, call_id, merged, own_parameters
 from app.errors import BadMessage, BadStart
@@ -29,15 +29,9 @@ HEADER_PREFIX = "X-PH-"
 class Plivo(TrackStream):
     """One stream of a call."""
 
-    def __init__(self, line: Line, parameters: Mapping[str, str]) -> None:
-        """Translate for one stream.
-
-        Args:
-            line: receives the events of the call.
-            parameters: those of the address. They win over the extra headers of the stream.
-        """
-        super().__init__(line, Opening(parameters=parameters))
-        self._parameters = dict(parameters)
+    def __init__(self, line: Line, opening: Opening = NOTHING_KNOWN) -> None:
+        """Translate for one stream, and publish the events of its call on `line`."""
+        super().__init__(line, opening)
         self._swaps = False
         """Whether the high byte of samples comes first."""
         self._first_ms: int | None = None
@@ -70,7 +64,7 @@ class Plivo(TrackStream):
         names = start.get("tracks")
         if not isinstance(names, list) or not names or any(name not in TRACKS for name in names):
             raise BadStart("tracks", f"a list of {' and '.join(TRACKS)}", names)
-        parameters = merged(_headers(fields.get("extra_headers") or ""), self._parameters)
+        parameters = merged(_headers(fields.get("extra_headers") or ""), self._opening.parameters)
         call = Call(
             call_id("callId", start.get("callId")),
             call_id("streamId", start.get("streamId")),

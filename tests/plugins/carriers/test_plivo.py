@@ -6,11 +6,12 @@ from typing import Any
 
 import pytest
 
+from app.dialects.call_streams.call_stream import Opening
 from app.dialects.call_streams.wire import Call
-from app.dialects.plivo.wire import Plivo
 from app.errors import SessionError
 from app.media.pcm import AudioFormat
 from app.session import commands
+from plugins.carriers.plivo import Plivo
 from tests.app.dialects.call_streams.lines import FakeLine
 from tests.compat.conformance import supported
 
@@ -39,7 +40,7 @@ def read(dialect: Plivo, message: object) -> tuple[Any, ...]:
 
 
 def started(line: FakeLine, **fields: object) -> Plivo:
-    dialect = Plivo(line, {})
+    dialect = Plivo(line)
     read(dialect, start(**fields))
     return dialect
 
@@ -55,7 +56,7 @@ def started(line: FakeLine, **fields: object) -> Plivo:
 def test_the_start_describes_the_call(headers: str) -> None:
     """Parameters of the address win over extra headers."""
     line = FakeLine()
-    assert read(Plivo(line, {"language": "en"}), start(headers)) == (
+    assert read(Plivo(line, Opening(parameters={"language": "en"})), start(headers)) == (
         commands.Start(audio=AudioFormat("mulaw", 8000, 1), language="en"),
     )
     assert line.calls == [Call("c1", "s1", ("inbound",), {"agent": "Ann"})]
@@ -69,13 +70,13 @@ def test_the_start_describes_the_call(headers: str) -> None:
 def test_the_formats_of_plivo(encoding: str, rate: int, expected: Any) -> None:
     media_format = {"encoding": encoding, "sampleRate": rate}
     command = commands.Start(audio=AudioFormat(expected, rate, 1))
-    assert read(Plivo(FakeLine(), {}), start(mediaFormat=media_format)) == (command,)
+    assert read(Plivo(FakeLine()), start(mediaFormat=media_format)) == (command,)
 
 
 def test_a_stream_without_extra_headers_begins_in_each_way_of_saying_so() -> None:
     for headers in ("", "{}", None):
         line = FakeLine()
-        assert read(Plivo(line, {}), start(headers))
+        assert read(Plivo(line), start(headers))
         assert line.calls[0].parameters == {}
 
 
@@ -85,13 +86,13 @@ def test_samples_may_have_the_high_byte_first() -> None:
     wide = {"encoding": "audio/x-l16", "sampleRate": 16_000}
     for order, expected in (("big", b"\2\1"), ("little", b"\1\2")):
         line = FakeLine()
-        dialect = Plivo(line, {})
+        dialect = Plivo(line)
         read(dialect, start(f"l16_byte_order={order};agent=Ann", mediaFormat=wide))
         assert read(dialect, media(0, b"\1\2" * 320)) == (commands.Audio(expected * 320),)
         assert line.calls[0].parameters == {"agent": "Ann"}
     with pytest.raises(SessionError, match="l16_byte_order: expected little or big for samples of 16 bits, got"):
-        read(Plivo(FakeLine(), {"l16_byte_order": "middle"}), start(mediaFormat=wide))
-    dialect = Plivo(FakeLine(), {"l16_byte_order": "big"})
+        read(Plivo(FakeLine(), Opening(parameters={"l16_byte_order": "middle"})), start(mediaFormat=wide))
+    dialect = Plivo(FakeLine(), Opening(parameters={"l16_byte_order": "big"}))
     read(dialect, start(mediaFormat=wide))
     with pytest.raises(SessionError, match="expected whole samples of 16 bits as media"):
         read(dialect, media(0, b"\1\2\3"))
@@ -148,7 +149,7 @@ def test_the_stream_ends_once() -> None:
 )
 def test_a_bad_beginning_is_fatal_and_says_what_is_expected(first: object, expected: str) -> None:
     with pytest.raises(SessionError, match=expected) as error:
-        read(Plivo(FakeLine(), {}), first)
+        read(Plivo(FakeLine()), first)
     assert error.value.is_fatal
 
 

@@ -1,1 +1,0 @@
-"""Calls of Plivo, whose audio streaming dials a WebSocket."""
