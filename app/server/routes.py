@@ -20,7 +20,6 @@ from app.dialects.openai import jobs_endpoint as jobs
 from app.dialects.openai import realtime_endpoint as openai_realtime
 from app.dialects.openai.files_endpoint import FileEndpoint
 from app.dialects.openai.models_endpoint import list_models, retrieve_model
-from app.dialects.telnyx.endpoint import TelnyxEndpoint
 from app.dialects.twilio.endpoint import TwilioEndpoint
 from app.dialects.whisperlive.endpoint import whisperlive
 from app.errors import RETRY_AFTER_S, RequestError
@@ -78,7 +77,6 @@ def routes() -> list[BaseRoute]:
         Route("/readyz", readyz),
         Route("/metrics", show_metrics),
         Route("/openapi.json", openapi),
-        *_carrier_routes(),
         Route("/v1/usage", show_usage),
         *_job_routes(),
     ]
@@ -93,15 +91,6 @@ def _job_routes() -> list[BaseRoute]:
         Route("/v1/jobs/{id}", jobs.delete_job, methods=["DELETE"]),
         Route("/v1/jobs/{id}/result", jobs.job_result, methods=["GET"]),
         Route("/v1/jobs/{id}/cancel", jobs.cancel_job, methods=["POST"]),
-    ]
-
-
-def _carrier_routes() -> list[BaseRoute]:
-    """The paths of telephone systems."""
-    telnyx = TelnyxEndpoint(write_event=messages).serve
-    return [
-        WebSocketRoute("/v1/telnyx", telnyx),
-        WebSocketRoute("/v1/telnyx/{token}", telnyx),
     ]
 
 

@@ -7,7 +7,6 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
-from app.dialects.call_streams.byte_order import BYTE_ORDER, is_big_endian, swapped
 from app.dialects.call_streams.call_stream import NOTHING_KNOWN, Opening
 from app.dialects.call_streams.track_stream import TRACKS, TrackStream, nested, payload, whole_number
 from app.dialects.call_streams.wire import Call, Line, call_id, merged, own_parameters
@@ -15,6 +14,7 @@ from app.errors import BadMessage, BadStart
 from app.live.dialect import ClientMessage
 from app.media.pcm import AudioFormat, Encoding
 from app.session import commands
+from plugins.carriers.byte_order import BYTE_ORDER, is_big_endian, swapped
 
 FORMATS: dict[tuple[str, int], Encoding] = {
     ("audio/x-mulaw", 8000): "mulaw",

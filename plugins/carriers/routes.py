@@ -14,9 +14,11 @@ from plugins.carriers.audiosocket.announcing_endpoint import announce_call
 from plugins.carriers.freeswitch import FreeSwitch
 from plugins.carriers.jambonz import Jambonz
 from plugins.carriers.plivo import Plivo
+from plugins.carriers.telnyx import Telnyx
 from plugins.carriers.vonage import Vonage
 
 CARRIERS: dict[str, type[CallStream]] = {
+    "telnyx": Telnyx,
     "plivo": Plivo,
     "jambonz": Jambonz,
     "freeswitch": FreeSwitch,

@@ -11,7 +11,6 @@ import pytest
 from app.dialects.call_streams.call_stream import Opening
 from app.dialects.call_streams.wire import Line
 from app.dialects.native import wire
-from app.dialects.telnyx.wire import Telnyx
 from app.live.dialect import Dialect
 from app.media.pcm import Samples
 from plugins.carriers.asterisk import Asterisk
@@ -20,6 +19,7 @@ from plugins.carriers.audiosocket.wire import AudioSocket, packet
 from plugins.carriers.freeswitch import FreeSwitch
 from plugins.carriers.jambonz import Jambonz
 from plugins.carriers.plivo import Plivo
+from plugins.carriers.telnyx import Telnyx
 from plugins.carriers.vonage import Vonage
 from tests.compat.exchange import Step, ToMessages, golden, replay
 from tests.compat.test_twilio import RecordedLine
@@ -43,7 +43,8 @@ DIALECTS: dict[str, Callable[[Line, Path], Dialect]] = {
     ),
     "vonage": lambda line, path: Vonage(line, Opening(request="s_1")),
     "telnyx": lambda line, path: Telnyx(
-        line, {"track": "inbound_track"} | ({"l16_byte_order": "big"} if path.stem == "l16" else {})
+        line,
+        Opening(parameters={"track": "inbound_track"} | ({"l16_byte_order": "big"} if path.stem == "l16" else {})),
     ),
     "plivo": lambda line, path: Plivo(line),
     "jambonz": lambda line, path: Jambonz(line),

@@ -2,11 +2,11 @@
 
 import pytest
 
-from app.dialects.call_streams.byte_order import is_big_endian
 from app.dialects.call_streams.wire import given, merged, side_of, start_command
 from app.errors import BadStart
 from app.media.pcm import AudioFormat
 from app.session import commands
+from plugins.carriers.byte_order import is_big_endian
 
 AUDIO = AudioFormat("mulaw", 8_000)
 NAMES = ("language", "languages", "task", "interim", "silence_ms", "prompt", "hotwords", "words")

@@ -4,21 +4,21 @@ Source: Telnyx's documentation, "Media Streaming over WebSockets" and "Stream ca
 November 2026.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from contextlib import suppress
 from itertools import chain
 from typing import Any
 
-from app.dialects.call_streams.byte_order import BYTE_ORDER, is_big_endian, swapped
-from app.dialects.call_streams.call_stream import Opening
+from app.dialects.call_streams.call_stream import NOTHING_KNOWN, Opening
 from app.dialects.call_streams.track_stream import TRACKS, TrackStream, nested, payload, whole_number
 from app.dialects.call_streams.track_sync import TrackSync
 from app.dialects.call_streams.wire import Call, Line, call_id, given, merged, own_parameters
-from app.dialects.telnyx.chunk_order import Chunk, ChunkOrder
 from app.errors import BadMessage, BadStart, LimitExceeded
 from app.live.dialect import ClientMessage
 from app.media.pcm import AudioFormat, Encoding
 from app.session import commands
+from plugins.carriers.byte_order import BYTE_ORDER, is_big_endian, swapped
+from plugins.carriers.chunk_order import Chunk, ChunkOrder
 
 ENCODINGS: dict[str, Encoding] = {
     "PCMU": "mulaw",
@@ -42,15 +42,12 @@ STREAM_TRACKS = {"both_tracks": TRACKS, "inbound_track": TRACKS[:1], "outbound_t
 class Telnyx(TrackStream):
     """One stream of a call."""
 
-    def __init__(self, line: Line, parameters: Mapping[str, str]) -> None:
-        """Translate for one stream.
+    KEY_HEADER = "x-telnyx-streaming-auth-token"
+    """The header with the `stream_auth_token` of the command that started the stream."""
 
-        Args:
-            line: receives the events of the call.
-            parameters: those of the address. They win over the custom parameters of `start`.
-        """
-        super().__init__(line, Opening(parameters=parameters))
-        self._parameters = dict(parameters)
+    def __init__(self, line: Line, opening: Opening = NOTHING_KNOWN) -> None:
+        """Translate for one stream, and publish the events of its call on `line`."""
+        super().__init__(line, opening)
         self._orders: dict[str, ChunkOrder] = {}
         self._swaps = False
         """Whether the high byte of samples comes first."""
@@ -85,7 +82,7 @@ class Telnyx(TrackStream):
         if not isinstance(custom, dict) or not all(isinstance(value, str) for value in custom.values()):
             raise BadStart("custom_parameters", "an object with values of text", custom)
         sides = {name: start[name] for name in ("from", "to") if isinstance(start.get(name), str)}
-        parameters = merged(sides, custom, self._parameters)
+        parameters = merged(sides, custom, self._opening.parameters)
         track = given(parameters, TRACK, "both_tracks")
         if track not in STREAM_TRACKS:
             raise BadStart(TRACK, " or ".join(STREAM_TRACKS), track)

@@ -6,11 +6,12 @@ from typing import Any
 
 import pytest
 
+from app.dialects.call_streams.call_stream import Opening
 from app.dialects.call_streams.wire import START_TIMEOUT_S, Call
-from app.dialects.telnyx.wire import Telnyx
 from app.errors import SessionError
 from app.media.pcm import AudioFormat
 from app.session import commands, events
+from plugins.carriers.telnyx import Telnyx
 from tests.app.dialects.call_streams.lines import FakeLine
 from tests.compat.conformance import approximated, refused, supported
 
@@ -33,7 +34,7 @@ def read(dialect: Telnyx, message: object) -> tuple[Any, ...]:
 
 
 def started(line: FakeLine, **parameters: str) -> Telnyx:
-    dialect = Telnyx(line, parameters)
+    dialect = Telnyx(line, Opening(parameters=parameters))
     assert dialect.idle_timeout_s == START_TIMEOUT_S
     assert read(dialect, {"event": "connected", "version": "1.0.0"}) == ()
     read(dialect, start())
@@ -48,7 +49,7 @@ def test_the_start_describes_the_call(encoding: str, expected: Any) -> None:
     line = FakeLine()
     custom = {"language": "de", "customer": "7"}
     message = start(custom_parameters=custom, media_format={**FORMAT, "encoding": encoding})
-    assert read(Telnyx(line, {"language": "en"}), message) == (
+    assert read(Telnyx(line, Opening(parameters={"language": "en"})), message) == (
         commands.Start(audio=AudioFormat(expected, 8000, 2), language="en"),
     )
     sides = {"from": "+1312", "to": "+1313"}
@@ -73,18 +74,18 @@ def test_samples_of_16_bits_have_the_byte_order_that_the_address_names(rate: int
     wide = start(media_format={"encoding": "L16", "sample_rate": rate, "channels": 1})
     for order, expected in (("big", b"\2\1"), ("little", b"\1\2")):
         line = FakeLine()
-        dialect = Telnyx(line, {"l16_byte_order": order, "track": "inbound_track"})
+        dialect = Telnyx(line, Opening(parameters={"l16_byte_order": order, "track": "inbound_track"}))
         (command,) = read(dialect, wide)
         assert command.audio == AudioFormat("pcm_s16le", rate, 1)
         n_samples = rate // 50
         assert read(dialect, media(1, "0", b"\1\2" * n_samples)) == (commands.Audio(expected * n_samples),)
         assert "l16_byte_order" not in line.calls[0].parameters
     with pytest.raises(SessionError, match="l16_byte_order: expected little or big for samples of 16 bits, got None"):
-        read(Telnyx(FakeLine(), {}), wide)
+        read(Telnyx(FakeLine()), wide)
 
 
 def test_the_byte_order_means_nothing_for_other_codecs() -> None:
-    dialect = Telnyx(FakeLine(), {"l16_byte_order": "big", "track": "inbound_track"})
+    dialect = Telnyx(FakeLine(), Opening(parameters={"l16_byte_order": "big", "track": "inbound_track"}))
     read(dialect, start())
     assert read(dialect, media(1, "0", b"\1\2" * 80)) == (commands.Audio(b"\1\2" * 80),)
 
@@ -142,7 +143,7 @@ def test_events_of_the_session_go_to_subscribers_only() -> None:
 @pytest.mark.parametrize("encoding", ["G722", "OPUS", "AMR-WB", None])
 def test_other_codecs_are_refused(encoding: object) -> None:
     with pytest.raises(SessionError, match="media_format: expected PCMU or PCMA at 8000 Hz"):
-        read(Telnyx(FakeLine(), {}), start(media_format={**FORMAT, "encoding": encoding}))
+        read(Telnyx(FakeLine()), start(media_format={**FORMAT, "encoding": encoding}))
 
 
 @pytest.mark.parametrize(
@@ -160,7 +161,7 @@ def test_other_codecs_are_refused(encoding: object) -> None:
 )
 def test_a_bad_beginning_is_fatal_and_says_what_is_expected(first: object, expected: str) -> None:
     with pytest.raises(SessionError, match=expected) as error:
-        read(Telnyx(FakeLine(), {}), first)
+        read(Telnyx(FakeLine()), first)
     assert error.value.is_fatal
 
 

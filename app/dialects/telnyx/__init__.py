@@ -1,1 +1,0 @@
-"""Calls of Telnyx, whose media streaming dials a WebSocket."""
