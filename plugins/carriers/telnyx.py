@@ -6,6 +6,7 @@ November 2026.
 
 from collections.abc import Iterable
 from contextlib import suppress
+from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any
 
@@ -18,7 +19,6 @@ from app.live.dialect import ClientMessage
 from app.media.pcm import AudioFormat, Encoding
 from app.session import commands
 from plugins.carriers.byte_order import BYTE_ORDER, is_big_endian, swapped
-from plugins.carriers.chunk_order import Chunk, ChunkOrder
 
 ENCODINGS: dict[str, Encoding] = {
     "PCMU": "mulaw",
@@ -37,6 +37,8 @@ ERROR_FIELDS = ("code", "title", "detail")
 """What an `error` message says."""
 STREAM_TRACKS = {"both_tracks": TRACKS, "inbound_track": TRACKS[:1], "outbound_track": TRACKS[1:]}
 """Telnyx's names of the tracks that are streamed. All of them are expected unless the address says otherwise."""
+MAX_HELD = 10
+"""Chunks that wait for one that is missing. With 20 ms each, a lost chunk delays the audio after it by 200 ms once."""
 
 
 class Telnyx(TrackStream):
@@ -121,6 +123,46 @@ class Telnyx(TrackStream):
                 with suppress(LimitExceeded):
                     audio += tracks.add(track, chunk.start_ms, chunk.data)
         return bytes(audio + tracks.finish())
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """A piece of a track."""
+
+    number: int
+    start_ms: int
+    """Where it begins, in milliseconds since the start of the stream."""
+    data: bytes
+
+
+@dataclass(slots=True)
+class ChunkOrder:
+    """Puts the chunks of one track in order: Telnyx does not promise that they arrive in it."""
+
+    _next: int | None = None
+    """The number of the chunk that is due; none before the first one."""
+    _held: dict[int, Chunk] = field(default_factory=dict)
+
+    def add(self, chunk: Chunk) -> list[Chunk]:
+        """Add a chunk, and return those that are in order now. One that comes after its turn is returned at once."""
+        if self._next is None:
+            self._next = chunk.number
+        if chunk.number < self._next:
+            return [chunk]
+        self._held[chunk.number] = chunk
+        if len(self._held) > MAX_HELD:
+            self._next = min(self._held)
+        ready = []
+        while self._next in self._held:
+            ready.append(self._held.pop(self._next))
+            self._next += 1
+        return ready
+
+    def finish(self) -> list[Chunk]:
+        """Return what still waits, in order."""
+        ready = [self._held[number] for number in sorted(self._held)]
+        self._held.clear()
+        return ready
 
 
 def _audio_format(described: object) -> tuple[bool, AudioFormat]:

@@ -145,10 +145,12 @@ async def test_a_server_without_plugins_serves_all_else(bare: None, serve: Serve
         await client.send(json.dumps({"type": "stop"}))
         texts = [message.get("text") for message in [json.loads(each) async for each in client]]
     assert said([1]) in texts
-    with pytest.raises(InvalidStatus) as refused:
-        await connect(f"ws://{server.address}/v1/audiohook")
-    assert refused.value.response.status_code in (403, 404)
     async with httpx.AsyncClient(base_url=server.http) as http:
+        for carrier in ("audiohook", "vonage"):
+            # As for every other path that nobody serves.
+            with pytest.raises(InvalidStatus, match="403"):
+                await connect(f"ws://{server.address}/v1/{carrier}")
+            assert (await http.get(f"/v1/{carrier}")).status_code == 404
         assert (await http.post("/v1/audiosocket/calls")).status_code == 404
         assert "/v1/audiosocket/calls" not in (await http.get("/openapi.json")).json()["paths"]
 
