@@ -50,6 +50,9 @@ ENGINE_CHOICES = {
 OLD_VARIABLES = {"trusted_proxies": ("FORWARDED_ALLOW_IPS",)}
 """Variables of version 0.1 that settings have besides their own. The next version drops them."""
 
+PLUGIN_OPTIONS = "app.cli.plugin_options"
+"""Where a command keeps the options of plug-ins, among the data of its call."""
+
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
@@ -90,12 +93,12 @@ class _ServeCommand(click.Command):
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
         """The options of the service, and those of plug-ins."""
-        if _ServeCommand not in ctx.meta:
-            ctx.meta[_ServeCommand] = [
+        if PLUGIN_OPTIONS not in ctx.meta:
+            ctx.meta[PLUGIN_OPTIONS] = [
                 click.Option([declaration], **attributes) for declaration, attributes in map(_option, plugin_settings())
             ]
         *own, help_option = super().get_params(ctx)
-        return [*own, *ctx.meta[_ServeCommand], help_option]
+        return [*own, *ctx.meta[PLUGIN_OPTIONS], help_option]
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Read the command line. Where an option is unknown because its plug-in is missing, the error names it."""

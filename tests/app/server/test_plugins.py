@@ -109,7 +109,7 @@ def bare(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in [*sys.modules]:
         if name.partition(".")[0] == "plugins":
             monkeypatch.delitem(sys.modules, name)
-    monkeypatch.setitem(sys.modules, "plugins", None)  # type: ignore[arg-type]  # the import system's own sign for it
+    monkeypatch.setitem(sys.modules, "plugins", None)
 
 
 async def test_a_plugin_of_another_package_has_routes_settings_a_port_and_a_life(folder: Path, serve: Serve) -> None:
