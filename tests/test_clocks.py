@@ -43,7 +43,7 @@ ALLOWED = {
     "app/service/key_limits.py": "the day and the month of a quota",
     "app/service/shared_state.py": "the date of the start, in the list of models",
     "app/service/withdrawals.py": "when a withdrawn client secret would have expired",
-    "app/tracing/session_spans.py": "when the stages of a window began and ended, in traces",
+    "plugins/telemetry/session_spans.py": "when the stages of a window began and ended, in traces",
     "clients/python/tutti/handshake.py": "`Retry-After` as a date",
 }
 

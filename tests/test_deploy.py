@@ -23,11 +23,11 @@ from app.service.admission import ABANDON_S, Admission
 from app.service.metrics import Metrics
 from app.service.settings import ENV_PREFIX, Settings, own_settings
 from app.service.shared_state import AdmissionCounter
-from app.tracing.open_telemetry import CLOSE_TIMEOUT_S
 from cluster.engine_stats import add_up
 from cluster.local.shared_audio import BLOCK_BYTES
 from cluster.local.supervisor import pool_blocks
 from engine.api import EngineStats
+from plugins.telemetry.open_telemetry import CLOSE_TIMEOUT_S
 from tests.fakes import FakeTranscriber
 
 REPOSITORY = Path(__file__).parents[1]

@@ -57,7 +57,7 @@ DEFAULT: tuple[str, ...] = (
     "app/test_several_gateways.py",
     "app/test_words_heard.py",
     "app/text_rules/test_nothing_remains.py",
-    "app/tracing/test_serve.py",
+    "plugins/telemetry/test_serve.py",
     "clients/python/test_client_command_line.py",
     "clients/python/test_client_readme.py",
     "cluster/local/test_engine_link.py",
@@ -99,7 +99,7 @@ WITH_ENGINE = (
     "app/session/test_hallucination_filter.py",
     "app/session/test_languages_with_engine.py",
     "app/test_words_heard.py",
-    "app/tracing/test_serve.py",
+    "plugins/telemetry/test_serve.py",
 )
 """Files of these folders that start the real engine."""
 

@@ -36,7 +36,6 @@ from app.service.lost_places import KEEP_S
 from app.service.settings import Settings
 from app.service.shared_state import N_COUNTS, AdmissionCounter, SharedState, keep_counts
 from app.service.tls import load_tls
-from app.tracing.start import check_traces, start_tracing
 from app.voices.onnx_network import OnnxNetwork
 from app.voices.turn_model import AudioTurnModel
 from cluster.local.roles import GatewaySlot
@@ -66,7 +65,7 @@ def set_up_logging(settings: Settings) -> None:
     process = " %(processName)s" if settings.gateways or settings.engines != "1" else ""
     level = logging.getLevelNamesMapping()[settings.log_level.upper()]
     handler = logging.StreamHandler(sys.stderr)
-    # `TraceIds` fills in the trace, where there are traces.
+    # The plug-in of telemetry fills in the trace, where there are traces.
     form = f"%(asctime)s %(levelname)s{process} %(name)s: %(message)s%(trace)s"
     handler.setFormatter(logging.Formatter(form, defaults={"trace": ""}))
     # Other libraries log a line for every request or connection.
@@ -162,12 +161,11 @@ async def _serve_one_process(settings: Settings) -> None:
     tls = load_tls(settings)
     # Before the engine, because wrong settings of these should be reported at once.
     session_config = settings.session_config
-    tracing = start_tracing(os.environ)
     reserve_descriptors(settings)
     with bind(settings) as listener:
         async with start_engine(settings) as engine:
             ready = banner(settings, engine.info, engine.stats(), listener.getsockname()[1])
-            app = build_app(settings, engine, session_config, tracing=tracing)
+            app = build_app(settings, engine, session_config)
             server = Server(app, settings, tls, lambda: console().print(ready))
             async with _returning_memory(app):
                 await _serve_with(server, engine, listener)
@@ -197,7 +195,6 @@ async def _serve_with(server: Server, engine: "Engine", listener: socket) -> Non
 async def _serve_gateways(settings: Settings, engines: Sequence[EnginePlace]) -> None:
     """Run a supervisor with engine processes and gateway processes."""
     load_tls(settings)
-    check_traces(os.environ)
     if settings.turn_model:
         AudioTurnModel(Path(settings.turn_model))
     if settings.speaker_model:
@@ -257,7 +254,7 @@ async def _serve_gateway(
     set_up_logging(settings)
     reserve_descriptors(settings)
     shared = replace(shared, counter=AdmissionCounter(slot.admission_counts, slot.number))
-    app = build_app(settings, transcriber, shared=shared, tracing=start_tracing(os.environ))
+    app = build_app(settings, transcriber, shared=shared)
     # What is loaded stays: the search for garbage then takes a few milliseconds, which sessions do not notice.
     gc.freeze()
     async with _returning_memory(app):

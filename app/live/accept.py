@@ -17,7 +17,6 @@ from app.service.request_ids import request_id
 from app.service.service import Service
 from app.service.strangers import admit, let_wait
 from app.session.session import Session, used_audio_s
-from app.tracing.tracing import Tracing
 
 Refuse = Callable[[LimitExceeded], Response]
 """Makes the HTTP response for a client that is not admitted; it is sent in place of the upgrade."""
@@ -122,6 +121,5 @@ async def _serve_admitted(
         if websocket.application_state is WebSocketState.CONNECTING:
             await websocket.accept(subprotocol, [(name.encode(), value.encode()) for name, value in headers.items()])
         request = request_id(websocket.scope)
-        tracing: Tracing = websocket.app.state.tracing
-        with tracing.session(websocket.scope, request, session_id, service.transcriber.info.name) as trace:
+        with service.tracing.session(websocket.scope, request, session_id, service.transcriber.info.name) as trace:
             await connection.serve(request, trace)

@@ -20,11 +20,11 @@ from app.live.writer import Writer
 from app.media.format_check import UNLIKELY_FORMAT
 from app.publish.outbox import Outgoing
 from app.service.service import Service
+from app.service.tracing import Trace
 from app.session import events
 from app.session.effects import Close
 from app.session.engine_driver import SessionDriver
 from app.session.session import Session
-from app.tracing.tracing import Trace
 
 logger = logging.getLogger(__name__)
 

@@ -29,7 +29,6 @@ from app.service.service import Service
 from app.service.settings import Settings
 from app.service.shared_state import SharedState
 from app.session.session import SessionConfig
-from app.tracing.tracing import NO_TRACING, Tracing
 from engine import api
 
 MESSAGE_SLACK = 4
@@ -56,7 +55,6 @@ def build_app(
     session_config: SessionConfig | None = None,
     shared: SharedState | None = None,
     decoders: Decoders | None = None,
-    tracing: Tracing = NO_TRACING,
     plugins: Sequence[Plugin] | None = None,
 ) -> Starlette:
     """Build the application for an engine that is running.
@@ -67,7 +65,6 @@ def build_app(
         session_config: the configuration of sessions; by default the one of the settings.
         shared: the state that all gateways share; by default there is one gateway.
         decoders: decode uploaded files, and are closed by the caller; by default the application has its own.
-        tracing: follows requests for the operator, and is closed by the application.
         plugins: those that are used; by default all that are installed.
     """
     own_decoders = Decoders()
@@ -79,7 +76,6 @@ def build_app(
         session_config or settings.session_config,
         shared or SharedState(),
         decoders or own_decoders,
-        tracing,
     )
 
     @asynccontextmanager
@@ -92,7 +88,6 @@ def build_app(
                 await stack.enter_async_context(service.running())
                 await stack.enter_async_context(doing_jobs(service))
                 yield
-        await tracing.close()
         measuring.cancel()
         await asyncio.gather(measuring, return_exceptions=True)
 
@@ -104,7 +99,6 @@ def build_app(
         exception_handlers=answers,
         lifespan=lifespan,
     )
-    app.state.tracing = tracing
     app.state.service = service
     app.state.openapi = document(plugin.openapi() for plugin in plugins)
     app.state.listeners = _listeners(settings, plugins)

@@ -24,7 +24,10 @@ if TYPE_CHECKING:
 
 GROUP = "tutti.plugins"
 """The group of entry points by which packages of others offer their plug-ins."""
-OURS: Mapping[str, tuple[str, ...]] = {"plugins.carriers.plugin": ("audiohook_", "audiosocket_")}
+OURS: Mapping[str, tuple[str, ...]] = {
+    "plugins.carriers.plugin": ("audiohook_", "audiosocket_"),
+    "plugins.telemetry.plugin": (),
+}
 """The plug-ins of this repository, and how the names of their settings begin.
 
 A checkout finds them without being installed again, and an error about a missing one can name it.

@@ -23,10 +23,10 @@ from app.service.room_readers import RoomReaders
 from app.service.settings import Settings
 from app.service.shared_state import SharedState
 from app.service.strangers import Strangers
+from app.service.tracing import NO_TRACING, Tracing
 from app.session.session import SessionConfig
 from app.sharing.local_store import LocalStore
 from app.sharing.store import SharedStore
-from app.tracing.tracing import NO_TRACING, Tracing
 from app.voices.live_speakers import LiveSpeakers
 from engine import api
 
@@ -50,13 +50,14 @@ class Service:
         session_config: SessionConfig,
         shared: SharedState,
         decoders: Decoders,
-        tracing: Tracing = NO_TRACING,
     ) -> None:
         self.file_keys = FileKeys(
             Path(settings.keys_file) if settings.keys_file else None,
             partial(settings.check_key_limits, shared.n_gateways),
         )
         self.settings = settings
+        self.tracing: Tracing = NO_TRACING
+        """Follows requests for the operator. A plug-in may put another one here when it starts."""
         self.shared = shared
         self.transcriber = transcriber
         self.decoders = decoders
@@ -86,7 +87,7 @@ class Service:
             assert self.speaker_model
         self.strangers = Strangers(settings, self.metrics.strangers)
         self.calls = self._make_calls()
-        self.webhook = self._make_webhook(tracing) if settings.webhook_url else None
+        self.webhook = self._make_webhook() if settings.webhook_url else None
 
     @property
     def is_known_everywhere(self) -> bool:
@@ -235,7 +236,7 @@ class Service:
             lambda outcome: self.metrics.others.translations_total.labels(outcome).inc(),
         )
 
-    def _make_webhook(self, tracing: Tracing) -> "Webhook":
+    def _make_webhook(self) -> "Webhook":
         # Imported here because it brings an HTTP client, 5 MB, and few services have a webhook.
         from app.publish.webhook import Webhook
 
@@ -243,7 +244,8 @@ class Service:
             self.settings.webhook_url,
             self.settings.webhook_secret,
             lambda outcome: self.metrics.others.webhook_events_total.labels(outcome).inc(),
-            trace=tracing.delivery,
+            # Not the method itself: a plug-in puts other tracing here when it starts.
+            trace=lambda call_sid, created_s: self.tracing.delivery(call_sid, created_s),  # noqa: PLW0108
         )
 
 

@@ -3,7 +3,6 @@
 import asyncio
 import gc
 import logging
-import os
 from collections.abc import Awaitable, Mapping, Sequence
 from contextvars import Context
 from functools import partial
@@ -20,7 +19,6 @@ from app.server.descriptors import reserve_descriptors
 from app.server.main import build_app, drain
 from app.service.settings import Settings
 from app.service.shared_state import AdmissionCounter, SharedState
-from app.tracing.start import start_tracing
 from cluster.ray import membership
 from cluster.ray.fleet import Entry
 from cluster.ray.fleet_member import OWN, FleetMember
@@ -72,7 +70,7 @@ class GatewayReplica:
             n_gateways=SEVERAL,
             metrics_of_all=member.metrics,
         )
-        self._app = build_app(self._settings, transcriber, shared=shared, tracing=start_tracing(os.environ))
+        self._app = build_app(self._settings, transcriber, shared=shared)
         self._tasks.append(asyncio.create_task(member.run(self._app.state.service.metrics.snapshot)))
         await member.is_known.wait()
         self._follow_gateways(transcriber)

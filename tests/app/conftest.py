@@ -1,7 +1,7 @@
 """A real server on a loopback port, around a fake engine that understands the made-up speech of `tests/fakes.py`."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -11,14 +11,13 @@ import uvicorn.server
 
 from app.media.decoders import Decoders
 from app.server.main import Server, bind, build_app
-from app.server.plugins import make_settings
+from app.server.plugins import Plugin, make_settings
 from app.service.service import Service
 from app.service.settings import Settings
 from app.service.shared_state import SharedState
 from app.service.text_settings import redacted_kinds
 from app.service.tls import load_tls
 from app.session.session import SessionConfig
-from app.tracing.tracing import NO_TRACING, Tracing
 from tests.fakes import FakeTranscriber, LevelDetector
 
 UVICORN_PAUSE_S = 0.002
@@ -80,7 +79,7 @@ class Serve(Protocol):
         self,
         transcriber: FakeTranscriber | None = None,
         shared: SharedState | None = None,
-        tracing: Tracing = NO_TRACING,
+        plugins: Sequence[Plugin] | None = None,
         **values: Any,
     ) -> Running:
         """Start a server with these settings."""
@@ -93,11 +92,11 @@ async def running(
     transcriber: FakeTranscriber,
     shared: SharedState | None = None,
     decoders: Decoders | None = None,
-    tracing: Tracing = NO_TRACING,
+    plugins: Sequence[Plugin] | None = None,
 ) -> AsyncIterator[Running]:
     """Run a server while the context is open, then drain it. It must end all windows."""
     config = SessionConfig(limits=settings.limits, make_detector=LevelDetector, redact=redacted_kinds(settings.redact))
-    app = build_app(settings, transcriber, config, shared, decoders, tracing)
+    app = build_app(settings, transcriber, config, shared, decoders, plugins)
     server = Server(app, settings, load_tls(settings))
     with bind(settings) as listener:
         task = asyncio.create_task(server.serve([listener]))
@@ -122,12 +121,12 @@ async def serve(decoders: Decoders) -> AsyncIterator[Serve]:
         async def start(
             transcriber: FakeTranscriber | None = None,
             shared: SharedState | None = None,
-            tracing: Tracing = NO_TRACING,
+            plugins: Sequence[Plugin] | None = None,
             **values: Any,
         ) -> Running:
             settings = make_settings({"port": 0, "drain_timeout_s": 10.0, **values})
             return await stack.enter_async_context(
-                running(settings, transcriber or FakeTranscriber(), shared, decoders, tracing)
+                running(settings, transcriber or FakeTranscriber(), shared, decoders, plugins)
             )
 
         yield start

@@ -52,7 +52,6 @@ from app.service.service import Service
 from app.service.strangers import admit
 from app.session import events
 from app.session.engine_driver import SessionTrace
-from app.tracing.tracing import Tracing
 from app.version import VERSION
 
 logger = logging.getLogger(__name__)
@@ -105,12 +104,11 @@ async def _listen(request: Request, upload: Upload, id_: str) -> Response:
         options = _options(request, is_live=False)
         if options.callback:
             return await take_job(request, upload, options, client)
-        tracing: Tracing = request.app.state.tracing
         model = service.transcriber.info.name
         async with service.access.limits.upload(client.key) as on_progress:
             with (
                 service.admission.upload(service.access.holder(client)),
-                tracing.upload(request.scope, id_, model) as trace,
+                service.tracing.upload(request.scope, id_, model) as trace,
                 refusing_without_resources(),
                 SpooledTemporaryFile(SPOOL_BYTES) as file,
             ):

@@ -38,7 +38,6 @@ from app.service.service import Service
 from app.service.strangers import admit
 from app.session import events
 from app.session.engine_driver import SessionTrace
-from app.tracing.tracing import Tracing
 from app.voices.speaker_model import SpeakerModel
 from engine import api
 
@@ -70,11 +69,13 @@ class FileEndpoint:
         status = 200
         try:
             client = self._check(service, request)
-            tracing: Tracing = request.app.state.tracing
             model = service.transcriber.info.name
             uploader = service.access.holder(client)
             async with service.access.limits.upload(client.key) as on_progress:
-                with service.admission.upload(uploader), tracing.upload(scope, request_id(scope), model) as trace:
+                with (
+                    service.admission.upload(uploader),
+                    service.tracing.upload(scope, request_id(scope), model) as trace,
+                ):
                     admit(scope)
                     form = await service.admission.drain_limit.unless_over(upload.form())
                     try:

@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 from websockets.asyncio.client import connect
 
 from app.media.pcm import Samples
-from app.tracing.open_telemetry import OpenTelemetry
 from app.voices.clustering import Thresholds
 from app.voices.speaker_model import SpeakerModel
 from engine import api
@@ -31,9 +30,9 @@ from tests.app.dialects.twilio.test_wire import begin
 from tests.app.jobs.conftest import ServeJobs, http, serve_jobs
 from tests.app.publish.serving_rooms import listener, speaker, until
 from tests.app.session.test_translations import TRANSLATES
-from tests.app.tracing.test_traces import Spans
 from tests.app.translation.test_chat_translator import StandIn, echo
 from tests.fakes import FakeTranscriber, pcm, silence, slow_mulaw, speech
+from tests.plugins.telemetry.test_traces import Spans, followed
 
 __all__ = ["http", "serve_jobs"]
 
@@ -361,7 +360,7 @@ async def test_a_redacted_number_is_in_no_translation_and_no_trace(
     async with asyncio.timeout(PATIENCE_S), chat:
         server = await serve_jobs(
             Indiscreet(info=TRANSLATES),
-            tracing=OpenTelemetry(spans),
+            plugins=followed(spans),
             redact=redact,
             translate_url=f"http://127.0.0.1:{chat.sockets[0].getsockname()[1]}/v1",
             translate_model="small",

@@ -19,9 +19,9 @@ from opentelemetry.util.types import AttributeValue
 from starlette.datastructures import Headers
 
 from app.publish.webhook_trace import DeliveryTrace
-from app.tracing.session_spans import NS_PER_S, SessionSpans
-from app.tracing.tracing import Attribute, Trace
+from app.service.tracing import Attribute, Trace
 from app.version import VERSION
+from plugins.telemetry.session_spans import NS_PER_S, SessionSpans
 
 logger = logging.getLogger(__name__)
 
@@ -74,12 +74,12 @@ class OpenTelemetry:
             yield _FollowedDelivery(span)
 
     async def close(self) -> None:
-        """See `Tracing.close`."""
+        """Send what is left, for a limited time."""
         # Not one of the loop's own threads, which the end of the process would wait for.
         loop, is_closed = asyncio.get_running_loop(), asyncio.Event()
 
         def close() -> None:
-            self._provider.shutdown()
+            self.shut_down()
             if not loop.is_closed():
                 loop.call_soon_threadsafe(is_closed.set)
 
@@ -89,6 +89,10 @@ class OpenTelemetry:
                 await is_closed.wait()
         except TimeoutError:
             logger.warning("the last spans could not be sent within %g s", CLOSE_TIMEOUT_S)
+
+    def shut_down(self) -> None:
+        """Send what is left. This may block for as long as the collector does not answer."""
+        self._provider.shutdown()
 
     @contextmanager
     def _follow(

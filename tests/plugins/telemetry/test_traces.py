@@ -12,14 +12,16 @@ from opentelemetry.trace import StatusCode
 
 from app.errors import CLOSE_POLICY, LimitExceeded
 from app.publish.webhook import Webhook
+from app.server.plugins import Plugin, installed_plugins
 from app.session import commands, events
 from app.session.engine_driver import SessionDriver
 from app.session.session import Session, SessionConfig
-from app.tracing.log_ids import TraceIds
-from app.tracing.open_telemetry import OpenTelemetry
-from app.tracing.session_spans import WINDOW_NAMES
 from engine.api import Priority
 from engine.errors import EngineFailed
+from plugins.telemetry.log_ids import TraceIds
+from plugins.telemetry.open_telemetry import OpenTelemetry
+from plugins.telemetry.plugin import Telemetry
+from plugins.telemetry.session_spans import WINDOW_NAMES
 from tests.app.conftest import Serve
 from tests.app.dialects.openai.test_files_endpoint import TALK, wav
 from tests.app.dialects.twilio.test_endpoint import call, hear_all
@@ -45,6 +47,11 @@ class Spans(InMemorySpanExporter):
         return "\n".join(str(span.to_json()) for span in self.get_finished_spans())
 
 
+def followed(spans: Spans) -> list[Plugin]:
+    """The plug-ins of a server whose spans are sent here."""
+    return [*installed_plugins(), Telemetry(spans)]
+
+
 def id_of(span: ReadableSpan) -> int:
     assert span.context
     return int(span.context.span_id)
@@ -68,7 +75,7 @@ async def stop(server: Any) -> None:
 async def test_a_session_is_one_connected_trace(serve: Serve, spans: Spans, caplog: pytest.LogCaptureFixture) -> None:
     """From the client's own trace to the decode steps, without a word of the text; the log names the same ids."""
     caplog.set_level(logging.INFO)
-    server = await serve(tracing=OpenTelemetry(spans))
+    server = await serve(plugins=followed(spans))
     async with session(server.stream, additional_headers={"traceparent": f"00-{TRACE}-{SPAN}-01"}) as socket:
         await socket.send(pcm(TURN))
         await send(socket, {"type": "stop"})
@@ -102,7 +109,7 @@ async def test_a_session_is_one_connected_trace(serve: Serve, spans: Spans, capl
 
 async def test_a_trace_that_is_not_sampled_costs_nothing(serve: Serve, spans: Spans) -> None:
     """The client's trace is not recorded, so this part of it is not either."""
-    server = await serve(tracing=OpenTelemetry(spans))
+    server = await serve(plugins=followed(spans))
     async with session(server.stream, additional_headers={"traceparent": f"00-{TRACE}-{SPAN}-00"}) as socket:
         await socket.send(pcm(TURN))
         await send(socket, {"type": "stop"})
@@ -114,7 +121,7 @@ async def test_a_trace_that_is_not_sampled_costs_nothing(serve: Serve, spans: Sp
 
 async def test_the_sampler_is_the_operators(serve: Serve, spans: Spans, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OTEL_TRACES_SAMPLER", "parentbased_always_off")
-    server = await serve(tracing=OpenTelemetry(spans))
+    server = await serve(plugins=followed(spans))
     async with session(server.stream):
         pass
     await stop(server)
@@ -122,7 +129,7 @@ async def test_the_sampler_is_the_operators(serve: Serve, spans: Spans, monkeypa
 
 
 async def test_speech_that_is_decoded_again_is_seen(serve: Serve, spans: Spans) -> None:
-    server = await serve(FakeTranscriber(lost=range(4)), tracing=OpenTelemetry(spans))
+    server = await serve(FakeTranscriber(lost=range(4)), plugins=followed(spans))
     async with session(server.stream, {**START, "interim": False}) as socket:
         await socket.send(pcm(TURN))
         await send(socket, {"type": "stop"})
@@ -134,7 +141,7 @@ async def test_speech_that_is_decoded_again_is_seen(serve: Serve, spans: Spans) 
 
 
 async def test_a_window_that_fails_and_its_session_are_errors(serve: Serve, spans: Spans) -> None:
-    server = await serve(FakeTranscriber(error=EngineFailed("the engine died")), tracing=OpenTelemetry(spans))
+    server = await serve(FakeTranscriber(error=EngineFailed("the engine died")), plugins=followed(spans))
     async with session(server.stream, {**START, "interim": False}) as socket:
         await socket.send(pcm(TURN))
         await receive_all(socket)
@@ -148,7 +155,7 @@ async def test_a_window_that_fails_and_its_session_are_errors(serve: Serve, span
 
 async def test_a_client_that_leaves_ends_all_spans(serve: Serve, spans: Spans) -> None:
     transcriber = FakeTranscriber(holds=True)
-    server = await serve(transcriber, tracing=OpenTelemetry(spans))
+    server = await serve(transcriber, plugins=followed(spans))
     async with session(server.stream, {**START, "interim": False}) as socket:
         await socket.send(pcm(TURN))
         await transcriber.opened.wait()
@@ -161,7 +168,7 @@ async def test_a_client_that_leaves_ends_all_spans(serve: Serve, spans: Spans) -
 
 
 async def test_a_key_in_the_path_is_in_no_span(serve: Serve, spans: Spans) -> None:
-    server = await serve(tracing=OpenTelemetry(spans), api_keys="secret-key")
+    server = await serve(plugins=followed(spans), api_keys="secret-key")
     async with call(server.address, "/secret-key") as socket:
         await socket.send('{"event":"stop"}')
         await hear_all(socket)
@@ -175,7 +182,7 @@ async def test_a_key_in_the_path_is_in_no_span(serve: Serve, spans: Spans) -> No
 @pytest.mark.default
 async def test_an_upload_is_a_trace_with_its_windows(serve: Serve, spans: Spans, path: str) -> None:
     """Its id is the request's, which the answer has."""
-    server = await serve(tracing=OpenTelemetry(spans))
+    server = await serve(plugins=followed(spans))
     audio = wav(TALK)
     body: dict[str, Any] = {"content": audio} if path == "/v1/listen" else {"files": {"file": ("a.wav", audio)}}
     async with httpx.AsyncClient(base_url=server.http) as client:
@@ -193,7 +200,7 @@ async def test_an_upload_is_a_trace_with_its_windows(serve: Serve, spans: Spans,
 
 @pytest.mark.default
 async def test_an_upload_that_is_no_audio_is_an_error(serve: Serve, spans: Spans) -> None:
-    server = await serve(tracing=OpenTelemetry(spans))
+    server = await serve(plugins=followed(spans))
     async with httpx.AsyncClient(base_url=server.http) as client:
         answer = await client.post("/v1/audio/transcriptions", files={"file": ("a.wav", b"no audio")})
     assert answer.status_code == 400
@@ -265,7 +272,7 @@ async def test_log_lines_name_the_trace(serve: Serve, spans: Spans, caplog: pyte
     """Lines of other work do not."""
     caplog.set_level(logging.INFO)
     caplog.handler.addFilter(TraceIds())
-    server = await serve(tracing=OpenTelemetry(spans))
+    server = await serve(plugins=followed(spans))
     async with session(server.stream, additional_headers={"traceparent": f"00-{TRACE}-{SPAN}-01"}) as socket:
         await send(socket, {"type": "stop"})
         await receive_all(socket)
@@ -280,7 +287,7 @@ async def test_a_collector_that_is_away_does_not_hold_up_the_end(
     spans: Spans, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The spans are lost, and the log says so."""
-    monkeypatch.setattr("app.tracing.open_telemetry.CLOSE_TIMEOUT_S", 0.01)
+    monkeypatch.setattr("plugins.telemetry.open_telemetry.CLOSE_TIMEOUT_S", 0.01)
     released = asyncio.Event()
     loop = asyncio.get_running_loop()
 

@@ -12,10 +12,10 @@ from typing import Self
 from opentelemetry.context import Context
 from opentelemetry.trace import Span, StatusCode, Tracer, set_span_in_context
 
+from app.service.tracing import Attribute
 from app.session import events
 from app.session.effects import Submit
 from app.session.engine_driver import Submission
-from app.tracing.tracing import Attribute
 from engine import api
 from engine.errors import EngineError
 

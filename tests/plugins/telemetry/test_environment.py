@@ -3,9 +3,10 @@
 import pytest
 
 from app.errors import SettingsError
-from app.tracing import start
-from app.tracing.environment import wants_traces
-from app.tracing.tracing import NO_TRACING
+from app.service.settings import Settings
+from plugins.telemetry import plugin as start
+from plugins.telemetry.environment import wants_traces
+from plugins.telemetry.plugin import TelemetrySettings
 
 ENDPOINT = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://collector:4318"}
 
@@ -44,11 +45,11 @@ def test_what_cannot_be_used_stops_the_start(
     for name, value in environ.items():
         monkeypatch.setenv(name, value)
     with pytest.raises(SettingsError, match=message):
-        start.start_tracing(environ)
+        TelemetrySettings().check(Settings())
 
 
 def test_without_the_extra_the_error_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(start, "EXPORTER_PACKAGE", "opentelemetry_is_not_here.exporter")
     with pytest.raises(SettingsError, match=r"pip install 'tutti-asr\[otel\]', or set OTEL_SDK_DISABLED=true"):
         start.check_traces(ENDPOINT)
-    assert start.start_tracing({}) is NO_TRACING
+    assert not start.check_traces({})

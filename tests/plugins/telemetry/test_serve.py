@@ -8,7 +8,7 @@ import pytest
 
 import tutti
 from tests.app.cli.child import running
-from tests.app.tracing.collector import Collector, ReceivedSpan, collecting
+from tests.plugins.telemetry.collector import Collector, ReceivedSpan, collecting
 from tests.recordings import TEXTS, read, words
 
 NS_PER_MS = 1_000_000

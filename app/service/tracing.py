@@ -51,10 +51,6 @@ class Tracing(Protocol):
         """
         ...
 
-    async def close(self) -> None:
-        """Send what is left, for a limited time."""
-        ...
-
 
 class NoTracing:
     """Follows nothing."""
@@ -72,9 +68,6 @@ class NoTracing:
     def delivery(self, call_sid: str, created_s: float) -> AbstractContextManager[DeliveryTrace]:
         """Nothing; see `Tracing.delivery`."""
         return nullcontext(UNTRACED)
-
-    async def close(self) -> None:
-        """There is nothing to send."""
 
 
 NO_TRACING = NoTracing()
