@@ -73,6 +73,8 @@ def test_the_servers_wheel_alone_has_the_command_and_the_client(wheels: dict[str
         f"engine/assets/{EMBEDDED_MODEL}/ggml-model.bin",
     ):
         assert (tmp_path / part).exists(), part
+    show = "from app.server.plugins import installed_plugins; print(*(each.name for each in installed_plugins()))"
+    assert python(tmp_path, "-c", show).split() == ["carriers", "telemetry"]
 
 
 def test_the_clients_wheel_is_the_same_client(wheels: dict[str, Path]) -> None:

@@ -132,7 +132,10 @@ def make_settings(values: Mapping[str, Any]) -> Settings:
         if plugin.settings:
             own = {name: rest.pop(name) for name in _setting_names(plugin) if name in rest}
             of_plugins.append(plugin.settings(**own))
-    return Settings(**rest, plugins=tuple(of_plugins))
+    settings = Settings(**rest, plugins=tuple(of_plugins))
+    for each in of_plugins:
+        each.check(settings)
+    return settings
 
 
 def check_environment(environment: Mapping[str, str]) -> None:

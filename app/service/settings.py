@@ -90,7 +90,7 @@ class PluginSettings:
     """The settings of a plug-in: a frozen dataclass of fields that `setting` makes, with names that no other has."""
 
     def check(self, settings: "Settings") -> None:
-        """Check what these settings say beside those of the service, or of the plug-in's own surroundings.
+        """Check what these settings say beside those of the service. Called once, before any process starts.
 
         Raises:
             SettingsError: they contradict each other.
@@ -443,8 +443,6 @@ class Settings:
         self._check_access()
         self._check_redis()
         check_jobs(self)
-        for each in self.plugins:
-            each.check(self)
 
     def of(self, kind: type[_OfPlugin]) -> _OfPlugin:
         """The settings of a plug-in, by their class. Where they were not given, they are its defaults."""
