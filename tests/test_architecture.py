@@ -75,7 +75,7 @@ def test_importing_a_module_changes_no_environment_variable(package: str) -> Non
         # `kernels` and what imports it need Triton; the command line has a main module that would start it. Ray is an
         # extra, and sets a variable of its own.
         "[importlib.import_module(name) for name in names"
-        " if not name.startswith(('engine.cuda', 'cluster.ray')) and not name.endswith('__main__')]; "
+        " if not name.startswith(('engine.cuda', 'plugins.ray')) and not name.endswith('__main__')]; "
         "assert len(names) > 5; print({k: v for k, v in os.environ.items() if before.get(k) != v})"
     )
     assert python("-c", script).strip() == "{}"

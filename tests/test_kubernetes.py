@@ -20,9 +20,9 @@ from app.service.settings import ENV_PREFIX, Settings
 from app.service.shared_state import AdmissionCounter
 from cluster.local.shared_audio import BLOCK_BYTES
 from cluster.local.supervisor import POOL_BLOCKS
-from tests.cluster.ray.conftest import require_ray
 from tests.fakes import FakeTranscriber
 from tests.kustomize import FILE, Manifest, build
+from tests.plugins.ray.conftest import require_ray
 
 REPOSITORY = Path(__file__).parents[1]
 FOLDER = REPOSITORY / "deploy/kubernetes"
@@ -397,7 +397,7 @@ def test_the_ray_service_has_fields_that_kuberay_knows() -> None:
 def test_ray_serves_our_application() -> None:
     """Its arguments are settings. Keys come from the Secret, in the environment of every pod."""
     (application,) = serve_config()["applications"]
-    assert application["import_path"] == "cluster.ray.application:build"
+    assert application["import_path"] == "plugins.ray.application:build"
     assert application["route_prefix"] == "/"
     Settings(**application["args"])
     for template in ray_templates():

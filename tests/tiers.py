@@ -63,7 +63,7 @@ DEFAULT: tuple[str, ...] = (
     "cluster/local/test_engine_link.py",
     "cluster/local/test_managed_process.py",
     "cluster/local/test_supervisor.py",
-    "cluster/ray",
+    "plugins/ray",
     "engine/checkpoint/test_checkpoint.py",
     "engine/checkpoint/test_ctranslate2_folder.py",
     "engine/checkpoint/test_hub.py",
@@ -86,7 +86,7 @@ DEFAULT: tuple[str, ...] = (
 )
 """Files and folders within those of `QUICK` that need more."""
 
-WITHOUT_TORCH = ("app", "clients/python", "plugins")
+WITHOUT_TORCH = ("app", "clients/python", "plugins/carriers", "plugins/telemetry")
 """Folders whose tests run where there is no torch, but for the files of `WITH_ENGINE`: the service does not need it."""
 
 WITH_ENGINE = (

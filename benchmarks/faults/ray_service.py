@@ -160,7 +160,7 @@ class RayService:
         """Deploy engines and gateways with these options of `bind`. Does not wait until they run."""
         from ray import serve
 
-        from cluster.ray.application import bind
+        from plugins.ray.application import bind
 
         application = bind(self._settings, max_replicas_per_node=1, **options)
         target = serve.RunTarget(application, name=APPLICATION, route_prefix="/")

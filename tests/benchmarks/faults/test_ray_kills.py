@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.cluster.ray.conftest import require_ray
+from tests.plugins.ray.conftest import require_ray
 
 require_ray()
 

@@ -1,4 +1,4 @@
-"""Tests of `cluster/ray`, some of which need Ray."""
+"""Tests of `plugins/ray`, some of which need Ray."""
 
 import os
 import warnings

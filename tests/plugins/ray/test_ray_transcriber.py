@@ -5,15 +5,15 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from tests.cluster.ray.conftest import require_ray
+from tests.plugins.ray.conftest import require_ray
 
 require_ray()
 
-from cluster.ray.membership import Member  # noqa: E402
-from cluster.ray.ray_transcriber import RayTranscriber  # noqa: E402
 from engine.api import EngineEvent, Window  # noqa: E402
-from tests.cluster.ray.fake_calls import FakeCalls  # noqa: E402
+from plugins.ray.membership import Member  # noqa: E402
+from plugins.ray.ray_transcriber import RayTranscriber  # noqa: E402
 from tests.fakes import FakeTranscriber, decode, speech  # noqa: E402
+from tests.plugins.ray.fake_calls import FakeCalls  # noqa: E402
 
 HERE, THERE = Member("near", "n1"), Member("far", "n2")
 PATIENCE_S = 20.0

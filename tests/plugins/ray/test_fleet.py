@@ -6,7 +6,7 @@ from contextlib import ExitStack, suppress
 
 import pytest
 
-from tests.cluster.ray.conftest import require_ray
+from tests.plugins.ray.conftest import require_ray
 
 require_ray()
 
@@ -21,8 +21,8 @@ from app.service.service import Service  # noqa: E402
 from app.service.settings import Settings  # noqa: E402
 from app.service.shared_state import AdmissionCounter, SharedState  # noqa: E402
 from app.session.session import SessionConfig  # noqa: E402
-from cluster.ray.fleet import FORGET_S, Entry, FleetReplica  # noqa: E402
-from cluster.ray.fleet_member import OWN, SILENT_S, FleetMember  # noqa: E402
+from plugins.ray.fleet import FORGET_S, Entry, FleetReplica  # noqa: E402
+from plugins.ray.fleet_member import OWN, SILENT_S, FleetMember  # noqa: E402
 from tests.fakes import FakeTranscriber  # noqa: E402
 
 
@@ -175,7 +175,7 @@ async def test_each_gateway_shows_the_metrics_of_all() -> None:
 
 async def test_an_exchange_that_fails_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """The gateway goes on with what it knows, and says so once."""
-    monkeypatch.setattr("cluster.ray.fleet_member.RETRY_S", 0.0)
+    monkeypatch.setattr("plugins.ray.fleet_member.RETRY_S", 0.0)
     answers = iter([RayServeException("no replica"), RayServeException("no replica"), {}])
     exchanged: list[Sequence[Metric] | None] = []
 

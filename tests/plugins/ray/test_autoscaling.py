@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from cluster.ray.autoscaling import TARGET_WAITING_S, WorkMeter, n_engines_needed
 from engine.api import Histogram
+from plugins.ray.autoscaling import TARGET_WAITING_S, WorkMeter, n_engines_needed
 from tests.fakes import FakeTranscriber
 
 

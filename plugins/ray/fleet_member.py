@@ -14,7 +14,7 @@ from ray.serve.exceptions import RayServeException
 
 from app.service.lost_places import KEEP_S
 from app.service.shared_state import COLUMNS, N_COUNTS, keep_counts
-from cluster.ray.fleet import Entry
+from plugins.ray.fleet import Entry
 
 logger = logging.getLogger(__name__)
 

@@ -19,11 +19,11 @@ from app.server.descriptors import reserve_descriptors
 from app.server.main import build_app, drain
 from app.service.settings import Settings
 from app.service.shared_state import AdmissionCounter, SharedState
-from cluster.ray import membership
-from cluster.ray.fleet import Entry
-from cluster.ray.fleet_member import OWN, FleetMember
-from cluster.ray.membership import Member
-from cluster.ray.ray_transcriber import RayTranscriber
+from plugins.ray import membership
+from plugins.ray.fleet import Entry
+from plugins.ray.fleet_member import OWN, FleetMember
+from plugins.ray.membership import Member
+from plugins.ray.ray_transcriber import RayTranscriber
 
 logger = logging.getLogger(__name__)
 

@@ -7,12 +7,12 @@ from contextlib import asynccontextmanager, suppress
 import pytest
 
 from cluster.engine_pool import EngineGone
-from cluster.ray import engine_link
-from cluster.ray.engine_link import RayEngineLink
 from engine.api import EngineEvent, Window
 from engine.errors import EngineOverloaded, InvalidWindow
-from tests.cluster.ray.fake_calls import FakeCalls
+from plugins.ray import engine_link
+from plugins.ray.engine_link import RayEngineLink
 from tests.fakes import FakeTranscriber, decode, silence, speech
+from tests.plugins.ray.fake_calls import FakeCalls
 
 PATIENCE_S = 20.0
 

@@ -9,11 +9,11 @@ from ray import serve
 from app.cli.processes import set_up_logging, start_engine
 from app.service.settings import Settings
 from cluster.engine_pool import EngineGone
-from cluster.ray.autoscaling import WorkMeter
-from cluster.ray.engine_link import REPORT_PERIOD_S, REPORTS_PER_CALL, Report
 from engine.api import EngineEvent, Transcriber, Window
 from engine.errors import EngineError, EngineFailed
 from engine.process_environment import prepare_environment
+from plugins.ray.autoscaling import WorkMeter
+from plugins.ray.engine_link import REPORT_PERIOD_S, REPORTS_PER_CALL, Report
 
 
 class EngineReplica:

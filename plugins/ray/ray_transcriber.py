@@ -13,10 +13,10 @@ from ray.serve.handle import DeploymentHandle
 
 from cluster.balancing import Balancer
 from cluster.engine_pool import EnginePool
-from cluster.ray.engine_link import CallFailed, RayEngineLink, Report
-from cluster.ray.membership import Member
 from engine.api import EngineEvent, EngineStats, Window
 from engine.errors import EngineError
+from plugins.ray.engine_link import CallFailed, RayEngineLink, Report
+from plugins.ray.membership import Member
 
 logger = logging.getLogger(__name__)
 

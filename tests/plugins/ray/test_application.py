@@ -7,11 +7,11 @@ import pytest
 import yaml
 
 from app.errors import SettingsError
-from tests.cluster.ray.conftest import require_ray
+from tests.plugins.ray.conftest import require_ray
 
 require_ray()
 
-from cluster.ray.application import ENGINES, GATEWAYS, read_settings  # noqa: E402
+from plugins.ray.application import ENGINES, GATEWAYS, read_settings  # noqa: E402
 
 SERVE_YAML = Path(__file__).parents[3] / "deploy/ray/serve.yaml"
 
@@ -49,6 +49,6 @@ def test_the_file_for_serve_deploys_this_application() -> None:
     from ray.serve.schema import ServeDeploySchema
 
     (application,) = ServeDeploySchema.model_validate(yaml.safe_load(SERVE_YAML.read_text())).applications
-    assert application.import_path == "cluster.ray.application:build"
+    assert application.import_path == "plugins.ray.application:build"
     read_settings(application.args, {"TUTTI_API_KEYS": "k"})
     assert {each.name for each in application.deployments} == {ENGINES, GATEWAYS}

@@ -1,4 +1,4 @@
-"""Builds the Ray Serve application of tutti. `deploy/ray/serve.yaml` names `cluster.ray.application:build`.
+"""Builds the Ray Serve application of tutti. `deploy/ray/serve.yaml` names `plugins.ray.application:build`.
 
 The arguments are settings of tutti, by their names: they have priority over `TUTTI_…` variables of the process that
 builds the application.
@@ -18,10 +18,10 @@ from ray.serve.config import RequestRouterConfig
 from app.errors import SettingsError
 from app.server.plugins import check_environment, make_settings, plugin_settings
 from app.service.settings import ENV_PREFIX, Settings, own_settings
-from cluster.ray.engine_replica import EngineReplica
-from cluster.ray.fleet import FleetReplica
-from cluster.ray.gateway_replica import SEVERAL, GatewayReplica
-from cluster.ray.request_routers import EngineRouter, GatewayRouter
+from plugins.ray.engine_replica import EngineReplica
+from plugins.ray.fleet import FleetReplica
+from plugins.ray.gateway_replica import SEVERAL, GatewayReplica
+from plugins.ray.request_routers import EngineRouter, GatewayRouter
 
 ENGINES, GATEWAYS, FLEET = "Engines", "Gateways", "Fleet"
 """The names of the deployments, by which the configuration of Serve changes them."""
