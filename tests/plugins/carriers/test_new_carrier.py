@@ -1,0 +1,75 @@
+"""A telephone system that nobody has written yet: one class and its messages, and the rest is done already."""
+
+import json
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+from starlette.routing import BaseRoute, WebSocketRoute
+from websockets.asyncio.client import connect
+from websockets.exceptions import ConnectionClosedError, InvalidStatus
+
+from app.dialects.call_streams.call_stream import CallStream
+from app.dialects.call_streams.endpoint import CallEndpoint
+from app.dialects.call_streams.wire import Call
+from app.dialects.native.wire import messages
+from app.errors import BadMessage
+from app.live.dialect import ClientMessage
+from app.media.pcm import AudioFormat
+from app.server.plugins import Plugin
+from app.service.service import Service
+from tests.app.conftest import Serve
+from tests.app.dialects.twilio.test_endpoint import hear_all, slowly, subscriber, texts
+from tests.fakes import said
+
+
+class Tin(CallStream):
+    """Two tins and a string: `hello` describes the call, binary messages are its audio."""
+
+    START = "hello"
+
+    def _read(self, fields: dict[str, Any]) -> Iterable[ClientMessage]:
+        match fields:
+            case {"hello": str(sid)}:
+                self._require_new()
+                self._line.begin(Call(sid, sid, ("tin",)))
+                return (self._begin(self._opening.parameters, AudioFormat("mulaw", 8000)),)
+            case {"tug": n}:
+                self._pass_on("tug", n=n)
+                return ()
+        raise BadMessage("unknown_type", "hello or tug", fields)
+
+
+class Tins(Plugin):
+    name = "tins"
+
+    def routes(self, service: Service) -> list[BaseRoute]:
+        return [WebSocketRoute("/v1/tin/{token}", CallEndpoint(Tin, messages).serve)]
+
+
+async def test_its_calls_are_admitted_transcribed_and_followed(serve: Serve) -> None:
+    server = await serve(api_keys="k", plugins=[Tins()])
+    url = f"ws://{server.address}/v1/tin"
+    async with subscriber(server.address, additional_headers={"Authorization": "Bearer k"}) as listener:
+        async with connect(f"{url}/k?language=en", compression=None) as tin:
+            await tin.send('{"hello": "CA1"}')
+            await tin.send('{"tug": 2}')
+            audio = slowly([1, 2])
+            for at in range(0, len(audio), 160):
+                await tin.send(audio[at : at + 160])
+        heard = await hear_all(listener)
+    assert [heard[0]["type"], heard[0]["tracks"], heard[-1]["type"]] == ["call_started", ["tin"], "call_ended"]
+    assert {"type": "tug", "n": 2} in heard
+    assert texts(heard, 0) == [said([1, 2])]
+
+
+async def test_its_bad_beginnings_are_refused(serve: Serve) -> None:
+    server = await serve(api_keys="k", plugins=[Tins()])
+    url = f"ws://{server.address}/v1/tin"
+    with pytest.raises(InvalidStatus, match="401"):
+        await connect(f"{url}/x")
+    for first in (b"\0", '{"tug": 1}', '{"ring": 1}', "{"):
+        async with connect(f"{url}/k") as tin:
+            await tin.send(first)
+            with pytest.raises(ConnectionClosedError, match="1008"):
+                json.loads(await tin.recv())
