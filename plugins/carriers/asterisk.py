@@ -1,7 +1,7 @@
 """Asterisk's WebSocket channel (`chan_websocket`): control messages as text, media as binary messages.
 
 The protocol has no message for a transcript, and text messages to Asterisk are commands of the channel. So the events
-of a call go to a `Line` instead.
+of a call go to a `CallSink` instead.
 Source: Asterisk's documentation, "WebSocket" under "Channel Drivers", of both forms of control messages.
 """
 
@@ -62,7 +62,7 @@ class Asterisk(CallStream):
         # Before Asterisk 20.18, 22.8 and 23.2 there is no id of the channel.
         sid = call_id("channel_id", fields.get("channel_id", stream_sid))
         parameters = self._opening.parameters
-        self._line.begin(Call(sid, stream_sid, (side_of(parameters),), own_parameters(parameters, (TRACK,))))
+        self._sink.begin(Call(sid, stream_sid, (side_of(parameters),), own_parameters(parameters, (TRACK,))))
         audio = FORMATS.get(str(fields.get("format")))
         if audio is None:
             raise BadStart("format", f"{', '.join(FORMATS)}: the codec c(…) of the dial string", fields.get("format"))

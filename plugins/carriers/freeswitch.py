@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from app.dialects.call_streams.call_stream import CallStream, Opening
-from app.dialects.call_streams.wire import MAX_PARAMETER_CHARS, Call, Line, call_id, given, merged, own_parameters
+from app.dialects.call_streams.wire import MAX_PARAMETER_CHARS, Call, CallSink, call_id, given, merged, own_parameters
 from app.dialects.checks import is_boolean, understood
 from app.dialects.json_text import read_object
 from app.errors import CLOSE_POLICY, BadMessage, BadStart, SessionError
@@ -31,9 +31,9 @@ class FreeSwitch(CallStream):
     SUBPROTOCOL = "audio.drachtio.org"
     """The subprotocol that `mod_audio_fork` offers, and `mod_audio_stream` does not."""
 
-    def __init__(self, line: Line, opening: Opening) -> None:
-        """Translate for one stream, publish the events of its call on `line`, and write them for FreeSWITCH."""
-        super().__init__(line, opening)
+    def __init__(self, sink: CallSink, opening: Opening) -> None:
+        """Translate for one stream, publish the events of its call to `sink`, and write them for FreeSWITCH."""
+        super().__init__(sink, opening)
         self._answers: Any = understood(given(opening.parameters, "answers", "true"), is_boolean)
         """Whether events are written for FreeSWITCH."""
 
@@ -48,8 +48,8 @@ class FreeSwitch(CallStream):
         return ()
 
     def write(self, event: events.Event) -> Iterable[str]:
-        """Publish the event on the line, and write it for FreeSWITCH."""
-        self._line.publish(event)
+        """Publish the event, and write it for FreeSWITCH."""
+        self._sink.publish(event)
         if not self._answers:
             return ()
         texts = tuple(self._opening.write_event(event))
@@ -67,7 +67,7 @@ class FreeSwitch(CallStream):
         tracks = TRACKS.get(given(parameters, "mix", "mono"))
         rate = RATES.get(given(parameters, "rate", "8k"))
         sid = call_id("call", given(parameters, "call", request))
-        self._line.begin(Call(sid, request, tracks or (), own_parameters(parameters, KNOWN)))
+        self._sink.begin(Call(sid, request, tracks or (), own_parameters(parameters, KNOWN)))
         if tracks is None:
             raise BadStart("mix", ", ".join(TRACKS), parameters["mix"])
         if rate is None:

@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import Any, assert_never
 
 from app.dialects.call_streams.call_stream import NOTHING_KNOWN, CallStream, Opening
-from app.dialects.call_streams.wire import Line
+from app.dialects.call_streams.wire import CallSink
 from app.dialects.json_text import read_object, write_object
 from app.errors import BadMessage, BadStart, WrongState
 from app.live.dialect import ClientMessage
@@ -26,9 +26,9 @@ CHANNEL = 1
 class Jambonz(CallStream):
     """One recogniser of a call. Its text goes back to jambonz, so it publishes nothing."""
 
-    def __init__(self, line: Line, opening: Opening = NOTHING_KNOWN) -> None:
+    def __init__(self, sink: CallSink, opening: Opening = NOTHING_KNOWN) -> None:
         """Translate for one socket."""
-        super().__init__(line, opening)
+        super().__init__(sink, opening)
         self._tag = ""
         """The language as jambonz names it, such as `en-US`. Answers repeat it."""
         self._segments: dict[int, list[events.Segment]] = {}

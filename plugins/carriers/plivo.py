@@ -9,7 +9,7 @@ from typing import Any
 
 from app.dialects.call_streams.call_stream import NOTHING_KNOWN, Opening
 from app.dialects.call_streams.track_stream import TRACKS, TrackStream, nested, payload, whole_number
-from app.dialects.call_streams.wire import Call, Line, call_id, merged, own_parameters
+from app.dialects.call_streams.wire import Call, CallSink, call_id, merged, own_parameters
 from app.errors import BadMessage, BadStart
 from app.live.dialect import ClientMessage
 from app.media.pcm import AudioFormat, Encoding
@@ -29,9 +29,9 @@ HEADER_PREFIX = "X-PH-"
 class Plivo(TrackStream):
     """One stream of a call."""
 
-    def __init__(self, line: Line, opening: Opening = NOTHING_KNOWN) -> None:
-        """Translate for one stream, and publish the events of its call on `line`."""
-        super().__init__(line, opening)
+    def __init__(self, sink: CallSink, opening: Opening = NOTHING_KNOWN) -> None:
+        """Translate for one stream, and publish the events of its call to `sink`."""
+        super().__init__(sink, opening)
         self._swaps = False
         """Whether the high byte of samples comes first."""
         self._first_ms: int | None = None
@@ -71,7 +71,7 @@ class Plivo(TrackStream):
             tuple(name for name in TRACKS if name in names),
             own_parameters(parameters, (BYTE_ORDER,)),
         )
-        self._line.begin(call)
+        self._sink.begin(call)
         media_format = start.get("mediaFormat")
         described = media_format if isinstance(media_format, dict) else {}
         encoding, rate = described.get("encoding"), described.get("sampleRate")

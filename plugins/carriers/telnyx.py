@@ -13,7 +13,7 @@ from typing import Any
 from app.dialects.call_streams.call_stream import NOTHING_KNOWN, Opening
 from app.dialects.call_streams.track_stream import TRACKS, TrackStream, nested, payload, whole_number
 from app.dialects.call_streams.track_sync import TrackSync
-from app.dialects.call_streams.wire import Call, Line, call_id, given, merged, own_parameters
+from app.dialects.call_streams.wire import Call, CallSink, call_id, given, merged, own_parameters
 from app.errors import BadMessage, BadStart, LimitExceeded
 from app.live.dialect import ClientMessage
 from app.media.pcm import AudioFormat, Encoding
@@ -47,9 +47,9 @@ class Telnyx(TrackStream):
     KEY_HEADER = "x-telnyx-streaming-auth-token"
     """The header with the `stream_auth_token` of the command that started the stream."""
 
-    def __init__(self, line: Line, opening: Opening = NOTHING_KNOWN) -> None:
-        """Translate for one stream, and publish the events of its call on `line`."""
-        super().__init__(line, opening)
+    def __init__(self, sink: CallSink, opening: Opening = NOTHING_KNOWN) -> None:
+        """Translate for one stream, and publish the events of its call to `sink`."""
+        super().__init__(sink, opening)
         self._orders: dict[str, ChunkOrder] = {}
         self._swaps = False
         """Whether the high byte of samples comes first."""
@@ -94,7 +94,7 @@ class Telnyx(TrackStream):
             STREAM_TRACKS[track],
             own_parameters(parameters, (TRACK, BYTE_ORDER)),
         )
-        self._line.begin(call)
+        self._sink.begin(call)
         is_l16, audio = _audio_format(start.get("media_format"))
         self._swaps = is_l16 and is_big_endian(parameters, default=None)
         command = self._begin_tracks(call, parameters, audio)

@@ -1,6 +1,6 @@
 """Vonage's WebSocket endpoints: 16-bit linear audio of one call leg as binary messages, and events as JSON.
 
-Vonage plays what it receives here to the caller and ignores other text, so the events of a call go to a `Line`.
+Vonage plays what it receives here to the caller and ignores other text, so the events of a call go to a `CallSink`.
 Source: Vonage's documentation, "WebSockets in the Vonage Voice API".
 """
 
@@ -51,7 +51,7 @@ class Vonage(CallStream):
             raise BadStart("headers", "values of text", headers)
         parameters = merged(headers, self._opening.parameters)
         sid = call_id("call", given(parameters, "call", self._opening.request))
-        self._line.begin(Call(sid, self._opening.request, (TRACK,), own_parameters(parameters, KNOWN)))
+        self._sink.begin(Call(sid, self._opening.request, (TRACK,), own_parameters(parameters, KNOWN)))
         if found is None or int(found[1]) not in RATES:
             expected = f"audio/l16;rate= and one of {', '.join(map(str, RATES))}"
             raise BadStart("content-type", expected, content_type)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from app.dialects.call_streams.call_stream import Opening
-from app.dialects.call_streams.wire import Line
+from app.dialects.call_streams.wire import CallSink
 from app.dialects.native import wire
 from app.live.dialect import Dialect
 from app.media.pcm import Samples
@@ -22,18 +22,18 @@ from plugins.carriers.plivo import Plivo
 from plugins.carriers.telnyx import Telnyx
 from plugins.carriers.vonage import Vonage
 from tests.compat.exchange import Step, ToMessages, golden, replay
-from tests.compat.test_twilio import RecordedLine
+from tests.compat.test_twilio import RecordedSink
 from tests.fakes import slow_mulaw
 
 ToBytes = Callable[[Samples], Iterator[bytes]]
 """Cuts samples into the chunks of 20 ms in which they are sent."""
 HOOK = Client(parameters={}, organization=None, session=None, languages=("en",))
-DIALECTS: dict[str, Callable[[Line, Path], Dialect]] = {
-    "asterisk": lambda line, path: Asterisk(line),
-    "audiohook": lambda line, path: AudioHook(line, HOOK),
-    "audiosocket": lambda line, path: AudioSocket(line),
-    "freeswitch": lambda line, path: FreeSwitch(
-        line,
+DIALECTS: dict[str, Callable[[CallSink, Path], Dialect]] = {
+    "asterisk": lambda sink, path: Asterisk(sink),
+    "audiohook": lambda sink, path: AudioHook(sink, HOOK),
+    "audiosocket": lambda sink, path: AudioSocket(sink),
+    "freeswitch": lambda sink, path: FreeSwitch(
+        sink,
         Opening(
             parameters={"rate": "16k"},
             request="s_1",
@@ -41,13 +41,13 @@ DIALECTS: dict[str, Callable[[Line, Path], Dialect]] = {
             write_event=wire.messages,
         ),
     ),
-    "vonage": lambda line, path: Vonage(line, Opening(request="s_1")),
-    "telnyx": lambda line, path: Telnyx(
-        line,
+    "vonage": lambda sink, path: Vonage(sink, Opening(request="s_1")),
+    "telnyx": lambda sink, path: Telnyx(
+        sink,
         Opening(parameters={"track": "inbound_track"} | ({"l16_byte_order": "big"} if path.stem == "l16" else {})),
     ),
-    "plivo": lambda line, path: Plivo(line),
-    "jambonz": lambda line, path: Jambonz(line),
+    "plivo": lambda sink, path: Plivo(sink),
+    "jambonz": lambda sink, path: Jambonz(sink),
 }
 
 
@@ -98,8 +98,8 @@ AUDIO: dict[str, ToMessages] = {
 def test_messages_are_answered_as_recorded(name: str, path: Path) -> None:
     """`told` is what subscribers receive, `answer` what the telephone system does."""
     steps: list[Step] = []
-    replay(path, DIALECTS[name](_line(steps), path), AUDIO.get(f"{name}/{path.stem}", AUDIO[name]), steps)
+    replay(path, DIALECTS[name](_sink(steps), path), AUDIO.get(f"{name}/{path.stem}", AUDIO[name]), steps)
 
 
-def _line(steps: list[Step]) -> Line:
-    return RecordedLine(steps)
+def _sink(steps: list[Step]) -> CallSink:
+    return RecordedSink(steps)

@@ -30,7 +30,7 @@ SECRET = "a-secret-for-tests"
 WEBHOOK_TIMEOUT_S = 30.0
 
 
-class RecordedLine:
+class RecordedSink:
     """The messages to a call's subscribers, as steps of the exchange."""
 
     def __init__(self, steps: list[Step]) -> None:
@@ -74,7 +74,7 @@ def media(track: str, at_ms: int, audio: bytes) -> str:
 def test_golden_exchanges(path: Path) -> None:
     steps: list[Step] = []
     tracks = ("inbound", "outbound") if path.stem == "call" else ("inbound",)
-    replay(path, Twilio(RecordedLine(steps)), Sender(*tracks), steps)
+    replay(path, Twilio(RecordedSink(steps)), Sender(*tracks), steps)
 
 
 class Receiver(ThreadingHTTPServer):

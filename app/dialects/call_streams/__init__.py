@@ -1,1 +1,1 @@
-"""What the streams of telephone systems have in common: a call, its options, and the line that passes on its events."""
+"""What the streams of telephone systems have in common: a call, its options, and the sink that passes on its events."""

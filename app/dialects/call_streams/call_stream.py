@@ -1,13 +1,13 @@
 """What the streams of all telephone systems have in common.
 
-Most systems ignore answers on the socket, or play them to the caller. So the events of a call go to a `Line`.
+Most systems ignore answers on the socket, or play them to the caller. So the events of a call go to a `CallSink`.
 """
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from app.dialects.call_streams.wire import START_TIMEOUT_S, Line, passed_on, start_command
+from app.dialects.call_streams.wire import START_TIMEOUT_S, CallSink, passed_on, start_command
 from app.dialects.json_text import read_object
 from app.dialects.limits import MAX_TEXT_CHARS
 from app.errors import CLOSE_POLICY, SessionError, WrongState
@@ -47,9 +47,9 @@ class CallStream:
 
     max_text_chars = MAX_TEXT_CHARS
 
-    def __init__(self, line: Line, opening: Opening = NOTHING_KNOWN) -> None:
-        """Translate for one stream, and publish the events of its call on `line`."""
-        self._line = line
+    def __init__(self, sink: CallSink, opening: Opening = NOTHING_KNOWN) -> None:
+        """Translate for one stream, and publish the events of its call to `sink`."""
+        self._sink = sink
         self._opening = opening
         self._has_started = False
         self._is_stopped = False
@@ -74,8 +74,8 @@ class CallStream:
             raise SessionError(error.code, error.message, CLOSE_POLICY) from error
 
     def write(self, event: events.Event) -> Iterable[str]:
-        """Publish the event on the line. Nothing goes to the telephone system itself."""
-        self._line.publish(event)
+        """Publish the event. Nothing goes to the telephone system itself."""
+        self._sink.publish(event)
         return ()
 
     def audio_received(self, until_s: float) -> Iterable[events.Reply]:
@@ -111,7 +111,7 @@ class CallStream:
         return ()
 
     def _begin(self, parameters: Mapping[str, str], audio: AudioFormat) -> commands.Start:
-        """The start of the session, with the options among these parameters. The line has begun the call."""
+        """The start of the session, with the options among these parameters. The sink has begun the call."""
         command = start_command(parameters, audio)
         self._has_started = True
         return command
@@ -129,4 +129,4 @@ class CallStream:
     def _pass_on(self, kind: str, **fields: Any) -> None:
         """Publish something that happened on the call, which is no event of the session."""
         self._require_start(kind)
-        self._line.publish(passed_on(kind, **fields))
+        self._sink.publish(passed_on(kind, **fields))

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 
 from app.dialects.call_streams.call_stream import CallStream, Opening
-from app.dialects.call_streams.wire import Call, Line
+from app.dialects.call_streams.wire import Call, CallSink
 from app.dialects.json_text import read_object, write_object
 from app.errors import CLOSE_POLICY, LimitExceeded, SessionError
 from app.live.accept import serve_session
@@ -60,7 +60,7 @@ class CallEndpoint:
         )
         await serve_call(
             websocket,
-            lambda line: self.stream(line, opening),
+            lambda sink: self.stream(sink, opening),
             self.write_event,
             client=client,
             subprotocol=opening.subprotocol,
@@ -69,7 +69,7 @@ class CallEndpoint:
 
 async def serve_call(
     websocket: WebSocket,
-    make_dialect: Callable[[Line], CallStream],
+    make_dialect: Callable[[CallSink], CallStream],
     write_event: WriteEvent,
     *,
     client: Client,
@@ -80,16 +80,16 @@ async def serve_call(
 
     Args:
         websocket: not accepted yet, unless messages were received.
-        make_dialect: makes the dialect of the stream, which publishes on this line.
+        make_dialect: makes the dialect of the stream, which publishes to this sink.
         write_event: writes events for subscribers.
         client: whose session it is.
         subprotocol: the WebSocket subprotocol to select.
         first_messages: messages that were received already.
     """
-    line = CallLine(websocket.app.state.service, client, write_event, request_id(websocket.scope))
-    dialect = make_dialect(line)
+    sink = CallPublisher(websocket.app.state.service, client, write_event, request_id(websocket.scope))
+    dialect = make_dialect(sink)
     try:
-        await line.serve_until_refused(
+        await sink.serve_until_refused(
             serve_session(
                 websocket,
                 dialect,
@@ -105,7 +105,7 @@ async def serve_call(
         else:
             await refuse_call(websocket, error)
     finally:
-        line.end()
+        sink.end()
 
 
 async def refuse_call(websocket: WebSocket, error: SessionError) -> None:
@@ -133,11 +133,11 @@ def basic_password(headers: Mapping[str, str]) -> str | None:
     return password
 
 
-class CallLine:
+class CallPublisher:
     """Passes the events of one call to its subscribers and to the webhook."""
 
     def __init__(self, service: Service, client: Client, write_event: WriteEvent, request: str) -> None:
-        """Make the line of one stream of a client; `request` is the id of its request, for the log."""
+        """Make the publisher of one stream of a client; `request` is the id of its request, for the log."""
         self._service = service
         self._account = client.account
         self._key_name = client.key.name if client.key else None
@@ -168,7 +168,7 @@ class CallLine:
             await asyncio.gather(session, refusal, return_exceptions=True)
 
     def begin(self, call: Call) -> None:
-        """See `Line`."""
+        """See `CallSink`."""
         self._write_event = partial(self._write_event, channel_names=call.tracks)
         introduction = _message("call_started", call, tracks=list(call.tracks), parameters=dict(call.parameters))
         self._active_call = self._service.calls.begin(CallId(self._account, call.sid), introduction, self._write_event)
@@ -180,7 +180,7 @@ class CallLine:
             self._put_to_webhook(introduction)
 
     def publish(self, event: CallEvent) -> None:
-        """See `Line`."""
+        """See `CallSink`."""
         if self._active_call is None:
             # Not every client shows the reason to people, so the log does.
             if isinstance(event, events.Failure):

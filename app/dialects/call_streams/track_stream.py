@@ -7,7 +7,7 @@ from typing import Any
 
 from app.dialects.call_streams.call_stream import NOTHING_KNOWN, CallStream, Opening
 from app.dialects.call_streams.track_sync import TrackSync
-from app.dialects.call_streams.wire import Call, Line
+from app.dialects.call_streams.wire import Call, CallSink
 from app.errors import BadMessage, WrongState
 from app.live.dialect import ClientMessage
 from app.media.pcm import AudioFormat
@@ -23,9 +23,9 @@ MAX_TIMESTAMP = 10**15
 class TrackStream(CallStream):
     """One stream of a call with one track or both. A subclass knows the messages of one telephone system."""
 
-    def __init__(self, line: Line, opening: Opening = NOTHING_KNOWN) -> None:
-        """Translate for one stream, and publish the events of its call on `line`."""
-        super().__init__(line, opening)
+    def __init__(self, sink: CallSink, opening: Opening = NOTHING_KNOWN) -> None:
+        """Translate for one stream, and publish the events of its call to `sink`."""
+        super().__init__(sink, opening)
         self._tracks: TrackSync | None = None
         self._names: tuple[str, ...] = ()
         self._has_reported_late_audio = False
@@ -44,7 +44,7 @@ class TrackStream(CallStream):
         """Begin the session of a call.
 
         Args:
-            call: its description. The line has begun it.
+            call: its description. The sink has begun it.
             parameters: with the options of the session.
             audio: the format of each track.
         """

@@ -1,4 +1,4 @@
-"""A call that a telephone system streams: its description, the line for its events, and the options of its session."""
+"""A call that a telephone system streams: its description, the sink for its events, and the options of its session."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -39,7 +39,7 @@ class Call:
     """The parameters of the caller, without options of the session."""
 
 
-class Line(Protocol):
+class CallSink(Protocol):
     """Receives the events of one call. No method may block."""
 
     def begin(self, call: Call) -> None:

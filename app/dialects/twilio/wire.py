@@ -8,7 +8,7 @@ from typing import Any
 
 from app.dialects.call_streams.call_stream import NOTHING_KNOWN, Opening
 from app.dialects.call_streams.track_stream import TRACKS, TrackStream, nested, payload, whole_number
-from app.dialects.call_streams.wire import Call, Line, call_id, own_parameters
+from app.dialects.call_streams.wire import Call, CallSink, call_id, own_parameters
 from app.dialects.json_text import read_object
 from app.dialects.limits import MAX_TEXT_CHARS
 from app.errors import BadMessage, BadStart, WrongState
@@ -25,9 +25,9 @@ TOKEN = "token"
 class Twilio(TrackStream):
     """One stream of a call."""
 
-    def __init__(self, line: Line, opening: Opening = NOTHING_KNOWN) -> None:
-        """Translate for one stream, and publish the events of its call on `line`."""
-        super().__init__(line, opening)
+    def __init__(self, sink: CallSink, opening: Opening = NOTHING_KNOWN) -> None:
+        """Translate for one stream, and publish the events of its call to `sink`."""
+        super().__init__(sink, opening)
         self._is_connected = False
 
     def _read(self, fields: dict[str, Any]) -> Iterable[ClientMessage]:
@@ -75,7 +75,7 @@ class Twilio(TrackStream):
             tuple(name for name in TRACKS if name in names),
             own_parameters(parameters, (TOKEN,)),
         )
-        self._line.begin(call)
+        self._sink.begin(call)
         media_format = start.get("mediaFormat")
         if not isinstance(media_format, dict) or not MEDIA_FORMAT.items() <= media_format.items():
             raise BadStart("mediaFormat", str(MEDIA_FORMAT), media_format)

@@ -51,7 +51,7 @@ class AudioHookEndpoint:
             session=websocket.headers.get("audiohook-session-id"),
             languages=service.transcriber.info.languages,
         )
-        await serve_call(websocket, lambda line: AudioHook(line, about), self.write_event, client=client)
+        await serve_call(websocket, lambda sink: AudioHook(sink, about), self.write_event, client=client)
 
 
 def _target(websocket: WebSocket) -> str:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from app.dialects.call_streams.call_stream import CallStream
-from app.dialects.call_streams.wire import Call, Line, call_id, own_parameters, start_command
+from app.dialects.call_streams.wire import Call, CallSink, call_id, own_parameters, start_command
 from app.dialects.checks import is_boolean, understood
 from app.dialects.json_text import read_object, write_object
 from app.errors import CLOSE_POLICY, BadMessage, BadStart, SessionError, WrongState
@@ -49,9 +49,9 @@ class Client:
 class AudioHook(CallStream):
     """One session."""
 
-    def __init__(self, line: Line, client: Client) -> None:
-        """Translate for one session; `line` receives the events of the conversation."""
-        super().__init__(line)
+    def __init__(self, sink: CallSink, client: Client) -> None:
+        """Translate for one session; `sink` receives the events of the conversation."""
+        super().__init__(sink)
         self._client = client
         self._messages = _Numbering(client.session)
         self._timeline = Timeline()
@@ -70,10 +70,10 @@ class AudioHook(CallStream):
         """Seconds of audio on each channel."""
 
     def write(self, event: events.Event) -> Iterable[str]:
-        """Publish the event on the line, and write it for the client where AudioHook has a message for it."""
+        """Publish the event, and write it for the client where AudioHook has a message for it."""
         if not isinstance(event, events.Flushed):
             # A flush is the dialect's own, at a pause.
-            self._line.publish(event)
+            self._sink.publish(event)
         match event:
             case events.Started():
                 return (self._messages.write("opened", self._opened),)
@@ -153,7 +153,7 @@ class AudioHook(CallStream):
         media = choose_media(parameters.get("media"))
         if conversation != NO_CONVERSATION:
             shown = own_parameters({**_participant(parameters), **options}, KNOWN)
-            self._line.begin(Call(conversation, self._messages.id, tuple(media["channels"]), shown))
+            self._sink.begin(Call(conversation, self._messages.id, tuple(media["channels"]), shown))
         sends_transcripts = understood(options.get("transcripts", "").strip() or "true", is_boolean)
         if not is_boolean(sends_transcripts):
             raise BadStart("transcripts", "true or false", options["transcripts"])

@@ -70,7 +70,7 @@ class AudioSocketEndpoint:
         packets = _Packets(reader, writer, first)
         websocket = WebSocket(scope, packets.receive, packets.send)
         opening = Opening(parameters=parameters)
-        await serve_call(websocket, lambda line: AudioSocket(line, opening), self.write_event, client=client)
+        await serve_call(websocket, lambda sink: AudioSocket(sink, opening), self.write_event, client=client)
 
 
 class _Packets:

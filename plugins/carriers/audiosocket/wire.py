@@ -1,7 +1,7 @@
 """Asterisk's AudioSocket: packets with a type, a length of two bytes (big-endian) and a payload.
 
 Each packet reaches this dialect whole, as one binary message. The protocol has no packet for a transcript, so the
-events of a call go to a `Line` instead.
+events of a call go to a `CallSink` instead.
 Source: Asterisk's documentation, "AudioSocket" under "Channel Drivers", read on 25 November 2026; the types 0x11 to
 0x18 came with asterisk/asterisk pull request 1492 of October 2025.
 """
@@ -10,7 +10,7 @@ import uuid
 from collections.abc import Iterable
 
 from app.dialects.call_streams.call_stream import NOTHING_KNOWN, CallStream, Opening
-from app.dialects.call_streams.wire import TRACK, Call, Line, own_parameters, side_of, start_command
+from app.dialects.call_streams.wire import TRACK, Call, CallSink, own_parameters, side_of, start_command
 from app.errors import CLOSE_POLICY, BadMessage, SessionError, WrongState
 from app.live.dialect import ClientMessage
 from app.media.pcm import AudioFormat
@@ -54,9 +54,9 @@ class AudioSocket(CallStream):
 
     START = "the packet of type 0x01"
 
-    def __init__(self, line: Line, opening: Opening = NOTHING_KNOWN) -> None:
-        """Translate for one connection, and publish the events of its call on `line`."""
-        super().__init__(line, opening)
+    def __init__(self, sink: CallSink, opening: Opening = NOTHING_KNOWN) -> None:
+        """Translate for one connection, and publish the events of its call to `sink`."""
+        super().__init__(sink, opening)
         self._parameters = opening.parameters
         self._kind: int | None = None
         """The type of the packets with audio; `None` before the first one."""
@@ -97,7 +97,7 @@ class AudioSocket(CallStream):
         """Begin the call. Its session starts with the first audio, which tells the sample rate."""
         sid = str(read_id(message))
         side = side_of(self._parameters)
-        self._line.begin(Call(sid, sid, (side,), own_parameters(self._parameters, (TRACK,))))
+        self._sink.begin(Call(sid, sid, (side,), own_parameters(self._parameters, (TRACK,))))
         self._has_started = True
 
     def _samples(self, kind: int, payload: bytes) -> Iterable[ClientMessage]:

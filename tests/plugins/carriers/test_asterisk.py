@@ -10,7 +10,7 @@ from app.errors import BadMessage, SessionError, WrongState
 from app.media.pcm import AudioFormat
 from app.session import commands, events
 from plugins.carriers.asterisk import FORMATS, Asterisk
-from tests.app.dialects.call_streams.lines import FakeLine
+from tests.app.dialects.call_streams.sinks import FakeSink
 from tests.compat.conformance import refused, supported
 
 PLAIN = (
@@ -28,8 +28,8 @@ JSON = {
 }
 
 
-def started(line: FakeLine, first: str = PLAIN, **parameters: str) -> Asterisk:
-    dialect = Asterisk(line, Opening(parameters=parameters))
+def started(sink: FakeSink, first: str = PLAIN, **parameters: str) -> Asterisk:
+    dialect = Asterisk(sink, Opening(parameters=parameters))
     tuple(dialect.read(first))
     return dialect
 
@@ -39,26 +39,26 @@ def started(line: FakeLine, first: str = PLAIN, **parameters: str) -> Asterisk:
 @pytest.mark.parametrize("first", [PLAIN, json.dumps(JSON), json.dumps(JSON, indent=4)])
 def test_a_call_begins_in_either_form(first: str) -> None:
     """Options of the session are parameters of the address; subscribers receive the others."""
-    line = FakeLine()
-    dialect = Asterisk(line, Opening(parameters={"language": "en", "agent": "Ann", "track": "outbound"}))
+    sink = FakeSink()
+    dialect = Asterisk(sink, Opening(parameters={"language": "en", "agent": "Ann", "track": "outbound"}))
     assert dialect.idle_timeout_s == START_TIMEOUT_S
     assert tuple(dialect.read(first)) == (commands.Start(audio=AudioFormat("mulaw", 8000), language="en"),)
-    assert line.calls == [Call("pbx1-1.9", "c1", ("outbound",), {"agent": "Ann"})]
+    assert sink.calls == [Call("pbx1-1.9", "c1", ("outbound",), {"agent": "Ann"})]
     assert dialect.idle_timeout_s is None
     assert tuple(dialect.read(b"\x10" * 160)) == (commands.Audio(b"\x10" * 160),)
     assert tuple(dialect.read(b"")) == ()
 
 
 def test_an_older_asterisk_names_only_the_connection() -> None:
-    line = FakeLine()
-    started(line, "MEDIA_START connection_id:c1 channel:WebSocket/c format:alaw optimal_frame_size:160")
-    assert line.calls == [Call("c1", "c1", ("inbound",), {})]
+    sink = FakeSink()
+    started(sink, "MEDIA_START connection_id:c1 channel:WebSocket/c format:alaw optimal_frame_size:160")
+    assert sink.calls == [Call("c1", "c1", ("inbound",), {})]
 
 
 @supported("asterisk", "codecs ulaw, alaw, slin to slin48")
 @pytest.mark.parametrize("name", FORMATS)
 def test_codecs(name: str) -> None:
-    (start,) = Asterisk(FakeLine()).read(PLAIN.replace("ulaw", name))
+    (start,) = Asterisk(FakeSink()).read(PLAIN.replace("ulaw", name))
     assert isinstance(start, commands.Start)
     assert start.audio == FORMATS[name]
 
@@ -67,11 +67,11 @@ def test_codecs(name: str) -> None:
 @pytest.mark.parametrize("name", ["opus", "g722", "slin96", ""])
 def test_a_codec_that_is_not_decoded_ends_the_call(name: str) -> None:
     """Subscribers of the call see why: it has begun."""
-    line = FakeLine()
+    sink = FakeSink()
     with pytest.raises(SessionError, match="format: expected ulaw, alaw") as error:
-        started(line, PLAIN.replace("ulaw", name))
+        started(sink, PLAIN.replace("ulaw", name))
     assert error.value.is_fatal
-    assert line.calls
+    assert sink.calls
 
 
 @supported("asterisk", "DTMF_END")
@@ -79,17 +79,17 @@ def test_a_codec_that_is_not_decoded_ends_the_call(name: str) -> None:
     "message", ["DTMF_END digit:1 channel_id:pbx1-1.9", '{"event":"DTMF_END","channel_id":"pbx1-1.9","digit":"1"}']
 )
 def test_digits_go_to_subscribers(message: str) -> None:
-    line = FakeLine()
-    assert tuple(started(line).read(message)) == ()
-    assert line.texts == ['{"type":"dtmf","digit":"1","track":"inbound"}']
+    sink = FakeSink()
+    assert tuple(started(sink).read(message)) == ()
+    assert sink.texts == ['{"type":"dtmf","digit":"1","track":"inbound"}']
 
 
 @supported("asterisk", "MEDIA_XON, MEDIA_XOFF, STATUS and other answers about media that an application sends")
 @pytest.mark.parametrize("message", ["MEDIA_XOFF", '{"event":"QUEUE_DRAINED"}', "STATUS queue_length:43 xon_level:800"])
 def test_events_about_our_media_have_no_effect(message: str) -> None:
-    line = FakeLine()
-    assert tuple(started(line).read(message)) == ()
-    assert line.published == []
+    sink = FakeSink()
+    assert tuple(started(sink).read(message)) == ()
+    assert sink.published == []
 
 
 @supported("asterisk", "ERROR")
@@ -97,40 +97,40 @@ def test_events_about_our_media_have_no_effect(message: str) -> None:
     "message", ["ERROR channel_id:a error_text:no such thing", '{"event":"ERROR","error_text":"no such thing"}']
 )
 def test_an_error_of_asterisk_is_a_warning(message: str) -> None:
-    assert tuple(started(FakeLine()).read(message)) == (events.Notice("carrier_error", "Asterisk says: no such thing"),)
+    assert tuple(started(FakeSink()).read(message)) == (events.Notice("carrier_error", "Asterisk says: no such thing"),)
 
 
 @pytest.mark.parametrize("message", ["NEWS x:y", '{"event":"NEWS"}', '{"command":"ANSWER"}', "{", " "])
 def test_a_strange_message_is_fatal_only_before_the_call(message: str) -> None:
     with pytest.raises(SessionError) as error:
-        Asterisk(FakeLine()).read(message)
+        Asterisk(FakeSink()).read(message)
     assert error.value.is_fatal
     with pytest.raises(BadMessage):
-        started(FakeLine()).read(message)
+        started(FakeSink()).read(message)
 
 
 def test_media_before_the_call_is_fatal_and_a_call_begins_once() -> None:
     with pytest.raises(WrongState) as error:
-        Asterisk(FakeLine()).read(b"\0")
+        Asterisk(FakeSink()).read(b"\0")
     assert error.value.is_fatal
     with pytest.raises(WrongState):
-        started(FakeLine()).read(PLAIN)
+        started(FakeSink()).read(PLAIN)
 
 
 def test_nothing_is_sent_to_asterisk() -> None:
     """Text would be a command of the channel."""
-    line = FakeLine()
+    sink = FakeSink()
     event = events.Notice("a", "b")
-    assert tuple(started(line).write(event)) == ()
-    assert line.published == [event]
+    assert tuple(started(sink).write(event)) == ()
+    assert sink.published == [event]
 
 
 def test_the_stream_ends_once() -> None:
-    line = FakeLine()
-    dialect = started(line)
+    sink = FakeSink()
+    dialect = started(sink)
     assert tuple(dialect.leave()) == (commands.Stop(),)
     assert tuple(dialect.leave()) == ()
-    assert tuple(Asterisk(line).leave()) == ()
+    assert tuple(Asterisk(sink).leave()) == ()
 
 
 @pytest.mark.parametrize(
@@ -147,4 +147,4 @@ def test_the_stream_ends_once() -> None:
 )
 def test_a_bad_parameter_says_what_is_expected(parameters: dict[str, str], expected: str) -> None:
     with pytest.raises(SessionError, match=expected):
-        started(FakeLine(), **parameters)
+        started(FakeSink(), **parameters)

@@ -10,33 +10,33 @@ from app.errors import SessionError
 from app.media.pcm import AudioFormat
 from app.session import commands, events
 from plugins.carriers.freeswitch import FreeSwitch
-from tests.app.dialects.call_streams.lines import FakeLine
+from tests.app.dialects.call_streams.sinks import FakeSink
 from tests.compat.conformance import supported
 
 FAILURE = events.Failure("a", "b", is_fatal=False)
 
 
-def stream(line: FakeLine | None = None, is_fork: bool = False, **parameters: str) -> FreeSwitch:
+def stream(sink: FakeSink | None = None, is_fork: bool = False, **parameters: str) -> FreeSwitch:
     def write_event(event: events.Event) -> tuple[str, ...]:
         return (json.dumps({"type": type(event).__name__}),)
 
     subprotocol = FreeSwitch.SUBPROTOCOL if is_fork else None
     opening = Opening(parameters=parameters, request="s1", subprotocol=subprotocol, write_event=write_event)
-    return FreeSwitch(line or FakeLine(), opening)
+    return FreeSwitch(sink or FakeSink(), opening)
 
 
 @supported("freeswitch", "metadata")
 @supported("freeswitch", "stereo, 16k")
 def test_metadata_describes_the_call() -> None:
     """Parameters of the address win: an operator writes them."""
-    line = FakeLine()
-    dialect = stream(line, mix="stereo", rate="16k", language="en")
+    sink = FakeSink()
+    dialect = stream(sink, mix="stereo", rate="16k", language="en")
     metadata = {"call": "4f0e", "language": "de", "agent": "Ann", "queue": 7, "vip": True, "note": None}
     assert tuple(dialect.read(json.dumps(metadata))) == (
         commands.Start(audio=AudioFormat("pcm_s16le", 16_000, 2), language="en"),
     )
     parameters = {"agent": "Ann", "queue": "7", "vip": "true", "note": ""}
-    assert line.calls == [Call("4f0e", "s1", ("inbound", "outbound"), parameters)]
+    assert sink.calls == [Call("4f0e", "s1", ("inbound", "outbound"), parameters)]
     assert tuple(dialect.read(b"\0" * 8)) == (commands.Audio(b"\0" * 8),)
 
 
@@ -44,12 +44,12 @@ def test_metadata_describes_the_call() -> None:
 @supported("freeswitch", "mixed")
 @pytest.mark.parametrize(("mix", "track"), [("mono", "inbound"), ("mixed", "mixed")])
 def test_a_stream_without_metadata_begins_with_its_audio(mix: str, track: str) -> None:
-    line = FakeLine()
-    assert tuple(stream(line, mix=mix).read(b"\0\0")) == (
+    sink = FakeSink()
+    assert tuple(stream(sink, mix=mix).read(b"\0\0")) == (
         commands.Start(audio=AudioFormat("pcm_s16le", 8000, 1)),
         commands.Audio(b"\0\0"),
     )
-    assert line.calls == [Call("s1", "s1", (track,), {})]
+    assert sink.calls == [Call("s1", "s1", (track,), {})]
 
 
 def test_empty_parameters_of_the_address_leave_room_for_metadata() -> None:
@@ -60,18 +60,18 @@ def test_empty_parameters_of_the_address_leave_room_for_metadata() -> None:
 
 
 def test_metadata_may_be_plain_text() -> None:
-    line = FakeLine()
-    tuple(stream(line).read("billing"))
-    assert line.calls[0].parameters == {"metadata": "billing"}
+    sink = FakeSink()
+    tuple(stream(sink).read("billing"))
+    assert sink.calls[0].parameters == {"metadata": "billing"}
 
 
 @supported("freeswitch", "send_text")
 def test_later_text_goes_to_subscribers() -> None:
-    line = FakeLine()
-    dialect = stream(line)
+    sink = FakeSink()
+    dialect = stream(sink)
     tuple(dialect.read(b"\0\0"))
     assert tuple(dialect.read('{"digit":"1"}')) == ()
-    assert line.texts == ['{"type":"text","text":"{\\"digit\\":\\"1\\"}"}']
+    assert sink.texts == ['{"type":"text","text":"{\\"digit\\":\\"1\\"}"}']
 
 
 @supported("freeswitch", "mod_audio_stream::json")
@@ -81,9 +81,9 @@ def test_each_module_receives_the_events_that_it_passes_on() -> None:
     assert tuple(stream().write(notice)) == ('{"type": "Notice"}',)
     assert tuple(stream(is_fork=True).write(notice)) == ('{"type":"transcription","data":{"type": "Notice"}}',)
     assert tuple(stream(is_fork=True).write(FAILURE)) == ('{"type":"error","data":{"type": "Failure"}}',)
-    line = FakeLine()
-    assert tuple(stream(line, answers="false").write(notice)) == ()
-    assert line.published == [notice]
+    sink = FakeSink()
+    assert tuple(stream(sink, answers="false").write(notice)) == ()
+    assert sink.published == [notice]
 
 
 def test_the_stream_ends_once() -> None:

@@ -13,7 +13,7 @@ from app.session import commands, events
 from app.session.effects import Close
 from engine import api
 from plugins.carriers.jambonz import Jambonz
-from tests.app.dialects.call_streams.lines import FakeLine
+from tests.app.dialects.call_streams.sinks import FakeSink
 from tests.compat.conformance import approximated, supported
 
 START = {"type": "start", "language": "en-US", "format": "raw", "encoding": "LINEAR16", "sampleRateHz": 8000}
@@ -24,7 +24,7 @@ def read(dialect: Jambonz, **fields: object) -> tuple[Any, ...]:
 
 
 def started(**fields: object) -> Jambonz:
-    dialect = Jambonz(FakeLine())
+    dialect = Jambonz(FakeSink())
     assert dialect.idle_timeout_s == START_TIMEOUT_S
     read(dialect, **(START | fields))
     assert dialect.idle_timeout_s is None
@@ -78,20 +78,20 @@ def interim(stable: str, tail: str) -> events.Interim:
 @supported("jambonz", "start: language, interimResults, sampleRateHz, options.hints")
 def test_the_start_has_the_options_of_the_recogniser() -> None:
     hints = ["Ahoy", {"phrase": "Brno", "boost": 5}]
-    assert read(Jambonz(FakeLine()), **START, interimResults=True, options={"hints": hints}) == (
+    assert read(Jambonz(FakeSink()), **START, interimResults=True, options={"hints": hints}) == (
         commands.Start(audio=AudioFormat("pcm_s16le", 8000, 1), language="en", interim=True, hotwords=("Ahoy", "Brno")),
     )
     # Where the hints are objects, jambonz' feature server writes the list as text.
-    (command,) = read(Jambonz(FakeLine()), **START, options={"hints": json.dumps(hints[1:])})
+    (command,) = read(Jambonz(FakeSink()), **START, options={"hints": json.dumps(hints[1:])})
     assert command.hotwords == ("Brno",)
-    assert read(Jambonz(FakeLine()), type="start", sampleRateHz=16_000) == (
+    assert read(Jambonz(FakeSink()), type="start", sampleRateHz=16_000) == (
         commands.Start(audio=AudioFormat("pcm_s16le", 16_000, 1), language=None, interim=False),
     )
 
 
 @approximated("jambonz", "other options", how="ignored | a notice")
 def test_other_options_are_ignored_with_a_notice() -> None:
-    _, *notices = read(Jambonz(FakeLine()), **START, options={"profanityFilter": True})
+    _, *notices = read(Jambonz(FakeSink()), **START, options={"profanityFilter": True})
     assert notices == [events.Notice("ignored", "options.profanityFilter is ignored")]
 
 
@@ -151,7 +151,7 @@ def test_the_stop_ends_the_session_once() -> None:
 def test_a_bad_beginning_is_fatal_and_says_what_is_expected(first: object, expected: str) -> None:
     message = first if isinstance(first, bytes) else json.dumps(first)
     with pytest.raises(SessionError, match=expected) as error:
-        tuple(Jambonz(FakeLine()).read(message))
+        tuple(Jambonz(FakeSink()).read(message))
     assert error.value.is_fatal
 
 

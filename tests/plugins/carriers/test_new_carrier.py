@@ -32,7 +32,7 @@ class Tin(CallStream):
         match fields:
             case {"hello": str(sid)}:
                 self._require_new()
-                self._line.begin(Call(sid, sid, ("tin",)))
+                self._sink.begin(Call(sid, sid, ("tin",)))
                 return (self._begin(self._opening.parameters, AudioFormat("mulaw", 8000)),)
             case {"tug": n}:
                 self._pass_on("tug", n=n)

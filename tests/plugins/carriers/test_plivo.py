@@ -12,7 +12,7 @@ from app.errors import SessionError
 from app.media.pcm import AudioFormat
 from app.session import commands
 from plugins.carriers.plivo import Plivo
-from tests.app.dialects.call_streams.lines import FakeLine
+from tests.app.dialects.call_streams.sinks import FakeSink
 from tests.compat.conformance import supported
 
 CLOCK_MS = 1_705_312_200_000
@@ -39,8 +39,8 @@ def read(dialect: Plivo, message: object) -> tuple[Any, ...]:
     return tuple(dialect.read(json.dumps(message)))
 
 
-def started(line: FakeLine, **fields: object) -> Plivo:
-    dialect = Plivo(line)
+def started(sink: FakeSink, **fields: object) -> Plivo:
+    dialect = Plivo(sink)
     read(dialect, start(**fields))
     return dialect
 
@@ -55,11 +55,11 @@ def started(line: FakeLine, **fields: object) -> Plivo:
 )
 def test_the_start_describes_the_call(headers: str) -> None:
     """Parameters of the address win over extra headers."""
-    line = FakeLine()
-    assert read(Plivo(line, Opening(parameters={"language": "en"})), start(headers)) == (
+    sink = FakeSink()
+    assert read(Plivo(sink, Opening(parameters={"language": "en"})), start(headers)) == (
         commands.Start(audio=AudioFormat("mulaw", 8000, 1), language="en"),
     )
-    assert line.calls == [Call("c1", "s1", ("inbound",), {"agent": "Ann"})]
+    assert sink.calls == [Call("c1", "s1", ("inbound",), {"agent": "Ann"})]
 
 
 @supported("plivo", "audio/x-mulaw at 8 kHz, audio/x-l16 at 8 and 16 kHz")
@@ -70,14 +70,14 @@ def test_the_start_describes_the_call(headers: str) -> None:
 def test_the_formats_of_plivo(encoding: str, rate: int, expected: Any) -> None:
     media_format = {"encoding": encoding, "sampleRate": rate}
     command = commands.Start(audio=AudioFormat(expected, rate, 1))
-    assert read(Plivo(FakeLine()), start(mediaFormat=media_format)) == (command,)
+    assert read(Plivo(FakeSink()), start(mediaFormat=media_format)) == (command,)
 
 
 def test_a_stream_without_extra_headers_begins_in_each_way_of_saying_so() -> None:
     for headers in ("", "{}", None):
-        line = FakeLine()
-        assert read(Plivo(line), start(headers))
-        assert line.calls[0].parameters == {}
+        sink = FakeSink()
+        assert read(Plivo(sink), start(headers))
+        assert sink.calls[0].parameters == {}
 
 
 @supported("plivo", "l16_byte_order: our extension, the byte order of audio/x-l16")
@@ -85,14 +85,14 @@ def test_samples_may_have_the_high_byte_first() -> None:
     """Little-endian is the default, as the page says."""
     wide = {"encoding": "audio/x-l16", "sampleRate": 16_000}
     for order, expected in (("big", b"\2\1"), ("little", b"\1\2")):
-        line = FakeLine()
-        dialect = Plivo(line)
+        sink = FakeSink()
+        dialect = Plivo(sink)
         read(dialect, start(f"l16_byte_order={order};agent=Ann", mediaFormat=wide))
         assert read(dialect, media(0, b"\1\2" * 320)) == (commands.Audio(expected * 320),)
-        assert line.calls[0].parameters == {"agent": "Ann"}
+        assert sink.calls[0].parameters == {"agent": "Ann"}
     with pytest.raises(SessionError, match="l16_byte_order: expected little or big for samples of 16 bits, got"):
-        read(Plivo(FakeLine(), Opening(parameters={"l16_byte_order": "middle"})), start(mediaFormat=wide))
-    dialect = Plivo(FakeLine(), Opening(parameters={"l16_byte_order": "big"}))
+        read(Plivo(FakeSink(), Opening(parameters={"l16_byte_order": "middle"})), start(mediaFormat=wide))
+    dialect = Plivo(FakeSink(), Opening(parameters={"l16_byte_order": "big"}))
     read(dialect, start(mediaFormat=wide))
     with pytest.raises(SessionError, match="expected whole samples of 16 bits as media"):
         read(dialect, media(0, b"\1\2\3"))
@@ -102,7 +102,7 @@ def test_samples_may_have_the_high_byte_first() -> None:
 def test_times_of_a_clock_become_places_in_the_call() -> None:
     """Both tracks count from the first chunk of either. The missing 20 ms are silence."""
     dialect = started(
-        FakeLine(), tracks=["outbound", "inbound"], mediaFormat={"encoding": "audio/x-l16", "sampleRate": 8000}
+        FakeSink(), tracks=["outbound", "inbound"], mediaFormat={"encoding": "audio/x-l16", "sampleRate": 8000}
     )
     assert read(dialect, media(0, b"\1\2" * 160)) == ()
     assert read(dialect, media(0, b"\3\4" * 160, "outbound")) == (commands.Audio(b"\1\2\3\4" * 160),)
@@ -114,12 +114,12 @@ def test_times_of_a_clock_become_places_in_the_call() -> None:
 
 @supported("plivo", "dtmf, playedStream, clearedAudio")
 def test_what_happens_on_the_call_goes_to_subscribers() -> None:
-    line = FakeLine()
-    dialect = started(line)
+    sink = FakeSink()
+    dialect = started(sink)
     read(dialect, {"event": "dtmf", "dtmf": {"digit": "1", "track": "inbound"}})
     read(dialect, {"event": "playedStream", "streamId": "s1", "name": "hello"})
     read(dialect, {"event": "clearedAudio", "streamId": "s1"})
-    assert [json.loads(text) for text in line.texts] == [
+    assert [json.loads(text) for text in sink.texts] == [
         {"type": "dtmf", "digit": "1", "track": "inbound"},
         {"type": "played", "name": "hello"},
         {"type": "cleared"},
@@ -127,7 +127,7 @@ def test_what_happens_on_the_call_goes_to_subscribers() -> None:
 
 
 def test_the_stream_ends_once() -> None:
-    dialect = started(FakeLine(), tracks=["inbound", "outbound"])
+    dialect = started(FakeSink(), tracks=["inbound", "outbound"])
     read(dialect, media(0, b"\1" * 160))
     assert read(dialect, {"event": "stop"}) == (commands.Audio(b"\1\xff" * 160), commands.Stop())
     assert tuple(dialect.leave()) == ()
@@ -149,13 +149,13 @@ def test_the_stream_ends_once() -> None:
 )
 def test_a_bad_beginning_is_fatal_and_says_what_is_expected(first: object, expected: str) -> None:
     with pytest.raises(SessionError, match=expected) as error:
-        read(Plivo(FakeLine()), first)
+        read(Plivo(FakeSink()), first)
     assert error.value.is_fatal
 
 
 @pytest.mark.parametrize("message", [{"event": "other"}, start(), {"event": "media", "media": {"timestamp": "now"}}])
 def test_a_later_mistake_does_not_end_the_call(message: object) -> None:
-    dialect = started(FakeLine())
+    dialect = started(FakeSink())
     with pytest.raises(SessionError) as error:
         read(dialect, message)
     assert not error.value.is_fatal

@@ -12,7 +12,7 @@ from app.errors import SessionError
 from app.media.pcm import AudioFormat
 from app.session import commands, events
 from plugins.carriers.telnyx import Telnyx
-from tests.app.dialects.call_streams.lines import FakeLine
+from tests.app.dialects.call_streams.sinks import FakeSink
 from tests.compat.conformance import approximated, refused, supported
 
 FORMAT = {"encoding": "PCMU", "sample_rate": 8000, "channels": 1}
@@ -33,8 +33,8 @@ def read(dialect: Telnyx, message: object) -> tuple[Any, ...]:
     return tuple(dialect.read(json.dumps(message)))
 
 
-def started(line: FakeLine, **parameters: str) -> Telnyx:
-    dialect = Telnyx(line, Opening(parameters=parameters))
+def started(sink: FakeSink, **parameters: str) -> Telnyx:
+    dialect = Telnyx(sink, Opening(parameters=parameters))
     assert dialect.idle_timeout_s == START_TIMEOUT_S
     assert read(dialect, {"event": "connected", "version": "1.0.0"}) == ()
     read(dialect, start())
@@ -46,22 +46,22 @@ def started(line: FakeLine, **parameters: str) -> Telnyx:
 @pytest.mark.parametrize(("encoding", "expected"), [("PCMU", "mulaw"), ("PCMA", "alaw"), ("audio/x-mulaw", "mulaw")])
 def test_the_start_describes_the_call(encoding: str, expected: Any) -> None:
     """Parameters of the address win over those of the call."""
-    line = FakeLine()
+    sink = FakeSink()
     custom = {"language": "de", "customer": "7"}
     message = start(custom_parameters=custom, media_format={**FORMAT, "encoding": encoding})
-    assert read(Telnyx(line, Opening(parameters={"language": "en"})), message) == (
+    assert read(Telnyx(sink, Opening(parameters={"language": "en"})), message) == (
         commands.Start(audio=AudioFormat(expected, 8000, 2), language="en"),
     )
     sides = {"from": "+1312", "to": "+1313"}
-    assert line.calls == [Call("v2:c1", "s1", ("inbound", "outbound"), {**sides, "customer": "7"})]
+    assert sink.calls == [Call("v2:c1", "s1", ("inbound", "outbound"), {**sides, "customer": "7"})]
 
 
 @approximated("telnyx", "stream_track", how="named again | as `track` in the address")
 def test_the_address_says_which_track_comes() -> None:
-    line = FakeLine()
-    dialect = started(line, track="outbound_track")
-    assert line.calls[0].tracks == ("outbound",)
-    assert "track" not in line.calls[0].parameters
+    sink = FakeSink()
+    dialect = started(sink, track="outbound_track")
+    assert sink.calls[0].tracks == ("outbound",)
+    assert "track" not in sink.calls[0].parameters
     assert read(dialect, media(1, "0", track="outbound")) == (commands.Audio(b"\x10" * 160),)
     with pytest.raises(SessionError, match=r"expected outbound as media.track \(track is both_tracks or"):
         read(dialect, media(1, "0"))
@@ -73,33 +73,33 @@ def test_samples_of_16_bits_have_the_byte_order_that_the_address_names(rate: int
     """Telnyx does not document it, and programs that read it disagree."""
     wide = start(media_format={"encoding": "L16", "sample_rate": rate, "channels": 1})
     for order, expected in (("big", b"\2\1"), ("little", b"\1\2")):
-        line = FakeLine()
-        dialect = Telnyx(line, Opening(parameters={"l16_byte_order": order, "track": "inbound_track"}))
+        sink = FakeSink()
+        dialect = Telnyx(sink, Opening(parameters={"l16_byte_order": order, "track": "inbound_track"}))
         (command,) = read(dialect, wide)
         assert command.audio == AudioFormat("pcm_s16le", rate, 1)
         n_samples = rate // 50
         assert read(dialect, media(1, "0", b"\1\2" * n_samples)) == (commands.Audio(expected * n_samples),)
-        assert "l16_byte_order" not in line.calls[0].parameters
+        assert "l16_byte_order" not in sink.calls[0].parameters
     with pytest.raises(SessionError, match="l16_byte_order: expected little or big for samples of 16 bits, got None"):
-        read(Telnyx(FakeLine()), wide)
+        read(Telnyx(FakeSink()), wide)
 
 
 def test_the_byte_order_means_nothing_for_other_codecs() -> None:
-    dialect = Telnyx(FakeLine(), Opening(parameters={"l16_byte_order": "big", "track": "inbound_track"}))
+    dialect = Telnyx(FakeSink(), Opening(parameters={"l16_byte_order": "big", "track": "inbound_track"}))
     read(dialect, start())
     assert read(dialect, media(1, "0", b"\1\2" * 80)) == (commands.Audio(b"\1\2" * 80),)
 
 
 @supported("telnyx", "media of both tracks")
 def test_two_tracks_become_two_channels() -> None:
-    dialect = started(FakeLine())
+    dialect = started(FakeSink())
     assert read(dialect, media(1, "0", b"\x01" * 160)) == ()
     assert read(dialect, media(1, "0", b"\x02" * 160, "outbound")) == (commands.Audio(b"\x01\x02" * 160),)
 
 
 @supported("telnyx", "media out of order")
 def test_chunks_out_of_order_keep_their_places() -> None:
-    dialect = started(FakeLine(), track="inbound_track")
+    dialect = started(FakeSink(), track="inbound_track")
     read(dialect, media(1, "0", b"\x01" * 160))
     assert read(dialect, media(3, "40", b"\x03" * 160)) == ()
     items = read(dialect, media(2, "20", b"\x02" * 160))
@@ -107,7 +107,7 @@ def test_chunks_out_of_order_keep_their_places() -> None:
 
 
 def test_the_end_returns_what_waits_for_a_lost_chunk() -> None:
-    dialect = started(FakeLine(), track="inbound_track")
+    dialect = started(FakeSink(), track="inbound_track")
     read(dialect, media(1, "0", b"\x01" * 160))
     read(dialect, media(3, "40", b"\x03" * 160))
     # A chunk that is an hour ahead has no place, and the end stays an end.
@@ -119,13 +119,13 @@ def test_the_end_returns_what_waits_for_a_lost_chunk() -> None:
 
 @supported("telnyx", "dtmf, mark, error")
 def test_what_happens_on_the_call_goes_to_subscribers() -> None:
-    line = FakeLine()
-    dialect = started(line)
+    sink = FakeSink()
+    dialect = started(sink)
     read(dialect, {"event": "dtmf", "dtmf": {"digit": "1"}})
     read(dialect, {"event": "mark", "mark": {"name": "end"}})
     # Other fields, whatever their names, are nothing that subscribers expect.
     read(dialect, {"event": "error", "payload": {"code": 100003, "title": "malformed_frame", "kind": 1, "self": 2}})
-    assert [json.loads(text) for text in line.texts] == [
+    assert [json.loads(text) for text in sink.texts] == [
         {"type": "dtmf", "digit": "1"},
         {"type": "mark", "name": "end"},
         {"type": "stream_error", "code": 100003, "title": "malformed_frame"},
@@ -133,17 +133,17 @@ def test_what_happens_on_the_call_goes_to_subscribers() -> None:
 
 
 def test_events_of_the_session_go_to_subscribers_only() -> None:
-    line = FakeLine()
+    sink = FakeSink()
     notice = events.Notice("a", "b")
-    assert tuple(started(line).write(notice)) == ()
-    assert line.published == [notice]
+    assert tuple(started(sink).write(notice)) == ()
+    assert sink.published == [notice]
 
 
 @refused("telnyx", "stream_codec of G722, OPUS or AMR-WB", how="an error | names PCMU, PCMA and L16")
 @pytest.mark.parametrize("encoding", ["G722", "OPUS", "AMR-WB", None])
 def test_other_codecs_are_refused(encoding: object) -> None:
     with pytest.raises(SessionError, match="media_format: expected PCMU or PCMA at 8000 Hz"):
-        read(Telnyx(FakeLine()), start(media_format={**FORMAT, "encoding": encoding}))
+        read(Telnyx(FakeSink()), start(media_format={**FORMAT, "encoding": encoding}))
 
 
 @pytest.mark.parametrize(
@@ -161,7 +161,7 @@ def test_other_codecs_are_refused(encoding: object) -> None:
 )
 def test_a_bad_beginning_is_fatal_and_says_what_is_expected(first: object, expected: str) -> None:
     with pytest.raises(SessionError, match=expected) as error:
-        read(Telnyx(FakeLine()), first)
+        read(Telnyx(FakeSink()), first)
     assert error.value.is_fatal
 
 
@@ -175,7 +175,7 @@ def test_a_bad_beginning_is_fatal_and_says_what_is_expected(first: object, expec
     ],
 )
 def test_a_later_mistake_does_not_end_the_call(message: object, expected: str) -> None:
-    dialect = started(FakeLine())
+    dialect = started(FakeSink())
     with pytest.raises(SessionError, match=expected) as error:
         read(dialect, message)
     assert not error.value.is_fatal

@@ -10,18 +10,18 @@ from app.errors import SessionError
 from app.media.pcm import AudioFormat
 from app.session import commands, events
 from plugins.carriers.vonage import Vonage
-from tests.app.dialects.call_streams.lines import FakeLine
+from tests.app.dialects.call_streams.sinks import FakeSink
 from tests.compat.conformance import supported
 
 CONNECTED = {"event": "websocket:connected", "content-type": "audio/l16;rate=16000"}
 
 
-def stream(line: FakeLine | None = None, **parameters: str) -> Vonage:
-    return Vonage(line or FakeLine(), Opening(parameters=parameters, request="s1"))
+def stream(sink: FakeSink | None = None, **parameters: str) -> Vonage:
+    return Vonage(sink or FakeSink(), Opening(parameters=parameters, request="s1"))
 
 
-def started(line: FakeLine) -> Vonage:
-    dialect = stream(line)
+def started(sink: FakeSink) -> Vonage:
+    dialect = stream(sink)
     tuple(dialect.read(json.dumps(CONNECTED)))
     return dialect
 
@@ -30,41 +30,41 @@ def started(line: FakeLine) -> Vonage:
 @pytest.mark.parametrize("rate", [8000, 16_000, 24_000])
 def test_the_first_message_describes_the_call(rate: int) -> None:
     """Parameters of the address win over headers."""
-    line = FakeLine()
+    sink = FakeSink()
     headers = {"call": "c1", "language": "de", "agent": "Ann"}
     message = {**CONNECTED, "content-type": f"audio/l16;rate={rate}", **headers}
-    assert tuple(stream(line, language="en").read(json.dumps(message))) == (
+    assert tuple(stream(sink, language="en").read(json.dumps(message))) == (
         commands.Start(audio=AudioFormat("pcm_s16le", rate, 1), language="en"),
     )
-    assert line.calls == [Call("c1", "s1", ("mixed",), {"agent": "Ann"})]
+    assert sink.calls == [Call("c1", "s1", ("mixed",), {"agent": "Ann"})]
 
 
 @supported("vonage", "audio/l16 at 8, 16 and 24 kHz")
 def test_audio_goes_to_the_session() -> None:
-    dialect = started(FakeLine())
+    dialect = started(FakeSink())
     assert tuple(dialect.read(b"\0" * 640)) == (commands.Audio(b"\0" * 640),)
     assert tuple(dialect.read(b"")) == ()
 
 
 @supported("vonage", "websocket:dtmf, websocket:cleared, websocket:notify")
 def test_events_of_the_call_go_to_subscribers() -> None:
-    line = FakeLine()
-    dialect = started(line)
+    sink = FakeSink()
+    dialect = started(sink)
     tuple(dialect.read('{"event":"websocket:dtmf","digit":"5","duration":260}'))
     tuple(dialect.read('{"event":"websocket:cleared"}'))
-    assert line.texts == ['{"type":"dtmf","digit":"5","duration":260}', '{"type":"cleared"}']
+    assert sink.texts == ['{"type":"dtmf","digit":"5","duration":260}', '{"type":"cleared"}']
 
 
 def test_events_of_the_session_go_to_subscribers_only() -> None:
-    line = FakeLine()
+    sink = FakeSink()
     notice = events.Notice("a", "b")
-    assert tuple(started(line).write(notice)) == ()
-    assert line.published == [notice]
+    assert tuple(started(sink).write(notice)) == ()
+    assert sink.published == [notice]
 
 
 def test_the_stream_ends_once() -> None:
     assert tuple(stream().leave()) == ()
-    dialect = started(FakeLine())
+    dialect = started(FakeSink())
     assert tuple(dialect.leave()) == (commands.Stop(),)
     assert tuple(dialect.leave()) == ()
 
@@ -94,7 +94,7 @@ def test_a_bad_beginning_is_fatal_and_says_what_is_expected(first: object, expec
 
 
 def test_a_later_mistake_does_not_end_the_call() -> None:
-    dialect = started(FakeLine())
+    dialect = started(FakeSink())
     for message in ('{"event":"other"}', '{"event":{}}', json.dumps(CONNECTED)):
         with pytest.raises(SessionError) as error:
             dialect.read(message)

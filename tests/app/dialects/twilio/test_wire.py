@@ -23,7 +23,7 @@ FORMAT = {"encoding": "audio/x-mulaw", "sampleRate": 8000, "channels": 1}
 
 
 @dataclass
-class FakeLine:
+class FakeSink:
     """Accepts every call."""
 
     calls: list[Call] = field(default_factory=list)
@@ -58,26 +58,26 @@ def read(dialect: Twilio, message: object) -> tuple[Any, ...]:
 
 
 @pytest.fixture
-def line() -> FakeLine:
-    return FakeLine()
+def sink() -> FakeSink:
+    return FakeSink()
 
 
 @pytest.fixture
-def dialect(line: FakeLine) -> Twilio:
-    return Twilio(line)
+def dialect(sink: FakeSink) -> Twilio:
+    return Twilio(sink)
 
 
 @supported("twilio", "connected")
 @supported("twilio", "start")
 @supported("twilio", "customParameters")
-def test_a_call_begins(dialect: Twilio, line: FakeLine) -> None:
+def test_a_call_begins(dialect: Twilio, sink: FakeSink) -> None:
     """Subscribers receive the caller's own parameters, without our options and the key."""
     assert read(dialect, {"event": "connected", "protocol": "Call", "version": "1.0.0"}) == ()
     assert dialect.idle_timeout_s == START_TIMEOUT_S
     assert read(dialect, begin({"agent": "Ann", "language": "en"})) == (
         commands.Start(audio=AudioFormat("mulaw", 8000, 2), language="en"),
     )
-    assert line.calls == [Call("CA1", "MZ1", ("inbound", "outbound"), {"agent": "Ann"})]
+    assert sink.calls == [Call("CA1", "MZ1", ("inbound", "outbound"), {"agent": "Ann"})]
     assert dialect.idle_timeout_s is None
 
 
@@ -120,11 +120,11 @@ def test_other_first_messages_show_no_key(message: str | bytes) -> None:
     ("tracks", "order"),
     [(["inbound"], ("inbound",)), (["outbound"], ("outbound",)), (["outbound", "inbound"], ("inbound", "outbound"))],
 )
-def test_each_track_is_a_channel(dialect: Twilio, line: FakeLine, tracks: list[str], order: tuple[str, ...]) -> None:
+def test_each_track_is_a_channel(dialect: Twilio, sink: FakeSink, tracks: list[str], order: tuple[str, ...]) -> None:
     """The one who called on the first one."""
     (start,) = read(dialect, begin(tracks=tracks))
     assert start.audio.channels == len(tracks)
-    assert line.calls[0].tracks == order
+    assert sink.calls[0].tracks == order
 
 
 def test_parameters_are_options_of_the_session(dialect: Twilio) -> None:
@@ -174,21 +174,21 @@ def test_a_socket_that_is_lost_ends_its_call(dialect: Twilio) -> None:
 
 @supported("twilio", "dtmf")
 @approximated("twilio", "mark", how="passed on to subscribers; the server plays no audio that a mark could belong to")
-def test_keys_and_marks_are_passed_on(dialect: Twilio, line: FakeLine) -> None:
+def test_keys_and_marks_are_passed_on(dialect: Twilio, sink: FakeSink) -> None:
     read(dialect, begin())
     read(dialect, {"event": "dtmf", "streamSid": "MZ1", "dtmf": {"track": "inbound_track", "digit": "1"}})
     read(dialect, {"event": "mark", "streamSid": "MZ1", "mark": {"name": "m"}})
-    assert [json.loads(said.text) for said in line.said if isinstance(said, events.Reply)] == [
+    assert [json.loads(said.text) for said in sink.said if isinstance(said, events.Reply)] == [
         {"type": "dtmf", "digit": "1", "track": "inbound"},
         {"type": "mark", "name": "m"},
     ]
 
 
 @refused("twilio", "answers on the stream (media, mark, clear)", how="the server sends none; results go to subscribers")
-def test_events_go_to_the_line_alone(dialect: Twilio, line: FakeLine) -> None:
+def test_events_go_to_the_line_alone(dialect: Twilio, sink: FakeSink) -> None:
     event = events.SpeechStarted(utterance=0, channel=0, at_s=0.1)
     assert tuple(dialect.write(event)) == ()
-    assert line.said == [event]
+    assert sink.said == [event]
 
 
 @refused("twilio", "mediaFormat other than mu-law at 8 kHz", how="an `error` event, and the server closes the stream")
@@ -279,7 +279,7 @@ def test_messages_of_any_kind_are_accepted_or_explained(event: str, value: objec
     fields = begin()["start"] | media("inbound", 0)["media"] | {field: inner}
     for message in ({"event": event, event: value}, {"event": event, event: fields}):
         for first in ([], [begin()]):
-            dialect = Twilio(FakeLine())
+            dialect = Twilio(FakeSink())
             for each in first:
                 read(dialect, each)
             with suppress(SessionError):

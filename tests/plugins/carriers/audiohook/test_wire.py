@@ -11,7 +11,7 @@ from app.media.pcm import AudioFormat
 from app.session import commands, events
 from plugins.carriers.audiohook.timeline import Timeline, write_duration
 from plugins.carriers.audiohook.wire import NO_CONVERSATION, PAUSE_ID, AudioHook, Client, choose_media
-from tests.app.dialects.call_streams.lines import FakeLine
+from tests.app.dialects.call_streams.sinks import FakeSink
 from tests.compat.conformance import refused, supported
 
 SESSION = "e160e428-53e2-487c-977d-96989bf5c99d"
@@ -48,13 +48,13 @@ class Sender:
         )
 
 
-def hook(line: FakeLine | None = None, **parameters: str) -> Sender:
+def hook(sink: FakeSink | None = None, **parameters: str) -> Sender:
     client = Client(parameters=parameters, organization=ORGANIZATION, session=SESSION, languages=("en", "de"))
-    return Sender(AudioHook(line or FakeLine(), client))
+    return Sender(AudioHook(sink or FakeSink(), client))
 
 
-def opened(line: FakeLine | None = None, **parameters: str) -> Sender:
-    send = hook(line, **parameters)
+def opened(sink: FakeSink | None = None, **parameters: str) -> Sender:
+    send = hook(sink, **parameters)
     send("open", OPEN)
     return send
 
@@ -74,11 +74,11 @@ def made(item: Any) -> dict[str, Any]:
 @supported("audiohook", "media PCMU, channels external and internal")
 @supported("audiohook", "participant, conversationId")
 def test_a_conversation_opens_with_both_channels() -> None:
-    line = FakeLine()
-    send = hook(line, agent="Ann")
+    sink = FakeSink()
+    send = hook(sink, agent="Ann")
     assert send("open", OPEN) == (commands.Start(audio=AudioFormat("mulaw", 8000, 2), language="en"),)
     people = {"ani": "+1-555-555-1234", "aniName": "John Doe", "dnis": "+1-800-555-6789"}
-    assert line.calls == [Call(CONVERSATION, SESSION, ("external", "internal"), {**people, "agent": "Ann"})]
+    assert sink.calls == [Call(CONVERSATION, SESSION, ("external", "internal"), {**people, "agent": "Ann"})]
     assert written(send, STARTED) == [
         {
             "version": "2",
@@ -107,11 +107,11 @@ def test_the_configuration_of_the_integration_has_options_and_the_address_wins()
 
 @supported("audiohook", "connection probe")
 def test_a_probe_is_answered_and_is_no_call() -> None:
-    line = FakeLine()
-    send = hook(line)
+    sink = FakeSink()
+    send = hook(sink)
     (start,) = send("open", {**OPEN, "conversationId": NO_CONVERSATION})
     assert isinstance(start, commands.Start)
-    assert line.calls == []
+    assert sink.calls == []
     assert written(send, STARTED)[0]["type"] == "opened"
     assert send("close", {"reason": "end"}) == (commands.Stop(),)
 

@@ -21,15 +21,15 @@ from plugins.carriers.audiosocket.wire import (
     payload_bytes,
     read_id,
 )
-from tests.app.dialects.call_streams.lines import FakeLine
+from tests.app.dialects.call_streams.sinks import FakeSink
 from tests.compat.conformance import supported
 
 CALL = uuid.UUID("40325ec2-5efd-4bd3-805f-53576e581d13")
 FIRST = packet(ID, CALL.bytes)
 
 
-def begun(line: FakeLine | None = None, **parameters: str) -> AudioSocket:
-    dialect = AudioSocket(line or FakeLine(), Opening(parameters=parameters))
+def begun(sink: FakeSink | None = None, **parameters: str) -> AudioSocket:
+    dialect = AudioSocket(sink or FakeSink(), Opening(parameters=parameters))
     assert tuple(dialect.read(FIRST)) == ()
     return dialect
 
@@ -39,9 +39,9 @@ def begun(line: FakeLine | None = None, **parameters: str) -> AudioSocket:
 def test_a_call_begins_and_its_first_audio_starts_the_session() -> None:
     assert bytes.fromhex("010010 40325ec25efd4bd3805f53576e581d13") == FIRST
     assert (payload_bytes(FIRST), read_id(FIRST)) == (16, CALL)
-    line = FakeLine()
-    dialect = begun(line, language="en", agent="Ann")
-    assert line.calls == [Call(str(CALL), str(CALL), ("inbound",), {"agent": "Ann"})]
+    sink = FakeSink()
+    dialect = begun(sink, language="en", agent="Ann")
+    assert sink.calls == [Call(str(CALL), str(CALL), ("inbound",), {"agent": "Ann"})]
     start = commands.Start(audio=AudioFormat("pcm_s16le", 8000), language="en")
     audio = commands.Audio(b"\1\0" * 160)
     assert tuple(dialect.read(packet(0x10, b"\1\0" * 160))) == (start, audio)
@@ -66,18 +66,18 @@ def test_the_rate_does_not_change_within_a_call() -> None:
 
 @supported("audiosocket", "0x03, a digit")
 def test_digits_go_to_subscribers() -> None:
-    line = FakeLine()
-    assert tuple(begun(line).read(packet(DTMF, b"#"))) == ()
-    assert line.texts == ['{"type":"dtmf","digit":"#","track":"inbound"}']
+    sink = FakeSink()
+    assert tuple(begun(sink).read(packet(DTMF, b"#"))) == ()
+    assert sink.texts == ['{"type":"dtmf","digit":"#","track":"inbound"}']
 
 
 def test_the_announcement_names_the_side() -> None:
     """For calls of which both sides are streamed, each on a connection of its own."""
-    line = FakeLine()
-    dialect = begun(line, track="outbound", agent="Ann")
-    assert line.calls == [Call(str(CALL), str(CALL), ("outbound",), {"agent": "Ann"})]
+    sink = FakeSink()
+    dialect = begun(sink, track="outbound", agent="Ann")
+    assert sink.calls == [Call(str(CALL), str(CALL), ("outbound",), {"agent": "Ann"})]
     tuple(dialect.read(packet(DTMF, b"1")))
-    assert line.texts == ['{"type":"dtmf","digit":"1","track":"outbound"}']
+    assert sink.texts == ['{"type":"dtmf","digit":"1","track":"outbound"}']
     with pytest.raises(RequestError, match="track: expected inbound or outbound, got 'both'"):
         read_announcement({"parameters": {"track": "both"}})
 
@@ -104,7 +104,7 @@ def test_a_hangup_ends_the_call_also_one_without_audio() -> None:
     "first", [packet(0x10, b"\0\0"), packet(ID, b"short"), packet(HANGUP), b"\1\0\x11" + CALL.bytes, b"", "text"]
 )
 def test_another_first_packet_is_fatal(first: bytes | str) -> None:
-    dialect = AudioSocket(FakeLine())
+    dialect = AudioSocket(FakeSink())
     with pytest.raises(SessionError):
         dialect.read(first)
     assert tuple(dialect.leave()) == ()

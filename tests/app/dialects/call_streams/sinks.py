@@ -1,4 +1,4 @@
-"""A line that remembers what is published on it."""
+"""A call sink that remembers what is published."""
 
 from dataclasses import dataclass, field
 
@@ -7,7 +7,7 @@ from app.session import events
 
 
 @dataclass
-class FakeLine:
+class FakeSink:
     """Accepts every call."""
 
     calls: list[Call] = field(default_factory=list)
