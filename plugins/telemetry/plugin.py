@@ -63,8 +63,10 @@ class Telemetry(Plugin):
 
             for handler in logging.getLogger().handlers:
                 handler.addFilter(TraceIds())
-        yield
-        await tracing.close()
+        try:
+            yield
+        finally:
+            await tracing.close()
 
 
 def check_traces(environ: Mapping[str, str]) -> bool:

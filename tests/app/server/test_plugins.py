@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -125,6 +126,15 @@ async def test_a_plugin_of_another_package_has_routes_settings_a_port_and_a_life
     server.server.stop()
     await server.task
     assert greeter.has_stopped
+
+
+async def test_the_plugin_of_the_documentation_works(folder: Path, serve: Serve) -> None:
+    page = (Path(__file__).parents[3] / "docs" / "plugins.md").read_text()
+    (code,) = re.findall(r"```python\n# tutti_greeter\.py\n(.*?)```", page, re.DOTALL)
+    install(folder, code)
+    server = await serve()
+    async with httpx.AsyncClient(base_url=server.http) as http:
+        assert (await http.get("/greet")).text == "hello"
 
 
 def test_its_setting_is_a_flag_and_a_variable(folder: Path) -> None:
