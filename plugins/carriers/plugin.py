@@ -37,7 +37,7 @@ class Carriers(Plugin):
         """See `Plugin.listeners`."""
         if not settings.of(CarrierSettings).audiosocket_port:
             return ()
-        from plugins.carriers.audiosocket.listener import AudioSocketListener
+        from plugins.carriers.audiosocket.endpoint import AudioSocketListener
 
         return (AudioSocketListener(settings),)
 

@@ -1,11 +1,14 @@
-"""Serves connections of AudioSocket: each packet becomes a message of a WebSocket inside the server."""
+"""Serves AudioSocket, over TCP. A client whose call is not known yet is a stranger like any other.
+
+Each packet becomes a message of a WebSocket inside the server.
+"""
 
 import asyncio
 import ipaddress
 import logging
+import socket
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from starlette.applications import Starlette
@@ -14,45 +17,104 @@ from starlette.websockets import WebSocket
 
 from app.dialects.call_streams.call_stream import Opening
 from app.dialects.call_streams.endpoint import serve_call
-from app.errors import BadMessage, RequestError
-from app.publish.outbox import WriteEvent
+from app.dialects.native.wire import messages
+from app.errors import BadMessage, RequestError, SettingsError
 from app.service.auth import Client
 from app.service.request_ids import request_id
 from app.service.service import Service
+from app.service.settings import Settings
 from app.service.strangers import STATE_KEY, Visitor
 from app.sharing.store import StoreAway
 from plugins.carriers.audiosocket.announcements import Announcements
 from plugins.carriers.audiosocket.wire import HANGUP_PACKET, HEADER_BYTES, AudioSocket, payload_bytes, read_id
 from plugins.carriers.settings import CarrierSettings
 
-logger = logging.getLogger(__name__)
-
+BACKLOG = 1024
+"""Connections that wait to be accepted; the kernel refuses more."""
 ABNORMAL = 1006
 """The code that stands for a connection that has ended without a close frame (RFC 6455, section 7.4.1)."""
 
+logger = logging.getLogger(__name__)
 
-@dataclass(frozen=True, slots=True)
-class AudioSocketEndpoint:
-    """Serves connections."""
 
-    write_event: WriteEvent
+class AudioSocketListener:
+    """The port of AudioSocket."""
 
-    async def serve(
-        self, app: Starlette, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, visitor: Visitor
-    ) -> None:
-        """Serve one connection.
+    def __init__(self, settings: Settings) -> None:
+        """Prepare; the settings have the address."""
+        own = settings.of(CarrierSettings)
+        self._host, self._port = own.host(settings), own.audiosocket_port
 
-        Args:
-            app: the application.
-            reader, writer: the connection, which the caller closes.
-            visitor: its client, whose time until the first packet the caller limits.
+    def bind(self, *, shares_port: bool = False) -> socket.socket:
+        """See `Listener.bind`."""
+        family = socket.AF_INET6 if ":" in self._host else socket.AF_INET
+        try:
+            address = (self._host, self._port)
+            return socket.create_server(address, family=family, backlog=BACKLOG, reuse_port=shares_port)
+        except OSError as error:
+            raise SettingsError(
+                f"cannot listen on {self._host}:{self._port}: {error.strerror}; try another --audiosocket-port or "
+                "--audiosocket-host"
+            ) from error
 
-        Raises:
-            OSError: the client has left.
-        """
+    async def serve(self, listener: socket.socket, app: Starlette) -> "AudioSocketServer":
+        """See `Listener.serve`."""
+        return await AudioSocketServer.start(listener, app)
+
+
+class AudioSocketServer:
+    """Serves the connections of one listening socket. Has the methods of `asyncio.Server` that uvicorn calls."""
+
+    def __init__(self, app: Starlette) -> None:
+        """Prepare; `start` accepts connections."""
+        self._app = app
+        self._service: Service = app.state.service
+        self._server: asyncio.Server
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    @classmethod
+    async def start(cls, listener: socket.socket, app: Starlette) -> "AudioSocketServer":
+        """Accept connections until `close`."""
+        self = cls(app)
+        self._server = await asyncio.start_server(self._connected, sock=listener, backlog=BACKLOG)
+        return self
+
+    def close(self) -> None:
+        """Accept no more connections, and end those that are left. Sessions have been drained before."""
+        self._server.close()
+        for task in self._tasks:
+            task.cancel()
+
+    async def wait_closed(self) -> None:
+        """Wait until all connections have ended."""
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Called by asyncio for each connection."""
         peer = writer.get_extra_info("peername")
-        scope = _scope(app, peer, visitor)
-        service: Service = app.state.service
+        visitor = self._service.strangers.arrive(peer[0] if peer else None, lambda reason: writer.transport.abort())
+        visitor.expect(self._service.settings.head_timeout_s)
+        task = asyncio.get_running_loop().create_task(self._run(reader, writer, visitor))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _run(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, visitor: Visitor) -> None:
+        try:
+            await self._serve(reader, writer, visitor)
+        except OSError:
+            # The client has left, or was cut off.
+            pass
+        except Exception:
+            logger.exception("a connection of AudioSocket failed")
+        finally:
+            visitor.leave()
+            writer.close()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, visitor: Visitor) -> None:
+        """Serve one connection to its end. Raises `OSError` when the client has left."""
+        peer = writer.get_extra_info("peername")
+        scope = _scope(self._app, peer, visitor)
+        service = self._service
         try:
             first = await _read_packet(reader)
             call = read_id(first)
@@ -70,7 +132,7 @@ class AudioSocketEndpoint:
         packets = _Packets(reader, writer, first)
         websocket = WebSocket(scope, packets.receive, packets.send)
         opening = Opening(parameters=parameters)
-        await serve_call(websocket, lambda sink: AudioSocket(sink, opening), self.write_event, client=client)
+        await serve_call(websocket, lambda sink: AudioSocket(sink, opening), messages, client=client)
 
 
 class _Packets:

@@ -14,7 +14,7 @@ NAMES = (
 )
 
 
-SERVING = ("listener", "plugin", "routes", "settings")
+SERVING = ("plugin", "routes", "settings")
 """Modules of the plug-in of carriers that translate nothing."""
 
 
