@@ -73,7 +73,7 @@ KINDS = (
     Kind("avi", "libmp3lame", (44_100,), (), states_length=False),
     Kind("mp3", "libmp3lame", (44_100, 16_000, 8_000), ("damaged", "cut", "joined", "inverted")),
     Kind("adts", "aac", (44_100,), ("joined",), states_length=False),
-    Kind("ac3", "ac3", (48_000,), ("joined",), states_length=False),
+    Kind("ac3", "ac3", (48_000,), ("damaged", "joined"), states_length=False),
 )
 
 

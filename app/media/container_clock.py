@@ -6,6 +6,7 @@ Recorders pause, streams begin late, and packets are lost. The samples alone do 
 import av
 
 from app.media.notices import OnNotice, cut_off, lost_audio
+from app.media.wav_parts import Part
 
 MIN_GAP_S = 0.05
 """The shortest gap that is filled with silence, in seconds. Containers round times, and recorders jitter."""
@@ -32,6 +33,8 @@ COUNTING = frozenset(("aac", "ac3", "dts", "eac3", "latm", "loas", "mp3"))
 """Formats without times. FFmpeg counts their packets, and one that holds a damaged stretch counts once."""
 TAGS = (b"ID3", b"APETAGEX", b"TAG")
 """What may stand between the packets of such formats without being audio."""
+LONGEST_SKIP = 1 << 22
+"""How far behind the last packet the next one is looked for, in bytes."""
 _ZERO_BASED = frozenset(("matroska", "mov"))
 """Formats whose clocks begin at zero, if they state their length. Others, and live ones, begin at any time."""
 
@@ -46,14 +49,22 @@ def origin_s(container: av.container.InputContainer, is_live: bool) -> float | N
 class ContainerClock:
     """Follows the packets and frames of one stream, in their order. Times are in seconds."""
 
-    def __init__(self, container: av.container.InputContainer, is_live: bool, on_notice: OnNotice) -> None:
-        """Begin the clock of this container. `is_live` says that it began before its first byte."""
+    def __init__(self, container: av.container.InputContainer, file: Part, is_live: bool, on_notice: OnNotice) -> None:
+        """Begin the clock of this container.
+
+        Args:
+            container: the container, opened.
+            file: its bytes.
+            is_live: whether it began before its first byte. Such a file is read only once.
+            on_notice: receives what people should know.
+        """
         self.end_s = 0.0
         """Where the audio ends that was placed."""
         self._origin_s = origin_s(container, is_live)
         self._counts = container.format.name in COUNTING
         self._on_notice = on_notice
         self._bytes = _Bytes()
+        self._places = PacketPlaces(file) if self._counts and not is_live else None
         self._is_damaged = False
         """Whether data since the last frame was damaged."""
         self._until_s = 0.0
@@ -63,8 +74,11 @@ class ContainerClock:
 
     def receive(self, packet: "av.Packet[av.AudioStream]") -> None:
         """Note a packet before it is decoded."""
-        self._bytes.add(packet)
         self._is_damaged |= packet.is_corrupt
+        if self._places and (n_skipped := self._places.n_skipped(bytes(packet))):
+            self._is_damaged = True
+            self._origin_s = (self._origin_s or 0.0) - self._bytes.duration_s(n_skipped)
+        self._bytes.add(packet)
 
     def fail(self, packet: "av.Packet[av.AudioStream]") -> None:
         """Note that a packet could not be decoded."""
@@ -121,6 +135,38 @@ class ContainerClock:
             return 0.0
         # An encoder's delay is left out to the sample; later, clocks that run a little slow cost no audio.
         return missing_s if missing_s >= MIN_GAP_S or (is_first and missing_s < 0) else 0.0
+
+
+class PacketPlaces:
+    """Finds the packets of a format without times in its file.
+
+    FFmpeg passes over damaged bytes between two packets, and counts on as if there were none.
+    """
+
+    def __init__(self, file: Part) -> None:
+        """Begin at the beginning of the file."""
+        self._file = file
+        self._at = 0
+        """Where the next packet begins, if nothing is between it and the last one."""
+        self._is_first = True
+        self._is_lost = False
+        """Whether a packet was not found. What follows cannot be found then."""
+
+    def n_skipped(self, packet: bytes) -> int:
+        """The bytes between this packet and the last one; 0 where they are a tag, or before the first packet."""
+        if self._is_lost or not packet:
+            return 0
+        before = self._at
+        if self._file.bytes_at(before, len(packet)) != packet:
+            found = self._file.bytes_at(before, LONGEST_SKIP).find(packet)
+            self._is_lost = found < 0
+            self._at += max(found, 0)
+        self._at += len(packet)
+        n_skipped = self._at - len(packet) - before
+        is_first, self._is_first = self._is_first, False
+        if is_first or not n_skipped or any(tag in self._file.bytes_at(before, n_skipped) for tag in TAGS):
+            return 0
+        return n_skipped
 
 
 class _Bytes:

@@ -128,7 +128,9 @@ def _audio_s(container: av.container.InputContainer, audio: av.AudioStream) -> f
     ]
     # FFmpeg gives the length of the file to streams that state none.
     is_own = len(lengths_s) == 1 or max(lengths_s) - min(lengths_s) > 1 / av.time_base
-    return float(audio.duration * audio.time_base) if is_own else None
+    # Ogg states where its clock ends, which may begin at any time.
+    start = audio.start_time if container.format.name == "ogg" and audio.start_time else 0
+    return float((audio.duration - start) * audio.time_base) if is_own else None
 
 
 def n_channels(file: IO[bytes], track: str | None = None) -> int:
@@ -340,13 +342,16 @@ def _part_frames(
         with _open(file, is_live) as container:
             is_wav = container.format.name == "wav" and not is_live
             stream = _audio_stream(container, track, on_notice)
-            clock = ContainerClock(container, is_live, on_notice)
+            clock = ContainerClock(container, file, is_live, on_notice)
             stated_s, n_bytes = (None, 0) if is_live else (_audio_s(container, stream), container.size)
             for packet in container.demux(stream):
                 clock.receive(packet)
                 try:
                     frames = packet.decode()
-                except av.InvalidDataError as error:
+                except av.FFmpegError as error:
+                    # Decoders of AC-3 have errors of their own for damage, which FFmpeg does not name.
+                    if isinstance(error, MemoryError):
+                        raise
                     damage = _reason(error)
                     clock.fail(packet)
                     continue

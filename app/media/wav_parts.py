@@ -39,6 +39,10 @@ class Part(Source, Protocol):
         """Whether it has no bytes at all."""
         ...
 
+    def bytes_at(self, at: int, n: int) -> bytes:
+        """Bytes from this position on, wherever `read` is. Only files have them."""
+        ...
+
     def stated_share(self) -> float:
         """How many times as much audio as there is the header of a WAV states; 1 where it states no more."""
         ...
@@ -141,9 +145,13 @@ class _FilePart:
             at += length + length % 2
         return 1.0
 
+    def bytes_at(self, at: int, n: int) -> bytes:
+        """See `Part`."""
+        return _bytes_at(self._file, self._start + at, max(min(n, self._n_bytes - at), 0))
+
     def read(self, n: int, /) -> bytes:
         """See `Source`."""
-        content = _bytes_at(self._file, self._start + self._at, max(min(n, self._n_bytes - self._at), 0))
+        content = self.bytes_at(self._at, n)
         self._at += len(content)
         return content
 
@@ -176,6 +184,10 @@ class _Stream:
             self._held += data
         self.is_wav = self._has_next()
         self.is_empty = not self._held
+
+    def bytes_at(self, at: int, n: int) -> bytes:
+        """See `Part`. What was read is gone."""
+        raise NotImplementedError
 
     def stated_share(self) -> float:
         """Nothing that is read once can be shorter than its header says before it ends."""

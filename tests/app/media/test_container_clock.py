@@ -27,6 +27,7 @@ MATROSKA, WEBM, MP4, MOV = (
 )
 TS, OGG, FLV = ("mpegts", "aac", 48_000), ("ogg", "libopus", 48_000), ("flv", "libmp3lame", 44_100)
 MP3, ADTS, FLAC = ("mp3", "libmp3lame", 44_100), ("adts", "aac", 44_100), ("flac", "flac", 44_100)
+AC3, ALAC = ("ac3", "ac3", 48_000), ("ipod", "alac", 44_100)
 Kind = tuple[str, str, int]
 
 
@@ -79,9 +80,10 @@ async def test_a_track_is_late_beside_its_picture(kind: Kind) -> None:
 
 @pytest.mark.parametrize("kind", [TS, OGG, FLV])
 def test_a_clock_that_began_before_the_recording_begins_with_it(kind: Kind) -> None:
-    """A broadcast was on for hours."""
-    samples, _ = decoded(made_file(*kind, [Track(samples=tone(2.0), offset_s=7200.0)]))
+    """A broadcast was on for hours, which the recording does not lack."""
+    samples, notices = decoded(made_file(*kind, [Track(samples=tone(2.0), offset_s=7200.0)]))
     assert loud_stretches(samples) == stretches((0.0, 2.0))
+    assert notices == []
 
 
 async def test_a_live_container_that_is_joined_late_begins_with_its_first_packet() -> None:
@@ -113,8 +115,8 @@ async def test_each_channel_has_the_silence_of_a_gap() -> None:
     assert len(samples) == pytest.approx(19.0 * 16_000, rel=0.01)
 
 
-@pytest.mark.parametrize("kind", [MP3, FLAC, OGG, WEBM, TS, MP4, MATROSKA])
-@pytest.mark.parametrize("filling", [b"\0", b"\xa5\x17\x3c"])
+@pytest.mark.parametrize("kind", [MP3, ADTS, AC3, FLAC, ALAC, OGG, WEBM, TS, MP4, MATROSKA])
+@pytest.mark.parametrize("filling", [b"\0", b"\xff", b"\xa5\x17\x3c"])
 def test_damaged_data_takes_its_time_and_is_named(kind: Kind, filling: bytes) -> None:
     """What follows is where it was, and the stretch that cannot be heard is reported."""
     content = made_file(*kind, [Track(samples=tone(13.0))])
@@ -133,6 +135,15 @@ def test_recordings_that_were_joined_follow_each_other(kind: Kind) -> None:
     """The clock of the second one begins anew."""
     one = made_file(*kind, [Track(samples=tone(3.0))])
     samples, notices = decoded(one + one)
+    assert len(samples) / 16_000 == pytest.approx(6.0, abs=0.15)
+    assert notices == []
+
+
+def test_a_tag_between_packets_is_no_damage() -> None:
+    """Formats without times may have one anywhere, as radio has."""
+    one = made_file(*ADTS, [Track(samples=tone(3.0))])
+    tag = b"ID3\x04\0\0\0\0\x02\0" + bytes(256)
+    samples, notices = decoded(one + tag + one)
     assert len(samples) / 16_000 == pytest.approx(6.0, abs=0.15)
     assert notices == []
 
