@@ -15,7 +15,7 @@ from app.session.final_sampling import FinalSampling
 from app.session.hallucination_filter import HallucinationFilter
 from app.session.language_choice import ChannelLanguage
 from app.session.port import Acknowledged, Job, JobKind, SessionPort
-from app.session.segment_times import tightened
+from app.session.segment_times import heard_until, tightened
 from app.session.stable_words import on_timeline, with_stable_times, words_from
 from app.session.translations import Targets, Translations
 from app.session.windows import Decoding, EndedWindow, PendingUtterance, StableText, WindowKind
@@ -273,6 +273,8 @@ class Finals:
         start = min(max(audio[0] + round(segment.start_s * SAMPLE_RATE), utterance.text_until), audio[1])
         end = max(min(audio[0] + round(segment.end_s * SAMPLE_RATE), audio[1]), start)
         has_words = bool(segment.words) and utterance.request.task == "transcribe"
+        if has_words:
+            end = heard_until(segment, audio[0], (start, end), audio[1])
         shown = tightened(segment, audio[0], (start, end)) if has_words else (start, end)
         end = max(plausible_end(text, window.speech, shown[0], end), shown_until)
         utterance.text += text

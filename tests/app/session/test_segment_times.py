@@ -57,6 +57,14 @@ def test_a_segment_begins_and_ends_near_its_words(first_s: float, last_s: float,
     assert sum(end_s - start_s for start_s, end_s in before) == pytest.approx(expected[0], abs=1.0)
 
 
+def test_a_segment_follows_its_words_beyond_its_end() -> None:
+    """After loud music the model's own times may lie before all words. What they cover is not decoded again."""
+    made, utterance, begin_s = sent(segment(0.8, 7.8, (" Congratulations,", 9.1, 9.6), (" everybody.", 9.6, 11.4)))
+    assert (made.start_s - begin_s, made.end_s - begin_s) == pytest.approx((9.1, 11.4), abs=0.02)
+    assert [word.start_s - begin_s for word in made.words] == pytest.approx([9.1, 9.6], abs=0.02)
+    assert utterance.recovered_s < 4, "only the speech after the segment is decoded again"
+
+
 def test_a_short_text_after_long_sounds_keeps_its_time() -> None:
     """How long its letters can take counts from its first word on."""
     made, _, begin_s = sent(segment(0.0, 15.0, (" Yes.", 8.64, 8.9)))
