@@ -3,6 +3,7 @@
 Source: openai/whisper, whisper/tokenizer.py.
 """
 
+import re
 from collections.abc import Collection, Iterable
 
 NAMES = {
@@ -134,20 +135,27 @@ ISO_639_2 = {
     **{"yor": "yo"},
 }
 """The code of each language by its codes of three letters, as containers name the languages of tracks."""
-OLD_CODES = {"iw": "he", "in": "id", "ji": "yi", "jv": "jw", "nb": "no", "fil": "tl"}
+OLD_CODES = {"iw": "he", "in": "id", "ji": "yi", "jv": "jw", "mo": "ro", "nb": "no", "sh": "sr", "fil": "tl"}
 """Codes that were replaced, or that Whisper has under another one."""
 DETECTED = frozenset(("", "auto", "multi", "detect", "null", "none", "und", "mul"))
 """What clients send, in lower case, for a language that is to be detected."""
-CODES = {name: code for code, name in NAMES.items()}
-"""The code of each language's English name."""
+OTHER_NAMES = {
+    **{"burmese": "my", "valencian": "ca", "flemish": "nl", "haitian": "ht", "letzeburgesch": "lb", "pushto": "ps"},
+    **{"panjabi": "pa", "moldavian": "ro", "moldovan": "ro", "sinhalese": "si", "castilian": "es", "mandarin": "zh"},
+    **{"farsi": "fa", "filipino": "tl", "bokmål": "no", "bokmal": "no", "norwegian nynorsk": "nn"},
+}
+"""The code of each language by its other English names: those of openai/whisper, and what clients call languages."""
+CODES = {name: code for code, name in NAMES.items()} | OTHER_NAMES
+"""The code of each language's English names."""
 
 
 def code_of(text: str) -> str:
-    """The code of a language in any usual spelling: `en` for `English`, `EN`, `en-US`, `en_us` and `eng`.
+    """The code of a language in any usual spelling: `en` for `English`, `EN`, `en-US`, `en_us.UTF-8` and `eng`.
 
     A text that is no known language comes back in lower case, without its region.
     """
-    text = text.strip().lower().replace("_", "-")
+    # A locale may end with its character set, or with a variant.
+    text = re.split("[.@]", text.lower())[0].strip().replace("_", "-")
     if text in CODES:
         return CODES[text]
     if text in ("zh-hk", "zh-yue"):

@@ -1,5 +1,7 @@
 """Mixes two channels into one, and takes one side where they cancel each other: one of them is inverted."""
 
+from collections import deque
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -12,6 +14,12 @@ Sounds that are not alike give 0.5, and one that is on one side alone gives 0.25
 """
 MIXED_SHARE = 0.2
 """Channels are mixed again from this share on."""
+RECENT_BLOCKS, RECENT_SHARE, SOUND_SHARE = 10, 0.02, 0.05
+"""So many blocks (0.2 s) decide alone where the power of their mean is below the second share of the louder channel's.
+
+Its power is then at least the third share of the usual one: echoes and noise in pauses may cancel by chance. Where
+speakers take turns, one of them may be inverted, and would lose three seconds until the first is forgotten.
+"""
 BLOCKS_PER_S = 50
 """How often it is decided whether a side is taken."""
 FADE = 0.98
@@ -37,6 +45,10 @@ class StereoMixer:
         self._on_notice = on_notice
         self._power: NDArray[np.float64] = np.zeros(3)
         """The power of the channels and of their mean, until now."""
+        self._recent: deque[NDArray[np.float64]] = deque(maxlen=RECENT_BLOCKS)
+        """The same of each of the last blocks."""
+        self._block: NDArray[np.float64] = np.zeros(3)
+        """The same of the present block."""
         self._side: int | None = None
         """The channel that is taken; `None` while both are mixed."""
         self._has_noticed = False
@@ -48,15 +60,23 @@ class StereoMixer:
             block, pairs = pairs[: self._n_left], pairs[self._n_left :]
             mean: NDArray[np.float32] = block.mean(axis=1, dtype=np.float32)
             mixed.append(mean * np.float32(self._gain) if self._side is None else block[:, self._side])
-            self._power += [np.square(each, dtype=np.float64).sum() for each in (block[:, 0], block[:, 1], mean)]
+            self._block += [np.square(each, dtype=np.float64).sum() for each in (block[:, 0], block[:, 1], mean)]
             self._n_left -= len(block)
             if not self._n_left:
+                self._power += self._block
+                self._recent.append(self._block)
+                self._block = np.zeros(3)
                 self._choose()
                 self._n_left = self._n_block
                 self._power *= FADE
         return np.concatenate(mixed)
 
     def _choose(self) -> None:
+        if self._side is None and len(self._recent) == RECENT_BLOCKS:
+            recent = np.sum(self._recent, axis=0)
+            usual = self._power[:2].max() * (1 - FADE) * RECENT_BLOCKS
+            if recent[2] < RECENT_SHARE * recent[:2].max() and recent[:2].max() > SOUND_SHARE * usual:
+                self._power = recent
         loudest = self._power[:2].max()
         if self._side is None and self._power[2] < CANCELLED_SHARE * loudest:
             self._side = int(self._power[:2].argmax())

@@ -9,6 +9,8 @@ from app.languages import ISO_639_2, NAMES, OLD_CODES, known_among, language_of
     ("text", "code"),
     [
         *((each, "en") for each in ("en", "EN", "English", "english", " en ", "en-US", "en_us", "en-Latn-GB", "eng")),
+        *((each, "de") for each in ("de_DE.UTF-8", "de_AT@euro", "German")),
+        *(("Castilian", "es"), ("Mandarin", "zh"), ("Flemish", "nl"), ("Farsi", "fa"), ("mo", "ro"), ("sh", "sr")),
         *((each, "zh") for each in ("zh", "zh-CN", "zh_TW", "zh-Hans", "zh-hant", "Chinese", "zho", "chi")),
         *((each, "yue") for each in ("yue", "zh-HK", "zh_hk", "Cantonese", "yue-HK")),
         *((each, "he") for each in ("iw", "he-IL", "Hebrew", "iw_IL")),

@@ -69,6 +69,26 @@ def test_channels_are_mixed_again_after_they_cancelled() -> None:
     assert np.allclose(samples[-len(LOW) :], (left + right)[-len(LOW) :] / 2)
 
 
+def test_a_speaker_who_is_inverted_is_heard_at_once_after_another() -> None:
+    """In turns: 0.2 s of each are lost, and the other one is mixed again."""
+    left = np.tile(LOW, 8)
+    right = np.concatenate([LOW, -LOW] * 4)
+    samples, notices = mixed(left, right)
+    for turn in range(1, 8):
+        start, end = turn * len(LOW) + 3840, (turn + 1) * len(LOW)
+        assert np.allclose(samples[start:end], left[start:end])
+    assert [each.code for each in notices] == ["channels_cancel"]
+
+
+def test_pauses_that_cancel_decide_nothing() -> None:
+    """As the echo of a room may."""
+    pause = 0.02 * HIGH
+    left, right = np.concatenate((LOW, pause, LOW)), np.concatenate((LOW, -pause, LOW))
+    samples, notices = mixed(left, right)
+    assert np.allclose(samples, (left + right) / 2, atol=1e-6)
+    assert notices == []
+
+
 @given(cuts=st.lists(st.integers(0, 2000), max_size=20), n_inverted=st.integers(0, 2000))
 def test_the_result_does_not_depend_on_how_the_audio_was_cut(cuts: list[int], n_inverted: int) -> None:
     pairs: NDArray[np.float32] = np.stack((LOW[:2000], LOW[:2000]), axis=1)
