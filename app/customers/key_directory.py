@@ -16,6 +16,8 @@ logger = logging.getLogger(__name__)
 
 POLL_S = 2.0
 """How often a gateway asks the database for changes, in seconds: so long a withdrawn key may be used."""
+READ_ALL_S = 60.0
+"""How often all keys are read, in seconds: a copy that was restored between two looks may have as many changes."""
 KEEP_S = 900.0
 """How long keys that are known stay valid while the database does not answer, in seconds."""
 
@@ -50,7 +52,7 @@ class KeyDirectory:
         self._by_id: dict[str, KeyRecord] = {}
         self._by_hash: dict[str, KeyRecord] = {}
         self._is_up = False
-        self._read_at = float("-inf")
+        self._read_at = self._all_read_at = float("-inf")
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -106,8 +108,12 @@ class KeyDirectory:
             raise RequestError(503, message, code="keys_away") from error
 
     async def refresh(self) -> None:
-        """Ask the database for changes; for all records where it was away, as an older copy may have been restored."""
-        since = self._version if self._is_up else 0
+        """Ask the database for changes.
+
+        Where it was away, and every `READ_ALL_S`, it is asked for all records, as an older copy may have been restored.
+        """
+        reads_all = not self._is_up or self._clock() - self._all_read_at >= READ_ALL_S
+        since = 0 if reads_all else self._version
         try:
             version, records = await self._database.run(lambda connection: key_records.changes(connection, since))
             if version < since:
@@ -122,6 +128,7 @@ class KeyDirectory:
             logger.info("%d keys of the database have changed", len(records))
         self._is_up, self._read_at, self._version = True, self._clock(), version
         if not since:
+            self._all_read_at = self._read_at
             self._by_id, self._by_hash = {}, {}
         for record in records:
             self._note(record)

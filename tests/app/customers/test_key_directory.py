@@ -10,7 +10,7 @@ from sqlalchemy import Connection, make_url
 
 from app.customers import key_records
 from app.customers.api_keys import ApiKey
-from app.customers.key_directory import KEEP_S, KeyDirectory
+from app.customers.key_directory import KEEP_S, READ_ALL_S, KeyDirectory
 from app.database.database import Database, DatabaseAway
 from app.errors import RequestError
 
@@ -139,6 +139,23 @@ async def test_a_copy_that_was_restored_is_read_anew(unsteady: Unsteady, was_awa
         {"new 0", "new 1", "new 2"} if was_away else {"new 0"}
     )
     assert not any(directory.find(key) for key in (old, *lost))
+
+
+async def test_a_copy_with_as_many_changes_is_read_anew_in_time(unsteady: Unsteady) -> None:
+    """It was restored between two looks, and changed at once: nothing tells it from the database before."""
+    times = Times()
+    directory = directory_of(unsteady, times)
+    path = Path(unsteady._url.database or "")
+    await made(unsteady, "old")
+    copy = await asyncio.to_thread(path.read_bytes)
+    lost = await made(unsteady, "lost")
+    await directory.refresh()
+    await asyncio.to_thread(path.write_bytes, copy)
+    new = await made(unsteady, "new")
+    times.clock_s += READ_ALL_S
+    await directory.refresh()
+    assert directory.find(new)
+    assert not directory.find(lost)
 
 
 async def test_a_start_without_the_database_knows_no_key(unsteady: Unsteady) -> None:
