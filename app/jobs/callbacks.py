@@ -147,7 +147,7 @@ class CallbackSender:
         if not self._jobs.database.is_there:
             return None
         but = [owner for owner, n in self._n_sending.items() if n >= MAX_OF_OWNER]
-        taken = await self._jobs.database.run(lambda connection: _claim(connection, but))
+        taken = await self._jobs.database.run(lambda connection: _claim(connection, self._kinds.keys(), but))
         if taken is not None:
             self._n_sending[taken[0].owner] += 1
         return taken
@@ -161,12 +161,7 @@ class CallbackSender:
             self._has_sent.set()
 
     async def _report(self, job: Job, result: JobResult | None, n_attempts: int) -> None:
-        answer: int | str
-        kind = self._kinds.get(job.request.kind)
-        if kind is None:
-            answer = f"this gateway does not know jobs of kind {job.request.kind}"
-        else:
-            answer = await self._post(job, kind.callback(job, result))
+        answer = await self._post(job, self._kinds[job.request.kind].callback(job, result))
         outcome = _outcome(answer, n_attempts)
         wait_s = min(FIRST_WAIT_S * 2.0 ** (n_attempts - 1), MAX_WAIT_S) * (0.5 + random.random() / 2)
         if await self._jobs.database.run(lambda each: _note(each, job.id, n_attempts, outcome, wait_s)) and outcome:
@@ -208,10 +203,11 @@ def _outcome(answer: int | str, n_attempts: int) -> Outcome | None:
     return "expired" if n_attempts >= MAX_ATTEMPTS else None
 
 
-def _claim(connection: Connection, but: Collection[str] = ()) -> _Taken | None:
-    """Take the report that is due first, of other owners than these."""
+def _claim(connection: Connection, kinds: Collection[str], but: Collection[str] = ()) -> _Taken | None:
+    """Take the report that is due first, of jobs of these kinds and of other owners than these."""
     at = job_store.now(connection)
-    due = select(callbacks).where(callbacks.c.due <= at).order_by(callbacks.c.due).limit(1)
+    is_known = callbacks.c.job.in_(job_store.ids_of_kinds(kinds))
+    due = select(callbacks).where(callbacks.c.due <= at, is_known).order_by(callbacks.c.due).limit(1)
     if but:
         due = due.where(callbacks.c.job.not_in(job_store.ids_of(but)))
     row = connection.execute(due.with_for_update(skip_locked=True)).first()

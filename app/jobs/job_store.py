@@ -8,6 +8,7 @@ nothing. The result, the count of its audio and its callback are written in the 
 import json
 import time
 from collections.abc import Callable, Collection, Sequence
+from secrets import token_hex
 from typing import Any
 
 from sqlalchemy import (
@@ -82,6 +83,12 @@ _turns = Table(
     Column("step", String, primary_key=True),
     Column("taken", Float, nullable=False),  # when a job of this owner was taken last for this step
 )
+_folder = Table(
+    "tutti_job_folder",
+    metadata,
+    Column("id", Integer, primary_key=True),  # there is one row
+    Column("mark", String, nullable=False),
+)
 callbacks = Table(
     "tutti_job_callbacks",
     metadata,
@@ -101,6 +108,20 @@ CountUsage = Callable[[Connection, Job], None]
 
 class KeyReused(Exception):
     """An idempotency key was used before, for another job."""
+
+
+def folder_mark(connection: Connection, found: str | None) -> str | None:
+    """The mark of the folder that has the recordings; `None` while none has it.
+
+    Args:
+        connection: in a transaction.
+        found: the mark of the folder that is there, which is kept if no other one is; an empty one gets a name.
+    """
+    if found is not None:
+        row = insert_into(connection, _folder).values(id=1, mark=found or token_hex(8))
+        connection.execute(row.on_conflict_do_nothing())
+    mark: str | None = connection.execute(select(_folder.c.mark)).scalar()
+    return mark
 
 
 def now(connection: Connection) -> float:
@@ -173,6 +194,7 @@ def claim(
     step: Step = "decode",
     but: Collection[str] = (),
     on_given_up: Callable[[Job], None] = lambda job: None,
+    kinds: Collection[str] | None = None,
 ) -> Job | None:
     """Take the oldest job that is due of the owner whose turn it is; `None` if no job is due.
 
@@ -187,15 +209,17 @@ def claim(
         step: what is to be done. Turns are counted for each step by itself.
         but: owners that have no turn now.
         on_given_up: called with each job that has failed so.
+        kinds: the kinds of jobs that may be taken; `None` for all. Others wait for a gateway of a newer release.
     """
+    may_be_taken = _needs(step) if kinds is None else _needs(step) & _jobs.c.kind.in_(kinds)
     while True:
         at = now(connection)
-        row = _next_due(connection, at, step, but)
+        row = _next_due(connection, at, step, may_be_taken, but)
         if row is None:
             return None
         if row.n_attempts >= max_attempts:
             message = f"expected to be done within {max_attempts} attempts, got no result of any"
-            on_given_up(_end(connection, _job(row), at, JobFailed("attempts", row.error or message)))
+            on_given_up(_end(connection, _job(row), at, JobFailed("attempts", row.error or message), None))
             continue
         taken = {"state": "running", "started": row.started or at, "due": at + lease_s, "lease": lease}
         changed = update(_jobs).where(_jobs.c.id == row.id).values(**taken, n_attempts=row.n_attempts + 1)
@@ -205,7 +229,7 @@ def claim(
 
 def renew(connection: Connection, id_: str, lease: str, lease_s: float) -> bool:
     """Renew a lease. Returns whether it was still held."""
-    changed = update(_jobs).where(_jobs.c.id == id_, _jobs.c.lease == lease)
+    changed = update(_jobs).where(_is_held(id_, lease))
     return connection.execute(changed.values(due=now(connection) + lease_s)).rowcount == 1
 
 
@@ -222,7 +246,7 @@ def put_back(
         error: why it was not done.
         counts: whether this was one of its attempts.
     """
-    changed = update(_jobs).where(_jobs.c.id == id_, _jobs.c.lease == lease)
+    changed = update(_jobs).where(_is_held(id_, lease))
     values: dict[str, Any] = {"state": "queued", "lease": None, "due": now(connection) + wait_s}
     values |= {} if counts else {"n_attempts": _jobs.c.n_attempts - 1}
     values |= {} if error is None else {"error": error}
@@ -231,13 +255,13 @@ def put_back(
 
 def undo_claim(connection: Connection, lease: str) -> bool:
     """Give up what was claimed with this lease. Returns whether there was something."""
-    id_ = connection.execute(select(_jobs.c.id).where(_jobs.c.lease == lease)).scalar()
+    id_ = connection.execute(select(_jobs.c.id).where(_jobs.c.lease == lease, _jobs.c.ended.is_(None))).scalar()
     return id_ is not None and put_back(connection, id_, lease, 0.0)
 
 
 def note_fetched(connection: Connection, id_: str, lease: str) -> bool:
     """Have a job decoded whose recording is in the spool now. Returns whether the lease was still held."""
-    fetched = update(_jobs).where(_jobs.c.id == id_, _jobs.c.lease == lease).values(has_audio=True)
+    fetched = update(_jobs).where(_is_held(id_, lease)).values(has_audio=True)
     connection.execute(fetched)
     return put_back(connection, id_, lease, 0.0)
 
@@ -245,12 +269,17 @@ def note_fetched(connection: Connection, id_: str, lease: str) -> bool:
 def finish(
     connection: Connection, id_: str, lease: str, outcome: JobResult | JobFailed, count_usage: CountUsage | None = None
 ) -> Job | None:
-    """End a job that is held with this lease. Returns the job as it is now; `None` if the lease is lost."""
+    """End a job that is held with this lease. Returns the job as it is now; `None` if the lease is lost.
+
+    A job that was ended with this lease already, by a transaction whose answer was lost, stays as it is.
+    """
     query = select(_jobs).where(_jobs.c.id == id_, _jobs.c.lease == lease).with_for_update()
     row = connection.execute(query).first()
     if row is None:
         return None
-    job = _end(connection, _job(row), now(connection), outcome)
+    if row.ended is not None:
+        return _job(row)
+    job = _end(connection, _job(row), now(connection), outcome, lease)
     if isinstance(outcome, JobResult):
         values = {"job": id_, "content": outcome.content, "media_type": outcome.media_type}
         connection.execute(insert(_results).values(**values))
@@ -311,6 +340,11 @@ def listed(
         older = (_jobs.c.created == after.created) & (_jobs.c.id < after.id)
         query = query.where(or_(_jobs.c.created < after.created, older))
     return [_job(row) for row in connection.execute(query.order_by(_jobs.c.created.desc(), _jobs.c.id.desc()).limit(n))]
+
+
+def ids_of_kinds(kinds: Collection[str]) -> Select[Any]:
+    """A query for the ids of the jobs of these kinds."""
+    return select(_jobs.c.id).where(_jobs.c.kind.in_(kinds))
 
 
 def ids_of(owners: Collection[str]) -> Select[Any]:
@@ -395,17 +429,24 @@ def _without_callback(options_json: str) -> str:
     return json.dumps(options | {"query": left}, ensure_ascii=False, sort_keys=True)
 
 
-def _next_due(connection: Connection, at: float, step: Step, but: Collection[str]) -> Row[Any] | None:
+def _next_due(
+    connection: Connection, at: float, step: Step, may_be_taken: ColumnElement[bool], but: Collection[str]
+) -> Row[Any] | None:
     """The job to take next. Where other gateways take all jobs of an owner just now, the next owner has a turn."""
-    for owner in _owners_in_turn(connection, at, step):
+    for owner in _owners_in_turn(connection, at, step, may_be_taken):
         if owner in but:
             continue
-        due = select(_jobs).where(_jobs.c.owner == owner, _jobs.c.due <= at, _needs(step))
+        due = select(_jobs).where(_jobs.c.owner == owner, _jobs.c.due <= at, may_be_taken)
         due = due.order_by(_jobs.c.created).limit(1)
         row = connection.execute(due.with_for_update(skip_locked=True)).first()
         if row is not None:
             return row
     return None
+
+
+def _is_held(id_: str, lease: str) -> ColumnElement[bool]:
+    """Whether a job is held with this lease, and has not ended."""
+    return (_jobs.c.id == id_) & (_jobs.c.lease == lease) & _jobs.c.ended.is_(None)
 
 
 def _needs(step: Step) -> ColumnElement[bool]:
@@ -414,11 +455,11 @@ def _needs(step: Step) -> ColumnElement[bool]:
     return is_fetched if step == "decode" else ~is_fetched
 
 
-def _owners_in_turn(connection: Connection, at: float, step: Step) -> Sequence[str]:
+def _owners_in_turn(connection: Connection, at: float, step: Step, may_be_taken: ColumnElement[bool]) -> Sequence[str]:
     """The owners of jobs that are due, the one whose turn it is first."""
     is_due, runs = _jobs.c.due <= at, (_jobs.c.due > at) & _jobs.c.lease.is_not(None)
     last_turn = (_turns.c.owner == _jobs.c.owner) & (_turns.c.step == step)
-    open_jobs = select(_jobs.c.owner).outerjoin(_turns, last_turn).where(_jobs.c.due.is_not(None), _needs(step))
+    open_jobs = select(_jobs.c.owner).outerjoin(_turns, last_turn).where(_jobs.c.due.is_not(None), may_be_taken)
     owners = open_jobs.group_by(_jobs.c.owner, _turns.c.taken).having(func.count(case((is_due, 1))) > 0)
     order = (func.count(case((runs, 1))), func.coalesce(_turns.c.taken, 0.0), func.min(case((is_due, _jobs.c.created))))
     return connection.execute(owners.order_by(*order)).scalars().all()
@@ -429,9 +470,9 @@ def _note_turn(connection: Connection, owner: str, step: Step, at: float) -> Non
     connection.execute(turn.on_conflict_do_update(index_elements=list(_turns.primary_key), set_={"taken": at}))
 
 
-def _end(connection: Connection, job: Job, at: float, outcome: JobResult | JobFailed) -> Job:
-    """End a job, and have its callback sent."""
-    values: dict[str, Any] = {"ended": at, "due": None, "lease": None}
+def _end(connection: Connection, job: Job, at: float, outcome: JobResult | JobFailed, lease: str | None) -> Job:
+    """End a job, and have its callback sent. The job keeps the lease of the gateway that has ended it."""
+    values: dict[str, Any] = {"ended": at, "due": None, "lease": lease}
     if isinstance(outcome, JobResult):
         values |= {"state": "done", "audio_s": outcome.audio_s, "error": None}
     else:

@@ -3,6 +3,7 @@
 import asyncio
 import hashlib
 import logging
+import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -33,6 +34,12 @@ N_SPOOL_THREADS = 16
 """Recordings that are kept, read or deleted at the same time."""
 SPOOL_WAIT_S = 10.0
 """How long one waits for the others, in seconds, before the store of the recordings counts as away: it hangs."""
+SPOOL_ANSWER_S = 15.0
+"""How long one may take, in seconds, until the store counts as away; of a recording so long and by its length."""
+SPOOL_BYTES_PER_S = 1_000_000
+"""The least speed at which a recording is kept, in bytes per second."""
+SPOOL_COPY_S = 3600.0
+"""How long the longest may take, in seconds: a store that is far away is copied from, or has many recordings."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,7 +140,7 @@ class Jobs:
             return added
 
         if file is not None:
-            await self.on_spool(lambda spool: spool.put(id_, file))
+            await self.put(id_, file)
         try:
             job, is_new = await self.database.run(add)
         except DatabaseAway:
@@ -183,7 +190,7 @@ class Jobs:
         n = await self.database.run(lambda connection: job_store.remove_old(connection, self.config.keep_results_s))
         if n:
             logger.info("%d old jobs are forgotten", n)
-        names = await self.on_spool(lambda spool: list(spool.older_than(ORPHAN_S)))
+        names = await self.on_spool(lambda spool: list(spool.older_than(ORPHAN_S)), SPOOL_COPY_S)
         for at in range(0, len(names), MAX_FORGOTTEN):
             await self._delete_orphans(names[at : at + MAX_FORGOTTEN])
 
@@ -199,8 +206,18 @@ class Jobs:
         except SpoolAway as error:
             logger.warning("[%s] a recording that no job needs is deleted later: %s", id_, error)
 
-    async def on_spool(self, work: Callable[[Spool], _Result]) -> _Result:
+    async def put(self, id_: str, file: IO[bytes]) -> None:
+        """Keep a recording, which is read from its beginning. Raises as `on_spool`."""
+        n_bytes = file.seek(0, os.SEEK_END)
+        file.seek(0)
+        await self.on_spool(lambda spool: spool.put(id_, file), SPOOL_ANSWER_S + n_bytes / SPOOL_BYTES_PER_S)
+
+    async def on_spool(self, work: Callable[[Spool], _Result], limit_s: float = SPOOL_ANSWER_S) -> _Result:
         """Have the spool do something in a thread. Neither cancelling nor the end of the wait stops what has begun.
+
+        Args:
+            work: what is done.
+            limit_s: how long it may take, in seconds.
 
         Raises:
             FileNotFoundError: the recording is not there.
@@ -216,7 +233,8 @@ class Jobs:
         # Whoever waits may leave; the thread is busy until then.
         done.add_done_callback(self._note_done)
         try:
-            result = await asyncio.shield(done)
+            async with asyncio.timeout(limit_s) as limit:
+                result = await asyncio.shield(done)
         except FileNotFoundError:
             self.spool_is_away = False
             raise
@@ -224,8 +242,10 @@ class Jobs:
             self.spool_is_away = True
             raise
         except OSError as error:
+            # That a time limit ends is an `OSError`, too.
             self.spool_is_away = True
-            raise SpoolAway(f"{error}") from error
+            what = f"no answer within {limit_s:g} s" if limit.expired() else f"{error}"
+            raise SpoolAway(what) from error
         self.spool_is_away = False
         return result
 

@@ -9,7 +9,7 @@ import re
 import shutil
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from secrets import token_hex
@@ -21,7 +21,10 @@ PIECE_BYTES = 1 << 20
 PARTIAL = ".partial-"
 """Begins the name of a file that is being written, or of one that only tries the spool out."""
 MARK = ".tutti-recordings"
-"""An empty file in the folder of the recordings. Where it is missing, the disk of the folder is not mounted."""
+"""A file in the folder of the recordings, with the mark of this folder. Where it is missing, its disk is not mounted.
+
+An operator makes it anew, empty, to go on with another folder. Older releases have made it empty, too.
+"""
 PROBE = b"tutti"
 """What is written to try a spool out."""
 _ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
@@ -29,6 +32,26 @@ _ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 class SpoolAway(OSError):
     """The store of the recordings does not answer, or refuses. The message is for the operator, not for clients."""
+
+
+class WrongFolder(SpoolAway):
+    """Another folder is in the place of the one that has the recordings."""
+
+
+class FolderUnknown(SpoolAway):
+    """Which folder has the recordings cannot be known at present."""
+
+
+Recall = Callable[[str | None], str | None]
+"""Gives the mark of the folder that has the recordings, `None` while none has it; raises `FolderUnknown`.
+
+It gets the mark of the folder that is there, if it has one, and keeps that where it knows no other.
+"""
+
+
+def recall_nothing(found: str | None) -> str | None:
+    """The `Recall` of one process, which takes the folder that it finds."""
+    return None if found is None else found or token_hex(8)
 
 
 def is_ours(name: str) -> bool:
@@ -72,12 +95,21 @@ def try_out(spool: Spool) -> None:
 class FolderSpool:
     """Recordings as files of a folder, which only this user may read."""
 
-    def __init__(self, folder: Path) -> None:
-        """The folder is made when the first recording comes."""
+    def __init__(self, folder: Path, recall: Recall = recall_nothing) -> None:
+        """The folder is made when the first recording comes.
+
+        Args:
+            folder: where the recordings are.
+            recall: remembers the folder over a restart.
+        """
         self._folder = folder
+        self._recall = recall
         self._marking = threading.RLock()
         """Held while the mark is looked for or made, as recordings come in several threads."""
-        self._was_marked = self._has_mark()
+        self._found = self._mark()
+        """The mark at the start."""
+        self._expected: str | None = None
+        """The mark of the folder that has the recordings, once it is known."""
 
     @property
     def folder(self) -> Path:
@@ -98,10 +130,10 @@ class FolderSpool:
         """See `Spool`. A loss of power leaves the whole recording or none."""
         with self._marking:
             self._check_mark()
-            if not self._was_marked:
+            if self._expected is None:
                 make_folder(self._folder)
                 keep_private(self._folder / MARK)
-                self._was_marked = True
+                self._check_mark()
         try:
             self._write(id_, file)
         except FileNotFoundError as error:
@@ -140,20 +172,29 @@ class FolderSpool:
             self._check_mark()
 
     def _check_mark(self) -> None:
-        """Raise `SpoolAway` where the folder has lost its mark: another one is in its place while its disk is away."""
+        """Raise `WrongFolder` where another folder is in the place of the one that has the recordings."""
         with self._marking:
-            if self._has_mark():
-                self._was_marked = True
-            elif self._was_marked:
-                expected = f"expected the file {MARK} in {self._folder}, got none"
-                raise SpoolAway(f"{expected}: mount its disk, or restart the server to begin with an empty folder")
+            mark = self._mark()
+            if self._expected is None:
+                self._expected = self._recall(self._found if mark is None else mark)
+            if self._expected is None or mark == self._expected:
+                return
+            path = self._folder / MARK
+            if mark == "":
+                path.write_text(self._expected)
+                return
+            expected = f"expected the file {MARK} in {self._folder}"
+            got = "got none" if mark is None else f"got {mark} in it and not {self._expected}, that of the recordings"
+            advice = "mount its disk, or make this file, empty, to go on without the recordings that are not there"
+            raise WrongFolder(f"{expected}, {got}: {advice}")
 
-    def _has_mark(self) -> bool:
+    def _mark(self) -> str | None:
+        """The mark of the folder that is there; `None` for one without."""
         try:
-            return (self._folder / MARK).exists()
-        except OSError:
+            return (self._folder / MARK).read_text().strip()
+        except (OSError, UnicodeDecodeError):
             # The folder may not be entered, or its disk has failed.
-            return False
+            return None
 
     def older_than(self, age_s: float) -> Iterator[str]:
         """See `Spool`. Files that were never finished are among them."""

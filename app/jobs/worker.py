@@ -16,8 +16,8 @@ from app.database.database import DatabaseAway
 from app.database.seals import SealKeyMissing
 from app.jobs import job_store
 from app.jobs.job import Job, JobDelayed, JobFailed, JobKind, JobResult, Step
-from app.jobs.jobs import Jobs
-from app.jobs.spool import SpoolAway
+from app.jobs.jobs import SPOOL_COPY_S, Jobs
+from app.jobs.spool import SpoolAway, WrongFolder
 
 logger = logging.getLogger(__name__)
 
@@ -155,7 +155,16 @@ class JobWorker:
         def claim(connection: Connection) -> Job | None:
             # It may be run again.
             given_up.clear()
-            job = job_store.claim(connection, lease, config.lease_s, config.max_attempts, step, but, given_up.append)
+            job = job_store.claim(
+                connection,
+                lease,
+                config.lease_s,
+                config.max_attempts,
+                step,
+                but,
+                given_up.append,
+                self._kinds.keys(),
+            )
             if is_over.is_set():
                 # No one waits for it any more. Undone here, as what undoes it below may come first.
                 connection.rollback()
@@ -251,16 +260,14 @@ class JobWorker:
         await self._jobs.note_ended(ended)
 
     async def _result(self, job: Job, _saving: asyncio.Event) -> JobResult:
-        kind = self._kinds.get(job.request.kind)
-        if kind is None:
-            raise JobDelayed(f"this gateway does not know jobs of kind {job.request.kind}")
+        kind = self._kinds[job.request.kind]
         try:
-            recording = await self._jobs.on_spool(lambda spool: spool.open(job.id))
+            recording = await self._jobs.on_spool(lambda spool: spool.open(job.id), SPOOL_COPY_S)
         except FileNotFoundError:
             raise JobFailed("no_audio", "the recording is no longer in the spool") from None
         except SpoolAway as error:
             logger.warning("[%s] its recording cannot be read: %s", job.id, error)
-            raise await self._delayed_by_spool("read") from error
+            raise await self._delayed_by_spool("read", error) from error
         with recording:
             return await kind.work(job, recording, lambda done_s: None)
 
@@ -272,14 +279,14 @@ class JobWorker:
             # The job may end meanwhile. What the spool has then is deleted when it is there.
             saving.set()
             try:
-                await self._jobs.on_spool(lambda spool: spool.put(job.id, file))
+                await self._jobs.put(job.id, file)
             except OSError as error:
                 logger.warning("[%s] its recording cannot be kept: %s", job.id, error)
-                raise await self._delayed_by_spool("written") from error
+                raise await self._delayed_by_spool("written", error) from error
 
-    async def _delayed_by_spool(self, what: str) -> JobDelayed:
+    async def _delayed_by_spool(self, what: str, error: OSError) -> JobDelayed:
         """The delay of a job whose recording cannot be read or written: no attempt, unless the spool itself works."""
-        counts = await self._jobs.spool_works()
+        counts = not isinstance(error, WrongFolder) and await self._jobs.spool_works()
         return JobDelayed(f"the store of recordings cannot be {what} at present", counts=counts)
 
     async def _note_fetched(self, job: Job, lease: str) -> None:

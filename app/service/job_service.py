@@ -68,7 +68,7 @@ class JobService:
         self._named_keys = named_keys
         self._may_work = may_work
         count = self._count if access.usage else None
-        self._jobs = Jobs(database, spool(settings), _config(settings), count, make_seals(settings))
+        self._jobs = Jobs(database, spool(settings, database), _config(settings), count, make_seals(settings))
         self._callback_rules = address_rules(settings, "callback_hosts")
         self._fetcher = fetcher(settings)
 

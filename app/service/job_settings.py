@@ -1,17 +1,22 @@
 """What the settings of jobs, and of the addresses that clients name, must be."""
 
 import ipaddress
+import logging
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from app.errors import SettingsError
+from app.service.database_settings import make_database
 
 if TYPE_CHECKING:
+    from app.database.database import Database
     from app.jobs.addresses import AddressRules
     from app.jobs.fetch import RecordingFetcher
-    from app.jobs.spool import Spool
+    from app.jobs.spool import Recall, Spool
     from app.service.settings import Settings
+
+logger = logging.getLogger(__name__)
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
@@ -50,18 +55,21 @@ def private_networks(settings: "Settings") -> tuple[Network, ...]:
         raise SettingsError(f"private_networks: expected networks such as 10.1.0.0/16, got {error}") from error
 
 
-def spool(settings: "Settings") -> "Spool":
+def spool(settings: "Settings", database: "Database | None" = None) -> "Spool":
     """What keeps the recordings. Nothing is written yet.
+
+    Args:
+        settings: of the service.
+        database: remembers the folder over a restart, so that none is taken for it while its disk is not mounted.
 
     Raises:
         SettingsError: a variable of S3 has no valid value.
     """
-    from app.jobs.spool import FolderSpool, SpoolAway
+    from app.jobs.spool import FolderSpool, SpoolAway, recall_nothing
 
-    if not settings.job_spool:
-        return FolderSpool(settings.data_path / "jobs")
     if not settings.job_spool.startswith(S3):
-        return FolderSpool(Path(settings.job_spool).expanduser())
+        folder = Path(settings.job_spool).expanduser() if settings.job_spool else settings.data_path / "jobs"
+        return FolderSpool(folder, recall_of(database) if database else recall_nothing)
     # Imported here because its client is an extra.
     from app.jobs.s3_spool import S3Spool
 
@@ -71,19 +79,43 @@ def spool(settings: "Settings") -> "Spool":
         raise SettingsError(f"job_spool: expected variables AWS_… that can be used; {error}") from None
 
 
+def recall_of(database: "Database") -> "Recall":
+    """Has the database remember the folder of the recordings."""
+    from app.database.database import DatabaseAway
+    from app.jobs import job_store
+    from app.jobs.spool import FolderUnknown
+
+    def recall(found: str | None) -> str | None:
+        if found is None and not database.is_there:
+            return None
+        try:
+            return database.run_here(lambda connection: job_store.folder_mark(connection, found))
+        except DatabaseAway as error:
+            raise FolderUnknown(f"the database does not say which folder has the recordings: {error}") from error
+
+    return recall
+
+
 def try_spool(settings: "Settings") -> None:
     """Keep, read and delete something where recordings are kept, which blocks.
+
+    A folder is not tried while the database is away: it may be another one than that of the recordings.
 
     Raises:
         SettingsError: it does not work.
     """
-    from app.jobs.spool import try_out
+    from app.jobs.spool import FolderUnknown, try_out
 
+    database = make_database(settings)
     try:
-        try_out(spool(settings))
+        try_out(spool(settings, database))
+    except FolderUnknown as error:
+        logger.warning("where recordings are kept is not tried: %s", error)
     except OSError as error:
         place = settings.job_spool or settings.data_path / "jobs"
         raise SettingsError(f"job_spool: expected to write, read, list and delete in {place}; {error}") from None
+    finally:
+        database.close_here()
 
 
 def _check_spool(text: str) -> None:

@@ -18,6 +18,9 @@ from tests.postgres_server import PostgresServer
 
 accounts = Table("accounts_of_a_test", MetaData(), Column("id", Integer, primary_key=True), Column("n", Integer))
 
+DROP_NEWER = "DROP TABLE tutti_job_turns", "DROP TABLE tutti_job_folder"
+"""Makes the tables those of the first release."""
+
 
 @pytest.fixture
 async def database(url: URL) -> AsyncIterator[Database]:
@@ -186,7 +189,11 @@ async def test_tables_that_are_missing_are_a_database_that_is_away(database: Dat
 
 async def test_a_copy_of_an_older_release_is_moved_forward_without_a_restart(database: Database) -> None:
     """The first transaction that finds something missing has the schema looked at."""
-    await statements(database, "DROP TABLE tutti_job_turns", f"UPDATE {schema.VERSION_TABLE} SET version_num = '0001'")
+    await statements(
+        database,
+        *DROP_NEWER,
+        f"UPDATE {schema.VERSION_TABLE} SET version_num = '0001'",
+    )
     with pytest.raises(DatabaseAway):
         await statements(database, "SELECT * FROM tutti_job_turns")
     await statements(database, "SELECT * FROM tutti_job_turns")
@@ -195,7 +202,7 @@ async def test_a_copy_of_an_older_release_is_moved_forward_without_a_restart(dat
 
 async def test_a_copy_without_a_version_waits_for_a_restart(database: Database, url: URL) -> None:
     """It may be one of the first release, or one that is not whole yet: who reads of it does not take it for lost."""
-    await statements(database, "DROP TABLE tutti_migrations", "DROP TABLE tutti_job_turns")
+    await statements(database, "DROP TABLE tutti_migrations", *DROP_NEWER)
     for message in ("tutti_job_turns", module.NO_VERSION, module.NO_VERSION):
         with pytest.raises(DatabaseAway, match=message):
             await statements(database, "SELECT * FROM tutti_job_turns")

@@ -116,6 +116,17 @@ async def test_a_report_is_signed_and_sent_until_it_is_received(sender: Sender) 
     assert (message["type"], message["job"]["id"], message["id"]) == ("job.done", job.id, headers["idempotency-key"])
 
 
+async def test_a_report_of_a_newer_release_is_left_to_it(sender: Sender, database: Database, tmp_path: Any) -> None:
+    """It loses no attempt, and keeps no other report waiting."""
+    old = Sender(database, tmp_path)
+    old.sender._kinds = {}
+    async with Receiver(204).running() as receiver:
+        await sender.end_job(receiver.url)
+        assert not await old.sender.send_one()
+        assert await sender.sender.send_one()
+    assert sender.outcomes == ["delivered"]
+
+
 async def test_a_slow_receiver_of_one_owner_keeps_no_other_report_waiting(sender: Sender) -> None:
     asked: asyncio.Queue[None] = asyncio.Queue()
 
@@ -154,7 +165,7 @@ async def test_a_report_whose_gateway_has_died_is_sent_again(sender: Sender, mon
     async with Receiver().running() as receiver:
         await sender.end_job(receiver.url, JobFailed("code", "why"))
         # It took the report, and came no further.
-        assert await sender.database.run(module._claim)
+        assert await sender.database.run(lambda each: module._claim(each, [KIND]))
         assert await sender.sender.send_one()
         _, body = receiver.received.get_nowait()
     assert json.loads(body)["job"]["error"] == {"code": "code", "message": "why"}

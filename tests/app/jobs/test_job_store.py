@@ -54,7 +54,7 @@ async def test_a_job_is_taken_by_one_and_ends_once(store: Store) -> None:
     assert await store(job_store.finish, first.id, "a", RESULT) is None
     done = await store(job_store.finish, first.id, "b", RESULT)
     assert done and (done.state, done.audio_s, done.has_ended) == ("done", 1.5, True)
-    assert await store(job_store.finish, first.id, "b", RESULT) is None
+    assert await store(job_store.finish, first.id, "b", RESULT) == done
     assert await store(job_store.result, first.id) == RESULT
     other = await store.claim("c")
     assert other and other.id == second.id

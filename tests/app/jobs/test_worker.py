@@ -21,10 +21,10 @@ from app.errors import SettingsError
 from app.jobs import job_store, jobs, worker
 from app.jobs.job import CallbackMessage, Job, JobDelayed, JobFailed, JobKind, JobResult, Request, Step
 from app.jobs.jobs import Jobs, JobsConfig
-from app.jobs.spool import MARK, FolderSpool, SpoolAway
+from app.jobs.spool import MARK, FolderSpool, SpoolAway, recall_nothing
 from app.jobs.worker import Fetch, JobWorker
 from app.service.database_settings import keep_data_private
-from app.service.job_settings import try_spool
+from app.service.job_settings import recall_of, try_spool
 from app.service.settings import Settings
 
 Work = Callable[[Job, IO[bytes], Callable[[float], None]], Awaitable[JobResult]]
@@ -47,12 +47,21 @@ async def cannot_fetch(url: str, file: IO[bytes]) -> None:
 class Place:
     """Jobs of one database, and the workers of one gateway."""
 
-    def __init__(self, database: Database, folder: Path, lease_s: float = 60.0, keep_audio_s: float = 0.0) -> None:
+    def __init__(
+        self,
+        database: Database,
+        folder: Path,
+        lease_s: float = 60.0,
+        keep_audio_s: float = 0.0,
+        *,
+        recalls: bool = False,
+    ) -> None:
         config = JobsConfig(
             n_workers=1, lease_s=lease_s, max_attempts=3, keep_audio_s=keep_audio_s, keep_results_s=60.0
         )
         self.folder = folder
-        self.jobs = Jobs(database, FolderSpool(folder), config)
+        recall = recall_of(database) if recalls else recall_nothing
+        self.jobs = Jobs(database, FolderSpool(folder, recall), config)
         self.ended: asyncio.Queue[Job] = asyncio.Queue()
 
     def worker(self, work: Work, fetch: Fetch = cannot_fetch) -> JobWorker:
@@ -303,6 +312,50 @@ async def test_a_job_whose_claim_has_had_no_answer_does_not_stand_still(url: URL
     await database.close()
 
 
+async def test_a_job_that_was_ended_without_an_answer_counts_as_ended(url: URL, tmp_path: Path) -> None:
+    """Once: with the result that is there, and as this gateway's."""
+    database = LosesAnswers(url)
+    place = Place(database, tmp_path / "spool")
+
+    async def work(job: Job, file: IO[bytes], on_progress: Callable[[float], None]) -> JobResult:
+        database.meanwhile = nothing
+        return await done(job, file, on_progress)
+
+    async with asyncio.timeout(20), place.worker(work).running():
+        id_ = (await place.submit()).id
+        job = await place.ended.get()
+    assert (job.id, job.state, job.audio_s) == (id_, "done", 1.5)
+    assert place.ended.empty()
+    assert names(tmp_path / "spool") == set()
+    await database.close()
+
+
+async def test_a_job_that_has_ended_is_held_by_no_lease(database: Database, tmp_path: Path) -> None:
+    """A gateway that comes late with the lease that ended it changes nothing."""
+    id_ = (await Place(database, tmp_path).submit()).id
+    await database.run(lambda each: job_store.claim(each, "a", 60.0, 3))
+    ended = await database.run(lambda each: job_store.finish(each, id_, "a", RESULT))
+    assert not await database.run(lambda each: job_store.renew(each, id_, "a", 60.0))
+    assert not await database.run(lambda each: job_store.put_back(each, id_, "a", 0.0))
+    assert not await database.run(lambda each: job_store.note_fetched(each, id_, "a"))
+    assert not await database.run(lambda each: job_store.undo_claim(each, "a"))
+    assert await database.run(lambda each: job_store.finish(each, id_, "a", JobFailed("code", "why"))) == ended
+    assert await database.run(lambda each: job_store.by_id(each, id_)) == ended
+
+
+async def test_jobs_of_a_newer_release_are_left_to_it(database: Database, tmp_path: Path) -> None:
+    """They lose no attempt, and keep no other job waiting."""
+    place = Place(database, tmp_path)
+    newer = Request(kind="newer", options={})
+    first, _ = await place.jobs.submit("o", "o", newer, io.BytesIO(b"audio"))
+    async with place.worker(done).running():
+        await place.submit()
+        assert (await place.ended.get()).request.kind == "k"
+    left = await database.run(lambda each: job_store.by_id(each, first.id))
+    assert left is not None
+    assert (left.state, left.n_attempts, left.error) == ("queued", 0, None)
+
+
 async def test_a_claim_that_comes_too_late_is_undone(
     database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -405,6 +458,77 @@ async def test_jobs_wait_for_a_folder_whose_disk_is_away(database: Database, tmp
         job = await place.ended.get()
     assert (job.state, job.n_attempts) == ("done", 1)
     assert await place.jobs.spool_works()
+
+
+async def test_a_gateway_that_starts_without_the_disk_takes_no_other_folder(database: Database, tmp_path: Path) -> None:
+    """The database remembers the folder. Neither a recording is missing then, nor is one written elsewhere."""
+    folder, elsewhere = tmp_path / "spool", tmp_path / "disk"
+    await Place(database, folder, recalls=True).submit()
+    folder.rename(elsewhere)
+    folder.mkdir()
+    place = Place(database, folder, recalls=True)
+    async with place.worker(done).running():
+        while not place.jobs.spool_is_away:
+            await database.run(lambda each: None)
+        with pytest.raises(SpoolAway, match=f"expected the file {MARK} in {folder}, got none: mount its disk"):
+            await place.submit()
+        assert names(folder) == set()
+        folder.rmdir()
+        elsewhere.rename(folder)
+        job = await place.ended.get()
+    assert (job.state, job.n_attempts) == ("done", 1)
+
+
+async def test_another_disk_is_no_folder_of_recordings(database: Database, tmp_path: Path) -> None:
+    await Place(database, tmp_path / "spool", recalls=True).submit()
+    FolderSpool(tmp_path / "other").put("x", io.BytesIO())
+    with pytest.raises(SpoolAway, match=r"and not .*, that of the recordings: mount its disk"):
+        await Place(database, tmp_path / "other", recalls=True).submit()
+
+
+@pytest.mark.parametrize("was_marked", [True, False])
+async def test_an_operator_goes_on_with_an_empty_folder(database: Database, tmp_path: Path, was_marked: bool) -> None:
+    """By an empty mark, as folders of older releases have one as well."""
+    folder = tmp_path / "new"
+    if was_marked:
+        await Place(database, tmp_path / "spool", recalls=True).submit()
+    folder.mkdir()
+    (folder / MARK).touch()
+    await Place(database, folder, recalls=True).submit()
+    mark = (folder / MARK).read_text()
+    assert mark == await database.run(lambda each: job_store.folder_mark(each, None))
+    assert len(mark) == 16
+
+
+async def test_a_folder_is_not_tried_while_the_database_is_away(tmp_path: Path) -> None:
+    """It may be another one than that of the recordings. With it, a start without the disk ends."""
+    url = f"sqlite:///{tmp_path / 'tutti.db'}"
+    settings = Settings(jobs=True, database_url=url, data_folder=str(tmp_path), job_spool=str(tmp_path / "spool"))
+    await asyncio.to_thread(try_spool, settings)
+    (tmp_path / "spool").rename(tmp_path / "disk")
+    with pytest.raises(SettingsError, match="mount its disk"):
+        await asyncio.to_thread(try_spool, settings)
+    (tmp_path / "tutti.db").write_bytes(b"damaged")
+    await asyncio.to_thread(try_spool, settings)
+    assert not (tmp_path / "spool").exists()
+
+
+async def test_the_first_recording_that_hangs_is_refused(
+    database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In time, although there are places for others."""
+    place, goes_on = Place(database, tmp_path), threading.Event()
+
+    class Hangs(FolderSpool):
+        def put(self, id_: str, file: IO[bytes]) -> None:
+            assert goes_on.wait(30)
+
+    place.jobs.spool = Hangs(tmp_path)
+    monkeypatch.setattr(jobs, "SPOOL_ANSWER_S", 0.05)
+    with pytest.raises(SpoolAway, match=r"no answer within 0\.05"):
+        await place.submit()
+    assert place.jobs.spool_is_away
+    goes_on.set()
 
 
 async def _next(*places: Place) -> Job:
