@@ -12,7 +12,7 @@ from app.customers import usage
 from app.customers.accounts import usage_account
 from app.customers.api_keys import ApiKey
 from app.customers.usage import Kind, Report, Used
-from app.database.database import Database, DatabaseAway
+from app.database.database import ANSWER_TIMEOUT_S, Database, DatabaseAway
 
 logger = logging.getLogger(__name__)
 
@@ -136,8 +136,13 @@ class UsageCounter:
         Raises:
             DatabaseAway: it is not known.
         """
-        await self.save()
-        return await self._database.run(lambda connection: usage.used(connection, from_day, to_day, account))
+        try:
+            # Together no longer than one transaction: each waits for those before it, whose time limits add up.
+            async with asyncio.timeout(ANSWER_TIMEOUT_S):
+                await self.save()
+                return await self._database.run(lambda connection: usage.used(connection, from_day, to_day, account))
+        except TimeoutError:
+            raise DatabaseAway(f"usage cannot be read within {ANSWER_TIMEOUT_S:g} s") from None
 
     async def _save(self, reports: Sequence[Report]) -> None:
         today = self._now().date()

@@ -21,7 +21,7 @@ from app.jobs.callbacks import CallbackSender
 from app.jobs.job import Job, JobKind, JobResult, Request, State
 from app.jobs.job_store import KeyReused
 from app.jobs.jobs import Jobs, JobsConfig
-from app.jobs.spool import SpoolAway
+from app.jobs.spool import FolderUnknown, SpoolAway
 from app.jobs.worker import JobWorker
 from app.service.auth import Access, Client
 from app.service.database_settings import make_seals
@@ -241,7 +241,7 @@ def _check(rules: AddressRules, name: str, url: str) -> None:
 
 
 def _away(error: DatabaseAway | SpoolAway) -> RequestError:
-    what = "database" if isinstance(error, DatabaseAway) else "store for the recordings"
+    what = "database" if isinstance(error, DatabaseAway | FolderUnknown) else "store for the recordings"
     logger.warning("a request about jobs is refused: %s", error)
     message = f"the {what} of jobs cannot be reached; try again in {RETRY_AFTER_S} s"
     return RequestError(503, message, code="jobs_away")

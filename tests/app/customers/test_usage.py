@@ -9,7 +9,7 @@ from typing import TypeVar
 import pytest
 from sqlalchemy import URL, Connection, func, make_url, select
 
-from app.customers import usage
+from app.customers import usage, usage_counter
 from app.customers.api_keys import ApiKey
 from app.customers.usage import Kind, Report, Used
 from app.customers.usage_counter import UsageCounter
@@ -33,6 +33,22 @@ async def totals(database: Database) -> dict[tuple[str, str], tuple[float, int]]
         audio_s, n = sums.get((each.account, each.kind), (0.0, 0))
         sums[each.account, each.kind] = (audio_s + each.audio_s, n + each.n)
     return sums
+
+
+async def test_usage_is_asked_for_within_the_time_of_one_transaction(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Although it is saved before, and another save may be under way: else the client is gone before the answer."""
+    counter = UsageCounter(database, lambda *args, **values: None, lambda: NOON)
+    with counter.counting(ACME, "file", lambda: 3.0):
+        pass
+    async with counter._saving:
+        monkeypatch.setattr(usage_counter, "ANSWER_TIMEOUT_S", 0.05)
+        with pytest.raises(DatabaseAway, match=r"within 0\.05 s"):
+            await counter.used(TODAY, TODAY)
+    monkeypatch.undo()
+    (entry,) = await counter.used(TODAY, TODAY)
+    assert entry.audio_s == 3.0, "nothing is lost"
 
 
 async def test_a_report_that_is_repeated_adds_nothing(database: Database) -> None:
