@@ -70,17 +70,20 @@ class DatabaseUnfit(DatabaseAway):
 class Database:
     """Runs transactions in threads. It connects, and moves the schema forward, when it is first used."""
 
-    def __init__(self, url: URL) -> None:
+    def __init__(self, url: URL, was_open: Path | None = None) -> None:
         """Describe the database.
 
         Args:
             url: that of a SQLite file, or of a PostgreSQL server.
+            was_open: a file that is made when it is opened. Where it is there already, another process of this server
+                has opened it before, and no tables are made.
         """
         self._url = url
+        self._was_open_file = was_open
         self._engine: Engine | None = None
         self._threads = ThreadPoolExecutor(1 if self.is_file else N_THREADS, thread_name_prefix="database")
         self._opening = threading.Lock()
-        self._was_open = False
+        self._was_open = was_open is not None and was_open.exists()
         self.is_away = False
         """Whether the last transaction was in vain, as the database did not answer."""
 
@@ -199,6 +202,8 @@ class Database:
                     engine.dispose()
                     raise
                 self._engine, self._was_open = engine, True
+                if self._was_open_file is not None:
+                    self._was_open_file.touch()
             return engine
 
     def _connected(self) -> Engine:

@@ -23,13 +23,20 @@ def uses_database(settings: "Settings") -> bool:
     return settings.jobs or settings.database_keys
 
 
-def make_database(settings: "Settings") -> "Database":
-    """The database of these settings, which is opened when it is first used."""
+def make_database(settings: "Settings", folder: str | None = None) -> "Database":
+    """The database of these settings, which is opened when it is first used.
+
+    Args:
+        settings: of the service.
+        folder: what the gateways of one server share while it runs. So one that is restarted makes no tables in place
+            of those that are gone.
+    """
     # Imported here: it takes a moment, and many services keep nothing.
     from app.database.database import Database
 
     url = settings.database_url
-    return Database(database_address(url) if url else file_address(settings.data_path))
+    was_open = Path(folder) / "database-was-open" if folder else None
+    return Database(database_address(url) if url else file_address(settings.data_path), was_open)
 
 
 def make_seals(settings: "Settings") -> "Seals":

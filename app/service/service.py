@@ -113,7 +113,7 @@ class Service:
     @cached_property
     def database(self) -> "Database":
         """What is kept over a restart. It is opened, and its file is made, when it is first used."""
-        return make_database(self.settings)
+        return make_database(self.settings, self.shared.metrics_folder)
 
     @cached_property
     def jobs(self) -> "JobService | None":

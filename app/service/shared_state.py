@@ -104,6 +104,9 @@ class SharedState:
     n_gateways: int = 1
     """More than one where there may be others, even if their number changes."""
     metrics_folder: str | None = None
-    """The folder in which prometheus_client keeps the metrics of all gateways; `None` if they share no folder."""
+    """The folder in which prometheus_client keeps the metrics of all gateways; `None` if they share no folder.
+
+    It is there as long as the server runs, so it says as well whether one of them has opened the database.
+    """
     metrics_of_all: GatherMetrics | None = None
     """Returns the metrics of all gateways where these are on several machines; else `None`."""

@@ -222,3 +222,22 @@ async def test_tables_that_are_gone_are_not_made_anew_while_the_server_runs(data
     restarted = Database(url)
     await statements(restarted, "SELECT * FROM tutti_jobs")
     await restarted.close()
+
+
+async def test_a_gateway_that_is_restarted_makes_no_tables_in_place_of_those_that_are_gone(
+    database: Database, url: URL, tmp_path: Path
+) -> None:
+    """Another process of the same server has used them. A restart of the server begins with an empty database."""
+    was_open = tmp_path / "was-open"
+    first = Database(url, was_open)
+    await statements(first, "SELECT * FROM tutti_jobs")
+    tables = await database.run(lambda connection: inspect(connection).get_table_names())
+    await statements(database, *(f"DROP TABLE {each}" for each in sorted(tables, key="tutti_jobs".__eq__)))
+    restarted = Database(url, was_open)
+    with pytest.raises(DatabaseAway, match=module.GONE):
+        await statements(restarted, "SELECT * FROM tutti_jobs")
+    was_open.unlink()
+    of_a_new_server = Database(url, was_open)
+    await statements(of_a_new_server, "SELECT * FROM tutti_jobs")
+    for each in (first, restarted, of_a_new_server):
+        await each.close()
