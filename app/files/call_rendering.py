@@ -26,12 +26,18 @@ def as_json(record: CallRecord) -> dict[str, Any]:
     }
 
 
-def as_cues(record: CallRecord, layout: CueLayout = DEFAULT_LAYOUT) -> list[Cue]:
-    """The text as subtitles in the order of their times, each with its speaker. Those of two speakers may overlap."""
+def as_cues(record: CallRecord, layout: CueLayout = DEFAULT_LAYOUT, *, names_speakers: bool = False) -> list[Cue]:
+    """The text as subtitles in the order of their times, each with its speaker. Those of two speakers may overlap.
+
+    Args:
+        record: the record.
+        layout: how much text a cue may have.
+        names_speakers: see `CueCutter`.
+    """
     cutters: dict[str, CueCutter] = {}
     found: list[Cue] = []
     for turn in record.turns:
-        cutter = cutters.setdefault(turn.speaker, CueCutter(turn.speaker, layout=layout))
+        cutter = cutters.setdefault(turn.speaker, CueCutter(turn.speaker, layout=layout, names_speaker=names_speakers))
         for each in turn.stretches:
             text = TimedText(
                 start_s=each.start_s, end_s=each.end_s, text=each.text, language=each.language, words=each.words

@@ -292,7 +292,7 @@ class _Subtitles:
 
     def items(self, segment: events.Segment) -> Iterable[tuple[float, Any]]:
         speaker = f"channel {segment.channel}" if self.layout.has_channels else ""
-        default = CueCutter(speaker, layout=self.layout.cues)
+        default = CueCutter(speaker, layout=self.layout.cues, names_speaker=self.layout.format == "srt")
         made: list[tuple[float, Any]] = []
         for cue in self._cutters.setdefault(segment.channel, default).cut(segment):
             if before := self._held.get(segment.channel):

@@ -116,6 +116,8 @@ class CueCutter:
 
     speaker: str = ""
     layout: CueLayout = field(default=DEFAULT_LAYOUT, kw_only=True)
+    names_speaker: bool = field(default=False, kw_only=True)
+    """Whether the name of the speaker stands before the text, as in SubRip. Then it takes columns of the first line."""
     _until_ms: int = 0
     """The end of the cue before; cues do not overlap."""
 
@@ -150,21 +152,29 @@ class CueCutter:
             middle = min(range(1, len(words)), key=cost)
         return [*self._cut(words[:middle], space), *self._cut(words[middle:], space)]
 
+    @property
+    def _lead(self) -> int:
+        """The columns of the first line that the name of the speaker takes."""
+        return _columns(_before_text(self.speaker)) if self.names_speaker else 0
+
     def _least_width(self, words: Sequence[_Word], space: str) -> int:
         """The width at which the lines of a cue are about equally long, and no more than they need be."""
         widest = self.layout.max_line_width
         n_lines = len(self._lines(words, space, widest))
-        widths = range(_width(words, space) // n_lines, widest)
+        widths = range((self._lead + _width(words, space)) // n_lines, widest)
         n_narrower = bisect_left(widths, True, key=lambda width: len(self._lines(words, space, width)) <= n_lines)
         return widths[n_narrower] if n_narrower < len(widths) else widest
 
     def _lines(self, words: Sequence[_Word], space: str, width: int) -> list[str]:
         """Fill lines with words, one after the other. A word that is wider than a line has one of its own."""
         lines: list[list[str]] = []
-        n_columns = 0
+        n_columns = self._lead
         for word in words:
             n_more = len(space) + _columns(word.text)
-            if lines and len(lines[-1]) != self.layout.max_words_per_line and n_columns + n_more <= width:
+            if not lines:
+                lines.append([word.text])
+                n_columns += n_more - len(space)
+            elif len(lines[-1]) != self.layout.max_words_per_line and n_columns + n_more <= width:
                 lines[-1].append(word.text)
                 n_columns += n_more
             else:
@@ -184,7 +194,7 @@ def srt(made: Iterable[Cue]) -> str:
 
 def srt_cue(number: int, cue: Cue) -> str:
     """One cue as SubRip."""
-    text = (f"{_one_line(cue.speaker)}: {cue.text}" if cue.speaker else cue.text).replace("-->", "->")
+    text = (_before_text(cue.speaker) + cue.text).replace("-->", "->")
     return f"{number}\n{_clock(cue.start_ms, ',')} --> {_clock(cue.end_ms, ',')}\n{text}\n\n"
 
 
@@ -197,6 +207,11 @@ def vtt_cue(cue: Cue) -> str:
     """One cue as WebVTT."""
     voice = f"<v {_escaped(_one_line(cue.speaker))}>" if cue.speaker else ""
     return f"{_clock(cue.start_ms, '.')} --> {_clock(cue.end_ms, '.')}\n{voice}{_escaped(cue.text)}\n\n"
+
+
+def _before_text(speaker: str) -> str:
+    """What stands before the text of a speaker in SubRip."""
+    return f"{_one_line(speaker)}: " if speaker else ""
 
 
 def _one_line(name: str) -> str:

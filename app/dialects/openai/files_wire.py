@@ -381,7 +381,7 @@ def _recorded(transcript: Transcript, options: FileOptions, spoken: Spoken) -> t
     record = call_record(spoken, transcript.audio_s)
     match options.response_format:
         case "call_record_srt":
-            return srt(as_cues(record, options.cue_layout)), "text/plain"
+            return srt(as_cues(record, options.cue_layout, names_speakers=True)), "text/plain"
         case "call_record_vtt":
             return vtt(as_cues(record, options.cue_layout)), "text/vtt"
         case _:

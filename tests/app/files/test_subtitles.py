@@ -12,10 +12,12 @@ from app.files.subtitles import (
     DEFAULT_LAYOUT,
     MAX_CUE_S,
     Cue,
+    CueCutter,
     CueLayout,
     cues,
     readable,
     srt,
+    srt_cue,
     vtt,
 )
 from app.session import events
@@ -50,6 +52,20 @@ def segment(
         window_start_s=0.0,
         words=timed,
     )
+
+
+@given(n_words=st.integers(1, 30), speaker=st.text("ab \u4e2d", max_size=20))
+def test_a_line_of_subrip_is_no_wider_with_the_name_of_its_speaker(n_words: int, speaker: str) -> None:
+    """The name stands before the text of the first line. In WebVTT it is a tag, which takes no column."""
+    text = " ".join(["word"] * n_words)
+    made = CueCutter(speaker, names_speaker=True).cut(segment(0.0, 5.0, text))
+    assert " ".join(" ".join(cue.text.split()) for cue in made) == text
+    for cue in made:
+        lines = srt_cue(1, cue).splitlines()[2:-1]
+        assert 1 <= len(lines) <= 2
+        assert all(sum(2 if each == "\u4e2d" else 1 for each in line) <= 42 for line in lines)
+    plain = CueCutter(speaker).cut(segment(0.0, 5.0, text))
+    assert [cue.text for cue in plain] == [cue.text for cue in CueCutter("").cut(segment(0.0, 5.0, text))]
 
 
 def test_srt_is_numbered_and_has_commas() -> None:
