@@ -74,6 +74,10 @@ NOISE_LEVEL = 0.2
 """The least level of bytes that are taken for samples in another format."""
 UNIFORM_LEVEL, UNIFORM_SLACK = 3**-0.5, 0.03
 """The level of compressed data, whose values are all equally likely, and by how much it may vary."""
+LEAST_UNSIGNED_LEVEL = 0.8
+"""The least level of unsigned bytes that are taken for 16 bits: their zero is 128. No recording is so loud."""
+UNLIKE = 0.1
+"""Neighbours among pieces of samples of 24 and 32 bits are less alike than this."""
 BYTES_APART = 0.3
 """How different the bytes of samples of 16 or 32 bits are by their places, 0 to 1. Samples of 8 bits are alike."""
 UNIFORM_BYTES = 0.15
@@ -222,7 +226,8 @@ def _appearance(content: bytes, audio: AudioFormat) -> str | None:
         return None
     match audio.encoding:
         case "pcm_s16le":
-            appearance = _as_integers(content, audio)
+            size = _other_size(content) if audio.channels == 1 else None
+            appearance = f"looks like integers of {size} bits" if size else _as_integers(content, audio)
         case "pcm_f32le":
             appearance = _as_floats(content)
         case _:
@@ -269,6 +274,27 @@ def _as_integers(content: bytes, audio: AudioFormat) -> str | None:
         return "looks like samples whose bytes are swapped"
     is_uniform = abs(level - UNIFORM_LEVEL) < UNIFORM_SLACK and abs(alike) < 0.1
     return "looks like compressed data" if is_uniform else None
+
+
+def _other_size(content: bytes) -> int | None:
+    """The bits of integers that are taken for those of 16 bits, if that is what they are."""
+    whole = np.frombuffer(content[: len(content) & ~3], "<i2").astype(np.float64) / 32768
+    low, high = whole[::2], whole[1::2]
+    level = float(np.sqrt(np.square(whole).mean()))
+    if not low.any() and (high != 0).mean() > LEAST_STEPS:
+        return 32
+    octets = np.frombuffer(content, np.uint8).astype(np.float64)
+    if level > LEAST_UNSIGNED_LEVEL:
+        return 8 if _correlation(octets) > SOUND_CORRELATION else None
+    if level < NOISE_LEVEL or abs(_correlation(whole)) > UNLIKE:
+        return None
+    if abs(float(np.sqrt(np.square(low).mean())) - UNIFORM_LEVEL) < UNIFORM_SLACK:
+        return 32 if _correlation(high) > SOUND_CORRELATION else None
+    # Sound may begin at any byte of three.
+    starts = (octets[start : len(octets) - 2 + start] for start in range(3))
+    first, second, third = (each[: len(octets) // 3 * 3 - 3] for each in starts)
+    joined = first + 256 * second + 65536 * (third - 256 * (third > 127))
+    return 24 if max(_correlation(joined[start::3]) for start in range(3)) > SOUND_CORRELATION else None
 
 
 def _as_floats(content: bytes) -> str | None:

@@ -138,12 +138,23 @@ def test_a_wav_is_noticed_only_where_its_header_says_something_else() -> None:
     assert "begins as a WAV file" in message(content, "mulaw", 8_000)
 
 
+def of_32_bits(samples: NDArray[np.float32]) -> NDArray[np.uint8]:
+    """The bytes of samples as integers of 32 bits, as a converter with noise in its last bits gives them."""
+    noise = np.random.default_rng(1).uniform(-1, 1, len(samples)) / 65_536
+    return np.frombuffer(((samples * 0.99 + noise) * 2**31).astype("<i4").tobytes(), np.uint8)
+
+
 @pytest.mark.parametrize(
     ("change", "encoding", "expected"),
     [
         (lambda samples: (samples * 32_768).astype("<f4").tobytes(), "pcm_f32le", "has samples up to"),
         (lambda samples: (samples * 32_767).astype(">i2").tobytes(), "pcm_s16le", "samples whose bytes are swapped"),
         (lambda samples: np.repeat(samples * 32_767, 2).astype("<i2").tobytes(), "pcm_s16le", "each sample twice"),
+        (lambda samples: (samples * 127 + 128).astype(np.uint8).tobytes(), "pcm_s16le", "integers of 8 bits"),
+        (lambda samples: of_32_bits(samples).reshape(-1, 4)[:, 1:].tobytes(), "pcm_s16le", "integers of 24 bits"),
+        (lambda samples: b"\0" + of_32_bits(samples).reshape(-1, 4)[:, 1:].tobytes(), "pcm_s16le", "integers of 24"),
+        (lambda samples: of_32_bits(samples).tobytes(), "pcm_s16le", "integers of 32 bits"),
+        (lambda samples: ((samples * 32_767).astype("<i4") << 16).tobytes(), "pcm_s16le", "integers of 32 bits"),
         (lambda samples: np.random.default_rng(1).bytes(40_000), "pcm_s16le", "compressed data"),
         (lambda samples: np.random.default_rng(1).bytes(40_000), "mulaw", "compressed data"),
         (lambda samples: np.random.default_rng(1).bytes(80_000), "pcm_f32le", "no floats"),
