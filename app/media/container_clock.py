@@ -3,10 +3,12 @@
 Recorders pause, streams begin late, and packets are lost. The samples alone do not say so; the times of packets do.
 """
 
+from bisect import bisect_left
+
 import av
 
 from app.media.notices import OnNotice, cut_off, lost_audio
-from app.media.wav_parts import Part
+from app.media.wav_parts import CHUNK, Part
 
 MIN_GAP_S = 0.05
 """The shortest gap that is filled with silence, in seconds. Containers round times, and recorders jitter."""
@@ -49,11 +51,19 @@ def origin_s(container: av.container.InputContainer, is_live: bool) -> float | N
 class ContainerClock:
     """Follows the packets and frames of one stream, in their order. Times are in seconds."""
 
-    def __init__(self, container: av.container.InputContainer, file: Part, is_live: bool, on_notice: OnNotice) -> None:
+    def __init__(
+        self,
+        container: av.container.InputContainer,
+        stream: av.AudioStream,
+        file: Part,
+        is_live: bool,
+        on_notice: OnNotice,
+    ) -> None:
         """Begin the clock of this container.
 
         Args:
             container: the container, opened.
+            stream: its stream that is followed.
             file: its bytes.
             is_live: whether it began before its first byte. Such a file is read only once.
             on_notice: receives what people should know.
@@ -65,6 +75,7 @@ class ContainerClock:
         self._on_notice = on_notice
         self._bytes = _Bytes()
         self._places = PacketPlaces(file) if self._counts and not is_live else None
+        self._index = AviIndex(stream) if container.format.name == "avi" and not is_live else None
         self._is_damaged = False
         """Whether data since the last frame was damaged."""
         self._until_s = 0.0
@@ -78,6 +89,9 @@ class ContainerClock:
         if self._places and (n_skipped := self._places.n_skipped(bytes(packet))):
             self._is_damaged = True
             self._origin_s = (self._origin_s or 0.0) - self._bytes.duration_s(n_skipped)
+        if self._index and (lost_s := self._index.lost_s(packet)):
+            self._is_damaged = True
+            self._origin_s = (self._origin_s or 0.0) - lost_s
         self._bytes.add(packet)
 
     def fail(self, packet: "av.Packet[av.AudioStream]") -> None:
@@ -167,6 +181,34 @@ class PacketPlaces:
         if is_first or not n_skipped or any(tag in self._file.bytes_at(before, n_skipped) for tag in TAGS):
             return 0
         return n_skipped
+
+
+class AviIndex:
+    """The times of packets by the index of an AVI. FFmpeg counts its packets, also after it has passed over some."""
+
+    def __init__(self, stream: av.AudioStream) -> None:
+        """Use the index of this stream."""
+        # Older releases of PyAV, which may be installed, do not give it.
+        self._entries = getattr(stream, "index_entries", ())
+        self._lost_s = 0.0
+        """By how much packets are later than FFmpeg counts, until now."""
+
+    def lost_s(self, packet: "av.Packet[av.AudioStream]") -> float:
+        """By how much more this packet is later than FFmpeg counts than the one before, in seconds."""
+        entries = self._entries
+        if packet.pos is None or packet.pts is None or not (packet.time_base and packet.duration and packet.size):
+            return 0.0
+        at = bisect_left(range(len(entries)), packet.pos - CHUNK.size, key=lambda number: entries[number].pos)
+        if at == len(entries) or entries[at].pos != packet.pos - CHUNK.size:
+            return 0.0
+        # Of packets that are all equally long, the index counts the bytes.
+        counts_bytes = at > 0 and entries[at].timestamp - entries[at - 1].timestamp == entries[at - 1].size
+        n_later = entries[at].timestamp * (packet.duration / packet.size if counts_bytes else 1) - packet.pts
+        newly_s = max(float(n_later * packet.time_base) - self._lost_s, 0.0)
+        if newly_s < MIN_GAP_S:
+            return 0.0
+        self._lost_s += newly_s
+        return newly_s
 
 
 class _Bytes:

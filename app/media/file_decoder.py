@@ -118,6 +118,9 @@ def _audio_s(container: av.container.InputContainer, audio: av.AudioStream) -> f
     if tag := re.fullmatch(r"(\d{1,6}):(\d{1,2}):(\d{1,2}\.?\d{0,9})", audio.metadata.get("DURATION", "")):
         hours, minutes, seconds = tag.groups()
         return int(hours) * 3600 + int(minutes) * 60 + float(seconds)
+    if container.format.name == "avi" and audio.codec_context.name.startswith("pcm"):
+        # FFmpeg takes the index at the end of the file for audio.
+        return None
     if not (audio.duration and audio.time_base):
         is_alone = len(container.streams) == 1 and container.format.name.startswith("matroska")
         return container.duration / av.time_base if is_alone and container.duration else None
@@ -342,7 +345,7 @@ def _part_frames(
         with _open(file, is_live) as container:
             is_wav = container.format.name == "wav" and not is_live
             stream = _audio_stream(container, track, on_notice)
-            clock = ContainerClock(container, file, is_live, on_notice)
+            clock = ContainerClock(container, stream, file, is_live, on_notice)
             stated_s, n_bytes = (None, 0) if is_live else (_audio_s(container, stream), container.size)
             for packet in container.demux(stream):
                 clock.receive(packet)

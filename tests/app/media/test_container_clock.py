@@ -27,7 +27,7 @@ MATROSKA, WEBM, MP4, MOV = (
 )
 TS, OGG, FLV = ("mpegts", "aac", 48_000), ("ogg", "libopus", 48_000), ("flv", "libmp3lame", 44_100)
 MP3, ADTS, FLAC = ("mp3", "libmp3lame", 44_100), ("adts", "aac", 44_100), ("flac", "flac", 44_100)
-AC3, ALAC = ("ac3", "ac3", 48_000), ("ipod", "alac", 44_100)
+AC3, ALAC, AVI = ("ac3", "ac3", 48_000), ("ipod", "alac", 44_100), ("avi", "libmp3lame", 44_100)
 Kind = tuple[str, str, int]
 
 
@@ -115,7 +115,7 @@ async def test_each_channel_has_the_silence_of_a_gap() -> None:
     assert len(samples) == pytest.approx(19.0 * 16_000, rel=0.01)
 
 
-@pytest.mark.parametrize("kind", [MP3, ADTS, AC3, FLAC, ALAC, OGG, WEBM, TS, MP4, MATROSKA])
+@pytest.mark.parametrize("kind", [MP3, ADTS, AC3, FLAC, ALAC, AVI, OGG, WEBM, TS, MP4, MATROSKA])
 @pytest.mark.parametrize("filling", [b"\0", b"\xff", b"\xa5\x17\x3c"])
 def test_damaged_data_takes_its_time_and_is_named(kind: Kind, filling: bytes) -> None:
     """What follows is where it was, and the stretch that cannot be heard is reported."""
