@@ -8,7 +8,7 @@ from bisect import bisect_left
 import av
 
 from app.media.notices import OnNotice, cut_off, lost_audio
-from app.media.wav_parts import CHUNK, Part
+from app.media.wav_parts import CHUNK, FilePart, Part
 
 MIN_GAP_S = 0.05
 """The shortest gap that is filled with silence, in seconds. Containers round times, and recorders jitter."""
@@ -65,7 +65,7 @@ class ContainerClock:
             container: the container, opened.
             stream: its stream that is followed.
             file: its bytes.
-            is_live: whether it began before its first byte. Such a file is read only once.
+            is_live: whether it began before its first byte.
             on_notice: receives what people should know.
         """
         self.end_s = 0.0
@@ -74,7 +74,7 @@ class ContainerClock:
         self._counts = container.format.name in COUNTING
         self._on_notice = on_notice
         self._bytes = _Bytes()
-        self._places = PacketPlaces(file) if self._counts and not is_live else None
+        self._places = PacketPlaces(file) if self._counts and isinstance(file, FilePart) else None
         self._index = AviIndex(stream) if container.format.name == "avi" and not is_live else None
         self._is_damaged = False
         """Whether data since the last frame was damaged."""
@@ -157,7 +157,7 @@ class PacketPlaces:
     FFmpeg passes over damaged bytes between two packets, and counts on as if there were none.
     """
 
-    def __init__(self, file: Part) -> None:
+    def __init__(self, file: FilePart) -> None:
         """Begin at the beginning of the file."""
         self._file = file
         self._at = 0

@@ -39,10 +39,6 @@ class Part(Source, Protocol):
         """Whether it has no bytes at all."""
         ...
 
-    def bytes_at(self, at: int, n: int) -> bytes:
-        """Bytes from this position on, wherever `read` is. Only files have them."""
-        ...
-
     def stated_share(self) -> float:
         """How many times as much audio as there is the header of a WAV states; 1 where it states no more."""
         ...
@@ -52,7 +48,7 @@ def parts(source: Source) -> Iterator[Part]:
     """The WAVs in a source, each as a source of its own; all of it if it does not begin with a WAV."""
     if _is_seekable(source):
         for start, end in list(_spans(source)) or [(0, source.seek(0, os.SEEK_END))]:
-            yield _FilePart(source, start, end)
+            yield FilePart(source, start, end)
         return
     stream = _Stream(source)
     yield stream
@@ -117,7 +113,7 @@ def _bytes_at(file: IO[bytes], at: int, n: int) -> bytes:
     return file.read(n)
 
 
-class _FilePart:
+class FilePart:
     """A part of a file, as a file of its own."""
 
     def __init__(self, file: IO[bytes], start: int, end: int) -> None:
@@ -146,7 +142,7 @@ class _FilePart:
         return 1.0
 
     def bytes_at(self, at: int, n: int) -> bytes:
-        """See `Part`."""
+        """Bytes from this position on, wherever `read` is."""
         return _bytes_at(self._file, self._start + at, max(min(n, self._n_bytes - at), 0))
 
     def read(self, n: int, /) -> bytes:
@@ -184,10 +180,6 @@ class _Stream:
             self._held += data
         self.is_wav = self._has_next()
         self.is_empty = not self._held
-
-    def bytes_at(self, at: int, n: int) -> bytes:
-        """See `Part`. What was read is gone."""
-        raise NotImplementedError
 
     def stated_share(self) -> float:
         """Nothing that is read once can be shorter than its header says before it ends."""
