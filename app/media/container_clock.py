@@ -96,10 +96,13 @@ class ContainerClock:
 
     def fail(self, packet: "av.Packet[av.AudioStream]") -> None:
         """Note that a packet could not be decoded."""
-        self._is_damaged = True
         self._bytes.n_damaged += packet.size
+        if self._counts and any(tag in bytes(packet) for tag in TAGS):
+            # Such as between recordings that were joined. Nothing is lost.
+            return
+        self._is_damaged = True
         duration_s = float((packet.duration or 0) * (packet.time_base or 0))
-        if self._counts and not any(tag in bytes(packet) for tag in TAGS):
+        if self._counts:
             # The times of all that follows are too early by what one packet cannot hold.
             excess_s = max(self._bytes.duration_s(packet.size) - duration_s, 0.0)
             self._origin_s = (self._origin_s or 0.0) - excess_s
