@@ -70,6 +70,8 @@ class ContainerClock:
         """
         self.end_s = 0.0
         """Where the audio ends that was placed."""
+        self.n_read = 0
+        """Where the last packet ends, in bytes of the file."""
         self._origin_s = origin_s(container, is_live)
         self._counts = container.format.name in COUNTING
         self._on_notice = on_notice
@@ -85,6 +87,7 @@ class ContainerClock:
 
     def receive(self, packet: "av.Packet[av.AudioStream]") -> None:
         """Note a packet before it is decoded."""
+        self.n_read = max(self.n_read, (packet.pos or 0) + packet.size)
         self._is_damaged |= packet.is_corrupt
         if self._places and (n_skipped := self._places.n_skipped(bytes(packet))):
             self._is_damaged = True

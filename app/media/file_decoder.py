@@ -17,7 +17,7 @@ from app.media.mixing import StereoMixer
 from app.media.notices import Notice, OnNotice, cut_off, drop
 from app.media.pcm import Samples
 from app.media.tracks import choose_track, language_of
-from app.media.wav_parts import Part, Source, are_joined, parts
+from app.media.wav_parts import FilePart, Part, Source, are_joined, parts
 from engine.api import SAMPLE_RATE
 
 LOUDEST = 16.0
@@ -321,12 +321,14 @@ def _frames(
     is_live = not hasattr(file, "seek")
     failure: MediaError | None = None
     n_parts, silence_s = 0, 0.0
-    for part in parts(file):
-        try:
-            silence_s = yield from _part_frames(part, is_live, on_notice, track)
-            n_parts += 1
-        except MediaError as error:
-            failure = failure or error
+    for each in parts(file):
+        part: Part | None = each
+        while part is not None:
+            try:
+                silence_s, part = yield from _part_frames(part, is_live, on_notice, track)
+                n_parts += 1
+            except MediaError as error:
+                failure, part = failure or error, None
     if failure and not n_parts:
         raise failure
     yield silence_s, None
@@ -334,15 +336,20 @@ def _frames(
 
 def _part_frames(
     file: Part, is_live: bool, on_notice: OnNotice, track: str | None
-) -> Generator[tuple[float, av.AudioFrame | None], None, float]:
-    """The frames of one container, and the silence at its end. Damage is an error only if no frame can be decoded."""
+) -> Generator[tuple[float, av.AudioFrame | None], None, tuple[float, Part | None]]:
+    """The frames of one container. Damage is an error only if no frame can be decoded.
+
+    Returns:
+        The silence at its end, and what follows it that FFmpeg has not read: of Matroska that was joined.
+    """
     clock: ContainerClock | None = None
     stated_s: float | None = None
     damage = ""
     n_frames = n_bytes = 0
-    is_wav = False
+    is_wav = is_matroska = False
     try:
         with _open(file, is_live) as container:
+            is_matroska = container.format.name.startswith("matroska")
             is_wav = container.format.name == "wav" and not is_live
             stream = _audio_stream(container, track, on_notice)
             clock = ContainerClock(container, stream, file, is_live, on_notice)
@@ -369,7 +376,8 @@ def _part_frames(
         # FFmpeg shortens what the header states to what is there.
         wav_s = clock.end_s * file.stated_share()
         stated_s = wav_s if wav_s < MAX_FILE_H * 3600 else stated_s
-    return clock.finish(stated_s, n_bytes)
+    following = file.matroska_after(clock.n_read) if is_matroska and isinstance(file, FilePart) else None
+    return clock.finish(stated_s, n_bytes), following
 
 
 def _audio_stream(container: av.container.InputContainer, track: str | None, on_notice: OnNotice) -> av.AudioStream:

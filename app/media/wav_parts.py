@@ -1,6 +1,7 @@
 """Finds WAV after WAV: files that were joined byte by byte, and streams with a header on each chunk.
 
-FFmpeg stops where the first header says that its audio ends, or takes the next header for samples.
+FFmpeg stops where the first header says that its audio ends, or takes the next header for samples. Of joined files of
+Matroska it reads two; where the third begins is found here as well.
 """
 
 import os
@@ -12,6 +13,10 @@ from typing import IO, Protocol, TypeGuard
 HEADER = re.compile(rb"RIFF....WAVE", re.DOTALL)
 """How a WAV begins. No audio has these bytes by chance."""
 HEADER_BYTES = 12
+MATROSKA = re.compile(rb"\x1aE\xdf\xa3.{1,80}?\x42\x82.{1,8}?(?:webm|matroska)", re.DOTALL)
+"""How WebM and Matroska begin: the identity of their header, and in it the kind of the document."""
+MATROSKA_BYTES = 110
+"""The length of the longest such beginning, at least."""
 CHUNK = struct.Struct("<4sI")
 """The name of a chunk and its length in bytes."""
 SCAN_BYTES = 1 << 20
@@ -98,13 +103,17 @@ def _is_unknown(length: int) -> bool:
     return any(length in each for each in UNKNOWN)
 
 
-def _find_header(file: IO[bytes], at: int) -> int | None:
-    """Where the next WAV begins, from this position on."""
+def _find_header(
+    file: IO[bytes], at: int, header: re.Pattern[bytes] = HEADER, n_header: int = HEADER_BYTES
+) -> int | None:
+    """Where the next WAV, or another file with such a header, begins from this position on."""
     while len(piece := _bytes_at(file, at, SCAN_BYTES)) >= HEADER_BYTES:
-        if found := HEADER.search(piece):
+        if found := header.search(piece):
             return at + found.start()
+        if len(piece) < SCAN_BYTES:
+            return None
         # A header may lie across the end of the piece.
-        at += len(piece) - HEADER_BYTES + 1
+        at += len(piece) - n_header + 1
     return None
 
 
@@ -140,6 +149,12 @@ class FilePart:
                 return length / n_left if length > n_left > 0 and not _is_unknown(length) else 1.0
             at += length + length % 2
         return 1.0
+
+    def matroska_after(self, at: int) -> "FilePart | None":
+        """The WebM or Matroska that begins behind this position; `None` for none. FFmpeg reads two that are joined."""
+        start = _find_header(self._file, self._start + at, MATROSKA, MATROSKA_BYTES)
+        end = self._start + self._n_bytes
+        return None if start is None or start >= end else FilePart(self._file, start, end)
 
     def bytes_at(self, at: int, n: int) -> bytes:
         """Bytes from this position on, wherever `read` is."""
