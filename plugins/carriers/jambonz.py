@@ -103,6 +103,7 @@ class Jambonz(CallStream):
             audio=AudioFormat("pcm_s16le", rate, 1),
             language=tag.split("-")[0].lower() or None,
             interim=is_interim,
+            endpointing=commands.Endpointing(mode=None),
             hotwords=_hints(options.get("hints") or ()),
         )
         ignored = [name for name in options if name != "hints"]

@@ -147,7 +147,7 @@ def start_command(parameters: Mapping[str, str], audio: AudioFormat) -> commands
     prompt_expected = f"at most {MAX_PROMPT_CHARS} characters"
     language = given.get("language")
     task = option("task", " or ".join(TASKS), TASKS.__contains__, default.task)
-    is_silence_ms = integer_from(MIN_SILENCE_MS, MAX_SILENCE_MS)
+    silence_ms = option("silence_ms", silence_expected, integer_from(MIN_SILENCE_MS, MAX_SILENCE_MS), None)
     return commands.Start(
         audio=audio,
         language=None if language == LOCK else language,
@@ -155,9 +155,8 @@ def start_command(parameters: Mapping[str, str], audio: AudioFormat) -> commands
         locks_language=language == LOCK,
         task="translate" if task == "translate" else "transcribe",
         interim=option("interim", "true or false", is_boolean, default.interim),
-        endpointing=commands.Endpointing(
-            silence_ms=option("silence_ms", silence_expected, is_silence_ms, default.endpointing.silence_ms)
-        ),
+        # Without a silence the service chooses.
+        endpointing=commands.Endpointing(silence_ms=silence_ms) if silence_ms else commands.Endpointing(mode=None),
         prompt=option("prompt", prompt_expected, text_up_to(MAX_PROMPT_CHARS), ""),
         hotwords=_hotwords(given.get("hotwords", "")),
         words=option("words", "true or false", is_boolean, default.words),

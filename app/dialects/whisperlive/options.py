@@ -142,10 +142,9 @@ def _hotwords(value: Any) -> tuple[tuple[str, ...], list[str]]:
 
 
 def _endpointing(value: Any) -> tuple[commands.Endpointing, list[str]]:
-    """The endpointing in `vad_parameters`, and sentences about those without an effect."""
-    default = commands.Endpointing()
+    """The endpointing in `vad_parameters`, or the choice of the service, and sentences about what has no effect."""
     if value is None:
-        return default, []
+        return commands.Endpointing(mode=None), []
     if not isinstance(value, dict):
         raise BadStart("vad_parameters", "an object or null", value)
     name = "min_silence_duration_ms"
@@ -154,7 +153,7 @@ def _endpointing(value: Any) -> tuple[commands.Endpointing, list[str]]:
         for each in value
         if each not in (name, "threshold")
     ]
-    wanted = value.get(name, default.silence_ms)
+    wanted = value.get(name, commands.Endpointing().silence_ms)
     if not is_number(wanted):
         raise BadStart(f"vad_parameters.{name}", "milliseconds", wanted)
     silence_ms = round(min(max(wanted, MIN_SILENCE_MS), MAX_SILENCE_MS))

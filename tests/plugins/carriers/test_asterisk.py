@@ -11,6 +11,7 @@ from app.media.pcm import AudioFormat
 from app.session import commands, events
 from plugins.carriers.asterisk import FORMATS, Asterisk
 from tests.app.dialects.call_streams.sinks import FakeSink
+from tests.call_start import call_start
 from tests.compat.conformance import refused, supported
 
 PLAIN = (
@@ -42,7 +43,7 @@ def test_a_call_begins_in_either_form(first: str) -> None:
     sink = FakeSink()
     dialect = Asterisk(sink, Opening(parameters={"language": "en", "agent": "Ann", "track": "outbound"}))
     assert dialect.idle_timeout_s == START_TIMEOUT_S
-    assert tuple(dialect.read(first)) == (commands.Start(audio=AudioFormat("mulaw", 8000), language="en"),)
+    assert tuple(dialect.read(first)) == (call_start(audio=AudioFormat("mulaw", 8000), language="en"),)
     assert sink.calls == [Call("pbx1-1.9", "c1", ("outbound",), {"agent": "Ann"})]
     assert dialect.idle_timeout_s is None
     assert tuple(dialect.read(b"\x10" * 160)) == (commands.Audio(b"\x10" * 160),)

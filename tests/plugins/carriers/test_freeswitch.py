@@ -11,6 +11,7 @@ from app.media.pcm import AudioFormat
 from app.session import commands, events
 from plugins.carriers.freeswitch import FreeSwitch
 from tests.app.dialects.call_streams.sinks import FakeSink
+from tests.call_start import call_start
 from tests.compat.conformance import supported
 
 FAILURE = events.Failure("a", "b", is_fatal=False)
@@ -33,7 +34,7 @@ def test_metadata_describes_the_call() -> None:
     dialect = stream(sink, mix="stereo", rate="16k", language="en")
     metadata = {"call": "4f0e", "language": "de", "agent": "Ann", "queue": 7, "vip": True, "note": None}
     assert tuple(dialect.read(json.dumps(metadata))) == (
-        commands.Start(audio=AudioFormat("pcm_s16le", 16_000, 2), language="en"),
+        call_start(audio=AudioFormat("pcm_s16le", 16_000, 2), language="en"),
     )
     parameters = {"agent": "Ann", "queue": "7", "vip": "true", "note": ""}
     assert sink.calls == [Call("4f0e", "s1", ("inbound", "outbound"), parameters)]
@@ -46,7 +47,7 @@ def test_metadata_describes_the_call() -> None:
 def test_a_stream_without_metadata_begins_with_its_audio(mix: str, track: str) -> None:
     sink = FakeSink()
     assert tuple(stream(sink, mix=mix).read(b"\0\0")) == (
-        commands.Start(audio=AudioFormat("pcm_s16le", 8000, 1)),
+        call_start(audio=AudioFormat("pcm_s16le", 8000, 1)),
         commands.Audio(b"\0\0"),
     )
     assert sink.calls == [Call("s1", "s1", (track,), {})]
@@ -56,7 +57,7 @@ def test_empty_parameters_of_the_address_leave_room_for_metadata() -> None:
     """A dial plan gives them where a variable has no value."""
     dialect = stream(mix=" ", rate="", answers=" ", language="")
     (start,) = dialect.read('{"language": "de"}')
-    assert start == commands.Start(audio=AudioFormat("pcm_s16le", 8000, 1), language="de")
+    assert start == call_start(audio=AudioFormat("pcm_s16le", 8000, 1), language="de")
 
 
 def test_metadata_may_be_plain_text() -> None:

@@ -14,6 +14,7 @@ from app.session.effects import Close
 from engine import api
 from plugins.carriers.jambonz import Jambonz
 from tests.app.dialects.call_streams.sinks import FakeSink
+from tests.call_start import call_start
 from tests.compat.conformance import approximated, supported
 
 START = {"type": "start", "language": "en-US", "format": "raw", "encoding": "LINEAR16", "sampleRateHz": 8000}
@@ -79,13 +80,13 @@ def interim(stable: str, tail: str) -> events.Interim:
 def test_the_start_has_the_options_of_the_recogniser() -> None:
     hints = ["Ahoy", {"phrase": "Brno", "boost": 5}]
     assert read(Jambonz(FakeSink()), **START, interimResults=True, options={"hints": hints}) == (
-        commands.Start(audio=AudioFormat("pcm_s16le", 8000, 1), language="en", interim=True, hotwords=("Ahoy", "Brno")),
+        call_start(audio=AudioFormat("pcm_s16le", 8000, 1), language="en", interim=True, hotwords=("Ahoy", "Brno")),
     )
     # Where the hints are objects, jambonz' feature server writes the list as text.
     (command,) = read(Jambonz(FakeSink()), **START, options={"hints": json.dumps(hints[1:])})
     assert command.hotwords == ("Brno",)
     assert read(Jambonz(FakeSink()), type="start", sampleRateHz=16_000) == (
-        commands.Start(audio=AudioFormat("pcm_s16le", 16_000, 1), language=None, interim=False),
+        call_start(audio=AudioFormat("pcm_s16le", 16_000, 1), language=None, interim=False),
     )
 
 

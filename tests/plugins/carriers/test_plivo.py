@@ -13,6 +13,7 @@ from app.media.pcm import AudioFormat
 from app.session import commands
 from plugins.carriers.plivo import Plivo
 from tests.app.dialects.call_streams.sinks import FakeSink
+from tests.call_start import call_start
 from tests.compat.conformance import supported
 
 CLOCK_MS = 1_705_312_200_000
@@ -57,7 +58,7 @@ def test_the_start_describes_the_call(headers: str) -> None:
     """Parameters of the address win over extra headers."""
     sink = FakeSink()
     assert read(Plivo(sink, Opening(parameters={"language": "en"})), start(headers)) == (
-        commands.Start(audio=AudioFormat("mulaw", 8000, 1), language="en"),
+        call_start(audio=AudioFormat("mulaw", 8000, 1), language="en"),
     )
     assert sink.calls == [Call("c1", "s1", ("inbound",), {"agent": "Ann"})]
 
@@ -69,7 +70,7 @@ def test_the_start_describes_the_call(headers: str) -> None:
 )
 def test_the_formats_of_plivo(encoding: str, rate: int, expected: Any) -> None:
     media_format = {"encoding": encoding, "sampleRate": rate}
-    command = commands.Start(audio=AudioFormat(expected, rate, 1))
+    command = call_start(audio=AudioFormat(expected, rate, 1))
     assert read(Plivo(FakeSink()), start(mediaFormat=media_format)) == (command,)
 
 

@@ -13,6 +13,7 @@ from app.media.pcm import AudioFormat
 from app.session import commands, events
 from plugins.carriers.telnyx import Telnyx
 from tests.app.dialects.call_streams.sinks import FakeSink
+from tests.call_start import call_start
 from tests.compat.conformance import approximated, refused, supported
 
 FORMAT = {"encoding": "PCMU", "sample_rate": 8000, "channels": 1}
@@ -50,7 +51,7 @@ def test_the_start_describes_the_call(encoding: str, expected: Any) -> None:
     custom = {"language": "de", "customer": "7"}
     message = start(custom_parameters=custom, media_format={**FORMAT, "encoding": encoding})
     assert read(Telnyx(sink, Opening(parameters={"language": "en"})), message) == (
-        commands.Start(audio=AudioFormat(expected, 8000, 2), language="en"),
+        call_start(audio=AudioFormat(expected, 8000, 2), language="en"),
     )
     sides = {"from": "+1312", "to": "+1313"}
     assert sink.calls == [Call("v2:c1", "s1", ("inbound", "outbound"), {**sides, "customer": "7"})]

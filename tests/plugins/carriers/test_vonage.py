@@ -11,6 +11,7 @@ from app.media.pcm import AudioFormat
 from app.session import commands, events
 from plugins.carriers.vonage import Vonage
 from tests.app.dialects.call_streams.sinks import FakeSink
+from tests.call_start import call_start
 from tests.compat.conformance import supported
 
 CONNECTED = {"event": "websocket:connected", "content-type": "audio/l16;rate=16000"}
@@ -34,7 +35,7 @@ def test_the_first_message_describes_the_call(rate: int) -> None:
     headers = {"call": "c1", "language": "de", "agent": "Ann"}
     message = {**CONNECTED, "content-type": f"audio/l16;rate={rate}", **headers}
     assert tuple(stream(sink, language="en").read(json.dumps(message))) == (
-        commands.Start(audio=AudioFormat("pcm_s16le", rate, 1), language="en"),
+        call_start(audio=AudioFormat("pcm_s16le", rate, 1), language="en"),
     )
     assert sink.calls == [Call("c1", "s1", ("mixed",), {"agent": "Ann"})]
 

@@ -5,8 +5,8 @@ import pytest
 from app.dialects.call_streams.wire import given, merged, side_of, start_command
 from app.errors import BadStart
 from app.media.pcm import AudioFormat
-from app.session import commands
 from plugins.carriers.byte_order import is_big_endian
+from tests.call_start import call_start
 
 AUDIO = AudioFormat("mulaw", 8_000)
 NAMES = ("language", "languages", "task", "interim", "silence_ms", "prompt", "hotwords", "words")
@@ -15,7 +15,7 @@ NAMES = ("language", "languages", "task", "interim", "silence_ms", "prompt", "ho
 @pytest.mark.parametrize("empty", ["", "  "])
 def test_an_empty_option_is_not_given(empty: str) -> None:
     """A template of a carrier gives one where it has no value."""
-    assert start_command(dict.fromkeys(NAMES, empty), AUDIO) == commands.Start(audio=AUDIO)
+    assert start_command(dict.fromkeys(NAMES, empty), AUDIO) == call_start(audio=AUDIO)
 
 
 @pytest.mark.parametrize("empty", ["", "  "])
@@ -39,6 +39,11 @@ def test_an_empty_text_in_the_address_takes_no_value_away() -> None:
 def test_booleans_and_numbers_have_their_usual_spellings() -> None:
     start = start_command({"interim": "No", "words": "1", "silence_ms": "8e2"}, AUDIO)
     assert (start.interim, start.words, start.endpointing.silence_ms) == (False, True, 800)
+
+
+def test_the_service_chooses_when_utterances_end_unless_a_silence_is_given() -> None:
+    assert start_command({}, AUDIO).endpointing.mode is None
+    assert start_command({"silence_ms": "500"}, AUDIO).endpointing.mode == "vad"
 
 
 @pytest.mark.parametrize(

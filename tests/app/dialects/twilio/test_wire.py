@@ -16,6 +16,7 @@ from app.dialects.twilio.wire import Twilio, shown_key
 from app.errors import BadMessage, BadStart, SessionError, WrongState
 from app.media.pcm import AudioFormat
 from app.session import commands, events
+from tests.call_start import call_start
 from tests.compat.conformance import approximated, refused, supported
 
 SILENCE = SILENCES["mulaw"]
@@ -75,7 +76,7 @@ def test_a_call_begins(dialect: Twilio, sink: FakeSink) -> None:
     assert read(dialect, {"event": "connected", "protocol": "Call", "version": "1.0.0"}) == ()
     assert dialect.idle_timeout_s == START_TIMEOUT_S
     assert read(dialect, begin({"agent": "Ann", "language": "en"})) == (
-        commands.Start(audio=AudioFormat("mulaw", 8000, 2), language="en"),
+        call_start(audio=AudioFormat("mulaw", 8000, 2), language="en"),
     )
     assert sink.calls == [Call("CA1", "MZ1", ("inbound", "outbound"), {"agent": "Ann"})]
     assert dialect.idle_timeout_s is None
@@ -84,8 +85,8 @@ def test_a_call_begins(dialect: Twilio, sink: FakeSink) -> None:
 @pytest.mark.parametrize(
     ("parameters", "start"),
     [
-        ({"language": "lock"}, commands.Start(locks_language=True)),
-        ({"languages": "en, de", "language": ""}, commands.Start(languages=("en", "de"))),
+        ({"language": "lock"}, call_start(locks_language=True)),
+        ({"languages": "en, de", "language": ""}, call_start(languages=("en", "de"))),
     ],
 )
 def test_the_language_of_a_call_may_be_detected(

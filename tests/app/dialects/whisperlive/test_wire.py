@@ -103,7 +103,8 @@ def test_the_server_is_ready_first() -> None:
 
 def test_defaults_cause_no_warning() -> None:
     _, command = start()
-    assert command == commands.Start(audio=AudioFormat("pcm_f32le"), locks_language=True)
+    endpointing = commands.Endpointing(mode=None)
+    assert command == commands.Start(audio=AudioFormat("pcm_f32le"), locks_language=True, endpointing=endpointing)
 
 
 @supported("whisperlive", "uid")
@@ -157,7 +158,9 @@ def test_hotwords_are_text_or_a_list() -> None:
     how="`min_silence_duration_ms`, from 100 to 5000, ends an utterance; `threshold`; a warning names the others",
 )
 def test_silence_ends_an_utterance_as_asked() -> None:
+    assert start()[1].endpointing.mode is None
     _, command = start(vad_parameters={"min_silence_duration_ms": 800})
+    assert command.endpointing.mode == "vad"
     assert (command.endpointing.silence_ms, command.notices) == (800, ())
     _, command = start(vad_parameters={"min_silence_duration_ms": 20, "threshold": 0.3, "speech_pad_ms": 9})
     assert (command.endpointing.silence_ms, command.endpointing.threshold) == (100, 0.3)

@@ -12,6 +12,7 @@ from app.session import commands, events
 from plugins.carriers.audiohook.timeline import Timeline, write_duration
 from plugins.carriers.audiohook.wire import NO_CONVERSATION, PAUSE_ID, AudioHook, Client, choose_media
 from tests.app.dialects.call_streams.sinks import FakeSink
+from tests.call_start import call_start
 from tests.compat.conformance import refused, supported
 
 SESSION = "e160e428-53e2-487c-977d-96989bf5c99d"
@@ -76,7 +77,7 @@ def made(item: Any) -> dict[str, Any]:
 def test_a_conversation_opens_with_both_channels() -> None:
     sink = FakeSink()
     send = hook(sink, agent="Ann")
-    assert send("open", OPEN) == (commands.Start(audio=AudioFormat("mulaw", 8000, 2), language="en"),)
+    assert send("open", OPEN) == (call_start(audio=AudioFormat("mulaw", 8000, 2), language="en"),)
     people = {"ani": "+1-555-555-1234", "aniName": "John Doe", "dnis": "+1-800-555-6789"}
     assert sink.calls == [Call(CONVERSATION, SESSION, ("external", "internal"), {**people, "agent": "Ann"})]
     assert written(send, STARTED) == [

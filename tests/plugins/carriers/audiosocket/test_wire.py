@@ -22,6 +22,7 @@ from plugins.carriers.audiosocket.wire import (
     read_id,
 )
 from tests.app.dialects.call_streams.sinks import FakeSink
+from tests.call_start import call_start
 from tests.compat.conformance import supported
 
 CALL = uuid.UUID("40325ec2-5efd-4bd3-805f-53576e581d13")
@@ -42,7 +43,7 @@ def test_a_call_begins_and_its_first_audio_starts_the_session() -> None:
     sink = FakeSink()
     dialect = begun(sink, language="en", agent="Ann")
     assert sink.calls == [Call(str(CALL), str(CALL), ("inbound",), {"agent": "Ann"})]
-    start = commands.Start(audio=AudioFormat("pcm_s16le", 8000), language="en")
+    start = call_start(audio=AudioFormat("pcm_s16le", 8000), language="en")
     audio = commands.Audio(b"\1\0" * 160)
     assert tuple(dialect.read(packet(0x10, b"\1\0" * 160))) == (start, audio)
     assert tuple(dialect.read(packet(0x10, b"\1\0" * 160))) == (audio,)

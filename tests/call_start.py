@@ -1,0 +1,7 @@
+"""The start of a session that a call gives where it names no silence: the service chooses when utterances end."""
+
+from functools import partial
+
+from app.session import commands
+
+call_start = partial(commands.Start, endpointing=commands.Endpointing(mode=None))
