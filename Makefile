@@ -25,7 +25,7 @@ UV := $(VENV)/bin/uv pip install --quiet --python
 OR_PIP := || { echo "uv could not install the packages; pip tries it now" >&2; false; } ||
 
 .DEFAULT_GOAL := help
-.PHONY: help setup agents demo demo-cluster serve test quick rest nightly flaky parity lint advice types docs lock audit sbom bench clean
+.PHONY: help setup agents demo demo-cluster serve test quick rest rest-service rest-torch nightly flaky parity lint advice types docs lock audit sbom bench clean
 
 help: ## List the targets.
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
@@ -66,6 +66,8 @@ serve: setup ## Start a server with the embedded model: http://127.0.0.1:8000/.
 
 # Test processes, with one tensor thread each. Three keep two cores busy: tests of processes and browsers wait now and then.
 JOBS ?= 3
+# Two stages run at the same time in `make rest`: the processes of each.
+REST_JOBS ?= 2
 PYTEST_OPTIONS := --numprocesses $(JOBS) --dist worksteal
 PYTEST_ENV := PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1
 PYTEST := $(PYTEST_ENV) $(VENV)/bin/python -m pytest $(PYTEST_OPTIONS)
@@ -78,7 +80,13 @@ test: ## Run all tests of a change: `make quick`, then `make rest`.
 	@$(MAKE) --no-print-directory rest
 
 rest: $(TORCHLESS)/.made ## Run the tests of a change that need processes, servers, torch or a browser.
+	@$(MAKE) --no-print-directory --jobs 2 --output-sync=target JOBS=$(REST_JOBS) rest-torch rest-service
+
+# Both at the same time: while processes and browsers start in one, the other one has the cores.
+rest-service:
 	$(PYTEST_ENV) $(TORCHLESS)/bin/python -m pytest $(PYTEST_OPTIONS) -m 'default and not torch'
+
+rest-torch:
 	$(PYTEST) -m 'default and torch'
 
 quick: $(TORCHLESS)/.made ## Run the tests that need one process and no torch, in under a minute.

@@ -316,6 +316,7 @@ async def test_a_job_that_was_ended_without_an_answer_counts_as_ended(url: URL, 
     """Once: with the result that is there, and as this gateway's."""
     database = LosesAnswers(url)
     place = Place(database, tmp_path / "spool")
+    place.jobs.spool = spool = NotingSpool(tmp_path / "spool")
 
     async def work(job: Job, file: IO[bytes], on_progress: Callable[[float], None]) -> JobResult:
         database.meanwhile = nothing
@@ -324,9 +325,8 @@ async def test_a_job_that_was_ended_without_an_answer_counts_as_ended(url: URL, 
     async with asyncio.timeout(20), place.worker(work).running():
         id_ = (await place.submit()).id
         job = await place.ended.get()
-        while names(tmp_path / "spool"):
-            # Its recording is deleted after that.
-            await asyncio.sleep(0.01)
+        # Its recording is deleted after that.
+        assert [await asyncio.to_thread(spool.calls.get, timeout=20) for _ in range(2)] == ["put", "delete"]
     assert (job.id, job.state, job.audio_s) == (id_, "done", 1.5)
     assert place.ended.empty()
     await database.close()
