@@ -19,7 +19,7 @@ from engine.errors import EngineFailed, InvalidWindow
 from engine.event_stream import Inbox
 from engine.runner import Runner, load_runner
 from engine.scheduling.request import Item, Request
-from engine.scheduling.worker import Worker
+from engine.scheduling.worker import EndedWorker, Worker
 from engine.validation import check_options, check_samples, tasks
 
 _SWITCH_INTERVAL_S = 0.00005
@@ -40,7 +40,7 @@ class Engine:
         self._info = _describe(runner, config)
         self._loop = loop
         self._ended = ended
-        self._worker = Worker(runner, config, runner.warm_up(), self._deliver)
+        self._worker: Worker | EndedWorker = Worker(runner, config, runner.warm_up(), self._deliver)
 
     @classmethod
     @asynccontextmanager
@@ -72,7 +72,7 @@ class Engine:
                 _post(loop, loaded.set_exception, error)
             else:
                 if _post(loop, loaded.set_result, engine):
-                    engine._worker.run()
+                    engine._run()
             finally:
                 _post(loop, ended.set)
 
@@ -86,6 +86,8 @@ class Engine:
             await ended.wait()
             thread.join()
             gc.unfreeze()
+            if loaded.exception() is None and loaded.result().info.device == "cuda":
+                _return_device_memory()
 
     @property
     def info(self) -> ModelInfo:
@@ -136,6 +138,13 @@ class Engine:
         self._worker.submit(request)
         return partial(self._worker.cancel, request)
 
+    def _run(self) -> None:
+        """Work until closed, then let go of the model and the slots. The engine itself may live on."""
+        worker = self._worker
+        assert isinstance(worker, Worker)
+        worker.run()
+        self._worker = worker.ended()
+
     def _deliver(self, items: list[tuple[Request, Item]]) -> None:
         _post(self._loop, _dispatch, items)
 
@@ -147,6 +156,14 @@ def _prepare_interpreter() -> None:
     """
     gc.freeze()
     sys.setswitchinterval(_SWITCH_INTERVAL_S)
+
+
+def _return_device_memory() -> None:
+    """Give the memory of a GPU back that nothing uses any more, so that others find it free."""
+    import torch
+
+    gc.collect()
+    torch.cuda.empty_cache()
 
 
 def _dispatch(items: list[tuple[Request, Item]]) -> None:

@@ -63,6 +63,39 @@ Memory that was short may be free again then.
 """
 
 
+class EndedWorker:
+    """What is left of a worker that does not run any more: without the runner, whose memory is free then."""
+
+    is_closing = True
+
+    def __init__(self, queue: RequestQueue, stats: EngineStats) -> None:
+        """Keep the queue, which is closed, and the last counters."""
+        self._queue = queue
+        self._stats = stats
+
+    def submit(self, request: Request) -> None:
+        """Refuse a request.
+
+        Raises:
+            EngineFailed: always.
+        """
+        raise self.closed_error()
+
+    def cancel(self, request: Request) -> None:
+        """Do nothing: the request has failed."""
+
+    def close(self) -> None:
+        """Do nothing: it is closed."""
+
+    def closed_error(self) -> EngineFailed:
+        """Return the error with which requests fail."""
+        return self._queue.closed_error()
+
+    def snapshot(self) -> EngineStats:
+        """Return the counters at its end."""
+        return self._stats
+
+
 class Worker:
     """Owns a runner. `run` is the body of the engine's thread."""
 
@@ -126,6 +159,10 @@ class Worker:
     def closed_error(self) -> EngineFailed:
         """Return the error with which requests fail once the worker is closing."""
         return self._queue.closed_error()
+
+    def ended(self) -> EndedWorker:
+        """Return what is left of it. Call it after `run`."""
+        return EndedWorker(self._queue, self.snapshot())
 
     def snapshot(self) -> EngineStats:
         """Return the engine's counters as they are now."""

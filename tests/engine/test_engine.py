@@ -4,6 +4,7 @@ import asyncio
 import gc
 import logging
 import threading
+import weakref
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import replace
 from itertools import chain, count, cycle, repeat
@@ -12,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from engine.api import (
     WINDOW_SAMPLES,
@@ -29,6 +31,7 @@ from engine.checkpoint.checkpoint import Checkpoint
 from engine.config import EngineConfig
 from engine.engine import Engine
 from engine.errors import CheckpointError, EngineFailed, EngineOverloaded, InvalidWindow
+from engine.runner import Runner, load_runner
 from engine.scheduling import memory_return, worker
 from tests.engine.engines import Samples, collect, start_engine
 from tests.engine.fakes import PATIENCE_S, FakeRunner
@@ -771,6 +774,24 @@ async def test_what_is_loaded_is_not_searched_for_garbage(runner: FakeRunner) ->
     async with start_engine(runner):
         assert gc.get_freeze_count() > 10_000
     assert gc.get_freeze_count() == 0
+
+
+async def test_an_engine_that_has_ended_holds_no_model(small_folder: Path) -> None:
+    """Although somebody still holds the engine, and asks for its counters."""
+    models: list[weakref.ref[torch.nn.Module]] = []
+
+    def load(config: EngineConfig) -> Runner:
+        runner = load_runner(config)
+        models.append(weakref.ref(runner.model))
+        return runner
+
+    async with Engine.start(EngineConfig(model=str(small_folder), n_slots=2), load) as engine:
+        await collect(engine, window())
+    gc.collect()
+    assert models[0]() is None
+    assert engine.stats().windows_done == 1
+    with pytest.raises(EngineFailed, match="closed"):
+        await collect(engine, window())
 
 
 async def test_memory_is_given_back_after_each_load(runner: FakeRunner, monkeypatch: pytest.MonkeyPatch) -> None:
