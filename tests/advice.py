@@ -6,6 +6,7 @@ python -m tests.advice [FOLDER ...]
 import ast
 import io
 import re
+import signal
 import sys
 import tokenize
 from collections.abc import Iterator
@@ -121,4 +122,6 @@ def main(folders: tuple[str, ...]) -> None:
 
 
 if __name__ == "__main__":
+    # As for other tools, a reader such as `head` may leave early.
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     main(tuple(sys.argv[1:]) or FOLDERS)

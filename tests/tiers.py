@@ -108,6 +108,7 @@ NIGHTLY: tuple[str, ...] = (
     "examples/test_node_stream.py",
     "examples/test_react_native.py",
     "pictures",
+    "test_people.py",
     "training",
 )
 """Files and folders that take long, or protect what no user of the service has.

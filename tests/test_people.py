@@ -1,0 +1,64 @@
+"""Twenty short recordings of people through the embedded model, as files and live, and three without speech.
+
+The bounds are what was measured and a little more: 18 words of 224 wrong as files, 18 live.
+"""
+
+from pathlib import Path
+
+import pytest
+
+from app.service.settings import Settings
+from app.session import commands
+from benchmarks.files.clip_scores import clip_errors
+from benchmarks.files.labelled_clips import DEFAULT_MANIFEST, Clip, load_clips
+from benchmarks.files.systems import ChannelResult, ClipResult
+from benchmarks.live.text_runs import FILES, Mode, ModeResult, run_clip
+from benchmarks.scoring import WordErrors, words
+from engine.config import EngineConfig
+from engine.engine import Engine
+
+NAMES = (
+    *(f"human/librispeech/{each}.flac" for each in ("3005-163389-0004", "1998-15444-0008", "1998-15444-0007")),
+    *("human/arctic/aew_a0003.flac", "human/short/ps-cards_005.flac"),
+    *("human/short/ms-weather_whatstheweatherlike.flac", "human/short/ps-cards_003.flac"),
+    *(f"human/ieee/spk2_snt{each}.flac" for each in (1, 4, 5)),
+    *("human/digits8k/jackson_2.flac", "human/digits8k/george_1.flac"),
+    *("human/multilingual/cheetah_test_it.flac", "human/multilingual/leopard_test_de.flac"),
+    *(f"human/telephone/{each}_mulaw8k.wav" for each in ("533-1066-0008", "3005-163389-0008", "367-130732-0004")),
+    *(f"human/noisy/{each}.flac" for each in ("533-1066-0006_music_5dB", "533-1066-0009_pink_5dB")),
+    "human/noisy/3005-163389-0002_pink_0dB.flac",
+    *("nonspeech/music_trumpet.flac", "nonspeech/castanets.flac", "nonspeech/room_noise.flac"),
+)
+FILE, LIVE = Mode(FILES, 5), Mode("agreement", 5)
+MOST_WRONG = {FILE: 27, LIVE: 29}
+
+
+@pytest.fixture(scope="module")
+def clips() -> list[Clip]:
+    if not DEFAULT_MANIFEST.exists():
+        pytest.skip("the recordings of people are not beside this repository")
+    found = {clip.name: clip for clip in load_clips(Path(DEFAULT_MANIFEST))}
+    return [found[name] for name in NAMES]
+
+
+@pytest.mark.timeout(1200)
+async def test_people_are_understood_as_well_as_measured(clips: list[Clip]) -> None:
+    """No word where nobody speaks, and no more wrong words than the bounds say; in audio time, so always the same."""
+    config = Settings().session_config
+    results: dict[str, dict[Mode, ModeResult]] = {}
+    async with Engine.start(EngineConfig(dtype="int8", device="cpu", n_slots=16, max_wait_ms=0)) as engine:
+        for clip in clips:
+            results[clip.name] = await run_clip(
+                engine, clip, (FILE, LIVE), config, commands.Endpointing(mode=None)
+            )
+    for mode, most in MOST_WRONG.items():
+        texts = {name: found[mode].texts for name, found in results.items()}
+        made_up = {clip.name: texts[clip.name] for clip in clips if not clip.has_speech}
+        assert not any(words(text) for each in made_up.values() for text in each), made_up
+        spoken = [clip for clip in clips if clip.has_speech]
+        errors = sum(
+            (clip_errors(ClipResult(clip, tuple(map(ChannelResult, texts[clip.name])))) for clip in spoken),
+            WordErrors(),
+        )
+        print(mode.title, errors)
+        assert errors.substituted + errors.missing + errors.inserted <= most, {clip.name: texts[clip.name] for clip in spoken}
