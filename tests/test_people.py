@@ -48,9 +48,7 @@ async def test_people_are_understood_as_well_as_measured(clips: list[Clip]) -> N
     results: dict[str, dict[Mode, ModeResult]] = {}
     async with Engine.start(EngineConfig(dtype="int8", device="cpu", n_slots=16, max_wait_ms=0)) as engine:
         for clip in clips:
-            results[clip.name] = await run_clip(
-                engine, clip, (FILE, LIVE), config, commands.Endpointing(mode=None)
-            )
+            results[clip.name] = await run_clip(engine, clip, (FILE, LIVE), config, commands.Endpointing(mode=None))
     for mode, most in MOST_WRONG.items():
         texts = {name: found[mode].texts for name, found in results.items()}
         made_up = {clip.name: texts[clip.name] for clip in clips if not clip.has_speech}
@@ -61,4 +59,6 @@ async def test_people_are_understood_as_well_as_measured(clips: list[Clip]) -> N
             WordErrors(),
         )
         print(mode.title, errors)
-        assert errors.substituted + errors.missing + errors.inserted <= most, {clip.name: texts[clip.name] for clip in spoken}
+        assert errors.substituted + errors.missing + errors.inserted <= most, {
+            clip.name: texts[clip.name] for clip in spoken
+        }

@@ -223,8 +223,6 @@ class LiveSessions:
             sample_rate=SAMPLE_RATE,
             channels=len(clip.channels),
             language=self._setup.language(clip),
-            # With a fixed silence the same audio ends in the same places, however late the engine answers.
-            endpointing="vad",
             proxy=None,
             # A loss is a failure of the run.
             resume_buffer_s=0,

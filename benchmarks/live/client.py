@@ -59,8 +59,8 @@ class ClientProfile:
     network: Network = field(default_factory=Network)
     seed: int = 0
     """Seed of the random faults of the network."""
-    endpointing: tutti.EndpointingMode = "vad"
-    """With a fixed silence the utterances are the same, however late the engine answers."""
+    endpointing: tutti.EndpointingMode | None = "vad"
+    """With a fixed silence the utterances are the same, however late the engine answers. `None`: the server chooses."""
 
 
 async def stream(

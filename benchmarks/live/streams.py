@@ -10,7 +10,7 @@ import sys
 from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import click
 import uvloop
@@ -61,7 +61,13 @@ TAIL_S = 2.0
 )
 @click.option("--seed", default=0, show_default=True, help="Seed of all random choices.")
 @click.option("--language", default="en", show_default=True, help="Sent with `start`. Empty: the server detects it.")
-@click.option("--endpointing", type=click.Choice(["vad", "adaptive"]), default="vad", show_default=True)
+@click.option(
+    "--endpointing",
+    type=click.Choice(["vad", "adaptive", "auto"]),
+    default="vad",
+    show_default=True,
+    help="When utterances end. auto: as for a client that leaves it to the server.",
+)
 @click.option("--url", help="Measure the server at http://host:port instead of starting one.")
 @json_option("live")
 @markdown_option
@@ -79,7 +85,7 @@ def main(
     encodings: str,
     seed: int,
     language: str,
-    endpointing: tutti.EndpointingMode,
+    endpointing: str,
     url: str | None,
     path: Path,
     markdown: bool,
@@ -96,7 +102,8 @@ def main(
     recordings = [with_silence(each, TAIL_S) for each in recordings]
     network = Network(jitter_ms / 1000, bursts, disconnects)
     formats = parse_formats(encodings)
-    profiles = [ClientProfile(formats[i % len(formats)], network, seed + i, endpointing) for i in range(max(levels))]
+    mode = None if endpointing == "auto" else cast(tutti.EndpointingMode, endpointing)
+    profiles = [ClientProfile(formats[i % len(formats)], network, seed + i, mode) for i in range(max(levels))]
     result = {
         "benchmark": "live",
         "schema": SCHEMA,
