@@ -61,4 +61,5 @@ async def test_people_are_understood_as_well_as_measured(clips: list[Clip]) -> N
         print(mode.title, errors)
         assert errors.substituted + errors.missing + errors.inserted <= most, {
             clip.name: texts[clip.name] for clip in spoken
-        }
+        wrong = errors.substituted + errors.missing + errors.inserted
+        assert wrong <= most, {clip.name: texts[clip.name] for clip in spoken}
