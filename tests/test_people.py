@@ -1,6 +1,6 @@
 """Twenty short recordings of people through the embedded model, as files and live, and three without speech.
 
-The bounds are what was measured and a little more: 18 words of 224 wrong as files, 18 live.
+The bounds are what was measured and two more: of 163 words 25 were wrong as files, and 23 live. It takes four minutes.
 """
 
 from pathlib import Path
@@ -30,7 +30,7 @@ NAMES = (
     *("nonspeech/music_trumpet.flac", "nonspeech/castanets.flac", "nonspeech/room_noise.flac"),
 )
 FILE, LIVE = Mode(FILES, 5), Mode("agreement", 5)
-MOST_WRONG = {FILE: 27, LIVE: 29}
+MOST_WRONG = {FILE: 27, LIVE: 25}
 
 
 @pytest.fixture(scope="module")
@@ -58,8 +58,5 @@ async def test_people_are_understood_as_well_as_measured(clips: list[Clip]) -> N
             (clip_errors(ClipResult(clip, tuple(map(ChannelResult, texts[clip.name])))) for clip in spoken),
             WordErrors(),
         )
-        print(mode.title, errors)
-        assert errors.substituted + errors.missing + errors.inserted <= most, {
-            clip.name: texts[clip.name] for clip in spoken
         wrong = errors.substituted + errors.missing + errors.inserted
         assert wrong <= most, {clip.name: texts[clip.name] for clip in spoken}
