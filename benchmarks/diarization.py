@@ -2,29 +2,32 @@
 
     python -m benchmarks.diarization --audio AUDIO
     python -m benchmarks.diarization --audio AUDIO --live
+    python -m benchmarks.diarization --audio AUDIO --weights voices.onnx --joins 0.5
 
 Speech is found by the service's detector, and the speakers as for an uploaded file. Words do not take part. Where a
 recording has a channel for each side, the same recording is also measured with a speaker for each channel. With
 `--live` the speakers are found as in a live session: the last column is the error of the labels that text goes out
-with, and the others are those after all revisions.
+with, and the others are those after all revisions. The line under the table says what the network costs.
 """
 
 import asyncio
 import json
+import time
 from collections.abc import AsyncIterator, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby, pairwise
 from pathlib import Path
 
 import click
 import numpy as np
+from numpy.typing import NDArray
 
 from app.media.file_decoder import decode_pieces
 from app.media.pcm import Samples
 from app.session.endpointing import FRAME_SAMPLES, WebRtcDetector
 from app.voices.clustering import Thresholds
 from app.voices.diarization import MAX_SPEAKERS, Diarizer, Embed, Span
-from app.voices.speaker_model import load
+from app.voices.speaker_model import SpeakerModel, load, load_onnx
 from app.voices.speaker_network import DEFAULT_WEIGHTS
 from benchmarks.diarization_error import DiarizationError, Turn, diarization_error
 from benchmarks.live_diarization import live_speakers
@@ -154,17 +157,48 @@ def _sum(errors: Sequence[DiarizationError]) -> DiarizationError:
     return DiarizationError(**{name: sum(getattr(each, name) for each in errors) for name in names})
 
 
-async def _measure(calls: Sequence[tuple[str, Call]], weights: Path, most: int, is_live: bool) -> Iterator[str]:
+def network(weights: Path, joins: float | None) -> SpeakerModel:
+    """The speaker network in a file: that of tutti, or one as `--speaker-model` takes it.
+
+    Raises:
+        click.UsageError: there is no such file, or an ONNX file comes without its cosine.
+    """
+    if weights.suffix == ".onnx":
+        if joins is None:
+            raise click.UsageError("--joins: expected a cosine with an ONNX file, got none")
+        return load_onnx(weights, Thresholds(joins=joins, knows=joins))
     model = load(weights)
     if model is None:
         raise click.UsageError(f"{weights}: expected the weights of a speaker network, got no file")
-    rows = []
+    return model if joins is None else replace(model, thresholds=replace(model.thresholds, joins=joins))
+
+
+@dataclass(slots=True)
+class TimedNetwork:
+    """Embeds stretches, and adds up the time of the process while it does so; nothing else runs meanwhile."""
+
+    embed_untimed: Embed
+    n: int = 0
+    """The stretches so far."""
+    cpu_s: float = 0.0
+
+    async def embed(self, stretches: Sequence[Samples]) -> NDArray[np.float32]:
+        """See `EmbedderBatcher.embed`."""
+        begin_s = time.process_time()
+        vectors = await self.embed_untimed(stretches)
+        self.cpu_s += time.process_time() - begin_s
+        self.n += len(stretches)
+        return vectors
+
+
+async def _measure(calls: Sequence[tuple[str, Call]], model: SpeakerModel, most: int, is_live: bool) -> Iterator[str]:
+    rows, timed, audio_s = [], TimedNetwork(model.embed), 0.0
     for kind, group in groupby(calls, key=lambda each: each[0]):
         errors, sides, n = list[DiarizationError](), list[DiarizationError](), 0
         for _, call in group:
             mono = call.mono / max(1.0, float(np.abs(call.mono).max()))
-            network = (mono.astype(np.float32), model.embed, model.thresholds, most)
-            first, turns = await diarized_live(*network) if is_live else ([], await diarized(*network))
+            given = (mono.astype(np.float32), timed.embed, model.thresholds, most)
+            first, turns = await diarized_live(*given) if is_live else ([], await diarized(*given))
             errors.append(diarization_error(call.turns, turns))
             if is_live:
                 own = [diarization_error(call.turns, first)]
@@ -174,24 +208,32 @@ async def _measure(calls: Sequence[tuple[str, Call]], weights: Path, most: int, 
             n_found = len({turn.speaker for turn in turns})
             rows.append(_row(f"&nbsp;&nbsp;{call.name}", n_found, errors[-1:], own))
             n += 1
+            audio_s += len(mono) / SAMPLE_RATE
         rows.append(_row(f"**{kind}** ({n})", "", errors, sides))
-    return iter(rows)
+    cost = f"{1000 * timed.cpu_s / max(timed.n, 1):.0f} ms of CPU time a stretch, {1000 * timed.cpu_s / audio_s:.0f} ms"
+    return iter([*rows, "", f"The network took {cost} a second of audio."])
 
 
 @benchmark_command()
 @click.option(
     "--audio", type=click.Path(path_type=Path, exists=True), required=True, help="Folder with a manifest.jsonl."
 )
-@click.option("--weights", default=DEFAULT_WEIGHTS, type=click.Path(path_type=Path), help="Weights of the network.")
+@click.option(
+    "--weights",
+    default=DEFAULT_WEIGHTS,
+    type=click.Path(path_type=Path),
+    help="Weights of the network, or an ONNX file.",
+)
+@click.option("--joins", type=click.FloatRange(0, 1), help="Two voices are one speaker from this cosine on.")
 @click.option("--most", default=MAX_SPEAKERS, help="The most speakers of a recording.")
 @click.option("--live", "is_live", is_flag=True, help="Find speakers as in a live session.")
-def main(audio: Path, weights: Path, most: int, is_live: bool) -> None:
+def main(audio: Path, weights: Path, joins: float | None, most: int, is_live: bool) -> None:
     """Print a table in Markdown."""
     measured = sorted(recordings(audio), key=lambda each: KINDS.index(each[0]))
     last = "as text goes out" if is_live else "a channel each"
     click.echo(f"| recordings | speakers | error | missed | false alarm | confused | {last} |")
     click.echo("|---|--:|--:|--:|--:|--:|--:|")
-    for row in asyncio.run(_measure(measured, weights, most, is_live)):
+    for row in asyncio.run(_measure(measured, network(weights, joins), most, is_live)):
         click.echo(row)
 
 
