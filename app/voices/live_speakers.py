@@ -42,7 +42,9 @@ class LiveSpeakers:
         from app.voices.online_clusters import OnlineSpeakers
 
         model = self._model()
-        return LiveVoices(model, OnlineSpeakers(model.thresholds, max_speakers, voices), self._count) if model else None
+        if model is None:
+            return None
+        return LiveVoices(model, OnlineSpeakers(model.thresholds, max_speakers, voices, model.network), self._count)
 
 
 class LiveVoices:

@@ -26,8 +26,10 @@ MIN_STRETCHES, MAX_MIN_STRETCHES = 2, 4
 """A speaker with fewer stretches joins the nearest other one, until there are more. As many are required as `MIN_SHARE`
 says, but no fewer and no more than these, so that a new speaker is noticed soon in a short session and in a long one.
 """
-VOICES_HEAD = "v1"
+VOICES_HEAD = "v2"
 """Begins what `OnlineSpeakers.voices` writes, for a later version that writes something else."""
+FIRST_VOICES_HEAD = "v1."
+"""Began what earlier versions wrote, without the name of the network. Their network is gone."""
 MAX_WEIGHT = 255
 """The most stretches that a known voice counts for in a session that goes on."""
 
@@ -45,18 +47,21 @@ class _Group:
 class OnlineSpeakers:
     """The speakers of one session."""
 
-    def __init__(self, thresholds: Thresholds, max_speakers: int, voices: str = "") -> None:
+    def __init__(self, thresholds: Thresholds, max_speakers: int, voices: str = "", network: str = "") -> None:
         """Begin without any, or with those of a session that is continued.
 
         Args:
             thresholds: those of the network.
             max_speakers: the most speakers.
-            voices: what `voices` returned in the other session.
+            voices: what `voices` returned in the other session. Those of another network are forgotten, and its
+                speakers are learnt anew: embeddings of two networks cannot be compared.
+            network: `SpeakerModel.network`.
 
         Raises:
             ValueError: `voices` is something else.
         """
         self._joins = thresholds.joins
+        self._network = network
         self._max_speakers = max_speakers
         self._groups: list[_Group] = []
         self._sums: Array = np.zeros((0, 0), np.float32)
@@ -81,7 +86,7 @@ class OnlineSpeakers:
         if not np.isfinite(vectors).all():
             raise ValueError("expected embeddings of finite numbers")
         if len(self._groups) and self._sums.shape[1] != vectors.shape[1]:
-            # The voices of a server with another network say nothing here.
+            # A client has made up voices with the name of this network.
             self._groups, self._sums, self._sizes = [], np.zeros((0, 0), np.float32), np.zeros(0, np.float32)
         before = {stretch: group.speaker for group in self._groups for stretch in group.stretches}
         short: dict[int, Array] = {}
@@ -126,12 +131,13 @@ class OnlineSpeakers:
             mean = float(np.linalg.norm(direction)) / float(self._sizes[own].sum())
             parts.append(bytes((speaker, round(weight), min(round(255 * mean), 255))) + scaled.tobytes())
         data = base64.urlsafe_b64encode(b"".join(parts)).decode().rstrip("=")
-        return f"{VOICES_HEAD}.{len(speakers)}.{data}" if speakers else ""
+        return f"{VOICES_HEAD}.{self._network}.{len(speakers)}.{data}" if speakers else ""
 
     def _restore(self, voices: str) -> None:
-        head, _, rest = voices.partition(".")
-        count, _, data = rest.partition(".")
+        if voices.startswith(FIRST_VOICES_HEAD):
+            return
         try:
+            head, network, count, data = voices.split(".")
             n = int(count)
             raw = base64.b64decode(data + "=" * (-len(data) % 4), altchars=b"-_", validate=True)
             if head != VOICES_HEAD or not 0 < n <= MAX_SPEAKERS or len(raw) % n or len(raw) // n < 4:
@@ -141,6 +147,8 @@ class OnlineSpeakers:
                 raise ValueError
         except (ValueError, binascii.Error):
             raise ValueError("it is damaged, or of another version") from None
+        if network != self._network:
+            return
         for part in parts:
             direction = part[3:].view(np.int8).astype(np.float32)
             direction /= max(float(np.linalg.norm(direction)), 1e-9)

@@ -1,5 +1,6 @@
 """The speaker network of a service, with the cosines that belong to it."""
 
+import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,6 +20,8 @@ class SpeakerModel:
     thresholds: Thresholds
     embed_live: Embed | None = None
     """As `embed`, but before what is not live; `None` if there is no such order."""
+    network: str = ""
+    """Names the network, so that a session that goes on elsewhere does not compare voices of two networks."""
 
 
 def load_onnx(path: Path, thresholds: Thresholds) -> SpeakerModel:
@@ -31,7 +34,7 @@ def load_onnx(path: Path, thresholds: Thresholds) -> SpeakerModel:
     from app.voices.onnx_network import OnnxNetwork
 
     batcher = EmbedderBatcher(OnnxNetwork(path))
-    return SpeakerModel(batcher.embed, thresholds, batcher.embed_live)
+    return SpeakerModel(batcher.embed, thresholds, batcher.embed_live, _name(path))
 
 
 def load(path: Path = DEFAULT_WEIGHTS) -> SpeakerModel | None:
@@ -53,4 +56,9 @@ def load(path: Path = DEFAULT_WEIGHTS) -> SpeakerModel | None:
     # NumPy's library; PyTorch has one of its own.
     ThreadpoolController().select(internal_api="openblas").limit(limits=1)
     batcher = EmbedderBatcher(NumpyNetwork(path))
-    return SpeakerModel(batcher.embed, Thresholds(joins=joins, knows=knows), batcher.embed_live)
+    return SpeakerModel(batcher.embed, Thresholds(joins=joins, knows=knows), batcher.embed_live, _name(path))
+
+
+def _name(path: Path) -> str:
+    """What names a network in `resume.voices`: the beginning of its file's SHA-256."""
+    return hashlib.sha256(path.read_bytes()).hexdigest()[:12]

@@ -72,7 +72,7 @@ async def test_native_sessions_get_labels_and_their_revisions(serve: Serve) -> N
         assert [label for *times, label in labels if times[0] <= middle_s < times[1]][-1:] == [speaker]
     assert isinstance(told[-1], tutti.Stopped)
     last = [event for event in told if isinstance(event, tutti.Utterance)][-1]
-    assert last.voices and last.voices.startswith("v1.")
+    assert last.voices and last.voices.startswith("v2.")
 
 
 async def test_channels_have_the_names_that_the_client_gives(serve: Serve) -> None:

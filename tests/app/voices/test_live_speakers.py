@@ -4,6 +4,7 @@ import asyncio
 import threading
 from collections import Counter
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 import pytest
@@ -37,6 +38,22 @@ async def test_stretches_are_counted_by_what_became_of_them() -> None:
     await voices.add((stretch(5),))
     assert counts == {"embedded": 3, "dropped": 3}
     assert LiveSpeakers(lambda: None).open(4, "") is None
+
+
+async def test_a_session_that_goes_on_with_another_network_learns_its_speakers_anew() -> None:
+    """Both networks have as many dimensions, and seem to find the same voice."""
+    first, second = (LiveSpeakers(partial(SpeakerModel, embed, THRESHOLDS, None, name)) for name in "ab")
+    voices = first.open(4, "")
+    assert voices
+    found = await voices.add((stretch(0),))
+    assert found and found.voices.startswith("v2.a.1.A")
+    # The first character holds the upper six bits of the speaker's number, which is 4 now.
+    kept = found.voices.replace("v2.a.1.A", "v2.a.1.B")
+    for teller, speaker in ((first, 4), (second, 0)):
+        goes_on = teller.open(4, kept)
+        assert goes_on
+        found = await goes_on.add((stretch(0),))
+        assert found and found.speakers == {0: speaker}
 
 
 async def test_a_network_without_an_answer_is_given_up() -> None:

@@ -12,6 +12,7 @@ from app.voices.online_clusters import MAX_ONLINE_GROUPS, MAX_REVISABLE, OnlineS
 from tests.app.voices.test_diarization import noisy
 
 THRESHOLDS = Thresholds(joins=0.5, knows=0.6)
+NETWORK = "0a1b2c"
 
 
 def feed(
@@ -88,13 +89,23 @@ def test_short_stretches_are_bounded_too() -> None:
 
 def voices_of(*parts: bytes) -> str:
     data = base64.urlsafe_b64encode(b"".join(parts)).decode().rstrip("=")
-    return f"v1.{len(parts)}.{data}"
+    return f"v2.{NETWORK}.{len(parts)}.{data}"
 
 
 @pytest.mark.parametrize(
     "voices",
     [
-        *("x", "v1.2.!!", "v1.0.AAAA", "v1.3.AAAA", "v2.1.AAAAAAAA", "v1.x.AAAAAAAA", "v1.-1.AAAA", "v1.1.ä"),
+        *(
+            "x",
+            "v2.a.2.!!",
+            "v2.a.0.AAAA",
+            "v2.a.3.AAAA",
+            "v3.a.1.AAAAAAAA",
+            "v2.a.x.AAAAAAAA",
+            "v2.a.-1.AAAA",
+            "v2.a.1.ä",
+        ),
+        *("v2.1.AAAAAAAA", "v2.a.1.AAAAAAAA.AAAA"),
         voices_of(bytes((200, 9, 200, 1))),
         voices_of(bytes((1, 9, 200, 1)), bytes((1, 9, 200, 2))),
         voices_of(*(bytes((number, 9, 200, 1)) for number in range(11))),
@@ -102,23 +113,37 @@ def voices_of(*parts: bytes) -> str:
 )
 def test_damaged_voices_are_refused(voices: str) -> None:
     with pytest.raises(ValueError, match="damaged"):
-        OnlineSpeakers(THRESHOLDS, 4, voices)
+        OnlineSpeakers(THRESHOLDS, 4, voices, NETWORK)
 
 
-def test_voices_of_another_network_are_forgotten() -> None:
-    voices = voices_of(bytes((2, 9, 200, 1, 2, 3, 4)))
-    for are_short in (False, True):
-        known = feed(OnlineSpeakers(THRESHOLDS, 4, voices), [3] * 4, are_short=are_short)
-        assert set(known.values()) == {0}
+@pytest.mark.parametrize("are_short", [False, True])
+@pytest.mark.parametrize(
+    "voices",
+    [
+        voices_of(bytes((2, 9, 200, 1, 2, 3, 4))),
+        voices_of(bytes((2, 9, 200, *(127 * (axis == 3) for axis in range(16))))).replace(NETWORK, "other"),
+        voices_of(bytes((2, 9, 200, *(127 * (axis == 3) for axis in range(16))))).replace(f"v2.{NETWORK}", "v1"),
+    ],
+    ids=["other dimensions", "another name", "of an earlier version, without a name"],
+)
+def test_voices_of_another_network_are_forgotten(voices: str, are_short: bool) -> None:
+    """Even where they seem to be similar."""
+    known = feed(OnlineSpeakers(THRESHOLDS, 4, voices, NETWORK), [3] * 4, are_short=are_short)
+    assert set(known.values()) == {0}
+
+
+def test_voices_of_the_same_network_are_known() -> None:
+    voices = voices_of(bytes((2, 9, 200, *(127 * (axis == 3) for axis in range(16)))))
+    assert set(feed(OnlineSpeakers(THRESHOLDS, 4, voices, NETWORK), [3] * 4).values()) == {2}
 
 
 @given(st.binary(min_size=4, max_size=200), st.integers(1, 10))
 def test_voices_of_any_bytes_are_refused_or_do_no_harm(data: bytes, n: int) -> None:
-    voices = f"v1.{n}.{base64.urlsafe_b64encode(data).decode().rstrip('=')}"
+    voices = f"v2.{NETWORK}.{n}.{base64.urlsafe_b64encode(data).decode().rstrip('=')}"
     try:
-        speakers = OnlineSpeakers(THRESHOLDS, 4, voices)
+        speakers = OnlineSpeakers(THRESHOLDS, 4, voices, NETWORK)
     except ValueError:
         return
     known = feed(speakers, [3, 5] * 3) | feed(speakers, [3], first=6, are_short=True)
     assert set(known) == set(range(7)) and all(0 <= each < 10 for each in known.values())
-    OnlineSpeakers(THRESHOLDS, 4, speakers.voices())
+    OnlineSpeakers(THRESHOLDS, 4, speakers.voices(), NETWORK)
