@@ -4,8 +4,6 @@ import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-
 from app.voices.clustering import Thresholds
 from app.voices.diarization import Embed
 from app.voices.embedder import EmbedderBatcher
@@ -45,18 +43,15 @@ def load(path: Path = DEFAULT_WEIGHTS) -> SpeakerModel | None:
     """
     if not path.exists():
         return None
-    with np.load(path) as arrays:
-        if "thresholds" not in arrays.files:
-            raise ValueError(f"{path}: expected thresholds, an array of two cosines, got none")
-        joins, knows = (float(each) for each in arrays["thresholds"])
+    network = NumpyNetwork(path)
     # Imported here because it sets an environment variable.
     from threadpoolctl import ThreadpoolController
 
     # On a busy machine several threads wait for each other: a stretch of 3 s took 482 ms, with one thread 8 ms. This is
     # NumPy's library; PyTorch has one of its own.
     ThreadpoolController().select(internal_api="openblas").limit(limits=1)
-    batcher = EmbedderBatcher(NumpyNetwork(path))
-    return SpeakerModel(batcher.embed, Thresholds(joins=joins, knows=knows), batcher.embed_live, _name(path))
+    batcher = EmbedderBatcher(network)
+    return SpeakerModel(batcher.embed, network.thresholds, batcher.embed_live, _name(path))
 
 
 def _name(path: Path) -> str:
