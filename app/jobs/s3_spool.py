@@ -15,7 +15,7 @@ import obstore
 from obstore.exceptions import BaseError, NotFoundError
 from obstore.store import S3Store
 
-from app.jobs.spool import SpoolAway, is_ours
+from app.jobs.spool import AllAway, SpoolAway, is_ours
 
 ENDPOINT_VARIABLES = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
 """The variables that name a store other than Amazon's; obstore takes the first that is set."""
@@ -58,7 +58,7 @@ class S3Spool:
     def put(self, id_: str, file: IO[bytes]) -> None:
         """See `Spool`. A large recording is sent in parts, and is there when the last one is."""
         # A bucket that is not there is no missing recording.
-        with _os_errors(SpoolAway):
+        with _os_errors(AllAway):
             obstore.put(self._store, id_, file, chunk_size=PART_BYTES, max_concurrency=N_PARTS)
 
     def open(self, id_: str) -> IO[bytes]:
@@ -96,8 +96,10 @@ class S3Spool:
         try:
             yield
         except FileNotFoundError:
-            with _os_errors(SpoolAway):
+            try:
                 next(iter(obstore.list(self._store, chunk_size=1)), None)
+            except (BaseError, FileNotFoundError) as error:
+                raise AllAway(_first_line(error)) from error
             raise
 
 

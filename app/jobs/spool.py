@@ -34,7 +34,11 @@ class SpoolAway(OSError):
     """The store of the recordings does not answer, or refuses. The message is for the operator, not for clients."""
 
 
-class WrongFolder(SpoolAway):
+class AllAway(SpoolAway):
+    """The store of all recordings is not there, which says nothing of one of them."""
+
+
+class WrongFolder(AllAway):
     """Another folder is in the place of the one that has the recordings."""
 
 

@@ -17,7 +17,7 @@ from app.database.seals import SealKeyMissing
 from app.jobs import job_store
 from app.jobs.job import Job, JobDelayed, JobFailed, JobKind, JobResult, Step
 from app.jobs.jobs import SPOOL_COPY_S, Jobs
-from app.jobs.spool import SpoolAway, WrongFolder
+from app.jobs.spool import AllAway, SpoolAway
 
 logger = logging.getLogger(__name__)
 
@@ -286,7 +286,7 @@ class JobWorker:
 
     async def _delayed_by_spool(self, what: str, error: OSError) -> JobDelayed:
         """The delay of a job whose recording cannot be read or written: no attempt, unless the spool itself works."""
-        counts = not isinstance(error, WrongFolder) and await self._jobs.spool_works()
+        counts = not isinstance(error, AllAway) and await self._jobs.spool_works()
         return JobDelayed(f"the store of recordings cannot be {what} at present", counts=counts)
 
     async def _note_fetched(self, job: Job, lease: str) -> None:

@@ -21,7 +21,7 @@ from app.errors import SettingsError
 from app.jobs import job_store, jobs, worker
 from app.jobs.job import CallbackMessage, Job, JobDelayed, JobFailed, JobKind, JobResult, Request, Step
 from app.jobs.jobs import Jobs, JobsConfig
-from app.jobs.spool import MARK, FolderSpool, SpoolAway, recall_nothing
+from app.jobs.spool import MARK, PARTIAL, AllAway, FolderSpool, SpoolAway, recall_nothing
 from app.jobs.worker import Fetch, JobWorker
 from app.service.database_settings import keep_data_private
 from app.service.job_settings import recall_of, try_spool
@@ -434,6 +434,28 @@ async def test_a_spool_that_is_away_delays_what_is_fetched(database: Database, t
         assert await asyncio.to_thread(spool.has_refused.wait, 20)
         spool.is_away = False
         assert (await place.ended.get()).state == "done"
+
+
+async def test_a_store_that_comes_and_goes_costs_no_attempt(database: Database, tmp_path: Path) -> None:
+    """It is away when the recording is read, and there again when the reason is looked for."""
+    place = Place(database, tmp_path)
+    id_ = (await place.submit()).id
+    place.jobs.spool = ComesAndGoes(tmp_path)
+    async with place.worker(done).running():
+        job = await place.ended.get()
+    assert (job.id, job.state, job.n_attempts) == (id_, "done", 1)
+
+
+class ComesAndGoes(FolderSpool):
+    """Its store is not there the first five times that a recording is read."""
+
+    n_left = 5
+
+    def open(self, id_: str) -> IO[bytes]:
+        if not id_.startswith(PARTIAL) and self.n_left:
+            self.n_left -= 1
+            raise AllAway("no such bucket")
+        return super().open(id_)
 
 
 @pytest.mark.parametrize("is_empty", [True, False])
