@@ -126,7 +126,7 @@ class CallStream:
         if not self._has_started:
             raise WrongState("not_started", f"{what}: expected {self.START} first", CLOSE_POLICY)
 
-    def _pass_on(self, kind: str, **fields: Any) -> None:
+    def _pass_on(self, kind: str, /, **fields: Any) -> None:
         """Publish something that happened on the call, which is no event of the session."""
         self._require_start(kind)
         self._sink.publish(passed_on(kind, **fields))

@@ -120,7 +120,7 @@ def call_id(field_name: str, value: object) -> str:
     return value
 
 
-def passed_on(kind: str, **fields: Any) -> events.Reply:
+def passed_on(kind: str, /, **fields: Any) -> events.Reply:
     """A message to subscribers about something that happened on the call, which is no event of the session."""
     return events.Reply(write_object({"type": kind, **fields}))
 

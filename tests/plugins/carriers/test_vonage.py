@@ -56,6 +56,13 @@ def test_events_of_the_call_go_to_subscribers() -> None:
     assert sink.texts == ['{"type":"dtmf","digit":"5","duration":260}', '{"type":"cleared"}']
 
 
+@pytest.mark.parametrize("name", ["kind", "self", "fields"])
+def test_fields_of_an_event_may_have_any_name(name: str) -> None:
+    sink = FakeSink()
+    tuple(started(sink).read(json.dumps({"event": "websocket:notify", name: "a"})))
+    assert sink.texts == [f'{{"type":"notify","{name}":"a"}}']
+
+
 def test_events_of_the_session_go_to_subscribers_only() -> None:
     sink = FakeSink()
     notice = events.Notice("a", "b")
