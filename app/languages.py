@@ -154,14 +154,14 @@ def code_of(text: str) -> str:
 
     A text that is no known language comes back in lower case, without its region.
     """
-    # A locale may end with its character set, or with a variant.
-    text = re.split("[.@]", text.lower())[0].strip().replace("_", "-")
+    # A locale may end with its character set, or with a variant. Nothing becomes empty, which means the detector.
+    text = re.split(r"(?<=\w)[.@]", text.lower())[0].strip().replace("_", "-")
     if text in CODES:
         return CODES[text]
     if text in ("zh-hk", "zh-yue"):
         return "yue"
     code = text.partition("-")[0].strip()
-    return OLD_CODES.get(code) or ISO_639_2.get(code, code)
+    return OLD_CODES.get(code) or ISO_639_2.get(code, code) or text
 
 
 def language_of(text: str | None, known: Collection[str] = NAMES) -> str | None:

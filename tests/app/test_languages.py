@@ -16,7 +16,7 @@ from app.languages import ISO_639_2, NAMES, OLD_CODES, known_among, language_of
         *((each, "he") for each in ("iw", "he-IL", "Hebrew", "iw_IL")),
         *(("nb-NO", "no"), ("in", "id"), ("fil-PH", "tl"), ("pt-BR", "pt"), ("haitian creole", "ht"), ("jv", "jw")),
         *((each, None) for each in (None, "", " ", "auto", "Auto", "multi", "detect", "und")),
-        *(("xx", "xx"), ("Klingon", "klingon")),
+        *(("xx", "xx"), ("Klingon", "klingon"), (".UTF-8", ".utf"), ("@euro", "@euro"), ("-US", "-us"), ("_", "-")),
     ],
 )
 def test_a_language_is_understood(text: str | None, code: str | None) -> None:
