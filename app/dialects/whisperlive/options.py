@@ -153,13 +153,15 @@ def _endpointing(value: Any) -> tuple[commands.Endpointing, list[str]]:
         for each in value
         if each not in (name, "threshold")
     ]
-    wanted = value.get(name, commands.Endpointing().silence_ms)
+    threshold = value.get("threshold")
+    if not (threshold is None or number_from(0, 1)(threshold)):
+        raise BadStart("vad_parameters.threshold", "a number from 0 to 1", threshold)
+    if name not in value:
+        return commands.Endpointing(mode=None, threshold=threshold), notes
+    wanted = value[name]
     if not is_number(wanted):
         raise BadStart(f"vad_parameters.{name}", "milliseconds", wanted)
     silence_ms = round(min(max(wanted, MIN_SILENCE_MS), MAX_SILENCE_MS))
     if silence_ms != wanted:
         notes.append(f"vad_parameters.{name}: {shorten(wanted)} is taken as {silence_ms}")
-    threshold = value.get("threshold")
-    if not (threshold is None or number_from(0, 1)(threshold)):
-        raise BadStart("vad_parameters.threshold", "a number from 0 to 1", threshold)
     return commands.Endpointing(silence_ms=silence_ms, threshold=threshold), notes

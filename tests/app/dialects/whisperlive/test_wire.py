@@ -159,6 +159,9 @@ def test_hotwords_are_text_or_a_list() -> None:
 )
 def test_silence_ends_an_utterance_as_asked() -> None:
     assert start()[1].endpointing.mode is None
+    for others in ({}, {"threshold": 0.3}):
+        chosen = commands.Endpointing(mode=None, threshold=others.get("threshold"))
+        assert start(vad_parameters=others)[1].endpointing == chosen
     _, command = start(vad_parameters={"min_silence_duration_ms": 800})
     assert command.endpointing.mode == "vad"
     assert (command.endpointing.silence_ms, command.notices) == (800, ())
