@@ -214,8 +214,12 @@ class Stabilizer:
         new_pieces = _after_prefix(pieces, self.tokens, self.stable)
         was_short = len(self._seen) < len(self._shown)
         seen = _seen_words(new_pieces, self._seen)
-        is_stock = not self.stable and spoken("".join(word.text for word in seen)) in STOCK_PHRASES
+        texts = [word.text for word in seen]
+        is_stock = self._is_stock(texts)
         n_stable = self._count_stable(seen, audio_s) if is_certain and not is_stock else 0
+        if self._is_stock(texts[:n_stable]):
+            # What follows it may change, and then it would stand alone.
+            n_stable = 0
         stable_until = self._seen_end if self._policy.needs_agreement else audio_end
         stable, self._seen = _divide(seen, n_stable)
         self._seen_end = audio_end
@@ -232,7 +236,7 @@ class Stabilizer:
         since_s = self.words[-1].end_s if self.words else 0.0
         window_start = audio_end - round(audio_s * SAMPLE_RATE)
         self.stable_until = max(self.stable_until, window_start + round(since_s * SAMPLE_RATE))
-        before = self._shown_after([word.text for word in seen[:n_stable]])
+        before = self._shown_after(texts[:n_stable])
         now = [] if is_stock else self._words_with_evidence(before)
         end = n_stable_chars + sum(map(len, now))
         timed = words_between(words, n_stable_chars, end, since_s)
@@ -257,7 +261,11 @@ class Stabilizer:
             if not word.is_shown(is_first=is_first, n_after=last - place, shown=shown):
                 break
             words.append(word.text)
-        return [] if not self.stable and spoken("".join(words)) in STOCK_PHRASES else words
+        return [] if self._is_stock(words) else words
+
+    def _is_stock(self, words: list[str]) -> bool:
+        """Whether the window would have nothing but a stock phrase with these words after its stable text."""
+        return not self.stable and spoken("".join(words)) in STOCK_PHRASES
 
     def _shown_after(self, new_stable: list[str]) -> list[str]:
         """The words shown before, without those that have become stable. Empty if other words have become stable."""

@@ -227,6 +227,16 @@ def test_a_stock_phrase_alone_is_not_shown(text: str) -> None:
     assert stabilizer.stable + stabilizer.tail == f" {text} It is"
 
 
+def test_a_stock_phrase_does_not_become_stable_alone() -> None:
+    """What follows it may be another word each time, and is not shown then."""
+    stabilizer = Stabilizer(Agreement())
+    for word in ("It", "Or", "He"):
+        stabilizer.update(judged(f"Thank you. {word}", -0.05, -0.05, -0.5), 100, 30.0)
+        assert stabilizer.stable + stabilizer.tail == ""
+    stabilizer.update(judged("Thank you. He is", -0.05, -0.05, -0.05, -0.5), 200, 30.0)
+    assert stabilizer.stable == " Thank you. He"
+
+
 def test_nothing_is_kept_after_other_stable_words() -> None:
     """What was shown there followed another word."""
     stabilizer = Stabilizer(Attention())
