@@ -34,6 +34,11 @@ A checkout finds them without being installed again, and an error about a missin
 """
 
 
+RESERVED = {"api_key": "each client of tutti", "help": "each command"}
+"""Names of flags and variables that are no settings, and whose they are."""
+SETTING_TYPES = (bool, int, float, str)
+
+
 class ListenerServer(Protocol):
     """What serves a port, as `asyncio.Server` does."""
 
@@ -107,8 +112,9 @@ def find_plugins() -> tuple[Plugin, ...]:
 
     found = [_load(name, partial(_plugin_of, name)) for name in OURS if _is_installed(name)]
     found += [_load(each.name, each.load) for each in sorted(entry_points(group=GROUP), key=lambda each: each.name)]
-    owners = {each.name: "tutti itself" for each in own_settings()}
+    owners = {each.name: "tutti itself" for each in own_settings()} | RESERVED
     for plugin in found:
+        _check_settings(plugin)
         for name in _setting_names(plugin):
             if name in owners:
                 raise SettingsError(f"plug-in {plugin.name}: expected a new setting, got {name}, as {owners[name]} has")
@@ -166,6 +172,27 @@ def _setting_names(plugin: Plugin) -> list[str]:
     return [each.name for each in fields(plugin.settings)] if plugin.settings else []
 
 
+def _check_settings(plugin: Plugin) -> None:
+    """Check that each setting of a plug-in can become a flag.
+
+    Raises:
+        SettingsError: one cannot, or its class is no dataclass of settings.
+    """
+    kind: object = plugin.settings
+    if kind is None:
+        return
+    if not (isinstance(kind, type) and issubclass(kind, PluginSettings) and "__dataclass_fields__" in vars(kind)):
+        expected = f"a class with @dataclass that derives from {PluginSettings.__qualname__}"
+        raise SettingsError(f"plug-in {plugin.name}: expected {expected} as its settings, got {kind!r}")
+    for each in fields(kind):
+        if each.type not in SETTING_TYPES:
+            expected = f"{', '.join(known.__name__ for known in SETTING_TYPES)} as the type of {each.name}"
+            advice = ", as with annotations from __future__" if isinstance(each.type, str) else ""
+            raise SettingsError(f"plug-in {plugin.name}: expected {expected}, got {each.type!r}{advice}")
+        if not {"help", "choices"} <= each.metadata.keys():
+            raise SettingsError(f"plug-in {plugin.name}: expected {each.name} to be made by setting(…)")
+
+
 def _plugin_of(module: str) -> object:
     return import_module(module).plugin
 
@@ -175,8 +202,9 @@ def _load(name: str, load: Callable[[], object]) -> Plugin:
         plugin = load()
     except Exception as error:
         raise SettingsError(f"plug-in {name}: cannot be loaded: {type(error).__name__}: {error}") from error
-    if not isinstance(plugin, Plugin):
-        raise SettingsError(f"plug-in {name}: expected an object of the class {Plugin.__qualname__}, got {plugin!r}")
+    if not isinstance(plugin, Plugin) or not isinstance(getattr(plugin, "name", None), str):
+        expected = f"an object of the class {Plugin.__qualname__}, with a name"
+        raise SettingsError(f"plug-in {name}: expected {expected}, got {plugin!r}")
     return plugin
 
 
