@@ -784,10 +784,11 @@ _DOCUMENT: Schema = {
 
 
 def document(plugins: Iterable[Mapping[str, Any]] = ()) -> Schema:
-    """The document of a service: its own paths, and the paths of its plug-ins."""
+    """The document of a service: its own paths, and the paths of its plug-ins. What answers a request describes it."""
     paths: dict[str, Any] = {}
     for each in (PATHS, *plugins):
-        paths |= each
+        for path, operations in each.items():
+            paths[path] = {**operations, **paths.get(path, {})}
     return _DOCUMENT | {"paths": paths}
 
 

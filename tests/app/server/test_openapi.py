@@ -67,6 +67,13 @@ async def test_every_route_over_http_is_described(serve: Serve) -> None:
     assert {(path, method) for path, operations in PATHS.items() for method in operations} == expected
 
 
+def test_the_description_of_a_plugin_takes_no_place_of_another() -> None:
+    """The service answers at its own paths, whatever a plug-in describes there."""
+    theirs = {"/healthz": {"get": {"operationId": "theirs"}, "post": {"operationId": "new"}}}
+    described = document([theirs])["paths"]["/healthz"]
+    assert described == {**PATHS["/healthz"], "post": {"operationId": "new"}}
+
+
 @pytest.fixture
 def one_parser_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let one thread at a time parse Python: that of the generated requests, or that of the server.
