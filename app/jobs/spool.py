@@ -170,10 +170,8 @@ class FolderSpool:
 
     def delete(self, id_: str) -> None:
         """See `Spool`."""
-        try:
-            (self._folder / id_).unlink()
-        except FileNotFoundError:
-            self._check_mark()
+        self._check_mark()
+        (self._folder / id_).unlink(missing_ok=True)
 
     def _check_mark(self) -> None:
         """Raise `WrongFolder` where another folder is in the place of the one that has the recordings."""
@@ -202,6 +200,7 @@ class FolderSpool:
 
     def older_than(self, age_s: float) -> Iterator[str]:
         """See `Spool`. Files that were never finished are among them."""
+        self._check_mark()
         if not self._folder.is_dir():
             return
         for path in self._folder.iterdir():

@@ -510,6 +510,19 @@ async def test_another_disk_is_no_folder_of_recordings(database: Database, tmp_p
         await Place(database, tmp_path / "other", recalls=True).submit()
 
 
+async def test_nothing_is_deleted_on_another_disk(database: Database, tmp_path: Path) -> None:
+    """Its recordings belong to no job that is known here, and may be those of another server."""
+    await Place(database, tmp_path / "spool", recalls=True).submit()
+    other, id_ = tmp_path / "other", str(uuid4())
+    FolderSpool(other).put(id_, io.BytesIO(b"audio"))
+    os.utime(other / id_, (0, 0))
+    jobs = Place(database, other, recalls=True).jobs
+    with pytest.raises(SpoolAway, match="that of the recordings: mount its disk"):
+        await jobs.sweep()
+    await jobs.drop_audio(id_)
+    assert names(other) == {id_}
+
+
 @pytest.mark.parametrize("was_marked", [True, False])
 async def test_an_operator_goes_on_with_an_empty_folder(database: Database, tmp_path: Path, was_marked: bool) -> None:
     """By an empty mark, as folders of older releases have one as well."""
