@@ -16,7 +16,7 @@ from ray.serve import Application, Deployment
 from ray.serve.config import RequestRouterConfig
 
 from app.errors import SettingsError
-from app.server.plugins import check_environment, make_settings, plugin_settings
+from app.server.plugins import check_environment, installed_plugins, make_settings, plugin_settings
 from app.service.settings import ENV_PREFIX, Settings, own_settings
 from plugins.ray.engine_replica import EngineReplica
 from plugins.ray.fleet import FleetReplica
@@ -129,6 +129,10 @@ def read_settings(arguments: Mapping[str, Any], environment: Mapping[str, str]) 
         raise SettingsError(f"{elsewhere[0]}: expected nothing, as {NOT_HERE[elsewhere[0]]} says it in a Ray cluster")
     settings = make_settings({"host": ANY_ADDRESS, **values})
     settings.check_key_limits(SEVERAL, settings.named_keys)
+    for plugin in installed_plugins():
+        if plugin.listeners(settings):
+            expected = "expected no ports beside that of HTTP, as Serve has none in a Ray cluster"
+            raise SettingsError(f"plug-in {plugin.name}: {expected}")
     return settings
 
 

@@ -1,5 +1,6 @@
 """The settings of a Ray cluster, and the files that start one."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -7,10 +8,14 @@ import pytest
 import yaml
 
 from app.errors import SettingsError
+from app.server.plugins import Listener, Plugin
+from app.service.settings import Settings
+from plugins.carriers.audiosocket.endpoint import AudioSocketListener
 from tests.plugins.ray.conftest import require_ray
 
 require_ray()
 
+from plugins.ray import application  # noqa: E402
 from plugins.ray.application import ENGINES, GATEWAYS, read_settings  # noqa: E402
 
 SERVE_YAML = Path(__file__).parents[3] / "deploy/ray/serve.yaml"
@@ -42,6 +47,20 @@ def test_mistakes_are_refused(arguments: dict[str, Any], variables: dict[str, st
     with pytest.raises(SettingsError) as error:
         read_settings({"allow_anyone": True, **arguments}, variables)
     assert message in str(error.value)
+
+
+def test_a_plugin_that_serves_a_port_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Serve passes on HTTP alone, so nobody would reach the port."""
+
+    class Ports(Plugin):
+        name = "ports"
+
+        def listeners(self, settings: Settings) -> Sequence[Listener]:
+            return [AudioSocketListener(settings)]
+
+    monkeypatch.setattr(application, "installed_plugins", lambda: (Ports(),))
+    with pytest.raises(SettingsError, match="plug-in ports: expected no ports beside that of HTTP"):
+        read_settings({"allow_anyone": True}, {})
 
 
 def test_the_file_for_serve_deploys_this_application() -> None:
