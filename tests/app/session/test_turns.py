@@ -68,6 +68,15 @@ def test_an_unfinished_phrase_gets_more_time() -> None:
     assert 0.8 < silence_waited_s(session) <= 1.22
 
 
+def test_a_translation_is_judged_as_english() -> None:
+    """Whatever language was spoken: the last word of an English text says whether it goes on."""
+    endpointing = replace(ADAPTIVE, max_silence_ms=1200)
+    start = replace(START, interim=False, endpointing=endpointing, language="de", task="translate")
+    session = Bench(start, SPECULATES, replace(MODEL, tasks=("transcribe", "translate")))
+    speak_and_pause(session, " My number is")
+    assert silence_waited_s(session) > 0.8
+
+
 def test_without_a_text_the_usual_silence_ends_the_utterance() -> None:
     """The engine was too slow, or the text is probably a hallucination."""
     session = bench()
