@@ -43,6 +43,8 @@ SURE_LOGPROB = -0.12
 """A word with at least this log-probability is stable when two hypotheses in a row have it."""
 LOGPROB_PER_AGREEMENT = 0.05
 """How far below `SURE_LOGPROB` a word needs the agreement of one more hypothesis."""
+MAX_STOCK_CHARS = 2 * max(map(len, STOCK_PHRASES))
+"""Longer text is no stock phrase, whatever spaces and punctuation it has."""
 MOST_AGREEMENTS = 10
 """No word needs more hypotheses than these. All of these figures: docs/results/accuracy.md."""
 
@@ -265,7 +267,8 @@ class Stabilizer:
 
     def _is_stock(self, words: list[str]) -> bool:
         """Whether the window would have nothing but a stock phrase with these words after its stable text."""
-        return not self.stable and spoken("".join(words)) in STOCK_PHRASES
+        text = self.stable + "".join(words)
+        return len(text) <= MAX_STOCK_CHARS and spoken(text) in STOCK_PHRASES
 
     def _shown_after(self, new_stable: list[str]) -> list[str]:
         """The words shown before, without those that have become stable. Empty if other words have become stable."""

@@ -237,6 +237,15 @@ def test_a_stock_phrase_does_not_become_stable_alone() -> None:
     assert stabilizer.stable == " Thank you. He"
 
 
+def test_a_stock_phrase_whose_beginning_is_stable_is_not_shown() -> None:
+    stabilizer = Stabilizer(Agreement())
+    for rest, logprob in (("again", -0.5), ("today", -0.5), ("you.", -0.05)):
+        stabilizer.update(judged(f"Thank {rest} so", -0.05, logprob, -0.5), 100, 30.0)
+    assert (stabilizer.stable, stabilizer.tail) == (" Thank", "")
+    stabilizer.update(judged("Thank you. so", -0.05, -0.05, -0.05), 200, 30.0)
+    assert stabilizer.stable + stabilizer.tail == " Thank you. so"
+
+
 def test_nothing_is_kept_after_other_stable_words() -> None:
     """What was shown there followed another word."""
     stabilizer = Stabilizer(Attention())
