@@ -28,7 +28,7 @@ from app.cli.interrupts import EXIT_CODE_OF_SIGNAL
 from app.cli.terminal import banner, console
 from app.errors import SettingsError
 from app.server.descriptors import reserve_descriptors
-from app.server.main import Server, bind, bind_each, build_app
+from app.server.main import Server, bind, bind_each, build_app, try_ports
 from app.service.database_settings import check_database, keep_data_private
 from app.service.idle_memory import return_memory
 from app.service.job_settings import try_spool
@@ -163,6 +163,7 @@ async def _serve_one_process(settings: Settings) -> None:
     session_config = settings.session_config
     reserve_descriptors(settings)
     with bind(settings) as listener:
+        try_ports(settings)
         async with start_engine(settings) as engine:
             ready = banner(settings, engine.info, engine.stats(), listener.getsockname()[1])
             app = build_app(settings, engine, session_config)

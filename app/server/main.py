@@ -141,6 +141,17 @@ def bind(settings: Settings) -> socket.socket:
         raise SettingsError(f"cannot listen on {address}: {error.strerror}; try another --port or --host") from error
 
 
+def try_ports(settings: Settings) -> None:
+    """Open the ports of plug-ins and close them again, so that one that is in use is reported before anything starts.
+
+    Raises:
+        SettingsError: an address is in use or not available.
+    """
+    with ExitStack() as stack:
+        for each in _listeners(settings, installed_plugins()):
+            stack.enter_context(each.bind())
+
+
 def bind_each(settings: Settings) -> tuple[socket.socket, ...]:
     """Open one listening socket for each gateway on the same port. The kernel spreads connections over them.
 
@@ -150,10 +161,8 @@ def bind_each(settings: Settings) -> tuple[socket.socket, ...]:
     if not hasattr(socket, "SO_REUSEPORT"):
         raise SettingsError(f"gateways: expected 0, as this system cannot share a port, got {settings.gateways}")
     # These probes do not share the port, so they fail if another program listens on it.
-    with ExitStack() as stack:
-        probe = stack.enter_context(bind(settings))
-        for other in _listeners(settings, installed_plugins()):
-            stack.enter_context(other.bind())
+    with bind(settings) as probe:
+        try_ports(settings)
         address, family = probe.getsockname(), probe.family
     return tuple(
         socket.create_server(address[:2], family=family, backlog=BACKLOG, reuse_port=True)

@@ -6,10 +6,12 @@ import hashlib
 import hmac
 import json
 import secrets
+import socket
 import time
 import uuid
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -18,6 +20,7 @@ import pytest
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import InvalidStatus
 
+from app.cli import processes
 from app.errors import SettingsError
 from app.server.plugins import make_settings
 from app.service.shared_state import SharedState
@@ -53,6 +56,17 @@ def linear(words: list[int]) -> bytes:
 async def send_all(socket: ClientConnection, audio: bytes, n_bytes: int) -> None:
     for at in range(0, len(audio), n_bytes):
         await socket.send(audio[at : at + n_bytes])
+
+
+async def test_a_port_in_use_is_reported_before_the_engine_starts(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """It was reported after the model was loaded, below a traceback."""
+    monkeypatch.setattr(processes, "start_engine", lambda settings: pytest.fail("the engine starts"))
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        with pytest.raises(SettingsError, match=f"cannot listen on 127.0.0.1:{port}: "):
+            await processes.serve(make_settings({"port": 0, "audiosocket_port": port, "data_folder": f"{tmp_path}"}))
 
 
 @pytest.mark.parametrize(("path", "headers"), [("/k", {}), ("", basic("k")), ("", KEY)])
