@@ -101,6 +101,7 @@ async def test_sequences_that_ended_early_leave_no_debt_to_the_next_call(
     async with start_engine(runner, min_decode_share=0.999, max_wait_ms=0.0) as engine:
 
         def spying_encode(*arguments: Any) -> None:
+            assert isinstance(engine._worker, Worker)
             owed.append(engine._worker._encoder_time.owed_fraction)
             encode(*arguments)
 
@@ -243,13 +244,15 @@ async def test_finished_windows_are_emitted_in_small_groups(small_checkpoint: Ch
     runner = FakeRunner(small_checkpoint, script, n_slots=64, n_ahead=1)
     n_ended: list[int] = []
     async with start_engine(runner, max_encode_batch=64, max_wait_ms=1000 * PATIENCE_S) as engine:
-        deliver = engine._worker._emitter._deliver
+        assert isinstance(engine._worker, Worker)
+        emitter = engine._worker._emitter
+        deliver = emitter._deliver
 
         def count(items: list[tuple[object, object]]) -> None:
             n_ended.append(sum(isinstance(item, DoneEvent) for _, item in items))
             deliver(items)  # type: ignore[arg-type]
 
-        engine._worker._emitter._deliver = count  # type: ignore[assignment]
+        emitter._deliver = count  # type: ignore[assignment]
         await asyncio.gather(*(collect(engine, window(f"s{index}")) for index in range(64)))
     assert (sum(n_ended), max(n_ended)) == (64, 8)
 
