@@ -272,7 +272,9 @@ class JobWorker:
             return await kind.work(job, recording, lambda done_s: None)
 
     async def _fetched(self, job: Job, saving: asyncio.Event) -> None:
-        """Fetch a recording into the spool."""
+        """Fetch a recording into the spool. Nothing is asked of its server while it could not be kept."""
+        if self._jobs.spool_is_away and not await self._jobs.spool_works():
+            raise JobDelayed("the store of recordings cannot be written at present", counts=False)
         with tempfile.TemporaryFile() as file:
             await self._fetch(self._url(job), file)
             file.seek(0)

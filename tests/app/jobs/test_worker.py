@@ -430,10 +430,13 @@ async def test_a_spool_that_is_away_delays_what_is_fetched(database: Database, t
     place.jobs.spool = spool = AwayAtTimes(tmp_path)
     spool.is_away = True
     await place.submit("https://quick/")
-    async with place.worker(done, SlowServer().fetch).running():
-        assert await asyncio.to_thread(spool.has_refused.wait, 20)
+    server = SlowServer()
+    async with place.worker(done, server.fetch).running():
+        assert await asyncio.to_thread(spool.has_refused_often.wait, 20)
+        assert server.asked.qsize() == 1, "it is not fetched again and again"
         spool.is_away = False
-        assert (await place.ended.get()).state == "done"
+        ended = await place.ended.get()
+    assert (ended.state, ended.n_attempts, server.asked.qsize()) == ("done", 1, 2)
 
 
 async def test_a_store_that_comes_and_goes_costs_no_attempt(database: Database, tmp_path: Path) -> None:
