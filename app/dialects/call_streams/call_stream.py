@@ -66,7 +66,8 @@ class CallStream:
     def read(self, message: str | bytes) -> Iterable[ClientMessage]:
         """Translate a message. Every error before the call is described is fatal."""
         try:
-            return self._audio(message) if isinstance(message, bytes) else self._text(message)
+            # Read to its end here: a subclass may yield, and its errors would come later.
+            return tuple(self._audio(message) if isinstance(message, bytes) else self._text(message))
         except SessionError as error:
             if self._has_started or error.is_fatal:
                 raise

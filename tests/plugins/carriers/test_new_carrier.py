@@ -13,12 +13,13 @@ from app.dialects.call_streams.call_stream import CallStream
 from app.dialects.call_streams.endpoint import CallEndpoint
 from app.dialects.call_streams.wire import Call
 from app.dialects.native.wire import messages
-from app.errors import BadMessage
+from app.errors import BadMessage, SessionError
 from app.live.dialect import ClientMessage
 from app.media.pcm import AudioFormat
 from app.server.plugins import Plugin
 from app.service.service import Service
 from tests.app.conftest import Serve
+from tests.app.dialects.call_streams.sinks import FakeSink
 from tests.app.dialects.twilio.test_endpoint import hear_all, slowly, subscriber, texts
 from tests.fakes import said
 
@@ -40,11 +41,24 @@ class Tin(CallStream):
         raise BadMessage("unknown_type", "hello or tug", fields)
 
 
+class YieldingTin(Tin):
+    def _read(self, fields: dict[str, Any]) -> Iterable[ClientMessage]:
+        yield from super()._read(fields)
+
+
 class Tins(Plugin):
     name = "tins"
 
     def routes(self, service: Service) -> list[BaseRoute]:
         return [WebSocketRoute("/v1/tin/{token}", CallEndpoint(Tin, messages).serve)]
+
+
+@pytest.mark.parametrize("kind", [Tin, YieldingTin])
+def test_every_error_before_the_call_is_fatal(kind: type[CallStream]) -> None:
+    """Otherwise a client without a key could hold a session with bad messages."""
+    with pytest.raises(SessionError) as error:
+        kind(FakeSink()).read('{"ring": 1}')
+    assert error.value.is_fatal
 
 
 async def test_its_calls_are_admitted_transcribed_and_followed(serve: Serve) -> None:
