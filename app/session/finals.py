@@ -5,35 +5,21 @@ It knows nothing of the audio that still arrives; that is `app/session/channel.p
 
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 from app.session import events
 from app.session.acceptance import accepts_redecoded, accepts_segment, is_silent
-from app.session.context import Context, PreviousText
+from app.session.context import PreviousText
 from app.session.coverage import MIN_UNCOVERED_SAMPLES, Span, duration, plausible_end, uncovered
-from app.session.final_sampling import FinalSampling
-from app.session.hallucination_filter import HallucinationFilter
 from app.session.language_choice import ChannelLanguage
+from app.session.options import FinalOptions
 from app.session.port import Acknowledged, Job, JobKind, SessionPort
 from app.session.segment_times import heard_until, tightened
 from app.session.stable_words import on_timeline, with_stable_times, words_from
-from app.session.translations import Targets, Translations
+from app.session.translations import Translations
 from app.session.windows import Decoding, EndedWindow, PendingUtterance, StableText, WindowKind
 from engine import api
 from engine.api import SAMPLE_RATE
-
-
-@dataclass(frozen=True, slots=True)
-class FinalOptions:
-    """The operator's settings for final texts."""
-
-    max_in_flight: int
-    """The most windows of one channel that the engine is asked for at the same time."""
-    context: Context
-    hallucination_filter: HallucinationFilter
-    sampling: FinalSampling
-    targets: Targets = field(default_factory=Targets, kw_only=True)
-    """The languages that the texts are translated to."""
 
 
 class Finals:

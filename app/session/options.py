@@ -1,15 +1,44 @@
 """What a channel must know of the client's options and of the operator's settings."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from app.session import commands
+from app.session.context import Context
 from app.session.endpointing import FRAME_SAMPLES, ONSET_WINDOW
-from app.session.finals import FinalOptions
+from app.session.final_sampling import FinalSampling
+from app.session.hallucination_filter import HallucinationFilter
 from app.session.stabilizer import MakePolicy
 from app.session.windows import DecodeRequest
 from app.text_rules.pipeline import TextRuleOptions
 from engine.api import SAMPLE_RATE, WINDOW_SAMPLES
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Targets:
+    """The languages that final text is translated to."""
+
+    by_engine: tuple[str, ...] = ()
+    """English, or nothing."""
+    by_service: tuple[str, ...] = ()
+    source: str | None = None
+    """The language of all text; `None` where each window has its own."""
+
+    def __bool__(self) -> bool:
+        return bool(self.by_engine or self.by_service)
+
+
+@dataclass(frozen=True, slots=True)
+class FinalOptions:
+    """The operator's settings for final texts."""
+
+    max_in_flight: int
+    """The most windows of one channel that the engine is asked for at the same time."""
+    context: Context
+    hallucination_filter: HallucinationFilter
+    sampling: FinalSampling
+    targets: Targets = field(default_factory=Targets, kw_only=True)
+    """The languages that the texts are translated to."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

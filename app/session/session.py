@@ -31,19 +31,18 @@ from app.session.continuation import find_start
 from app.session.effects import Effect
 from app.session.endpointing import DetectAhead, SpeechDetector, UpcomingFrames, WebRtcDetector
 from app.session.final_sampling import FinalSampling, usual_beams
-from app.session.finals import FinalOptions
 from app.session.flushes import PendingFlushes
 from app.session.hallucination_filter import HallucinationFilter
 from app.session.interim_schedule import no_extra_interval
 from app.session.language_choice import LanguageRequest
-from app.session.options import ChannelOptions
+from app.session.options import ChannelOptions, FinalOptions, Targets
 from app.session.port import JobKind, OwnAudio, SessionPort
 from app.session.speaker_labels import SpeakerLabels
 from app.session.speaker_stretches import SpeakersFound, SpeakerTeller
 from app.session.stabilizer import Agreement, MakePolicy
 from app.session.states import State, already_started, must_carry_out
 from app.session.text_filter import TextFilter
-from app.session.translations import Targets, Translator, targets_of
+from app.session.translations import Translator, targets_of
 from app.session.turn_taking import USUAL_MIN_SILENCE_MS, USUAL_SILENCE_MS, TurnScorer
 from app.session.windows import DecodeRequest
 from app.text_rules.pipeline import TextRuleOptions

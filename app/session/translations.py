@@ -15,6 +15,7 @@ from app.media.pcm import Samples
 from app.session import commands, events
 from app.session.effects import Translate
 from app.session.hallucination_filter import HallucinationFilter
+from app.session.options import Targets
 from app.session.port import Job, JobKind, SessionPort
 from app.session.windows import EndedWindow, EngineTranslation
 from engine import api
@@ -55,20 +56,6 @@ class Translator(Protocol):
     def running(self) -> AbstractAsyncContextManager[None]:
         """Translate while the context is open."""
         ...
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Targets:
-    """The languages that final text is translated to."""
-
-    by_engine: tuple[str, ...] = ()
-    """English, or nothing."""
-    by_service: tuple[str, ...] = ()
-    source: str | None = None
-    """The language of all text; `None` where each window has its own."""
-
-    def __bool__(self) -> bool:
-        return bool(self.by_engine or self.by_service)
 
 
 def languages_of(model: api.ModelInfo, translator: Translator | None) -> tuple[str, ...]:
