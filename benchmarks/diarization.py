@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from app.media.file_decoder import decode_pieces
 from app.media.pcm import Samples
-from app.session.endpointing import FRAME_SAMPLES, WebRtcDetector
+from app.session.speech.endpointing import FRAME_SAMPLES, WebRtcDetector
 from app.voices.clustering import Thresholds
 from app.voices.diarization import MAX_SPEAKERS, Diarizer, Embed, Span
 from app.voices.speaker_model import SpeakerModel, load, load_onnx

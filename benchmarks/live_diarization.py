@@ -5,9 +5,9 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from app.media.pcm import Samples
-from app.session.endpointing import FRAME_SAMPLES, WebRtcDetector
-from app.session.events import SpeakerSpan
-from app.session.speaker_stretches import SpeechStretches, Stretch
+from app.session.messages.events import SpeakerSpan
+from app.session.observers.speaker_stretches import SpeechStretches, Stretch
+from app.session.speech.endpointing import FRAME_SAMPLES, WebRtcDetector
 from app.voices.clustering import Thresholds
 from app.voices.diarization import Embed, Span
 from app.voices.online_clusters import OnlineSpeakers

@@ -13,7 +13,7 @@ from typing import Any, cast, get_args
 
 import click
 
-from app.session import commands
+from app.session.messages import commands
 from benchmarks import machine, report
 from benchmarks.files import speech_tables
 from benchmarks.files.clip_scores import (

@@ -6,10 +6,10 @@ from dataclasses import replace
 from typing import TypeVar
 
 from app.media.pcm import AudioFormat, Samples
-from app.session import commands, events
 from app.session.channel import Channel
-from app.session.effects import Cancel, Close, Effect, ScoreTurn, Send, Submit, Translate
-from app.session.port import Job
+from app.session.core.effects import Cancel, Close, Effect, ScoreTurn, Send, Submit, Translate
+from app.session.core.port import Job
+from app.session.messages import commands, events
 from app.session.session import Session, SessionConfig
 from engine import api
 from engine.api import SAMPLE_RATE, WINDOW_SAMPLES

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from app.dialects.native.wire import encode
-from app.session import events
-from app.session.speaker_labels import SpeakerLabels
-from app.session.speaker_stretches import SpeakersFound, Stretch, VoiceMemory
+from app.session.messages import events
+from app.session.observers.speaker_labels import SpeakerLabels
+from app.session.observers.speaker_stretches import SpeakersFound, Stretch, VoiceMemory
 
 FILE = Path(__file__).parent / "wire" / "speakers.json"
 FRAME = 320

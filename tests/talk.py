@@ -5,8 +5,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from app.live.dialect import ClientMessage, Dialect, Preparation
-from app.session import commands, events
-from app.session.effects import Cancel, Close, Effect, Send, Submit
+from app.session.core.effects import Cancel, Close, Effect, Send, Submit
+from app.session.messages import commands, events
 from app.session.session import Session, SessionConfig
 from engine import api
 from tests.fakes import MODEL, LevelDetector, decode

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from app.service.settings import Settings
-from app.session import commands
+from app.session.messages import commands
 from benchmarks.files.clip_scores import clip_errors
 from benchmarks.files.labelled_clips import DEFAULT_MANIFEST, Clip, load_clips
 from benchmarks.files.systems import ChannelResult, ClipResult

@@ -21,7 +21,7 @@ from app.service.admission import Admission
 from app.service.metrics import Metrics
 from app.service.settings import Settings
 from app.service.shared_state import AdmissionCounter
-from app.session.interim_schedule import InterimSchedule
+from app.session.text.interim_schedule import InterimSchedule
 from engine.api import SAMPLE_RATE, EngineStats, Priority, Transcriber, Window
 from engine.errors import EngineOverloaded
 from engine.scheduling.batcher import Batcher, BatchLimits, Encode, Load, Wait, Waiting

@@ -22,8 +22,8 @@ from app.files.formats import HEADED, Layout, TranscriptWriter, clock
 from app.files.transcription import TranscriptionOptions, transcribe
 from app.media.file_decoder import FileInfo, decode_file, languages_of_tracks, probe
 from app.media.pcm import AudioFormat
-from app.session import events
 from app.session.engine_driver import MAX_BACKLOG
+from app.session.messages import events
 from app.session.session import SessionConfig
 from engine import api
 

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from app.files.subtitles import DEFAULT_LAYOUT, VTT_HEAD, Cue, CueCutter, CueLayout, srt_cue, vtt_cue
 from app.files.transcript import Transcript, as_warnings, separator
-from app.session import events
+from app.session.messages import events
 
 FORMATS = ("txt", "srt", "vtt", "tsv", "json", "segments")
 """The names of the formats."""

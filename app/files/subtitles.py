@@ -10,7 +10,7 @@ from itertools import pairwise
 from unicodedata import category, east_asian_width
 
 from app.languages import WITHOUT_SPACES
-from app.session import events
+from app.session.messages import events
 
 MAX_CUE_S = 7.0
 """The longest time of a cue in seconds, on which broadcasters' guidelines agree."""

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from app.languages import WITHOUT_SPACES
-from app.session import events
+from app.session.messages import events
 
 
 @dataclass(slots=True, kw_only=True)

@@ -6,11 +6,11 @@ from dataclasses import dataclass, field, replace
 
 from app.errors import CLOSE_DONE, MediaError, SessionError
 from app.media.pcm import AudioFormat, Samples
-from app.session import commands, events
-from app.session.effects import Close
+from app.session.core.effects import Close
 from app.session.engine_driver import MAX_BACKLOG, SessionDriver, SessionTrace
-from app.session.final_sampling import usual_beams
+from app.session.messages import commands, events
 from app.session.session import Session, SessionConfig
+from app.session.text.final_sampling import usual_beams
 from app.text_rules.pipeline import TextRuleOptions
 from engine import api
 

@@ -21,9 +21,9 @@ from app.media.format_check import UNLIKELY_FORMAT
 from app.publish.outbox import Outgoing
 from app.service.service import Service
 from app.service.tracing import Trace
-from app.session import events
-from app.session.effects import Close
+from app.session.core.effects import Close
 from app.session.engine_driver import SessionDriver
+from app.session.messages import events
 from app.session.session import Session
 
 logger = logging.getLogger(__name__)

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from app.service.metrics import LatencyMetrics
-from app.session import events
+from app.session.messages import events
 
 ARRIVALS_KEPT_S = 120.0
 """How much audio's arrival times are kept, in seconds; text of older audio is not measured."""

@@ -10,7 +10,7 @@ from starlette.types import Message
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from app.errors import IdleTimeout
-from app.session.effects import Close
+from app.session.core.effects import Close
 
 CLOSE_CODE_MISSING = 1005
 """The code that stands for a close frame without a code (RFC 6455, section 7.4.1)."""

@@ -11,8 +11,8 @@ from app.live.latency import LatencyRecorder
 from app.live.time_limits import TimedSocket
 from app.publish.outbox import Outbox, Outgoing
 from app.service.metrics import Metrics
-from app.session import events
-from app.session.effects import Close
+from app.session.core.effects import Close
+from app.session.messages import events
 
 
 class Writer:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from app.publish.call_entries import UNREADABLE, CallEntry, lease_name, log_name, opening_name, parse_opening
 from app.publish.call_subscribers import JOINED_LATE, CallFeed, Calls
 from app.publish.outbox import CallId
-from app.session import events
+from app.session.messages import events
 from app.sharing.leases import RENEW_S
 from app.sharing.store import Entry, SharedStore, StoreAway
 from app.sharing.waiting import read_unless

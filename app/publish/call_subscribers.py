@@ -8,7 +8,7 @@ from typing import Protocol
 
 from app.errors import CLOSE_DRAINING, CLOSE_OVERLOADED, CLOSE_POLICY, LimitExceeded, SessionError
 from app.publish.outbox import CallEvent, CallId, CallMessage, Outbox, WriteEvent
-from app.session import events
+from app.session.messages import events
 from app.shares import Share
 
 MAX_SUBSCRIBERS_PER_CALL = 8

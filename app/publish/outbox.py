@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
 from app.errors import CLOSE_POLICY, LimitExceeded
-from app.session import events
+from app.session.messages import events
 
 MAX_WAITING = 256
 """The most events that wait for a client. With more, the client does not read, and its session ends."""

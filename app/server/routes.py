@@ -29,7 +29,7 @@ from app.service import metrics
 from app.service.auth import header_key
 from app.service.http_errors import error_response, invalid_key
 from app.service.service import Service
-from app.session.translations import languages_of
+from app.session.decoding.translations import languages_of
 
 STATIC = Path(__file__).parents[1] / "static"
 REVALIDATE = {"cache-control": "no-cache"}

@@ -7,7 +7,7 @@ sessions of a gateway get the same answer, and all gateways see the same counter
 import time
 from collections.abc import Callable
 
-from app.session.interim_schedule import MAX_BUSY_SHARE, MAX_INTERVAL_SAMPLES
+from app.session.text.interim_schedule import MAX_BUSY_SHARE, MAX_INTERVAL_SAMPLES
 from engine.api import SAMPLE_RATE, EngineStats
 
 USUAL_WAIT_S = 0.5

@@ -14,7 +14,7 @@ from app.errors import CLOSE_CODES
 from app.service.job_metrics import JobMetrics
 from app.service.key_metrics import KeyMetrics
 from app.service.shared_state import GatherMetrics
-from app.session import events
+from app.session.messages import events
 from engine import api
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"

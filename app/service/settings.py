@@ -17,8 +17,8 @@ from app.languages import NAMES
 from app.service.database_settings import make_seals
 from app.service.job_settings import check_jobs
 from app.service.text_settings import redacted_kinds
-from app.session.events import Limits
-from app.session.stabilizer import POLICIES
+from app.session.messages.events import Limits
+from app.session.text.stabilizer import POLICIES
 from app.text_rules.redaction import KINDS
 from engine.api import MAX_BEAM_SIZE
 
@@ -641,8 +641,8 @@ class Settings:
             SettingsError: the file `turn_model` is no such model.
         """
         # Imported here because it brings NumPy and the speech detector, which `--help` and `--version` do not need.
-        from app.session.endpointing import WebRtcDetector
         from app.session.session import SessionConfig
+        from app.session.speech.endpointing import WebRtcDetector
 
         config = SessionConfig(
             limits=self.limits,

@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 
 from app.media.pcm import AudioDecoder, AudioFormat, Samples
-from app.session import events
 from app.session.channel import Channel
-from app.session.endpointing import UpcomingFrames
-from app.session.options import ChannelOptions
-from app.session.port import SessionPort
+from app.session.core.options import ChannelOptions
+from app.session.core.port import SessionPort
+from app.session.messages import events
+from app.session.speech.endpointing import UpcomingFrames
 from engine.api import SAMPLE_RATE
 
 LAG_SAMPLES = 2 * SAMPLE_RATE

@@ -1,7 +1,7 @@
 """One channel of a session: its audio becomes speech, speech becomes utterances, utterances become windows.
 
-It counts samples and does no I/O. Windows that have ended go to `app/session/finals.py`; while a window is open,
-`app/session/interims.py` shows its text.
+It counts samples and does no I/O. Windows that have ended go to `decoding/finals.py`; while a window is open,
+`decoding/interims.py` shows its text.
 """
 
 from collections.abc import Iterable, Iterator
@@ -11,12 +11,17 @@ from typing import assert_never
 import numpy as np
 
 from app.media.pcm import SampleBuffer, Samples
-from app.session import events
-from app.session.continuation import ChannelStart
-from app.session.coverage import Span
-from app.session.detector_life import DetectorLife
+from app.session.core.options import ChannelOptions
+from app.session.core.port import Acknowledged, SessionPort
+from app.session.core.windows import EndedWindow, OpenWindow, PendingUtterance, WindowKind
+from app.session.decoding.finals import Finals
+from app.session.decoding.hypotheses import Hypotheses
 from app.session.earlier_audio import EarlierAudio
-from app.session.endpointing import (
+from app.session.messages import events
+from app.session.messages.continuation import ChannelStart
+from app.session.speech.coverage import Span
+from app.session.speech.detector_life import DetectorLife
+from app.session.speech.endpointing import (
     FRAME_SAMPLES,
     Endpointer,
     SpeechBegan,
@@ -24,14 +29,9 @@ from app.session.endpointing import (
     SpeechEnded,
     UpcomingFrames,
 )
-from app.session.finals import Finals
-from app.session.hypotheses import Hypotheses
-from app.session.language_choice import ChannelLanguage, UtteranceLanguage
-from app.session.options import ChannelOptions
-from app.session.port import Acknowledged, SessionPort
-from app.session.stabilizer import Stabilizer
-from app.session.window_cutting import find_cut, find_cut_of_filled
-from app.session.windows import EndedWindow, OpenWindow, PendingUtterance, WindowKind
+from app.session.speech.window_cutting import find_cut, find_cut_of_filled
+from app.session.text.language_choice import ChannelLanguage, UtteranceLanguage
+from app.session.text.stabilizer import Stabilizer
 from engine.api import SAMPLE_RATE
 
 MIN_MANUAL_SAMPLES = SAMPLE_RATE // 10

@@ -4,9 +4,9 @@ from collections import deque
 from dataclasses import dataclass
 
 from app.media.pcm import SampleBuffer
-from app.session.commands import Untranslated
-from app.session.coverage import Span
-from app.session.translations import Translations
+from app.session.decoding.translations import Translations
+from app.session.messages.commands import Untranslated
+from app.session.speech.coverage import Span
 from engine.api import SAMPLE_RATE
 
 ROUNDING_SAMPLES = SAMPLE_RATE // 100

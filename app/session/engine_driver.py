@@ -9,8 +9,18 @@ from contextlib import AbstractAsyncContextManager
 from typing import Protocol
 
 from app.errors import TranslationFailed
-from app.session import commands, events
-from app.session.effects import Cancel, Close, Effect, EmbedSpeech, LimitSpeakers, ScoreTurn, Send, Submit, Translate
+from app.session.core.effects import (
+    Cancel,
+    Close,
+    Effect,
+    EmbedSpeech,
+    LimitSpeakers,
+    ScoreTurn,
+    Send,
+    Submit,
+    Translate,
+)
+from app.session.messages import commands, events
 from app.session.session import Session, give_up_speakers, speakers_found
 from engine import api
 from engine.errors import EngineError

@@ -5,10 +5,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from app.errors import LimitExceeded
-from app.session import commands, events
 from app.session.channel import Channel
-from app.session.finals import Finals
-from app.session.port import SessionPort
+from app.session.core.port import SessionPort
+from app.session.decoding.finals import Finals
+from app.session.messages import commands, events
 
 
 @dataclass(frozen=True, slots=True)

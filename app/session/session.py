@@ -23,28 +23,28 @@ from app.errors import (
 )
 from app.languages import known_among, language_of
 from app.media.pcm import AudioFormat
-from app.session import commands, events
 from app.session.audio_intake import AudioIntake
 from app.session.channel import Channel
-from app.session.context import Context
-from app.session.continuation import find_start
-from app.session.effects import Effect
-from app.session.endpointing import DetectAhead, SpeechDetector, UpcomingFrames, WebRtcDetector
-from app.session.final_sampling import FinalSampling, usual_beams
+from app.session.core.context import Context
+from app.session.core.effects import Effect
+from app.session.core.options import ChannelOptions, FinalOptions, Targets
+from app.session.core.port import JobKind, OwnAudio, SessionPort
+from app.session.core.windows import DecodeRequest
+from app.session.decoding.translations import Translator, targets_of
 from app.session.flushes import PendingFlushes
-from app.session.hallucination_filter import HallucinationFilter
-from app.session.interim_schedule import no_extra_interval
-from app.session.language_choice import LanguageRequest
-from app.session.options import ChannelOptions, FinalOptions, Targets
-from app.session.port import JobKind, OwnAudio, SessionPort
-from app.session.speaker_labels import SpeakerLabels
-from app.session.speaker_stretches import SpeakersFound, SpeakerTeller
-from app.session.stabilizer import Agreement, MakePolicy
-from app.session.states import State, already_started, must_carry_out
-from app.session.text_filter import TextFilter
-from app.session.translations import Translator, targets_of
-from app.session.turn_taking import USUAL_MIN_SILENCE_MS, USUAL_SILENCE_MS, TurnScorer
-from app.session.windows import DecodeRequest
+from app.session.messages import commands, events
+from app.session.messages.continuation import find_start
+from app.session.messages.states import State, already_started, must_carry_out
+from app.session.observers.speaker_labels import SpeakerLabels
+from app.session.observers.speaker_stretches import SpeakersFound, SpeakerTeller
+from app.session.observers.text_filter import TextFilter
+from app.session.speech.endpointing import DetectAhead, SpeechDetector, UpcomingFrames, WebRtcDetector
+from app.session.speech.turn_taking import USUAL_MIN_SILENCE_MS, USUAL_SILENCE_MS, TurnScorer
+from app.session.text.final_sampling import FinalSampling, usual_beams
+from app.session.text.hallucination_filter import HallucinationFilter
+from app.session.text.interim_schedule import no_extra_interval
+from app.session.text.language_choice import LanguageRequest
+from app.session.text.stabilizer import Agreement, MakePolicy
 from app.text_rules.pipeline import TextRuleOptions
 from app.text_rules.redaction import Kind
 from engine import api

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from app.errors import TranslationFailed
-from app.session.effects import Translate
+from app.session.core.effects import Translate
 from app.translation.chat_endpoint import ChatEndpoint
 from app.translation.prompt import Context, messages, new_context, read_answer
 
@@ -18,7 +18,7 @@ Outcome = Literal["translated", "failed"]
 
 
 class ChatTranslator:
-    """Translates for all sessions of this process. See `app.session.translations.Translator`."""
+    """Translates for all sessions of this process. See `app.session.decoding.translations.Translator`."""
 
     def __init__(
         self,
@@ -76,7 +76,7 @@ class _Line:
 
 
 class ChatSession:
-    """The translations of one session. See `app.session.translations.SessionTranslator`."""
+    """The translations of one session. See `app.session.decoding.translations.SessionTranslator`."""
 
     def __init__(self, translate: Callable[[Translate, _Line], Awaitable[str]]) -> None:
         self._translate = translate

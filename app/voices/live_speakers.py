@@ -5,7 +5,7 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from app.session.speaker_stretches import SpeakersFound, Stretch
+from app.session.observers.speaker_stretches import SpeakersFound, Stretch
 
 if TYPE_CHECKING:
     from app.voices.online_clusters import OnlineSpeakers

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from app.languages import WITHOUT_SPACES
-from app.session import events
+from app.session.messages import events
 from app.voices.diarization import Span, Speakers
 
 MIN_TURN_S = 0.4

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from app.errors import SettingsError
 from app.media.pcm import Samples
-from app.session.turn_taking import AUDIO_SAMPLES
+from app.session.speech.turn_taking import AUDIO_SAMPLES
 
 PACKAGE = "onnxruntime"
 """The package that runs the model; the extra `turn-model` of `tutti-asr` installs it."""

@@ -8,8 +8,8 @@ from collections import deque
 from typing import Protocol
 
 from app.media.pcm import Samples
-from app.session import commands, events
-from app.session.effects import Effect, Send, Submit
+from app.session.core.effects import Effect, Send, Submit
+from app.session.messages import commands, events
 from app.session.session import Session
 from engine import api
 from engine.api import SAMPLE_RATE, Transcriber

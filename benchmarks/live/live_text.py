@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 
 from app.errors import SessionError
-from app.session import events
+from app.session.messages import events
 from benchmarks.live.captions import Caption, SpokenWord, measure_words
 from benchmarks.scoring import words
 from engine import api

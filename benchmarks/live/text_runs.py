@@ -15,9 +15,9 @@ from app.errors import SessionError
 from app.files.transcription import TranscriptionOptions, transcribe
 from app.media.pcm import AudioFormat, Samples
 from app.service.settings import Settings
-from app.session import commands, events
+from app.session.messages import commands, events
 from app.session.session import Session, SessionConfig
-from app.session.stabilizer import POLICIES, MakePolicy, SeenWord
+from app.session.text.stabilizer import POLICIES, MakePolicy, SeenWord
 from benchmarks.files.labelled_clips import DETECTED_KIND, Clip, Pcm
 from benchmarks.live.audio_time import run_in_audio_time
 from benchmarks.live.captions import SpokenWord

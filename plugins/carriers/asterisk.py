@@ -14,7 +14,7 @@ from app.dialects.json_text import read_object
 from app.errors import BadMessage, BadStart, WrongState
 from app.live.dialect import ClientMessage
 from app.media.pcm import AudioFormat
-from app.session import commands, events
+from app.session.messages import commands, events
 
 FORMATS = {
     "ulaw": AudioFormat("mulaw", 8000),

@@ -15,7 +15,7 @@ from app.dialects.json_text import read_object
 from app.errors import CLOSE_POLICY, BadMessage, BadStart, SessionError
 from app.live.dialect import ClientMessage
 from app.media.pcm import AudioFormat
-from app.session import commands, events
+from app.session.messages import commands, events
 
 TRACKS = {"mono": ("inbound",), "mixed": ("mixed",), "stereo": ("inbound", "outbound")}
 """The channels of each `mix-type` of the module. The caller's comes first."""

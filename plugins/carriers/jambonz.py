@@ -14,7 +14,7 @@ from app.dialects.json_text import read_object, write_object
 from app.errors import BadMessage, BadStart, WrongState
 from app.live.dialect import ClientMessage
 from app.media.pcm import AudioFormat
-from app.session import commands, events
+from app.session.messages import commands, events
 from engine.api import MAX_HOTWORD_BYTES, MAX_HOTWORDS
 
 RATES = (8000, 16_000, 24_000, 32_000, 44_100, 48_000)

@@ -13,7 +13,7 @@ from app.dialects.call_streams.wire import Call, CallSink, call_id, merged, own_
 from app.errors import BadMessage, BadStart
 from app.live.dialect import ClientMessage
 from app.media.pcm import AudioFormat, Encoding
-from app.session import commands
+from app.session.messages import commands
 from plugins.carriers.byte_order import BYTE_ORDER, is_big_endian, swapped
 
 FORMATS: dict[tuple[str, int], Encoding] = {

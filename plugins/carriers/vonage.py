@@ -13,7 +13,7 @@ from app.dialects.call_streams.wire import Call, call_id, given, merged, own_par
 from app.errors import BadMessage, BadStart
 from app.live.dialect import ClientMessage
 from app.media.pcm import AudioFormat
-from app.session import commands
+from app.session.messages import commands
 
 RATES = (8000, 16_000, 24_000)
 """The sample rates that Vonage offers, in Hz."""

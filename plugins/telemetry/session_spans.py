@@ -13,9 +13,9 @@ from opentelemetry.context import Context
 from opentelemetry.trace import Span, StatusCode, Tracer, set_span_in_context
 
 from app.service.tracing import Attribute
-from app.session import events
-from app.session.effects import Submit
+from app.session.core.effects import Submit
 from app.session.engine_driver import Submission
+from app.session.messages import events
 from engine import api
 from engine.errors import EngineError
 

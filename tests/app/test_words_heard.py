@@ -11,8 +11,8 @@ from app.cli.demo import CHUNK_MS
 from app.files.transcription import transcribe
 from app.media.file_decoder import decode_file
 from app.media.pcm import Samples
-from app.session import commands, events
-from app.session.effects import Effect, Send, Submit
+from app.session.core.effects import Effect, Send, Submit
+from app.session.messages import commands, events
 from app.session.session import Session, SessionConfig
 from engine.api import SAMPLE_RATE
 from engine.config import EngineConfig

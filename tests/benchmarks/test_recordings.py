@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from app.media.pcm import Samples
-from app.session.endpointing import FRAME_SAMPLES, ONSET_VOICED, ONSET_WINDOW, WebRtcDetector
+from app.session.speech.endpointing import FRAME_SAMPLES, ONSET_VOICED, ONSET_WINDOW, WebRtcDetector
 from benchmarks.live.load_clients import FLUSH_AFTER_S
 from benchmarks.recordings import (
     BUNDLED,

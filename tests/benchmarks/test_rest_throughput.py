@@ -10,7 +10,7 @@ import pytest
 
 from app.files.transcription import FILE_ENDPOINTING
 from app.service.settings import Settings
-from app.session.endpointing import FRAME_SAMPLES, Endpointer, WebRtcDetector
+from app.session.speech.endpointing import FRAME_SAMPLES, Endpointer, WebRtcDetector
 from benchmarks import rest_throughput
 from benchmarks.files.labelled_clips import to_wav
 from benchmarks.rest_throughput import CLIP_S, complain, measure_service, speech_clips, table

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 
-from app.session import commands
+from app.session.messages import commands
 from app.session.session import SessionConfig
 from benchmarks import stability
 from benchmarks.files.labelled_clips import Clip

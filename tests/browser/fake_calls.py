@@ -13,7 +13,7 @@ from starlette.routing import Route
 from app.files.call_record import Stretch, make_record
 from app.files.call_rendering import as_json
 from app.server.routes import calls_page
-from app.session.events import Redaction, Word
+from app.session.messages.events import Redaction, Word
 from tests.browser.fake_server import FakeServer
 from tests.browser.page import BrowserPage
 

@@ -17,8 +17,8 @@ import numpy as np
 from app.errors import LimitExceeded, SessionError
 from app.live.dialect import ClientMessage, Dialect, Preparation
 from app.media.pcm import Samples
-from app.session import commands, events
-from app.session.effects import Cancel, Close, Effect, Send, Submit
+from app.session.core.effects import Cancel, Close, Effect, Send, Submit
+from app.session.messages import commands, events
 from app.session.session import Session, SessionConfig
 from engine import api
 from tests.fakes import MODEL, LevelDetector, decode, silence, speech

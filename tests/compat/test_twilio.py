@@ -19,7 +19,7 @@ from app.dialects.call_streams.wire import Call
 from app.dialects.native import wire
 from app.dialects.twilio.wire import Twilio
 from app.media.pcm import Samples
-from app.session import events
+from app.session.messages import events
 from tests.compat.conformance import approximated, supported
 from tests.compat.exchange import Step, golden, replay
 from tests.fakes import slow_mulaw

@@ -13,8 +13,8 @@ from app.dialects.limits import MAX_TEXT_CHARS
 from app.errors import CLOSE_POLICY, SessionError, WrongState
 from app.live.dialect import ClientMessage
 from app.media.pcm import AudioFormat
-from app.session import commands, events
-from app.session.effects import Close
+from app.session.core.effects import Close
+from app.session.messages import commands, events
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

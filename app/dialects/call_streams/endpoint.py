@@ -23,7 +23,7 @@ from app.service.auth import Client, header_key
 from app.service.http_errors import error_response, invalid_key, no_room
 from app.service.request_ids import request_id
 from app.service.service import Service
-from app.session import events
+from app.session.messages import events
 
 if TYPE_CHECKING:
     from app.publish.webhook import Delivery

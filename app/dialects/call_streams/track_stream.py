@@ -12,7 +12,7 @@ from app.errors import BadMessage, WrongState
 from app.live.dialect import ClientMessage
 from app.media.pcm import AudioFormat
 from app.numbers import read_integer
-from app.session import commands, events
+from app.session.messages import commands, events
 
 TRACKS = ("inbound", "outbound")
 """The tracks of a call. The caller's comes first, in whatever order a message names them."""

@@ -10,7 +10,7 @@ from app.dialects.limits import MAX_PROMPT_CHARS, MAX_SILENCE_MS, MIN_SILENCE_MS
 from app.errors import BadStart
 from app.languages import LOCK
 from app.media.pcm import AudioFormat
-from app.session import commands, events
+from app.session.messages import commands, events
 from engine import api
 from engine.api import MAX_HOTWORD_BYTES, MAX_HOTWORDS
 

@@ -50,8 +50,8 @@ from app.media.pcm import AudioDecoder, AudioFormat
 from app.service.request_ids import request_id
 from app.service.service import Service
 from app.service.strangers import admit
-from app.session import events
 from app.session.engine_driver import SessionTrace
+from app.session.messages import events
 from app.version import VERSION
 
 logger = logging.getLogger(__name__)

@@ -14,7 +14,7 @@ from app.dialects.deepgram.metadata import Request, warning
 from app.dialects.deepgram.options import Options
 from app.dialects.deepgram.words import mean_confidence, phrases_in, plain, wire_words
 from app.languages import WITHOUT_SPACES
-from app.session import events
+from app.session.messages import events
 from app.voices.spoken import SpokenWord
 
 SENTENCE_ENDS = (".", "?", "!", "。", "？", "！", "…")

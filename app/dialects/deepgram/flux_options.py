@@ -15,7 +15,7 @@ from app.errors import BadStart
 from app.languages import code_of
 from app.media.pcm import AudioFormat
 from app.numbers import read_number
-from app.session import commands
+from app.session.messages import commands
 from app.text_rules.pipeline import TextRuleOptions
 from engine.api import MAX_HOTWORD_BYTES, MAX_HOTWORDS
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from app.dialects.deepgram.flux_options import FluxOptions
 from app.dialects.deepgram.words import mean_confidence
-from app.session import events
+from app.session.messages import events
 
 Message = dict[str, Any]
 

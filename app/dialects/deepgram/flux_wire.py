@@ -15,8 +15,8 @@ from app.dialects.limits import MAX_TEXT_CHARS
 from app.errors import CLOSE_POLICY, BadMessage, BadStart, SessionError, shorten
 from app.live.dialect import ClientMessage
 from app.media.pcm import AudioFormat
-from app.session import commands, events
-from app.session.effects import Close
+from app.session.core.effects import Close
+from app.session.messages import commands, events
 from engine.api import SAMPLE_RATE
 
 UPDATE_S = 0.25

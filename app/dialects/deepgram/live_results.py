@@ -11,7 +11,7 @@ from typing import Any
 
 from app.dialects.deepgram.options import Options
 from app.dialects.deepgram.words import mean_confidence, phrases_in, plain, wire_words
-from app.session import events
+from app.session.messages import events
 
 Message = dict[str, Any]
 

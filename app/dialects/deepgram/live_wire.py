@@ -16,8 +16,8 @@ from app.dialects.limits import MAX_TEXT_CHARS
 from app.errors import CLOSE_OUR_FAULT, CLOSE_POLICY, BadMessage, shorten
 from app.live.dialect import ClientMessage
 from app.media.pcm import AudioFormat
-from app.session import commands, events
-from app.session.effects import Close
+from app.session.core.effects import Close
+from app.session.messages import commands, events
 from engine.api import MAX_HOTWORD_BYTES, MAX_HOTWORDS, SAMPLE_RATE
 
 IDLE_TIMEOUT_S = 10.0

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from app.dialects.deepgram.options import Options
-from app.session import events
+from app.session.messages import events
 
 
 @dataclass(frozen=True, slots=True)

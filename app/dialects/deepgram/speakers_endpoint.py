@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 
 from app.media.pcm import AudioDecoder, AudioFormat, Samples
-from app.session.events import Word
+from app.session.messages.events import Word
 from app.voices.diarization import Diarizer
 from app.voices.speaker_model import SpeakerModel
 from app.voices.spoken import SpokenWord, spoken_words

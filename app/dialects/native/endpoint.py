@@ -15,8 +15,8 @@ from app.service.auth import header_key, prefixed_key
 from app.service.http_errors import error_response, invalid_key, no_room
 from app.service.service import Service
 from app.service.strangers import address_of, admit
-from app.session import events
-from app.session.effects import Close
+from app.session.core.effects import Close
+from app.session.messages import events
 
 KEY_PREFIX = "tutti.key."
 """Starts the subprotocol in which a browser carries its key, beside `tutti.v1`."""

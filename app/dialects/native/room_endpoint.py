@@ -7,7 +7,7 @@ from app.errors import CLOSE_OVERLOADED, CLOSE_POLICY, RETRY_AFTER_S, LimitExcee
 from app.publish.room_speaker import Claim, Speaker
 from app.service.auth import Client
 from app.service.service import Service
-from app.session import commands, events
+from app.session.messages import commands, events
 
 PUBLISHED = ("interim", "segment", "utterance", "translation")
 """The events that readers of a room get. The others are about the session."""

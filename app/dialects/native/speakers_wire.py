@@ -7,7 +7,7 @@ from app.dialects.checks import integer_from
 from app.dialects.limits import MAX_SPEAKERS
 from app.dialects.speaker_names import letters
 from app.errors import BadStart
-from app.session import events
+from app.session.messages import events
 
 MAX_NAME_CHARS = 64
 MAX_VOICES_CHARS = 20_000

@@ -31,8 +31,8 @@ from app.errors import BadMessage, BadStart, SessionError
 from app.languages import LOCK
 from app.live.dialect import ClientMessage, Preparation
 from app.media.pcm import BYTES_PER_SAMPLE, AudioFormat
-from app.session import commands, events
-from app.session.effects import Close
+from app.session.core.effects import Close
+from app.session.messages import commands, events
 from engine import api
 
 SUBPROTOCOL = "tutti.v1"

@@ -36,8 +36,8 @@ from app.service.http_errors import error_body, error_response, invalid_key, key
 from app.service.request_ids import request_id
 from app.service.service import Service
 from app.service.strangers import admit
-from app.session import events
 from app.session.engine_driver import SessionTrace
+from app.session.messages import events
 from app.voices.speaker_model import SpeakerModel
 from engine import api
 

@@ -16,7 +16,7 @@ from app.files.call_rendering import as_cues, as_json
 from app.files.subtitles import DEFAULT_LAYOUT, LAYOUT_LIMITS, CueLayout, cues, srt, vtt
 from app.files.transcript import Transcript, as_warnings, separator
 from app.languages import LOCK, NAMES, known_among, language_of
-from app.session import events
+from app.session.messages import events
 from app.text_rules.pipeline import TextRuleOptions
 from engine import api
 

@@ -10,7 +10,7 @@ from app.dialects.json_text import write_object
 from app.dialects.openai.realtime_session import RealtimeSession
 from app.dialects.speaker_names import letters
 from app.languages import WITHOUT_SPACES
-from app.session import events
+from app.session.messages import events
 
 MIN_PROBABILITY = 1e-9
 """A lower probability counts as this one, since 0 has no logarithm."""

@@ -23,7 +23,7 @@ from app.dialects.limits import MAX_NAME_CHARS, MAX_PADDING_MS, MAX_PROMPT_CHARS
 from app.dialects.openai.realtime_fields import BadField, Fields, Warnings
 from app.languages import language_of
 from app.media.pcm import BYTES_PER_SAMPLE, AudioFormat, Encoding
-from app.session import commands
+from app.session.messages import commands
 from engine import api
 
 PCM = AudioFormat("pcm_s16le", 24_000)

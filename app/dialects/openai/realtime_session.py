@@ -9,7 +9,7 @@ from app.dialects.openai import realtime_options as options
 from app.dialects.openai.realtime_fields import Warnings
 from app.dialects.openai.realtime_options import RealtimeSettings
 from app.media.pcm import AudioFormat
-from app.session import commands
+from app.session.messages import commands
 from engine import api
 
 

@@ -14,8 +14,8 @@ from app.dialects.openai.realtime_items import BUFFER, ConversationItems, EventW
 from app.dialects.openai.realtime_session import RealtimeSession
 from app.errors import BadMessage, SessionError, WrongState
 from app.live.dialect import ClientMessage
-from app.session import commands, events
-from app.session.effects import Close
+from app.session.core.effects import Close
+from app.session.messages import commands, events
 
 SUBPROTOCOL = "realtime"
 BETA_SUBPROTOCOL = "openai-beta.realtime-v1"

@@ -19,7 +19,7 @@ from app.dialects.openai.speakers_wire import (
 from app.errors import MediaError, RequestError
 from app.media.decoders import Decoders
 from app.media.pcm import Samples
-from app.session import events
+from app.session.messages import events
 from app.voices.diarization import Diarizer
 from app.voices.speaker_model import SpeakerModel
 from app.voices.spoken import SpokenText, speech_of, spoken_texts

@@ -14,7 +14,7 @@ from app.dialects.limits import MAX_TEXT_CHARS
 from app.errors import BadMessage, BadStart, WrongState
 from app.live.dialect import ClientMessage
 from app.media.pcm import AudioFormat
-from app.session import commands
+from app.session.messages import commands
 
 AUDIO = AudioFormat("mulaw", 8000, 1)
 MEDIA_FORMAT = {"encoding": "audio/x-mulaw", "sampleRate": AUDIO.sample_rate, "channels": 1}

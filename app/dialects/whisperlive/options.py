@@ -12,7 +12,7 @@ from app.dialects.limits import MAX_NAME_CHARS, MAX_NOTICES, MAX_PROMPT_CHARS, M
 from app.errors import BadStart, shorten
 from app.languages import language_of
 from app.media.pcm import AudioFormat, Encoding
-from app.session import commands, events
+from app.session.messages import commands, events
 from engine import api
 from engine.api import MAX_HOTWORD_BYTES, MAX_HOTWORDS, SAMPLE_RATE
 

@@ -14,8 +14,8 @@ from app.dialects.whisperlive.options import MAX_SEGMENTS, parse, pop_uid
 from app.errors import BadMessage, shorten
 from app.languages import WITHOUT_SPACES
 from app.live.dialect import ClientMessage
-from app.session import commands, events
-from app.session.effects import Close
+from app.session.core.effects import Close
+from app.session.messages import commands, events
 
 END_OF_AUDIO = b"END_OF_AUDIO"
 BACKEND = "faster_whisper"

@@ -4,7 +4,7 @@ import uuid
 from collections.abc import Sequence
 from typing import Any
 
-from app.session import events
+from app.session.messages import events
 from plugins.carriers.audiohook.timeline import Timeline, write_duration
 
 NAMESPACE = uuid.UUID("6f9619ff-8b86-d011-b42d-00cf4fc964ff")

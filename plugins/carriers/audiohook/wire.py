@@ -15,7 +15,7 @@ from app.dialects.json_text import read_object, write_object
 from app.errors import CLOSE_POLICY, BadMessage, BadStart, SessionError, WrongState
 from app.live.dialect import ClientMessage
 from app.media.pcm import AudioFormat
-from app.session import commands, events
+from app.session.messages import commands, events
 from plugins.carriers.audiohook.timeline import Timeline, read_duration
 from plugins.carriers.audiohook.transcripts import Transcripts
 

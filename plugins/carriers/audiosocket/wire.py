@@ -14,7 +14,7 @@ from app.dialects.call_streams.wire import TRACK, Call, CallSink, own_parameters
 from app.errors import CLOSE_POLICY, BadMessage, SessionError, WrongState
 from app.live.dialect import ClientMessage
 from app.media.pcm import AudioFormat
-from app.session import commands, events
+from app.session.messages import commands, events
 
 HEADER_BYTES = 3
 HANGUP, ID, DTMF, ERROR = 0x00, 0x01, 0x03, 0xFF

@@ -31,7 +31,7 @@ from app.publish.room_hub import Rooms
 from app.publish.room_speaker import Claim
 from app.publish.shared_calls import SharedCalls
 from app.service.auth import Access, Client
-from app.session import events
+from app.session.messages import events
 from app.sharing.local_store import LocalStore
 from tests.app.conftest import Serve
 

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.files.call_record import CallRecord, Interruption, Stretch, make_record
-from app.session.events import Word
+from app.session.messages.events import Word
 
 
 def stretch(speaker: str, start_s: float, end_s: float, text: str = "a b") -> Stretch:

@@ -3,7 +3,7 @@
 from app.files.call_record import Stretch, make_record
 from app.files.call_rendering import as_cues, as_json
 from app.files.subtitles import srt, vtt
-from app.session.events import Redaction, Word
+from app.session.messages.events import Redaction, Word
 
 RECORD = make_record(
     [

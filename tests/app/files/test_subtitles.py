@@ -20,7 +20,7 @@ from app.files.subtitles import (
     srt_cue,
     vtt,
 )
-from app.session import events
+from app.session.messages import events
 from engine import api
 
 SOURCE = api.Segment(

@@ -17,11 +17,11 @@ from app.errors import MediaError, SessionError
 from app.files.transcript import Transcript
 from app.files.transcription import DEFAULT_OPTIONS, RISING_TEMPERATURES, TranscriptionOptions, transcribe
 from app.media.pcm import Samples
-from app.session import events
-from app.session.endpointing import SpeechDetector
 from app.session.engine_driver import MAX_BACKLOG
-from app.session.final_sampling import CPU_BEAMS
+from app.session.messages import events
 from app.session.session import SessionConfig
+from app.session.speech.endpointing import SpeechDetector
+from app.session.text.final_sampling import CPU_BEAMS
 from engine import api
 from engine.api import SAMPLE_RATE, ModelInfo, Priority
 from engine.errors import EngineFailed

@@ -9,9 +9,9 @@ from app.errors import LimitExceeded
 from app.live.audio_receiver import MAX_PACE, PIECE_S, REPLAY_EXTRA_S, AudioReceiver, Pace
 from app.media.notices import Notice, drop
 from app.media.pcm import AudioFormat
-from app.session import commands
 from app.session.engine_driver import SessionDriver
-from app.session.events import Limits
+from app.session.messages import commands
+from app.session.messages.events import Limits
 from app.session.session import Session, SessionConfig
 from tests.fakes import MODEL, FakeTranscriber, LevelDetector, pcm, silence
 from tests.made_files import Track, made_file, tone

@@ -4,7 +4,7 @@ from prometheus_client import CollectorRegistry
 
 from app.live.latency import ARRIVALS_KEPT_S, Arrivals, LatencyRecorder
 from app.service.metrics import LatencyMetrics
-from app.session import events
+from app.session.messages import events
 
 
 def test_arrivals_are_found_by_the_end_of_their_audio() -> None:

@@ -8,7 +8,7 @@ import pytest
 from app.errors import LimitExceeded, SessionError
 from app.publish.call_subscribers import MAX_SUBSCRIBERS_PER_CALL, ActiveCall, Calls, Receipt
 from app.publish.outbox import MAX_WAITING, CallEvent, CallId, CallMessage, Outbox
-from app.session import events
+from app.session.messages import events
 
 CA1, CA2, CA3 = (CallId("acme", sid) for sid in ("CA1", "CA2", "CA3"))
 INTRODUCTION = events.Reply('{"type":"call_started"}')

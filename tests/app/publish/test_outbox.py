@@ -6,7 +6,7 @@ import pytest
 
 from app.errors import LimitExceeded
 from app.publish.outbox import MAX_WAITING, Outbox, Outgoing
-from app.session import events
+from app.session.messages import events
 
 
 def interim(number: int, channel: int = 0) -> events.Interim:

@@ -13,7 +13,7 @@ from app.publish.call_follower import LOST, MISSED, OVER, PAUSED
 from app.publish.call_subscribers import JOINED_LATE, Calls, Receipt
 from app.publish.outbox import MAX_WAITING, CallEvent, CallId, CallMessage, Outbox
 from app.publish.shared_calls import SharedCall, SharedCalls
-from app.session import events
+from app.session.messages import events
 from app.sharing.local_store import LocalStore
 from app.sharing.redis_store import RedisStore
 from app.sharing.store import Lease, SharedStore

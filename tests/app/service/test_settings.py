@@ -9,8 +9,8 @@ import pytest
 from app.errors import SettingsError
 from app.server.plugins import check_environment
 from app.service.settings import Settings
-from app.session.endpointing import WebRtcDetector
-from app.session.turn_taking import AUDIO_SAMPLES
+from app.session.speech.endpointing import WebRtcDetector
+from app.session.speech.turn_taking import AUDIO_SAMPLES
 from app.voices.silero import SileroDetector, is_installed
 from tests.onnx_files import Operator, save_model
 from tests.settings_table import PAGE, page_with, table

@@ -8,11 +8,11 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from app.media.pcm import Samples
-from app.session import commands, events
-from app.session.effects import LimitSpeakers
+from app.session.core.effects import LimitSpeakers
 from app.session.engine_driver import SessionDriver
+from app.session.messages import commands, events
+from app.session.observers.speaker_stretches import SpeakersFound, Stretch
 from app.session.session import Session
-from app.session.speaker_stretches import SpeakersFound, Stretch
 from engine import api
 from tests.bench import CONFIG, START
 from tests.fakes import MODEL, FakeTranscriber, pcm, said, silence, speech

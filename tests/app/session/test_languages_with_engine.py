@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 import torch
 
-from app.session import commands, events
-from app.session.effects import Close
+from app.session.core.effects import Close
 from app.session.engine_driver import SessionDriver
-from app.session.hallucination_filter import HallucinationFilter
-from app.session.language_choice import ChannelLanguage, LanguageRequest
+from app.session.messages import commands, events
 from app.session.session import Session
+from app.session.text.hallucination_filter import HallucinationFilter
+from app.session.text.language_choice import ChannelLanguage, LanguageRequest
 from engine import api
 from engine.api import SAMPLE_RATE
 from engine.checkpoint.checkpoint import read_checkpoint

@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 
 from app.errors import BadStart, IdleTimeout, LimitExceeded
 from app.media.pcm import AudioFormat, Samples
-from app.session import commands, events
-from app.session.commands import MAX_PENDING_FLUSHES
-from app.session.effects import Close, Send, Submit
-from app.session.endpointing import Endpointer, aggressiveness
+from app.session.core.effects import Close, Send, Submit
 from app.session.engine_driver import MAX_BACKLOG
+from app.session.messages import commands, events
+from app.session.messages.commands import MAX_PENDING_FLUSHES
 from app.session.session import Session
+from app.session.speech.endpointing import Endpointer, aggressiveness
 from engine import api
 from engine.api import SAMPLE_RATE
 from engine.errors import EngineError, EngineFailed, EngineOverloaded

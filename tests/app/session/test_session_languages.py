@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from app.session import commands, events
+from app.session.messages import commands, events
 from app.session.session import SessionConfig
 from engine import api
 from tests.bench import CONFIG, START, Bench, check_promises

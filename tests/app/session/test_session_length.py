@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 from app.media.pcm import AudioFormat, Samples
-from app.session import commands
-from app.session.effects import Close, Effect
+from app.session.core.effects import Close, Effect
+from app.session.messages import commands
 from app.session.session import Session, SessionConfig
 from engine import api
 from engine.api import SAMPLE_RATE

@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 
 from app.errors import LimitExceeded
 from app.media.pcm import AudioFormat, Encoding, Samples
-from app.session import commands, events
-from app.session.commands import MAX_PENDING_FLUSHES
-from app.session.coverage import MIN_UNCOVERED_SAMPLES, Span, uncovered
-from app.session.effects import Effect
-from app.session.endpointing import FRAME_SAMPLES, ONSET_VOICED, WebRtcDetector
+from app.session.core.effects import Effect
+from app.session.core.port import JobKind
 from app.session.engine_driver import MAX_BACKLOG
-from app.session.port import JobKind
+from app.session.messages import commands, events
+from app.session.messages.commands import MAX_PENDING_FLUSHES
+from app.session.speech.coverage import MIN_UNCOVERED_SAMPLES, Span, uncovered
+from app.session.speech.endpointing import FRAME_SAMPLES, ONSET_VOICED, WebRtcDetector
 from engine import api
 from engine.api import SAMPLE_RATE, WINDOW_SAMPLES
 from engine.errors import EngineFailed, EngineOverloaded

@@ -29,7 +29,7 @@ from tests.app.dialects.twilio.test_endpoint import messages
 from tests.app.dialects.twilio.test_wire import begin
 from tests.app.jobs.conftest import ServeJobs, http, serve_jobs
 from tests.app.publish.serving_rooms import listener, speaker, until
-from tests.app.session.test_translations import TRANSLATES
+from tests.app.session.decoding.test_translations import TRANSLATES
 from tests.app.translation.test_chat_translator import StandIn, echo
 from tests.fakes import FakeTranscriber, pcm, silence, slow_mulaw, speech
 from tests.plugins.telemetry.test_traces import Spans, followed

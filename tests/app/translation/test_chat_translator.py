@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from app.errors import TranslationFailed
-from app.session.effects import Translate
+from app.session.core.effects import Translate
 from app.translation import chat_endpoint
 from app.translation.chat_endpoint import MAX_ANSWER_BYTES, ChatEndpoint
 from app.translation.chat_translator import ChatTranslator

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from app.media.pcm import Samples
-from app.session import commands, events
 from app.session.engine_driver import SessionDriver
+from app.session.messages import commands, events
 from app.session.session import Session, SessionConfig
 from app.voices.detection_batcher import DetectionBatcher
 from app.voices.silero import Judgement, SileroDetector, SileroModel, Stretch

@@ -7,7 +7,7 @@ import pytest
 from numpy.typing import NDArray
 
 from app.media.pcm import Samples
-from app.session.events import Word
+from app.session.messages.events import Word
 from app.voices.clustering import MAX_GROUPS, Thresholds, cluster
 from app.voices.diarization import HOP_S, Diarizer, Speakers
 from app.voices.spoken import spoken_words

@@ -11,7 +11,7 @@ import pytest
 from numpy.typing import NDArray
 
 from app.media.pcm import Samples
-from app.session.speaker_stretches import Stretch
+from app.session.observers.speaker_stretches import Stretch
 from app.voices.clustering import Thresholds
 from app.voices.embedder import MAX_BATCH, EmbedderBatcher
 from app.voices.live_speakers import LiveSpeakers, LiveVoices

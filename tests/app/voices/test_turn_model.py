@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from app.errors import SettingsError
-from app.session.turn_taking import AUDIO_SAMPLES
+from app.session.speech.turn_taking import AUDIO_SAMPLES
 from app.voices.turn_model import AudioTurnModel
 from tests.onnx_files import Operator, save_model
 

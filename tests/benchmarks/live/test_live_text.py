@@ -5,7 +5,7 @@ import math
 import pytest
 
 from app.errors import SessionError
-from app.session import events
+from app.session.messages import events
 from benchmarks.live.captions import SpokenWord
 from benchmarks.live.live_text import LiveText, UtteranceText, measure, measure_utterance, n_lost
 from engine import api

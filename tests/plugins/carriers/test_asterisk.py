@@ -8,7 +8,7 @@ from app.dialects.call_streams.call_stream import Opening
 from app.dialects.call_streams.wire import START_TIMEOUT_S, Call
 from app.errors import BadMessage, SessionError, WrongState
 from app.media.pcm import AudioFormat
-from app.session import commands, events
+from app.session.messages import commands, events
 from plugins.carriers.asterisk import FORMATS, Asterisk
 from tests.app.dialects.call_streams.sinks import FakeSink
 from tests.call_start import call_start

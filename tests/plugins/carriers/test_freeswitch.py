@@ -8,7 +8,7 @@ from app.dialects.call_streams.call_stream import Opening
 from app.dialects.call_streams.wire import Call
 from app.errors import SessionError
 from app.media.pcm import AudioFormat
-from app.session import commands, events
+from app.session.messages import commands, events
 from plugins.carriers.freeswitch import FreeSwitch
 from tests.app.dialects.call_streams.sinks import FakeSink
 from tests.call_start import call_start

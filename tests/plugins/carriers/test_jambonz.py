@@ -9,8 +9,8 @@ import pytest
 from app.dialects.call_streams.wire import START_TIMEOUT_S
 from app.errors import SessionError
 from app.media.pcm import AudioFormat
-from app.session import commands, events
-from app.session.effects import Close
+from app.session.core.effects import Close
+from app.session.messages import commands, events
 from engine import api
 from plugins.carriers.jambonz import Jambonz
 from tests.app.dialects.call_streams.sinks import FakeSink

@@ -13,8 +13,8 @@ from opentelemetry.trace import StatusCode
 from app.errors import CLOSE_POLICY, LimitExceeded
 from app.publish.webhook import Webhook
 from app.server.plugins import Plugin, installed_plugins
-from app.session import commands, events
 from app.session.engine_driver import SessionDriver
+from app.session.messages import commands, events
 from app.session.session import Session, SessionConfig
 from engine.api import Priority
 from engine.errors import EngineFailed

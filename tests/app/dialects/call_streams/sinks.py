@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 
 from app.dialects.call_streams.wire import Call
-from app.session import events
+from app.session.messages import events
 
 
 @dataclass

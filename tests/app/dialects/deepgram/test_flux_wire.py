@@ -12,8 +12,8 @@ from app.dialects.deepgram.flux_options import FluxOptions, Thresholds
 from app.dialects.deepgram.flux_wire import Flux
 from app.errors import SessionError
 from app.media.pcm import AudioFormat, Samples
-from app.session import commands, events
-from app.session.commands import MAX_PENDING_FLUSHES
+from app.session.messages import commands, events
+from app.session.messages.commands import MAX_PENDING_FLUSHES
 from engine import api
 from tests.compat.asyncapi import flux_problems
 from tests.compat.exchange import Step, exchange

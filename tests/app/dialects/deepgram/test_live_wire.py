@@ -17,9 +17,9 @@ from app.dialects.deepgram.metadata import Request
 from app.dialects.deepgram.options import Options, parse
 from app.dialects.deepgram.words import plain
 from app.media.pcm import AudioFormat, Samples
-from app.session import commands, events
-from app.session.commands import MAX_PENDING_FLUSHES
-from app.session.effects import Close
+from app.session.core.effects import Close
+from app.session.messages import commands, events
+from app.session.messages.commands import MAX_PENDING_FLUSHES
 from engine import api
 from tests.compat.exchange import Step, exchange
 from tests.fakes import MODEL, pcm

@@ -16,7 +16,7 @@ from app.dialects.native import wire
 from app.errors import SessionError
 from app.live.dialect import Preparation
 from app.media.pcm import AudioFormat, Samples
-from app.session import commands, events
+from app.session.messages import commands, events
 from app.text_rules.pipeline import TextRuleOptions
 from engine import api
 from tests.compat.exchange import Step, exchange

@@ -22,8 +22,8 @@ from app.dialects.openai.files_wire import response_body
 from app.media.decoders import Decoders
 from app.server.main import build_app
 from app.service.settings import Settings
-from app.session.final_sampling import CPU_BEAMS
 from app.session.session import SessionConfig
+from app.session.text.final_sampling import CPU_BEAMS
 from engine import api
 from engine.api import Sampling
 from engine.errors import EngineError, EngineFailed, EngineOverloaded

@@ -11,7 +11,7 @@ from app.dialects.openai.files_wire import FileOptions, TextStream, parse_option
 from app.errors import RequestError
 from app.files.subtitles import CueLayout
 from app.files.transcript import Transcript
-from app.session import events
+from app.session.messages import events
 from engine import api
 
 SILENCE = "chunking_strategy[silence_duration_ms]"

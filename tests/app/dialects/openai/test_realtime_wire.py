@@ -15,8 +15,8 @@ from app.dialects.openai.realtime_session import RealtimeSession
 from app.dialects.openai.realtime_wire import OpenAIRealtime
 from app.errors import CLOSE_DRAINING, CLOSE_POLICY, LimitExceeded
 from app.media.pcm import AudioFormat, Samples
-from app.session import commands, events
-from app.session.effects import Close
+from app.session.core.effects import Close
+from app.session.messages import commands, events
 from engine import api
 from engine.errors import EngineFailed
 from tests.compat.conformance import approximated, refused, supported

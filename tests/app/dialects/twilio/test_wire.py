@@ -15,7 +15,7 @@ from app.dialects.call_streams.wire import START_TIMEOUT_S, Call
 from app.dialects.twilio.wire import Twilio, shown_key
 from app.errors import BadMessage, BadStart, SessionError, WrongState
 from app.media.pcm import AudioFormat
-from app.session import commands, events
+from app.session.messages import commands, events
 from tests.call_start import call_start
 from tests.compat.conformance import approximated, refused, supported
 

@@ -13,7 +13,7 @@ from app.dialects.whisperlive.options import MAX_SEGMENTS, parse
 from app.dialects.whisperlive.wire import END_OF_AUDIO, WhisperLive
 from app.errors import BadMessage, BadStart, SessionError
 from app.media.pcm import AudioFormat, decode_samples
-from app.session import commands, events
+from app.session.messages import commands, events
 from engine import api
 from tests.compat.conformance import approximated, refused, supported
 

@@ -8,7 +8,7 @@ import pytest
 from app.dialects.call_streams.wire import Call
 from app.errors import BadMessage, BadStart, SessionError
 from app.media.pcm import AudioFormat
-from app.session import commands, events
+from app.session.messages import commands, events
 from plugins.carriers.audiohook.timeline import Timeline, write_duration
 from plugins.carriers.audiohook.wire import NO_CONVERSATION, PAUSE_ID, AudioHook, Client, choose_media
 from tests.app.dialects.call_streams.sinks import FakeSink

@@ -8,7 +8,7 @@ from app.dialects.call_streams.call_stream import Opening
 from app.dialects.call_streams.wire import Call
 from app.errors import BadMessage, RequestError, SessionError, WrongState
 from app.media.pcm import AudioFormat
-from app.session import commands, events
+from app.session.messages import commands, events
 from plugins.carriers.audiosocket.announcing_endpoint import read_announcement
 from plugins.carriers.audiosocket.wire import (
     DTMF,

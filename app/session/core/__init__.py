@@ -1,0 +1,1 @@
+"""What the parts of a channel share: windows, options, the port of the session."""

@@ -1,0 +1,58 @@
+"""The text before a window that the model is shown, so that names and sentences go on across windows."""
+
+from typing import Literal, assert_never
+
+from app.session.core.windows import EndedWindow, PendingUtterance
+
+MAX_PREVIOUS_CHARS = 1000
+"""The most characters of previous text that are kept. The engine would cut off the beginning of a longer text."""
+
+Context = Literal["none", "utterance", "channel"]
+"""How much of the text before a window the model is shown. Where there is none, it is shown the client's prompt.
+
+- `none`: no text. Windows are decoded side by side.
+- `utterance`: the text of the window's own utterance. The windows of an utterance are decoded one after another.
+- `channel`: the text of the whole channel. All windows of a channel are decoded one after another.
+"""
+
+
+class PreviousText:
+    """The end of a channel's text, as context for its next windows."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._channel_text = ""
+
+    def append(self, text: str) -> None:
+        """Text of the channel was sent. Where the model is not shown it, it is not kept."""
+        if self._context != "channel":
+            return
+        self._channel_text = (self._channel_text + text)[-MAX_PREVIOUS_CHARS:]
+
+    def clear(self) -> None:
+        """Forget the text of the channel; the next window is not shown it. Only mode `channel` uses this text.
+
+        In mode `utterance` the next window is still shown the text of its own utterance.
+
+        Text that misled the model must not mislead it again. Source: openai/whisper, whisper/transcribe.py,
+        `prompt_reset_since`, which depends on the temperature of the decoding attempt.
+        """
+        self._channel_text = ""
+
+    def of(self, utterance: PendingUtterance) -> str:
+        """The text that the model is shown before the next window of this utterance."""
+        match self._context:
+            case "none":
+                return ""
+            case "utterance":
+                return utterance.text[-MAX_PREVIOUS_CHARS:]
+            case "channel":
+                return self._channel_text
+            case _:
+                assert_never(self._context)
+
+    def must_wait(self, window: EndedWindow, previous: EndedWindow) -> bool:
+        """Whether a window is shown text of the window before it, which must be decoded first."""
+        if self._context == "utterance":
+            return previous.utterance is window.utterance
+        return self._context == "channel"

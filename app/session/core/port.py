@@ -1,0 +1,305 @@
+"""What a session asks of the engine, and how the answers find the part of the session that asked.
+
+Nothing here acts at once. `SessionPort.submit`, `cancel`, `send` and `close` append effects to a list. The session
+returns the list to its shell, which performs the effects in order.
+"""
+
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import Protocol
+
+from app.media.pcm import Samples
+from app.session.core.effects import (
+    Cancel,
+    Close,
+    Effect,
+    EmbedSpeech,
+    LimitSpeakers,
+    ScoreTurn,
+    Send,
+    Submit,
+    Translate,
+)
+from app.session.core.windows import EndedWindow
+from app.session.messages import events
+from app.session.observers.speaker_labels import LAST_WAIT_S, SpeakerLabels
+from app.session.observers.text_filter import TextFilter
+from engine import api
+from engine.api import SAMPLE_RATE
+
+
+class JobKind(Enum):
+    """What the text of a job is for."""
+
+    FINAL = auto()
+    """The final text of an ended window. The session cannot go on without it."""
+    SPECULATIVE = auto()
+    """The open window, decoded as if its utterance ended now. The session can do without it."""
+    REDECODE = auto()
+    """Missed speech of an ended window, decoded again. The session can do without it."""
+    INTERIM = auto()
+    """An interim of the open window. The session can do without it."""
+    TRANSLATION = auto()
+    """What is left of a job whose text is known and is being translated; or earlier text that is translated again."""
+
+
+class JobOwner(Protocol):
+    """A part of a channel that submits jobs."""
+
+    @property
+    def channel(self) -> int:
+        """The number of the channel."""
+        ...
+
+    def on_engine_event(self, job: "Job", event: api.EngineEvent) -> None:
+        """Process an event of the job."""
+        ...
+
+    def on_dropped(self, job: "Job") -> None:
+        """Go on without the job: the engine had no room or no time for it. Never called for a `FINAL`."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Job:
+    """Audio that the engine was asked to decode, from `SessionPort.submit` to its last event."""
+
+    id: int
+    """Unique within the session."""
+    kind: JobKind
+    owner: JobOwner
+    """The part of a channel that receives the events of the job."""
+    window: EndedWindow | None
+    """The ended window that its text belongs to; `None` for the open window."""
+
+
+class TranslationOwner(Protocol):
+    """A part of a channel that asks for translations of text."""
+
+    @property
+    def channel(self) -> int:
+        """The number of the channel."""
+        ...
+
+    def translated(self, id: int, text: str, failure: str) -> None:
+        """Process the answer to a `Translate`: its translation, or why there is none."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Acknowledged:
+    """From where on another session may continue this one: for each channel, times in seconds."""
+
+    until_s: tuple[float, ...]
+    """The time before which no more text comes. None of them ever decreases."""
+    detector_from_s: tuple[float | None, ...]
+    """Where the detector must begin to find the same speech after this time, if that is known."""
+
+
+class HasFinalUntil(Protocol):
+    """A channel, as far as `SessionPort` needs it."""
+
+    @property
+    def final_until(self) -> int:
+        """Position before which no more text comes; it never decreases."""
+        ...
+
+    @property
+    def detector_from(self) -> int | None:
+        """Where a detector must begin to find the same speech from `final_until` on, if that is known."""
+        ...
+
+    @property
+    def translated_until_s(self) -> float:
+        """The time before which no more translations come; it never decreases."""
+        ...
+
+
+@dataclass(slots=True)
+class OwnAudio:
+    """The audio of a session that may have been resumed, and may be. Times are in seconds on its timeline."""
+
+    from_s: float = 0.0
+    """All channels had their final text before this time in the lost session."""
+    until_s: float = 0.0
+    """A session that goes on with this one begins here: the newest time that the client was sent."""
+
+
+@dataclass(slots=True)
+class _Counts:
+    """How many things a session has numbered."""
+
+    jobs: int = 0
+    utterances: int = 0
+    segments: int = 0
+
+
+class SessionPort:
+    """What the channels of a session see of it: its numbers, its timeline, its jobs and its effects."""
+
+    def __init__(self, session_id: str, final_priority: api.Priority = api.Priority.FINAL) -> None:
+        self.from_s = 0.0
+        """The time of the session's first sample on its timeline, in seconds; above 0 if the session was resumed."""
+        self.own_audio = OwnAudio()
+        """Which audio is this session's, and of no session before or after it."""
+        self.channels: list[HasFinalUntil] = []
+        """All channels, once the session has started."""
+        self.jobs: dict[int, Job] = {}
+        """The jobs that the engine has not finished, by their ids."""
+        self.translating: dict[int, TranslationOwner] = {}
+        """Who has asked for the translations of text that are under way, by the ids of the jobs."""
+        self._troubled: set[str] = set()
+        """The languages whose last translation failed."""
+        self._session_id = session_id
+        self._priorities = {
+            JobKind.FINAL: final_priority,
+            JobKind.SPECULATIVE: api.Priority.SPECULATIVE,
+            JobKind.REDECODE: final_priority,
+            JobKind.INTERIM: api.Priority.INTERIM,
+            # Only of earlier text: the text of now comes first.
+            JobKind.TRANSLATION: api.Priority.FILE,
+        }
+        """The priority of each kind of job in the engine's queue."""
+        self._effects: list[Effect] = []
+        self._counts = _Counts()
+        self.speakers: SpeakerLabels | None = None
+        """Who speaks; `None` if the client did not ask."""
+        self.text_filter: TextFilter | None = None
+        """The rules for text; `None` if the client has none."""
+
+    # Numbers and times.
+
+    def next_job(self) -> int:
+        """The id of a new job."""
+        self._counts.jobs += 1
+        return self._counts.jobs - 1
+
+    def next_utterance(self) -> int:
+        """The number of a new utterance; they count up from 0 over all channels."""
+        self._counts.utterances += 1
+        return self._counts.utterances - 1
+
+    def next_segment(self) -> int:
+        """The number of a new segment; they count up from 0 over all channels."""
+        self._counts.segments += 1
+        return self._counts.segments - 1
+
+    def seconds(self, position: int) -> float:
+        """A position in samples as a time on the session's timeline, in seconds."""
+        return round(self.from_s + position / SAMPLE_RATE, 3)
+
+    def acknowledged(self) -> Acknowledged:
+        """From where on another session may continue this one."""
+        starts = [channel.detector_from for channel in self.channels]
+        return Acknowledged(
+            tuple(self.seconds(channel.final_until) for channel in self.channels),
+            tuple(None if start is None else self.seconds(start) for start in starts),
+        )
+
+    def translated_until(self) -> tuple[float, ...]:
+        """For each channel the time before which no more translations come."""
+        return tuple(channel.translated_until_s for channel in self.channels)
+
+    # Jobs.
+
+    def submit(
+        self,
+        owner: JobOwner,
+        kind: JobKind,
+        samples: Samples,
+        options: api.DecodeOptions,
+        utterance: int,
+        window: EndedWindow | None = None,
+    ) -> Job:
+        """Append the effect that asks the engine to decode these samples of an utterance.
+
+        `owner` will receive the events.
+        """
+        job = Job(self.next_job(), kind, owner, window)
+        self.jobs[job.id] = job
+        engine_window = api.Window(
+            samples=samples,
+            session=self._session_id,
+            channel=owner.channel,
+            priority=self._priorities[kind],
+            options=options,
+        )
+        self._effects.append(Submit(job.id, engine_window, utterance, kind is JobKind.REDECODE))
+        return job
+
+    def cancel(self, job: Job) -> None:
+        """Append the effect that withdraws a job, unless the engine has finished it; its owner gets no more events."""
+        if self.jobs.pop(job.id, None):
+            self._effects.append(Cancel(job.id))
+
+    # Effects.
+
+    def send(self, event: events.Event) -> None:
+        """Append the effect that sends an event to the client."""
+        for each in self.text_filter.applied(event) if self.text_filter else (event,):
+            if isinstance(each, events.Utterance):
+                self.own_audio.until_s = min(each.resume_from_s)
+            self._effects.append(Send(self.speakers.labelled(each) if self.speakers else each))
+
+    def score_turn(self, channel: int, audio_end: int, samples: Samples) -> None:
+        """Append the effect that has the turn model score the pause of a channel at this position."""
+        self._effects.append(ScoreTurn(channel, audio_end, samples))
+
+    def hear(self, position: int, frame: Samples, is_voiced: bool) -> None:
+        """Note a frame that begins at this position, for the speakers, if the client asked for them."""
+        if self.speakers:
+            for notice in self.speakers.push(position, frame, is_voiced):
+                self.send(notice)
+            self.embed_speech()
+
+    def end_run(self) -> None:
+        """Speech ends here, because the client says so: its speaker is asked for without waiting for silence."""
+        if self.speakers:
+            for notice in self.speakers.end_run():
+                self.send(notice)
+            self.embed_speech()
+
+    def embed_speech(self) -> None:
+        """Append the effect that finds the speakers of the speech that waits for it, if there is any."""
+        if self.speakers and (stretches := self.speakers.submit()):
+            self._effects.append(EmbedSpeech(self.speakers.voices, stretches))
+
+    def await_speakers(self) -> bool:
+        """Whether speakers are still to come at the end. Appends the effect that limits the wait for them."""
+        if not self.speakers or not self.speakers.is_waiting:
+            return False
+        if self.speakers.begin_last_wait():
+            self._effects.append(LimitSpeakers(LAST_WAIT_S))
+        return True
+
+    def translate(self, owner: TranslationOwner, language: str, source: str | None, text: str) -> int:
+        """Append the effect that has a text translated. `owner` will receive the answer, under the id returned."""
+        id = self.next_job()
+        self.translating[id] = owner
+        text = self.text_filter.redacted(owner.channel, text) if self.text_filter else text
+        self._effects.append(
+            Translate(id=id, channel=owner.channel, language=language, source=source, text=text),
+        )
+        return id
+
+    def note_trouble(self, language: str, reason: str) -> None:
+        """Report that translations to a language fail, once until one succeeds."""
+        if language not in self._troubled:
+            self._troubled.add(language)
+            self.send(events.Notice("translation_failed", f"{language}: {reason}; text goes on without translation"))
+
+    def end_trouble(self, language: str) -> None:
+        """Note that a translation to a language has succeeded."""
+        self._troubled.discard(language)
+
+    def close(self, code: int, reason: str) -> None:
+        """Append the effects that withdraw all jobs and close the connection."""
+        self._effects += [Cancel(job_id) for job_id in (*self.jobs, *self.translating)]
+        self.jobs.clear()
+        self.translating.clear()
+        self._effects.append(Close(code, reason))
+
+    def pop_effects(self) -> list[Effect]:
+        """The effects since the last call, in order."""
+        effects, self._effects = self._effects, []
+        return effects

@@ -1,0 +1,199 @@
+"""Decodes the open window of a channel again and again while it grows, and sends the interim texts."""
+
+from dataclasses import dataclass, replace
+from typing import assert_never
+
+from app.media.pcm import SampleBuffer
+from app.session.core.acceptance import accepts_interim
+from app.session.core.options import ChannelOptions
+from app.session.core.port import Job, JobKind, SessionPort
+from app.session.core.windows import OpenWindow
+from app.session.decoding.finals import Finals
+from app.session.messages import events
+from app.session.speech.endpointing import Endpointer
+from app.session.text.hallucination_filter import HallucinationFilter
+from app.session.text.interim_schedule import InterimSchedule
+from app.session.text.stable_words import Words, on_timeline, timed_words
+from engine import api
+from engine.api import SAMPLE_RATE
+
+
+@dataclass(slots=True)
+class _Request:
+    """Audio of the open window that the engine was asked to decode."""
+
+    job: Job
+    audio_end: int
+    """Position after the last sample of the audio."""
+    is_decoding: bool = False
+    """Whether the request has left the engine's queue, so that no newer one can replace it."""
+
+
+class Interims:
+    """The interims of one channel.
+
+    A newer request replaces one that waits in the engine's queue. Until the engine confirms that, the newer one is not
+    replaced in its turn.
+    """
+
+    def __init__(
+        self,
+        interval_samples: int,
+        options: ChannelOptions,
+        session: SessionPort,
+        finals: Finals,
+        endpointer: Endpointer,
+        buffer: SampleBuffer,
+    ) -> None:
+        """Make the interims of a channel.
+
+        Args:
+            interval_samples: the least audio between two interims.
+            options: those of the channel.
+            session: where jobs and events go.
+            finals: the ended windows of the channel; they are decoded first, and their text is the context.
+            endpointer: it knows how far the channel's audio has come.
+            buffer: the channel's audio.
+        """
+        self.channel = finals.channel
+        self.decoded_until = 0
+        """Position after the audio of the newest interim that was answered."""
+        self._hallucination_filter: HallucinationFilter = options.finals.hallucination_filter
+        self._session = session
+        self._finals = finals
+        self._endpointer = endpointer
+        self._buffer = buffer
+        self._schedule = InterimSchedule(interval_samples, options.silence_samples, options.extra_interval_s)
+        self._window: OpenWindow | None = None
+        self._newest: _Request | None = None
+        """The newest request, until it is answered."""
+        self._replaced: Job | None = None
+        """A job in the queue that the newest replaces, until the engine confirms that."""
+
+    def set_silence(self, silence_samples: int) -> None:
+        """Change the silence that ends an utterance."""
+        self._schedule.set_silence(silence_samples)
+
+    def begin_utterance(self, window: OpenWindow) -> None:
+        """Begin the interims of a new utterance with its first window."""
+        self._window = window
+        self._schedule.begin_utterance(window.utterance.start)
+
+    def continue_utterance(self, window: OpenWindow) -> None:
+        """Go on with the interims of the utterance in its next window."""
+        self._window = window
+        self._schedule.continue_utterance(self._endpointer.position)
+
+    def cancel(self) -> None:
+        """Withdraw the jobs of the open window, because it has ended or is about to end."""
+        if self._newest:
+            self._session.cancel(self._newest.job)
+        if self._replaced:
+            self._session.cancel(self._replaced)
+        self._window = self._newest = self._replaced = None
+
+    def submit_if_due(self, window: OpenWindow) -> None:
+        """Ask for the text of the open window if it is time to; a job that waits in the queue is replaced.
+
+        Final texts go first, and a job that the engine decodes already is not replaced.
+        """
+        if self._finals or not window.speech:
+            return
+        position = self._endpointer.position
+        if not self._schedule.is_due(position, window.speech[-1][1]):
+            return
+        if self._newest and (self._newest.is_decoding or self._replaced):
+            return
+        self._schedule.note_submitted(position)
+        stabilizer = window.stabilizer
+        options = self._finals.decode_options(window.utterance, stabilizer.tokens, stabilizer.draft)
+        options = window.utterance.language.channel.for_interim(options, window.speech_s, stabilizer.language)
+        has_words = window.utterance.request.interim_words
+        options = replace(options, attention_times=stabilizer.needs_attention, word_times=has_words)
+        samples = self._buffer.view(window.start, position).copy()
+        self._replaced = self._newest.job if self._newest else None
+        job = self._session.submit(self, JobKind.INTERIM, samples, options, window.utterance.number)
+        self._newest = _Request(job, position)
+
+    def on_engine_event(self, job: Job, event: api.EngineEvent) -> None:
+        """Process an event of the newest job; what an older job has decoded is ignored."""
+        request = self._newest
+        if request is None or job is not request.job:
+            if job is self._replaced and isinstance(event, api.SupersededEvent | api.DoneEvent):
+                self._replaced = None
+            return
+        match event:
+            case api.StartedEvent():
+                request.is_decoding = True
+            case api.SupersededEvent():
+                self._newest = None
+                self._schedule.forget_submitted()
+            case api.DoneEvent():
+                self._newest = None
+                self.show(event, request.audio_end)
+            case api.SegmentEvent() | api.TranslatedEvent():
+                # The end brings all of the text, and interims are not translated.
+                pass
+            case _:
+                assert_never(event)
+
+    def on_dropped(self, job: Job) -> None:
+        """Go on without an interim: the engine had no room or no time for it."""
+        if job is self._replaced:
+            self._replaced = None
+        elif self._newest and job is self._newest.job:
+            self._newest = None
+            self._schedule.forget_submitted()
+
+    def give_way(self, position: int) -> None:
+        """Withdraw what waits: a speculative final of the audio up to `position` is decoded and shown instead."""
+        for job in (self._replaced, self._newest.job if self._newest and not self._newest.is_decoding else None):
+            if job:
+                self._session.cancel(job)
+        if self._newest and not self._newest.is_decoding:
+            self._newest = None
+        self._replaced = None
+        self._schedule.note_submitted(position)
+
+    def forget_speculation(self) -> None:
+        """The speculative decoding does not come."""
+        self._schedule.forget_submitted()
+
+    def show(self, done: api.DoneEvent, end: int) -> None:
+        """Send a hypothesis of the open window up to the position `end`, unless it is not accepted as speech."""
+        self._schedule.note_answered(self._endpointer.position)
+        window = self._window
+        assert window
+        if end < self.decoded_until:
+            # A speculative decoding has overtaken this interim.
+            return
+        self.decoded_until = end
+        if not accepts_interim(self._hallucination_filter, window, done):
+            return
+        # Stable text has fixed the language of the window, whatever the engine reports for a speculative final.
+        is_fixed = window.stabilizer.language is not None
+        is_certain = is_fixed or not window.utterance.language.channel.is_in_doubt(done, window.speech_s)
+        words = timed_words(done) if window.utterance.request.interim_words else ()
+        audio_s = (end - window.start) / SAMPLE_RATE
+        window.stabilizer.update(done.pieces, end, audio_s, words, language=done.language, is_certain=is_certain)
+        stable, tail = window.stabilizer.stable, window.stabilizer.tail
+        if not window.utterance.text:
+            stable, tail = stable.lstrip(), tail if stable.strip() else tail.lstrip()
+        if not (stable or tail):
+            return
+        self._session.send(
+            events.Interim(
+                utterance=window.utterance.number,
+                channel=self.channel,
+                start_s=self._session.seconds(max(window.start, window.utterance.start)),
+                end_s=self._session.seconds(end),
+                stable=stable,
+                tail=tail,
+                avg_logprob=done.avg_logprob,
+                stable_words=self._on_timeline(window, window.stabilizer.words),
+                tail_words=self._on_timeline(window, window.stabilizer.tail_words),
+            )
+        )
+
+    def _on_timeline(self, window: OpenWindow, words: Words) -> tuple[events.Word, ...]:
+        return on_timeline(words, lambda word_s: self._session.seconds(window.start + round(word_s * SAMPLE_RATE)))

@@ -1,0 +1,165 @@
+"""Turns of a channel: at a pause it judges whether the speaker has finished, and how much more silence that needs.
+
+`app/session/speech/turn_taking.py` has the rule; this module applies it to the open utterance and reports the rest. The
+evidence is the text of the utterance and, where the operator has a turn model, the probability that this finds in the
+audio. Either may come first. The text is judged at once, so it may end the utterance before the model has answered.
+"""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from app.media.pcm import SampleBuffer, Samples
+from app.session.core.acceptance import accepts_interim
+from app.session.core.options import ChannelOptions
+from app.session.core.port import SessionPort
+from app.session.core.windows import EndedWindow, OpenWindow, PendingUtterance, SentEagerEnd
+from app.session.messages import events
+from app.session.speech.endpointing import Endpointer, SpeechEnded
+from app.session.speech.turn_taking import AUDIO_SAMPLES, PauseEvidence, TurnModel, required_silence_ms
+from engine import api
+
+NO_SAMPLES: Samples = np.zeros(0, dtype=np.float32)
+
+
+@dataclass(slots=True)
+class _Pause:
+    """What is known of one pause."""
+
+    audio_end: int
+    """Position after the audio that it is judged by."""
+    probability: float | None = None
+    """That the turn has ended, by the turn model; `None` until it has answered."""
+    evidence: PauseEvidence | None = None
+    """`None` until there is a text."""
+    confidence: float | None = None
+    """That the speaker has finished; `None` until there is a text."""
+
+
+class Turns:
+    """Judges the pauses of one channel by the hypotheses that were decoded there, and by the turn model."""
+
+    def __init__(
+        self,
+        channel: int,
+        options: ChannelOptions,
+        session: SessionPort,
+        endpointer: Endpointer,
+        buffer: SampleBuffer,
+    ) -> None:
+        """Make the judge of a channel.
+
+        Args:
+            channel: its number.
+            options: those of the channel.
+            session: where events go.
+            endpointer: it ends the utterance after the silence that a pause needs.
+            buffer: the channel's audio.
+        """
+        self._channel = channel
+        self._options = options
+        self._session = session
+        self._endpointer = endpointer
+        self._buffer = buffer
+        self._model = TurnModel()
+        self._pause = _Pause(0)
+        """The last pause that was judged or scored."""
+        self._earlier = NO_SAMPLES
+        """The last audio of the open utterance before its open window, as much as the turn model can use."""
+
+    def configure(self, options: ChannelOptions) -> None:
+        """Change the options."""
+        self._options = options
+
+    def confidence(self, audio_end: int) -> float | None:
+        """The confidence that the speaker has finished; `None` if no hypothesis up to `audio_end` was judged."""
+        confidence = self._pause.confidence if self._pause.audio_end == audio_end else None
+        return None if confidence is None else round(confidence, 3)
+
+    def score(self, window: OpenWindow, audio_end: int) -> None:
+        """Have the turn model score a pause, if there is a model and the client has a use for its answer.
+
+        Args:
+            window: the open window.
+            audio_end: position after the audio that the pause is judged by.
+        """
+        endpointing = self._options.endpointing
+        if self._options.scores_turns and (endpointing.mode == "adaptive" or endpointing.eager_confidence is not None):
+            start = max(window.start, audio_end - AUDIO_SAMPLES)
+            samples = np.concatenate((self._earlier, self._buffer.view(start, audio_end)))[-AUDIO_SAMPLES:]
+            self._session.score_turn(self._channel, audio_end, samples)
+
+    def scored(self, window: OpenWindow, audio_end: int, probability: float) -> SpeechEnded | None:
+        """Note the answer of the turn model, and judge the pause anew if it was judged already.
+
+        Returns the end of speech if it is due.
+        """
+        pause = self._pause_at(audio_end)
+        pause.probability = probability
+        return self._decide(window, pause, pause.evidence) if pause.evidence else None
+
+    def end_window(self, window: EndedWindow) -> None:
+        """The open window has ended, and its utterance if this was the last one."""
+        if window.is_last:
+            self._pause, self._earlier = _Pause(0), NO_SAMPLES
+        elif self._options.scores_turns:
+            self._earlier = np.concatenate((self._earlier, window.samples))[-AUDIO_SAMPLES:].copy()
+
+    def judge(self, window: OpenWindow, done: api.DoneEvent, audio_end: int) -> SpeechEnded | None:
+        """Judge a pause by the hypothesis of the open window up to `audio_end`. Returns the end of speech if it is due.
+
+        A hypothesis that is probably a hallucination is no evidence: the usual silence ends the utterance then.
+        """
+        if self._options.is_manual or not accepts_interim(self._options.finals.hallucination_filter, window, done):
+            return None
+        evidence = PauseEvidence(
+            text=(window.utterance.text + done.text).strip(),
+            language="en" if window.utterance.request.task == "translate" else done.language,
+            last_text_logprob=done.last_text_logprob,
+            avg_logprob=done.avg_logprob,
+        )
+        return self._decide(window, self._pause_at(audio_end), evidence)
+
+    def _pause_at(self, audio_end: int) -> _Pause:
+        """What is known of the pause that is judged by the audio up to `audio_end`."""
+        if self._pause.audio_end != audio_end:
+            self._pause = _Pause(audio_end)
+        return self._pause
+
+    def _decide(self, window: OpenWindow, pause: _Pause, evidence: PauseEvidence) -> SpeechEnded | None:
+        """Judge a pause by all that is known of it. Returns the end of speech if it is due."""
+        utterance, endpointing = window.utterance, self._options.endpointing
+        evidence = replace(evidence, audio_probability=pause.probability)
+        confidence = self._model.confidence(evidence)
+        pause.evidence, pause.confidence = evidence, confidence
+        if utterance.eager_end and utterance.eager_end.text != evidence.text:
+            self._send_resumed(utterance)
+        eager_confidence = endpointing.eager_confidence
+        if not utterance.eager_end and eager_confidence is not None and confidence >= eager_confidence:
+            self._send_eager_end(utterance, evidence.text, confidence)
+        if endpointing.mode != "adaptive":
+            return None
+        return self._endpointer.require_silence(required_silence_ms(confidence, endpointing))
+
+    def update(self, window: OpenWindow) -> None:
+        """After each frame: note whether the speaker has gone on after an eager end."""
+        eager_end = window.utterance.eager_end
+        if eager_end and self._endpointer.speech_until > eager_end.speech_until:
+            self._send_resumed(window.utterance)
+
+    def _send_resumed(self, utterance: PendingUtterance) -> None:
+        utterance.eager_end = None
+        at_s = self._session.seconds(self._endpointer.position)
+        self._session.send(events.SpeechResumed(utterance=utterance.number, channel=self._channel, at_s=at_s))
+
+    def _send_eager_end(self, utterance: PendingUtterance, text: str, confidence: float) -> None:
+        utterance.eager_end = SentEagerEnd(text, self._endpointer.speech_until)
+        self._session.send(
+            events.EagerEnd(
+                utterance=utterance.number,
+                channel=self._channel,
+                at_s=self._session.seconds(self._endpointer.speech_until),
+                text=text,
+                confidence=round(confidence, 3),
+            )
+        )

@@ -1,0 +1,1 @@
+"""What a client says and what a session answers: commands, events, states."""

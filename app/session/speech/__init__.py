@@ -1,0 +1,1 @@
+"""Finds speech, and decides where utterances and windows begin and end."""

@@ -1,0 +1,138 @@
+"""When an open window is decoded for an interim."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from app.session.messages import commands, events
+from app.session.text.interim_schedule import FIRST_SAMPLES, PAUSE_SAMPLES, REPLACE_SAMPLES, InterimSchedule
+from engine import api
+from engine.api import SAMPLE_RATE
+from tests.bench import START, Bench
+from tests.fakes import silence, speech
+
+FRAME = SAMPLE_RATE // 50
+INTERVAL, SILENCE = 15 * FRAME, 25 * FRAME
+
+
+def run(spoken_frames: list[tuple[int, int]], n_frames: int, took_frames: int = 0) -> list[int]:
+    """The frames at which a window with speech in these stretches is decoded; answers take `took_frames`."""
+    schedule = InterimSchedule(INTERVAL, SILENCE)
+    schedule.begin_utterance(spoken_frames[0][0] * FRAME)
+    decoded: list[int] = []
+    for at in range(n_frames):
+        if decoded and at == decoded[-1] + took_frames:
+            schedule.note_answered(at * FRAME)
+        is_waiting = bool(decoded) and at < decoded[-1] + took_frames
+        speech_until = max([min(end, at) for start, end in spoken_frames if start < at], default=0)
+        if speech_until and not is_waiting and schedule.is_due(at * FRAME, speech_until * FRAME):
+            schedule.note_submitted(at * FRAME)
+            decoded.append(at)
+            if took_frames == 0:
+                schedule.note_answered(at * FRAME)
+    return decoded
+
+
+def test_the_first_words_are_decoded_early_then_at_the_interval() -> None:
+    """After 0.3 s of speech, then at the interval."""
+    assert run([(0, 100)], 80) == [15, 30, 45, 60, 75]
+    assert FIRST_SAMPLES == 15 * FRAME
+
+
+def test_silence_is_decoded_once_at_the_pause() -> None:
+    """The last words are shown before the endpoint is certain; more silence is not decoded."""
+    assert run([(0, 40)], 200) == [15, 30, 48]
+    assert PAUSE_SAMPLES == 8 * FRAME
+
+
+def test_a_short_gap_between_words_is_no_pause() -> None:
+    """Speech that goes on is decoded at the interval; an interim that is due inside the gap waits for its end."""
+    assert run([(0, 29), (33, 60)], 62) == [15, 30, 45, 60]
+    assert run([(0, 26), (32, 60)], 62) == [15, 33, 48]
+
+
+@pytest.mark.parametrize(("took_frames", "apart"), [(3, 15), (9, 15), (18, 30), (24, 40), (60, 60)])
+def test_the_interval_stretches_when_answers_take_long(took_frames: int, apart: int) -> None:
+    """Interims take at most 60 % of the time, and an engine that was slow is asked again after at most a second."""
+    frames = run([(0, 2000)], 2000, took_frames)
+    assert abs(frames[-1] - frames[-2] - apart) <= 1
+
+
+def test_one_slow_answer_does_not_delay_the_next_ones_for_long() -> None:
+    """It counts as a second at most, and the interval is normal again after two fast answers."""
+    schedule, position = InterimSchedule(INTERVAL, SILENCE), 0
+    schedule.begin_utterance(0)
+    gaps: list[int] = []
+    for took in (250, 3, 3, 3, 3):
+        while not schedule.is_due(position, position):
+            position += FRAME
+        gaps.append(position // FRAME - sum(gaps))
+        schedule.note_submitted(position)
+        position += took * FRAME
+        schedule.note_answered(position)
+    assert gaps[1] == 250 and gaps[2] < 50 and gaps[-2:] == [15, 15]
+
+
+def test_an_interim_that_waits_is_replaced_by_newer_ones() -> None:
+    """This does not depend on the interval, and stops when no speech is new."""
+    schedule = InterimSchedule(100 * FRAME, SILENCE)
+    schedule.begin_utterance(0)
+    n_frames, submitted = -(-REPLACE_SAMPLES // FRAME), list[int]()
+    for at in range(100):
+        if schedule.is_due(at * FRAME, min(at, 60) * FRAME):
+            schedule.note_submitted(at * FRAME)
+            submitted.append(at)
+    assert submitted == [15, *range(15 + n_frames, 60, n_frames), 60 + PAUSE_SAMPLES // FRAME]
+    schedule.note_answered(100 * FRAME)
+    schedule.begin_utterance(100 * FRAME)
+    schedule.note_submitted(115 * FRAME)
+    schedule.note_answered(120 * FRAME)
+    assert not schedule.is_due(150 * FRAME, 150 * FRAME), "an answer is followed by the interval"
+
+
+def test_a_busy_engine_is_asked_less_often() -> None:
+    """By the extra interval, here of 50 frames, also before the first interim of an utterance and at a pause."""
+    at, decoded = 0, list[int]()
+    schedule = InterimSchedule(INTERVAL, SILENCE, lambda: 1.0 if 100 <= at < 400 else 0.0)
+    for at in range(600):
+        if at % 200 == 0:
+            schedule.begin_utterance(at * FRAME)
+        speech_until = at - at % 200 + min(at % 200, 120)
+        if schedule.is_due(at * FRAME, speech_until * FRAME):
+            schedule.note_submitted(at * FRAME)
+            schedule.note_answered(at * FRAME)
+            decoded.append(at)
+    assert [each for each in decoded if each < 100] == [15, 30, 45, 60, 75, 90]
+    assert [each for each in decoded if 100 <= each < 400] == [215, 215 + 15 + 50]
+    assert [each for each in decoded if each >= 400] == [415, 430, 445, 460, 475, 490, 505, 520, 528]
+
+
+def test_an_interim_that_waits_is_replaced_as_often_on_a_busy_engine() -> None:
+    """It has its place in the queue, and a newer one costs no more. The last words replace it, too."""
+    schedule = InterimSchedule(INTERVAL, SILENCE, lambda: 5.0)
+    schedule.begin_utterance(0)
+    submitted = list[int]()
+    for at in range(70):
+        if schedule.is_due(at * FRAME, min(at, 50) * FRAME):
+            schedule.note_submitted(at * FRAME)
+            submitted.append(at)
+    assert submitted == [15, 30, 45, 58]
+
+
+def test_no_interim_at_a_pause_if_its_answer_comes_after_the_endpoint() -> None:
+    """The engine decodes the final text by then."""
+    n_interims = [len([at for at in run([(0, 200)], 300, took) if at > 200]) for took in (3, 30)]
+    assert n_interims == [1, 0]
+
+
+def test_the_last_words_are_shown_before_the_utterance_ends() -> None:
+    """In a session: with 500 ms of silence to wait for, its text is whole after 160."""
+    bench = Bench(replace(START, endpointing=commands.Endpointing(silence_ms=500)))
+    bench.feed(np.concatenate((speech([1, 2, 3, 4]), silence(0.2))))
+    assert not bench.of(events.Utterance)
+    last = bench.of(events.Interim)[-1]
+    assert (last.stable + last.tail).split() == ["w1", "w2", "w3", "w4"]
+    n_windows = len(bench.windows)
+    bench.feed(silence(0.4))
+    assert [window.priority for window in bench.windows[n_windows:]] == [api.Priority.FINAL]

@@ -1,0 +1,380 @@
+"""What a session sends follows the client's text rules, and what was shown as stable stays."""
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from random import Random
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.session.messages import events
+from app.session.observers.text_filter import TextFilter
+from app.text_rules.edits import apply
+from app.text_rules.pipeline import TextRuleOptions, TextRules
+from app.text_rules.redaction import MIN_DIGITS, MIN_PART, Before, Kind
+from engine import api
+
+CARD = "4111 1111 1111 1111"
+WORD_S = 0.5
+"""Every word takes so long."""
+
+
+def source(text: str) -> api.Segment:
+    return api.Segment(
+        start_s=0.0,
+        end_s=1.0,
+        text=text,
+        tokens=(1, 2),
+        avg_logprob=-0.1,
+        compression_ratio=1.0,
+        no_speech_prob=0.0,
+    )
+
+
+def words_of(text: str, at_s: float) -> tuple[events.Word, ...]:
+    """The words of a text of which the first begins at a time."""
+    return tuple(
+        events.Word(word, at_s + index * WORD_S, at_s + (index + 1) * WORD_S, 0.9)
+        for index, word in enumerate(text.split())
+    )
+
+
+@dataclass
+class Speaker:
+    """Sends what a session would, through a filter, and keeps what comes out."""
+
+    options: TextRuleOptions
+    wants_words: bool = True
+    is_resumed: bool = False
+    sent: list[events.Event] = field(default_factory=list)
+    _n_words: int = 0
+    _n_segments: int = 0
+    _text: str = ""
+
+    def __post_init__(self) -> None:
+        self.filter = TextFilter(self.options, is_resumed=self.is_resumed, wants_words=self.wants_words)
+
+    def _send(self, event: events.Event) -> None:
+        self.sent += self.filter.applied(event)
+
+    def interim(self, stable: str, tail: str) -> None:
+        start_s = self._n_words * WORD_S
+        stable_words = words_of(stable, start_s)
+        until_s = start_s + len(stable_words) * WORD_S
+        tail_words = words_of(tail, until_s)
+        self._send(
+            events.Interim(
+                utterance=0,
+                channel=0,
+                start_s=start_s,
+                end_s=until_s + len(tail_words) * WORD_S,
+                stable=stable,
+                tail=tail,
+                stable_words=stable_words,
+                tail_words=tail_words,
+            )
+        )
+
+    def segment(self, text: str) -> None:
+        start_s = self._n_words * WORD_S
+        words = words_of(text, start_s)
+        self._n_words += len(words)
+        self._n_segments += 1
+        self._text += text
+        self._send(
+            events.Segment(
+                utterance=0,
+                id=self._n_segments - 1,
+                channel=0,
+                start_s=start_s,
+                end_s=self._n_words * WORD_S,
+                text=text,
+                language="en",
+                source=source(text),
+                window_start_s=0.0,
+                words=words,
+                goes_on=True,
+            )
+        )
+
+    def end(self) -> None:
+        self._send(
+            events.Utterance(
+                utterance=0,
+                channel=0,
+                start_s=0.0,
+                end_s=self._n_words * WORD_S,
+                text=self._text,
+                uncovered=(),
+                final_until_s=self._n_words * WORD_S,
+                resume_from_s=(self._n_words * WORD_S,),
+            )
+        )
+        self._text = ""
+
+    @property
+    def segments(self) -> list[events.Segment]:
+        return [each for each in self.sent if isinstance(each, events.Segment)]
+
+    @property
+    def utterances(self) -> list[events.Utterance]:
+        return [each for each in self.sent if isinstance(each, events.Utterance)]
+
+
+def test_a_number_is_held_back_until_it_is_over() -> None:
+    speaker = Speaker(TextRuleOptions(redact=("card",)))
+    speaker.interim("My card is 4111", " 1111")
+    speaker.segment("My card is 4111 1111")
+    speaker.segment(" 1111 1111, you know.")
+    speaker.end()
+    interim = speaker.sent[0]
+    assert isinstance(interim, events.Interim)
+    assert (interim.stable, interim.tail) == ("My card is", " [NUMBER]")
+    assert [word.text for word in interim.tail_words] == ["[NUMBER]"]
+    first, second = speaker.segments
+    assert (first.text, second.text) == ("My card is", " [CARD_NUMBER], you know.")
+    assert (first.start_s, first.end_s, second.start_s, second.end_s) == (0.0, 1.5, 1.5, 4.5)
+    assert second.redactions == (events.Redaction("card", 1.5, 3.5),)
+    assert second.words[0] == events.Word("[CARD_NUMBER],", 1.5, 3.5, 0.9)
+    assert speaker.utterances[0].text == "My card is [CARD_NUMBER], you know."
+    assert (second.source.text, second.source.tokens, second.source.words) == (second.text, (), None)
+
+
+def test_what_is_held_back_comes_at_the_end_of_the_utterance() -> None:
+    speaker = Speaker(TextRuleOptions(numerals=True), wants_words=False)
+    speaker.segment("I have twenty")
+    speaker.end()
+    speaker.segment("twenty three")
+    speaker.end()
+    assert [(each.id, each.text, each.words, each.goes_on) for each in speaker.segments] == [
+        (0, "I have", (), True),
+        (1, " 20", (), False),
+        (2, "23", (), False),
+    ]
+    assert [each.text for each in speaker.utterances] == ["I have 20", "23"]
+
+
+def test_a_number_in_two_utterances_is_redacted_in_both() -> None:
+    speaker = Speaker(TextRuleOptions(redact=("card",)))
+    for text in ("It is 4111 1111", "1111 1111 right", "It was 2025 still"):
+        speaker.segment(text)
+        speaker.end()
+    assert [each.text for each in speaker.utterances] == ["It is [NUMBER]", "[NUMBER] right", "It was 2025 still"]
+
+
+def test_a_resumed_session_may_begin_inside_a_number() -> None:
+    speaker = Speaker(TextRuleOptions(redact=("card",)), is_resumed=True)
+    speaker.segment("11 and so on")
+    speaker.end()
+    assert speaker.utterances[0].text == "[NUMBER] and so on"
+
+
+def eager_end(text: str) -> events.EagerEnd:
+    return events.EagerEnd(utterance=0, channel=0, at_s=1.0, text=text, confidence=0.9)
+
+
+def test_an_eager_end_that_hid_too_much_is_taken_back() -> None:
+    """A number in it may turn out to be longer, as its text may change."""
+    speaker = Speaker(TextRuleOptions(redact=("card",)))
+    for said in ("In 2025 it was", "In 25 it was"):
+        speaker.sent += speaker.filter.applied(eager_end(said))
+        speaker.segment(said)
+        speaker.end()
+    assert [(type(each), getattr(each, "text", "")) for each in speaker.sent] == [
+        (events.EagerEnd, "In [NUMBER] it was"),
+        (events.Segment, "In 2025 it was"),
+        (events.SpeechResumed, ""),
+        (events.Utterance, "In 2025 it was"),
+        (events.EagerEnd, "In 25 it was"),
+        (events.Segment, "In 25 it was"),
+        (events.Utterance, "In 25 it was"),
+    ]
+
+
+def test_a_session_is_resumed_before_what_another_channel_holds_back() -> None:
+    text_filter = TextFilter(TextRuleOptions(redact=("card",)), is_resumed=False, wants_words=True)
+    speaker = Speaker(TextRuleOptions(redact=("card",)))
+    speaker.segment("It is 4111")
+    speaker.segment(" hello")
+    speaker.end()
+    first, _, utterance = speaker.sent
+    assert isinstance(first, events.Segment) and isinstance(utterance, events.Utterance)
+    held = replace(first, channel=1, text="It is 4111", words=words_of("It is 4111", 0.0), end_s=1.5)
+    assert [each.text for each in text_filter.applied(held) if isinstance(each, events.Segment)] == ["It is"]
+    ended = replace(utterance, resume_from_s=(2.0, 1.5), detector_from_s=(0.5, 0.7), final_until_s=1.5)
+    (sent,) = text_filter.applied(ended)
+    assert isinstance(sent, events.Utterance)
+    assert (sent.resume_from_s, sent.final_until_s, sent.detector_from_s) == ((2.0, 1.0), 1.0, (0.5, None))
+
+
+def test_a_translation_hides_the_security_code_of_a_card_before_it() -> None:
+    speaker = Speaker(TextRuleOptions(redact=("card",)))
+    assert speaker.filter.redacted(0, "There are 365 days") == "There are 365 days"
+    speaker.segment(f"{CARD}, okay")
+    speaker.end()
+    assert speaker.filter.redacted(0, "and 123 is it") == "and [CARD_NUMBER] is it"
+
+
+def test_an_eager_end_and_a_translation_follow_the_rules() -> None:
+    speaker = Speaker(TextRuleOptions(redact=("card",), numerals=True))
+    eager = eager_end(f"{CARD} costs fifty two dollars")
+    assert [each.text for each in speaker.filter.applied(eager) if isinstance(each, events.EagerEnd)] == [
+        "[CARD_NUMBER] costs $52"
+    ]
+    translation = events.Translation(
+        utterance=0,
+        channel=0,
+        language="de",
+        start_s=0.0,
+        end_s=1.0,
+        text="Sie ist 4111 1111",
+        translated_until_s=(0.0,),
+    )
+    assert [each.text for each in speaker.filter.applied(translation) if isinstance(each, events.Translation)] == [
+        "Sie ist [NUMBER]"
+    ]
+
+
+def test_words_share_the_time_of_what_they_replace() -> None:
+    speaker = Speaker(TextRuleOptions(replace=(("kubernetes", "K 8 s"), ("uh", "")), profanity="mask"))
+    speaker.segment("uh Kubernetes, shit.")
+    speaker.end()
+    assert speaker.utterances[0].text == "K 8 s, ****."
+    assert [(word.text, word.start_s) for each in speaker.segments for word in each.words] == [
+        ("K", 0.5),
+        ("8", 0.667),
+        ("s,", 0.833),
+        ("****.", 1.0),
+    ]
+
+
+WORDS = (
+    "one two four 4111 1111 12 123456 double uh for to oh and dash my you card security at dot com twenty hundred "
+    "john example john@example.com Ann Lee Annie , . ? yes sorry shit shitake percent dollars 王 王伟 我4111 "
+    "at ten thirty p.m. I May first nineties a"
+).split()
+RULES = (
+    TextRuleOptions(
+        redact=("card", "phone", "email"),
+        redact_names=("Ann Lee", "Ann", "王伟", "王"),
+        numerals=True,
+        profanity="mask",
+    ),
+    TextRuleOptions(redact=("number",), replace=(("my you", "your"), ("uh", ""))),
+    TextRuleOptions(numerals=True, replace=(("at dot", "@."),)),
+)
+
+
+@st.composite
+def utterances(draw: st.DrawFn) -> list[list[str]]:
+    """Utterances, each as the texts of its segments."""
+    lists = st.lists(st.lists(st.sampled_from(WORDS), min_size=1, max_size=6).map(" ".join), min_size=1, max_size=4)
+    return draw(st.lists(lists, min_size=1, max_size=3))
+
+
+def pieces(segments: Sequence[str]) -> Iterator[str]:
+    """The texts with the spaces that the session puts before them."""
+    for index, text in enumerate(segments):
+        yield f" {text}" if index else text
+
+
+@given(utterances(), st.sampled_from(RULES), st.data())
+def test_stable_text_grows_to_the_final_text_which_is_that_of_the_whole(
+    said: list[list[str]], options: TextRuleOptions, data: st.DataObject
+) -> None:
+    speaker, rules, before = Speaker(options), TextRules(options), Before()
+    for segments in said:
+        n_sent = len(speaker.sent)
+        for text in pieces(segments):
+            # Stable text may end inside a word.
+            for end in sorted(data.draw(st.lists(st.integers(1, len(text)), max_size=2))):
+                speaker.interim(text[:end], text[end:])
+            speaker.segment(text)
+        speaker.end()
+        raw = "".join(pieces(segments))
+        final = speaker.utterances[-1].text
+        assert final == apply(raw, rules.find(raw, before).edits).lstrip()
+        before = rules.after(raw, before)
+        shown, words = "", list[str]()
+        for event in speaker.sent[n_sent:]:
+            if isinstance(event, events.Interim):
+                assert final.startswith(shown + event.stable)
+            if isinstance(event, events.Segment):
+                shown += event.text
+                words += [word.text for word in event.words]
+        assert shown == final
+        if "我" in raw:
+            # A word of the engine may be cut, as it is not known where words end there.
+            assert "".join(words) == "".join(final.split())
+        else:
+            assert words == final.split()
+    assert [each.id for each in speaker.segments] == list(range(len(speaker.segments)))
+    times = [time for each in speaker.segments for time in (each.start_s, each.end_s)]
+    assert times == sorted(times)
+
+
+SPOKEN = "zero one two three four five six seven eight nine".split()
+DIGITS = {word: str(value) for value, word in enumerate(SPOKEN)}
+BETWEEN = ("", "", "", ",", ".", "?", " -", " uh", " sorry,", " yes.")
+"""What stands between two parts of a number that is read out."""
+TALK = "my card thank you please hello there so the uh okay yes".split()
+PLANTED = "4716903825361748"
+"""A number that no rule knows, and no digit of which is said otherwise."""
+
+
+def reading(random: Random) -> list[str]:
+    """The words of somebody who reads the number out, spelled and grouped in some way, with talk before and after."""
+    spelled = []
+    at = 0
+    while at < len(PLANTED):
+        group = PLANTED[at : at + random.randint(1, 4)]
+        at += len(group)
+        spelled += [group] if random.random() < 0.5 else [SPOKEN[int(each)] for each in group]
+        spelled[-1] += random.choice(BETWEEN)
+    talk = random.choices(TALK, k=random.randrange(5))
+    return " ".join([*talk, *spelled, *random.choices(TALK, k=random.randrange(5))]).split()
+
+
+PARTS = [PLANTED[at : at + MIN_PART] for at in range(len(PLANTED) - MIN_PART + 1)]
+
+
+def has_part(text: str) -> bool:
+    """Whether four digits of the planted number stand together in a text, however they are written."""
+    tokens = (DIGITS.get(each, each) for each in re.findall(r"[a-z]+|\d", text.lower()))
+    shown = "".join(each for each in tokens if each.isdigit())
+    return any(part in shown for part in PARTS)
+
+
+@given(st.randoms(use_true_random=False), st.sampled_from(list(MIN_DIGITS)), st.booleans())
+def test_no_output_has_four_digits_of_a_number(random: Random, kind: Kind, has_numerals: bool) -> None:
+    """Wherever the text is cut into utterances, segments and interims, and whatever the interims take for it."""
+    speaker = Speaker(TextRuleOptions(redact=(kind,), numerals=has_numerals))
+    translations = []
+    text = said = ""
+    for word in (words := reading(random)):
+        text += f" {word}" if text or said else word
+        if random.random() < 0.4:
+            stable = random.randint(0, len(text))
+            speaker.interim(text[:stable], text[stable:] + random.choice(["", "?", " what", "%"]))
+            speaker.sent += speaker.filter.applied(eager_end(said + text + random.choice(["", " is"])))
+        if word is not words[-1] and random.random() < 0.6:
+            continue
+        translations.append(speaker.filter.redacted(0, text))
+        speaker.segment(text)
+        said, text = said + text, ""
+        if word is words[-1] or random.random() < 0.5:
+            speaker.end()
+            said = ""
+    shown = [*translations]
+    for each in speaker.sent:
+        match each:
+            case events.Interim():
+                shown += [each.stable + each.tail, *(word.text for word in (*each.stable_words, *each.tail_words))]
+                shown += [" ".join(word.text for word in (*each.stable_words, *each.tail_words))]
+            case events.Segment():
+                shown += [each.text, " ".join(word.text for word in each.words), each.source.text]
+            case events.Utterance() | events.EagerEnd():
+                shown.append(each.text)
+    shown.append(" ".join(each.text for each in speaker.utterances))
+    assert [each for each in shown if has_part(each)] == []

@@ -1,0 +1,63 @@
+"""Beams of final texts while the engine has time."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from app.session.text.final_sampling import CPU_BEAMS, MAX_ANSWER_S, N_SMOOTHED, FinalSampling, usual_beams
+from engine import api
+from tests.bench import CONFIG, START, Bench
+from tests.fakes import MODEL, silence, speech
+
+
+def took(seconds: float) -> api.WindowTiming:
+    """An answer after this time, most of it in the queue."""
+    return api.WindowTiming(
+        queued_s=seconds * 0.7, encode_s=seconds * 0.1, prefill_s=seconds * 0.1, decode_s=seconds * 0.1
+    )
+
+
+def test_finals_are_greedy_while_interims_take_long() -> None:
+    """One late answer is not enough, and it takes several to be in time again."""
+    sampling = FinalSampling(api.Sampling(), 5)
+    assert sampling.now.beam_size == 5
+    sampling.note_interim(took(3 * MAX_ANSWER_S))
+    assert sampling.now.beam_size == 5
+    sampling.note_interim(took(3 * MAX_ANSWER_S))
+    assert sampling.now == api.Sampling()
+    beams = []
+    for _ in range(2 * N_SMOOTHED):
+        sampling.note_interim(took(MAX_ANSWER_S / 2))
+        beams.append(sampling.now.beam_size)
+    assert beams == sorted(beams) and {*beams} == {1, 5}
+
+
+def test_an_engine_that_tells_no_times_has_time() -> None:
+    sampling = FinalSampling(api.Sampling(), 5)
+    sampling.note_interim(None)
+    assert sampling.now.beam_size == 5
+
+
+@pytest.mark.parametrize(
+    ("model", "n_beams"),
+    [
+        (MODEL, CPU_BEAMS),
+        (replace(MODEL, n_slots=2), 2),
+        (replace(MODEL, device="cuda"), 1),
+    ],
+)
+def test_usual_beams_follow_the_model(model: api.ModelInfo, n_beams: int) -> None:
+    """What they cost a GPU is not known."""
+    assert usual_beams(model) == n_beams
+
+
+@pytest.mark.parametrize(("answer_s", "n_beams"), [(0.05, CPU_BEAMS), (2.0, 1)])
+def test_a_session_has_the_usual_beams_if_its_interims_come_in_time(answer_s: float, n_beams: int) -> None:
+    """It has them only where neither its client nor the operator has chosen a number."""
+    bench = Bench(START, config=replace(CONFIG, beam_size=None))
+    bench.timing = took(answer_s)
+    bench.feed(np.concatenate((silence(0.5), speech(range(12)), silence(1.0))))
+    bench.stop()
+    finals = [window for window in bench.windows if window.priority is api.Priority.FINAL]
+    assert [window.options.sampling.beam_size for window in finals] == [n_beams]
