@@ -30,7 +30,7 @@ from tests.small_model import N_BEAMS, SMALL_MODEL
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
-AUDIO = Path(__file__).parents[2] / "audio"
+AUDIO = Path(__file__).parents[3] / "audio"
 CHUNK_SAMPLES = SAMPLE_RATE // 5
 SPANS_SILENCE_MS = 300
 INTERIM_MS = 2000
