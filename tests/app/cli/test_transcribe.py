@@ -357,6 +357,7 @@ async def test_text_comes_before_the_recording_ends(tmp_path: Path, capsys: pyte
     assert " ".join((printed + capsys.readouterr().out).split()) == said(WORDS * 2)
 
 
+@pytest.mark.default
 @pytest.mark.parametrize(("container", "codec"), [("mp4", "aac"), ("wav", "pcm_s16le"), ("mp3", "libmp3lame")])
 @pytest.mark.parametrize("has_channels", [False, True])
 async def test_a_pipe_is_transcribed(

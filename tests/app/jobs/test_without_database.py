@@ -71,6 +71,7 @@ async def check(server: Running, http: httpx.AsyncClient, id_: str) -> None:
     assert (await http.get(f"{server.http}/readyz")).text == f"ready; {AWAY}\n"
 
 
+@pytest.mark.default
 async def test_a_lock_delays_requests_until_it_is_released(
     serve_jobs: ServeJobs, http: httpx.AsyncClient, url: URL, monkeypatch: pytest.MonkeyPatch
 ) -> None:
