@@ -186,7 +186,7 @@ class FolderSpool:
                 path.write_text(self._expected)
                 return
             expected = f"expected the file {MARK} in {self._folder}"
-            got = "got none" if mark is None else f"got {mark} in it and not {self._expected}, that of the recordings"
+            got = "got none" if mark is None else f"got {mark} in it, not {self._expected}, the mark of the recordings"
             advice = "mount its disk, or make this file, empty, to go on without the recordings that are not there"
             raise WrongFolder(f"{expected}, {got}: {advice}")
 

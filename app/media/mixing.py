@@ -15,10 +15,11 @@ Sounds that are not alike give 0.5, and one that is on one side alone gives 0.25
 MIXED_SHARE = 0.2
 """Channels are mixed again from this share on."""
 RECENT_BLOCKS, RECENT_SHARE, SOUND_SHARE = 10, 0.02, 0.05
-"""So many blocks (0.2 s) decide alone where the power of their mean is below the second share of the louder channel's.
+"""The newest 10 blocks (0.2 s) alone say that the channels cancel, if two conditions hold.
 
-Its power is then at least the third share of the usual one: echoes and noise in pauses may cancel by chance. Where
-speakers take turns, one of them may be inverted, and would lose three seconds until the first is forgotten.
+The power of their mean is less than 0.02 of the louder channel's. The louder channel has at least 0.05 of its usual
+power, because echoes and noise in pauses may cancel by chance. Without this rule an inverted speaker, who takes turns
+with another one, loses three seconds until the other one is forgotten.
 """
 BLOCKS_PER_S = 50
 """How often it is decided whether a side is taken."""

@@ -65,7 +65,7 @@ def build_app(
         session_config: the configuration of sessions; by default the one of the settings.
         shared: the state that all gateways share; by default there is one gateway.
         decoders: decode uploaded files, and are closed by the caller; by default the application has its own.
-        plugins: those that are used; by default all that are installed.
+        plugins: the plug-ins to use; by default all that are installed.
     """
     own_decoders = Decoders()
     if plugins is None:

@@ -28,8 +28,8 @@ def make_database(settings: "Settings", folder: str | None = None) -> "Database"
 
     Args:
         settings: of the service.
-        folder: what the gateways of one server share while it runs. So one that is restarted makes no tables in place
-            of those that are gone.
+        folder: the folder that the gateways of one server share while it runs. It tells a gateway that is restarted not
+            to create missing tables.
     """
     # Imported here: it takes a moment, and many services keep nothing.
     from app.database.database import Database

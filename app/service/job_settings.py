@@ -99,7 +99,7 @@ def recall_of(database: "Database") -> "Recall":
 def try_spool(settings: "Settings") -> None:
     """Keep, read and delete something where recordings are kept, which blocks.
 
-    A folder is not tried while the database is away: it may be another one than that of the recordings.
+    A folder is not tried while the database is away: only the database knows which folder has the recordings.
 
     Raises:
         SettingsError: it does not work.

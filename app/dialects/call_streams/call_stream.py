@@ -104,7 +104,7 @@ class CallStream:
         return self._read(read_object(text))
 
     def _read(self, fields: dict[str, Any]) -> Iterable[ClientMessage]:
-        """Translate an object of JSON."""
+        """Translate an object of JSON. A carrier that sends none overrides `_text`, and not this."""
         raise NotImplementedError
 
     def _rest(self) -> Iterable[ClientMessage]:

@@ -1,4 +1,4 @@
-"""Serves AudioSocket, over TCP. A client whose call is not known yet is a stranger like any other.
+"""Serves AudioSocket, over TCP. A client counts as unauthenticated until its call is known.
 
 Each packet becomes a message of a WebSocket inside the server.
 """

@@ -509,7 +509,7 @@ async def test_a_gateway_that_starts_without_the_disk_takes_no_other_folder(data
 async def test_another_disk_is_no_folder_of_recordings(database: Database, tmp_path: Path) -> None:
     await Place(database, tmp_path / "spool", recalls=True).submit()
     FolderSpool(tmp_path / "other").put("x", io.BytesIO())
-    with pytest.raises(SpoolAway, match=r"and not .*, that of the recordings: mount its disk"):
+    with pytest.raises(SpoolAway, match=r"not .*, the mark of the recordings: mount its disk"):
         await Place(database, tmp_path / "other", recalls=True).submit()
 
 
@@ -520,7 +520,7 @@ async def test_nothing_is_deleted_on_another_disk(database: Database, tmp_path: 
     FolderSpool(other).put(id_, io.BytesIO(b"audio"))
     os.utime(other / id_, (0, 0))
     jobs = Place(database, other, recalls=True).jobs
-    with pytest.raises(SpoolAway, match="that of the recordings: mount its disk"):
+    with pytest.raises(SpoolAway, match="the mark of the recordings: mount its disk"):
         await jobs.sweep()
     await jobs.drop_audio(id_)
     assert names(other) == {id_}
