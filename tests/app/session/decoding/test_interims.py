@@ -9,7 +9,7 @@ from app.session.messages import commands, events
 from app.session.text.interim_schedule import FIRST_SAMPLES, PAUSE_SAMPLES, REPLACE_SAMPLES, InterimSchedule
 from engine import api
 from engine.api import SAMPLE_RATE
-from tests.bench import START, Bench
+from tests.bench import CONFIG, START, Bench
 from tests.fakes import silence, speech
 
 FRAME = SAMPLE_RATE // 50
@@ -136,3 +136,11 @@ def test_the_last_words_are_shown_before_the_utterance_ends() -> None:
     n_windows = len(bench.windows)
     bench.feed(silence(0.4))
     assert [window.priority for window in bench.windows[n_windows:]] == [api.Priority.FINAL]
+
+
+def test_a_pause_is_decoded_in_manual_mode_too() -> None:
+    """The last words are shown although silence does not end the utterance, and the interval is far away."""
+    endpointing = commands.Endpointing(mode="manual")
+    bench = Bench(replace(START, endpointing=endpointing), replace(CONFIG, interim_interval_ms=30_000))
+    bench.feed(np.concatenate((speech([1, 2, 3]), silence(0.5))))
+    assert "w3" in bench.of(events.Interim)[-1].tail
