@@ -42,7 +42,7 @@ $(STAMP): pyproject.toml clients/python/pyproject.toml $(CONSTRAINTS) $(LOCK)
 	$(UV) $(VENV)/bin/python --constraint '$(CONSTRAINTS)' -e clients/python -e '.[dev]' $(OR_PIP) \
 		$(INSTALL) --constraint '$(CONSTRAINTS)' -e clients/python -e '.[dev]'
 	$(INSTALL) --no-deps --upgrade --target $(VENV)/whisper-live '$(WHISPER_LIVE)'
-	PYTHONDONTWRITEBYTECODE= $(VENV)/bin/python -c 'import app.cli.commands, engine.engine'
+	PYTHONDONTWRITEBYTECODE= $(VENV)/bin/python -c 'import tutti_server.app.cli.commands, tutti_server.engine.engine'
 	@touch $@
 
 agents: $(AGENTS)/.installed ## Install LiveKit Agents and Pipecat for their examples.

@@ -30,9 +30,9 @@ from benchmarks.engine_throughput import apply_load, running_engine
 from benchmarks.options import benchmark_command, json_option, markdown_option, parse_numbers
 from benchmarks.report import Table, number
 from benchmarks.throughput.work import Work
-from engine.api import WINDOW_SAMPLES
-from engine.config import EngineConfig
-from engine.process_environment import prepare_environment
+from tutti_server.engine.api import WINDOW_SAMPLES
+from tutti_server.engine.config import EngineConfig
+from tutti_server.engine.process_environment import prepare_environment
 
 SCHEMA = 1
 PEER = "ctranslate2"
@@ -48,7 +48,7 @@ STOP_TIMEOUT_S = 20.0
 def open_tutti(stack: ExitStack, model: str, dtype: str, n_threads: int, work: Work) -> Load:
     """The engine, asked through its own interface."""
     prepare_environment()
-    from engine.model.random_weights import let_go_on
+    from tutti_server.engine.model.random_weights import let_go_on
 
     config = EngineConfig(
         model=model,

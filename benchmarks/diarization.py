@@ -22,17 +22,17 @@ import click
 import numpy as np
 from numpy.typing import NDArray
 
-from app.media.file_decoder import decode_pieces
-from app.media.pcm import Samples
-from app.session.speech.endpointing import FRAME_SAMPLES, WebRtcDetector
-from app.voices.clustering import Thresholds
-from app.voices.diarization import MAX_SPEAKERS, Diarizer, Embed, Span
-from app.voices.speaker_model import SpeakerModel, load, load_onnx
-from app.voices.speaker_network import DEFAULT_WEIGHTS
 from benchmarks.diarization_error import DiarizationError, Turn, diarization_error
 from benchmarks.live_diarization import live_speakers
 from benchmarks.options import benchmark_command
-from engine.api import SAMPLE_RATE
+from tutti_server.app.media.file_decoder import decode_pieces
+from tutti_server.app.media.pcm import Samples
+from tutti_server.app.session.speech.endpointing import FRAME_SAMPLES, WebRtcDetector
+from tutti_server.app.voices.clustering import Thresholds
+from tutti_server.app.voices.diarization import MAX_SPEAKERS, Diarizer, Embed, Span
+from tutti_server.app.voices.speaker_model import SpeakerModel, load, load_onnx
+from tutti_server.app.voices.speaker_network import DEFAULT_WEIGHTS
+from tutti_server.engine.api import SAMPLE_RATE
 
 PIECE_S = 0.3
 """Detected speech is cut into pieces of this length, and each gets a speaker."""

@@ -41,15 +41,15 @@ from benchmarks.throughput import mlperf_shape
 from benchmarks.throughput.floor import lower_bound_s, precision_of
 from benchmarks.throughput.profiling import Recorder
 from benchmarks.throughput.work import Work
-from engine.api import DoneEvent, EngineStats
-from engine.config import EngineConfig
-from engine.decoding.prompt import Prompt
-from engine.errors import CheckpointError
-from engine.process_environment import prepare_environment
+from tutti_server.engine.api import DoneEvent, EngineStats
+from tutti_server.engine.config import EngineConfig
+from tutti_server.engine.decoding.prompt import Prompt
+from tutti_server.engine.errors import CheckpointError
+from tutti_server.engine.process_environment import prepare_environment
 
 if TYPE_CHECKING:
-    from engine.engine import Engine
-    from engine.runner import Runner
+    from tutti_server.engine.engine import Engine
+    from tutti_server.engine.runner import Runner
 
 SCHEMA = 1
 LIMIT_OF = "H200"
@@ -189,7 +189,7 @@ def _mean(before: EngineStats, after: EngineStats, name: str) -> float:
 
 def time_stages(runner: "Runner", work: Work) -> list[tuple[str, int, float]]:
     """Time each stage alone. Returns the stage, the number of windows or sequences, and the milliseconds."""
-    from engine.decoding.sampling import Draw
+    from tutti_server.engine.decoding.sampling import Draw
 
     window = work.window(0).samples
     token = runner.checkpoint.tokenizer.sot
@@ -236,8 +236,8 @@ async def running_engine(
     config: EngineConfig, prepare: Callable[["Runner"], None]
 ) -> AsyncIterator[tuple["Engine", "Runner"]]:
     """Run an engine until the block is left. Yields it with its runner."""
-    from engine.engine import Engine
-    from engine.runner import load_runner
+    from tutti_server.engine.engine import Engine
+    from tutti_server.engine.runner import load_runner
 
     runners: list[Runner] = []
 
@@ -265,7 +265,7 @@ async def measure(
     rows = []
 
     def prepare(runner: "Runner") -> None:
-        from engine.model.random_weights import PREFIX, let_go_on
+        from tutti_server.engine.model.random_weights import PREFIX, let_go_on
 
         if runner.checkpoint.name.startswith(PREFIX):
             let_go_on(runner.model)
@@ -403,7 +403,7 @@ def main(
 
 def _stages(config: EngineConfig, work: Work) -> list[dict[str, Any]]:
     """The milliseconds of each stage alone, in a runner of its own."""
-    from engine.runner import load_runner
+    from tutti_server.engine.runner import load_runner
 
     runner = load_runner(config)
     start_s = time.perf_counter()

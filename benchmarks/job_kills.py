@@ -35,24 +35,24 @@ import httpx
 import numpy as np
 from sqlalchemy import URL
 
-from app.customers import key_records, usage
-from app.customers.api_keys import ApiKey
-from app.database.address import database_address
-from app.database.database import Database
-from app.jobs import job_store
-from app.jobs.jobs import Jobs, JobsConfig
-from app.jobs.s3_spool import S3Spool
-from app.jobs.spool import FolderSpool, Spool
-from app.publish.webhook import SIGNATURE_HEADER
-from app.service.job_settings import DAY_S
 from benchmarks import machine, report
 from benchmarks.child_processes import start_child
 from benchmarks.options import CONTEXT_SETTINGS, json_option, markdown_option
 from benchmarks.report import Table
-from engine.api import SAMPLE_RATE
 from tests.app.dialects.openai.test_files_endpoint import wav
 from tests.fakes import said, silence, speech
 from tests.s3_server import BUCKET, S3Server
+from tutti_server.app.customers import key_records, usage
+from tutti_server.app.customers.api_keys import ApiKey
+from tutti_server.app.database.address import database_address
+from tutti_server.app.database.database import Database
+from tutti_server.app.jobs import job_store
+from tutti_server.app.jobs.jobs import Jobs, JobsConfig
+from tutti_server.app.jobs.s3_spool import S3Spool
+from tutti_server.app.jobs.spool import FolderSpool, Spool
+from tutti_server.app.publish.webhook import SIGNATURE_HEADER
+from tutti_server.app.service.job_settings import DAY_S
+from tutti_server.engine.api import SAMPLE_RATE
 
 SCHEMA = 1
 N_CLIENTS = 8

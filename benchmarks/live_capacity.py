@@ -32,8 +32,6 @@ from typing import Any
 import click
 import numpy as np
 
-from app.service.live_load import INTERIM_EVERY_S
-from app.service.settings import Settings
 from benchmarks import machine, report
 from benchmarks.live.level import busy_shares, engine_figures, warm_up
 from benchmarks.live.load_clients import (
@@ -57,7 +55,9 @@ from benchmarks.report import NO_VALUE, Table, number, percents, spread
 from benchmarks.scoring import summary
 from benchmarks.server import ADMIT_ALL, RunningServer, running_server
 from benchmarks.server_counters import Counters
-from engine.api import SAMPLE_RATE
+from tutti_server.app.service.live_load import INTERIM_EVERY_S
+from tutti_server.app.service.settings import Settings
+from tutti_server.engine.api import SAMPLE_RATE
 
 SCHEMA = 1
 N_CALLS = 32

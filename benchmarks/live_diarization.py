@@ -4,14 +4,14 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from app.media.pcm import Samples
-from app.session.messages.events import SpeakerSpan
-from app.session.observers.speaker_stretches import SpeechStretches, Stretch
-from app.session.speech.endpointing import FRAME_SAMPLES, WebRtcDetector
-from app.voices.clustering import Thresholds
-from app.voices.diarization import Embed, Span
-from app.voices.online_clusters import OnlineSpeakers
-from engine.api import SAMPLE_RATE
+from tutti_server.app.media.pcm import Samples
+from tutti_server.app.session.messages.events import SpeakerSpan
+from tutti_server.app.session.observers.speaker_stretches import SpeechStretches, Stretch
+from tutti_server.app.session.speech.endpointing import FRAME_SAMPLES, WebRtcDetector
+from tutti_server.app.voices.clustering import Thresholds
+from tutti_server.app.voices.diarization import Embed, Span
+from tutti_server.app.voices.online_clusters import OnlineSpeakers
+from tutti_server.engine.api import SAMPLE_RATE
 
 TEXT_AFTER_S = 0.6
 """Text goes out this long after its speech: the usual silence of an endpoint, and a moment."""

@@ -46,8 +46,8 @@ from benchmarks.recordings import Recording, load_bundled, load_recordings, with
 from benchmarks.report import Table, number, percent
 from benchmarks.scoring import WordErrors, summary, word_errors, word_summary
 from benchmarks.server import RunningServer
-from engine.checkpoint.checkpoint import find_checkpoint
-from engine.model.random_weights import PREFIX
+from tutti_server.engine.checkpoint.checkpoint import find_checkpoint
+from tutti_server.engine.model.random_weights import PREFIX
 
 SCHEMA = 1
 TAIL_S = 3.0

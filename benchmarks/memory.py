@@ -42,7 +42,7 @@ from benchmarks.options import (
 from benchmarks.recordings import Recording, load_recordings
 from benchmarks.report import Table, number
 from benchmarks.server import RunningServer, running_server
-from engine.api import SAMPLE_RATE
+from tutti_server.engine.api import SAMPLE_RATE
 
 SCHEMA = 2
 CHUNK_BYTES = SAMPLE_RATE // 10 * 2

@@ -38,7 +38,7 @@ from benchmarks.peers.ctranslate2 import convert_for_ctranslate2
 from benchmarks.recordings import Recording, cut, first_seconds, load_bundled, load_folder
 from benchmarks.report import NO_VALUE, Table, number, percent
 from benchmarks.scoring import WordErrors, word_errors
-from engine.checkpoint.checkpoint import find_checkpoint
+from tutti_server.engine.checkpoint.checkpoint import find_checkpoint
 
 SCHEMA = 1
 ANSWER_TIMEOUT_S = 600.0

@@ -56,7 +56,7 @@ from benchmarks.options import (
 )
 from benchmarks.peers.ctranslate2 import convert_for_ctranslate2
 from benchmarks.scoring import WordErrors, percentile, summary
-from engine.checkpoint.checkpoint import find_checkpoint, read_checkpoint
+from tutti_server.engine.checkpoint.checkpoint import find_checkpoint, read_checkpoint
 
 SCHEMA = 1
 

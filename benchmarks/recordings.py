@@ -12,9 +12,9 @@ from typing import IO, Any
 import click
 import numpy as np
 
-from app.media.file_decoder import decode_file
-from app.media.pcm import Samples
-from engine.api import SAMPLE_RATE, WINDOW_SAMPLES
+from tutti_server.app.media.file_decoder import decode_file
+from tutti_server.app.media.pcm import Samples
+from tutti_server.engine.api import SAMPLE_RATE, WINDOW_SAMPLES
 
 REPOSITORY = Path(__file__).parent.parent
 BUNDLED = Path(__file__).parent / "bundled.json"

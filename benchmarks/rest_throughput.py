@@ -22,7 +22,6 @@ import click
 import numpy as np
 import uvloop
 
-from app.media.pcm import Samples
 from benchmarks import machine, report
 from benchmarks.engine_throughput import apply_load
 from benchmarks.files.endpoint import Answer, Endpoint, open_client, side_by_side
@@ -40,9 +39,10 @@ from benchmarks.scoring import percentile
 from benchmarks.server import RunningServer, running_server
 from benchmarks.server_counters import Counters
 from benchmarks.throughput.work import Work
-from engine.api import SAMPLE_RATE, DecodeOptions, DoneEvent, Transcriber, Window
-from engine.config import EngineConfig
-from engine.process_environment import prepare_environment
+from tutti_server.app.media.pcm import Samples
+from tutti_server.engine.api import SAMPLE_RATE, DecodeOptions, DoneEvent, Transcriber, Window
+from tutti_server.engine.config import EngineConfig
+from tutti_server.engine.process_environment import prepare_environment
 
 SCHEMA = 1
 CLIP_S = 7.0
@@ -183,7 +183,7 @@ def measure_engine(config: EngineConfig, clips: list[Samples], concurrency: int,
 async def _measure_engine(
     config: EngineConfig, clips: list[Samples], concurrency: int, n_requests: int
 ) -> dict[str, Any]:
-    from engine.engine import Engine
+    from tutti_server.engine.engine import Engine
 
     async with Engine.start(config) as engine:
         work = Speech(CLIP_S, 0, clips)

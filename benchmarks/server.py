@@ -55,7 +55,17 @@ def running_server(arguments: Sequence[str]) -> Iterator[RunningServer]:
         ClickException: the server did not start. The message holds its output.
     """
     port = free_port()
-    command = [sys.executable, "-m", "app", "serve", "--port", str(port), "--log-level", "warning", *arguments]
+    command = [
+        sys.executable,
+        "-m",
+        "tutti_server.app",
+        "serve",
+        "--port",
+        str(port),
+        "--log-level",
+        "warning",
+        *arguments,
+    ]
     with running_process(command, port, ready_path="/readyz") as server:
         yield server
 

@@ -21,7 +21,6 @@ import click
 import uvloop
 
 import tutti
-from app.media.pcm import Samples
 from benchmarks import machine, report
 from benchmarks.live.client import describe_error
 from benchmarks.live.encodings import PCM_16K, encode
@@ -39,7 +38,8 @@ from benchmarks.recordings import load_bundled, load_folder, with_silence
 from benchmarks.report import Table, number
 from benchmarks.server import ADMIT_ALL, RunningServer, running_server
 from benchmarks.server_counters import Counters
-from engine.api import SAMPLE_RATE
+from tutti_server.app.media.pcm import Samples
+from tutti_server.engine.api import SAMPLE_RATE
 
 SCHEMA = 1
 LOOP_S = 300.0

@@ -13,7 +13,6 @@ from typing import Any, cast, get_args
 
 import click
 
-from app.session.messages import commands
 from benchmarks import machine, report
 from benchmarks.files import speech_tables
 from benchmarks.files.clip_scores import (
@@ -47,8 +46,9 @@ from benchmarks.options import (
 )
 from benchmarks.report import NO_VALUE, Table, number, percent
 from benchmarks.scoring import WordErrors, percentile, word_summary
-from engine.config import AudioContext, Device, Dtype, EngineConfig
-from engine.process_environment import prepare_environment
+from tutti_server.app.session.messages import commands
+from tutti_server.engine.config import AudioContext, Device, Dtype, EngineConfig
+from tutti_server.engine.process_environment import prepare_environment
 
 SCHEMA = 3
 

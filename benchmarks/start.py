@@ -44,7 +44,7 @@ def main(runs: int, program: str | None, path: Path, markdown: bool, serve_argum
     """Measure how long tutti takes to start, and its memory when idle."""
     if runs < 1:
         raise click.UsageError("--runs: expected a number above 0")
-    command = [program] if program else [sys.executable, "-m", "app"]
+    command = [program] if program else [sys.executable, "-m", "tutti_server.app"]
     result = {
         "benchmark": "start",
         "schema": SCHEMA,

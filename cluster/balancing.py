@@ -7,7 +7,7 @@ the last report, and what other gateways have sent since it must guess.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from engine.api import EngineStats, Priority
+from tutti_server.engine.api import EngineStats, Priority
 
 FULL_AT_S = 0.05
 """An engine gets windows before the engines after it while less work than this waits there, in seconds.

@@ -13,11 +13,19 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontext
 from dataclasses import replace
 from typing import Protocol, Self
 
-from cluster.balancing import Balancer
-from cluster.engine_stats import add_up, without_work
-from engine.api import EngineEvent, EngineStats, ModelInfo, StartedEvent, SupersededEvent, Window, is_terminal
-from engine.errors import EngineError, EngineFailed, EngineOverloaded
-from engine.replay import Replay
+from tutti_server.cluster.balancing import Balancer
+from tutti_server.cluster.engine_stats import add_up, without_work
+from tutti_server.engine.api import (
+    EngineEvent,
+    EngineStats,
+    ModelInfo,
+    StartedEvent,
+    SupersededEvent,
+    Window,
+    is_terminal,
+)
+from tutti_server.engine.errors import EngineError, EngineFailed, EngineOverloaded
+from tutti_server.engine.replay import Replay
 
 logger = logging.getLogger(__name__)
 
@@ -92,7 +100,7 @@ class EngineLink(Protocol):
 
 
 class EnginePool:
-    """A `Transcriber` over several engines. See `engine.api.Transcriber`.
+    """A `Transcriber` over several engines. See `tutti_server.engine.api.Transcriber`.
 
     While no engine is up, finals wait for one, and interims end as superseded. They also do when their engine dies:
     a newer one, with more audio, or the final follows soon. Finals also wait where the memory for audio is full.

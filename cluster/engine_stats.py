@@ -5,7 +5,7 @@ from dataclasses import fields, replace
 from statistics import fmean
 from typing import Any
 
-from engine.api import EngineStats, Histogram
+from tutti_server.engine.api import EngineStats, Histogram
 
 _MEANS = ("utterance_encode_s", "window_decode_s")
 """The times of one window, which are not added up."""

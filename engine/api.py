@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import TYPE_CHECKING, Literal, Protocol
 
-from engine.errors import EngineError
+from tutti_server.engine.errors import EngineError
 
 if TYPE_CHECKING:
     import numpy as np

@@ -8,13 +8,13 @@ from collections.abc import Iterable, Sequence
 import torch
 from torch import Tensor
 
-from engine.api import MAX_BEAM_SIZE, SAMPLE_RATE
-from engine.decoding.beam_search import BeamSearch, Move, SampledToken
-from engine.decoding.prompt import Prompt
-from engine.decoding.slot_states import SlotStates
-from engine.model.host_transfer import HostRows, HostTransfer, to_device
-from engine.model.kv_cache import KVCache
-from engine.model.log_mel import STATE_SAMPLES
+from tutti_server.engine.api import MAX_BEAM_SIZE, SAMPLE_RATE
+from tutti_server.engine.decoding.beam_search import BeamSearch, Move, SampledToken
+from tutti_server.engine.decoding.prompt import Prompt
+from tutti_server.engine.decoding.slot_states import SlotStates
+from tutti_server.engine.model.host_transfer import HostRows, HostTransfer, to_device
+from tutti_server.engine.model.kv_cache import KVCache
+from tutti_server.engine.model.log_mel import STATE_SAMPLES
 
 N_CANDIDATES = MAX_BEAM_SIZE + 1
 """The likeliest next tokens that are looked for in every row. The number never depends on the beams of a neighbour."""

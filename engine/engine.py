@@ -12,15 +12,15 @@ from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 
-from engine.api import EngineEvent, EngineStats, ModelInfo, Window
-from engine.checkpoint.catalog import known_model
-from engine.config import EngineConfig
-from engine.errors import EngineFailed, InvalidWindow
-from engine.event_stream import Inbox
-from engine.runner import Runner, load_runner
-from engine.scheduling.request import Item, Request
-from engine.scheduling.worker import EndedWorker, Worker
-from engine.validation import check_options, check_samples, tasks
+from tutti_server.engine.api import EngineEvent, EngineStats, ModelInfo, Window
+from tutti_server.engine.checkpoint.catalog import known_model
+from tutti_server.engine.config import EngineConfig
+from tutti_server.engine.errors import EngineFailed, InvalidWindow
+from tutti_server.engine.event_stream import Inbox
+from tutti_server.engine.runner import Runner, load_runner
+from tutti_server.engine.scheduling.request import Item, Request
+from tutti_server.engine.scheduling.worker import EndedWorker, Worker
+from tutti_server.engine.validation import check_options, check_samples, tasks
 
 _SWITCH_INTERVAL_S = 0.00005
 """How long a thread may keep Python's interpreter while another thread waits for it, in seconds; the default is 5 ms.

@@ -3,8 +3,8 @@
 import asyncio
 from typing import Self
 
-from engine.api import EngineEvent, is_terminal
-from engine.errors import EngineError
+from tutti_server.engine.api import EngineEvent, is_terminal
+from tutti_server.engine.errors import EngineError
 
 
 class Inbox:

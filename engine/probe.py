@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple
 
-from engine.api import SAMPLE_RATE
+from tutti_server.engine.api import SAMPLE_RATE
 
 USUAL_UTTERANCE_SAMPLES = 6 * SAMPLE_RATE
 """Samples of an utterance of usual length: a sentence or two."""

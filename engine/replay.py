@@ -7,8 +7,8 @@ change.
 
 from collections.abc import Hashable
 
-from engine.api import EngineEvent, SegmentEvent
-from engine.errors import EngineFailed
+from tutti_server.engine.api import EngineEvent, SegmentEvent
+from tutti_server.engine.errors import EngineFailed
 
 
 class Replay:

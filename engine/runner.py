@@ -15,35 +15,35 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from engine.api import WINDOW_SAMPLES
-from engine.beam_slots import BeamSlots, peak_s
-from engine.checkpoint.checkpoint import Checkpoint, read_checkpoint
-from engine.config import EngineConfig
-from engine.cuda.build import (
+from tutti_server.engine.api import WINDOW_SAMPLES
+from tutti_server.engine.beam_slots import BeamSlots, peak_s
+from tutti_server.engine.checkpoint.checkpoint import Checkpoint, read_checkpoint
+from tutti_server.engine.config import EngineConfig
+from tutti_server.engine.cuda.build import (
     build_cuda_forward,
     pick_device_and_dtype,
     pick_int8_part,
     pick_n_slots,
     uses_fused_kernels,
 )
-from engine.cuda.graph_sizes import FILLING_WINDOWS, GRAPH_SIZES, LEAST_SHARE, n_rows_held
-from engine.decoding.beam_search import BeamSearch, SampledToken
-from engine.decoding.draft import verify_draft
-from engine.decoding.prompt import Prompt
-from engine.decoding.sampling import Draw
-from engine.decoding.slot_states import SlotStates
-from engine.decoding.word_timing import Alignment, sounding_states, token_times_s
-from engine.model.audio_context import WindowLengths
-from engine.model.forward import EagerForward, ForwardPass, n_rows_of
-from engine.model.host_transfer import HostRows, HostTransfer, to_device, to_host
-from engine.model.int8 import Int8Part
-from engine.model.kv_cache import KVCache, SlotAllocator
-from engine.model.random_weights import PREFIX, random_checkpoint
-from engine.model.slot_budget import cross_format, slot_bytes
-from engine.model.weights import load_model
-from engine.probe import PROBE_S, PROBE_STEPS, PROBE_WINDOWS, USUAL_UTTERANCE_SAMPLES, Speed, shortest_s
-from engine.process_memory import return_freed_memory
-from engine.window_encoder import WindowEncoder
+from tutti_server.engine.cuda.graph_sizes import FILLING_WINDOWS, GRAPH_SIZES, LEAST_SHARE, n_rows_held
+from tutti_server.engine.decoding.beam_search import BeamSearch, SampledToken
+from tutti_server.engine.decoding.draft import verify_draft
+from tutti_server.engine.decoding.prompt import Prompt
+from tutti_server.engine.decoding.sampling import Draw
+from tutti_server.engine.decoding.slot_states import SlotStates
+from tutti_server.engine.decoding.word_timing import Alignment, sounding_states, token_times_s
+from tutti_server.engine.model.audio_context import WindowLengths
+from tutti_server.engine.model.forward import EagerForward, ForwardPass, n_rows_of
+from tutti_server.engine.model.host_transfer import HostRows, HostTransfer, to_device, to_host
+from tutti_server.engine.model.int8 import Int8Part
+from tutti_server.engine.model.kv_cache import KVCache, SlotAllocator
+from tutti_server.engine.model.random_weights import PREFIX, random_checkpoint
+from tutti_server.engine.model.slot_budget import cross_format, slot_bytes
+from tutti_server.engine.model.weights import load_model
+from tutti_server.engine.probe import PROBE_S, PROBE_STEPS, PROBE_WINDOWS, USUAL_UTTERANCE_SAMPLES, Speed, shortest_s
+from tutti_server.engine.process_memory import return_freed_memory
+from tutti_server.engine.window_encoder import WindowEncoder
 
 logger = logging.getLogger(__name__)
 

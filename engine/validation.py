@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from engine.api import (
+from tutti_server.engine.api import (
     MAX_BEAM_SIZE,
     MAX_BEST_OF,
     MAX_HOTWORD_BYTES,
@@ -22,9 +22,9 @@ from engine.api import (
     Task,
     Window,
 )
-from engine.checkpoint.checkpoint import Checkpoint
-from engine.decoding.prompt import build_prompt, max_output_tokens
-from engine.errors import InvalidWindow
+from tutti_server.engine.checkpoint.checkpoint import Checkpoint
+from tutti_server.engine.decoding.prompt import build_prompt, max_output_tokens
+from tutti_server.engine.errors import InvalidWindow
 
 MAX_AMPLITUDE = 1024.0
 """The largest magnitude of a sample. Full scale is 1, and overshoot is harmless; unscaled integers are a mistake."""

@@ -6,11 +6,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from engine.model.audio_context import WindowLengths
-from engine.model.forward import ForwardPass
-from engine.model.host_transfer import HostTransfer
-from engine.model.log_mel import STATE_SAMPLES
-from engine.model.packing import find_runs
+from tutti_server.engine.model.audio_context import WindowLengths
+from tutti_server.engine.model.forward import ForwardPass
+from tutti_server.engine.model.host_transfer import HostTransfer
+from tutti_server.engine.model.log_mel import STATE_SAMPLES
+from tutti_server.engine.model.packing import find_runs
 
 CutWindows = Callable[[Sequence[int]], Sequence[slice]]
 """Cuts the windows of a call into parts that are encoded together, by their encoder states, from short to long."""

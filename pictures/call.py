@@ -9,9 +9,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from app.media.file_decoder import decode_file
-from app.media.pcm import Samples
-from engine.api import SAMPLE_RATE
+from tutti_server.app.media.file_decoder import decode_file
+from tutti_server.app.media.pcm import Samples
+from tutti_server.engine.api import SAMPLE_RATE
 
 SIDES = ("agent", "caller")
 LENGTH_S = 36.0

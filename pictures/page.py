@@ -13,19 +13,19 @@ from pathlib import Path
 import click
 import numpy as np
 
-from app.cli.demo import PAUSE_S, SAMPLES
-from app.media.file_decoder import decode_file
-from app.media.pcm import Samples
-from app.server.main import Server, bind, build_app
-from app.service.settings import Settings
-from engine.api import SAMPLE_RATE
-from engine.config import EngineConfig
-from engine.engine import Engine
 from pictures.call import SIDES, call_in_base64
 from pictures.views import VIEWS, View
 from tests.browser import exact_microphone
 from tests.browser.chromium import NAMES, Page, open_page, write_wav
 from tests.browser.fake_calls import drop
+from tutti_server.app.cli.demo import PAUSE_S, SAMPLES
+from tutti_server.app.media.file_decoder import decode_file
+from tutti_server.app.media.pcm import Samples
+from tutti_server.app.server.main import Server, bind, build_app
+from tutti_server.app.service.settings import Settings
+from tutti_server.engine.api import SAMPLE_RATE
+from tutti_server.engine.config import EngineConfig
+from tutti_server.engine.engine import Engine
 
 N_FINALS = 2
 """A screenshot is taken when this many captions are final and another one is growing."""

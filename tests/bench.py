@@ -5,15 +5,15 @@ from collections.abc import Container, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
-from app.media.pcm import AudioFormat, Samples
-from app.session.channel import Channel
-from app.session.core.effects import Cancel, Close, Effect, ScoreTurn, Send, Submit, Translate
-from app.session.core.port import Job
-from app.session.messages import commands, events
-from app.session.session import Session, SessionConfig
-from engine import api
-from engine.api import SAMPLE_RATE, WINDOW_SAMPLES
 from tests.fakes import MODEL, LevelDetector, decode, pcm
+from tutti_server.app.media.pcm import AudioFormat, Samples
+from tutti_server.app.session.channel import Channel
+from tutti_server.app.session.core.effects import Cancel, Close, Effect, ScoreTurn, Send, Submit, Translate
+from tutti_server.app.session.core.port import Job
+from tutti_server.app.session.messages import commands, events
+from tutti_server.app.session.session import Session, SessionConfig
+from tutti_server.engine import api
+from tutti_server.engine.api import SAMPLE_RATE, WINDOW_SAMPLES
 
 EventT = TypeVar("EventT", bound=events.Event)
 

@@ -2,6 +2,6 @@
 
 from functools import partial
 
-from app.session.messages import commands
+from tutti_server.app.session.messages import commands
 
 call_start = partial(commands.Start, endpointing=commands.Endpointing(mode=None))

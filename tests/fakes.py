@@ -12,12 +12,12 @@ from itertools import pairwise
 
 import numpy as np
 
-from app.media.pcm import Samples, decode_samples
-from engine import api
-from engine.api import SAMPLE_RATE
-from engine.decoding.language import choose_language
-from engine.errors import EngineError
-from engine.scheduling.stats import StatsRecorder
+from tutti_server.app.media.pcm import Samples, decode_samples
+from tutti_server.engine import api
+from tutti_server.engine.api import SAMPLE_RATE
+from tutti_server.engine.decoding.language import choose_language
+from tutti_server.engine.errors import EngineError
+from tutti_server.engine.scheduling.stats import StatsRecorder
 
 WORD_SAMPLES = SAMPLE_RATE // 5
 GAP_SAMPLES = SAMPLE_RATE * 80 // 1000

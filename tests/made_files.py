@@ -9,8 +9,8 @@ import av
 import numpy as np
 from av.stream import Disposition
 
-from app.media.pcm import Samples
-from engine.api import SAMPLE_RATE
+from tutti_server.app.media.pcm import Samples
+from tutti_server.engine.api import SAMPLE_RATE
 
 
 def tone(seconds: float, pitch: float = 440.0) -> Samples:

@@ -10,9 +10,9 @@ from itertools import groupby
 
 import numpy as np
 
-from app.media.pcm import Samples
-from engine.api import SAMPLE_RATE
 from tests.made_files import Track, damaged, made_file, tone
+from tutti_server.app.media.pcm import Samples
+from tutti_server.engine.api import SAMPLE_RATE
 
 TONES = ((0.0, 1.5, 440.0), (2.0, 3.5, 660.0), (4.0, 5.5, 880.0), (6.0, 8.0, 1100.0))
 """What each recording holds: start and end in seconds, and the pitch in Hz."""

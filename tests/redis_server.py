@@ -63,7 +63,7 @@ def redis_server() -> Iterator[RedisServer]:
         pytest.skip(problem)
     # Not pytest's folder, whose path may be too long for a socket.
     with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory(prefix="tutti-redis-") as folder:
-        patch.setattr("app.sharing.redis_store.CALL_S", PATIENCE_S)
+        patch.setattr("tutti_server.app.sharing.redis_store.CALL_S", PATIENCE_S)
         server = RedisServer(Path(folder))
         server.start()
         try:

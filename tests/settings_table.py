@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
-from app.cli.commands import choices
-from app.server.plugins import plugin_settings
-from app.service.settings import ENV_PREFIX, own_settings
+from tutti_server.app.cli.commands import choices
+from tutti_server.app.server.plugins import plugin_settings
+from tutti_server.app.service.settings import ENV_PREFIX, own_settings
 
 PAGE = Path(__file__).parents[1] / "docs" / "operations.md"
 HEAD = "| variable | default | meaning |\n|---|---|---|\n"

@@ -6,8 +6,8 @@ Its README says what it understands. It is named by its folder, so all that is k
 from pathlib import Path
 from typing import Any
 
-from app.server.plugins import make_settings
-from app.service.settings import ENV_PREFIX, Settings
+from tutti_server.app.server.plugins import make_settings
+from tutti_server.app.service.settings import ENV_PREFIX, Settings
 
 SMALL_MODEL = str(Path(__file__).parent / "assets" / "small-model")
 """The value of `EngineConfig.model` and of the setting `model`."""

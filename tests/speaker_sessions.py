@@ -10,10 +10,10 @@ import random
 from pathlib import Path
 from typing import Any
 
-from app.dialects.native.wire import encode
-from app.session.messages import events
-from app.session.observers.speaker_labels import SpeakerLabels
-from app.session.observers.speaker_stretches import SpeakersFound, Stretch, VoiceMemory
+from tutti_server.app.dialects.native.wire import encode
+from tutti_server.app.session.messages import events
+from tutti_server.app.session.observers.speaker_labels import SpeakerLabels
+from tutti_server.app.session.observers.speaker_stretches import SpeakersFound, Stretch, VoiceMemory
 
 FILE = Path(__file__).parent / "wire" / "speakers.json"
 FRAME = 320

@@ -79,7 +79,7 @@ class Supervisor:
 
     def gateway_of(self, session: tutti.Session) -> str:
         """The name of the gateway that serves a session, from the log."""
-        opened = rf"INFO (gateway-\d) app.live.connection: \[{session.started.session_id}\] opened"
+        opened = rf"INFO (gateway-\d) tutti_server.app.live.connection: \[{session.started.session_id}\] opened"
         (gateway,) = re.findall(opened, self.log.read_text())
         return str(gateway)
 
@@ -97,7 +97,7 @@ def supervised(folder: Path, **options: object) -> Iterator[Supervisor]:
     values = [f"--{name.replace('_', '-')}={value}" for name, value in (OPTIONS | options).items()]
     with log.open("w") as errors:
         process = subprocess.Popen(
-            [sys.executable, "-m", "app", "serve", *files, *values],
+            [sys.executable, "-m", "tutti_server.app", "serve", *files, *values],
             stdout=subprocess.PIPE,
             stderr=errors,
             text=True,

@@ -4,12 +4,12 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
-from app.live.dialect import ClientMessage, Dialect, Preparation
-from app.session.core.effects import Cancel, Close, Effect, Send, Submit
-from app.session.messages import commands, events
-from app.session.session import Session, SessionConfig
-from engine import api
 from tests.fakes import MODEL, LevelDetector, decode
+from tutti_server.app.live.dialect import ClientMessage, Dialect, Preparation
+from tutti_server.app.session.core.effects import Cancel, Close, Effect, Send, Submit
+from tutti_server.app.session.messages import commands, events
+from tutti_server.app.session.session import Session, SessionConfig
+from tutti_server.engine import api
 
 CONFIG = SessionConfig(make_detector=LevelDetector)
 

@@ -13,8 +13,8 @@ from tests.small_model import SMALL_MODEL
 
 REPOSITORY = Path(__file__).parents[1]
 COMMAND_TIMEOUT_S = 60
-# What the service may know of the engine; the rest is behind `engine.api.Transcriber`.
-ENGINE_INTERFACE = {"engine.api", "engine.config", "engine.errors"}
+# What the service may know of the engine; the rest is behind `tutti_server.engine.api.Transcriber`.
+ENGINE_INTERFACE = {"tutti_server.engine.api", "tutti_server.engine.config", "tutti_server.engine.errors"}
 
 
 def python(*arguments: str) -> str:
@@ -60,8 +60,8 @@ def test_imports_run_one_way() -> None:
 def test_torch_is_not_needed() -> None:
     """The service, the boundary and the deciding half of the batcher import without torch and the model libraries."""
     modules = (
-        "engine.api, engine.errors, engine.config, engine.scheduling.batcher, app.session.session, app.server.main, "
-        "app.cli.commands, cluster.local.supervisor, cluster.local.roles"
+        "tutti_server.engine.api, tutti_server.engine.errors, tutti_server.engine.config, tutti_server.engine.scheduling.batcher, tutti_server.app.session.session, tutti_server.app.server.main, "
+        "tutti_server.app.cli.commands, tutti_server.cluster.local.supervisor, tutti_server.cluster.local.roles"
     )
     assert loaded_by(modules) & {"torch", "transformers", "flashinfer"} == set()
 
@@ -75,7 +75,7 @@ def test_importing_a_module_changes_no_environment_variable(package: str) -> Non
         # `kernels` and what imports it need Triton; the command line has a main module that would start it. Ray is an
         # extra, and sets a variable of its own.
         "[importlib.import_module(name) for name in names"
-        " if not name.startswith(('engine.cuda', 'plugins.ray')) and not name.endswith('__main__')]; "
+        " if not name.startswith(('tutti_server.engine.cuda', 'tutti_server.plugins.ray')) and not name.endswith('__main__')]; "
         "assert len(names) > 5; print({k: v for k, v in os.environ.items() if before.get(k) != v})"
     )
     assert python("-c", script).strip() == "{}"
@@ -85,7 +85,7 @@ def test_importing_a_module_changes_no_environment_variable(package: str) -> Non
 def test_a_start_does_not_import_the_compiler_of_pytorch() -> None:
     """Which takes two seconds, and is not needed where nothing is compiled by it. SymPy is a part of it: 35 MB."""
     script = (
-        "import sys; from engine.config import EngineConfig; from engine.runner import load_runner; "
+        "import sys; from tutti_server.engine.config import EngineConfig; from tutti_server.engine.runner import load_runner; "
         f"load_runner(EngineConfig(model={SMALL_MODEL!r}, device='cpu')).warm_up(); "
         "print({'sympy', 'torch._dynamo'} & sys.modules.keys())"
     )

@@ -13,22 +13,22 @@ import pytest
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
-from app.cli.processes import STOP_SLACK_S
-from app.publish.call_subscribers import LEAVE_S
-from app.publish.webhook import DRAIN_TIMEOUT_S
-from app.server.main import SHUTDOWN_TIMEOUT_S
-from app.server.plugins import check_environment, plugin_settings
-from app.server.routes import routes
-from app.service.admission import ABANDON_S, Admission
-from app.service.metrics import Metrics
-from app.service.settings import ENV_PREFIX, Settings, own_settings
-from app.service.shared_state import AdmissionCounter
-from cluster.engine_stats import add_up
-from cluster.local.shared_audio import BLOCK_BYTES
-from cluster.local.supervisor import pool_blocks
-from engine.api import EngineStats
-from plugins.telemetry.open_telemetry import CLOSE_TIMEOUT_S
 from tests.fakes import FakeTranscriber
+from tutti_server.app.cli.processes import STOP_SLACK_S
+from tutti_server.app.publish.call_subscribers import LEAVE_S
+from tutti_server.app.publish.webhook import DRAIN_TIMEOUT_S
+from tutti_server.app.server.main import SHUTDOWN_TIMEOUT_S
+from tutti_server.app.server.plugins import check_environment, plugin_settings
+from tutti_server.app.server.routes import routes
+from tutti_server.app.service.admission import ABANDON_S, Admission
+from tutti_server.app.service.metrics import Metrics
+from tutti_server.app.service.settings import ENV_PREFIX, Settings, own_settings
+from tutti_server.app.service.shared_state import AdmissionCounter
+from tutti_server.cluster.engine_stats import add_up
+from tutti_server.cluster.local.shared_audio import BLOCK_BYTES
+from tutti_server.cluster.local.supervisor import pool_blocks
+from tutti_server.engine.api import EngineStats
+from tutti_server.plugins.telemetry.open_telemetry import CLOSE_TIMEOUT_S
 
 REPOSITORY = Path(__file__).parents[1]
 DOCKERFILE = (REPOSITORY / "Dockerfile").read_text()

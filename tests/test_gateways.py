@@ -110,7 +110,7 @@ async def test_sessions_outlive_the_engine(supervisor: Supervisor) -> None:
     ended = [event.utterance for event in received if isinstance(event, tutti.Utterance)]
     assert begun == ended and len(set(ended)) == len(ended)
     assert not [event for event in received if isinstance(event, tutti.ErrorEvent)]
-    assert "supervisor cluster.local.supervisor: engine" in supervisor.log.read_text()
+    assert "supervisor tutti_server.cluster.local.supervisor: engine" in supervisor.log.read_text()
 
 
 async def test_a_gateway_that_dies_is_replaced(supervisor: Supervisor) -> None:

@@ -11,18 +11,18 @@ import pytest
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
-from app.cli.processes import STOP_SLACK_S
-from app.server.plugins import check_environment
-from app.server.routes import routes
-from app.service.admission import Admission
-from app.service.metrics import Metrics
-from app.service.settings import ENV_PREFIX, Settings
-from app.service.shared_state import AdmissionCounter
-from cluster.local.shared_audio import BLOCK_BYTES
-from cluster.local.supervisor import POOL_BLOCKS
 from tests.fakes import FakeTranscriber
 from tests.kustomize import FILE, Manifest, build
 from tests.plugins.ray.conftest import require_ray
+from tutti_server.app.cli.processes import STOP_SLACK_S
+from tutti_server.app.server.plugins import check_environment
+from tutti_server.app.server.routes import routes
+from tutti_server.app.service.admission import Admission
+from tutti_server.app.service.metrics import Metrics
+from tutti_server.app.service.settings import ENV_PREFIX, Settings
+from tutti_server.app.service.shared_state import AdmissionCounter
+from tutti_server.cluster.local.shared_audio import BLOCK_BYTES
+from tutti_server.cluster.local.supervisor import POOL_BLOCKS
 
 REPOSITORY = Path(__file__).parents[1]
 FOLDER = REPOSITORY / "deploy/kubernetes"
@@ -397,7 +397,7 @@ def test_the_ray_service_has_fields_that_kuberay_knows() -> None:
 def test_ray_serves_our_application() -> None:
     """Its arguments are settings. Keys come from the Secret, in the environment of every pod."""
     (application,) = serve_config()["applications"]
-    assert application["import_path"] == "plugins.ray.application:build"
+    assert application["import_path"] == "tutti_server.plugins.ray.application:build"
     assert application["route_prefix"] == "/"
     Settings(**application["args"])
     for template in ray_templates():

@@ -18,14 +18,14 @@ import trustme
 import yaml
 
 import tutti
-from app.media.decoders import Decoders
-from app.server.main import PING_INTERVAL_S
-from app.server.protocols import MAX_HEAD_BYTES
-from app.server.routes import routes
-from app.service.settings import Settings
-from engine.api import SAMPLE_RATE
 from tests.app.conftest import Running, running
 from tests.fakes import FakeTranscriber, said, silence, speech
+from tutti_server.app.media.decoders import Decoders
+from tutti_server.app.server.main import PING_INTERVAL_S
+from tutti_server.app.server.protocols import MAX_HEAD_BYTES
+from tutti_server.app.server.routes import routes
+from tutti_server.app.service.settings import Settings
+from tutti_server.engine.api import SAMPLE_RATE
 
 DEPLOY = Path(__file__).parents[1] / "deploy"
 NGINX = (DEPLOY / "nginx/tutti.conf").read_text()

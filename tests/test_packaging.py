@@ -10,8 +10,8 @@ from zipfile import ZipFile
 
 import pytest
 
-from engine.checkpoint.catalog import EMBEDDED_MODEL
 from tests.wheels import BUILD_TIMEOUT_S, shared_wheels
+from tutti_server.engine.checkpoint.catalog import EMBEDDED_MODEL
 
 
 @pytest.fixture(scope="module")
@@ -64,7 +64,7 @@ def test_the_servers_wheel_alone_has_the_command_and_the_client(wheels: dict[str
     install(wheels["tutti_asr"], tmp_path)
     out = python(tmp_path, "-c", "import tutti, app; print(tutti.__file__); print(app.__file__)")
     assert [Path(line).parents[1] for line in out.split()] == [tmp_path, tmp_path]
-    assert python(tmp_path, "-m", "app", "--version").startswith("tutti, version ")
+    assert python(tmp_path, "-m", "tutti_server.app", "--version").startswith("tutti, version ")
     for part in (
         "app/assets/sample.flac",
         "app/static/index.html",
@@ -73,7 +73,7 @@ def test_the_servers_wheel_alone_has_the_command_and_the_client(wheels: dict[str
         f"engine/assets/{EMBEDDED_MODEL}/ggml-model.bin",
     ):
         assert (tmp_path / part).exists(), part
-    show = "from app.server.plugins import installed_plugins; print(*(each.name for each in installed_plugins()))"
+    show = "from tutti_server.app.server.plugins import installed_plugins; print(*(each.name for each in installed_plugins()))"
     assert python(tmp_path, "-c", show).split() == ["carriers", "telemetry"]
 
 

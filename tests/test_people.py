@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from app.service.settings import Settings
-from app.session.messages import commands
 from benchmarks.files.clip_scores import clip_errors
 from benchmarks.files.labelled_clips import DEFAULT_MANIFEST, Clip, load_clips
 from benchmarks.files.systems import ChannelResult, ClipResult
 from benchmarks.live.text_runs import FILES, Mode, ModeResult, run_clip
 from benchmarks.scoring import WordErrors, words
-from engine.config import EngineConfig
-from engine.engine import Engine
+from tutti_server.app.service.settings import Settings
+from tutti_server.app.session.messages import commands
+from tutti_server.engine.config import EngineConfig
+from tutti_server.engine.engine import Engine
 
 NAMES = (
     *(f"human/librispeech/{each}.flac" for each in ("3005-163389-0004", "1998-15444-0008", "1998-15444-0007")),

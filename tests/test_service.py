@@ -10,11 +10,11 @@ import pytest
 import pytest_asyncio
 
 import tutti
-from app.server.main import Server, bind, build_app
-from engine.config import EngineConfig
-from engine.engine import Engine
 from tests.recordings import AUDIO, TEXTS, encoded, read, words
 from tests.small_model import SMALL_MODEL, small_settings
+from tutti_server.app.server.main import Server, bind, build_app
+from tutti_server.engine.config import EngineConfig
+from tutti_server.engine.engine import Engine
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

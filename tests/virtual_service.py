@@ -16,20 +16,20 @@ from typing import Any, cast
 
 import numpy as np
 
-from app.errors import LimitExceeded
-from app.service.admission import Admission
-from app.service.metrics import Metrics
-from app.service.settings import Settings
-from app.service.shared_state import AdmissionCounter
-from app.session.text.interim_schedule import InterimSchedule
-from engine.api import SAMPLE_RATE, EngineStats, Priority, Transcriber, Window
-from engine.errors import EngineOverloaded
-from engine.scheduling.batcher import Batcher, BatchLimits, Encode, Load, Wait, Waiting
-from engine.scheduling.decode_time import DecodeTime
-from engine.scheduling.encoder_time import EncoderTime
-from engine.scheduling.request import Request
-from engine.scheduling.stats import StatsRecorder
 from tests.fakes import FakeTranscriber
+from tutti_server.app.errors import LimitExceeded
+from tutti_server.app.service.admission import Admission
+from tutti_server.app.service.metrics import Metrics
+from tutti_server.app.service.settings import Settings
+from tutti_server.app.service.shared_state import AdmissionCounter
+from tutti_server.app.session.text.interim_schedule import InterimSchedule
+from tutti_server.engine.api import SAMPLE_RATE, EngineStats, Priority, Transcriber, Window
+from tutti_server.engine.errors import EngineOverloaded
+from tutti_server.engine.scheduling.batcher import Batcher, BatchLimits, Encode, Load, Wait, Waiting
+from tutti_server.engine.scheduling.decode_time import DecodeTime
+from tutti_server.engine.scheduling.encoder_time import EncoderTime
+from tutti_server.engine.scheduling.request import Request
+from tutti_server.engine.scheduling.stats import StatsRecorder
 
 TICK_S = 0.1
 """How often audio of a caller who speaks arrives, in seconds."""

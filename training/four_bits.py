@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from engine.adaptation.reader import encode
+from tutti_server.engine.adaptation.reader import encode
 
 LEVELS = (-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113)
 BLOCK, BLOCKS = 32, 8
@@ -144,17 +144,17 @@ class FourBitStudent:
             matrix.collect()
 
     def states(self, features: Tensor, n_states: int) -> Tensor:
-        """See `engine.adaptation.training.Student`."""
+        """See `tutti_server.engine.adaptation.training.Student`."""
         return encode(self.model.model.encoder, features, n_states)
 
     def hidden(self, states: Tensor, tokens: Tensor) -> Tensor:
-        """See `engine.adaptation.training.Student`."""
+        """See `tutti_server.engine.adaptation.training.Student`."""
         output = self.model.model.decoder(input_ids=tokens, encoder_hidden_states=states, use_cache=False)
         hidden: Tensor = output.last_hidden_state
         return hidden
 
     def logits(self, hidden: Tensor) -> Tensor:
-        """See `engine.adaptation.training.Student`."""
+        """See `tutti_server.engine.adaptation.training.Student`."""
         logits: Tensor = self.model.proj_out(hidden)
         return logits
 

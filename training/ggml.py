@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from engine.checkpoint import openai
 from training.four_bits import BLOCK, BLOCKS, LEAST_SCALE, FourBitStudent, Matrix, codes
+from tutti_server.engine.checkpoint import openai
 
 _F32, _F16, _Q8_0, _IQ4_XS = 0, 1, 8, 23
 """Numbers of types in ggml."""

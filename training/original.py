@@ -5,8 +5,8 @@ import sys
 import torch
 from torch import Tensor
 
-from engine.checkpoint.checkpoint import read_checkpoint
-from engine.checkpoint.contents import Weight
+from tutti_server.engine.checkpoint.checkpoint import read_checkpoint
+from tutti_server.engine.checkpoint.contents import Weight
 
 
 def main() -> None:

@@ -14,15 +14,15 @@ from typing import Any
 import click
 import torch
 
-from app.cli.adapt import read_folder
-from engine.adaptation.adaptation import AUDIO_CONTEXT
-from engine.adaptation.clips import Clips, Samples
-from engine.adaptation.reader import Reader, load_whisper
-from engine.adaptation.training import EncoderStudent, Progress, Student, Trainer, Training
-from engine.checkpoint.checkpoint import read_checkpoint
-from engine.checkpoint.layout import GGML_WEIGHTS, read_json
 from training.four_bits import FourBitStudent
 from training.ggml import write_model
+from tutti_server.app.cli.adapt import read_folder
+from tutti_server.engine.adaptation.adaptation import AUDIO_CONTEXT
+from tutti_server.engine.adaptation.clips import Clips, Samples
+from tutti_server.engine.adaptation.reader import Reader, load_whisper
+from tutti_server.engine.adaptation.training import EncoderStudent, Progress, Student, Trainer, Training
+from tutti_server.engine.checkpoint.checkpoint import read_checkpoint
+from tutti_server.engine.checkpoint.layout import GGML_WEIGHTS, read_json
 
 LEARNING_RATE = 4e-5
 REPORT_EVERY = 20

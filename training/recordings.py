@@ -17,7 +17,7 @@ import av
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.api import SAMPLE_RATE
+from tutti_server.engine.api import SAMPLE_RATE
 
 PROMPTS = Path("/usr/share/asterisk/sounds")
 PACKAGES = ("tuxpaint-stamps-default", "ktuberling")

@@ -20,10 +20,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from app.media.file_decoder import decode_pieces
-from app.media.pcm import Samples
-from app.voices.speaker_network import N_LAYERS, SIZE, NumpyNetwork
-from engine.api import SAMPLE_RATE
+from tutti_server.app.media.file_decoder import decode_pieces
+from tutti_server.app.media.pcm import Samples
+from tutti_server.app.voices.speaker_network import N_LAYERS, SIZE, NumpyNetwork
+from tutti_server.engine.api import SAMPLE_RATE
 
 Array = NDArray[np.float32]
 

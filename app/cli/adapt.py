@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING
 import click
 import numpy as np
 
-from app.cli.recordings import find_recordings
-from app.errors import MediaError
-from app.media.file_decoder import decode_pieces
-from app.media.pcm import Samples
-from engine.api import SAMPLE_RATE
-from engine.errors import EngineError
+from tutti_server.app.cli.recordings import find_recordings
+from tutti_server.app.errors import MediaError
+from tutti_server.app.media.file_decoder import decode_pieces
+from tutti_server.app.media.pcm import Samples
+from tutti_server.engine.api import SAMPLE_RATE
+from tutti_server.engine.errors import EngineError
 
 if TYPE_CHECKING:
-    from engine.adaptation.adaptation import Progress
+    from tutti_server.engine.adaptation.adaptation import Progress
 
 REPORT_EVERY_S = 10.0
 """How often a line is printed where the output is no terminal."""
@@ -74,7 +74,7 @@ def run_adaptation(options: AdaptOptions) -> None:
     click.echo(
         f"Training on {_minutes(recordings):.1f} minutes of audio; {_minutes(held):.1f} are held back.", err=True
     )
-    from engine.adaptation.adaptation import Adaptation, Training, adapt
+    from tutti_server.engine.adaptation.adaptation import Adaptation, Training, adapt
 
     training = Training(
         steps=options.steps,

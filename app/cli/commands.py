@@ -14,16 +14,16 @@ from typing import IO, Any, Literal, TypeVar, get_args, get_origin, get_type_hin
 import click
 from click.core import ParameterSource
 
-from app.cli.keys import keys
-from app.cli.output_errors import explaining_output_errors
-from app.errors import SettingsError
-from app.files.formats import FORMATS, SUBTITLES, WITH_WORDS, Layout
-from app.server.plugins import check_environment, make_settings, missing_plugin, plugin_settings
-from app.service.settings import ENV_PREFIX, Settings, own_settings
-from app.version import VERSION
-from engine import api
-from engine.config import EngineConfig
-from engine.process_environment import prepare_environment
+from tutti_server.app.cli.keys import keys
+from tutti_server.app.cli.output_errors import explaining_output_errors
+from tutti_server.app.errors import SettingsError
+from tutti_server.app.files.formats import FORMATS, SUBTITLES, WITH_WORDS, Layout
+from tutti_server.app.server.plugins import check_environment, make_settings, missing_plugin, plugin_settings
+from tutti_server.app.service.settings import ENV_PREFIX, Settings, own_settings
+from tutti_server.app.version import VERSION
+from tutti_server.engine import api
+from tutti_server.engine.config import EngineConfig
+from tutti_server.engine.process_environment import prepare_environment
 
 ENGINE_SETTINGS = (
     "model",
@@ -50,7 +50,7 @@ ENGINE_CHOICES = {
 OLD_VARIABLES = {"trusted_proxies": ("FORWARDED_ALLOW_IPS",)}
 """Variables of version 0.1 that settings have besides their own. The next version drops them."""
 
-PLUGIN_OPTIONS = "app.cli.plugin_options"
+PLUGIN_OPTIONS = "tutti_server.app.cli.plugin_options"
 """Where a command keeps the options of plug-ins, among the data of its call."""
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
@@ -131,8 +131,8 @@ def serve(**values: Any) -> None:
     environment variable.
     """
     settings = _settings(values, with_plugins=True)
-    from app.cli import processes
-    from app.cli.running import fetch_model, run
+    from tutti_server.app.cli import processes
+    from tutti_server.app.cli.running import fetch_model, run
 
     fetch_model(settings.model)
     run(processes.serve(settings))
@@ -240,7 +240,7 @@ def transcribe(
     tutti transcribe recordings/ --format vtt --beside
     tutti transcribe call.wav --channels --format json --words
     """  # noqa: D301  # click asks for a real backspace before lines that it must not join
-    from app.files.subtitles import CueLayout
+    from tutti_server.app.files.subtitles import CueLayout
 
     sizes = {
         "max_line_width": max_line_width,
@@ -259,11 +259,11 @@ def transcribe(
     if track is not None and tracks is not None:
         raise click.UsageError("--tracks: expected no --track with it, as each names what is transcribed")
     settings = _settings(values)
-    from app.cli import processes
-    from app.cli.recordings import Destination, find_recordings
-    from app.cli.running import fetch_model, run
-    from app.cli.transcribe import Job, all_tracks, prepare, transcribe_all
-    from app.files.transcription import TranscriptionOptions
+    from tutti_server.app.cli import processes
+    from tutti_server.app.cli.recordings import Destination, find_recordings
+    from tutti_server.app.cli.running import fetch_model, run
+    from tutti_server.app.cli.transcribe import Job, all_tracks, prepare, transcribe_all
+    from tutti_server.app.files.transcription import TranscriptionOptions
 
     options = TranscriptionOptions(
         language=language, task=task, prompt=prompt, temperature=temperature, carries_context=context
@@ -308,9 +308,9 @@ def demo(
     if not url and context.get_parameter_source("api_key") is ParameterSource.COMMANDLINE:
         raise click.UsageError("--api-key: expected --url with it, as the server of the demo asks for no key")
     settings = _settings({**values, "port": 0, "log_level": "warning"})
-    from app.cli import processes, terminal
-    from app.cli.demo import known_samples, run_demo
-    from app.cli.running import fetch_model, run
+    from tutti_server.app.cli import processes, terminal
+    from tutti_server.app.cli.demo import known_samples, run_demo
+    from tutti_server.app.cli.running import fetch_model, run
 
     out = terminal.console()
     if not url:
@@ -341,9 +341,9 @@ def warm(**values: Any) -> None:
     and ends. What it has fetched and compiled stays in caches on the disk. Run it when a machine or an image is made.
     """
     settings = _settings(values)
-    from app.cli.running import fetch_model, run
-    from app.cli.terminal import console
-    from app.cli.warm import prepare_engine
+    from tutti_server.app.cli.running import fetch_model, run
+    from tutti_server.app.cli.terminal import console
+    from tutti_server.app.cli.warm import prepare_engine
 
     fetch_model(settings.model)
     run(prepare_engine(settings, console()))
@@ -393,8 +393,8 @@ def adapt(minutes: float | None, steps: int | None, **values: Any) -> None:
     """  # noqa: D301  # click asks for a real backspace before lines that it must not join
     if minutes is not None and steps is not None:
         raise click.UsageError("--steps: expected no --minutes with it, as each says how long to train")
-    from app.cli.adapt import AdaptOptions, run_adaptation
-    from app.cli.running import fetch_model
+    from tutti_server.app.cli.adapt import AdaptOptions, run_adaptation
+    from tutti_server.app.cli.running import fetch_model
 
     fetch_model(values["model"])
     run_adaptation(AdaptOptions(minutes=5.0 if minutes is None else minutes, steps=steps, **values))
@@ -403,7 +403,7 @@ def adapt(minutes: float | None, steps: int | None, **values: Any) -> None:
 @cli.command()
 def models() -> None:
     """List the models that --model knows by name."""
-    from app.cli import terminal
+    from tutti_server.app.cli import terminal
 
     terminal.print_models(terminal.console())
 
@@ -418,7 +418,7 @@ def _settings(values: dict[str, Any], *, with_plugins: bool = False) -> Settings
         settings = make_settings(values) if with_plugins else Settings(**values)
     except SettingsError as error:
         raise click.ClickException(str(error)) from None
-    from app.cli import processes
+    from tutti_server.app.cli import processes
 
     processes.set_up_logging(settings)
     return settings

@@ -15,12 +15,12 @@ from rich.table import Table
 from rich.text import Text
 
 import tutti
-from app.errors import SessionError
-from app.files.formats import clock, segment_line
-from app.languages import NAMES
-from app.media.file_decoder import decode_file
-from engine.api import SAMPLE_RATE
 from tutti.terminal import connection_note
+from tutti_server.app.errors import SessionError
+from tutti_server.app.files.formats import clock, segment_line
+from tutti_server.app.languages import NAMES
+from tutti_server.app.media.file_decoder import decode_file
+from tutti_server.engine.api import SAMPLE_RATE
 
 ASSETS = Path(__file__).parents[1] / "assets"
 SAMPLE = ASSETS / "sample.flac"

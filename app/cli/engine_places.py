@@ -6,8 +6,8 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from app.errors import SettingsError
-from app.service.settings import AUTO, Settings
+from tutti_server.app.errors import SettingsError
+from tutti_server.app.service.settings import AUTO, Settings
 
 VISIBLE_GPUS = "CUDA_VISIBLE_DEVICES"
 """The environment variable that names the GPUs of a process, separated by commas."""

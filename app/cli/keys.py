@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from app.customers.api_keys import ApiKey
-from app.customers.scopes import CLIENT_SCOPES, SCOPES, read_scopes
-from app.errors import SettingsError
+from tutti_server.app.customers.api_keys import ApiKey
+from tutti_server.app.customers.scopes import CLIENT_SCOPES, SCOPES, read_scopes
+from tutti_server.app.errors import SettingsError
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
 
-    from app.customers.key_records import KeyRecord
-    from app.database.seals import Seals
+    from tutti_server.app.customers.key_records import KeyRecord
+    from tutti_server.app.database.seals import Seals
 
 Result = TypeVar("Result")
 PLACE = ("data_folder", "database_url", "secret_keys_file")
@@ -26,7 +26,7 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 def _database_options(function: _Function) -> _Function:
     """The settings that say where the database is, as `tutti serve` has them."""
-    from app.service.settings import ENV_PREFIX, Settings
+    from tutti_server.app.service.settings import ENV_PREFIX, Settings
 
     for setting in fields(Settings):
         if setting.name in PLACE:
@@ -95,7 +95,7 @@ def create(
     if expires is not None and expires.date() <= datetime.now(UTC).date():
         raise click.BadParameter(f"expected a day after today, got {expires.date()}", param_hint="--expires")
     until = None if expires is None else _seconds(expires.date())
-    from app.customers import key_records
+    from tutti_server.app.customers import key_records
 
     seals = _seals(place)
     key, record = _run(place, lambda connection: key_records.create(connection, wanted, until, seals))
@@ -108,7 +108,7 @@ def create(
 @_database_options
 def list_keys(with_withdrawn: bool, as_json: bool, **place: str) -> None:
     """List the keys, the oldest first."""
-    from app.customers import key_records
+    from tutti_server.app.customers import key_records
 
     _, records = _run(place, key_records.changes)
     shown = [each for each in records if with_withdrawn or each.withdrawn is None]
@@ -126,7 +126,7 @@ def list_keys(with_withdrawn: bool, as_json: bool, **place: str) -> None:
 @_database_options
 def show(name: str, **place: str) -> None:
     """Show what is known of a key, as JSON. The key itself is not known."""
-    from app.customers import key_records
+    from tutti_server.app.customers import key_records
 
     record = _run(place, lambda connection: key_records.find(connection, name))
     click.echo(json.dumps(_described(record), indent=2))
@@ -137,7 +137,7 @@ def show(name: str, **place: str) -> None:
 @_database_options
 def withdraw(name: str, **place: str) -> None:
     """Let a key, and the client secrets that it has made, be used no more. Open sessions go on."""
-    from app.customers import key_records
+    from tutti_server.app.customers import key_records
 
     record = _run(place, lambda connection: key_records.withdraw(connection, name))
     click.echo(f"{record.name} ({record.id}) is withdrawn.")
@@ -156,7 +156,7 @@ def withdraw(name: str, **place: str) -> None:
 @_database_options
 def rotate(name: str, keep_old_minutes: float, as_json: bool, **place: str) -> None:
     """Give a key another value. Its limits and its usage stay; the client secrets that it has made end."""
-    from app.customers import key_records
+    from tutti_server.app.customers import key_records
 
     seals = _seals(place)
     key, record = _run(place, lambda connection: key_records.rotate(connection, name, keep_old_minutes * 60, seals))
@@ -172,9 +172,9 @@ def rotate(name: str, keep_old_minutes: float, as_json: bool, **place: str) -> N
 @_database_options
 def reseal(drop_lost: bool, **place: str) -> None:
     """Seal all secrets of the database with the first key of --secret-keys-file. Servers may run."""
-    from app.customers import key_records
-    from app.database.seals import SealKeyMissing
-    from app.jobs import job_store
+    from tutti_server.app.customers import key_records
+    from tutti_server.app.database.seals import SealKeyMissing
+    from tutti_server.app.jobs import job_store
 
     seals = _seals(place)
     if not seals.key_ids:
@@ -193,7 +193,7 @@ def reseal(drop_lost: bool, **place: str) -> None:
 
 
 def _seals(place: dict[str, str]) -> "Seals":
-    from app.service.database_settings import seals_of_file
+    from tutti_server.app.service.database_settings import seals_of_file
 
     try:
         return seals_of_file(place["secret_keys_file"])
@@ -206,9 +206,9 @@ def _run(place: dict[str, str], work: "Callable[[Connection], Result]") -> Resul
     # Imported here: it takes a moment, and `--help` needs none of it.
     from pathlib import Path
 
-    from app.customers.key_records import KeyRecordError
-    from app.database.address import database_address, file_address, state_folder
-    from app.database.database import Database, DatabaseAway
+    from tutti_server.app.customers.key_records import KeyRecordError
+    from tutti_server.app.database.address import database_address, file_address, state_folder
+    from tutti_server.app.database.database import Database, DatabaseAway
 
     try:
         folder = Path(place["data_folder"]).expanduser() if place["data_folder"] else state_folder()

@@ -23,30 +23,30 @@ from prometheus_client.multiprocess import mark_process_dead
 from rich.console import Console
 from starlette.applications import Starlette
 
-from app.cli.engine_places import EnginePlace, place_engines
-from app.cli.interrupts import EXIT_CODE_OF_SIGNAL
-from app.cli.terminal import banner, console
-from app.errors import SettingsError
-from app.server.descriptors import reserve_descriptors
-from app.server.main import Server, bind, bind_each, build_app, try_ports
-from app.service.database_settings import check_database, keep_data_private
-from app.service.idle_memory import return_memory
-from app.service.job_settings import try_spool
-from app.service.lost_places import KEEP_S
-from app.service.settings import Settings
-from app.service.shared_state import N_COUNTS, AdmissionCounter, SharedState, keep_counts
-from app.service.tls import load_tls
-from app.voices.onnx_network import OnnxNetwork
-from app.voices.turn_model import AudioTurnModel
-from cluster.local.roles import GatewaySlot
-from cluster.local.supervisor import Supervisor, SupervisorConfig
-from engine import api
-from engine.config import EngineConfig
-from engine.errors import EngineFailed
-from engine.process_memory import return_freed_memory
+from tutti_server.app.cli.engine_places import EnginePlace, place_engines
+from tutti_server.app.cli.interrupts import EXIT_CODE_OF_SIGNAL
+from tutti_server.app.cli.terminal import banner, console
+from tutti_server.app.errors import SettingsError
+from tutti_server.app.server.descriptors import reserve_descriptors
+from tutti_server.app.server.main import Server, bind, bind_each, build_app, try_ports
+from tutti_server.app.service.database_settings import check_database, keep_data_private
+from tutti_server.app.service.idle_memory import return_memory
+from tutti_server.app.service.job_settings import try_spool
+from tutti_server.app.service.lost_places import KEEP_S
+from tutti_server.app.service.settings import Settings
+from tutti_server.app.service.shared_state import N_COUNTS, AdmissionCounter, SharedState, keep_counts
+from tutti_server.app.service.tls import load_tls
+from tutti_server.app.voices.onnx_network import OnnxNetwork
+from tutti_server.app.voices.turn_model import AudioTurnModel
+from tutti_server.cluster.local.roles import GatewaySlot
+from tutti_server.cluster.local.supervisor import Supervisor, SupervisorConfig
+from tutti_server.engine import api
+from tutti_server.engine.config import EngineConfig
+from tutti_server.engine.errors import EngineFailed
+from tutti_server.engine.process_memory import return_freed_memory
 
 if TYPE_CHECKING:
-    from engine.engine import Engine
+    from tutti_server.engine.engine import Engine
 
 STOP_SLACK_S = 20.0
 """How long gateways may take in addition to the drain, in seconds, before they are killed.
@@ -83,7 +83,7 @@ def start_engine(settings: Settings) -> "AbstractAsyncContextManager[Engine]":
     config = _engine_config(settings)
     # Imported here because torch takes seconds, which `--help` and a wrong flag do not need.
     with _without_collection():
-        from engine.engine import Engine
+        from tutti_server.engine.engine import Engine
 
     return Engine.start(config)
 
@@ -122,7 +122,7 @@ async def serve(settings: Settings) -> None:
     _engine_config(settings)
     engines = place_engines(settings)
     if settings.redis_url:
-        from app.sharing.redis_store import check_credentials
+        from tutti_server.app.sharing.redis_store import check_credentials
 
         await check_credentials(settings.redis_url)
     await asyncio.to_thread(keep_data_private, settings)

@@ -13,7 +13,7 @@ from typing import IO, BinaryIO
 
 import click
 
-from app.files.formats import Layout
+from tutti_server.app.files.formats import Layout
 
 STDIN = "-"
 """The name of the recording that comes from the standard input."""

@@ -7,11 +7,11 @@ from typing import Any
 import click
 import uvloop
 
-from app.cli.interrupts import cancelling, end_process
-from app.cli.output_errors import is_about_output
-from app.errors import MediaError, SessionError, SettingsError
-from cluster.local.supervisor import SupervisorError
-from engine.errors import EngineError
+from tutti_server.app.cli.interrupts import cancelling, end_process
+from tutti_server.app.cli.output_errors import is_about_output
+from tutti_server.app.errors import MediaError, SessionError, SettingsError
+from tutti_server.cluster.local.supervisor import SupervisorError
+from tutti_server.engine.errors import EngineError
 
 USER_ERRORS = (click.ClickException, EngineError, MediaError, SessionError, SettingsError, SupervisorError)
 """Errors whose message says what the user can do."""
@@ -44,7 +44,7 @@ def fetch_model(model: str) -> None:
     Raises:
         click.ClickException: the model cannot be fetched.
     """
-    from engine.checkpoint.checkpoint import find_checkpoint, is_hub_name
+    from tutti_server.engine.checkpoint.checkpoint import find_checkpoint, is_hub_name
 
     def interrupt() -> None:
         raise KeyboardInterrupt

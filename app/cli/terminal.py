@@ -3,11 +3,11 @@
 from rich.console import Console
 from rich.table import Table
 
-from app.service.live_load import usual_sessions
-from app.service.settings import Settings
-from app.version import VERSION
-from engine import api
-from engine.checkpoint.catalog import KNOWN_MODELS
+from tutti_server.app.service.live_load import usual_sessions
+from tutti_server.app.service.settings import Settings
+from tutti_server.app.version import VERSION
+from tutti_server.engine import api
+from tutti_server.engine.checkpoint.catalog import KNOWN_MODELS
 
 LOOPBACK_OF_ANY = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 """An address that can be opened on this machine, for a server that listens on all addresses."""

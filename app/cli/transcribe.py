@@ -15,17 +15,17 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-from app.cli.recordings import Recording, opened_output
-from app.cli.terminal import console
-from app.errors import MediaError, SessionError
-from app.files.formats import HEADED, Layout, TranscriptWriter, clock
-from app.files.transcription import TranscriptionOptions, transcribe
-from app.media.file_decoder import FileInfo, decode_file, languages_of_tracks, probe
-from app.media.pcm import AudioFormat
-from app.session.engine_driver import MAX_BACKLOG
-from app.session.messages import events
-from app.session.session import SessionConfig
-from engine import api
+from tutti_server.app.cli.recordings import Recording, opened_output
+from tutti_server.app.cli.terminal import console
+from tutti_server.app.errors import MediaError, SessionError
+from tutti_server.app.files.formats import HEADED, Layout, TranscriptWriter, clock
+from tutti_server.app.files.transcription import TranscriptionOptions, transcribe
+from tutti_server.app.media.file_decoder import FileInfo, decode_file, languages_of_tracks, probe
+from tutti_server.app.media.pcm import AudioFormat
+from tutti_server.app.session.engine_driver import MAX_BACKLOG
+from tutti_server.app.session.messages import events
+from tutti_server.app.session.session import SessionConfig
+from tutti_server.engine import api
 
 MAX_OPEN_WINDOWS = 64
 """Recordings are begun until they may have this many windows in the engine, or as many as it has slots.

@@ -5,10 +5,10 @@ import time
 import numpy as np
 from rich.console import Console
 
-from app.cli.processes import loading_engine
-from app.service.settings import Settings
-from engine import api
-from engine.api import SAMPLE_RATE
+from tutti_server.app.cli.processes import loading_engine
+from tutti_server.app.service.settings import Settings
+from tutti_server.engine import api
+from tutti_server.engine.api import SAMPLE_RATE
 
 
 async def prepare_engine(settings: Settings, out: Console) -> None:

@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from app.customers.api_keys import ApiKey, read_api_keys
-from app.errors import SettingsError
+from tutti_server.app.customers.api_keys import ApiKey, read_api_keys
+from tutti_server.app.errors import SettingsError
 
 logger = logging.getLogger(__name__)
 

@@ -6,11 +6,11 @@ import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
-from app.customers import key_records
-from app.customers.key_records import PREFIX, KeyRecord, hash_of
-from app.database.database import Database, DatabaseAway
-from app.database.seals import NO_SEALS, SealKeyMissing, Seals
-from app.errors import RETRY_AFTER_S, RequestError
+from tutti_server.app.customers import key_records
+from tutti_server.app.customers.key_records import PREFIX, KeyRecord, hash_of
+from tutti_server.app.database.database import Database, DatabaseAway
+from tutti_server.app.database.seals import NO_SEALS, SealKeyMissing, Seals
+from tutti_server.app.errors import RETRY_AFTER_S, RequestError
 
 logger = logging.getLogger(__name__)
 

@@ -25,8 +25,8 @@ from sqlalchemy import (
     update,
 )
 
-from app.database.conflicts import insert_into
-from app.database.database import metadata
+from tutti_server.app.database.conflicts import insert_into
+from tutti_server.app.database.database import metadata
 
 Kind = Literal["live", "file", "job"]
 

@@ -8,11 +8,11 @@ from datetime import UTC, date, datetime
 from secrets import token_hex
 from typing import Protocol
 
-from app.customers import usage
-from app.customers.accounts import usage_account
-from app.customers.api_keys import ApiKey
-from app.customers.usage import Kind, Report, Used
-from app.database.database import ANSWER_TIMEOUT_S, Database, DatabaseAway
+from tutti_server.app.customers import usage
+from tutti_server.app.customers.accounts import usage_account
+from tutti_server.app.customers.api_keys import ApiKey
+from tutti_server.app.customers.usage import Kind, Report, Used
+from tutti_server.app.database.database import ANSWER_TIMEOUT_S, Database, DatabaseAway
 
 logger = logging.getLogger(__name__)
 

@@ -5,7 +5,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from app.errors import SettingsError
+from tutti_server.app.errors import SettingsError
 
 if TYPE_CHECKING:
     from sqlalchemy import URL

@@ -1,7 +1,7 @@
 """Transactions on the operator's database, off the event loop.
 
 SQLAlchemy's Core writes the statements, for SQLite and PostgreSQL alike. Every room declares its tables on `metadata`;
-they are made by the migrations of `app.database.schema`.
+they are made by the migrations of `tutti_server.app.database.schema`.
 """
 
 import asyncio
@@ -17,8 +17,8 @@ from sqlalchemy import URL, Connection, Engine, MetaData, create_engine, event
 from sqlalchemy.exc import DatabaseError, DBAPIError, InterfaceError, InternalError, OperationalError
 from sqlalchemy.pool import NullPool
 
-from app.database import schema
-from app.database.private_files import keep_private, make_folder, take_from_others
+from tutti_server.app.database import schema
+from tutti_server.app.database.private_files import keep_private, make_folder, take_from_others
 
 logger = logging.getLogger(__name__)
 

@@ -3,9 +3,9 @@
 from contextlib import aclosing
 from typing import Any
 
-from app.dialects.json_text import read_object
-from app.errors import BadMessage, RequestError
-from app.files.uploads import Upload
+from tutti_server.app.dialects.json_text import read_object
+from tutti_server.app.errors import BadMessage, RequestError
+from tutti_server.app.files.uploads import Upload
 
 MAX_BODY_BYTES = 65_536
 

@@ -4,8 +4,8 @@ import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from app.numbers import read_number
-from engine.api import MAX_HOTWORD_BYTES, MAX_HOTWORDS
+from tutti_server.app.numbers import read_number
+from tutti_server.engine.api import MAX_HOTWORD_BYTES, MAX_HOTWORDS
 
 Check = Callable[[Any], bool]
 

@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
-from app.errors import BadMessage
+from tutti_server.app.errors import BadMessage
 
 ITEMS_PER_PIECE = 64
 """How many items of a list `write_large` writes at once: with their own fields, far less than a millisecond's work."""

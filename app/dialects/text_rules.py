@@ -3,9 +3,9 @@
 from collections.abc import Callable
 from typing import Any
 
-from app.dialects.checks import Check, are_texts, is_boolean
-from app.text_rules.pipeline import TextRuleOptions
-from app.text_rules.redaction import KINDS
+from tutti_server.app.dialects.checks import Check, are_texts, is_boolean
+from tutti_server.app.text_rules.pipeline import TextRuleOptions
+from tutti_server.app.text_rules.redaction import KINDS
 
 MAX_PHRASES = 200
 """The most names, and the most replacements."""

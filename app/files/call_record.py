@@ -9,8 +9,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
-from app.files.call_spans import Span, overlap_s, total, union
-from app.session.messages.events import Redaction, Word
+from tutti_server.app.files.call_spans import Span, overlap_s, total, union
+from tutti_server.app.session.messages.events import Redaction, Word
 
 PAUSE_S = 0.5
 """A shorter pause between two words of a speaker is part of the speech."""

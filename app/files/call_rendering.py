@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from app.files.call_record import CallRecord, SpeakerShare, Turn
-from app.files.subtitles import DEFAULT_LAYOUT, Cue, CueCutter, CueLayout, TimedText, readable
-from app.languages import WITHOUT_SPACES
+from tutti_server.app.files.call_record import CallRecord, SpeakerShare, Turn
+from tutti_server.app.files.subtitles import DEFAULT_LAYOUT, Cue, CueCutter, CueLayout, TimedText, readable
+from tutti_server.app.languages import WITHOUT_SPACES
 
 VERSION = 1
 """Changes when a field changes its meaning or goes. Fields may come."""

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any, Protocol
 
-from app.files.subtitles import DEFAULT_LAYOUT, VTT_HEAD, Cue, CueCutter, CueLayout, srt_cue, vtt_cue
-from app.files.transcript import Transcript, as_warnings, separator
-from app.session.messages import events
+from tutti_server.app.files.subtitles import DEFAULT_LAYOUT, VTT_HEAD, Cue, CueCutter, CueLayout, srt_cue, vtt_cue
+from tutti_server.app.files.transcript import Transcript, as_warnings, separator
+from tutti_server.app.session.messages import events
 
 FORMATS = ("txt", "srt", "vtt", "tsv", "json", "segments")
 """The names of the formats."""

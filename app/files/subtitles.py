@@ -9,8 +9,8 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from unicodedata import category, east_asian_width
 
-from app.languages import WITHOUT_SPACES
-from app.session.messages import events
+from tutti_server.app.languages import WITHOUT_SPACES
+from tutti_server.app.session.messages import events
 
 MAX_CUE_S = 7.0
 """The longest time of a cue in seconds, on which broadcasters' guidelines agree."""

@@ -4,8 +4,8 @@ from bisect import insort
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from app.languages import WITHOUT_SPACES
-from app.session.messages import events
+from tutti_server.app.languages import WITHOUT_SPACES
+from tutti_server.app.session.messages import events
 
 
 @dataclass(slots=True, kw_only=True)

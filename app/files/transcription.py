@@ -4,15 +4,15 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field, replace
 
-from app.errors import CLOSE_DONE, MediaError, SessionError
-from app.media.pcm import AudioFormat, Samples
-from app.session.core.effects import Close
-from app.session.engine_driver import MAX_BACKLOG, SessionDriver, SessionTrace
-from app.session.messages import commands, events
-from app.session.session import Session, SessionConfig
-from app.session.text.final_sampling import usual_beams
-from app.text_rules.pipeline import TextRuleOptions
-from engine import api
+from tutti_server.app.errors import CLOSE_DONE, MediaError, SessionError
+from tutti_server.app.media.pcm import AudioFormat, Samples
+from tutti_server.app.session.core.effects import Close
+from tutti_server.app.session.engine_driver import MAX_BACKLOG, SessionDriver, SessionTrace
+from tutti_server.app.session.messages import commands, events
+from tutti_server.app.session.session import Session, SessionConfig
+from tutti_server.app.session.text.final_sampling import usual_beams
+from tutti_server.app.text_rules.pipeline import TextRuleOptions
+from tutti_server.engine import api
 
 FILE_ENDPOINTING = commands.Endpointing(silence_ms=2000, max_utterance_s=300.0)
 """An utterance of a file ends at longer pauses than a live one, so that its windows hold more audio.

@@ -16,10 +16,10 @@ from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.requests import ClientDisconnect, Request
 from starlette.types import Message
 
-from app.errors import RETRY_AFTER_S, LimitExceeded, RequestError, shorten
-from app.numbers import read_integer
-from app.service.drain_limit import DrainLimit
-from app.service.settings import Settings
+from tutti_server.app.errors import RETRY_AFTER_S, LimitExceeded, RequestError, shorten
+from tutti_server.app.numbers import read_integer
+from tutti_server.app.service.drain_limit import DrainLimit
+from tutti_server.app.service.settings import Settings
 
 MAX_FIELDS = 200
 """The most fields of a form. Keywords are repeated fields, so there may be many."""

@@ -15,15 +15,15 @@ from typing import Literal
 import httpx
 from sqlalchemy import Connection, select, update
 
-from app.database.database import DatabaseAway
-from app.database.seals import SealKeyMissing
-from app.jobs import job_store
-from app.jobs.addresses import AddressRefused, AddressRules
-from app.jobs.fetch import sent
-from app.jobs.job import CallbackMessage, Job, JobKind, JobResult
-from app.jobs.job_store import callbacks
-from app.jobs.jobs import Jobs
-from app.publish.webhook import REQUEST_TIMEOUT_S, SIGNATURE_HEADER, TRANSIENT_STATUSES, signature
+from tutti_server.app.database.database import DatabaseAway
+from tutti_server.app.database.seals import SealKeyMissing
+from tutti_server.app.jobs import job_store
+from tutti_server.app.jobs.addresses import AddressRefused, AddressRules
+from tutti_server.app.jobs.fetch import sent
+from tutti_server.app.jobs.job import CallbackMessage, Job, JobKind, JobResult
+from tutti_server.app.jobs.job_store import callbacks
+from tutti_server.app.jobs.jobs import Jobs
+from tutti_server.app.publish.webhook import REQUEST_TIMEOUT_S, SIGNATURE_HEADER, TRANSIENT_STATUSES, signature
 
 logger = logging.getLogger(__name__)
 

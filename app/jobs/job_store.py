@@ -35,10 +35,10 @@ from sqlalchemy import (
     update,
 )
 
-from app.database.conflicts import insert_into
-from app.database.database import metadata
-from app.database.seals import Seals, key_id
-from app.jobs.job import Job, JobFailed, JobResult, Request, State, Step
+from tutti_server.app.database.conflicts import insert_into
+from tutti_server.app.database.database import metadata
+from tutti_server.app.database.seals import Seals, key_id
+from tutti_server.app.jobs.job import Job, JobFailed, JobResult, Request, State, Step
 
 _jobs = Table(
     "tutti_jobs",

@@ -12,12 +12,12 @@ from uuid import uuid4
 
 from sqlalchemy import Connection
 
-from app.database.database import Database, DatabaseAway
-from app.database.seals import NO_SEALS, Seals
-from app.jobs import job_store
-from app.jobs.job import Job, Request
-from app.jobs.job_store import CountUsage
-from app.jobs.spool import PIECE_BYTES, Spool, SpoolAway, try_out
+from tutti_server.app.database.database import Database, DatabaseAway
+from tutti_server.app.database.seals import NO_SEALS, Seals
+from tutti_server.app.jobs import job_store
+from tutti_server.app.jobs.job import Job, Request
+from tutti_server.app.jobs.job_store import CountUsage
+from tutti_server.app.jobs.spool import PIECE_BYTES, Spool, SpoolAway, try_out
 
 logger = logging.getLogger(__name__)
 

@@ -15,7 +15,7 @@ import obstore
 from obstore.exceptions import BaseError, NotFoundError
 from obstore.store import S3Store
 
-from app.jobs.spool import AllAway, SpoolAway, is_ours
+from tutti_server.app.jobs.spool import AllAway, SpoolAway, is_ours
 
 ENDPOINT_VARIABLES = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
 """The variables that name a store other than Amazon's; obstore takes the first that is set."""

@@ -15,7 +15,7 @@ from pathlib import Path
 from secrets import token_hex
 from typing import IO, Protocol
 
-from app.database.private_files import keep_private, make_folder, new_file, take_from_others
+from tutti_server.app.database.private_files import keep_private, make_folder, new_file, take_from_others
 
 PIECE_BYTES = 1 << 20
 PARTIAL = ".partial-"

@@ -12,12 +12,12 @@ from typing import IO, Protocol, TypeVar
 
 from sqlalchemy import Connection
 
-from app.database.database import DatabaseAway
-from app.database.seals import SealKeyMissing
-from app.jobs import job_store
-from app.jobs.job import Job, JobDelayed, JobFailed, JobKind, JobResult, Step
-from app.jobs.jobs import SPOOL_COPY_S, Jobs
-from app.jobs.spool import AllAway, SpoolAway
+from tutti_server.app.database.database import DatabaseAway
+from tutti_server.app.database.seals import SealKeyMissing
+from tutti_server.app.jobs import job_store
+from tutti_server.app.jobs.job import Job, JobDelayed, JobFailed, JobKind, JobResult, Step
+from tutti_server.app.jobs.jobs import SPOOL_COPY_S, Jobs
+from tutti_server.app.jobs.spool import AllAway, SpoolAway
 
 logger = logging.getLogger(__name__)
 

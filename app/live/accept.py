@@ -7,16 +7,16 @@ from secrets import token_hex
 from starlette.responses import Response
 from starlette.websockets import WebSocket, WebSocketState
 
-from app.errors import LimitExceeded
-from app.live.connection import Connection
-from app.live.dialect import Dialect
-from app.live.reader import OnDisconnect
-from app.service.auth import Client
-from app.service.key_limits import TakeKeyPlace
-from app.service.request_ids import request_id
-from app.service.service import Service
-from app.service.strangers import admit, let_wait
-from app.session.session import Session, used_audio_s
+from tutti_server.app.errors import LimitExceeded
+from tutti_server.app.live.connection import Connection
+from tutti_server.app.live.dialect import Dialect
+from tutti_server.app.live.reader import OnDisconnect
+from tutti_server.app.service.auth import Client
+from tutti_server.app.service.key_limits import TakeKeyPlace
+from tutti_server.app.service.request_ids import request_id
+from tutti_server.app.service.service import Service
+from tutti_server.app.service.strangers import admit, let_wait
+from tutti_server.app.session.session import Session, used_audio_s
 
 Refuse = Callable[[LimitExceeded], Response]
 """Makes the HTTP response for a client that is not admitted; it is sent in place of the upgrade."""

@@ -5,13 +5,13 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from dataclasses import dataclass
 
-from app.errors import CLOSE_POLICY, LimitExceeded, MediaError, SessionError
-from app.media.format_check import FormatCheck
-from app.media.notices import OnNotice
-from app.media.pcm import Samples
-from app.media.stream_decoder import ContainerDecoder
-from app.session.engine_driver import SessionDriver
-from app.session.session import Session
+from tutti_server.app.errors import CLOSE_POLICY, LimitExceeded, MediaError, SessionError
+from tutti_server.app.media.format_check import FormatCheck
+from tutti_server.app.media.notices import OnNotice
+from tutti_server.app.media.pcm import Samples
+from tutti_server.app.media.stream_decoder import ContainerDecoder
+from tutti_server.app.session.engine_driver import SessionDriver
+from tutti_server.app.session.session import Session
 
 PIECE_S = 0.5
 """The session receives audio in pieces of this many seconds, so that a large message does not block the event loop."""

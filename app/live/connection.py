@@ -10,21 +10,21 @@ from collections.abc import Callable, Sequence
 
 from starlette.websockets import WebSocket
 
-from app.errors import CLOSE_OUR_FAULT, IDLE, RESUMABLE_CLOSE_CODES, LimitExceeded
-from app.live.audio_receiver import AudioReceiver
-from app.live.dialect import Dialect
-from app.live.latency import LatencyRecorder
-from app.live.reader import OnDisconnect, Reader, TakePlace
-from app.live.time_limits import TimedSocket, TimeLimits
-from app.live.writer import Writer
-from app.media.format_check import UNLIKELY_FORMAT
-from app.publish.outbox import Outgoing
-from app.service.service import Service
-from app.service.tracing import Trace
-from app.session.core.effects import Close
-from app.session.engine_driver import SessionDriver
-from app.session.messages import events
-from app.session.session import Session
+from tutti_server.app.errors import CLOSE_OUR_FAULT, IDLE, RESUMABLE_CLOSE_CODES, LimitExceeded
+from tutti_server.app.live.audio_receiver import AudioReceiver
+from tutti_server.app.live.dialect import Dialect
+from tutti_server.app.live.latency import LatencyRecorder
+from tutti_server.app.live.reader import OnDisconnect, Reader, TakePlace
+from tutti_server.app.live.time_limits import TimedSocket, TimeLimits
+from tutti_server.app.live.writer import Writer
+from tutti_server.app.media.format_check import UNLIKELY_FORMAT
+from tutti_server.app.publish.outbox import Outgoing
+from tutti_server.app.service.service import Service
+from tutti_server.app.service.tracing import Trace
+from tutti_server.app.session.core.effects import Close
+from tutti_server.app.session.engine_driver import SessionDriver
+from tutti_server.app.session.messages import events
+from tutti_server.app.session.session import Session
 
 logger = logging.getLogger(__name__)
 

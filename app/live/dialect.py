@@ -8,8 +8,8 @@ from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
-from app.session.core.effects import Close
-from app.session.messages import commands, events
+from tutti_server.app.session.core.effects import Close
+from tutti_server.app.session.messages import commands, events
 
 
 @dataclass(frozen=True, slots=True)

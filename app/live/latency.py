@@ -4,8 +4,8 @@ from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from app.service.metrics import LatencyMetrics
-from app.session.messages import events
+from tutti_server.app.service.metrics import LatencyMetrics
+from tutti_server.app.session.messages import events
 
 ARRIVALS_KEPT_S = 120.0
 """How much audio's arrival times are kept, in seconds; text of older audio is not measured."""

@@ -6,13 +6,13 @@ from contextlib import closing, suppress
 
 from starlette.websockets import WebSocketDisconnect
 
-from app.errors import CLOSE_TOO_BIG, IdleTimeout, LimitExceeded, SessionError
-from app.live.audio_receiver import AudioReceiver
-from app.live.dialect import ClientMessage, Dialect, Preparation
-from app.live.time_limits import TimedSocket
-from app.session.core.effects import Send
-from app.session.engine_driver import SessionDriver
-from app.session.messages import commands, events
+from tutti_server.app.errors import CLOSE_TOO_BIG, IdleTimeout, LimitExceeded, SessionError
+from tutti_server.app.live.audio_receiver import AudioReceiver
+from tutti_server.app.live.dialect import ClientMessage, Dialect, Preparation
+from tutti_server.app.live.time_limits import TimedSocket
+from tutti_server.app.session.core.effects import Send
+from tutti_server.app.session.engine_driver import SessionDriver
+from tutti_server.app.session.messages import commands, events
 
 IDLE_FLUSH_ID = "quiet"
 """The id of the flush that a connection makes for a client that is idle. Dialects see its `Flushed` event as well."""

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from starlette.types import Message
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
-from app.errors import IdleTimeout
-from app.session.core.effects import Close
+from tutti_server.app.errors import IdleTimeout
+from tutti_server.app.session.core.effects import Close
 
 CLOSE_CODE_MISSING = 1005
 """The code that stands for a close frame without a code (RFC 6455, section 7.4.1)."""

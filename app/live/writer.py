@@ -5,14 +5,14 @@ from collections.abc import Iterable
 
 from starlette.websockets import WebSocketDisconnect
 
-from app.errors import CLOSE_OUR_FAULT, CLOSE_POLICY
-from app.live.dialect import Dialect
-from app.live.latency import LatencyRecorder
-from app.live.time_limits import TimedSocket
-from app.publish.outbox import Outbox, Outgoing
-from app.service.metrics import Metrics
-from app.session.core.effects import Close
-from app.session.messages import events
+from tutti_server.app.errors import CLOSE_OUR_FAULT, CLOSE_POLICY
+from tutti_server.app.live.dialect import Dialect
+from tutti_server.app.live.latency import LatencyRecorder
+from tutti_server.app.live.time_limits import TimedSocket
+from tutti_server.app.publish.outbox import Outbox, Outgoing
+from tutti_server.app.service.metrics import Metrics
+from tutti_server.app.session.core.effects import Close
+from tutti_server.app.session.messages import events
 
 
 class Writer:

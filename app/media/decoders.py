@@ -15,10 +15,10 @@ from typing import IO
 
 import numpy as np
 
-from app.errors import MediaError
-from app.media.decoding_process import HEADER, MAX_CPU_S, MAX_MEMORY_MB, Kind
-from app.media.notices import OnNotice, drop, read_notice
-from app.media.pcm import Samples
+from tutti_server.app.errors import MediaError
+from tutti_server.app.media.decoding_process import HEADER, MAX_CPU_S, MAX_MEMORY_MB, Kind
+from tutti_server.app.media.notices import OnNotice, drop, read_notice
+from tutti_server.app.media.pcm import Samples
 
 END_TIMEOUT_S = 5.0
 """How long the decoding process may take to end, in seconds, before it is killed."""
@@ -137,7 +137,7 @@ class Decoders:
         with theirs:
             try:
                 self._process = subprocess.Popen(
-                    [sys.executable, "-m", "app.media.decoding_process", str(theirs.fileno())],
+                    [sys.executable, "-m", "tutti_server.app.media.decoding_process", str(theirs.fileno())],
                     stdin=subprocess.DEVNULL,
                     pass_fds=[theirs.fileno()],
                     # A process that forks must have one thread.

@@ -1,4 +1,4 @@
-"""The process that decodes uploaded files, seen from the inside: `python -m app.media.decoding_process FD`.
+"""The process that decodes uploaded files, seen from the inside: `python -m tutti_server.app.media.decoding_process FD`.
 
 Whoever uploads a file decides what FFmpeg does. So files are decoded by workers: processes with limits of memory and
 processor time, which decode one file at a time and may be killed. This process has imported all that decoding needs,
@@ -27,8 +27,8 @@ from enum import IntEnum
 from pathlib import Path
 from typing import IO, Any, NoReturn
 
-from app.errors import MediaError
-from app.media.notices import Notice
+from tutti_server.app.errors import MediaError
+from tutti_server.app.media.notices import Notice
 
 REQUEST_BYTES = 1000
 """The longest request, in bytes."""
@@ -124,7 +124,7 @@ def _work(files: socket.socket) -> None:
 
 
 def _decode(request: dict[str, Any], file: IO[bytes], answer: socket.socket) -> None:
-    from app.media import file_decoder
+    from tutti_server.app.media import file_decoder
 
     _grant_cpu_time()
     try:
@@ -174,7 +174,7 @@ def main() -> NoReturn:
     # Ctrl-C reaches the service, which ends this process.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     # Before the workers are forked, so that they share it. The service imports this module too, and does not need it.
-    importlib.import_module("app.media.file_decoder")
+    importlib.import_module("tutti_server.app.media.file_decoder")
     serve(socket.socket(fileno=int(sys.argv[1])))
     os._exit(0)
 

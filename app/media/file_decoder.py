@@ -11,14 +11,14 @@ import av
 import numpy as np
 from av.stream import Disposition
 
-from app.errors import MediaError
-from app.media.container_clock import MISSING_SHARE, ContainerClock
-from app.media.mixing import StereoMixer
-from app.media.notices import Notice, OnNotice, cut_off, drop
-from app.media.pcm import Samples
-from app.media.tracks import choose_track, language_of
-from app.media.wav_parts import FilePart, Part, Source, are_joined, parts
-from engine.api import SAMPLE_RATE
+from tutti_server.app.errors import MediaError
+from tutti_server.app.media.container_clock import MISSING_SHARE, ContainerClock
+from tutti_server.app.media.mixing import StereoMixer
+from tutti_server.app.media.notices import Notice, OnNotice, cut_off, drop
+from tutti_server.app.media.pcm import Samples
+from tutti_server.app.media.tracks import choose_track, language_of
+from tutti_server.app.media.wav_parts import FilePart, Part, Source, are_joined, parts
+from tutti_server.engine.api import SAMPLE_RATE
 
 LOUDEST = 16.0
 """The largest sample that is passed on: 24 dB over full scale. Files of floats may hold any number, and NaN, of which

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from app.media.notices import Notice
-from app.media.pcm import BYTES_PER_SAMPLE, AudioFormat, Encoding, Samples, decode_samples
+from tutti_server.app.media.notices import Notice
+from tutti_server.app.media.pcm import BYTES_PER_SAMPLE, AudioFormat, Encoding, Samples, decode_samples
 
 UNLIKELY_FORMAT = "unlikely_format"
 """The code of the notice."""

@@ -5,7 +5,7 @@ from collections import deque
 import numpy as np
 from numpy.typing import NDArray
 
-from app.media.notices import Notice, OnNotice
+from tutti_server.app.media.notices import Notice, OnNotice
 
 CANCELLED_SHARE = 0.05
 """Channels cancel each other if the power of their mean is below this share of the louder one's.

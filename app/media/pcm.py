@@ -7,9 +7,9 @@ import numpy as np
 import soxr
 from numpy.typing import NDArray
 
-from app.media.mixing import StereoMixer
-from app.media.notices import OnNotice, drop
-from engine.api import SAMPLE_RATE
+from tutti_server.app.media.mixing import StereoMixer
+from tutti_server.app.media.notices import OnNotice, drop
+from tutti_server.engine.api import SAMPLE_RATE
 
 Samples = NDArray[np.float32]
 """Audio samples in [-1, 1]; at 16 kHz unless a docstring names another rate."""

@@ -11,10 +11,10 @@ from enum import Enum, auto
 
 import numpy as np
 
-from app.errors import MediaError
-from app.media.notices import Notice, OnNotice, drop
-from app.media.pcm import Samples
-from engine.api import SAMPLE_RATE
+from tutti_server.app.errors import MediaError
+from tutti_server.app.media.notices import Notice, OnNotice, drop
+from tutti_server.app.media.pcm import Samples
+from tutti_server.engine.api import SAMPLE_RATE
 
 MAX_HELD_SAMPLES = 10 * SAMPLE_RATE
 """Decoded samples of each channel that may wait for the caller (10 s); then the thread waits.
@@ -131,7 +131,7 @@ class ContainerDecoder:
     def _run(self) -> None:
         try:
             # Here, because FFmpeg's libraries take memory that only a server with containers needs.
-            from app.media import file_decoder
+            from tutti_server.app.media import file_decoder
 
             for samples in file_decoder.decode_frames(self, self._channels, self._notify):
                 if not self._hand_over(samples):

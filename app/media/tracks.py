@@ -5,9 +5,9 @@ from collections.abc import Sequence
 import av
 from av.stream import Disposition
 
-from app.errors import MediaError
-from app.languages import code_of
-from app.media.notices import Notice, OnNotice
+from tutti_server.app.errors import MediaError
+from tutti_server.app.languages import code_of
+from tutti_server.app.media.notices import Notice, OnNotice
 
 MAX_NAMED = 10
 """The most tracks that a message names."""

@@ -4,8 +4,8 @@ import hashlib
 import json
 from dataclasses import dataclass
 
-from app.publish.outbox import CallId, CallMessage
-from app.sharing.store import Lease
+from tutti_server.app.publish.outbox import CallId, CallMessage
+from tutti_server.app.sharing.store import Lease
 
 UNREADABLE = (LookupError, RecursionError, TypeError, ValueError)
 """What reading something may raise that another version or another program has written."""

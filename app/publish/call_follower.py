@@ -7,13 +7,20 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
-from app.publish.call_entries import UNREADABLE, CallEntry, lease_name, log_name, opening_name, parse_opening
-from app.publish.call_subscribers import JOINED_LATE, CallFeed, Calls
-from app.publish.outbox import CallId
-from app.session.messages import events
-from app.sharing.leases import RENEW_S
-from app.sharing.store import Entry, SharedStore, StoreAway
-from app.sharing.waiting import read_unless
+from tutti_server.app.publish.call_entries import (
+    UNREADABLE,
+    CallEntry,
+    lease_name,
+    log_name,
+    opening_name,
+    parse_opening,
+)
+from tutti_server.app.publish.call_subscribers import JOINED_LATE, CallFeed, Calls
+from tutti_server.app.publish.outbox import CallId
+from tutti_server.app.session.messages import events
+from tutti_server.app.sharing.leases import RENEW_S
+from tutti_server.app.sharing.store import Entry, SharedStore, StoreAway
+from tutti_server.app.sharing.waiting import read_unless
 
 logger = logging.getLogger(__name__)
 

@@ -6,10 +6,10 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager, context
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from app.errors import CLOSE_DRAINING, CLOSE_OVERLOADED, CLOSE_POLICY, LimitExceeded, SessionError
-from app.publish.outbox import CallEvent, CallId, CallMessage, Outbox, WriteEvent
-from app.session.messages import events
-from app.shares import Share
+from tutti_server.app.errors import CLOSE_DRAINING, CLOSE_OVERLOADED, CLOSE_POLICY, LimitExceeded, SessionError
+from tutti_server.app.publish.outbox import CallEvent, CallId, CallMessage, Outbox, WriteEvent
+from tutti_server.app.session.messages import events
+from tutti_server.app.shares import Share
 
 MAX_SUBSCRIBERS_PER_CALL = 8
 """Each subscriber costs a socket, and an outbox with its own limit."""

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
-from app.errors import CLOSE_POLICY, LimitExceeded
-from app.session.messages import events
+from tutti_server.app.errors import CLOSE_POLICY, LimitExceeded
+from tutti_server.app.session.messages import events
 
 MAX_WAITING = 256
 """The most events that wait for a client. With more, the client does not read, and its session ends."""

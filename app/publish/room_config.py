@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from app.errors import CLOSE_POLICY, SessionError
+from tutti_server.app.errors import CLOSE_POLICY, SessionError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,12 +9,12 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from app.publish.room import Room
-from app.publish.room_config import RoomConfig
-from app.publish.room_entries import Ended, read_entry, write_entry
-from app.sharing.leases import RENEW_S
-from app.sharing.store import Lease, SharedStore, StoreAway
-from app.sharing.waiting import read_unless
+from tutti_server.app.publish.room import Room
+from tutti_server.app.publish.room_config import RoomConfig
+from tutti_server.app.publish.room_entries import Ended, read_entry, write_entry
+from tutti_server.app.sharing.leases import RENEW_S
+from tutti_server.app.sharing.store import Lease, SharedStore, StoreAway
+from tutti_server.app.sharing.waiting import read_unless
 
 logger = logging.getLogger(__name__)
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from app.numbers import read_integer
+from tutti_server.app.numbers import read_integer
 
 FRAME_COST = 64
 """Every kept event counts as this many characters more than its text, so that events without text are bounded, too."""

@@ -8,13 +8,13 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from contextlib import asynccontextmanager
 from secrets import token_hex, token_urlsafe
 
-from app.errors import CLOSE_OVERLOADED, RETRY_AFTER_S, LimitExceeded
-from app.publish.room_config import RoomConfig, UnknownRoom, room_taken
-from app.publish.room_follower import Followed, RoomFollower
-from app.publish.room_speaker import Claim, Speaker, name_key, read_record
-from app.sharing.emptied import EmptiedWatch
-from app.sharing.leases import Leases
-from app.sharing.store import SharedStore, StoreAway
+from tutti_server.app.errors import CLOSE_OVERLOADED, RETRY_AFTER_S, LimitExceeded
+from tutti_server.app.publish.room_config import RoomConfig, UnknownRoom, room_taken
+from tutti_server.app.publish.room_follower import Followed, RoomFollower
+from tutti_server.app.publish.room_speaker import Claim, Speaker, name_key, read_record
+from tutti_server.app.sharing.emptied import EmptiedWatch
+from tutti_server.app.sharing.leases import Leases
+from tutti_server.app.sharing.store import SharedStore, StoreAway
 
 logger = logging.getLogger(__name__)
 

@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from secrets import token_hex
 
-from app.errors import CLOSE_OVERLOADED, RETRY_AFTER_S, LimitExceeded, SessionError
-from app.publish.call_entries import (
+from tutti_server.app.errors import CLOSE_OVERLOADED, RETRY_AFTER_S, LimitExceeded, SessionError
+from tutti_server.app.publish.call_entries import (
     KEEP_OPENING_S,
     CallEntry,
     log_name,
@@ -15,13 +15,13 @@ from app.publish.call_entries import (
     opening_text,
     stream_lease,
 )
-from app.publish.call_follower import CallFollower
-from app.publish.call_subscribers import LEAVE_S, Calls, Receipt, call_is_on
-from app.publish.outbox import CallEvent, CallId, CallMessage, Outbox, WriteEvent
-from app.sharing.emptied import EmptiedWatch
-from app.sharing.leases import Leases
-from app.sharing.store import LEASE_S, Lease, SharedStore, StoreAway
-from app.sharing.waiting import wait_until_up
+from tutti_server.app.publish.call_follower import CallFollower
+from tutti_server.app.publish.call_subscribers import LEAVE_S, Calls, Receipt, call_is_on
+from tutti_server.app.publish.outbox import CallEvent, CallId, CallMessage, Outbox, WriteEvent
+from tutti_server.app.sharing.emptied import EmptiedWatch
+from tutti_server.app.sharing.leases import Leases
+from tutti_server.app.sharing.store import LEASE_S, Lease, SharedStore, StoreAway
+from tutti_server.app.sharing.waiting import wait_until_up
 
 logger = logging.getLogger(__name__)
 

@@ -17,8 +17,8 @@ from typing import Any, Literal
 
 import httpx
 
-from app.numbers import read_integer
-from app.publish.webhook_trace import DeliveryTrace, TraceDelivery, no_trace
+from tutti_server.app.numbers import read_integer
+from tutti_server.app.publish.webhook_trace import DeliveryTrace, TraceDelivery, no_trace
 
 logger = logging.getLogger(__name__)
 

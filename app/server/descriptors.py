@@ -3,8 +3,8 @@
 import logging
 import resource
 
-from app.publish.call_subscribers import MAX_SUBSCRIBERS_PER_CALL
-from app.service.settings import Settings
+from tutti_server.app.publish.call_subscribers import MAX_SUBSCRIBERS_PER_CALL
+from tutti_server.app.service.settings import Settings
 
 SPARE = 256
 """Descriptors for everything but clients: the model, libraries, logs, the webhook."""

@@ -14,13 +14,13 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from starlette.websockets import WebSocket
 
-from app.errors import RequestError, shorten
-from app.server.answer_headers import ANSWER_HEADERS
-from app.service.http_errors import error_response
-from app.service.request_ids import RESPONSE_STARTS
-from app.service.service import Service
-from app.service.settings import ANY, Settings
-from app.service.strangers import STATE_KEY
+from tutti_server.app.errors import RequestError, shorten
+from tutti_server.app.server.answer_headers import ANSWER_HEADERS
+from tutti_server.app.service.http_errors import error_response
+from tutti_server.app.service.request_ids import RESPONSE_STARTS
+from tutti_server.app.service.service import Service
+from tutti_server.app.service.settings import ANY, Settings
+from tutti_server.app.service.strangers import STATE_KEY
 
 PUBLIC_PATH = "/captions/"
 """Paths that begin with this are rooms, for readers everywhere."""

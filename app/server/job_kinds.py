@@ -2,10 +2,10 @@
 
 from contextlib import AbstractAsyncContextManager, nullcontext
 
-from app.dialects.deepgram import jobs_endpoint as deepgram
-from app.dialects.deepgram import recordings_endpoint
-from app.dialects.openai import jobs_endpoint, jobs_wire
-from app.service.service import Service
+from tutti_server.app.dialects.deepgram import jobs_endpoint as deepgram
+from tutti_server.app.dialects.deepgram import recordings_endpoint
+from tutti_server.app.dialects.openai import jobs_endpoint, jobs_wire
+from tutti_server.app.service.service import Service
 
 
 def doing_jobs(service: Service) -> AbstractAsyncContextManager[None]:

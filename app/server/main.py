@@ -15,21 +15,21 @@ from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
 
-from app.errors import RequestError, SettingsError
-from app.media.decoders import Decoders
-from app.server.guard import Guard
-from app.server.job_kinds import doing_jobs
-from app.server.openapi import document
-from app.server.plugins import Listener, Plugin, installed_plugins
-from app.server.protocols import HttpProtocol, WebSocketProtocol
-from app.server.routes import not_found, refused, routes
-from app.server.tls_listener import TlsListener
-from app.service.request_ids import RequestIds
-from app.service.service import Service
-from app.service.settings import Settings
-from app.service.shared_state import SharedState
-from app.session.session import SessionConfig
-from engine import api
+from tutti_server.app.errors import RequestError, SettingsError
+from tutti_server.app.media.decoders import Decoders
+from tutti_server.app.server.guard import Guard
+from tutti_server.app.server.job_kinds import doing_jobs
+from tutti_server.app.server.openapi import document
+from tutti_server.app.server.plugins import Listener, Plugin, installed_plugins
+from tutti_server.app.server.protocols import HttpProtocol, WebSocketProtocol
+from tutti_server.app.server.routes import not_found, refused, routes
+from tutti_server.app.server.tls_listener import TlsListener
+from tutti_server.app.service.request_ids import RequestIds
+from tutti_server.app.service.service import Service
+from tutti_server.app.service.settings import Settings
+from tutti_server.app.service.shared_state import SharedState
+from tutti_server.app.session.session import SessionConfig
+from tutti_server.engine import api
 
 MESSAGE_SLACK = 4
 """The WebSocket protocol cuts off messages that are this many times the limit of the settings.

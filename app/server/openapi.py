@@ -10,16 +10,16 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from app.dialects.captions.endpoint import MAX_MPEGTS
-from app.dialects.deepgram.endpoint import DEFAULT_TOKEN_S, MAX_TOKEN_S
-from app.dialects.limits import MAX_SPEAKERS
-from app.dialects.openai.files_wire import FORMATS
-from app.dialects.openai.jobs_wire import MAX_LISTED, TASKS
-from app.dialects.openai.realtime_endpoint import DEFAULT_SECRET_S, MAX_SECRET_S, MIN_SECRET_S
-from app.files.subtitles import DEFAULT_LAYOUT, LAYOUT_LIMITS
-from app.jobs.job import STATES
-from app.version import VERSION
-from engine.api import MAX_BEAM_SIZE, MAX_BEST_OF
+from tutti_server.app.dialects.captions.endpoint import MAX_MPEGTS
+from tutti_server.app.dialects.deepgram.endpoint import DEFAULT_TOKEN_S, MAX_TOKEN_S
+from tutti_server.app.dialects.limits import MAX_SPEAKERS
+from tutti_server.app.dialects.openai.files_wire import FORMATS
+from tutti_server.app.dialects.openai.jobs_wire import MAX_LISTED, TASKS
+from tutti_server.app.dialects.openai.realtime_endpoint import DEFAULT_SECRET_S, MAX_SECRET_S, MIN_SECRET_S
+from tutti_server.app.files.subtitles import DEFAULT_LAYOUT, LAYOUT_LIMITS
+from tutti_server.app.jobs.job import STATES
+from tutti_server.app.version import VERSION
+from tutti_server.engine.api import MAX_BEAM_SIZE, MAX_BEST_OF
 
 Schema = dict[str, Any]
 

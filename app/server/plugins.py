@@ -11,8 +11,8 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
-from app.errors import SettingsError
-from app.service.settings import ENV_PREFIX, PluginSettings, Settings, own_settings
+from tutti_server.app.errors import SettingsError
+from tutti_server.app.service.settings import ENV_PREFIX, PluginSettings, Settings, own_settings
 
 if TYPE_CHECKING:
     import socket
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
     from starlette.applications import Starlette
     from starlette.routing import BaseRoute
 
-    from app.service.service import Service
+    from tutti_server.app.service.service import Service
 
 GROUP = "tutti.plugins"
 """The group of entry points by which packages of others offer their plug-ins."""
 OURS: Mapping[str, tuple[str, ...]] = {
-    "plugins.carriers.plugin": ("audiohook_", "audiosocket_"),
-    "plugins.telemetry.plugin": (),
+    "tutti_server.plugins.carriers.plugin": ("audiohook_", "audiosocket_"),
+    "tutti_server.plugins.telemetry.plugin": (),
 }
 """The plug-ins of this repository, and how the names of their settings begin.
 

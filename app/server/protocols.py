@@ -19,9 +19,9 @@ from websockets.http11 import MAX_LINE_LENGTH
 from websockets.http11 import Request as UpgradeRequest
 from websockets.protocol import State
 
-from app.server.answer_headers import ANSWER_HEADERS
-from app.service.settings import Settings
-from app.service.strangers import STATE_KEY, Strangers, Visitor
+from tutti_server.app.server.answer_headers import ANSWER_HEADERS
+from tutti_server.app.service.settings import Settings
+from tutti_server.app.service.strangers import STATE_KEY, Strangers, Visitor
 
 MAX_HEAD_BYTES = 65_536
 """The longest head of a request, which is its first line and its headers.

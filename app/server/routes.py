@@ -10,26 +10,26 @@ from starlette.routing import BaseRoute, Mount, Route, WebSocketRoute
 from starlette.staticfiles import StaticFiles
 from starlette.websockets import WebSocket
 
-from app.dialects.captions import endpoint as captions
-from app.dialects.deepgram import endpoint as deepgram
-from app.dialects.deepgram.flux_endpoint import listen_to_turns
-from app.dialects.native import endpoint as native
-from app.dialects.native.usage_endpoint import show_usage
-from app.dialects.native.wire import messages
-from app.dialects.openai import jobs_endpoint as jobs
-from app.dialects.openai import realtime_endpoint as openai_realtime
-from app.dialects.openai.files_endpoint import FileEndpoint
-from app.dialects.openai.models_endpoint import list_models, retrieve_model
-from app.dialects.twilio.endpoint import TwilioEndpoint
-from app.dialects.whisperlive.endpoint import whisperlive
-from app.errors import RETRY_AFTER_S, RequestError
-from app.languages import NAMES
-from app.server.openapi import openapi
-from app.service import metrics
-from app.service.auth import header_key
-from app.service.http_errors import error_response, invalid_key
-from app.service.service import Service
-from app.session.decoding.translations import languages_of
+from tutti_server.app.dialects.captions import endpoint as captions
+from tutti_server.app.dialects.deepgram import endpoint as deepgram
+from tutti_server.app.dialects.deepgram.flux_endpoint import listen_to_turns
+from tutti_server.app.dialects.native import endpoint as native
+from tutti_server.app.dialects.native.usage_endpoint import show_usage
+from tutti_server.app.dialects.native.wire import messages
+from tutti_server.app.dialects.openai import jobs_endpoint as jobs
+from tutti_server.app.dialects.openai import realtime_endpoint as openai_realtime
+from tutti_server.app.dialects.openai.files_endpoint import FileEndpoint
+from tutti_server.app.dialects.openai.models_endpoint import list_models, retrieve_model
+from tutti_server.app.dialects.twilio.endpoint import TwilioEndpoint
+from tutti_server.app.dialects.whisperlive.endpoint import whisperlive
+from tutti_server.app.errors import RETRY_AFTER_S, RequestError
+from tutti_server.app.languages import NAMES
+from tutti_server.app.server.openapi import openapi
+from tutti_server.app.service import metrics
+from tutti_server.app.service.auth import header_key
+from tutti_server.app.service.http_errors import error_response, invalid_key
+from tutti_server.app.service.service import Service
+from tutti_server.app.session.decoding.translations import languages_of
 
 STATIC = Path(__file__).parents[1] / "static"
 REVALIDATE = {"cache-control": "no-cache"}

@@ -12,8 +12,8 @@ from contextlib import suppress
 from functools import partial
 from typing import Protocol
 
-from app.service.settings import Settings
-from app.service.strangers import Strangers, Visitor
+from tutti_server.app.service.settings import Settings
+from tutti_server.app.service.strangers import Strangers, Visitor
 
 MAX_ACCEPTED_AT_ONCE = 64
 """The most connections that are accepted before other events of the loop are handled."""

@@ -7,16 +7,16 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import NoReturn, Protocol
 
-from app.errors import CLOSE_OVERLOADED, RETRY_AFTER_S, KeyLimitExceeded, LimitExceeded
-from app.service.drain_limit import DrainLimit, draining
-from app.service.interim_load import InterimLoad
-from app.service.live_load import LiveLoad, Totals
-from app.service.lost_places import LostPlaces
-from app.service.metrics import Metrics
-from app.service.settings import Settings
-from app.service.shared_state import AdmissionCounter
-from app.shares import Share
-from engine import api
+from tutti_server.app.errors import CLOSE_OVERLOADED, RETRY_AFTER_S, KeyLimitExceeded, LimitExceeded
+from tutti_server.app.service.drain_limit import DrainLimit, draining
+from tutti_server.app.service.interim_load import InterimLoad
+from tutti_server.app.service.live_load import LiveLoad, Totals
+from tutti_server.app.service.lost_places import LostPlaces
+from tutti_server.app.service.metrics import Metrics
+from tutti_server.app.service.settings import Settings
+from tutti_server.app.service.shared_state import AdmissionCounter
+from tutti_server.app.shares import Share
+from tutti_server.engine import api
 
 logger = logging.getLogger(__name__)
 

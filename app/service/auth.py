@@ -6,20 +6,20 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from app.customers.accounts import ANYONE, OPERATOR, account_of
-from app.customers.api_keys import ApiKey
-from app.customers.scopes import CLIENT_SCOPES, Scope
-from app.errors import RequestError
-from app.service import client_secrets
-from app.service.client_secrets import ClientSecret
-from app.service.key_limits import KeyLimits
-from app.service.used_nonces import UsedNonces
-from app.service.withdrawals import Withdrawals
-from app.sharing.store import SharedStore
+from tutti_server.app.customers.accounts import ANYONE, OPERATOR, account_of
+from tutti_server.app.customers.api_keys import ApiKey
+from tutti_server.app.customers.scopes import CLIENT_SCOPES, Scope
+from tutti_server.app.errors import RequestError
+from tutti_server.app.service import client_secrets
+from tutti_server.app.service.client_secrets import ClientSecret
+from tutti_server.app.service.key_limits import KeyLimits
+from tutti_server.app.service.used_nonces import UsedNonces
+from tutti_server.app.service.withdrawals import Withdrawals
+from tutti_server.app.sharing.store import SharedStore
 
 if TYPE_CHECKING:
-    from app.customers.key_directory import KeyDirectory
-    from app.customers.usage_counter import UsageCounter
+    from tutti_server.app.customers.key_directory import KeyDirectory
+    from tutti_server.app.customers.usage_counter import UsageCounter
 
 
 @dataclass(frozen=True, slots=True)

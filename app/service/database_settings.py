@@ -7,13 +7,13 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from app.database.address import database_address, file_address
-from app.errors import SettingsError
+from tutti_server.app.database.address import database_address, file_address
+from tutti_server.app.errors import SettingsError
 
 if TYPE_CHECKING:
-    from app.database.database import Database
-    from app.database.seals import Seals
-    from app.service.settings import Settings
+    from tutti_server.app.database.database import Database
+    from tutti_server.app.database.seals import Seals
+    from tutti_server.app.service.settings import Settings
 
 logger = logging.getLogger(__name__)
 
@@ -32,7 +32,7 @@ def make_database(settings: "Settings", folder: str | None = None) -> "Database"
             to create missing tables.
     """
     # Imported here: it takes a moment, and many services keep nothing.
-    from app.database.database import Database
+    from tutti_server.app.database.database import Database
 
     url = settings.database_url
     was_open = Path(folder) / "database-was-open" if folder else None
@@ -50,7 +50,7 @@ def make_seals(settings: "Settings") -> "Seals":
 
 def seals_of_file(name: str) -> "Seals":
     """What seals with the keys of this file; nothing is sealed without a name. Raises as `make_seals`."""
-    from app.database.seals import Seals, read_key
+    from tutti_server.app.database.seals import Seals, read_key
 
     if not name:
         return Seals()
@@ -77,9 +77,9 @@ def keep_data_private(settings: "Settings") -> None:
     A folder that the operator has named may be for other things, too: it keeps its mode, and the log says that it is
     open and how to close it.
     """
-    from app.database.private_files import close_folder, is_open_to_everyone
-    from app.jobs.spool import FolderSpool
-    from app.service.job_settings import spool
+    from tutti_server.app.database.private_files import close_folder, is_open_to_everyone
+    from tutti_server.app.jobs.spool import FolderSpool
+    from tutti_server.app.service.job_settings import spool
 
     if not uses_database(settings):
         return
@@ -102,9 +102,9 @@ async def check_database(settings: "Settings") -> None:
     """
     if not uses_database(settings):
         return
-    from app.customers import key_records
-    from app.database.database import DatabaseAway, DatabaseUnfit
-    from app.jobs import job_store
+    from tutti_server.app.customers import key_records
+    from tutti_server.app.database.database import DatabaseAway, DatabaseUnfit
+    from tutti_server.app.jobs import job_store
 
     database, seals = make_database(settings), make_seals(settings)
     try:

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Awaitable
 from typing import TypeVar
 
-from app.errors import CLOSE_OVERLOADED, LimitExceeded
+from tutti_server.app.errors import CLOSE_OVERLOADED, LimitExceeded
 
 PARTING_S = 0.5
 """How long a request may still take after the end of the drain, in seconds: to receive the rest of a refused body."""

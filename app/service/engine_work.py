@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from engine.api import EngineStats
+from tutti_server.engine.api import EngineStats
 
 
 class WorkDone(NamedTuple):

@@ -2,7 +2,7 @@
 
 from starlette.responses import JSONResponse, Response
 
-from app.errors import KeyLimitExceeded, LimitExceeded, RequestError
+from tutti_server.app.errors import KeyLimitExceeded, LimitExceeded, RequestError
 
 RETRYABLE = (429, 503)
 """Statuses after which a client may try again. OpenAI's clients do so by themselves when `Retry-After` is set."""

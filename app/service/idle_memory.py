@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable
 from contextlib import suppress
 
-from app.service.admission import Admission
+from tutti_server.app.service.admission import Admission
 
 IDLE_S = 5.0
 """After this many seconds without a session and an upload, memory that is not in use is given back.

@@ -7,8 +7,8 @@ sessions of a gateway get the same answer, and all gateways see the same counter
 import time
 from collections.abc import Callable
 
-from app.session.text.interim_schedule import MAX_BUSY_SHARE, MAX_INTERVAL_SAMPLES
-from engine.api import SAMPLE_RATE, EngineStats
+from tutti_server.app.session.text.interim_schedule import MAX_BUSY_SHARE, MAX_INTERVAL_SAMPLES
+from tutti_server.engine.api import SAMPLE_RATE, EngineStats
 
 USUAL_WAIT_S = 0.5
 """Interims may wait this long in the engine's queue, in seconds, before sessions ask for fewer.

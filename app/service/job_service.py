@@ -1,4 +1,4 @@
-"""The jobs of one service: its settings, keys, limits and metrics around `app.jobs`."""
+"""The jobs of one service: its settings, keys, limits and metrics around `tutti_server.app.jobs`."""
 
 import asyncio
 import logging
@@ -9,25 +9,25 @@ from typing import IO, TypeVar
 
 from sqlalchemy import Connection
 
-from app.customers import usage
-from app.customers.accounts import usage_account
-from app.customers.api_keys import ApiKey
-from app.customers.usage import Report
-from app.database.database import Database, DatabaseAway
-from app.errors import RETRY_AFTER_S, RequestError
-from app.jobs import job_store
-from app.jobs.addresses import AddressRefused, AddressRules
-from app.jobs.callbacks import CallbackSender
-from app.jobs.job import Job, JobKind, JobResult, Request, State
-from app.jobs.job_store import KeyReused
-from app.jobs.jobs import Jobs, JobsConfig
-from app.jobs.spool import FolderUnknown, SpoolAway
-from app.jobs.worker import JobWorker
-from app.service.auth import Access, Client
-from app.service.database_settings import make_seals
-from app.service.job_metrics import JobMetrics
-from app.service.job_settings import DAY_S, address_rules, fetcher, spool
-from app.service.settings import Settings
+from tutti_server.app.customers import usage
+from tutti_server.app.customers.accounts import usage_account
+from tutti_server.app.customers.api_keys import ApiKey
+from tutti_server.app.customers.usage import Report
+from tutti_server.app.database.database import Database, DatabaseAway
+from tutti_server.app.errors import RETRY_AFTER_S, RequestError
+from tutti_server.app.jobs import job_store
+from tutti_server.app.jobs.addresses import AddressRefused, AddressRules
+from tutti_server.app.jobs.callbacks import CallbackSender
+from tutti_server.app.jobs.job import Job, JobKind, JobResult, Request, State
+from tutti_server.app.jobs.job_store import KeyReused
+from tutti_server.app.jobs.jobs import Jobs, JobsConfig
+from tutti_server.app.jobs.spool import FolderUnknown, SpoolAway
+from tutti_server.app.jobs.worker import JobWorker
+from tutti_server.app.service.auth import Access, Client
+from tutti_server.app.service.database_settings import make_seals
+from tutti_server.app.service.job_metrics import JobMetrics
+from tutti_server.app.service.job_settings import DAY_S, address_rules, fetcher, spool
+from tutti_server.app.service.settings import Settings
 
 logger = logging.getLogger(__name__)
 

@@ -6,15 +6,15 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from app.errors import SettingsError
-from app.service.database_settings import make_database
+from tutti_server.app.errors import SettingsError
+from tutti_server.app.service.database_settings import make_database
 
 if TYPE_CHECKING:
-    from app.database.database import Database
-    from app.jobs.addresses import AddressRules
-    from app.jobs.fetch import RecordingFetcher
-    from app.jobs.spool import Recall, Spool
-    from app.service.settings import Settings
+    from tutti_server.app.database.database import Database
+    from tutti_server.app.jobs.addresses import AddressRules
+    from tutti_server.app.jobs.fetch import RecordingFetcher
+    from tutti_server.app.jobs.spool import Recall, Spool
+    from tutti_server.app.service.settings import Settings
 
 logger = logging.getLogger(__name__)
 
@@ -65,13 +65,13 @@ def spool(settings: "Settings", database: "Database | None" = None) -> "Spool":
     Raises:
         SettingsError: a variable of S3 has no valid value.
     """
-    from app.jobs.spool import FolderSpool, SpoolAway, recall_nothing
+    from tutti_server.app.jobs.spool import FolderSpool, SpoolAway, recall_nothing
 
     if not settings.job_spool.startswith(S3):
         folder = Path(settings.job_spool).expanduser() if settings.job_spool else settings.data_path / "jobs"
         return FolderSpool(folder, recall_of(database) if database else recall_nothing)
     # Imported here because its client is an extra.
-    from app.jobs.s3_spool import S3Spool
+    from tutti_server.app.jobs.s3_spool import S3Spool
 
     try:
         return S3Spool(*_bucket(settings.job_spool))
@@ -81,9 +81,9 @@ def spool(settings: "Settings", database: "Database | None" = None) -> "Spool":
 
 def recall_of(database: "Database") -> "Recall":
     """Has the database remember the folder of the recordings."""
-    from app.database.database import DatabaseAway
-    from app.jobs import job_store
-    from app.jobs.spool import FolderUnknown
+    from tutti_server.app.database.database import DatabaseAway
+    from tutti_server.app.jobs import job_store
+    from tutti_server.app.jobs.spool import FolderUnknown
 
     def recall(found: str | None) -> str | None:
         if found is None and not database.is_there:
@@ -104,7 +104,7 @@ def try_spool(settings: "Settings") -> None:
     Raises:
         SettingsError: it does not work.
     """
-    from app.jobs.spool import FolderUnknown, try_out
+    from tutti_server.app.jobs.spool import FolderUnknown, try_out
 
     database = make_database(settings)
     try:
@@ -136,7 +136,7 @@ def _bucket(address: str) -> tuple[str, str]:
 
 def address_rules(settings: "Settings", name: str) -> "AddressRules":
     """The rules for addresses whose hosts are listed in the setting with this name."""
-    from app.jobs.addresses import AddressRules
+    from tutti_server.app.jobs.addresses import AddressRules
 
     return AddressRules(
         name,
@@ -148,7 +148,7 @@ def address_rules(settings: "Settings", name: str) -> "AddressRules":
 
 def fetcher(settings: "Settings") -> "RecordingFetcher":
     """Fetches recordings within the operator's limits."""
-    from app.jobs.fetch import RecordingFetcher
+    from tutti_server.app.jobs.fetch import RecordingFetcher
 
     return RecordingFetcher(
         rules=address_rules(settings, "url_hosts"),

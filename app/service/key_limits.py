@@ -7,14 +7,14 @@ from datetime import UTC, datetime, timedelta
 from secrets import token_hex
 from typing import TYPE_CHECKING
 
-from app.customers.api_keys import ApiKey
-from app.errors import RETRY_AFTER_S, KeyLimitExceeded
-from app.sharing.leases import Leases
-from app.sharing.store import Lease, SharedStore, StoreAway
+from tutti_server.app.customers.api_keys import ApiKey
+from tutti_server.app.errors import RETRY_AFTER_S, KeyLimitExceeded
+from tutti_server.app.sharing.leases import Leases
+from tutti_server.app.sharing.store import Lease, SharedStore, StoreAway
 
 if TYPE_CHECKING:
-    from app.customers.usage import Kind
-    from app.customers.usage_counter import UsageCounter
+    from tutti_server.app.customers.usage import Kind
+    from tutti_server.app.customers.usage_counter import UsageCounter
 
 COUNT_EVERY_S = 5.0
 """How often the audio of open sessions is counted, in seconds. As much may be missing after a gateway has died."""

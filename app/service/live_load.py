@@ -16,10 +16,10 @@ from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple
 
-from app.service.engine_work import EngineWork, WorkDone
-from app.service.final_waits import FinalWaits
-from app.service.interim_load import InterimLoad
-from engine.api import EngineStats
+from tutti_server.app.service.engine_work import EngineWork, WorkDone
+from tutti_server.app.service.final_waits import FinalWaits
+from tutti_server.app.service.interim_load import InterimLoad
+from tutti_server.engine.api import EngineStats
 
 RECENT_S = 20.0
 """The period over which finals and sessions are counted, in seconds."""

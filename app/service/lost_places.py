@@ -7,7 +7,7 @@ moment, and those who were in the middle of a call would be refused.
 import asyncio
 from collections import deque
 
-from app.service.shared_state import AdmissionCounter
+from tutti_server.app.service.shared_state import AdmissionCounter
 
 KEEP_S = 15.0
 """How long a place is kept, in seconds. Clients connect again within a few seconds, and try again after a refusal."""

@@ -8,8 +8,8 @@ from typing import Any
 from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from app.errors import RequestError
-from app.service.http_errors import error_response
+from tutti_server.app.errors import RequestError
+from tutti_server.app.service.http_errors import error_response
 
 logger = logging.getLogger(__name__)
 

@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from app.errors import RETRY_AFTER_S, RequestError
-from app.service.shared_state import AdmissionCounter
-from app.shares import Share
+from tutti_server.app.errors import RETRY_AFTER_S, RequestError
+from tutti_server.app.service.shared_state import AdmissionCounter
+from tutti_server.app.shares import Share
 
 PER_ADDRESS, PER_ROOM = 1, 4
 """An address may have as many readers as there are places left, and a room four times as many: a half, and four fifths,

@@ -8,36 +8,36 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from app.customers.api_keys import ApiKey
-from app.customers.file_keys import FileKeys
-from app.media.decoders import Decoders
-from app.publish.call_subscribers import MAX_SUBSCRIBERS_PER_CALL, CallHub, Calls
-from app.publish.room_config import RoomConfig
-from app.publish.room_hub import Rooms
-from app.publish.shared_calls import SharedCalls
-from app.service.admission import Admission
-from app.service.auth import Access
-from app.service.database_settings import make_database, make_seals, uses_database
-from app.service.metrics import Metrics
-from app.service.room_readers import RoomReaders
-from app.service.settings import Settings
-from app.service.shared_state import SharedState
-from app.service.strangers import Strangers
-from app.service.tracing import NO_TRACING, Tracing
-from app.session.session import SessionConfig
-from app.sharing.local_store import LocalStore
-from app.sharing.store import SharedStore
-from app.voices.live_speakers import LiveSpeakers
-from engine import api
+from tutti_server.app.customers.api_keys import ApiKey
+from tutti_server.app.customers.file_keys import FileKeys
+from tutti_server.app.media.decoders import Decoders
+from tutti_server.app.publish.call_subscribers import MAX_SUBSCRIBERS_PER_CALL, CallHub, Calls
+from tutti_server.app.publish.room_config import RoomConfig
+from tutti_server.app.publish.room_hub import Rooms
+from tutti_server.app.publish.shared_calls import SharedCalls
+from tutti_server.app.service.admission import Admission
+from tutti_server.app.service.auth import Access
+from tutti_server.app.service.database_settings import make_database, make_seals, uses_database
+from tutti_server.app.service.metrics import Metrics
+from tutti_server.app.service.room_readers import RoomReaders
+from tutti_server.app.service.settings import Settings
+from tutti_server.app.service.shared_state import SharedState
+from tutti_server.app.service.strangers import Strangers
+from tutti_server.app.service.tracing import NO_TRACING, Tracing
+from tutti_server.app.session.session import SessionConfig
+from tutti_server.app.sharing.local_store import LocalStore
+from tutti_server.app.sharing.store import SharedStore
+from tutti_server.app.voices.live_speakers import LiveSpeakers
+from tutti_server.engine import api
 
 if TYPE_CHECKING:
-    from app.customers.key_directory import KeyDirectory
-    from app.customers.usage_counter import UsageCounter
-    from app.database.database import Database
-    from app.publish.webhook import Webhook
-    from app.service.job_service import JobService
-    from app.translation.chat_translator import ChatTranslator
-    from app.voices.speaker_model import SpeakerModel
+    from tutti_server.app.customers.key_directory import KeyDirectory
+    from tutti_server.app.customers.usage_counter import UsageCounter
+    from tutti_server.app.database.database import Database
+    from tutti_server.app.publish.webhook import Webhook
+    from tutti_server.app.service.job_service import JobService
+    from tutti_server.app.translation.chat_translator import ChatTranslator
+    from tutti_server.app.voices.speaker_model import SpeakerModel
 
 
 class Service:
@@ -121,7 +121,7 @@ class Service:
         # Imported here because it brings the database.
         if not self.settings.jobs:
             return None
-        from app.service.job_service import JobService
+        from tutti_server.app.service.job_service import JobService
 
         return JobService(
             self.settings,
@@ -141,8 +141,8 @@ class Service:
     def speaker_model(self) -> "SpeakerModel | None":
         """What tells speakers apart; `None` if this installation has no network for it. Loaded when first asked for."""
         # Imported here because few services are asked for it.
-        from app.voices.clustering import Thresholds
-        from app.voices.speaker_model import load, load_onnx
+        from tutti_server.app.voices.clustering import Thresholds
+        from tutti_server.app.voices.speaker_model import load, load_onnx
 
         if not (path := self.settings.speaker_model):
             return load()
@@ -193,12 +193,12 @@ class Service:
 
     def _make_directory(self) -> "KeyDirectory":
         # Imported here because it brings the database.
-        from app.customers.key_directory import KeyDirectory
+        from tutti_server.app.customers.key_directory import KeyDirectory
 
         return KeyDirectory(self.database, seals=make_seals(self.settings))
 
     def _make_usage(self) -> "UsageCounter":
-        from app.customers.usage_counter import UsageCounter
+        from tutti_server.app.customers.usage_counter import UsageCounter
 
         self.metrics.sessions.keys.name_first(self.settings.max_key_labels, lambda: self.named_keys)
         return UsageCounter(self.database, self.metrics.sessions.keys.note)
@@ -207,7 +207,7 @@ class Service:
         if not self.settings.redis_url:
             return LocalStore()
         # Imported here because Redis' client is an extra.
-        from app.sharing.redis_store import RedisStore
+        from tutti_server.app.sharing.redis_store import RedisStore
 
         return RedisStore(self.settings.redis_url, self.metrics.others.note_redis, self.note_unreadable)
 
@@ -217,8 +217,8 @@ class Service:
 
     def _make_translator(self) -> "ChatTranslator":
         # Imported here because it brings an HTTP client, as the webhook does.
-        from app.translation.chat_endpoint import ChatEndpoint
-        from app.translation.chat_translator import ChatTranslator
+        from tutti_server.app.translation.chat_endpoint import ChatEndpoint
+        from tutti_server.app.translation.chat_translator import ChatTranslator
 
         settings = self.settings
         endpoint = ChatEndpoint(
@@ -238,7 +238,7 @@ class Service:
 
     def _make_webhook(self) -> "Webhook":
         # Imported here because it brings an HTTP client, 5 MB, and few services have a webhook.
-        from app.publish.webhook import Webhook
+        from tutti_server.app.publish.webhook import Webhook
 
         return Webhook(
             self.settings.webhook_url,

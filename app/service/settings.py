@@ -10,20 +10,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
 
-from app.customers.api_keys import ApiKey, read_api_keys
-from app.database.address import database_address, state_folder
-from app.errors import SettingsError
-from app.languages import NAMES
-from app.service.database_settings import make_seals
-from app.service.job_settings import check_jobs
-from app.service.text_settings import redacted_kinds
-from app.session.messages.events import Limits
-from app.session.text.stabilizer import POLICIES
-from app.text_rules.redaction import KINDS
-from engine.api import MAX_BEAM_SIZE
+from tutti_server.app.customers.api_keys import ApiKey, read_api_keys
+from tutti_server.app.database.address import database_address, state_folder
+from tutti_server.app.errors import SettingsError
+from tutti_server.app.languages import NAMES
+from tutti_server.app.service.database_settings import make_seals
+from tutti_server.app.service.job_settings import check_jobs
+from tutti_server.app.service.text_settings import redacted_kinds
+from tutti_server.app.session.messages.events import Limits
+from tutti_server.app.session.text.stabilizer import POLICIES
+from tutti_server.app.text_rules.redaction import KINDS
+from tutti_server.engine.api import MAX_BEAM_SIZE
 
 if TYPE_CHECKING:
-    from app.session.session import SessionConfig
+    from tutti_server.app.session.session import SessionConfig
 
 ENV_PREFIX = "TUTTI_"
 """All environment variables of the service begin with this."""
@@ -469,7 +469,7 @@ class Settings:
         _require(self.detector in DETECTORS, "detector", f"one of {', '.join(DETECTORS)}", self.detector)
         _require(0 < self.speech_threshold < 1, "speech_threshold", "above 0 and below 1", self.speech_threshold)
         if self.detector == "silero":
-            from app.voices import silero
+            from tutti_server.app.voices import silero
 
             if not silero.is_installed():
                 install = "pip install 'tutti-asr[silero]'"
@@ -478,7 +478,7 @@ class Settings:
     def _check_turn_model(self) -> None:
         if not self.turn_model:
             return
-        from app.voices import turn_model
+        from tutti_server.app.voices import turn_model
 
         if not turn_model.is_installed():
             raise SettingsError(f"turn_model: needs {turn_model.PACKAGE}: pip install 'tutti-asr[turn-model]'")
@@ -641,8 +641,8 @@ class Settings:
             SettingsError: the file `turn_model` is no such model.
         """
         # Imported here because it brings NumPy and the speech detector, which `--help` and `--version` do not need.
-        from app.session.session import SessionConfig
-        from app.session.speech.endpointing import WebRtcDetector
+        from tutti_server.app.session.session import SessionConfig
+        from tutti_server.app.session.speech.endpointing import WebRtcDetector
 
         config = SessionConfig(
             limits=self.limits,
@@ -667,7 +667,7 @@ def _check_speaker_model(settings: Settings) -> None:
             raise SettingsError(f"{name}: expected speaker_model with it, as the network of tutti has its own")
     if not settings.speaker_model:
         return
-    from app.voices import onnx_network
+    from tutti_server.app.voices import onnx_network
 
     if not onnx_network.is_installed():
         raise SettingsError(f"speaker_model: needs {onnx_network.PACKAGE}: pip install 'tutti-asr[turn-model]'")
@@ -676,8 +676,8 @@ def _check_speaker_model(settings: Settings) -> None:
 
 def _with_silero(config: "SessionConfig", threshold: float) -> "SessionConfig":
     """The configuration with Silero's speech detector, whose network is loaded here."""
-    from app.voices.detection_batcher import DetectionBatcher
-    from app.voices.silero import SileroDetector, SileroModel
+    from tutti_server.app.voices.detection_batcher import DetectionBatcher
+    from tutti_server.app.voices.silero import SileroDetector, SileroModel
 
     model = SileroModel()
     make_detector = partial(SileroDetector, model, threshold)
@@ -686,8 +686,8 @@ def _with_silero(config: "SessionConfig", threshold: float) -> "SessionConfig":
 
 def _with_turn_model(config: "SessionConfig", path: Path) -> "SessionConfig":
     """The configuration with the operator's turn model, which is loaded here."""
-    from app.voices.turn_batcher import TurnBatcher
-    from app.voices.turn_model import AudioTurnModel
+    from tutti_server.app.voices.turn_batcher import TurnBatcher
+    from tutti_server.app.voices.turn_model import AudioTurnModel
 
     return replace(config, score_turn=TurnBatcher(AudioTurnModel(path).score).score)
 

@@ -9,8 +9,8 @@ import ipaddress
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from app.service.metrics import StrangerMetrics
-from app.service.settings import Settings
+from tutti_server.app.service.metrics import StrangerMetrics
+from tutti_server.app.service.settings import Settings
 
 STATE_KEY = "visitor"
 """Where the `state` of a request's scope holds the `Visitor` of its connection."""

@@ -1,7 +1,7 @@
 """The settings of text rules."""
 
-from app.errors import SettingsError
-from app.text_rules.redaction import KINDS, Kind
+from tutti_server.app.errors import SettingsError
+from tutti_server.app.text_rules.redaction import KINDS, Kind
 
 
 def redacted_kinds(names: str) -> tuple[Kind, ...]:

@@ -3,8 +3,8 @@
 import ssl
 from pathlib import Path
 
-from app.errors import SettingsError
-from app.service.settings import Settings
+from tutti_server.app.errors import SettingsError
+from tutti_server.app.service.settings import Settings
 
 
 def load_tls(settings: Settings) -> ssl.SSLContext | None:

@@ -4,8 +4,8 @@ from collections.abc import MutableMapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Protocol
 
-from app.publish.webhook_trace import UNTRACED, DeliveryTrace
-from app.session.engine_driver import SessionTrace
+from tutti_server.app.publish.webhook_trace import UNTRACED, DeliveryTrace
+from tutti_server.app.session.engine_driver import SessionTrace
 
 Attribute = str | int | float | bool
 """The value of an attribute: a number, or a stable code. Text of speech and keys of clients never become one."""

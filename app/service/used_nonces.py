@@ -2,8 +2,8 @@
 
 import hashlib
 
-from app.sharing.local_store import LocalStore
-from app.sharing.store import SharedStore, StoreAway
+from tutti_server.app.sharing.local_store import LocalStore
+from tutti_server.app.sharing.store import SharedStore, StoreAway
 
 
 class UsedNonces:

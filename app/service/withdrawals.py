@@ -4,9 +4,9 @@ import time
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 
-from app.service.client_secrets import ClientSecret
-from app.sharing.emptied import EmptiedWatch
-from app.sharing.store import SharedStore, StoreAway
+from tutti_server.app.service.client_secrets import ClientSecret
+from tutti_server.app.sharing.emptied import EmptiedWatch
+from tutti_server.app.sharing.store import SharedStore, StoreAway
 
 
 class Withdrawals:

@@ -2,13 +2,13 @@
 
 from collections.abc import Sequence
 
-from app.media.pcm import AudioDecoder, AudioFormat, Samples
-from app.session.channel import Channel
-from app.session.core.options import ChannelOptions
-from app.session.core.port import SessionPort
-from app.session.messages import events
-from app.session.speech.endpointing import UpcomingFrames
-from engine.api import SAMPLE_RATE
+from tutti_server.app.media.pcm import AudioDecoder, AudioFormat, Samples
+from tutti_server.app.session.channel import Channel
+from tutti_server.app.session.core.options import ChannelOptions
+from tutti_server.app.session.core.port import SessionPort
+from tutti_server.app.session.messages import events
+from tutti_server.app.session.speech.endpointing import UpcomingFrames
+from tutti_server.engine.api import SAMPLE_RATE
 
 LAG_SAMPLES = 2 * SAMPLE_RATE
 """A lag of the text of at least this many samples is reported to the client (2 s)."""

@@ -10,18 +10,18 @@ from typing import assert_never
 
 import numpy as np
 
-from app.media.pcm import SampleBuffer, Samples
-from app.session.core.options import ChannelOptions
-from app.session.core.port import Acknowledged, SessionPort
-from app.session.core.windows import EndedWindow, OpenWindow, PendingUtterance, WindowKind
-from app.session.decoding.finals import Finals
-from app.session.decoding.hypotheses import Hypotheses
-from app.session.earlier_audio import EarlierAudio
-from app.session.messages import events
-from app.session.messages.continuation import ChannelStart
-from app.session.speech.coverage import Span
-from app.session.speech.detector_life import DetectorLife
-from app.session.speech.endpointing import (
+from tutti_server.app.media.pcm import SampleBuffer, Samples
+from tutti_server.app.session.core.options import ChannelOptions
+from tutti_server.app.session.core.port import Acknowledged, SessionPort
+from tutti_server.app.session.core.windows import EndedWindow, OpenWindow, PendingUtterance, WindowKind
+from tutti_server.app.session.decoding.finals import Finals
+from tutti_server.app.session.decoding.hypotheses import Hypotheses
+from tutti_server.app.session.earlier_audio import EarlierAudio
+from tutti_server.app.session.messages import events
+from tutti_server.app.session.messages.continuation import ChannelStart
+from tutti_server.app.session.speech.coverage import Span
+from tutti_server.app.session.speech.detector_life import DetectorLife
+from tutti_server.app.session.speech.endpointing import (
     FRAME_SAMPLES,
     Endpointer,
     SpeechBegan,
@@ -29,10 +29,10 @@ from app.session.speech.endpointing import (
     SpeechEnded,
     UpcomingFrames,
 )
-from app.session.speech.window_cutting import find_cut, find_cut_of_filled
-from app.session.text.language_choice import ChannelLanguage, UtteranceLanguage
-from app.session.text.stabilizer import Stabilizer
-from engine.api import SAMPLE_RATE
+from tutti_server.app.session.speech.window_cutting import find_cut, find_cut_of_filled
+from tutti_server.app.session.text.language_choice import ChannelLanguage, UtteranceLanguage
+from tutti_server.app.session.text.stabilizer import Stabilizer
+from tutti_server.engine.api import SAMPLE_RATE
 
 MIN_MANUAL_SAMPLES = SAMPLE_RATE // 10
 """The audio that begins an utterance in manual mode, in samples (100 ms).

@@ -3,11 +3,11 @@
 from collections import deque
 from dataclasses import dataclass
 
-from app.media.pcm import SampleBuffer
-from app.session.decoding.translations import Translations
-from app.session.messages.commands import Untranslated
-from app.session.speech.coverage import Span
-from engine.api import SAMPLE_RATE
+from tutti_server.app.media.pcm import SampleBuffer
+from tutti_server.app.session.decoding.translations import Translations
+from tutti_server.app.session.messages.commands import Untranslated
+from tutti_server.app.session.speech.coverage import Span
+from tutti_server.engine.api import SAMPLE_RATE
 
 ROUNDING_SAMPLES = SAMPLE_RATE // 100
 """By how many samples times of the client may differ from positions: they are rounded to milliseconds."""

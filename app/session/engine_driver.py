@@ -8,8 +8,8 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager
 from typing import Protocol
 
-from app.errors import TranslationFailed
-from app.session.core.effects import (
+from tutti_server.app.errors import TranslationFailed
+from tutti_server.app.session.core.effects import (
     Cancel,
     Close,
     Effect,
@@ -20,10 +20,10 @@ from app.session.core.effects import (
     Submit,
     Translate,
 )
-from app.session.messages import commands, events
-from app.session.session import Session, give_up_speakers, speakers_found
-from engine import api
-from engine.errors import EngineError
+from tutti_server.app.session.messages import commands, events
+from tutti_server.app.session.session import Session, give_up_speakers, speakers_found
+from tutti_server.engine import api
+from tutti_server.engine.errors import EngineError
 
 MAX_BACKLOG = 8
 """The most ended windows of one session that may wait for the engine while its client's audio is read.

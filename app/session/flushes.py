@@ -4,11 +4,11 @@ from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from app.errors import LimitExceeded
-from app.session.channel import Channel
-from app.session.core.port import SessionPort
-from app.session.decoding.finals import Finals
-from app.session.messages import commands, events
+from tutti_server.app.errors import LimitExceeded
+from tutti_server.app.session.channel import Channel
+from tutti_server.app.session.core.port import SessionPort
+from tutti_server.app.session.decoding.finals import Finals
+from tutti_server.app.session.messages import commands, events
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import assert_never
 
-from app.errors import (
+from tutti_server.app.errors import (
     CLOSE_DONE,
     CLOSE_DRAINING,
     CLOSE_OUR_FAULT,
@@ -21,35 +21,35 @@ from app.errors import (
     IdleTimeout,
     SessionError,
 )
-from app.languages import known_among, language_of
-from app.media.pcm import AudioFormat
-from app.session.audio_intake import AudioIntake
-from app.session.channel import Channel
-from app.session.core.context import Context
-from app.session.core.effects import Effect
-from app.session.core.options import ChannelOptions, FinalOptions, Targets
-from app.session.core.port import JobKind, OwnAudio, SessionPort
-from app.session.core.windows import DecodeRequest
-from app.session.decoding.translations import Translator, targets_of
-from app.session.flushes import PendingFlushes
-from app.session.messages import commands, events
-from app.session.messages.continuation import find_start
-from app.session.messages.states import State, already_started, must_carry_out
-from app.session.observers.speaker_labels import SpeakerLabels
-from app.session.observers.speaker_stretches import SpeakersFound, SpeakerTeller
-from app.session.observers.text_filter import TextFilter
-from app.session.speech.endpointing import DetectAhead, SpeechDetector, UpcomingFrames, WebRtcDetector
-from app.session.speech.turn_taking import USUAL_MIN_SILENCE_MS, USUAL_SILENCE_MS, TurnScorer
-from app.session.text.final_sampling import FinalSampling, usual_beams
-from app.session.text.hallucination_filter import HallucinationFilter
-from app.session.text.interim_schedule import no_extra_interval
-from app.session.text.language_choice import LanguageRequest
-from app.session.text.stabilizer import Agreement, MakePolicy
-from app.text_rules.pipeline import TextRuleOptions
-from app.text_rules.redaction import Kind
-from engine import api
-from engine.api import SAMPLE_RATE
-from engine.errors import EngineError, EngineOverloaded
+from tutti_server.app.languages import known_among, language_of
+from tutti_server.app.media.pcm import AudioFormat
+from tutti_server.app.session.audio_intake import AudioIntake
+from tutti_server.app.session.channel import Channel
+from tutti_server.app.session.core.context import Context
+from tutti_server.app.session.core.effects import Effect
+from tutti_server.app.session.core.options import ChannelOptions, FinalOptions, Targets
+from tutti_server.app.session.core.port import JobKind, OwnAudio, SessionPort
+from tutti_server.app.session.core.windows import DecodeRequest
+from tutti_server.app.session.decoding.translations import Translator, targets_of
+from tutti_server.app.session.flushes import PendingFlushes
+from tutti_server.app.session.messages import commands, events
+from tutti_server.app.session.messages.continuation import find_start
+from tutti_server.app.session.messages.states import State, already_started, must_carry_out
+from tutti_server.app.session.observers.speaker_labels import SpeakerLabels
+from tutti_server.app.session.observers.speaker_stretches import SpeakersFound, SpeakerTeller
+from tutti_server.app.session.observers.text_filter import TextFilter
+from tutti_server.app.session.speech.endpointing import DetectAhead, SpeechDetector, UpcomingFrames, WebRtcDetector
+from tutti_server.app.session.speech.turn_taking import USUAL_MIN_SILENCE_MS, USUAL_SILENCE_MS, TurnScorer
+from tutti_server.app.session.text.final_sampling import FinalSampling, usual_beams
+from tutti_server.app.session.text.hallucination_filter import HallucinationFilter
+from tutti_server.app.session.text.interim_schedule import no_extra_interval
+from tutti_server.app.session.text.language_choice import LanguageRequest
+from tutti_server.app.session.text.stabilizer import Agreement, MakePolicy
+from tutti_server.app.text_rules.pipeline import TextRuleOptions
+from tutti_server.app.text_rules.redaction import Kind
+from tutti_server.engine import api
+from tutti_server.engine.api import SAMPLE_RATE
+from tutti_server.engine.errors import EngineError, EngineOverloaded
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from secrets import token_hex
 
-from app.sharing.store import SharedStore, StoreAway
+from tutti_server.app.sharing.store import SharedStore, StoreAway
 
 logger = logging.getLogger(__name__)
 

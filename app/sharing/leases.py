@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 
-from app.sharing.store import LEASE_S, Lease, SharedStore, StoreAway
+from tutti_server.app.sharing.store import LEASE_S, Lease, SharedStore, StoreAway
 
 RENEW_S = LEASE_S / 4
 """How often leases are renewed, in seconds: two renewals may fail before a lease ends."""

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from itertools import takewhile
 
-from app.sharing.store import KEEP_LOG_S, LEASE_S, MAX_ENTRIES, READ_S, Entry, Lease
+from tutti_server.app.sharing.store import KEEP_LOG_S, LEASE_S, MAX_ENTRIES, READ_S, Entry, Lease
 
 PURGE_EVERY = 1000
 """After this many changes everything that has ended is dropped, so that memory stays bounded."""

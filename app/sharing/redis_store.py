@@ -15,8 +15,17 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import AuthenticationError, AuthorizationError, RedisError, ResponseError
 
-from app.errors import SettingsError
-from app.sharing.store import KEEP_LOG_S, KEEP_NUMBER_S, LEASE_S, MAX_ENTRIES, READ_S, Entry, Lease, StoreAway
+from tutti_server.app.errors import SettingsError
+from tutti_server.app.sharing.store import (
+    KEEP_LOG_S,
+    KEEP_NUMBER_S,
+    LEASE_S,
+    MAX_ENTRIES,
+    READ_S,
+    Entry,
+    Lease,
+    StoreAway,
+)
 
 logger = logging.getLogger(__name__)
 

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Mapping
 
-from app.sharing.store import Entry, SharedStore
+from tutti_server.app.sharing.store import Entry, SharedStore
 
 
 async def read_unless(

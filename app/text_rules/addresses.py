@@ -7,7 +7,7 @@ window.
 import re
 from collections.abc import Iterator, Sequence
 
-from app.text_rules.edits import TOKEN
+from tutti_server.app.text_rules.edits import TOKEN
 
 _WRITTEN = re.compile(r"(?<![\w.+%-])[\w.+%-]+\s?@\s?[\w-]+(?:\.[\w-]+)*")
 _DOMAINS = "com|org|net|edu|gov|mil|info|biz|io|co|ai|app|dev|me|tv|uk|us|de|fr|es|it|nl|eu|ca|au|nz|in|ch|at|be|se|pl"

@@ -7,8 +7,8 @@ that they count something ("one of them"). Text that has digits already is left 
 import re
 from dataclasses import dataclass
 
-from app.text_rules.digit_runs import REPEATS, TEENS, TENS, UNITS
-from app.text_rules.edits import TOKEN, Edit, Found
+from tutti_server.app.text_rules.digit_runs import REPEATS, TEENS, TENS, UNITS
+from tutti_server.app.text_rules.edits import TOKEN, Edit, Found
 
 SMALL = {word: int(value) for word, value in {**UNITS, **TEENS}.items()}
 DECADES = {word: 10 * int(value) for word, value in TENS.items()}

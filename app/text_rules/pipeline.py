@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from app.text_rules.edits import Edit, Found, cut_before, without_overlaps
-from app.text_rules.numerals import Numerals
-from app.text_rules.redaction import Before, Kind, Redaction
-from app.text_rules.replacing import PROFANITIES, Masking, Replacing
+from tutti_server.app.text_rules.edits import Edit, Found, cut_before, without_overlaps
+from tutti_server.app.text_rules.numerals import Numerals
+from tutti_server.app.text_rules.redaction import Before, Kind, Redaction
+from tutti_server.app.text_rules.replacing import PROFANITIES, Masking, Replacing
 
 Profanity = Literal["mask"]
 

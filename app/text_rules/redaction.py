@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from app.text_rules.addresses import addresses, start_of_partial_address
-from app.text_rules.digit_runs import DigitRun, digit_runs, is_filled
-from app.text_rules.edits import Edit, Found, Phrases, without_overlaps
+from tutti_server.app.text_rules.addresses import addresses, start_of_partial_address
+from tutti_server.app.text_rules.digit_runs import DigitRun, digit_runs, is_filled
+from tutti_server.app.text_rules.edits import Edit, Found, Phrases, without_overlaps
 
 Kind = Literal["card", "ssn", "account", "phone", "email", "number"]
 KINDS: tuple[Kind, ...] = ("card", "ssn", "account", "phone", "email", "number")

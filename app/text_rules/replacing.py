@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 
-from app.text_rules.edits import Edit, Found, Phrases, before_space
+from tutti_server.app.text_rules.edits import Edit, Found, Phrases, before_space
 
 PROFANITIES = (
     "arsehole arseholes asshole assholes bastard bastards bitch bitches bollocks bullshit cock cocks cocksucker cunt "

@@ -8,8 +8,8 @@ from contextlib import asynccontextmanager
 
 import httpx
 
-from app.errors import TranslationFailed
-from app.numbers import read_integer
+from tutti_server.app.errors import TranslationFailed
+from tutti_server.app.numbers import read_integer
 
 PATH = "/chat/completions"
 MAX_ATTEMPTS = 3

@@ -7,10 +7,10 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Literal
 
-from app.errors import TranslationFailed
-from app.session.core.effects import Translate
-from app.translation.chat_endpoint import ChatEndpoint
-from app.translation.prompt import Context, messages, new_context, read_answer
+from tutti_server.app.errors import TranslationFailed
+from tutti_server.app.session.core.effects import Translate
+from tutti_server.app.translation.chat_endpoint import ChatEndpoint
+from tutti_server.app.translation.prompt import Context, messages, new_context, read_answer
 
 logger = logging.getLogger(__name__)
 
@@ -18,7 +18,7 @@ Outcome = Literal["translated", "failed"]
 
 
 class ChatTranslator:
-    """Translates for all sessions of this process. See `app.session.decoding.translations.Translator`."""
+    """Translates for all sessions of this process. See `tutti_server.app.session.decoding.translations.Translator`."""
 
     def __init__(
         self,
@@ -76,7 +76,7 @@ class _Line:
 
 
 class ChatSession:
-    """The translations of one session. See `app.session.decoding.translations.SessionTranslator`."""
+    """The translations of one session. See `tutti_server.app.session.decoding.translations.SessionTranslator`."""
 
     def __init__(self, translate: Callable[[Translate, _Line], Awaitable[str]]) -> None:
         self._translate = translate

@@ -2,8 +2,8 @@
 
 from collections import deque
 
-from app.errors import TranslationFailed
-from app.languages import NAMES
+from tutti_server.app.errors import TranslationFailed
+from tutti_server.app.languages import NAMES
 
 N_CONTEXT = 3
 """The translations before a text that the model is shown."""

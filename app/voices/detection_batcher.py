@@ -8,8 +8,8 @@ import asyncio
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-from app.media.pcm import Samples
-from app.voices.silero import SileroDetector, SileroModel, Stretch
+from tutti_server.app.media.pcm import Samples
+from tutti_server.app.voices.silero import SileroDetector, SileroModel, Stretch
 
 INTERVAL_S = 0.01
 """The least time between the beginnings of two calls, in seconds, while several sessions are active.

@@ -8,9 +8,9 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, 
 import numpy as np
 from numpy.typing import NDArray
 
-from app.media.pcm import Samples
-from app.voices.clustering import Thresholds, centroids, cluster
-from engine.api import SAMPLE_RATE
+from tutti_server.app.media.pcm import Samples
+from tutti_server.app.voices.clustering import Thresholds, centroids, cluster
+from tutti_server.engine.api import SAMPLE_RATE
 
 WINDOW_S = 1.5
 """The length of the windows, in seconds."""

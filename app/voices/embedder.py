@@ -11,7 +11,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from app.media.pcm import Samples
+from tutti_server.app.media.pcm import Samples
 
 MAX_BATCH = 8
 """The most stretches in one call, so that no session waits for many stretches of another."""

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from app.voices.clustering import MIN_SHARE, Labels, Thresholds, linked
-from app.voices.diarization import MAX_SPEAKERS
+from tutti_server.app.voices.clustering import MIN_SHARE, Labels, Thresholds, linked
+from tutti_server.app.voices.diarization import MAX_SPEAKERS
 
 Array = NDArray[np.float32]
 

@@ -12,10 +12,10 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from app.errors import SettingsError
-from app.media.pcm import Samples
-from app.voices.filterbank import N_BANDS, filterbank
-from engine.api import SAMPLE_RATE
+from tutti_server.app.errors import SettingsError
+from tutti_server.app.media.pcm import Samples
+from tutti_server.app.voices.filterbank import N_BANDS, filterbank
+from tutti_server.engine.api import SAMPLE_RATE
 
 Array = NDArray[np.float32]
 

@@ -14,8 +14,8 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
-from app.media.pcm import Samples
-from engine.api import SAMPLE_RATE
+from tutti_server.app.media.pcm import Samples
+from tutti_server.engine.api import SAMPLE_RATE
 
 PACKAGES = ("onnxruntime", "silero_vad")
 """The packages that this detector needs; the extra `silero` of `tutti-asr` installs them."""

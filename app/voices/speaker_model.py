@@ -4,10 +4,10 @@ import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 
-from app.voices.clustering import Thresholds
-from app.voices.diarization import Embed
-from app.voices.embedder import EmbedderBatcher
-from app.voices.speaker_network import DEFAULT_WEIGHTS, NumpyNetwork
+from tutti_server.app.voices.clustering import Thresholds
+from tutti_server.app.voices.diarization import Embed
+from tutti_server.app.voices.embedder import EmbedderBatcher
+from tutti_server.app.voices.speaker_network import DEFAULT_WEIGHTS, NumpyNetwork
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ def load_onnx(path: Path, thresholds: Thresholds) -> SpeakerModel:
         SettingsError: the file holds no such network.
     """
     # Imported here because most services use the network that comes with the package.
-    from app.voices.onnx_network import OnnxNetwork
+    from tutti_server.app.voices.onnx_network import OnnxNetwork
 
     batcher = EmbedderBatcher(OnnxNetwork(path))
     return SpeakerModel(batcher.embed, thresholds, batcher.embed_live, _name(path))

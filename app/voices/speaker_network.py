@@ -13,9 +13,9 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
-from app.media.pcm import Samples
-from app.voices.clustering import Thresholds
-from engine.api import SAMPLE_RATE
+from tutti_server.app.media.pcm import Samples
+from tutti_server.app.voices.clustering import Thresholds
+from tutti_server.engine.api import SAMPLE_RATE
 
 Array = NDArray[np.float32]
 

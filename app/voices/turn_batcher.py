@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 
-from app.media.pcm import Samples
+from tutti_server.app.media.pcm import Samples
 
 logger = logging.getLogger(__name__)
 

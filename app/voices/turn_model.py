@@ -13,9 +13,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from app.errors import SettingsError
-from app.media.pcm import Samples
-from app.session.speech.turn_taking import AUDIO_SAMPLES
+from tutti_server.app.errors import SettingsError
+from tutti_server.app.media.pcm import Samples
+from tutti_server.app.session.speech.turn_taking import AUDIO_SAMPLES
 
 PACKAGE = "onnxruntime"
 """The package that runs the model; the extra `turn-model` of `tutti-asr` installs it."""

@@ -15,13 +15,13 @@ from collections import Counter
 import click
 from rich.console import Console
 
-from app.cli.terminal import console
 from benchmarks.faults.differences import KINDS, differences
 from benchmarks.faults.ray_kills import campaign_settings
 from benchmarks.faults.ray_service import RayService, ray_service
 from benchmarks.faults.sessions import SessionLog, stream
 from benchmarks.options import benchmark_command
 from benchmarks.recordings import Recording, load_bundled
+from tutti_server.app.cli.terminal import console
 
 N_NODES = 3
 N_RECORDINGS = 8

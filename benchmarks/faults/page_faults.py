@@ -35,9 +35,9 @@ from benchmarks.recordings import Recording, load_bundled, with_silence
 from benchmarks.report import Table
 from benchmarks.scoring import count_errors
 from benchmarks.server import ADMIT_ALL
-from engine.api import SAMPLE_RATE
 from tests.browser import chromium, exact_microphone, firefox
 from tests.browser.page import BrowserPage, OpenPage, PageError
+from tutti_server.engine.api import SAMPLE_RATE
 
 SCHEMA = 1
 BROWSERS: dict[str, OpenPage] = {"chromium": chromium.open_page, "firefox": firefox.open_page}

@@ -19,13 +19,13 @@ from typing import Any
 
 import click
 
-from app.service.settings import Settings
 from benchmarks import machine, report
 from benchmarks.faults.campaign import Plan, locate_differences, run_campaign, undisturbed
 from benchmarks.faults.ray_service import HEAD_FAULTS, RAY_FAULTS, RayFault, RayService, ray_service
 from benchmarks.faults.service_faults import noise, print_progress, summarise, tables
 from benchmarks.options import benchmark_command, json_option, markdown_option
 from benchmarks.recordings import load_bundled
+from tutti_server.app.service.settings import Settings
 
 SCHEMA = 1
 

@@ -22,9 +22,9 @@ from typing import Any
 import click
 import httpx
 
-from app.service.settings import Settings
 from benchmarks.child_processes import start_child
 from benchmarks.server import PROBE_S, free_port
+from tutti_server.app.service.settings import Settings
 
 APPLICATION = "tutti"
 NODE_MEMORY = 100 << 20
@@ -160,7 +160,7 @@ class RayService:
         """Deploy engines and gateways with these options of `bind`. Does not wait until they run."""
         from ray import serve
 
-        from plugins.ray.application import bind
+        from tutti_server.plugins.ray.application import bind
 
         application = bind(self._settings, max_replicas_per_node=1, **options)
         target = serve.RunTarget(application, name=APPLICATION, route_prefix="/")

@@ -54,7 +54,7 @@ class DisturbedService:
         self.clock = clock
         """The clock of its processes, if it is not that of the machine."""
         self._port = free_port()
-        self._command = [sys.executable, "-m", "app", "serve", "--port", str(self._port), *arguments]
+        self._command = [sys.executable, "-m", "tutti_server.app", "serve", "--port", str(self._port), *arguments]
         self._output = output
         self._process: subprocess.Popen[bytes] | None = None
         self.url = f"http://127.0.0.1:{self._port}"

@@ -13,7 +13,7 @@ from benchmarks.faults.differences import TimedWord, timed_words
 from benchmarks.live.client import CHUNK_SAMPLES, describe_error
 from benchmarks.live.encodings import PCM_16K, encode
 from benchmarks.recordings import Recording
-from engine.api import SAMPLE_RATE
+from tutti_server.engine.api import SAMPLE_RATE
 
 SESSION_GRACE_S = 600.0
 """A session that takes this many seconds longer than its audio has failed."""

@@ -20,11 +20,11 @@ from typing import Any
 import numpy as np
 import uvloop
 
-from app.media.pcm import Samples
 from benchmarks.recordings import windows
-from engine import api
-from engine.checkpoint.checkpoint import read_checkpoint
-from engine.process_environment import prepare_environment
+from tutti_server.app.media.pcm import Samples
+from tutti_server.engine import api
+from tutti_server.engine.checkpoint.checkpoint import read_checkpoint
+from tutti_server.engine.process_environment import prepare_environment
 
 Transcribe = Callable[[list[Samples]], list[str]]
 """Returns the text of each recording."""
@@ -57,9 +57,9 @@ class Job:
 @contextmanager
 def tutti_files(job: Job, at_once: int = 1) -> Iterator[Transcribe]:
     """Tutti with whole files, `at_once` of them concurrently, through detector, session and windows like uploads."""
-    from app.files.transcript import Transcript
-    from app.files.transcription import TranscriptionOptions, transcribe
-    from app.session.session import SessionConfig
+    from tutti_server.app.files.transcript import Transcript
+    from tutti_server.app.files.transcription import TranscriptionOptions, transcribe
+    from tutti_server.app.session.session import SessionConfig
 
     with _tutti(job) as (engine, run):
 
@@ -238,8 +238,8 @@ class _Multilingual:
 
 @contextmanager
 def _tutti(job: Job) -> Iterator[tuple[api.Transcriber, Callable[[Any], Any]]]:
-    from engine.config import EngineConfig
-    from engine.engine import Engine
+    from tutti_server.engine.config import EngineConfig
+    from tutti_server.engine.engine import Engine
 
     config = EngineConfig(model=job.folder, device="cpu", n_threads=job.n_threads)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:

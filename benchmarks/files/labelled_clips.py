@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.recordings import REPOSITORY, load_bundled
-from engine.api import SAMPLE_RATE
+from tutti_server.engine.api import SAMPLE_RATE
 
 Pcm = NDArray[np.int16]
 DEFAULT_MANIFEST = REPOSITORY.parent / "shared" / "audio" / "manifest.jsonl"

@@ -21,12 +21,12 @@ import httpx
 import numpy as np
 
 import tutti
-from app.languages import NAMES
 from benchmarks.files.endpoint import MAX_ERROR_CHARS, PATH, open_client
 from benchmarks.files.labelled_clips import Clip, Pcm, interleaved, to_wav
 from benchmarks.peer_servers import file_engine
 from benchmarks.server import ADMIT_ALL, RunningServer, running_server
-from engine.api import SAMPLE_RATE
+from tutti_server.app.languages import NAMES
+from tutti_server.engine.api import SAMPLE_RATE
 
 CHUNK_SAMPLES = SAMPLE_RATE // 10
 """Samples in a chunk of a live session: 100 ms."""

@@ -7,12 +7,12 @@ import time
 from collections import deque
 from typing import Protocol
 
-from app.media.pcm import Samples
-from app.session.core.effects import Effect, Send, Submit
-from app.session.messages import commands, events
-from app.session.session import Session
-from engine import api
-from engine.api import SAMPLE_RATE, Transcriber
+from tutti_server.app.media.pcm import Samples
+from tutti_server.app.session.core.effects import Effect, Send, Submit
+from tutti_server.app.session.messages import commands, events
+from tutti_server.app.session.session import Session
+from tutti_server.engine import api
+from tutti_server.engine.api import SAMPLE_RATE, Transcriber
 
 CHUNK_SAMPLES = SAMPLE_RATE // 10
 """Audio is fed in chunks of 100 ms."""

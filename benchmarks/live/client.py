@@ -7,12 +7,12 @@ from contextlib import aclosing
 from dataclasses import dataclass, field
 
 import tutti
-from app.media.pcm import Samples
 from benchmarks.live.encodings import PCM_16K, encode
 from benchmarks.live.faulty_proxy import FaultyProxy, faulty_proxy
 from benchmarks.live.network import Network
 from benchmarks.recordings import Recording
-from engine.api import SAMPLE_RATE
+from tutti_server.app.media.pcm import Samples
+from tutti_server.engine.api import SAMPLE_RATE
 
 CHUNK_S = 0.1
 """Length of the chunks that clients send, in seconds."""

@@ -7,8 +7,8 @@ import numpy as np
 import soxr
 
 import tutti
-from app.media.pcm import Samples, decode_samples
-from engine.api import SAMPLE_RATE
+from tutti_server.app.media.pcm import Samples, decode_samples
+from tutti_server.engine.api import SAMPLE_RATE
 
 USUAL_RATES: dict[tutti.Encoding, int] = {"pcm_s16le": SAMPLE_RATE, "pcm_f32le": 48_000, "mulaw": 8_000, "alaw": 8_000}
 """The sample rate of an encoding that is given without one, in Hz."""

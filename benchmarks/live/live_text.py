@@ -5,11 +5,11 @@ import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 
-from app.errors import SessionError
-from app.session.messages import events
 from benchmarks.live.captions import Caption, SpokenWord, measure_words
 from benchmarks.scoring import words
-from engine import api
+from tutti_server.app.errors import SessionError
+from tutti_server.app.session.messages import events
+from tutti_server.engine import api
 
 STOCK_PHRASES = frozenset(
     (

@@ -21,10 +21,10 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import InvalidStatus, WebSocketException
 from websockets.typing import Subprotocol
 
-from app.media.pcm import Samples
 from benchmarks.live.client import describe_error
 from benchmarks.recordings import ReferenceUtterance
-from engine.api import SAMPLE_RATE
+from tutti_server.app.media.pcm import Samples
+from tutti_server.engine.api import SAMPLE_RATE
 
 CHUNK_SAMPLES = SAMPLE_RATE // 10
 """Samples in a chunk: 100 ms."""

@@ -11,21 +11,21 @@ from dataclasses import dataclass, field, replace
 import click
 import numpy as np
 
-from app.errors import SessionError
-from app.files.transcription import TranscriptionOptions, transcribe
-from app.media.pcm import AudioFormat, Samples
-from app.service.settings import Settings
-from app.session.messages import commands, events
-from app.session.session import Session, SessionConfig
-from app.session.text.stabilizer import POLICIES, MakePolicy, SeenWord
 from benchmarks.files.labelled_clips import DETECTED_KIND, Clip, Pcm
 from benchmarks.live.audio_time import run_in_audio_time
 from benchmarks.live.captions import SpokenWord
 from benchmarks.live.live_text import LiveText, ReaderFigures, measure
 from benchmarks.scoring import words
-from engine.api import SAMPLE_RATE, Transcriber
-from engine.config import EngineConfig
-from engine.errors import EngineError
+from tutti_server.app.errors import SessionError
+from tutti_server.app.files.transcription import TranscriptionOptions, transcribe
+from tutti_server.app.media.pcm import AudioFormat, Samples
+from tutti_server.app.service.settings import Settings
+from tutti_server.app.session.messages import commands, events
+from tutti_server.app.session.session import Session, SessionConfig
+from tutti_server.app.session.text.stabilizer import POLICIES, MakePolicy, SeenWord
+from tutti_server.engine.api import SAMPLE_RATE, Transcriber
+from tutti_server.engine.config import EngineConfig
+from tutti_server.engine.errors import EngineError
 
 FILES = "files"
 NO_INTERIMS = "none"
@@ -126,7 +126,7 @@ def run_share(setup: Setup, clips: Sequence[Clip]) -> dict[str, ClipResults]:
 
 
 async def _run_share(setup: Setup, clips: Sequence[Clip]) -> dict[str, ClipResults]:
-    from engine.engine import Engine
+    from tutti_server.engine.engine import Engine
 
     config = Settings(model=setup.engine.model, interim_interval_ms=setup.interval_ms).session_config
     found = {}

@@ -17,7 +17,6 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import WebSocketException
 
 import tutti
-from app.media.pcm import Samples
 from benchmarks.live.captions import Caption
 from benchmarks.live.client import (
     CHUNK_S,
@@ -31,6 +30,7 @@ from benchmarks.live.client import (
 )
 from benchmarks.live.encodings import PCM_16K, encode
 from benchmarks.live.latencies import captions, problems
+from tutti_server.app.media.pcm import Samples
 
 QUIET_S = 12.0
 """A server without a last message is taken to be done after this many seconds without new text after the audio.

@@ -15,7 +15,7 @@ from benchmarks.peers.live_clients import (
     whisperlivekit_client,
 )
 from benchmarks.server import ADMIT_ALL, RunningServer, free_port, running_process, running_server
-from engine.model.random_weights import PREFIX
+from tutti_server.engine.model.random_weights import PREFIX
 
 ENVIRONMENTS = Path("build/peers")
 """The folder into which `benchmarks/peers.sh` installs the peers."""

@@ -8,10 +8,10 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from benchmarks.peers.ctranslate2 import convert_for_ctranslate2
-from engine.checkpoint.checkpoint import ModelConfig
-from engine.model.random_weights import SIZES, fill, random_checkpoint, shape_output, vocabulary
-from engine.model.weights import published_parameters
-from engine.model.whisper import build
+from tutti_server.engine.checkpoint.checkpoint import ModelConfig
+from tutti_server.engine.model.random_weights import SIZES, fill, random_checkpoint, shape_output, vocabulary
+from tutti_server.engine.model.weights import published_parameters
+from tutti_server.engine.model.whisper import build
 
 END = "<|endoftext|>"
 """The token that ends a text."""

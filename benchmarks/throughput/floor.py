@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from engine.checkpoint.checkpoint import ModelConfig
-from engine.config import EngineConfig
+from tutti_server.engine.checkpoint.checkpoint import ModelConfig
+from tutti_server.engine.config import EngineConfig
 
 FLOPS = 690e12
 """Floating-point operations per second that an NVIDIA H200 sustains in bfloat16 products, as measured on one."""

@@ -15,7 +15,7 @@ from benchmarks.report import Table, number
 if TYPE_CHECKING:
     from torch.profiler import profile
 
-    from engine.runner import Runner
+    from tutti_server.engine.runner import Runner
 
 MAX_STEPS = 100
 """Decode steps in a trace. A trace of more is too large for a viewer."""

@@ -7,7 +7,7 @@ from functools import cache
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.api import SAMPLE_RATE, WINDOW_SAMPLES, DecodeOptions, Window
+from tutti_server.engine.api import SAMPLE_RATE, WINDOW_SAMPLES, DecodeOptions, Window
 
 N_NOISES = 64
 """Number of different recordings of noise that requests of different lengths share."""

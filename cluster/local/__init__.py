@@ -4,7 +4,7 @@ Python runs one thread at a time in a process. With `--gateways N` or `--engines
 of its own, and N gateway processes serve the sockets. A window travels like this:
 
 1. A session in a gateway submits a window to its `EnginePool` (`cluster/engine_pool.py`), which looks like any other
-   `engine.api.Transcriber`, and chooses an engine (`gateway_engines.py`).
+   `tutti_server.engine.api.Transcriber`, and chooses an engine (`gateway_engines.py`).
 2. The `LocalEngineLink` to that engine (`engine_link.py`) copies the audio into the gateway's `SharedAudioPool`
    (`shared_audio.py`), memory that all engine processes can read. The options and the place of the audio go over a
    Unix socket (`message_socket.py`) as a `Submit` message (`messages.py`).
@@ -18,8 +18,8 @@ processes do is in `roles.py`.
 
 This package knows nothing of sessions and models. Of the engine it imports:
 
-- `engine.api` and `engine.errors`: the interface that it offers on one side of the socket and uses on the other.
-- `engine.event_stream`: the stream of a window's events, which `submit` returns here as in the real engine.
-- `engine.validation`: checks the samples of a window in the gateway, before they are copied into shared memory.
-- `engine.process_environment`: settings of OpenMP that the engine process needs.
+- `tutti_server.engine.api` and `tutti_server.engine.errors`: the interface that it offers on one side of the socket and uses on the other.
+- `tutti_server.engine.event_stream`: the stream of a window's events, which `submit` returns here as in the real engine.
+- `tutti_server.engine.validation`: checks the samples of a window in the gateway, before they are copied into shared memory.
+- `tutti_server.engine.process_environment`: settings of OpenMP that the engine process needs.
 """

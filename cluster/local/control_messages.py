@@ -5,7 +5,7 @@ The supervisor sends a `ControlMessage`. The process sends one `StartReport`, wh
 
 from dataclasses import dataclass
 
-from engine.api import EngineStats, ModelInfo
+from tutti_server.engine.api import EngineStats, ModelInfo
 
 
 @dataclass(frozen=True, slots=True)

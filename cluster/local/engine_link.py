@@ -11,10 +11,10 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import NoReturn
 
-from cluster.engine_pool import EngineGone
-from cluster.local.control_messages import EngineUp
-from cluster.local.message_socket import MessageSocket
-from cluster.local.messages import (
+from tutti_server.cluster.engine_pool import EngineGone
+from tutti_server.cluster.local.control_messages import EngineUp
+from tutti_server.cluster.local.message_socket import MessageSocket
+from tutti_server.cluster.local.messages import (
     Cancel,
     GetStats,
     Reply,
@@ -25,11 +25,11 @@ from cluster.local.messages import (
     pack_request,
     unpack_reply,
 )
-from cluster.local.shared_audio import Allocation, SharedAudioPool
-from engine.api import EngineEvent, EngineStats, ModelInfo, Window, is_terminal
-from engine.errors import EngineError
-from engine.event_stream import Inbox
-from engine.validation import check_samples
+from tutti_server.cluster.local.shared_audio import Allocation, SharedAudioPool
+from tutti_server.engine.api import EngineEvent, EngineStats, ModelInfo, Window, is_terminal
+from tutti_server.engine.errors import EngineError
+from tutti_server.engine.event_stream import Inbox
+from tutti_server.engine.validation import check_samples
 
 STATS_PERIOD_S = 0.5
 """How often a gateway asks for the engine's counters, in seconds."""
@@ -102,7 +102,7 @@ class _EngineConnection:
 
 
 class LocalEngineLink:
-    """The link to the engine process in one place, whichever process that is. See `cluster.engine_pool.EngineLink`.
+    """The link to the engine process in one place, whichever process that is. See `tutti_server.cluster.engine_pool.EngineLink`.
 
     The audio of every open window occupies blocks of the audio pool until the engine has finished with it. If there are
     no free blocks, `submit` raises `AudioPoolFull`.

@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import NoReturn, assert_never
 
-from cluster.local.message_socket import MessageServer
-from cluster.local.messages import (
+from tutti_server.cluster.local.message_socket import MessageServer
+from tutti_server.cluster.local.messages import (
     Cancel,
     GetStats,
     Reply,
@@ -23,9 +23,9 @@ from cluster.local.messages import (
     pack_reply,
     unpack_request,
 )
-from cluster.local.shared_audio import SharedAudioPool
-from engine.api import CallbackTranscriber, EngineEvent, Window, is_terminal
-from engine.errors import EngineError, EngineFailed
+from tutti_server.cluster.local.shared_audio import SharedAudioPool
+from tutti_server.engine.api import CallbackTranscriber, EngineEvent, Window, is_terminal
+from tutti_server.engine.errors import EngineError, EngineFailed
 
 _WindowKey = tuple[bytes, int]
 """The route of a gateway, and the gateway's id of a window."""

@@ -3,10 +3,10 @@
 import logging
 from typing import assert_never
 
-from cluster.balancing import Balancer
-from cluster.engine_pool import EnginePool
-from cluster.local.control_messages import EngineDown, EngineLost, EngineUp
-from cluster.local.engine_link import GatewayEnd, LocalEngineLink
+from tutti_server.cluster.balancing import Balancer
+from tutti_server.cluster.engine_pool import EnginePool
+from tutti_server.cluster.local.control_messages import EngineDown, EngineLost, EngineUp
+from tutti_server.cluster.local.engine_link import GatewayEnd, LocalEngineLink
 
 logger = logging.getLogger(__name__)
 

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from multiprocessing import resource_tracker
 from pathlib import Path
 
-from cluster.local.control_messages import ControlMessage, Ready, StartReport
-from cluster.local.process import Work, run_process
-from cluster.local.restart_policy import RestartPolicy
+from tutti_server.cluster.local.control_messages import ControlMessage, Ready, StartReport
+from tutti_server.cluster.local.process import Work, run_process
+from tutti_server.cluster.local.restart_policy import RestartPolicy
 
 _SPAWN = multiprocessing.get_context("spawn")
 """Starts children from a fresh interpreter: a fork would copy the event loop and the threads of the supervisor."""

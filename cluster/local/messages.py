@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import assert_never
 
-from cluster.local.records import Form, each, one_of, optional, record
-from cluster.local.shared_audio import Allocation
-from engine.api import (
+from tutti_server.cluster.local.records import Form, each, one_of, optional, record
+from tutti_server.cluster.local.shared_audio import Allocation
+from tutti_server.engine.api import (
     DecodeOptions,
     DoneEvent,
     EngineEvent,
@@ -28,7 +28,7 @@ from engine.api import (
     WindowTiming,
     Word,
 )
-from engine.errors import EngineError
+from tutti_server.engine.errors import EngineError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,7 +18,7 @@ from typing import Any, NoReturn
 
 import uvloop
 
-from cluster.local.control_messages import ControlMessage, StartReport
+from tutti_server.cluster.local.control_messages import ControlMessage, StartReport
 
 logger = logging.getLogger(__name__)
 

@@ -11,17 +11,17 @@ from multiprocessing.shared_memory import SharedMemory
 from socket import socket
 from typing import Any
 
-from cluster.local.control_messages import ControlMessage, EngineUp, Failed, GatewayGone, Ready
-from cluster.local.engine_link import GatewayEnd
-from cluster.local.engine_server import EngineServer
-from cluster.local.gateway_engines import GatewayEngines
-from cluster.local.process import EXIT_FAILED, ControlPipe, exit_now
-from cluster.local.shared_audio import SharedAudioPool
-from cluster.local.shared_counts import Counts, counts_in
-from cluster.local.shared_memory import buffer_of
-from engine.api import CallbackTranscriber, Transcriber
-from engine.errors import EngineError
-from engine.process_environment import prepare_environment
+from tutti_server.cluster.local.control_messages import ControlMessage, EngineUp, Failed, GatewayGone, Ready
+from tutti_server.cluster.local.engine_link import GatewayEnd
+from tutti_server.cluster.local.engine_server import EngineServer
+from tutti_server.cluster.local.gateway_engines import GatewayEngines
+from tutti_server.cluster.local.process import EXIT_FAILED, ControlPipe, exit_now
+from tutti_server.cluster.local.shared_audio import SharedAudioPool
+from tutti_server.cluster.local.shared_counts import Counts, counts_in
+from tutti_server.cluster.local.shared_memory import buffer_of
+from tutti_server.engine.api import CallbackTranscriber, Transcriber
+from tutti_server.engine.errors import EngineError
+from tutti_server.engine.process_environment import prepare_environment
 
 
 @dataclass(frozen=True, slots=True)

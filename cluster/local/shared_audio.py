@@ -10,8 +10,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.api import SAMPLE_RATE, Priority
-from engine.errors import EngineOverloaded
+from tutti_server.engine.api import SAMPLE_RATE, Priority
+from tutti_server.engine.errors import EngineOverloaded
 
 BLOCK_SAMPLES = SAMPLE_RATE // 2
 """Samples in a block, the unit of allocation: half a second of audio."""

@@ -8,7 +8,7 @@ from multiprocessing.shared_memory import SharedMemory
 import numpy as np
 from numpy.typing import NDArray
 
-from cluster.local.shared_memory import buffer_of
+from tutti_server.cluster.local.shared_memory import buffer_of
 
 Counts = NDArray[np.int64]
 KeepCounts = Callable[[Counts], tuple[Counts, Counts]]

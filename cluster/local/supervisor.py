@@ -17,8 +17,8 @@ from multiprocessing.shared_memory import SharedMemory
 from pathlib import Path
 from socket import socket
 
-from cluster.engine_stats import add_up
-from cluster.local.control_messages import (
+from tutti_server.cluster.engine_stats import add_up
+from tutti_server.cluster.local.control_messages import (
     ControlMessage,
     EngineDown,
     EngineLost,
@@ -27,14 +27,14 @@ from cluster.local.control_messages import (
     GatewayGone,
     StartReport,
 )
-from cluster.local.managed_process import ChildProcess, ManagedProcess
-from cluster.local.messages import make_route
-from cluster.local.restart_policy import RestartPolicy
-from cluster.local.roles import EngineRole, GatewayRole, Serve, StartEngine
-from cluster.local.shared_audio import BLOCK_BYTES
-from cluster.local.shared_counts import COUNT_BYTES, KeepCounts, SharedCounts
-from cluster.local.shared_memory import SharedMemoryTooSmall, create_shared_memory
-from engine.api import EngineStats, ModelInfo
+from tutti_server.cluster.local.managed_process import ChildProcess, ManagedProcess
+from tutti_server.cluster.local.messages import make_route
+from tutti_server.cluster.local.restart_policy import RestartPolicy
+from tutti_server.cluster.local.roles import EngineRole, GatewayRole, Serve, StartEngine
+from tutti_server.cluster.local.shared_audio import BLOCK_BYTES
+from tutti_server.cluster.local.shared_counts import COUNT_BYTES, KeepCounts, SharedCounts
+from tutti_server.cluster.local.shared_memory import SharedMemoryTooSmall, create_shared_memory
+from tutti_server.engine.api import EngineStats, ModelInfo
 
 logger = logging.getLogger(__name__)
 

@@ -13,14 +13,14 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
-from engine.adaptation.clips import Clips, Samples
-from engine.adaptation.evaluation import evaluate, held_clips, objection
-from engine.adaptation.reader import AdaptationError, Reader, load_whisper
-from engine.adaptation.training import EncoderStudent, Progress, Trainer, Training
-from engine.api import SAMPLE_RATE
-from engine.checkpoint.checkpoint import AudioContext, Checkpoint, read_checkpoint
-from engine.checkpoint.layout import read_json
-from engine.checkpoint.transformers_folder import read_tensors
+from tutti_server.engine.adaptation.clips import Clips, Samples
+from tutti_server.engine.adaptation.evaluation import evaluate, held_clips, objection
+from tutti_server.engine.adaptation.reader import AdaptationError, Reader, load_whisper
+from tutti_server.engine.adaptation.training import EncoderStudent, Progress, Trainer, Training
+from tutti_server.engine.api import SAMPLE_RATE
+from tutti_server.engine.checkpoint.checkpoint import AudioContext, Checkpoint, read_checkpoint
+from tutti_server.engine.checkpoint.layout import read_json
+from tutti_server.engine.checkpoint.transformers_folder import read_tensors
 
 MIN_MINUTES = 10.0
 """With less audio to train on, a model learns the voices and not the short windows."""

@@ -11,9 +11,9 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
-from engine.api import SAMPLE_RATE, WINDOW_SAMPLES
-from engine.model.audio_context import STATES_STEP
-from engine.model.log_mel import STATE_SAMPLES
+from tutti_server.engine.api import SAMPLE_RATE, WINDOW_SAMPLES
+from tutti_server.engine.model.audio_context import STATES_STEP
+from tutti_server.engine.model.log_mel import STATE_SAMPLES
 
 Samples = NDArray[np.float32]
 

@@ -11,10 +11,10 @@ from typing import Any, Literal
 
 import numpy as np
 
-from engine.adaptation.clips import Samples
-from engine.api import SAMPLE_RATE, WINDOW_SAMPLES, DecodeOptions, DoneEvent, Priority, Window
-from engine.config import EngineConfig
-from engine.engine import Engine
+from tutti_server.engine.adaptation.clips import Samples
+from tutti_server.engine.api import SAMPLE_RATE, WINDOW_SAMPLES, DecodeOptions, DoneEvent, Priority, Window
+from tutti_server.engine.config import EngineConfig
+from tutti_server.engine.engine import Engine
 
 MAX_CLIPS = 400
 PIECES_S = (2.0, 25.0, 4.0, 12.0, 1.5, 18.0, 7.0, 29.5)

@@ -8,11 +8,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from engine.checkpoint.checkpoint import Checkpoint
-from engine.decoding.logit_rules import RuleState, make_rules
-from engine.decoding.repetition import repeated_tokens
-from engine.errors import EngineError
-from engine.model.log_mel import log_mel, mel_filters
+from tutti_server.engine.checkpoint.checkpoint import Checkpoint
+from tutti_server.engine.decoding.logit_rules import RuleState, make_rules
+from tutti_server.engine.decoding.repetition import repeated_tokens
+from tutti_server.engine.errors import EngineError
+from tutti_server.engine.model.log_mel import log_mel, mel_filters
 
 MIN_TOKENS, STATES_PER_TOKEN = 16, 5
 """A text may have this many tokens, and one more for each of these encoder states (0.1 s)."""

@@ -13,8 +13,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from engine.adaptation.clips import ClipBatch, Clips
-from engine.adaptation.reader import Reader, encode
+from tutti_server.engine.adaptation.clips import ClipBatch, Clips
+from tutti_server.engine.adaptation.reader import Reader, encode
 
 STATES_LOSS = 0.1
 """The weight of the relative squared difference of encoder states, beside the divergence of the decoder's outputs."""

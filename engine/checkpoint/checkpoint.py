@@ -9,13 +9,19 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from engine.checkpoint import ctranslate2_folder, ggml_file, openai, openai_file, transformers_folder
-from engine.checkpoint.catalog import EMBEDDED_MODEL
-from engine.checkpoint.contents import Contents, Weight
-from engine.checkpoint.hub import HubName, fetch
-from engine.checkpoint.layout import CTRANSLATE2_WEIGHTS, GGML_WEIGHTS, describe_other_format, find_weights, read_json
-from engine.checkpoint.tokenizer import Tokenizer
-from engine.errors import CheckpointError
+from tutti_server.engine.checkpoint import ctranslate2_folder, ggml_file, openai, openai_file, transformers_folder
+from tutti_server.engine.checkpoint.catalog import EMBEDDED_MODEL
+from tutti_server.engine.checkpoint.contents import Contents, Weight
+from tutti_server.engine.checkpoint.hub import HubName, fetch
+from tutti_server.engine.checkpoint.layout import (
+    CTRANSLATE2_WEIGHTS,
+    GGML_WEIGHTS,
+    describe_other_format,
+    find_weights,
+    read_json,
+)
+from tutti_server.engine.checkpoint.tokenizer import Tokenizer
+from tutti_server.engine.errors import CheckpointError
 
 EMBEDDED_FOLDER = Path(__file__).parents[1] / "assets" / EMBEDDED_MODEL
 """The folder of the checkpoint that the package contains."""

@@ -8,8 +8,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from engine.checkpoint.tokenizer import Tokenizer
-from engine.errors import CheckpointError
+from tutti_server.engine.checkpoint.tokenizer import Tokenizer
+from tutti_server.engine.errors import CheckpointError
 
 BLOCK_NUMBERS = 1 << 20
 """The most numbers of a weight that are read at a time, unless a row has more. They are 4 MB in float32."""

@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.checkpoint import openai
-from engine.checkpoint.contents import BinaryFile, Contents, Weight
-from engine.checkpoint.layout import read_json, read_json_list
-from engine.checkpoint.tokenizer import Tokenizer, token_bytes
-from engine.errors import CheckpointError
+from tutti_server.engine.checkpoint import openai
+from tutti_server.engine.checkpoint.contents import BinaryFile, Contents, Weight
+from tutti_server.engine.checkpoint.layout import read_json, read_json_list
+from tutti_server.engine.checkpoint.tokenizer import Tokenizer, token_bytes
+from tutti_server.engine.errors import CheckpointError
 
 _VERSION = 6
 _SPEC = "WhisperSpec"

@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.checkpoint import openai
-from engine.checkpoint.contents import BinaryFile, Contents, Weight
-from engine.checkpoint.layout import GGML_WEIGHTS, read_json
-from engine.checkpoint.tokenizer import Tokenizer
-from engine.errors import CheckpointError
+from tutti_server.engine.checkpoint import openai
+from tutti_server.engine.checkpoint.contents import BinaryFile, Contents, Weight
+from tutti_server.engine.checkpoint.layout import GGML_WEIGHTS, read_json
+from tutti_server.engine.checkpoint.tokenizer import Tokenizer
+from tutti_server.engine.errors import CheckpointError
 
 MAGIC = b"lmgg"
 """The first bytes of a file."""

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
 
-from engine.checkpoint.catalog import EMBEDDED_MODEL
-from engine.checkpoint.layout import CONFIGURATION_FILES, describe_other_format, find_weights, listed_files
-from engine.errors import CheckpointError
+from tutti_server.engine.checkpoint.catalog import EMBEDDED_MODEL
+from tutti_server.engine.checkpoint.layout import CONFIGURATION_FILES, describe_other_format, find_weights, listed_files
+from tutti_server.engine.errors import CheckpointError
 
 logger = logging.getLogger(__name__)
 

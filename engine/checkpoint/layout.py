@@ -5,7 +5,7 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
-from engine.errors import CheckpointError
+from tutti_server.engine.errors import CheckpointError
 
 CONFIGURATION_FILES = (
     "config.json",

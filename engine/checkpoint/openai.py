@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from engine.checkpoint.contents import Weight
-from engine.checkpoint.tokenizer import Tokenizer
-from engine.errors import CheckpointError
+from tutti_server.engine.checkpoint.contents import Weight
+from tutti_server.engine.checkpoint.tokenizer import Tokenizer
+from tutti_server.engine.errors import CheckpointError
 
 LANGUAGES = (
     "en zh de es ru ko fr ja pt tr pl ca nl ar sv it id hi fi vi he uk el ms cs ro da hu ta no th ur hr bg lt la mi ml "

@@ -5,10 +5,10 @@ Source of the format: openai/whisper, whisper/__init__.py, `load_model`, and whi
 
 from pathlib import Path
 
-from engine.checkpoint import openai
-from engine.checkpoint.contents import Contents
-from engine.checkpoint.transformers_folder import named_tensors, of_tensor, unpickle
-from engine.errors import CheckpointError
+from tutti_server.engine.checkpoint import openai
+from tutti_server.engine.checkpoint.contents import Contents
+from tutti_server.engine.checkpoint.transformers_folder import named_tensors, of_tensor, unpickle
+from tutti_server.engine.errors import CheckpointError
 
 
 def read_file(file: Path) -> Contents:

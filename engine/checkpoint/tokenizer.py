@@ -13,8 +13,8 @@ from tokenizers import Tokenizer as Backend
 from tokenizers.models import BPE
 from tokenizers.pre_tokenizers import ByteLevel
 
-from engine.api import Piece, is_punctuation
-from engine.errors import CheckpointError
+from tutti_server.engine.api import Piece, is_punctuation
+from tutti_server.engine.errors import CheckpointError
 
 TIMESTAMP_STEP_S = 0.02
 """Seconds from one timestamp token to the next."""

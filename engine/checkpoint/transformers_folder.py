@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from engine.checkpoint.contents import Contents, Weight
-from engine.checkpoint.layout import find_weights, listed_files, read_json
-from engine.checkpoint.tokenizer import Tokenizer
-from engine.errors import CheckpointError
+from tutti_server.engine.checkpoint.contents import Contents, Weight
+from tutti_server.engine.checkpoint.layout import find_weights, listed_files, read_json
+from tutti_server.engine.checkpoint.tokenizer import Tokenizer
+from tutti_server.engine.errors import CheckpointError
 
 if TYPE_CHECKING:
     from torch import Tensor

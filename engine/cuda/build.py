@@ -7,20 +7,20 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from engine.checkpoint.checkpoint import Checkpoint, ModelConfig
-from engine.config import EngineConfig
-from engine.decoding.slot_states import SlotStates
-from engine.errors import CheckpointError
-from engine.model import int8
-from engine.model.int8 import Int8Part
-from engine.model.kv_cache import KVCache
-from engine.model.packing import find_runs
-from engine.model.slot_budget import CPU_SLOTS, choose_slots, cross_format, slot_bytes
-from engine.model.whisper import Whisper
+from tutti_server.engine.checkpoint.checkpoint import Checkpoint, ModelConfig
+from tutti_server.engine.config import EngineConfig
+from tutti_server.engine.decoding.slot_states import SlotStates
+from tutti_server.engine.errors import CheckpointError
+from tutti_server.engine.model import int8
+from tutti_server.engine.model.int8 import Int8Part
+from tutti_server.engine.model.kv_cache import KVCache
+from tutti_server.engine.model.packing import find_runs
+from tutti_server.engine.model.slot_budget import CPU_SLOTS, choose_slots, cross_format, slot_bytes
+from tutti_server.engine.model.whisper import Whisper
 
 if TYPE_CHECKING:
-    from engine.cuda.fused_model import Products
-    from engine.cuda.graphs import CudaGraphForward
+    from tutti_server.engine.cuda.fused_model import Products
+    from tutti_server.engine.cuda.graphs import CudaGraphForward
 
 INT8_MIN_SIZE = 384
 """The least `d_model` for which `auto` takes 8 bits on a CPU: that of tiny, the smallest published model."""
@@ -135,12 +135,12 @@ def build_cuda_forward(
             checkpoint does not allow it.
     """
     # Triton comes only with PyTorch for CUDA.
-    from engine.cuda.fused_sampling import FusedSampler
-    from engine.cuda.graphs import CudaGraphForward
+    from tutti_server.engine.cuda.fused_sampling import FusedSampler
+    from tutti_server.engine.cuda.graphs import CudaGraphForward
 
     products = _encoder_products(checkpoint, config, model)
     if cross_format(config) != "16 bits":
-        from engine.cuda import cross_cache
+        from tutti_server.engine.cuda import cross_cache
 
         cross_cache.check(checkpoint, model, products, config)
     return CudaGraphForward(
@@ -156,8 +156,8 @@ def build_cuda_forward(
 
 def _encoder_products(checkpoint: Checkpoint, config: EngineConfig, model: Whisper) -> "Products[Any]":
     """Return the matrix products of the encoder: in 16 bits, or in 8 bits, whose error is checked."""
-    from engine.cuda import fp8
-    from engine.cuda.fused_model import FusedEncoder, HalfProducts
+    from tutti_server.engine.cuda import fp8
+    from tutti_server.engine.cuda.fused_model import FusedEncoder, HalfProducts
 
     half = HalfProducts(model.encoder)
     if config.encoder_dtype != "fp8":

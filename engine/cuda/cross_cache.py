@@ -9,16 +9,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from engine.checkpoint.checkpoint import Checkpoint
-from engine.config import EngineConfig
-from engine.cuda.fp8 import sound
-from engine.cuda.fused_model import FusedDecoder, FusedEncoder, Products
-from engine.cuda.nvrtc import CudaError
-from engine.cuda.packed_windows import places_of
-from engine.errors import CheckpointError
-from engine.model.kv_cache import KVCache
-from engine.model.packing import find_runs
-from engine.model.whisper import Whisper
+from tutti_server.engine.checkpoint.checkpoint import Checkpoint
+from tutti_server.engine.config import EngineConfig
+from tutti_server.engine.cuda.fp8 import sound
+from tutti_server.engine.cuda.fused_model import FusedDecoder, FusedEncoder, Products
+from tutti_server.engine.cuda.nvrtc import CudaError
+from tutti_server.engine.cuda.packed_windows import places_of
+from tutti_server.engine.errors import CheckpointError
+from tutti_server.engine.model.kv_cache import KVCache
+from tutti_server.engine.model.packing import find_runs
+from tutti_server.engine.model.whisper import Whisper
 
 MAX_ERROR = 0.05
 """The largest error that is accepted of logits, relative to those with keys and values in 16 bits: the norm of the

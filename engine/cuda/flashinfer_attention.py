@@ -12,10 +12,10 @@ import torch
 from flashinfer import BatchDecodeWithPagedKVCacheWrapper, BatchPrefillWithRaggedKVCacheWrapper
 from torch import Tensor
 
-from engine.cuda.kernels.attention import append_to_cache
-from engine.model.kv_cache import KVCache
-from engine.model.packing import Run, find_runs
-from engine.model.whisper import EncoderLayer, Whisper
+from tutti_server.engine.cuda.kernels.attention import append_to_cache
+from tutti_server.engine.model.kv_cache import KVCache
+from tutti_server.engine.model.packing import Run, find_runs
+from tutti_server.engine.model.whisper import EncoderLayer, Whisper
 
 _WORKSPACE_BYTES = 128 << 20
 _SELF_PAGE_POSITIONS = 64

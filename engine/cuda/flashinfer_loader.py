@@ -3,12 +3,12 @@
 import logging
 from typing import TYPE_CHECKING
 
-from engine.errors import CheckpointError
-from engine.model.kv_cache import KVCache
-from engine.model.whisper import Whisper
+from tutti_server.engine.errors import CheckpointError
+from tutti_server.engine.model.kv_cache import KVCache
+from tutti_server.engine.model.whisper import Whisper
 
 if TYPE_CHECKING:
-    from engine.cuda.flashinfer_attention import FlashInfer
+    from tutti_server.engine.cuda.flashinfer_attention import FlashInfer
 
 logger = logging.getLogger(__name__)
 
@@ -20,7 +20,7 @@ def load_flashinfer(model: Whisper, cache: KVCache) -> "FlashInfer":
         CheckpointError: FlashInfer is not installed or does not work here.
     """
     try:
-        from engine.cuda.flashinfer_attention import FlashInfer
+        from tutti_server.engine.cuda.flashinfer_attention import FlashInfer
 
         flashinfer = FlashInfer(model, cache)
         logger.info("attention uses FlashInfer, which compiles for a minute or two at the first start")

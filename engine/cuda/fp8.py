@@ -8,11 +8,11 @@ capability 8.9 and later) the products take half the time. The encoder states th
 import torch
 from torch import Tensor, nn
 
-from engine.api import SAMPLE_RATE, WINDOW_SAMPLES
-from engine.cuda.kernels.norm import Scaled, layer_norm, layer_norm_scaled, scale_rows
-from engine.errors import CheckpointError
-from engine.model.linear import Linear
-from engine.model.whisper import Whisper
+from tutti_server.engine.api import SAMPLE_RATE, WINDOW_SAMPLES
+from tutti_server.engine.cuda.kernels.norm import Scaled, layer_norm, layer_norm_scaled, scale_rows
+from tutti_server.engine.errors import CheckpointError
+from tutti_server.engine.model.linear import Linear
+from tutti_server.engine.model.whisper import Whisper
 
 MIN_CAPABILITY = (8, 9)
 """The lowest compute capability that has products in 8 bits."""

@@ -13,16 +13,16 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from engine.cuda.kernels.attention import cross_attention, self_attention, store_cross_attention
-from engine.cuda.kernels.linear import linear, linear_split_k
-from engine.cuda.kernels.norm import layer_norm
-from engine.cuda.packed_windows import PackedWindows, Places
-from engine.cuda.states_attention import CrossAttentionToStates
-from engine.model.attention import encoder_attention
-from engine.model.kv_cache import KVCache
-from engine.model.linear import Linear
-from engine.model.packing import Run, pack
-from engine.model.whisper import Decoder, DecoderLayer, Encoder, EncoderLayer
+from tutti_server.engine.cuda.kernels.attention import cross_attention, self_attention, store_cross_attention
+from tutti_server.engine.cuda.kernels.linear import linear, linear_split_k
+from tutti_server.engine.cuda.kernels.norm import layer_norm
+from tutti_server.engine.cuda.packed_windows import PackedWindows, Places
+from tutti_server.engine.cuda.states_attention import CrossAttentionToStates
+from tutti_server.engine.model.attention import encoder_attention
+from tutti_server.engine.model.kv_cache import KVCache
+from tutti_server.engine.model.linear import Linear
+from tutti_server.engine.model.packing import Run, pack
+from tutti_server.engine.model.whisper import Decoder, DecoderLayer, Encoder, EncoderLayer
 
 MAX_TRITON_ROWS = 256
 """Products of at most this many rows use our kernels, which read each weight once. cuBLAS is faster for more rows, and

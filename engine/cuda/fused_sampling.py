@@ -15,8 +15,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from engine.checkpoint.checkpoint import Checkpoint
-from engine.decoding.logit_rules import RuleState
+from tutti_server.engine.checkpoint.checkpoint import Checkpoint
+from tutti_server.engine.decoding.logit_rules import RuleState
 
 _BLOCK = 4096
 """Logits that a program loads at a time."""

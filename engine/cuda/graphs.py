@@ -12,25 +12,25 @@ from typing import TYPE_CHECKING, Any, Protocol
 import torch
 from torch import Tensor
 
-from engine.config import EngineConfig
-from engine.cuda.flashinfer_loader import load_flashinfer
-from engine.cuda.fused_model import Attend, FusedDecoder, FusedEncoder, Products
-from engine.cuda.fused_sampling import FusedSampler
-from engine.cuda.graph_capture import CapturedGraph, GraphPool
-from engine.cuda.graph_sizes import GRAPH_SIZES, GraphSizes, PackedSize
-from engine.cuda.hopper_attention import load_hopper_attention
-from engine.cuda.packed_windows import PackedWindows, places_of
-from engine.cuda.row_step import RowStep, load_row_steps
-from engine.decoding.logit_rules import RuleState
-from engine.model.forward import n_rows_of, pad
-from engine.model.host_transfer import to_device
-from engine.model.kv_cache import KVCache
-from engine.model.log_mel import STATE_SAMPLES, LogMel
-from engine.model.packing import Run
-from engine.model.whisper import Whisper
+from tutti_server.engine.config import EngineConfig
+from tutti_server.engine.cuda.flashinfer_loader import load_flashinfer
+from tutti_server.engine.cuda.fused_model import Attend, FusedDecoder, FusedEncoder, Products
+from tutti_server.engine.cuda.fused_sampling import FusedSampler
+from tutti_server.engine.cuda.graph_capture import CapturedGraph, GraphPool
+from tutti_server.engine.cuda.graph_sizes import GRAPH_SIZES, GraphSizes, PackedSize
+from tutti_server.engine.cuda.hopper_attention import load_hopper_attention
+from tutti_server.engine.cuda.packed_windows import PackedWindows, places_of
+from tutti_server.engine.cuda.row_step import RowStep, load_row_steps
+from tutti_server.engine.decoding.logit_rules import RuleState
+from tutti_server.engine.model.forward import n_rows_of, pad
+from tutti_server.engine.model.host_transfer import to_device
+from tutti_server.engine.model.kv_cache import KVCache
+from tutti_server.engine.model.log_mel import STATE_SAMPLES, LogMel
+from tutti_server.engine.model.packing import Run
+from tutti_server.engine.model.whisper import Whisper
 
 if TYPE_CHECKING:
-    from engine.cuda.flashinfer_attention import FlashInfer, FlashInferSteps
+    from tutti_server.engine.cuda.flashinfer_attention import FlashInfer, FlashInferSteps
 
 
 class WindowAttention(Protocol):

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from engine.model.attention import encoder_attention
-from engine.model.kv_cache import KVCache
-from engine.model.packing import Run, find_runs
+from tutti_server.engine.model.attention import encoder_attention
+from tutti_server.engine.model.kv_cache import KVCache
+from tutti_server.engine.model.packing import Run, find_runs
 
 if TYPE_CHECKING:
-    from engine.cuda.fused_model import Attend
+    from tutti_server.engine.cuda.fused_model import Attend
 
 logger = logging.getLogger(__name__)
 
@@ -35,7 +35,7 @@ class HopperAttention:
             A function from `(states, 3, heads, head_dim)` to `(states, heads * head_dim)`; `None` if windows are
             shorter than the kernel allows.
         """
-        from engine.cuda.kernels.window_attention import BLOCK_KEYS, attend_to_windows
+        from tutti_server.engine.cuda.kernels.window_attention import BLOCK_KEYS, attend_to_windows
 
         if any(run.n_states <= BLOCK_KEYS for run in runs):
             return None

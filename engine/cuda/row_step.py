@@ -12,13 +12,13 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from engine.cuda.fused_model import FusedDecoder
-from engine.cuda.kernels.attention import SPLIT_STATES
-from engine.cuda.kernels.int8_attention import LOG2_E
-from engine.cuda.kernels.linear import N_SPLITS, n_chains
-from engine.cuda.nvrtc import TOGETHER, CudaError, Kernel, compile_cached, max_shared_bytes
-from engine.model.kv_cache import KVCache
-from engine.model.whisper import Decoder, DecoderLayer
+from tutti_server.engine.cuda.fused_model import FusedDecoder
+from tutti_server.engine.cuda.kernels.attention import SPLIT_STATES
+from tutti_server.engine.cuda.kernels.int8_attention import LOG2_E
+from tutti_server.engine.cuda.kernels.linear import N_SPLITS, n_chains
+from tutti_server.engine.cuda.nvrtc import TOGETHER, CudaError, Kernel, compile_cached, max_shared_bytes
+from tutti_server.engine.model.kv_cache import KVCache
+from tutti_server.engine.model.whisper import Decoder, DecoderLayer
 
 logger = logging.getLogger(__name__)
 

@@ -12,11 +12,11 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from engine.cuda.kernels.int8_attention import LOG2_E
-from engine.cuda.kernels.states_products import queries_of_states, values_of_states
-from engine.cuda.nvrtc import OVERLAPPING, CudaError, Kernel, compile_cached, max_shared_bytes
-from engine.model.kv_cache import KVCache
-from engine.model.whisper import CrossAttention
+from tutti_server.engine.cuda.kernels.int8_attention import LOG2_E
+from tutti_server.engine.cuda.kernels.states_products import queries_of_states, values_of_states
+from tutti_server.engine.cuda.nvrtc import OVERLAPPING, CudaError, Kernel, compile_cached, max_shared_bytes
+from tutti_server.engine.model.kv_cache import KVCache
+from tutti_server.engine.model.whisper import CrossAttention
 
 SOURCE = Path(__file__).parent / "kernels" / "states_attention.cu"
 SPLIT_STATES = 384

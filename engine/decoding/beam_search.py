@@ -9,7 +9,7 @@ search of which every beam repeats itself ends, as greedy decoding does.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from engine.decoding.repetition import repeated_tokens
+from tutti_server.engine.decoding.repetition import repeated_tokens
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ class Move:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchOptions:
-    """What a search looks for; see the fields of the same names in `engine.api.Sampling`."""
+    """What a search looks for; see the fields of the same names in `tutti_server.engine.api.Sampling`."""
 
     beam_size: int
     patience: float = 1.0

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from engine.api import MAX_HOTWORD_BYTES, MAX_HOTWORDS
-from engine.model.kv_cache import Rows
+from tutti_server.engine.api import MAX_HOTWORD_BYTES, MAX_HOTWORDS
+from tutti_server.engine.model.kv_cache import Rows
 
 FIRST_BONUS = 2.0
 """The bonus added to the logit of a hotword's first token: the token becomes e to this power times likelier."""

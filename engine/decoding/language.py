@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping
 
-from engine.api import LEAST_LANGUAGE_PROBABILITY
+from tutti_server.engine.api import LEAST_LANGUAGE_PROBABILITY
 
 
 def choose_language(probabilities: Mapping[str, float], bias: Mapping[str, float]) -> str:

@@ -16,9 +16,9 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from engine.checkpoint.checkpoint import Checkpoint
-from engine.model.host_transfer import to_device
-from engine.model.kv_cache import Rows
+from tutti_server.engine.checkpoint.checkpoint import Checkpoint
+from tutti_server.engine.model.host_transfer import to_device
+from tutti_server.engine.model.kv_cache import Rows
 
 _FORBIDDEN = float("-inf")
 

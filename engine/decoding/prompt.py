@@ -5,8 +5,8 @@ Source of the layout: openai/whisper, whisper/decoding.py, `DecodingTask._get_in
 
 from dataclasses import dataclass
 
-from engine.api import DecodeOptions
-from engine.checkpoint.checkpoint import Checkpoint
+from tutti_server.engine.api import DecodeOptions
+from tutti_server.engine.checkpoint.checkpoint import Checkpoint
 
 MAX_PREVIOUS_CHARACTERS = 4_000
 """The number of characters at the end of the previous text that are tokenised.

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from engine.decoding.beam_search import BeamSearch
+from tutti_server.engine.decoding.beam_search import BeamSearch
 
 
 @dataclass(frozen=True, slots=True)

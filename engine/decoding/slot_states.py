@@ -5,15 +5,15 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from engine.checkpoint.checkpoint import Checkpoint
-from engine.decoding.beam_search import BeamSearch
-from engine.decoding.hotwords import Hotwords
-from engine.decoding.logit_rules import RuleState, make_rules
-from engine.decoding.prompt import Prompt
-from engine.decoding.sampling import Draw, Sampler
-from engine.model.host_transfer import to_device
-from engine.model.kv_cache import Rows
-from engine.model.log_mel import STATE_SAMPLES
+from tutti_server.engine.checkpoint.checkpoint import Checkpoint
+from tutti_server.engine.decoding.beam_search import BeamSearch
+from tutti_server.engine.decoding.hotwords import Hotwords
+from tutti_server.engine.decoding.logit_rules import RuleState, make_rules
+from tutti_server.engine.decoding.prompt import Prompt
+from tutti_server.engine.decoding.sampling import Draw, Sampler
+from tutti_server.engine.model.host_transfer import to_device
+from tutti_server.engine.model.kv_cache import Rows
+from tutti_server.engine.model.log_mel import STATE_SAMPLES
 
 
 class SlotStates:

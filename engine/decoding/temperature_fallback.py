@@ -1,6 +1,6 @@
 """Decides which decoding attempts a window gets, and which of their outputs counts. Plain Python.
 
-The temperatures, the number of attempts and the thresholds are the fields of `engine.api.Sampling`.
+The temperatures, the number of attempts and the thresholds are the fields of `tutti_server.engine.api.Sampling`.
 
 Source: openai/whisper, whisper/transcribe.py, `decode_with_fallback`. One thing differs: where no output is good
 enough, the likeliest one counts instead of the last one, as in faster-whisper.
@@ -9,7 +9,7 @@ enough, the likeliest one counts instead of the last one, as in faster-whisper.
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from engine.api import DecodeOptions, Sampling
+from tutti_server.engine.api import DecodeOptions, Sampling
 
 Output = TypeVar("Output")
 

@@ -9,11 +9,20 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from statistics import median
 
-from engine.api import DoneEvent, EngineEvent, Piece, Segment, SegmentEvent, WindowTiming, Word, text_logprob
-from engine.checkpoint.tokenizer import CharacterDecoder, Tokenizer
-from engine.decoding.temperature_fallback import Outcome
-from engine.decoding.word_placement import N_FIRST_WORDS, SENTENCE_ENDS, place, place_all
-from engine.decoding.word_timing import Alignment
+from tutti_server.engine.api import (
+    DoneEvent,
+    EngineEvent,
+    Piece,
+    Segment,
+    SegmentEvent,
+    WindowTiming,
+    Word,
+    text_logprob,
+)
+from tutti_server.engine.checkpoint.tokenizer import CharacterDecoder, Tokenizer
+from tutti_server.engine.decoding.temperature_fallback import Outcome
+from tutti_server.engine.decoding.word_placement import N_FIRST_WORDS, SENTENCE_ENDS, place, place_all
+from tutti_server.engine.decoding.word_timing import Alignment
 
 LAST_TOKEN_S = 0.3
 """How long the last token of a segment is assumed to last, in seconds, where no later token gives its end."""

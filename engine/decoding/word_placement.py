@@ -11,7 +11,7 @@ from dataclasses import replace
 from itertools import takewhile
 from operator import itemgetter
 
-from engine.api import Word
+from tutti_server.engine.api import Word
 
 Stretch = tuple[float, float]
 """A stretch of time: start and end in seconds."""

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from engine.api import SAMPLE_RATE
-from engine.model.log_mel import STATE_SAMPLES
+from tutti_server.engine.api import SAMPLE_RATE
+from tutti_server.engine.model.log_mel import STATE_SAMPLES
 
 Floats = NDArray[np.float32]
 States = NDArray[np.int64]

@@ -12,9 +12,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from engine.model.kv_cache import KVCache
-from engine.model.packing import Run, pack
-from engine.model.processor import has_bfloat16, has_tiles
+from tutti_server.engine.model.kv_cache import KVCache
+from tutti_server.engine.model.packing import Run, pack
+from tutti_server.engine.model.processor import has_bfloat16, has_tiles
 
 BLOCK_WEIGHTS = 1_500_000
 """The attention weights of one block of queries. In bfloat16 they take 3 MB, which stay in the second-level caches."""

@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
-from engine.api import SAMPLE_RATE
-from engine.checkpoint.checkpoint import AudioContext
-from engine.config import AudioContext as Choice
+from tutti_server.engine.api import SAMPLE_RATE
+from tutti_server.engine.checkpoint.checkpoint import AudioContext
+from tutti_server.engine.config import AudioContext as Choice
 
 _FRAME_SAMPLES = SAMPLE_RATE // 100
 """Samples of a mel frame of 10 ms."""

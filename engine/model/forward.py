@@ -10,12 +10,12 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from engine.model.attention import DecodeAttention, DecoderAttention, PrefillAttention, RecordingAttention
-from engine.model.host_transfer import to_device
-from engine.model.kv_cache import KVCache
-from engine.model.log_mel import STATE_SAMPLES
-from engine.model.packing import Run, find_runs
-from engine.model.whisper import Whisper
+from tutti_server.engine.model.attention import DecodeAttention, DecoderAttention, PrefillAttention, RecordingAttention
+from tutti_server.engine.model.host_transfer import to_device
+from tutti_server.engine.model.kv_cache import KVCache
+from tutti_server.engine.model.log_mel import STATE_SAMPLES
+from tutti_server.engine.model.packing import Run, find_runs
+from tutti_server.engine.model.whisper import Whisper
 
 Heads = Sequence[tuple[int, int]]
 """`(layer, head)` of each head whose attention weights are returned."""

@@ -13,7 +13,7 @@ from enum import Enum
 import torch
 from torch import Tensor
 
-from engine.model.processor import has_tiles
+from tutti_server.engine.model.processor import has_tiles
 
 INPUT_MAX = 127
 """The largest integer of a matrix, and with a minus the smallest."""

@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from engine.checkpoint.checkpoint import ModelConfig
-from engine.model.host_memory import HostMemory
-from engine.model.host_transfer import to_device
-from engine.model.packing import Run
+from tutti_server.engine.checkpoint.checkpoint import ModelConfig
+from tutti_server.engine.model.host_memory import HostMemory
+from tutti_server.engine.model.host_transfer import to_device
+from tutti_server.engine.model.packing import Run
 
 Rows = slice | Tensor
 """Slots, in order. Consecutive slots are a slice, so that indexing gives a view; other slots are an index tensor."""

@@ -2,7 +2,7 @@
 
 The kernels compute the same bits for a row whatever other rows are in the batch. With more than a few rows they are
 also faster than PyTorch's default (MKL): twice as fast on an AMD EPYC with AVX-512. Weights in 8 bits have other
-kernels, of which the same is true: see `engine.model.int8`.
+kernels, of which the same is true: see `tutti_server.engine.model.int8`.
 """
 
 from enum import Enum
@@ -11,8 +11,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from engine.model.int8 import Int8Weight, ManyRowsInt8Weight
-from engine.model.processor import has_int8
+from tutti_server.engine.model.int8 import Int8Weight, ManyRowsInt8Weight
+from tutti_server.engine.model.processor import has_int8
 
 
 class Form(Enum):
@@ -23,7 +23,7 @@ class Form(Enum):
     FASTEST = "fastest"
     """oneDNN's order for bfloat16 too. These kernels may round a row in another way among more rows."""
     INT8 = "int8"
-    """8 bits. This needs `engine.model.int8.is_available`."""
+    """8 bits. This needs `tutti_server.engine.model.int8.is_available`."""
     INT8_MANY_ROWS = "int8 for many rows"
     """The same numbers, with the kernels that are faster for many rows where the processor has products of 8 bits."""
 

@@ -6,7 +6,7 @@ from functools import cache
 import torch
 from torch import Tensor
 
-from engine.api import SAMPLE_RATE
+from tutti_server.engine.api import SAMPLE_RATE
 
 N_FFT = 400
 """Samples of one Fourier transform: 25 ms."""

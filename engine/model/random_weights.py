@@ -13,12 +13,12 @@ from tokenizers.models import BPE
 from tokenizers.pre_tokenizers import ByteLevel
 from torch import nn
 
-from engine.checkpoint.checkpoint import Checkpoint, GenerationConfig, ModelConfig
-from engine.checkpoint.contents import Weight
-from engine.checkpoint.openai import LANGUAGES, N_TIMESTAMPS, special_tokens
-from engine.checkpoint.tokenizer import Tokenizer
-from engine.errors import CheckpointError
-from engine.model.whisper import Whisper
+from tutti_server.engine.checkpoint.checkpoint import Checkpoint, GenerationConfig, ModelConfig
+from tutti_server.engine.checkpoint.contents import Weight
+from tutti_server.engine.checkpoint.openai import LANGUAGES, N_TIMESTAMPS, special_tokens
+from tutti_server.engine.checkpoint.tokenizer import Tokenizer
+from tutti_server.engine.errors import CheckpointError
+from tutti_server.engine.model.whisper import Whisper
 
 PREFIX = "random:"
 """The names of these checkpoints start with it."""

@@ -2,9 +2,9 @@
 
 from typing import Literal
 
-from engine.checkpoint.checkpoint import ModelConfig
-from engine.config import EngineConfig
-from engine.errors import CheckpointError
+from tutti_server.engine.checkpoint.checkpoint import ModelConfig
+from tutti_server.engine.config import EngineConfig
+from tutti_server.engine.errors import CheckpointError
 
 CPU_SLOTS = 32
 """Slots on a CPU by default. A slot there takes no memory until it is used."""

@@ -5,12 +5,12 @@ from collections.abc import Iterator, Mapping
 import torch
 from torch import Tensor
 
-from engine.checkpoint.checkpoint import Checkpoint
-from engine.checkpoint.contents import Weight
-from engine.errors import CheckpointError
-from engine.model.int8 import Int8Part
-from engine.model.random_weights import fill, shape_output
-from engine.model.whisper import Whisper, allocate, outline
+from tutti_server.engine.checkpoint.checkpoint import Checkpoint
+from tutti_server.engine.checkpoint.contents import Weight
+from tutti_server.engine.errors import CheckpointError
+from tutti_server.engine.model.int8 import Int8Part
+from tutti_server.engine.model.random_weights import fill, shape_output
+from tutti_server.engine.model.whisper import Whisper, allocate, outline
 
 _MAX_NAMES_SHOWN = 8
 """An error lists at most this many weights, and says how many more there are."""

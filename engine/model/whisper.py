@@ -10,13 +10,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from engine.checkpoint.checkpoint import ModelConfig
-from engine.model.attention import DecoderAttention, encoder_attention
-from engine.model.int8 import Int8Part
-from engine.model.linear import Form, Linear, Product
-from engine.model.log_mel import LogMel
-from engine.model.packing import Run, in_blocks, pack
-from engine.model.processor import has_bfloat16
+from tutti_server.engine.checkpoint.checkpoint import ModelConfig
+from tutti_server.engine.model.attention import DecoderAttention, encoder_attention
+from tutti_server.engine.model.int8 import Int8Part
+from tutti_server.engine.model.linear import Form, Linear, Product
+from tutti_server.engine.model.log_mel import LogMel
+from tutti_server.engine.model.packing import Run, in_blocks, pack
+from tutti_server.engine.model.processor import has_bfloat16
 
 INT8_BLOCK_STATES = 256
 """How many encoder states go through all operations between two products of 8 bits at a time.
@@ -28,7 +28,7 @@ cores of an AMD EPYC. Floats are slower in blocks, by 5 % for a model of 11 M pa
 
 
 class Whisper(nn.Module):
-    """Encoder and decoder. `outline` makes one without weights, and `engine.model.weights` loads them."""
+    """Encoder and decoder. `outline` makes one without weights, and `tutti_server.engine.model.weights` loads them."""
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()

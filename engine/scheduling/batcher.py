@@ -14,8 +14,8 @@ import math
 from collections import deque
 from dataclasses import dataclass
 
-from engine.api import Priority
-from engine.errors import EngineOverloaded
+from tutti_server.engine.api import Priority
+from tutti_server.engine.errors import EngineOverloaded
 
 SLOTS_PER_RESERVED = 4
 """One of this many slots is kept for finals; where there are several slots, at least one is."""

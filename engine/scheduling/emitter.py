@@ -3,10 +3,10 @@
 import time
 from collections import deque
 
-from engine.api import EngineEvent
-from engine.decoding.word_timing import Alignment
-from engine.errors import EngineError, EngineFailed
-from engine.scheduling.request import AttemptOutput, Deliver, Item, Request
+from tutti_server.engine.api import EngineEvent
+from tutti_server.engine.decoding.word_timing import Alignment
+from tutti_server.engine.errors import EngineError, EngineFailed
+from tutti_server.engine.scheduling.request import AttemptOutput, Deliver, Item, Request
 
 
 class EventEmitter:

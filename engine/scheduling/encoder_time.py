@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Protocol
 
-from engine.scheduling.request import Request
+from tutti_server.engine.scheduling.request import Request
 
 _MEMORY = 0.7
 """The weight of the earlier measurements when a new one is averaged in. It smooths single slow calls."""

@@ -2,7 +2,7 @@
 
 import time
 
-from engine.runner import Runner
+from tutti_server.engine.runner import Runner
 
 IDLE_S = 2.0
 """After this many seconds without a window, memory that is not in use is given back to the system."""

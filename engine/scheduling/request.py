@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 
-from engine.api import (
+from tutti_server.engine.api import (
     SAMPLE_RATE,
     DecodeOptions,
     DoneEvent,
@@ -14,12 +14,12 @@ from engine.api import (
     Window,
     WindowTiming,
 )
-from engine.decoding.beam_search import BeamSearch
-from engine.decoding.language import choose_language
-from engine.decoding.temperature_fallback import TemperatureFallback
-from engine.decoding.transcript import TokenTranscript
-from engine.errors import EngineError
-from engine.replay import Replay
+from tutti_server.engine.decoding.beam_search import BeamSearch
+from tutti_server.engine.decoding.language import choose_language
+from tutti_server.engine.decoding.temperature_fallback import TemperatureFallback
+from tutti_server.engine.decoding.transcript import TokenTranscript
+from tutti_server.engine.errors import EngineError
+from tutti_server.engine.replay import Replay
 
 Item = EngineEvent | EngineError
 """What the engine answers a request with; an error is terminal."""

@@ -4,10 +4,10 @@ import threading
 import time
 from collections.abc import Callable
 
-from engine.api import Priority
-from engine.errors import EngineFailed
-from engine.scheduling.batcher import Batcher, BatchLimits, Encode, Idle, Load, Wait, Waiting
-from engine.scheduling.request import Request
+from tutti_server.engine.api import Priority
+from tutti_server.engine.errors import EngineFailed
+from tutti_server.engine.scheduling.batcher import Batcher, BatchLimits, Encode, Idle, Load, Wait, Waiting
+from tutti_server.engine.scheduling.request import Request
 
 
 class RequestQueue:

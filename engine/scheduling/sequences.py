@@ -5,18 +5,18 @@ from collections import deque
 from collections.abc import Collection, Iterable
 from dataclasses import replace
 
-from engine.api import DecodeOptions, EngineEvent, SegmentEvent
-from engine.decoding.beam_search import BeamSearch, SampledToken, SearchOptions
-from engine.decoding.prompt import Prompt, build_prompt, max_output_tokens
-from engine.decoding.repetition import repeated_tokens
-from engine.decoding.sampling import Draw
-from engine.decoding.temperature_fallback import DecodingAttempt
-from engine.decoding.transcript import TokenTranscript, TranscriptInfo
-from engine.decoding.word_timing import Alignment
-from engine.runner import LaunchedStep, Prefilled, Runner, Transcribed
-from engine.scheduling.emitter import EventEmitter
-from engine.scheduling.request import AttemptOutput, Request, Translation, TranslationRequest
-from engine.scheduling.stats import StatsRecorder
+from tutti_server.engine.api import DecodeOptions, EngineEvent, SegmentEvent
+from tutti_server.engine.decoding.beam_search import BeamSearch, SampledToken, SearchOptions
+from tutti_server.engine.decoding.prompt import Prompt, build_prompt, max_output_tokens
+from tutti_server.engine.decoding.repetition import repeated_tokens
+from tutti_server.engine.decoding.sampling import Draw
+from tutti_server.engine.decoding.temperature_fallback import DecodingAttempt
+from tutti_server.engine.decoding.transcript import TokenTranscript, TranscriptInfo
+from tutti_server.engine.decoding.word_timing import Alignment
+from tutti_server.engine.runner import LaunchedStep, Prefilled, Runner, Transcribed
+from tutti_server.engine.scheduling.emitter import EventEmitter
+from tutti_server.engine.scheduling.request import AttemptOutput, Request, Translation, TranslationRequest
+from tutti_server.engine.scheduling.stats import StatsRecorder
 
 MAX_QUEUED_S = 1.0
 """A window that waited longer than this for the encoder, in seconds, is not translated: the engine is too busy."""

@@ -5,7 +5,7 @@ from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 
-from engine.api import EngineStats, Histogram, Priority
+from tutti_server.engine.api import EngineStats, Histogram, Priority
 
 _BATCH_EDGES = (1, 2, 4, 8, 16, 32, 64, 128)
 _QUEUE_EDGES_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)

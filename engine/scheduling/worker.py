@@ -11,20 +11,20 @@ from collections import deque
 from collections.abc import Iterable
 from contextlib import suppress
 
-from engine.api import EngineStats, Priority, StartedEvent, SupersededEvent, TranslatedEvent
-from engine.config import EngineConfig
-from engine.errors import EngineFailed
-from engine.probe import USUAL_UTTERANCE_SAMPLES, Speed
-from engine.runner import Runner
-from engine.scheduling.batcher import BatchLimits, Load
-from engine.scheduling.decode_time import DecodeTime
-from engine.scheduling.emitter import EventEmitter
-from engine.scheduling.encoder_time import EncoderTime
-from engine.scheduling.memory_return import MemoryReturn
-from engine.scheduling.request import Deliver, Request
-from engine.scheduling.request_queue import RequestQueue
-from engine.scheduling.sequences import RunningSequences
-from engine.scheduling.stats import StatsRecorder
+from tutti_server.engine.api import EngineStats, Priority, StartedEvent, SupersededEvent, TranslatedEvent
+from tutti_server.engine.config import EngineConfig
+from tutti_server.engine.errors import EngineFailed
+from tutti_server.engine.probe import USUAL_UTTERANCE_SAMPLES, Speed
+from tutti_server.engine.runner import Runner
+from tutti_server.engine.scheduling.batcher import BatchLimits, Load
+from tutti_server.engine.scheduling.decode_time import DecodeTime
+from tutti_server.engine.scheduling.emitter import EventEmitter
+from tutti_server.engine.scheduling.encoder_time import EncoderTime
+from tutti_server.engine.scheduling.memory_return import MemoryReturn
+from tutti_server.engine.scheduling.request import Deliver, Request
+from tutti_server.engine.scheduling.request_queue import RequestQueue
+from tutti_server.engine.scheduling.sequences import RunningSequences
+from tutti_server.engine.scheduling.stats import StatsRecorder
 
 logger = logging.getLogger(__name__)
 

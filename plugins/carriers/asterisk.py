@@ -8,13 +8,13 @@ Source: Asterisk's documentation, "WebSocket" under "Channel Drivers", of both f
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from app.dialects.call_streams.call_stream import CallStream
-from app.dialects.call_streams.wire import TRACK, Call, call_id, own_parameters, side_of
-from app.dialects.json_text import read_object
-from app.errors import BadMessage, BadStart, WrongState
-from app.live.dialect import ClientMessage
-from app.media.pcm import AudioFormat
-from app.session.messages import commands, events
+from tutti_server.app.dialects.call_streams.call_stream import CallStream
+from tutti_server.app.dialects.call_streams.wire import TRACK, Call, call_id, own_parameters, side_of
+from tutti_server.app.dialects.json_text import read_object
+from tutti_server.app.errors import BadMessage, BadStart, WrongState
+from tutti_server.app.live.dialect import ClientMessage
+from tutti_server.app.media.pcm import AudioFormat
+from tutti_server.app.session.messages import commands, events
 
 FORMATS = {
     "ulaw": AudioFormat("mulaw", 8000),

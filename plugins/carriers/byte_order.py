@@ -3,7 +3,7 @@
 from array import array
 from collections.abc import Mapping
 
-from app.errors import BadMessage, BadStart
+from tutti_server.app.errors import BadMessage, BadStart
 
 BYTE_ORDER = "l16_byte_order"
 """The parameter of a stream that names the order of its bytes."""

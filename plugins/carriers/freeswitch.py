@@ -8,14 +8,22 @@ Source: the README of amigniter/mod_audio_stream and of drachtio's mod_audio_for
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from app.dialects.call_streams.call_stream import CallStream, Opening
-from app.dialects.call_streams.wire import MAX_PARAMETER_CHARS, Call, CallSink, call_id, given, merged, own_parameters
-from app.dialects.checks import is_boolean, understood
-from app.dialects.json_text import read_object
-from app.errors import CLOSE_POLICY, BadMessage, BadStart, SessionError
-from app.live.dialect import ClientMessage
-from app.media.pcm import AudioFormat
-from app.session.messages import commands, events
+from tutti_server.app.dialects.call_streams.call_stream import CallStream, Opening
+from tutti_server.app.dialects.call_streams.wire import (
+    MAX_PARAMETER_CHARS,
+    Call,
+    CallSink,
+    call_id,
+    given,
+    merged,
+    own_parameters,
+)
+from tutti_server.app.dialects.checks import is_boolean, understood
+from tutti_server.app.dialects.json_text import read_object
+from tutti_server.app.errors import CLOSE_POLICY, BadMessage, BadStart, SessionError
+from tutti_server.app.live.dialect import ClientMessage
+from tutti_server.app.media.pcm import AudioFormat
+from tutti_server.app.session.messages import commands, events
 
 TRACKS = {"mono": ("inbound",), "mixed": ("mixed",), "stereo": ("inbound", "outbound")}
 """The channels of each `mix-type` of the module. The caller's comes first."""

@@ -8,14 +8,14 @@ from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any, assert_never
 
-from app.dialects.call_streams.call_stream import NOTHING_KNOWN, CallStream, Opening
-from app.dialects.call_streams.wire import CallSink
-from app.dialects.json_text import read_object, write_object
-from app.errors import BadMessage, BadStart, WrongState
-from app.live.dialect import ClientMessage
-from app.media.pcm import AudioFormat
-from app.session.messages import commands, events
-from engine.api import MAX_HOTWORD_BYTES, MAX_HOTWORDS
+from tutti_server.app.dialects.call_streams.call_stream import NOTHING_KNOWN, CallStream, Opening
+from tutti_server.app.dialects.call_streams.wire import CallSink
+from tutti_server.app.dialects.json_text import read_object, write_object
+from tutti_server.app.errors import BadMessage, BadStart, WrongState
+from tutti_server.app.live.dialect import ClientMessage
+from tutti_server.app.media.pcm import AudioFormat
+from tutti_server.app.session.messages import commands, events
+from tutti_server.engine.api import MAX_HOTWORD_BYTES, MAX_HOTWORDS
 
 RATES = (8000, 16_000, 24_000, 32_000, 44_100, 48_000)
 """The sample rates that jambonz may be told to send, in Hz; it sends 8000 unless `customOptions` say otherwise."""

@@ -7,14 +7,14 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
-from app.dialects.call_streams.call_stream import NOTHING_KNOWN, Opening
-from app.dialects.call_streams.track_stream import TRACKS, TrackStream, nested, payload, whole_number
-from app.dialects.call_streams.wire import Call, CallSink, call_id, merged, own_parameters
-from app.errors import BadMessage, BadStart
-from app.live.dialect import ClientMessage
-from app.media.pcm import AudioFormat, Encoding
-from app.session.messages import commands
-from plugins.carriers.byte_order import BYTE_ORDER, is_big_endian, swapped
+from tutti_server.app.dialects.call_streams.call_stream import NOTHING_KNOWN, Opening
+from tutti_server.app.dialects.call_streams.track_stream import TRACKS, TrackStream, nested, payload, whole_number
+from tutti_server.app.dialects.call_streams.wire import Call, CallSink, call_id, merged, own_parameters
+from tutti_server.app.errors import BadMessage, BadStart
+from tutti_server.app.live.dialect import ClientMessage
+from tutti_server.app.media.pcm import AudioFormat, Encoding
+from tutti_server.app.session.messages import commands
+from tutti_server.plugins.carriers.byte_order import BYTE_ORDER, is_big_endian, swapped
 
 FORMATS: dict[tuple[str, int], Encoding] = {
     ("audio/x-mulaw", 8000): "mulaw",

@@ -3,14 +3,14 @@
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from app.server.plugins import Listener, Plugin
-from app.service.settings import Settings
-from plugins.carriers.settings import CarrierSettings
+from tutti_server.app.server.plugins import Listener, Plugin
+from tutti_server.app.service.settings import Settings
+from tutti_server.plugins.carriers.settings import CarrierSettings
 
 if TYPE_CHECKING:
     from starlette.routing import BaseRoute
 
-    from app.service.service import Service
+    from tutti_server.app.service.service import Service
 
 
 class Carriers(Plugin):
@@ -23,13 +23,13 @@ class Carriers(Plugin):
 
     def routes(self, service: "Service") -> "Sequence[BaseRoute]":
         """See `Plugin.routes`."""
-        from plugins.carriers.routes import routes
+        from tutti_server.plugins.carriers.routes import routes
 
         return routes()
 
     def openapi(self) -> Mapping[str, Any]:
         """See `Plugin.openapi`."""
-        from plugins.carriers.routes import PATHS
+        from tutti_server.plugins.carriers.routes import PATHS
 
         return PATHS
 
@@ -37,7 +37,7 @@ class Carriers(Plugin):
         """See `Plugin.listeners`."""
         if not settings.of(CarrierSettings).audiosocket_port:
             return ()
-        from plugins.carriers.audiosocket.endpoint import AudioSocketListener
+        from tutti_server.plugins.carriers.audiosocket.endpoint import AudioSocketListener
 
         return (AudioSocketListener(settings),)
 

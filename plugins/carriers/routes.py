@@ -4,18 +4,27 @@ from typing import Any
 
 from starlette.routing import BaseRoute, Route, WebSocketRoute
 
-from app.dialects.call_streams.call_stream import CallStream
-from app.dialects.call_streams.endpoint import CallEndpoint
-from app.dialects.native.wire import messages
-from app.server.openapi import ANY_OBJECT, BODY_REFUSALS, INTEGER, TEXT, answer, json_body, object_of, operation
-from plugins.carriers.asterisk import Asterisk
-from plugins.carriers.audiohook.endpoint import AudioHookEndpoint
-from plugins.carriers.audiosocket.announcing_endpoint import announce_call
-from plugins.carriers.freeswitch import FreeSwitch
-from plugins.carriers.jambonz import Jambonz
-from plugins.carriers.plivo import Plivo
-from plugins.carriers.telnyx import Telnyx
-from plugins.carriers.vonage import Vonage
+from tutti_server.app.dialects.call_streams.call_stream import CallStream
+from tutti_server.app.dialects.call_streams.endpoint import CallEndpoint
+from tutti_server.app.dialects.native.wire import messages
+from tutti_server.app.server.openapi import (
+    ANY_OBJECT,
+    BODY_REFUSALS,
+    INTEGER,
+    TEXT,
+    answer,
+    json_body,
+    object_of,
+    operation,
+)
+from tutti_server.plugins.carriers.asterisk import Asterisk
+from tutti_server.plugins.carriers.audiohook.endpoint import AudioHookEndpoint
+from tutti_server.plugins.carriers.audiosocket.announcing_endpoint import announce_call
+from tutti_server.plugins.carriers.freeswitch import FreeSwitch
+from tutti_server.plugins.carriers.jambonz import Jambonz
+from tutti_server.plugins.carriers.plivo import Plivo
+from tutti_server.plugins.carriers.telnyx import Telnyx
+from tutti_server.plugins.carriers.vonage import Vonage
 
 CARRIERS: dict[str, type[CallStream]] = {
     "telnyx": Telnyx,

@@ -5,8 +5,8 @@ import binascii
 import ipaddress
 from dataclasses import dataclass
 
-from app.errors import SettingsError
-from app.service.settings import PluginSettings, Settings, is_loopback, setting
+from tutti_server.app.errors import SettingsError
+from tutti_server.app.service.settings import PluginSettings, Settings, is_loopback, setting
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 

@@ -8,12 +8,12 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
-from app.dialects.call_streams.call_stream import CallStream
-from app.dialects.call_streams.wire import Call, call_id, given, merged, own_parameters
-from app.errors import BadMessage, BadStart
-from app.live.dialect import ClientMessage
-from app.media.pcm import AudioFormat
-from app.session.messages import commands
+from tutti_server.app.dialects.call_streams.call_stream import CallStream
+from tutti_server.app.dialects.call_streams.wire import Call, call_id, given, merged, own_parameters
+from tutti_server.app.errors import BadMessage, BadStart
+from tutti_server.app.live.dialect import ClientMessage
+from tutti_server.app.media.pcm import AudioFormat
+from tutti_server.app.session.messages import commands
 
 RATES = (8000, 16_000, 24_000)
 """The sample rates that Vonage offers, in Hz."""

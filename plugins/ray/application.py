@@ -1,4 +1,4 @@
-"""Builds the Ray Serve application of tutti. `deploy/ray/serve.yaml` names `plugins.ray.application:build`.
+"""Builds the Ray Serve application of tutti. `deploy/ray/serve.yaml` names `tutti_server.plugins.ray.application:build`.
 
 The arguments are settings of tutti, by their names: they have priority over `TUTTI_…` variables of the process that
 builds the application.
@@ -15,13 +15,13 @@ from ray import serve
 from ray.serve import Application, Deployment
 from ray.serve.config import RequestRouterConfig
 
-from app.errors import SettingsError
-from app.server.plugins import check_environment, installed_plugins, make_settings, plugin_settings
-from app.service.settings import ENV_PREFIX, Settings, own_settings
-from plugins.ray.engine_replica import EngineReplica
-from plugins.ray.fleet import FleetReplica
-from plugins.ray.gateway_replica import SEVERAL, GatewayReplica
-from plugins.ray.request_routers import EngineRouter, GatewayRouter
+from tutti_server.app.errors import SettingsError
+from tutti_server.app.server.plugins import check_environment, installed_plugins, make_settings, plugin_settings
+from tutti_server.app.service.settings import ENV_PREFIX, Settings, own_settings
+from tutti_server.plugins.ray.engine_replica import EngineReplica
+from tutti_server.plugins.ray.fleet import FleetReplica
+from tutti_server.plugins.ray.gateway_replica import SEVERAL, GatewayReplica
+from tutti_server.plugins.ray.request_routers import EngineRouter, GatewayRouter
 
 ENGINES, GATEWAYS, FLEET = "Engines", "Gateways", "Fleet"
 """The names of the deployments, by which the configuration of Serve changes them."""

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
-from engine.api import EngineStats
+from tutti_server.engine.api import EngineStats
 
 if TYPE_CHECKING:
     from ray.serve.config import AutoscalingContext

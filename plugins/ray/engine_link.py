@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 from typing import Protocol
 from uuid import uuid4
 
-from cluster.engine_pool import EngineGone
-from engine.api import EngineEvent, EngineStats, ModelInfo, Window, is_terminal
-from engine.errors import EngineError
-from engine.event_stream import Inbox
-from engine.validation import check_samples
+from tutti_server.cluster.engine_pool import EngineGone
+from tutti_server.engine.api import EngineEvent, EngineStats, ModelInfo, Window, is_terminal
+from tutti_server.engine.errors import EngineError
+from tutti_server.engine.event_stream import Inbox
+from tutti_server.engine.validation import check_samples
 
 logger = logging.getLogger(__name__)
 
@@ -91,7 +91,7 @@ class _Submission:
 
 
 class RayEngineLink:
-    """An `EngineLink` to one replica. See `cluster.engine_pool.EngineLink`."""
+    """An `EngineLink` to one replica. See `tutti_server.cluster.engine_pool.EngineLink`."""
 
     def __init__(self, name: str, node: str, calls: EngineCalls, on_change: Callable[[], None]) -> None:
         """Create a link that is not up yet; `run` makes it so.

@@ -6,14 +6,14 @@ from contextlib import AsyncExitStack
 
 from ray import serve
 
-from app.cli.processes import set_up_logging, start_engine
-from app.service.settings import Settings
-from cluster.engine_pool import EngineGone
-from engine.api import EngineEvent, Transcriber, Window
-from engine.errors import EngineError, EngineFailed
-from engine.process_environment import prepare_environment
-from plugins.ray.autoscaling import WorkMeter
-from plugins.ray.engine_link import REPORT_PERIOD_S, REPORTS_PER_CALL, Report
+from tutti_server.app.cli.processes import set_up_logging, start_engine
+from tutti_server.app.service.settings import Settings
+from tutti_server.cluster.engine_pool import EngineGone
+from tutti_server.engine.api import EngineEvent, Transcriber, Window
+from tutti_server.engine.errors import EngineError, EngineFailed
+from tutti_server.engine.process_environment import prepare_environment
+from tutti_server.plugins.ray.autoscaling import WorkMeter
+from tutti_server.plugins.ray.engine_link import REPORT_PERIOD_S, REPORTS_PER_CALL, Report
 
 
 class EngineReplica:

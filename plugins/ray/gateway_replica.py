@@ -14,16 +14,16 @@ from ray import serve
 from ray.serve.handle import DeploymentHandle
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from app.cli.processes import set_up_logging
-from app.server.descriptors import reserve_descriptors
-from app.server.main import build_app, drain
-from app.service.settings import Settings
-from app.service.shared_state import AdmissionCounter, SharedState
-from plugins.ray import membership
-from plugins.ray.fleet import Entry
-from plugins.ray.fleet_member import OWN, FleetMember
-from plugins.ray.membership import Member
-from plugins.ray.ray_transcriber import RayTranscriber
+from tutti_server.app.cli.processes import set_up_logging
+from tutti_server.app.server.descriptors import reserve_descriptors
+from tutti_server.app.server.main import build_app, drain
+from tutti_server.app.service.settings import Settings
+from tutti_server.app.service.shared_state import AdmissionCounter, SharedState
+from tutti_server.plugins.ray import membership
+from tutti_server.plugins.ray.fleet import Entry
+from tutti_server.plugins.ray.fleet_member import OWN, FleetMember
+from tutti_server.plugins.ray.membership import Member
+from tutti_server.plugins.ray.ray_transcriber import RayTranscriber
 
 logger = logging.getLogger(__name__)
 

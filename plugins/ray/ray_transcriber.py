@@ -11,12 +11,12 @@ from ray.exceptions import RayActorError, RayError
 from ray.serve.exceptions import RayServeException
 from ray.serve.handle import DeploymentHandle
 
-from cluster.balancing import Balancer
-from cluster.engine_pool import EnginePool
-from engine.api import EngineEvent, EngineStats, Window
-from engine.errors import EngineError
-from plugins.ray.engine_link import CallFailed, RayEngineLink, Report
-from plugins.ray.membership import Member
+from tutti_server.cluster.balancing import Balancer
+from tutti_server.cluster.engine_pool import EnginePool
+from tutti_server.engine.api import EngineEvent, EngineStats, Window
+from tutti_server.engine.errors import EngineError
+from tutti_server.plugins.ray.engine_link import CallFailed, RayEngineLink, Report
+from tutti_server.plugins.ray.membership import Member
 
 logger = logging.getLogger(__name__)
 

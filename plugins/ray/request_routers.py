@@ -9,7 +9,7 @@ import time
 
 from ray.serve.request_router import LocalityMixin, PendingRequest, ReplicaID, RequestRouter, RunningReplica
 
-from plugins.ray import membership
+from tutti_server.plugins.ray import membership
 
 N_CHOICES = 2
 """How many replicas, chosen at random, are compared by the calls that they have."""

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from urllib.parse import urlsplit
 
-from app.errors import SettingsError
+from tutti_server.app.errors import SettingsError
 
 ENDPOINTS = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
 """The address of the collector: for traces alone, or for all signals. The first one that is set holds."""

@@ -18,10 +18,10 @@ from opentelemetry.trace import Span, SpanKind, StatusCode, use_span
 from opentelemetry.util.types import AttributeValue
 from starlette.datastructures import Headers
 
-from app.publish.webhook_trace import DeliveryTrace
-from app.service.tracing import Attribute, Trace
-from app.version import VERSION
-from plugins.telemetry.session_spans import NS_PER_S, SessionSpans
+from tutti_server.app.publish.webhook_trace import DeliveryTrace
+from tutti_server.app.service.tracing import Attribute, Trace
+from tutti_server.app.version import VERSION
+from tutti_server.plugins.telemetry.session_spans import NS_PER_S, SessionSpans
 
 logger = logging.getLogger(__name__)
 

@@ -8,16 +8,16 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
-from app.errors import SettingsError
-from app.server.plugins import Plugin
-from app.service.settings import PluginSettings, Settings
-from plugins.telemetry.environment import wants_traces
+from tutti_server.app.errors import SettingsError
+from tutti_server.app.server.plugins import Plugin
+from tutti_server.app.service.settings import PluginSettings, Settings
+from tutti_server.plugins.telemetry.environment import wants_traces
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace.export import SpanExporter
 
-    from app.service.service import Service
-    from plugins.telemetry.open_telemetry import OpenTelemetry
+    from tutti_server.app.service.service import Service
+    from tutti_server.plugins.telemetry.open_telemetry import OpenTelemetry
 
 EXPORTER_PACKAGE = "opentelemetry.exporter.otlp.proto.http"
 """The package of the extra otel that needs all others."""
@@ -59,7 +59,7 @@ class Telemetry(Plugin):
             return
         tracing = service.tracing = make_tracing(self._exporter)
         if self._exporter is None:
-            from plugins.telemetry.log_ids import TraceIds
+            from tutti_server.plugins.telemetry.log_ids import TraceIds
 
             for handler in logging.getLogger().handlers:
                 handler.addFilter(TraceIds())
@@ -89,7 +89,7 @@ def make_tracing(exporter: "SpanExporter | None" = None) -> "OpenTelemetry":
     Raises:
         SettingsError: OpenTelemetry cannot use its variables.
     """
-    from plugins.telemetry.open_telemetry import OpenTelemetry
+    from tutti_server.plugins.telemetry.open_telemetry import OpenTelemetry
 
     try:
         return OpenTelemetry(exporter)

@@ -12,12 +12,12 @@ from typing import Self
 from opentelemetry.context import Context
 from opentelemetry.trace import Span, StatusCode, Tracer, set_span_in_context
 
-from app.service.tracing import Attribute
-from app.session.core.effects import Submit
-from app.session.engine_driver import Submission
-from app.session.messages import events
-from engine import api
-from engine.errors import EngineError
+from tutti_server.app.service.tracing import Attribute
+from tutti_server.app.session.core.effects import Submit
+from tutti_server.app.session.engine_driver import Submission
+from tutti_server.app.session.messages import events
+from tutti_server.engine import api
+from tutti_server.engine.errors import EngineError
 
 NS_PER_S = 1_000_000_000
 WINDOW_NAMES = {

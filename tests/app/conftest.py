@@ -9,16 +9,16 @@ from typing import Any, Protocol
 import pytest
 import uvicorn.server
 
-from app.media.decoders import Decoders
-from app.server.main import Server, bind, build_app
-from app.server.plugins import Plugin, make_settings
-from app.service.service import Service
-from app.service.settings import Settings
-from app.service.shared_state import SharedState
-from app.service.text_settings import redacted_kinds
-from app.service.tls import load_tls
-from app.session.session import SessionConfig
 from tests.fakes import FakeTranscriber, LevelDetector
+from tutti_server.app.media.decoders import Decoders
+from tutti_server.app.server.main import Server, bind, build_app
+from tutti_server.app.server.plugins import Plugin, make_settings
+from tutti_server.app.service.service import Service
+from tutti_server.app.service.settings import Settings
+from tutti_server.app.service.shared_state import SharedState
+from tutti_server.app.service.text_settings import redacted_kinds
+from tutti_server.app.service.tls import load_tls
+from tutti_server.app.session.session import SessionConfig
 
 UVICORN_PAUSE_S = 0.002
 """The pause between two looks of uvicorn at whether it must stop, or has stopped: 0.1 s elsewhere.

@@ -15,9 +15,9 @@ from tests.app.dialects.openai.test_files_endpoint import TALK, wav
 PATIENCE_S = 30.0
 SCRIPT = """
 import asyncio, os, resource, uvloop
-from app.server.main import Server, bind, build_app
-from app.service.settings import Settings
-from app.session.session import SessionConfig
+from tutti_server.app.server.main import Server, bind, build_app
+from tutti_server.app.service.settings import Settings
+from tutti_server.app.session.session import SessionConfig
 from tests.fakes import FakeTranscriber, LevelDetector
 
 async def main():

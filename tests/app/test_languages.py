@@ -2,7 +2,7 @@
 
 import pytest
 
-from app.languages import ISO_639_2, NAMES, OLD_CODES, known_among, language_of
+from tutti_server.app.languages import ISO_639_2, NAMES, OLD_CODES, known_among, language_of
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.numbers import MAX_CHARS, read_integer, read_number
 from tests.app.conftest import Serve
+from tutti_server.app.numbers import MAX_CHARS, read_integer, read_number
 
 MANY_DIGITS = "9" * 5000
 """More than Python makes a number of."""

@@ -11,12 +11,12 @@ import pytest
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import InvalidStatus
 
-from app.service.client_secrets import sign
-from app.service.shared_state import SharedState
 from tests.app.conftest import Running, Serve
 from tests.app.dialects.twilio.test_endpoint import call, hear_all, messages, slowly, subscriber, texts
 from tests.fakes import pcm, said, speech
 from tests.redis_server import RedisServer, redis_server
+from tutti_server.app.service.client_secrets import sign
+from tutti_server.app.service.shared_state import SharedState
 
 KEY = {"Authorization": "Bearer k"}
 KEYS_FILE = """
@@ -92,7 +92,7 @@ async def test_a_second_stream_at_another_gateway_is_refused(
     serve: Serve, redis: RedisServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The first one goes on."""
-    monkeypatch.setattr("app.publish.shared_calls.CLAIM_S", 0.01)
+    monkeypatch.setattr("tutti_server.app.publish.shared_calls.CLAIM_S", 0.01)
     one, other = [await serve(redis_url=redis.url) for _ in range(2)]
     async with subscriber(other.address) as listener, call(one.address, tracks=["inbound"]) as first:
         assert json.loads(await listener.recv())["type"] == "call_started"

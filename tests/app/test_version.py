@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from app.version import VERSION, find_version
+from tutti_server.app.version import VERSION, find_version
 
 CHECKOUT = Path(__file__).parents[2]
 

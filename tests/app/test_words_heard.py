@@ -7,18 +7,18 @@ from contextlib import aclosing
 import numpy as np
 import pytest
 
-from app.cli.demo import CHUNK_MS
-from app.files.transcription import transcribe
-from app.media.file_decoder import decode_file
-from app.media.pcm import Samples
-from app.session.core.effects import Effect, Send, Submit
-from app.session.messages import commands, events
-from app.session.session import Session, SessionConfig
-from engine.api import SAMPLE_RATE
-from engine.config import EngineConfig
-from engine.engine import Engine
 from tests.recordings import MEETING, SENTENCES
 from tests.small_model import N_BEAMS, SMALL_MODEL
+from tutti_server.app.cli.demo import CHUNK_MS
+from tutti_server.app.files.transcription import transcribe
+from tutti_server.app.media.file_decoder import decode_file
+from tutti_server.app.media.pcm import Samples
+from tutti_server.app.session.core.effects import Effect, Send, Submit
+from tutti_server.app.session.messages import commands, events
+from tutti_server.app.session.session import Session, SessionConfig
+from tutti_server.engine.api import SAMPLE_RATE
+from tutti_server.engine.config import EngineConfig
+from tutti_server.engine.engine import Engine
 
 CHUNK_SAMPLES = SAMPLE_RATE * CHUNK_MS // 1000
 

@@ -10,10 +10,10 @@ from click import ClickException
 
 from benchmarks.cpu_throughput import PEER, Load, Measure, own_process, table, take_turns
 from benchmarks.peers.random_checkpoint import published_weights
-from engine.checkpoint.checkpoint import ModelConfig
-from engine.model.random_weights import fill
-from engine.model.weights import published_parameters
-from engine.model.whisper import build
+from tutti_server.engine.checkpoint.checkpoint import ModelConfig
+from tutti_server.engine.model.random_weights import fill
+from tutti_server.engine.model.weights import published_parameters
+from tutti_server.engine.model.whisper import build
 
 SIZES = ModelConfig(
     d_model=64,

@@ -5,11 +5,11 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from app.media.pcm import Samples
-from app.voices.clustering import Thresholds
 from benchmarks.diarization import diarized_live
 from benchmarks.diarization_error import Turn, diarization_error
 from tests.recordings import read
+from tutti_server.app.media.pcm import Samples
+from tutti_server.app.voices.clustering import Thresholds
 
 
 async def embed(stretches: Sequence[Samples]) -> NDArray[np.float32]:

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from app.service.settings import Settings
 from benchmarks import live_capacity, machine
 from benchmarks.live import load_clients
 from benchmarks.live.load_clients import ClientGroup, LoadLog, PreparedCall, ServedSession, run_group, write_call
@@ -27,6 +26,7 @@ from benchmarks.recordings import ReferenceUtterance
 from benchmarks.server import RunningServer
 from tests.app.conftest import running
 from tests.fakes import FakeTranscriber, said, silence, speech
+from tutti_server.app.service.settings import Settings
 
 WORDS = [1, 2, 3]
 SPOKEN = ReferenceUtterance(said(WORDS), ((0.2, 1.04),))

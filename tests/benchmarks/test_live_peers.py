@@ -19,8 +19,8 @@ from benchmarks.peers.live_clients import CaptionLog, tutti_client, whisperlivek
 from benchmarks.peers.live_servers import PeerServer, ServerSetup
 from benchmarks.recordings import Recording, ReferenceUtterance
 from benchmarks.server import RunningServer
-from engine.checkpoint.tokenizer import Tokenizer
 from tests.small_model import SMALL_MODEL
+from tutti_server.engine.checkpoint.tokenizer import Tokenizer
 
 RECORDING = Recording(
     "test", np.zeros(48_000, np.float32), "left down", (ReferenceUtterance("left down", ((0.0, 2.0),)),)

@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from app.service.settings import Settings
 from benchmarks import memory
 from benchmarks.recordings import Recording
 from benchmarks.server import RunningServer
-from engine.errors import EngineFailed
 from tests.app.conftest import running
 from tests.fakes import FakeTranscriber, silence, speech
+from tutti_server.app.service.settings import Settings
+from tutti_server.engine.errors import EngineFailed
 
 AUDIO = np.concatenate((silence(0.3), speech([1, 2, 3, 4]), silence(0.7)))
 LOAD = memory.Load(

@@ -12,8 +12,8 @@ from click.testing import CliRunner
 from benchmarks import offline
 from benchmarks.files.engines import OFFLINE_ENGINES, Job
 from benchmarks.recordings import Recording
-from engine.api import SAMPLE_RATE
 from tests.small_model import SMALL_MODEL
+from tutti_server.engine.api import SAMPLE_RATE
 
 RECORDINGS = [Recording("a", np.zeros(8 * SAMPLE_RATE, np.float32), "red green blue white")]
 

@@ -8,8 +8,6 @@ import click
 import numpy as np
 import pytest
 
-from app.media.pcm import Samples
-from app.session.speech.endpointing import FRAME_SAMPLES, ONSET_VOICED, ONSET_WINDOW, WebRtcDetector
 from benchmarks.live.load_clients import FLUSH_AFTER_S
 from benchmarks.recordings import (
     BUNDLED,
@@ -25,7 +23,9 @@ from benchmarks.recordings import (
     load_folder,
     windows,
 )
-from engine.api import SAMPLE_RATE, WINDOW_SAMPLES
+from tutti_server.app.media.pcm import Samples
+from tutti_server.app.session.speech.endpointing import FRAME_SAMPLES, ONSET_VOICED, ONSET_WINDOW, WebRtcDetector
+from tutti_server.engine.api import SAMPLE_RATE, WINDOW_SAMPLES
 
 
 def recording(*spans: tuple[float, float], seconds: float) -> Recording:

@@ -8,16 +8,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from app.files.transcription import FILE_ENDPOINTING
-from app.service.settings import Settings
-from app.session.speech.endpointing import FRAME_SAMPLES, Endpointer, WebRtcDetector
 from benchmarks import rest_throughput
 from benchmarks.files.labelled_clips import to_wav
 from benchmarks.rest_throughput import CLIP_S, complain, measure_service, speech_clips, table
 from benchmarks.server import RunningServer
-from engine.api import SAMPLE_RATE
 from tests.app.conftest import running
 from tests.fakes import FakeTranscriber, speech
+from tutti_server.app.files.transcription import FILE_ENDPOINTING
+from tutti_server.app.service.settings import Settings
+from tutti_server.app.session.speech.endpointing import FRAME_SAMPLES, Endpointer, WebRtcDetector
+from tutti_server.engine.api import SAMPLE_RATE
 
 
 def test_clips_are_speech_without_a_pause_to_cut_at() -> None:

@@ -11,12 +11,12 @@ import pytest
 from click.testing import CliRunner
 
 import tutti
-from app.service.settings import Settings
 from benchmarks import soak
 from benchmarks.server import RunningServer
-from engine.errors import EngineFailed
 from tests.app.conftest import running
 from tests.fakes import FakeTranscriber, said, silence, speech
+from tutti_server.app.service.settings import Settings
+from tutti_server.engine.errors import EngineFailed
 
 WORDS = [1, 2, 3, 4]
 AUDIO = np.concatenate((silence(0.3), speech(WORDS), silence(0.7)))

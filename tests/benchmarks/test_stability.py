@@ -10,8 +10,6 @@ import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 
-from app.session.messages import commands
-from app.session.session import SessionConfig
 from benchmarks import stability
 from benchmarks.files.labelled_clips import Clip
 from benchmarks.live.live_text import ReaderFigures
@@ -19,6 +17,8 @@ from benchmarks.live.text_runs import FILES, Mode, ModeResult, divide, run_clip
 from benchmarks.recordings import REPOSITORY
 from tests.fakes import FakeTranscriber, LevelDetector, said, silence, speech
 from tests.small_model import SMALL_MODEL
+from tutti_server.app.session.messages import commands
+from tutti_server.app.session.session import SessionConfig
 
 NUMBERS = [1, 2, 3, 4, 5, 6]
 SPEECH = np.concatenate((silence(0.3), speech(NUMBERS), silence(1.0)))

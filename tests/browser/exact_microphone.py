@@ -8,9 +8,9 @@ import base64
 
 import numpy as np
 
-from app.media.pcm import Samples
-from engine.api import SAMPLE_RATE
 from tests.browser.page import BrowserPage
+from tutti_server.app.media.pcm import Samples
+from tutti_server.engine.api import SAMPLE_RATE
 
 PROBE_S = 0.05
 """Seconds between two looks at the position in the recording, which no event reports."""

@@ -10,12 +10,12 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from app.files.call_record import Stretch, make_record
-from app.files.call_rendering import as_json
-from app.server.routes import calls_page
-from app.session.messages.events import Redaction, Word
 from tests.browser.fake_server import FakeServer
 from tests.browser.page import BrowserPage
+from tutti_server.app.files.call_record import Stretch, make_record
+from tutti_server.app.files.call_rendering import as_json
+from tutti_server.app.server.routes import calls_page
+from tutti_server.app.session.messages.events import Redaction, Word
 
 DROP = """((files) => {
     const transfer = new DataTransfer();

@@ -10,10 +10,10 @@ from starlette.requests import Request
 from starlette.responses import FileResponse, HTMLResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from app.server.answer_headers import PAGE_POLICY
-from app.server.routes import STATIC
 from tests.browser.chromium import Page
 from tests.browser.fake_server import FakeServer, Message
+from tutti_server.app.server.answer_headers import PAGE_POLICY
+from tutti_server.app.server.routes import STATIC
 
 ELEMENT_PAGE = """<!doctype html>
 <html lang="en"><meta charset="utf-8"><title>Captions</title>

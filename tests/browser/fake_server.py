@@ -16,8 +16,8 @@ from starlette.responses import FileResponse, JSONResponse, Response
 from starlette.routing import Mount, Route, WebSocketRoute
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
-from app.server.answer_headers import ANSWER_HEADERS
-from app.server.routes import PAGE_HEADERS, REVALIDATE, STATIC, PageFiles
+from tutti_server.app.server.answer_headers import ANSWER_HEADERS
+from tutti_server.app.server.routes import PAGE_HEADERS, REVALIDATE, STATIC, PageFiles
 
 LOUD = 0.05
 """A message whose root mean square is at least this fraction of full scale counts as sound."""

@@ -8,9 +8,9 @@ import base64
 
 import numpy as np
 
-from app.media.pcm import Samples
-from engine.api import SAMPLE_RATE
 from tests.browser.chromium import Page
+from tutti_server.app.media.pcm import Samples
+from tutti_server.engine.api import SAMPLE_RATE
 
 TITLE = "A tab that speaks"
 SHARE_FLAGS = (f"--auto-select-tab-capture-source-by-title={TITLE}", "--autoplay-policy=no-user-gesture-required")

@@ -10,15 +10,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from app.server.main import Server, bind, build_app
-from engine.config import EngineConfig
-from engine.engine import Engine
 from tests.browser import chromium
 from tests.browser.fake_calls import RECORD, FakeCalls, drop, texts_of
 from tests.browser.fake_server import serve
 from tests.browser.page import OpenPage
 from tests.recordings import TEXTS, read
 from tests.small_model import SMALL_MODEL, small_settings
+from tutti_server.app.server.main import Server, bind, build_app
+from tutti_server.engine.config import EngineConfig
+from tutti_server.engine.engine import Engine
 
 pytestmark = pytest.mark.browser
 

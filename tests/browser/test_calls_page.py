@@ -13,13 +13,13 @@ import pytest
 import pytest_asyncio
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 
-from app.files.call_record import make_record
-from app.files.call_rendering import as_cues, as_json
-from app.files.subtitles import srt, vtt
 from tests.browser.axe import violations
 from tests.browser.chromium import OpenWindow, Page, write_wav
 from tests.browser.fake_calls import JOB, RECORD, STRETCHES, FakeCalls, drop, said, texts_of, turn_texts
 from tests.browser.fake_server import serve
+from tutti_server.app.files.call_record import make_record
+from tutti_server.app.files.call_rendering import as_cues, as_json
+from tutti_server.app.files.subtitles import srt, vtt
 
 pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="module")]
 

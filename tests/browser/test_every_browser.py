@@ -8,19 +8,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from app.media.file_decoder import decode_file
-from app.media.pcm import Samples
-from app.server.main import Server, bind, build_app
 from benchmarks.live.faulty_proxy import FaultyProxy, faulty_proxy
-from engine.api import SAMPLE_RATE
-from engine.config import EngineConfig
-from engine.engine import Engine
 from tests.browser import exact_microphone, firefox
 from tests.browser.chromium import write_wav
 from tests.browser.fake_server import FakeServer, Step, final, interim, speech_started
 from tests.browser.page import BrowserPage, OpenPage
 from tests.recordings import MEETING, SENTENCES
 from tests.small_model import SMALL_MODEL, small_settings
+from tutti_server.app.media.file_decoder import decode_file
+from tutti_server.app.media.pcm import Samples
+from tutti_server.app.server.main import Server, bind, build_app
+from tutti_server.engine.api import SAMPLE_RATE
+from tutti_server.engine.config import EngineConfig
+from tutti_server.engine.engine import Engine
 
 pytestmark = pytest.mark.browser
 

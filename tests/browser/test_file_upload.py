@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from app.server.main import Server, bind, build_app
-from engine.config import EngineConfig
-from engine.engine import Engine
 from tests.browser.chromium import OpenWindow
 from tests.recordings import AUDIO, TEXTS, words
 from tests.small_model import SMALL_MODEL, small_settings
+from tutti_server.app.server.main import Server, bind, build_app
+from tutti_server.engine.config import EngineConfig
+from tutti_server.engine.engine import Engine
 
 pytestmark = pytest.mark.browser
 

@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 
-from app.files.call_record import make_record
-from app.files.call_rendering import as_cues, as_json
-from app.files.subtitles import vtt
 from tests.browser.fake_calls import FakeCalls, drop, said
 from tests.browser.fake_room import FakeRoom, wait_inside
 from tests.browser.fake_server import FakeServer, Message, Step, final, interim, serve, speech_started
 from tests.browser.page import BrowserPage, OpenPage
 from tests.browser.test_page_features import open_with
+from tutti_server.app.files.call_record import make_record
+from tutti_server.app.files.call_rendering import as_cues, as_json
+from tutti_server.app.files.subtitles import vtt
 
 pytestmark = pytest.mark.browser
 

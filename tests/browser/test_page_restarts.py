@@ -8,16 +8,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from app.media.file_decoder import decode_file
-from app.media.pcm import Samples
-from app.server.main import Server, bind, build_app
-from engine.api import SAMPLE_RATE
-from engine.config import EngineConfig
-from engine.engine import Engine
 from tests.browser import exact_microphone
 from tests.browser.chromium import open_page, write_wav
 from tests.recordings import MEETING, SENTENCES
 from tests.small_model import SMALL_MODEL, small_settings
+from tutti_server.app.media.file_decoder import decode_file
+from tutti_server.app.media.pcm import Samples
+from tutti_server.app.server.main import Server, bind, build_app
+from tutti_server.engine.api import SAMPLE_RATE
+from tutti_server.engine.config import EngineConfig
+from tutti_server.engine.engine import Engine
 
 pytestmark = pytest.mark.browser
 

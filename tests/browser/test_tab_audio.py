@@ -6,10 +6,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from engine.api import SAMPLE_RATE
 from tests.browser.chromium import open_page
 from tests.browser.fake_server import FakeServer, Step, final
 from tests.browser.speaking_tab import SHARE_FLAGS, SpeakingTab
+from tutti_server.engine.api import SAMPLE_RATE
 
 pytestmark = pytest.mark.browser
 

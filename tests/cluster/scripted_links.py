@@ -5,10 +5,10 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
-from cluster.engine_pool import EngineGone
-from engine.api import EngineEvent, EngineStats, ModelInfo, Window
-from engine.errors import EngineError
 from tests.fakes import MODEL, FakeTranscriber, decode
+from tutti_server.cluster.engine_pool import EngineGone
+from tutti_server.engine.api import EngineEvent, EngineStats, ModelInfo, Window
+from tutti_server.engine.errors import EngineError
 
 
 @dataclass(eq=False)

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cluster.balancing import FULL_AT_S, LATE_REPORT_S, Balancer
-from engine.api import EngineStats, Priority
 from tests.fakes import FakeTranscriber
+from tutti_server.cluster.balancing import FULL_AT_S, LATE_REPORT_S, Balancer
+from tutti_server.engine.api import EngineStats, Priority
 
 WINDOW_S = 0.01
 IDLE = replace(FakeTranscriber().stats(), utterance_encode_s=0.6 * WINDOW_S, window_decode_s=0.4 * WINDOW_S)

@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cluster.balancing import Balancer
-from cluster.engine_pool import MAX_ENGINE_ENDS_PER_WINDOW, EnginePool
-from engine.api import EngineEvent, Priority, SegmentEvent, StartedEvent, SupersededEvent, Window
-from engine.errors import EngineError, EngineFailed, EngineOverloaded
 from tests.cluster.scripted_links import ScriptedLink
 from tests.fakes import FakeTranscriber, decode, speech
+from tutti_server.cluster.balancing import Balancer
+from tutti_server.cluster.engine_pool import MAX_ENGINE_ENDS_PER_WINDOW, EnginePool
+from tutti_server.engine.api import EngineEvent, Priority, SegmentEvent, StartedEvent, SupersededEvent, Window
+from tutti_server.engine.errors import EngineError, EngineFailed, EngineOverloaded
 
 PATIENCE_S = 20.0
 

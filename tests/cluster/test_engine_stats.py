@@ -2,9 +2,9 @@
 
 from dataclasses import replace
 
-from cluster.engine_stats import add_up
-from engine.api import Histogram
 from tests.fakes import FakeTranscriber
+from tutti_server.cluster.engine_stats import add_up
+from tutti_server.engine.api import Histogram
 
 ENGINE = replace(
     FakeTranscriber().stats(),

@@ -15,15 +15,15 @@ from typing import Any
 
 import pytest
 
-from app.server.main import Server, bind, build_app
-from app.service.service import Service
-from app.service.settings import Settings
-from app.service.tls import load_tls
-from engine.api import Transcriber
-from engine.config import EngineConfig
-from engine.engine import Engine
 from tests.node import require_packages
 from tests.small_model import SMALL_MODEL, small_settings
+from tutti_server.app.server.main import Server, bind, build_app
+from tutti_server.app.service.service import Service
+from tutti_server.app.service.settings import Settings
+from tutti_server.app.service.tls import load_tls
+from tutti_server.engine.api import Transcriber
+from tutti_server.engine.config import EngineConfig
+from tutti_server.engine.engine import Engine
 
 KEY = "sk-a-key-for-tests"
 JS = Path(__file__).parent / "js"

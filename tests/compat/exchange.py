@@ -14,14 +14,14 @@ from typing import Any
 
 import numpy as np
 
-from app.errors import LimitExceeded, SessionError
-from app.live.dialect import ClientMessage, Dialect, Preparation
-from app.media.pcm import Samples
-from app.session.core.effects import Cancel, Close, Effect, Send, Submit
-from app.session.messages import commands, events
-from app.session.session import Session, SessionConfig
-from engine import api
 from tests.fakes import MODEL, LevelDetector, decode, silence, speech
+from tutti_server.app.errors import LimitExceeded, SessionError
+from tutti_server.app.live.dialect import ClientMessage, Dialect, Preparation
+from tutti_server.app.media.pcm import Samples
+from tutti_server.app.session.core.effects import Cancel, Close, Effect, Send, Submit
+from tutti_server.app.session.messages import commands, events
+from tutti_server.app.session.session import Session, SessionConfig
+from tutti_server.engine import api
 
 GOLDEN = Path(__file__).parent / "golden"
 

@@ -21,12 +21,12 @@ import uvicorn
 from starlette.requests import Request as HttpRequest
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from app.media.decoders import Decoders
-from app.server.main import build_app
-from app.service.settings import Settings
-from app.session.session import SessionConfig
 from tests.compat.http_exchange import GOLDEN, REQUEST_HEADERS, Request, replay, write
 from tests.fakes import FakeTranscriber, LevelDetector, silence, speech
+from tutti_server.app.media.decoders import Decoders
+from tutti_server.app.server.main import build_app
+from tutti_server.app.service.settings import Settings
+from tutti_server.app.session.session import SessionConfig
 
 FOLDER = GOLDEN / "openai-rest"
 JS = Path(__file__).parent / "js"

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from app.session.session import SessionConfig
-from engine import api
 from tests.compat.exchange import Server
 from tests.fakes import LevelDetector, decode
+from tutti_server.app.session.session import SessionConfig
+from tutti_server.engine import api
 
 
 def spoken(number: int) -> str:

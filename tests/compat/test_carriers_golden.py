@@ -8,22 +8,22 @@ from pathlib import Path
 
 import pytest
 
-from app.dialects.call_streams.call_stream import Opening
-from app.dialects.call_streams.wire import CallSink
-from app.dialects.native import wire
-from app.live.dialect import Dialect
-from app.media.pcm import Samples
-from plugins.carriers.asterisk import Asterisk
-from plugins.carriers.audiohook.wire import AudioHook, Client
-from plugins.carriers.audiosocket.wire import AudioSocket, packet
-from plugins.carriers.freeswitch import FreeSwitch
-from plugins.carriers.jambonz import Jambonz
-from plugins.carriers.plivo import Plivo
-from plugins.carriers.telnyx import Telnyx
-from plugins.carriers.vonage import Vonage
 from tests.compat.exchange import Step, ToMessages, golden, replay
 from tests.compat.test_twilio import RecordedSink
 from tests.fakes import slow_mulaw
+from tutti_server.app.dialects.call_streams.call_stream import Opening
+from tutti_server.app.dialects.call_streams.wire import CallSink
+from tutti_server.app.dialects.native import wire
+from tutti_server.app.live.dialect import Dialect
+from tutti_server.app.media.pcm import Samples
+from tutti_server.plugins.carriers.asterisk import Asterisk
+from tutti_server.plugins.carriers.audiohook.wire import AudioHook, Client
+from tutti_server.plugins.carriers.audiosocket.wire import AudioSocket, packet
+from tutti_server.plugins.carriers.freeswitch import FreeSwitch
+from tutti_server.plugins.carriers.jambonz import Jambonz
+from tutti_server.plugins.carriers.plivo import Plivo
+from tutti_server.plugins.carriers.telnyx import Telnyx
+from tutti_server.plugins.carriers.vonage import Vonage
 
 ToBytes = Callable[[Samples], Iterator[bytes]]
 """Cuts samples into the chunks of 20 ms in which they are sent."""

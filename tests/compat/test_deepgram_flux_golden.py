@@ -10,15 +10,15 @@ import pytest
 from deepgram.listen.v2 import types
 from pydantic import BaseModel
 
-from app.dialects.deepgram.flux_options import parse
-from app.dialects.deepgram.flux_wire import Flux
-from app.media.pcm import Samples
-from engine.api import SAMPLE_RATE
 from tests.compat.asyncapi import flux_problems
 from tests.compat.conformance import approximated, supported
 from tests.compat.exchange import golden, record, replay
 from tests.compat.sentences import SENTENCES
 from tests.fakes import MODEL, pcm
+from tutti_server.app.dialects.deepgram.flux_options import parse
+from tutti_server.app.dialects.deepgram.flux_wire import Flux
+from tutti_server.app.media.pcm import Samples
+from tutti_server.engine.api import SAMPLE_RATE
 
 FLUX = "deepgram-flux"
 PIECE_SAMPLES = SAMPLE_RATE // 10

@@ -7,14 +7,14 @@ from urllib.parse import parse_qsl
 
 import pytest
 
-from app.dialects.deepgram.live_wire import Deepgram
-from app.dialects.deepgram.metadata import Request
-from app.dialects.deepgram.options import parse
-from app.media.pcm import Samples
-from engine.api import SAMPLE_RATE
 from tests.compat.conformance import approximated, supported
 from tests.compat.exchange import golden, record, replay
 from tests.fakes import MODEL, pcm
+from tutti_server.app.dialects.deepgram.live_wire import Deepgram
+from tutti_server.app.dialects.deepgram.metadata import Request
+from tutti_server.app.dialects.deepgram.options import parse
+from tutti_server.app.media.pcm import Samples
+from tutti_server.engine.api import SAMPLE_RATE
 
 LIVE = "deepgram-live"
 PIECE_SAMPLES = SAMPLE_RATE // 10

@@ -12,11 +12,11 @@ import pytest
 from deepgram.errors import BadRequestError
 from deepgram.types.listen_v1response import ListenV1Response
 
-from app.publish.webhook import SIGNATURE_HEADER
 from tests.compat.conformance import supported
 from tests.compat.conftest import KEY, Running
 from tests.compat.test_deepgram import NO_RETRIES, connected, missing
 from tests.recordings import AUDIO, TEXTS
+from tutti_server.app.publish.webhook import SIGNATURE_HEADER
 
 # The SDK asks the package `websockets` for names that it has deprecated.
 pytestmark = pytest.mark.filterwarnings("ignore:websockets:DeprecationWarning")

@@ -10,13 +10,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from app.dialects.openai.realtime_options import RealtimeSettings, named
-from app.dialects.openai.realtime_session import RealtimeSession
-from app.dialects.openai.realtime_wire import OpenAIRealtime
-from app.media.pcm import Samples
 from tests.compat.exchange import PLAIN, golden, replay
 from tests.compat.sentences import SENTENCES
 from tests.fakes import MODEL
+from tutti_server.app.dialects.openai.realtime_options import RealtimeSettings, named
+from tutti_server.app.dialects.openai.realtime_session import RealtimeSession
+from tutti_server.app.dialects.openai.realtime_wire import OpenAIRealtime
+from tutti_server.app.media.pcm import Samples
 
 PIECE = 1600
 

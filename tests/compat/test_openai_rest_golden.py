@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.media.decoders import Decoders
 from tests.compat.http_exchange import Request, read, replay
 from tests.compat.record_openai_rest import CALLS, FOLDER, service
+from tutti_server.app.media.decoders import Decoders
 
 
 @pytest.mark.parametrize("path", sorted(FOLDER.glob("*.json")), ids=lambda path: path.stem)

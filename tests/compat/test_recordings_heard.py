@@ -6,15 +6,15 @@ from contextlib import aclosing
 import numpy as np
 import pytest
 
-from app.files.transcript import Transcript
-from app.files.transcription import TranscriptionOptions, transcribe
-from app.media.file_decoder import decode_file
-from app.session.session import SessionConfig
-from engine.config import EngineConfig
-from engine.engine import Engine
 from tests.engine.engines import read_clip
 from tests.made_files import Track, made_file
 from tests.small_model import SMALL_MODEL
+from tutti_server.app.files.transcript import Transcript
+from tutti_server.app.files.transcription import TranscriptionOptions, transcribe
+from tutti_server.app.media.file_decoder import decode_file
+from tutti_server.app.session.session import SessionConfig
+from tutti_server.engine.config import EngineConfig
+from tutti_server.engine.engine import Engine
 
 HELLO = "Hello everyone, and welcome to the morning meeting."
 TRAIN = "The next train to the city leaves from platform seven at a quarter past nine."

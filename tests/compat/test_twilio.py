@@ -15,15 +15,15 @@ import pytest
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed
 
-from app.dialects.call_streams.wire import Call
-from app.dialects.native import wire
-from app.dialects.twilio.wire import Twilio
-from app.media.pcm import Samples
-from app.session.messages import events
 from tests.compat.conformance import approximated, supported
 from tests.compat.exchange import Step, golden, replay
 from tests.fakes import slow_mulaw
 from tests.recordings import TEXTS, encoded, read, words
+from tutti_server.app.dialects.call_streams.wire import Call
+from tutti_server.app.dialects.native import wire
+from tutti_server.app.dialects.twilio.wire import Twilio
+from tutti_server.app.media.pcm import Samples
+from tutti_server.app.session.messages import events
 
 CHUNK = 160
 SECRET = "a-secret-for-tests"

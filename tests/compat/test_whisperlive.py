@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from app.dialects.whisperlive.wire import WhisperLive
-from app.media.pcm import Samples
 from tests.compat.conformance import supported
 from tests.compat.conftest import KEY, Running
 from tests.compat.exchange import golden, replay
 from tests.recordings import AUDIO, TEXTS, read, words
+from tutti_server.app.dialects.whisperlive.wire import WhisperLive
+from tutti_server.app.media.pcm import Samples
 
 CLIENT = Path(__file__).parent / "python" / "whisperlive.py"
 # Where `make setup` puts the package: its requirements (torch, openvino, ...) are those of its server.

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import torch
 from transformers.modeling_outputs import BaseModelOutput
 
-from engine.decoding.repetition import repeated_tokens
 from tests.engine.reference import HotwordBonus, Reference
+from tutti_server.engine.decoding.repetition import repeated_tokens
 
 
 @dataclass(frozen=True, slots=True)

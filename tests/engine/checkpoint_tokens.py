@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
-from app.media.pcm import Samples
-from engine.api import SAMPLE_RATE, DecodeOptions, DoneEvent, Transcriber, Window
-from engine.checkpoint.checkpoint import Checkpoint
-from engine.config import EngineConfig
-from engine.decoding.prompt import build_prompt
+from tutti_server.app.media.pcm import Samples
+from tutti_server.engine.api import SAMPLE_RATE, DecodeOptions, DoneEvent, Transcriber, Window
+from tutti_server.engine.checkpoint.checkpoint import Checkpoint
+from tutti_server.engine.config import EngineConfig
+from tutti_server.engine.decoding.prompt import build_prompt
 
 OPTIONS = DecodeOptions(language="en", timestamps=False)
 """Options of a window: greedy, without timestamps. Their rules are not those of transformers' `generate` alone."""
@@ -113,7 +113,7 @@ def compare_tokens(
         checkpoint: the checkpoint that they name. It has a folder.
         clips: names and samples, each of at most 30 s.
     """
-    from engine.engine import Engine
+    from tutti_server.engine.engine import Engine
 
     async def decode() -> tuple[list[Decoded], str, str]:
         async with Engine.start(config) as engine:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer
 
-from engine.checkpoint.checkpoint import read_checkpoint
+from tutti_server.engine.checkpoint.checkpoint import read_checkpoint
 
 Array = NDArray[Any]
 

@@ -11,15 +11,15 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from engine.api import EngineEvent, Window
-from engine.checkpoint.checkpoint import Checkpoint, read_checkpoint
-from engine.config import EngineConfig
-from engine.engine import Engine
-from engine.runner import Prefilled, Runner
 from tests.engine.checkpoints import SHAPES, Shape, make_checkpoint
 from tests.engine.fakes import FakeRunner
 from tests.engine.reference import Reference
 from tests.small_model import SMALL_MODEL
+from tutti_server.engine.api import EngineEvent, Window
+from tutti_server.engine.checkpoint.checkpoint import Checkpoint, read_checkpoint
+from tutti_server.engine.config import EngineConfig
+from tutti_server.engine.engine import Engine
+from tutti_server.engine.runner import Prefilled, Runner
 
 AUDIO = Path(__file__).parent.parent / "audio"
 

@@ -40,5 +40,5 @@ def install(monkeypatch: pytest.MonkeyPatch, ragged: type[Ragged] | None, capabi
     package.BatchPrefillWithRaggedKVCacheWrapper = ragged
     monkeypatch.setattr(Ragged, "seen", [])
     monkeypatch.setitem(sys.modules, "flashinfer", package if ragged else None)
-    monkeypatch.delitem(sys.modules, "engine.cuda.flashinfer_attention", raising=False)
+    monkeypatch.delitem(sys.modules, "tutti_server.engine.cuda.flashinfer_attention", raising=False)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device=None: capability)

@@ -11,14 +11,14 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from engine.checkpoint.checkpoint import Checkpoint
-from engine.decoding.beam_search import SampledToken
-from engine.decoding.prompt import Prompt
-from engine.decoding.sampling import Draw
-from engine.decoding.word_timing import Alignment
-from engine.model.kv_cache import SlotAllocator
-from engine.probe import Speed
-from engine.runner import Prefilled, Transcribed
+from tutti_server.engine.checkpoint.checkpoint import Checkpoint
+from tutti_server.engine.decoding.beam_search import SampledToken
+from tutti_server.engine.decoding.prompt import Prompt
+from tutti_server.engine.decoding.sampling import Draw
+from tutti_server.engine.decoding.word_timing import Alignment
+from tutti_server.engine.model.kv_cache import SlotAllocator
+from tutti_server.engine.probe import Speed
+from tutti_server.engine.runner import Prefilled, Transcribed
 
 PATIENCE_S = 20.0
 """How long a paused stage, or a test that waits for one, waits before it fails, in seconds."""
@@ -51,7 +51,7 @@ class FakeStep:
 
 
 class FakeRunner:
-    """Stands in for `engine.runner.Runner`."""
+    """Stands in for `tutti_server.engine.runner.Runner`."""
 
     def __init__(self, checkpoint: Checkpoint, script: Script, n_slots: int = 4, n_ahead: int = 0) -> None:
         self.n_ahead = n_ahead

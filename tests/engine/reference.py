@@ -23,7 +23,7 @@ from transformers.generation.utils import GenerateEncoderDecoderOutput
 from transformers.modeling_outputs import BaseModelOutput
 from transformers.models.whisper.generation_whisper import _median_filter
 
-from engine.decoding.word_timing import sounding_states
+from tutti_server.engine.decoding.word_timing import sounding_states
 
 FIRST_BONUS, NEXT_BONUS = 2.0, 5.0
 """The bonuses of hotwords; repeated here, so that a change of the engine's values is noticed."""

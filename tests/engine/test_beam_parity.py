@@ -4,13 +4,13 @@ from dataclasses import replace
 
 import pytest
 
-from engine.api import DecodeOptions, DoneEvent, Sampling, StartedEvent, TranslatedEvent, Window
-from engine.decoding.prompt import build_prompt, max_output_tokens
-from engine.runner import Runner
 from tests.engine.beam_reference import Search, Searched
 from tests.engine.engines import Samples, collect, noise, read_clip, start_engine
 from tests.engine.reference import Reference
 from tests.engine.test_parity import decode, decode_alone, tokens_of
+from tutti_server.engine.api import DecodeOptions, DoneEvent, Sampling, StartedEvent, TranslatedEvent, Window
+from tutti_server.engine.decoding.prompt import build_prompt, max_output_tokens
+from tutti_server.engine.runner import Runner
 
 NEAR_TIE = 1e-4
 """In log-probability: below it, rounding may decide."""

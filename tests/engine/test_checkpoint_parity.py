@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from engine.checkpoint.checkpoint import read_checkpoint
-from engine.config import EngineConfig
-from engine.decoding.prompt import build_prompt
 from tests.engine.checkpoint_tokens import OPTIONS, Decoded, TransformersModel, compare_tokens
 from tests.engine.engines import read_clip
 from tests.small_model import SMALL_MODEL
+from tutti_server.engine.checkpoint.checkpoint import read_checkpoint
+from tutti_server.engine.config import EngineConfig
+from tutti_server.engine.decoding.prompt import build_prompt
 
 pytestmark = pytest.mark.nightly
 

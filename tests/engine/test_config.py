@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from engine.config import EngineConfig
+from tutti_server.engine.config import EngineConfig
 
 
 @pytest.mark.parametrize(
@@ -45,13 +45,13 @@ def test_int8_needs_a_cpu() -> None:
 @pytest.mark.parametrize(
     "module",
     [
-        "engine.api",
-        "engine.errors",
-        "engine.config",
-        "engine.checkpoint.catalog",
-        "engine.scheduling.batcher",
-        "engine.checkpoint.checkpoint",
-        "engine.model.audio_context",
+        "tutti_server.engine.api",
+        "tutti_server.engine.errors",
+        "tutti_server.engine.config",
+        "tutti_server.engine.checkpoint.catalog",
+        "tutti_server.engine.scheduling.batcher",
+        "tutti_server.engine.checkpoint.checkpoint",
+        "tutti_server.engine.model.audio_context",
     ],
 )
 def test_plain_modules_do_not_import_torch(module: str) -> None:

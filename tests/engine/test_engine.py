@@ -15,7 +15,9 @@ import numpy as np
 import pytest
 import torch
 
-from engine.api import (
+from tests.engine.engines import Samples, collect, start_engine
+from tests.engine.fakes import PATIENCE_S, FakeRunner
+from tutti_server.engine.api import (
     WINDOW_SAMPLES,
     DecodeOptions,
     DoneEvent,
@@ -27,14 +29,12 @@ from engine.api import (
     SupersededEvent,
     Window,
 )
-from engine.checkpoint.checkpoint import Checkpoint
-from engine.config import EngineConfig
-from engine.engine import Engine
-from engine.errors import CheckpointError, EngineFailed, EngineOverloaded, InvalidWindow
-from engine.runner import Runner, load_runner
-from engine.scheduling import memory_return, worker
-from tests.engine.engines import Samples, collect, start_engine
-from tests.engine.fakes import PATIENCE_S, FakeRunner
+from tutti_server.engine.checkpoint.checkpoint import Checkpoint
+from tutti_server.engine.config import EngineConfig
+from tutti_server.engine.engine import Engine
+from tutti_server.engine.errors import CheckpointError, EngineFailed, EngineOverloaded, InvalidWindow
+from tutti_server.engine.runner import Runner, load_runner
+from tutti_server.engine.scheduling import memory_return, worker
 
 N_SAMPLES = 16_000
 

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 import torch
 
-from engine.api import DecodeOptions, DoneEvent, Window
-from engine.decoding.prompt import build_prompt, max_output_tokens
-from engine.runner import Runner
 from tests.engine.engines import Samples, collect, noise, read_clip, start_engine
 from tests.engine.reference import Reference
+from tutti_server.engine.api import DecodeOptions, DoneEvent, Window
+from tutti_server.engine.decoding.prompt import build_prompt, max_output_tokens
+from tutti_server.engine.runner import Runner
 
 CLIPS = ("hello", "train", "call")
 

@@ -22,16 +22,16 @@ import pytest
 from torch import Tensor
 from transformers.modeling_outputs import BaseModelOutput
 
-from engine.api import DecodeOptions, DoneEvent, Sampling, Word
-from engine.checkpoint.checkpoint import read_checkpoint
-from engine.config import EngineConfig
-from engine.decoding import transcript
-from engine.decoding.word_timing import sounding_states
-from engine.runner import Runner
 from tests.engine.checkpoints import SHAPES, make_checkpoint, vary
 from tests.engine.engines import Samples, noise, read_clip
 from tests.engine.reference import Decoded, Reference
 from tests.engine.test_parity import decode, tokens_of
+from tutti_server.engine.api import DecodeOptions, DoneEvent, Sampling, Word
+from tutti_server.engine.checkpoint.checkpoint import read_checkpoint
+from tutti_server.engine.config import EngineConfig
+from tutti_server.engine.decoding import transcript
+from tutti_server.engine.decoding.word_timing import sounding_states
+from tutti_server.engine.runner import Runner
 
 logger = logging.getLogger(__name__)
 

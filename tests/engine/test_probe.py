@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from engine.probe import shortest_s
+from tutti_server.engine.probe import shortest_s
 
 
 def measured(times_s: list[float], max_s: float) -> tuple[float, int]:

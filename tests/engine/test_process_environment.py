@@ -7,19 +7,19 @@ from pathlib import Path
 import pytest
 import torch
 
-from engine.model.linear import can_pack
+from tutti_server.engine.model.linear import can_pack
 
 STATM = Path("/proc/self/statm")
 N_ROWS = 400
 """The numbers of rows that are multiplied; a kernel is compiled for each."""
 PROGRAM = f"""
-from engine.process_environment import prepare_environment
+from tutti_server.engine.process_environment import prepare_environment
 prepare_environment()
 import resource
 from pathlib import Path
 import torch
-from engine.model.linear import Product
-from engine.process_memory import return_freed_memory
+from tutti_server.engine.model.linear import Product
+from tutti_server.engine.process_memory import return_freed_memory
 
 def resident_bytes():
     return_freed_memory()

@@ -10,7 +10,7 @@ STATM = Path("/proc/self/statm")
 PROGRAM = """
 import resource
 from pathlib import Path
-from engine.process_memory import return_freed_memory
+from tutti_server.engine.process_memory import return_freed_memory
 
 def resident_bytes():
     return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()

@@ -2,9 +2,9 @@
 
 import pytest
 
-from engine.api import EngineEvent, Segment, SegmentEvent, StartedEvent
-from engine.errors import EngineFailed
-from engine.replay import Replay
+from tutti_server.engine.api import EngineEvent, Segment, SegmentEvent, StartedEvent
+from tutti_server.engine.errors import EngineFailed
+from tutti_server.engine.replay import Replay
 
 
 def segment(text: str) -> SegmentEvent:

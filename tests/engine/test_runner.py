@@ -7,18 +7,18 @@ import pytest
 import torch
 from transformers.modeling_outputs import BaseModelOutput
 
-from engine.adaptation.reader import encode
-from engine.api import WINDOW_SAMPLES
-from engine.checkpoint.checkpoint import Checkpoint
-from engine.config import EngineConfig
-from engine.cuda.build import pick_device_and_dtype
-from engine.decoding.prompt import Prompt
-from engine.decoding.sampling import Draw
-from engine.errors import CheckpointError
-from engine.model.attention import PrefillAttention
-from engine.runner import Runner
 from tests.engine.engines import noise, prefill
 from tests.engine.reference import Reference
+from tutti_server.engine.adaptation.reader import encode
+from tutti_server.engine.api import WINDOW_SAMPLES
+from tutti_server.engine.checkpoint.checkpoint import Checkpoint
+from tutti_server.engine.config import EngineConfig
+from tutti_server.engine.cuda.build import pick_device_and_dtype
+from tutti_server.engine.decoding.prompt import Prompt
+from tutti_server.engine.decoding.sampling import Draw
+from tutti_server.engine.errors import CheckpointError
+from tutti_server.engine.model.attention import PrefillAttention
+from tutti_server.engine.runner import Runner
 
 
 def test_logits_equal_the_reference(random_runner: Runner, random_reference: Reference) -> None:

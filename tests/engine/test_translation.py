@@ -9,7 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from engine.api import (
+from tests.engine.checkpoints import SHAPES, make_checkpoint
+from tests.engine.engines import Samples, collect, noise, start_engine
+from tests.engine.fakes import PATIENCE_S, FakeRunner, Pause
+from tutti_server.engine.api import (
     DecodeOptions,
     DoneEvent,
     EngineEvent,
@@ -18,14 +21,11 @@ from engine.api import (
     TranslatedEvent,
     Window,
 )
-from engine.checkpoint.checkpoint import Checkpoint, read_checkpoint
-from engine.config import EngineConfig
-from engine.errors import InvalidWindow
-from engine.runner import Runner
-from engine.scheduling import sequences, worker
-from tests.engine.checkpoints import SHAPES, make_checkpoint
-from tests.engine.engines import Samples, collect, noise, start_engine
-from tests.engine.fakes import PATIENCE_S, FakeRunner, Pause
+from tutti_server.engine.checkpoint.checkpoint import Checkpoint, read_checkpoint
+from tutti_server.engine.config import EngineConfig
+from tutti_server.engine.errors import InvalidWindow
+from tutti_server.engine.runner import Runner
+from tutti_server.engine.scheduling import sequences, worker
 
 TRANSLATED = [StartedEvent, SegmentEvent, DoneEvent, TranslatedEvent]
 

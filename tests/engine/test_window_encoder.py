@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 import torch
 
-from engine.checkpoint.checkpoint import AudioContext
-from engine.model.audio_context import WindowLengths
-from engine.model.host_transfer import HostTransfer
-from engine.model.log_mel import STATE_SAMPLES
-from engine.model.packing import Run
-from engine.window_encoder import CutWindows, WindowEncoder
+from tutti_server.engine.checkpoint.checkpoint import AudioContext
+from tutti_server.engine.model.audio_context import WindowLengths
+from tutti_server.engine.model.host_transfer import HostTransfer
+from tutti_server.engine.model.log_mel import STATE_SAMPLES
+from tutti_server.engine.model.packing import Run
+from tutti_server.engine.window_encoder import CutWindows, WindowEncoder
 
 FULL = 30
 """Encoder states of a full window."""

@@ -13,12 +13,12 @@ import numpy as np
 import pytest
 from starlette.routing import WebSocketRoute
 
-from app.server.routes import routes
 from benchmarks.server import free_port
-from plugins.carriers import routes as carriers
 from tests.compat.conftest import Host, Running
 from tests.examples.conftest import run
 from tests.recordings import read, words
+from tutti_server.app.server.routes import routes
+from tutti_server.plugins.carriers import routes as carriers
 
 PROGRAM = "carriers/player.py"
 SECRET = base64.b64encode(b"a secret of the integration").decode()

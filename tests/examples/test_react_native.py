@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from app.server.main import Server, bind, build_app
-from engine.config import EngineConfig
-from engine.engine import Engine
 from tests.node import require_node
 from tests.recordings import TEXTS, read, words
 from tests.small_model import SMALL_MODEL, small_settings
+from tutti_server.app.server.main import Server, bind, build_app
+from tutti_server.engine.config import EngineConfig
+from tutti_server.engine.engine import Engine
 
 HERE = Path(__file__).parent
 REPOSITORY = HERE.parents[1]

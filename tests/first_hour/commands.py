@@ -2,8 +2,8 @@
 
 from typing import NamedTuple
 
-from engine.checkpoint.catalog import EMBEDDED_MODEL
 from tests.recordings import SENTENCES, TEXTS
+from tutti_server.engine.checkpoint.catalog import EMBEDDED_MODEL
 
 HELLO, TRAIN = TEXTS["hello"], TEXTS["train"]
 SAMPLE = (SENTENCES[2], SENTENCES[-1])

@@ -12,13 +12,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from app.media.pcm import Samples
-from engine.api import SAMPLE_RATE
 from tests.app.cli.child import ENVIRONMENT, running
 from tests.app.dialects.openai.test_files_endpoint import wav
 from tests.app.media.test_file_decoder import encode, film
 from tests.recordings import MEETING, read
 from tests.wheels import BUILD_TIMEOUT_S, shared_wheels
+from tutti_server.app.media.pcm import Samples
+from tutti_server.engine.api import SAMPLE_RATE
 
 LONG_S = 2 * 3600
 """The length of `long.wav` in seconds."""

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from app.version import VERSION
 from tests.app.cli.child import ENVIRONMENT, running
 from tests.engine.checkpoint_kinds import KINDS, KINDS_SHAPE
 from tests.engine.checkpoints import make_checkpoint
 from tests.first_hour.commands import COMMANDS, HELLO, PAGES, SAMPLE, SERVERS, SIMILAR, TRAIN
 from tests.first_hour.conftest import shell
 from tests.stand_in_hub import StandInHub, stand_in_hub
+from tutti_server.app.version import VERSION
 
 REPOSITORY = Path(__file__).parents[2]
 INTERRUPTED = 130
@@ -99,7 +99,7 @@ def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StandInHub]:
 TRY_EACH = """
 import sys
 import click
-from app.cli.commands import cli
+from tutti_server.app.cli.commands import cli
 for name in sys.argv[1:]:
     options = ["--model", name, "--language", "en", "--temperature", "0.5", "-o", "out/"]
     try:

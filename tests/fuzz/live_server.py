@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Any
 
-from app.service.service import Service
-from app.service.settings import Settings
 from tests.app.conftest import Running, running
 from tests.fakes import FakeTranscriber
+from tutti_server.app.service.service import Service
+from tutti_server.app.service.settings import Settings
 
 ANSWER_TIMEOUT_S = 20.0
 """How long the server may take to end a connection whose client has stopped to send, in seconds."""

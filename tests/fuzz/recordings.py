@@ -14,12 +14,12 @@ import numpy as np
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from app.errors import MediaError
-from app.media.file_decoder import decode_file, n_channels, probe
-from app.media.stream_decoder import ContainerDecoder
-from engine.api import SAMPLE_RATE
 from tests.fuzz.mutations import EDITS, Edit, damaged
 from tests.recordings import read
+from tutti_server.app.errors import MediaError
+from tutti_server.app.media.file_decoder import decode_file, n_channels, probe
+from tutti_server.app.media.stream_decoder import ContainerDecoder
+from tutti_server.engine.api import SAMPLE_RATE
 
 SOURCE_S = 0.5
 """The length of the recordings, in seconds. Headers matter more than sound."""

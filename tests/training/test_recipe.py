@@ -5,10 +5,10 @@ from pathlib import Path
 
 from click.testing import CliRunner
 
-from engine.checkpoint.checkpoint import AudioContext, read_checkpoint
 from tests.engine.checkpoints import Shape, make_checkpoint
 from training.original import different_weights
 from training.recipe import main
+from tutti_server.engine.checkpoint.checkpoint import AudioContext, read_checkpoint
 
 SHAPE = Shape("four-bits", languages=("en", "de"), d_model=256, encoder_layers=1, decoder_layers=1)
 CLIP = Path(__file__).parents[1] / "audio" / "hello.flac"

@@ -9,10 +9,10 @@ import torch
 from click.testing import CliRunner
 from numpy.typing import NDArray
 
-from app.media.pcm import Samples
-from app.voices.speaker_network import N_LAYERS, N_MELS, SIZE, NumpyNetwork
 from training.recordings import write
 from training.speakers import cleaning, converted, in_a_room, main, on_the_telephone, people
+from tutti_server.app.media.pcm import Samples
+from tutti_server.app.voices.speaker_network import N_LAYERS, N_MELS, SIZE, NumpyNetwork
 
 
 def noise(seed: int, n: int = 24_000) -> Samples:

@@ -1,8 +1,8 @@
-"""Run by Alembic: applies the migrations in the transaction of the connection that `app.database.schema` gives it."""
+"""Run by Alembic: applies the migrations in the transaction of the connection that `tutti_server.app.database.schema` gives it."""
 
 from alembic import context
 
-from app.database.schema import VERSION_TABLE
+from tutti_server.app.database.schema import VERSION_TABLE
 
 # Alembic sets it while it runs this file. To import it does nothing.
 if hasattr(context, "config"):

@@ -7,14 +7,14 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from app.dialects.call_streams.wire import START_TIMEOUT_S, CallSink, passed_on, start_command
-from app.dialects.json_text import read_object
-from app.dialects.limits import MAX_TEXT_CHARS
-from app.errors import CLOSE_POLICY, SessionError, WrongState
-from app.live.dialect import ClientMessage
-from app.media.pcm import AudioFormat
-from app.session.core.effects import Close
-from app.session.messages import commands, events
+from tutti_server.app.dialects.call_streams.wire import START_TIMEOUT_S, CallSink, passed_on, start_command
+from tutti_server.app.dialects.json_text import read_object
+from tutti_server.app.dialects.limits import MAX_TEXT_CHARS
+from tutti_server.app.errors import CLOSE_POLICY, SessionError, WrongState
+from tutti_server.app.live.dialect import ClientMessage
+from tutti_server.app.media.pcm import AudioFormat
+from tutti_server.app.session.core.effects import Close
+from tutti_server.app.session.messages import commands, events
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,21 +12,21 @@ from typing import TYPE_CHECKING, Any
 
 from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 
-from app.dialects.call_streams.call_stream import CallStream, Opening
-from app.dialects.call_streams.wire import Call, CallSink
-from app.dialects.json_text import read_object, write_object
-from app.errors import CLOSE_POLICY, LimitExceeded, SessionError
-from app.live.accept import serve_session
-from app.publish.call_subscribers import PublishedCall
-from app.publish.outbox import CallEvent, CallId, WriteEvent
-from app.service.auth import Client, header_key
-from app.service.http_errors import error_response, invalid_key, no_room
-from app.service.request_ids import request_id
-from app.service.service import Service
-from app.session.messages import events
+from tutti_server.app.dialects.call_streams.call_stream import CallStream, Opening
+from tutti_server.app.dialects.call_streams.wire import Call, CallSink
+from tutti_server.app.dialects.json_text import read_object, write_object
+from tutti_server.app.errors import CLOSE_POLICY, LimitExceeded, SessionError
+from tutti_server.app.live.accept import serve_session
+from tutti_server.app.publish.call_subscribers import PublishedCall
+from tutti_server.app.publish.outbox import CallEvent, CallId, WriteEvent
+from tutti_server.app.service.auth import Client, header_key
+from tutti_server.app.service.http_errors import error_response, invalid_key, no_room
+from tutti_server.app.service.request_ids import request_id
+from tutti_server.app.service.service import Service
+from tutti_server.app.session.messages import events
 
 if TYPE_CHECKING:
-    from app.publish.webhook import Delivery
+    from tutti_server.app.publish.webhook import Delivery
 
 logger = logging.getLogger(__name__)
 

@@ -5,14 +5,14 @@ import binascii
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from app.dialects.call_streams.call_stream import NOTHING_KNOWN, CallStream, Opening
-from app.dialects.call_streams.track_sync import TrackSync
-from app.dialects.call_streams.wire import Call, CallSink
-from app.errors import BadMessage, WrongState
-from app.live.dialect import ClientMessage
-from app.media.pcm import AudioFormat
-from app.numbers import read_integer
-from app.session.messages import commands, events
+from tutti_server.app.dialects.call_streams.call_stream import NOTHING_KNOWN, CallStream, Opening
+from tutti_server.app.dialects.call_streams.track_sync import TrackSync
+from tutti_server.app.dialects.call_streams.wire import Call, CallSink
+from tutti_server.app.errors import BadMessage, WrongState
+from tutti_server.app.live.dialect import ClientMessage
+from tutti_server.app.media.pcm import AudioFormat
+from tutti_server.app.numbers import read_integer
+from tutti_server.app.session.messages import commands, events
 
 TRACKS = ("inbound", "outbound")
 """The tracks of a call. The caller's comes first, in whatever order a message names them."""

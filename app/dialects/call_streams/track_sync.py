@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from app.errors import CLOSE_POLICY, LimitExceeded
-from app.media.pcm import AudioFormat, Encoding
+from tutti_server.app.errors import CLOSE_POLICY, LimitExceeded
+from tutti_server.app.media.pcm import AudioFormat, Encoding
 
 SILENCE: dict[Encoding, bytes] = {"mulaw": b"\xff", "alaw": b"\xd5", "pcm_s16le": b"\0\0"}
 """The sample that is zero, or the nearest one to it, in each encoding that calls are streamed in."""

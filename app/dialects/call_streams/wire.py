@@ -4,15 +4,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol, get_args
 
-from app.dialects.checks import Check, integer_from, is_boolean, text_up_to, understood
-from app.dialects.json_text import write_object
-from app.dialects.limits import MAX_PROMPT_CHARS, MAX_SILENCE_MS, MIN_SILENCE_MS
-from app.errors import BadStart
-from app.languages import LOCK
-from app.media.pcm import AudioFormat
-from app.session.messages import commands, events
-from engine import api
-from engine.api import MAX_HOTWORD_BYTES, MAX_HOTWORDS
+from tutti_server.app.dialects.checks import Check, integer_from, is_boolean, text_up_to, understood
+from tutti_server.app.dialects.json_text import write_object
+from tutti_server.app.dialects.limits import MAX_PROMPT_CHARS, MAX_SILENCE_MS, MIN_SILENCE_MS
+from tutti_server.app.errors import BadStart
+from tutti_server.app.languages import LOCK
+from tutti_server.app.media.pcm import AudioFormat
+from tutti_server.app.session.messages import commands, events
+from tutti_server.engine import api
+from tutti_server.engine.api import MAX_HOTWORD_BYTES, MAX_HOTWORDS
 
 START_TIMEOUT_S = 10.0
 """How long a stream may wait before the message that describes its call, in seconds."""

@@ -14,18 +14,18 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import FileResponse, Response
 from starlette.types import Receive, Scope, Send
 
-from app.dialects.captions.wire import N_SERVED, TrackOptions, playlist, track_segment, whole_track
-from app.errors import RETRY_AFTER_S, RequestError, shorten
-from app.numbers import read_integer
-from app.publish.room_config import UnknownRoom
-from app.publish.room_follower import Followed
-from app.publish.room_frames import sent_event
-from app.publish.room_lines import SEGMENT_S
-from app.publish.server_sent_events import PING, PING_EVERY_S, EventStream
-from app.service.http_errors import error_response
-from app.service.service import Service
-from app.service.strangers import address_of, admit, cut_slow
-from app.sharing.store import StoreAway
+from tutti_server.app.dialects.captions.wire import N_SERVED, TrackOptions, playlist, track_segment, whole_track
+from tutti_server.app.errors import RETRY_AFTER_S, RequestError, shorten
+from tutti_server.app.numbers import read_integer
+from tutti_server.app.publish.room_config import UnknownRoom
+from tutti_server.app.publish.room_follower import Followed
+from tutti_server.app.publish.room_frames import sent_event
+from tutti_server.app.publish.room_lines import SEGMENT_S
+from tutti_server.app.publish.server_sent_events import PING, PING_EVERY_S, EventStream
+from tutti_server.app.service.http_errors import error_response
+from tutti_server.app.service.service import Service
+from tutti_server.app.service.strangers import address_of, admit, cut_slow
+from tutti_server.app.sharing.store import StoreAway
 
 NAME = re.compile(r"[A-Za-z0-9_-]{3,64}", re.ASCII)
 LANGUAGE = re.compile(r"[A-Za-z]{2,8}(-[A-Za-z0-9]{1,8}){0,3}", re.ASCII)

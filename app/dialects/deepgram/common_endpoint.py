@@ -6,11 +6,11 @@ from starlette.requests import HTTPConnection
 from starlette.responses import JSONResponse, Response
 from starlette.websockets import WebSocket
 
-from app.dialects.http_answers import IGNORED_HEADER, header_value
-from app.errors import RETRY_AFTER_S, KeyLimitExceeded, LimitExceeded, RequestError
-from app.service.auth import Client, header_key
-from app.service.http_errors import RETRYABLE
-from app.service.service import Service
+from tutti_server.app.dialects.http_answers import IGNORED_HEADER, header_value
+from tutti_server.app.errors import RETRY_AFTER_S, KeyLimitExceeded, LimitExceeded, RequestError
+from tutti_server.app.service.auth import Client, header_key
+from tutti_server.app.service.http_errors import RETRYABLE
+from tutti_server.app.service.service import Service
 
 ADJUSTED_HEADER = "x-tutti-adjusted"
 """Names the parameters whose value was replaced, and the value used."""

@@ -14,8 +14,8 @@ from starlette.requests import ClientDisconnect, HTTPConnection, Request
 from starlette.responses import JSONResponse, Response
 from starlette.websockets import WebSocket
 
-from app.dialects.checks import number_from
-from app.dialects.deepgram.common_endpoint import (
+from tutti_server.app.dialects.checks import number_from
+from tutti_server.app.dialects.deepgram.common_endpoint import (
     SLOW_UPLOAD,
     Refusal,
     admit_live,
@@ -24,15 +24,15 @@ from app.dialects.deepgram.common_endpoint import (
     refusal_of,
     request_key,
 )
-from app.dialects.deepgram.file_wire import Recording
-from app.dialects.deepgram.live_wire import Deepgram
-from app.dialects.deepgram.metadata import Request as RequestMetadata
-from app.dialects.deepgram.options import Options, parse
-from app.dialects.deepgram.recordings_endpoint import receive_recording, take_job
-from app.dialects.deepgram.speakers_endpoint import RecordingSpeakers
-from app.dialects.http_answers import CLIENT_GONE
-from app.dialects.json_text import read_object, write_large
-from app.errors import (
+from tutti_server.app.dialects.deepgram.file_wire import Recording
+from tutti_server.app.dialects.deepgram.live_wire import Deepgram
+from tutti_server.app.dialects.deepgram.metadata import Request as RequestMetadata
+from tutti_server.app.dialects.deepgram.options import Options, parse
+from tutti_server.app.dialects.deepgram.recordings_endpoint import receive_recording, take_job
+from tutti_server.app.dialects.deepgram.speakers_endpoint import RecordingSpeakers
+from tutti_server.app.dialects.http_answers import CLIENT_GONE
+from tutti_server.app.dialects.json_text import read_object, write_large
+from tutti_server.app.errors import (
     BadMessage,
     BadStart,
     LimitExceeded,
@@ -41,18 +41,18 @@ from app.errors import (
     SessionError,
     shorten,
 )
-from app.files.transcription import FLOAT_PCM, TranscriptionOptions, transcribe
-from app.files.uploads import Upload, refusing_without_resources
-from app.live.accept import serve_or_refuse
-from app.media.format_check import FormatCheck
-from app.media.notices import Notice, OnNotice
-from app.media.pcm import AudioDecoder, AudioFormat
-from app.service.request_ids import request_id
-from app.service.service import Service
-from app.service.strangers import admit
-from app.session.engine_driver import SessionTrace
-from app.session.messages import events
-from app.version import VERSION
+from tutti_server.app.files.transcription import FLOAT_PCM, TranscriptionOptions, transcribe
+from tutti_server.app.files.uploads import Upload, refusing_without_resources
+from tutti_server.app.live.accept import serve_or_refuse
+from tutti_server.app.media.format_check import FormatCheck
+from tutti_server.app.media.notices import Notice, OnNotice
+from tutti_server.app.media.pcm import AudioDecoder, AudioFormat
+from tutti_server.app.service.request_ids import request_id
+from tutti_server.app.service.service import Service
+from tutti_server.app.service.strangers import admit
+from tutti_server.app.session.engine_driver import SessionTrace
+from tutti_server.app.session.messages import events
+from tutti_server.app.version import VERSION
 
 logger = logging.getLogger(__name__)
 

@@ -10,12 +10,12 @@ from itertools import groupby
 from typing import Any
 from uuid import NAMESPACE_URL, uuid5
 
-from app.dialects.deepgram.metadata import Request, warning
-from app.dialects.deepgram.options import Options
-from app.dialects.deepgram.words import mean_confidence, phrases_in, plain, wire_words
-from app.languages import WITHOUT_SPACES
-from app.session.messages import events
-from app.voices.spoken import SpokenWord
+from tutti_server.app.dialects.deepgram.metadata import Request, warning
+from tutti_server.app.dialects.deepgram.options import Options
+from tutti_server.app.dialects.deepgram.words import mean_confidence, phrases_in, plain, wire_words
+from tutti_server.app.languages import WITHOUT_SPACES
+from tutti_server.app.session.messages import events
+from tutti_server.app.voices.spoken import SpokenWord
 
 SENTENCE_ENDS = (".", "?", "!", "。", "？", "！", "…")
 """A word that ends in one of these ends its sentence."""

@@ -4,13 +4,13 @@ import uuid
 
 from starlette.websockets import WebSocket
 
-from app.dialects.deepgram.common_endpoint import Refusal, admit_live, answer_headers, refusal_of
-from app.dialects.deepgram.flux_options import parse
-from app.dialects.deepgram.flux_wire import Flux
-from app.errors import BadStart
-from app.live.accept import serve_or_refuse
-from app.service.request_ids import request_id
-from app.service.service import Service
+from tutti_server.app.dialects.deepgram.common_endpoint import Refusal, admit_live, answer_headers, refusal_of
+from tutti_server.app.dialects.deepgram.flux_options import parse
+from tutti_server.app.dialects.deepgram.flux_wire import Flux
+from tutti_server.app.errors import BadStart
+from tutti_server.app.live.accept import serve_or_refuse
+from tutti_server.app.service.request_ids import request_id
+from tutti_server.app.service.service import Service
 
 
 async def listen_to_turns(websocket: WebSocket) -> None:

@@ -7,17 +7,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from app.dialects.checks import are_texts, number_from
-from app.dialects.deepgram import text_options
-from app.dialects.deepgram.options import RAW, hotwords
-from app.dialects.deepgram.query import Query
-from app.errors import BadStart
-from app.languages import code_of
-from app.media.pcm import AudioFormat
-from app.numbers import read_number
-from app.session.messages import commands
-from app.text_rules.pipeline import TextRuleOptions
-from engine.api import MAX_HOTWORD_BYTES, MAX_HOTWORDS
+from tutti_server.app.dialects.checks import are_texts, number_from
+from tutti_server.app.dialects.deepgram import text_options
+from tutti_server.app.dialects.deepgram.options import RAW, hotwords
+from tutti_server.app.dialects.deepgram.query import Query
+from tutti_server.app.errors import BadStart
+from tutti_server.app.languages import code_of
+from tutti_server.app.media.pcm import AudioFormat
+from tutti_server.app.numbers import read_number
+from tutti_server.app.session.messages import commands
+from tutti_server.app.text_rules.pipeline import TextRuleOptions
+from tutti_server.engine.api import MAX_HOTWORD_BYTES, MAX_HOTWORDS
 
 ENGLISH, MULTILINGUAL = "flux-general-en", "flux-general-multi"
 """Deepgram's models: the first transcribes English, the second detects the language."""

@@ -9,9 +9,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from app.dialects.deepgram.flux_options import FluxOptions
-from app.dialects.deepgram.words import mean_confidence
-from app.session.messages import events
+from tutti_server.app.dialects.deepgram.flux_options import FluxOptions
+from tutti_server.app.dialects.deepgram.words import mean_confidence
+from tutti_server.app.session.messages import events
 
 Message = dict[str, Any]
 

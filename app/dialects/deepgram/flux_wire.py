@@ -8,16 +8,16 @@ from collections.abc import Iterable, Iterator
 from functools import partial
 from typing import Any, assert_never
 
-from app.dialects.deepgram.flux_options import FluxOptions, configured
-from app.dialects.deepgram.flux_turns import Turns
-from app.dialects.json_text import read_object, write_object
-from app.dialects.limits import MAX_TEXT_CHARS
-from app.errors import CLOSE_POLICY, BadMessage, BadStart, SessionError, shorten
-from app.live.dialect import ClientMessage
-from app.media.pcm import AudioFormat
-from app.session.core.effects import Close
-from app.session.messages import commands, events
-from engine.api import SAMPLE_RATE
+from tutti_server.app.dialects.deepgram.flux_options import FluxOptions, configured
+from tutti_server.app.dialects.deepgram.flux_turns import Turns
+from tutti_server.app.dialects.json_text import read_object, write_object
+from tutti_server.app.dialects.limits import MAX_TEXT_CHARS
+from tutti_server.app.errors import CLOSE_POLICY, BadMessage, BadStart, SessionError, shorten
+from tutti_server.app.live.dialect import ClientMessage
+from tutti_server.app.media.pcm import AudioFormat
+from tutti_server.app.session.core.effects import Close
+from tutti_server.app.session.messages import commands, events
+from tutti_server.engine.api import SAMPLE_RATE
 
 UPDATE_S = 0.25
 """Audio without news of a turn after which its state is sent again, in seconds, as Deepgram documents it."""

@@ -6,14 +6,14 @@ from collections.abc import Callable
 from functools import partial
 from typing import IO
 
-from app.dialects.deepgram.common_endpoint import Refusal
-from app.dialects.deepgram.endpoint import transcribe_recording
-from app.dialects.deepgram.options import parse
-from app.dialects.deepgram.recordings_endpoint import sha256_of
-from app.errors import BadStart, RequestError
-from app.files.uploads import refusing_without_resources
-from app.jobs.job import CallbackMessage, Job, JobDelayed, JobFailed, JobKind, JobResult
-from app.service.service import Service
+from tutti_server.app.dialects.deepgram.common_endpoint import Refusal
+from tutti_server.app.dialects.deepgram.endpoint import transcribe_recording
+from tutti_server.app.dialects.deepgram.options import parse
+from tutti_server.app.dialects.deepgram.recordings_endpoint import sha256_of
+from tutti_server.app.errors import BadStart, RequestError
+from tutti_server.app.files.uploads import refusing_without_resources
+from tutti_server.app.jobs.job import CallbackMessage, Job, JobDelayed, JobFailed, JobKind, JobResult
+from tutti_server.app.service.service import Service
 
 
 def job_kind(service: Service) -> JobKind:

@@ -9,9 +9,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from app.dialects.deepgram.options import Options
-from app.dialects.deepgram.words import mean_confidence, phrases_in, plain, wire_words
-from app.session.messages import events
+from tutti_server.app.dialects.deepgram.options import Options
+from tutti_server.app.dialects.deepgram.words import mean_confidence, phrases_in, plain, wire_words
+from tutti_server.app.session.messages import events
 
 Message = dict[str, Any]
 

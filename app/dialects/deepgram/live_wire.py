@@ -7,18 +7,18 @@ import hashlib
 from collections.abc import Iterable, Iterator
 from typing import Any, assert_never
 
-from app.dialects.checks import are_texts
-from app.dialects.deepgram.live_results import LiveResults
-from app.dialects.deepgram.metadata import Request, warning
-from app.dialects.deepgram.options import Options, hotwords
-from app.dialects.json_text import read_object, write_object
-from app.dialects.limits import MAX_TEXT_CHARS
-from app.errors import CLOSE_OUR_FAULT, CLOSE_POLICY, BadMessage, shorten
-from app.live.dialect import ClientMessage
-from app.media.pcm import AudioFormat
-from app.session.core.effects import Close
-from app.session.messages import commands, events
-from engine.api import MAX_HOTWORD_BYTES, MAX_HOTWORDS, SAMPLE_RATE
+from tutti_server.app.dialects.checks import are_texts
+from tutti_server.app.dialects.deepgram.live_results import LiveResults
+from tutti_server.app.dialects.deepgram.metadata import Request, warning
+from tutti_server.app.dialects.deepgram.options import Options, hotwords
+from tutti_server.app.dialects.json_text import read_object, write_object
+from tutti_server.app.dialects.limits import MAX_TEXT_CHARS
+from tutti_server.app.errors import CLOSE_OUR_FAULT, CLOSE_POLICY, BadMessage, shorten
+from tutti_server.app.live.dialect import ClientMessage
+from tutti_server.app.media.pcm import AudioFormat
+from tutti_server.app.session.core.effects import Close
+from tutti_server.app.session.messages import commands, events
+from tutti_server.engine.api import MAX_HOTWORD_BYTES, MAX_HOTWORDS, SAMPLE_RATE
 
 IDLE_TIMEOUT_S = 10.0
 """How long a client may send nothing, in seconds, as Deepgram documents it."""

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from app.dialects.deepgram.options import Options
-from app.session.messages import events
+from tutti_server.app.dialects.deepgram.options import Options
+from tutti_server.app.session.messages import events
 
 
 @dataclass(frozen=True, slots=True)

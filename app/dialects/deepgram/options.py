@@ -8,17 +8,17 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from app.dialects.checks import BOOLEANS
-from app.dialects.deepgram.query import Query
-from app.dialects.deepgram.text_options import text_rules
-from app.dialects.limits import MAX_SILENCE_MS, MAX_SPEAKERS
-from app.dialects.text_rules import MAX_PHRASE_CHARS, MAX_PHRASES, is_phrase
-from app.errors import BadStart
-from app.languages import known_among, language_of
-from app.media.pcm import AudioFormat, Encoding
-from app.numbers import read_integer
-from app.text_rules.pipeline import TextRuleOptions
-from engine.api import MAX_HOTWORD_BYTES, MAX_HOTWORDS
+from tutti_server.app.dialects.checks import BOOLEANS
+from tutti_server.app.dialects.deepgram.query import Query
+from tutti_server.app.dialects.deepgram.text_options import text_rules
+from tutti_server.app.dialects.limits import MAX_SILENCE_MS, MAX_SPEAKERS
+from tutti_server.app.dialects.text_rules import MAX_PHRASE_CHARS, MAX_PHRASES, is_phrase
+from tutti_server.app.errors import BadStart
+from tutti_server.app.languages import known_among, language_of
+from tutti_server.app.media.pcm import AudioFormat, Encoding
+from tutti_server.app.numbers import read_integer
+from tutti_server.app.text_rules.pipeline import TextRuleOptions
+from tutti_server.engine.api import MAX_HOTWORD_BYTES, MAX_HOTWORDS
 
 RAW: dict[str, Encoding] = {"linear16": "pcm_s16le", "linear32": "pcm_f32le", "mulaw": "mulaw", "alaw": "alaw"}
 """Deepgram's names of raw encodings."""

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable
 
-from app.dialects.checks import BOOLEANS, integer_from, number_from, understood
-from app.errors import BadStart
+from tutti_server.app.dialects.checks import BOOLEANS, integer_from, number_from, understood
+from tutti_server.app.errors import BadStart
 
 OFF = [each for each, is_on in BOOLEANS.items() if not is_on]
 """Values with which an unknown parameter asks for nothing, so that it is not reported."""

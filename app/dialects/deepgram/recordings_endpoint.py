@@ -9,18 +9,18 @@ from typing import IO, Any
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from app.dialects.body_endpoint import json_body
-from app.dialects.deepgram.common_endpoint import Refusal, answer_headers
-from app.dialects.deepgram.options import Options
-from app.errors import shorten
-from app.files.uploads import Upload, refusing_without_resources
-from app.jobs.job import JobDelayed, JobFailed
-from app.jobs.job import Request as JobRequest
-from app.jobs.spool import PIECE_BYTES
-from app.service.auth import Client
-from app.service.job_settings import fetcher
-from app.service.service import Service
-from app.service.strangers import admit
+from tutti_server.app.dialects.body_endpoint import json_body
+from tutti_server.app.dialects.deepgram.common_endpoint import Refusal, answer_headers
+from tutti_server.app.dialects.deepgram.options import Options
+from tutti_server.app.errors import shorten
+from tutti_server.app.files.uploads import Upload, refusing_without_resources
+from tutti_server.app.jobs.job import JobDelayed, JobFailed
+from tutti_server.app.jobs.job import Request as JobRequest
+from tutti_server.app.jobs.spool import PIECE_BYTES
+from tutti_server.app.service.auth import Client
+from tutti_server.app.service.job_settings import fetcher
+from tutti_server.app.service.service import Service
+from tutti_server.app.service.strangers import admit
 
 KIND = "deepgram"
 """The name of these jobs in the database."""

@@ -3,11 +3,11 @@
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 
-from app.media.pcm import AudioDecoder, AudioFormat, Samples
-from app.session.messages.events import Word
-from app.voices.diarization import Diarizer
-from app.voices.speaker_model import SpeakerModel
-from app.voices.spoken import SpokenWord, spoken_words
+from tutti_server.app.media.pcm import AudioDecoder, AudioFormat, Samples
+from tutti_server.app.session.messages.events import Word
+from tutti_server.app.voices.diarization import Diarizer
+from tutti_server.app.voices.speaker_model import SpeakerModel
+from tutti_server.app.voices.spoken import SpokenWord, spoken_words
 
 
 class RecordingSpeakers:

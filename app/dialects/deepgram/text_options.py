@@ -3,12 +3,12 @@
 Source: Deepgram's pages "Redaction", "Numerals", "Profanity Filtering" and "Find and Replace".
 """
 
-from app.dialects.checks import BOOLEANS
-from app.dialects.deepgram.query import Query
-from app.dialects.text_rules import MAX_PHRASES, is_phrase
-from app.errors import BadStart
-from app.text_rules.pipeline import Profanity, TextRuleOptions
-from app.text_rules.redaction import Kind
+from tutti_server.app.dialects.checks import BOOLEANS
+from tutti_server.app.dialects.deepgram.query import Query
+from tutti_server.app.dialects.text_rules import MAX_PHRASES, is_phrase
+from tutti_server.app.errors import BadStart
+from tutti_server.app.text_rules.pipeline import Profanity, TextRuleOptions
+from tutti_server.app.text_rules.redaction import Kind
 
 REDACTED: dict[str, Kind] = {
     "pci": "card",

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 from unicodedata import category
 
-from app.session.messages.events import Word
+from tutti_server.app.session.messages.events import Word
 
 INNER_PUNCTUATION = "'’-.,:/@&_"
 """Characters that belong to a word when they stand between letters and digits: "don't", "twenty-five", "3.5"."""

@@ -5,18 +5,25 @@ from contextlib import suppress
 
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
-from app.dialects.native.room_endpoint import Publication
-from app.dialects.native.wire import SUBPROTOCOL, Native, messages
-from app.errors import CLOSE_DONE, CLOSE_DRAINING, CLOSE_OUR_FAULT, CLOSE_POLICY, LimitExceeded, RequestError
-from app.live.accept import serve_or_refuse
-from app.publish.call_subscribers import Receipt
-from app.publish.outbox import CallId, CallMessage, Outbox
-from app.service.auth import header_key, prefixed_key
-from app.service.http_errors import error_response, invalid_key, no_room
-from app.service.service import Service
-from app.service.strangers import address_of, admit
-from app.session.core.effects import Close
-from app.session.messages import events
+from tutti_server.app.dialects.native.room_endpoint import Publication
+from tutti_server.app.dialects.native.wire import SUBPROTOCOL, Native, messages
+from tutti_server.app.errors import (
+    CLOSE_DONE,
+    CLOSE_DRAINING,
+    CLOSE_OUR_FAULT,
+    CLOSE_POLICY,
+    LimitExceeded,
+    RequestError,
+)
+from tutti_server.app.live.accept import serve_or_refuse
+from tutti_server.app.publish.call_subscribers import Receipt
+from tutti_server.app.publish.outbox import CallId, CallMessage, Outbox
+from tutti_server.app.service.auth import header_key, prefixed_key
+from tutti_server.app.service.http_errors import error_response, invalid_key, no_room
+from tutti_server.app.service.service import Service
+from tutti_server.app.service.strangers import address_of, admit
+from tutti_server.app.session.core.effects import Close
+from tutti_server.app.session.messages import events
 
 KEY_PREFIX = "tutti.key."
 """Starts the subprotocol in which a browser carries its key, beside `tutti.v1`."""

@@ -3,11 +3,11 @@
 from collections.abc import Iterable
 from contextlib import ExitStack
 
-from app.errors import CLOSE_OVERLOADED, CLOSE_POLICY, RETRY_AFTER_S, LimitExceeded, SessionError
-from app.publish.room_speaker import Claim, Speaker
-from app.service.auth import Client
-from app.service.service import Service
-from app.session.messages import commands, events
+from tutti_server.app.errors import CLOSE_OVERLOADED, CLOSE_POLICY, RETRY_AFTER_S, LimitExceeded, SessionError
+from tutti_server.app.publish.room_speaker import Claim, Speaker
+from tutti_server.app.service.auth import Client
+from tutti_server.app.service.service import Service
+from tutti_server.app.session.messages import commands, events
 
 PUBLISHED = ("interim", "segment", "utterance", "translation")
 """The events that readers of a room get. The others are about the session."""

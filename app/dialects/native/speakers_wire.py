@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 from typing import Any
 
-from app.dialects.checks import integer_from
-from app.dialects.limits import MAX_SPEAKERS
-from app.dialects.speaker_names import letters
-from app.errors import BadStart
-from app.session.messages import events
+from tutti_server.app.dialects.checks import integer_from
+from tutti_server.app.dialects.limits import MAX_SPEAKERS
+from tutti_server.app.dialects.speaker_names import letters
+from tutti_server.app.errors import BadStart
+from tutti_server.app.session.messages import events
 
 MAX_NAME_CHARS = 64
 MAX_VOICES_CHARS = 20_000

@@ -6,11 +6,11 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from app.customers.accounts import readable_usage
-from app.errors import RETRY_AFTER_S, RequestError, shorten
-from app.service.auth import Client, header_key
-from app.service.http_errors import error_response, invalid_key
-from app.service.service import Service
+from tutti_server.app.customers.accounts import readable_usage
+from tutti_server.app.errors import RETRY_AFTER_S, RequestError, shorten
+from tutti_server.app.service.auth import Client, header_key
+from tutti_server.app.service.http_errors import error_response, invalid_key
+from tutti_server.app.service.service import Service
 
 MAX_DAYS = 366
 """The most days that one request may ask for."""
@@ -88,7 +88,7 @@ def _day(request: Request, name: str, default: date) -> date:
 
 
 async def _usage(service: Service, account: str | None, from_day: date, to_day: date) -> dict[str, Any]:
-    from app.database.database import DatabaseAway
+    from tutti_server.app.database.database import DatabaseAway
 
     assert service.usage
     try:

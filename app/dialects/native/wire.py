@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any, Protocol, assert_never, get_args
 
-from app.dialects.checks import (
+from tutti_server.app.dialects.checks import (
     HOTWORDS_EXPECTED,
     are_hotwords,
     integer_from,
@@ -15,8 +15,8 @@ from app.dialects.checks import (
     text_up_to,
     understood,
 )
-from app.dialects.json_text import read_object, write_object
-from app.dialects.limits import (
+from tutti_server.app.dialects.json_text import read_object, write_object
+from tutti_server.app.dialects.limits import (
     MAX_NAME_CHARS,
     MAX_NOTICES,
     MAX_PADDING_MS,
@@ -25,15 +25,15 @@ from app.dialects.limits import (
     MAX_TEXT_CHARS,
     MIN_SILENCE_MS,
 )
-from app.dialects.native import speakers_wire as speakers
-from app.dialects.text_rules import parse_text_rules
-from app.errors import BadMessage, BadStart, SessionError
-from app.languages import LOCK
-from app.live.dialect import ClientMessage, Preparation
-from app.media.pcm import BYTES_PER_SAMPLE, AudioFormat
-from app.session.core.effects import Close
-from app.session.messages import commands, events
-from engine import api
+from tutti_server.app.dialects.native import speakers_wire as speakers
+from tutti_server.app.dialects.text_rules import parse_text_rules
+from tutti_server.app.errors import BadMessage, BadStart, SessionError
+from tutti_server.app.languages import LOCK
+from tutti_server.app.live.dialect import ClientMessage, Preparation
+from tutti_server.app.media.pcm import BYTES_PER_SAMPLE, AudioFormat
+from tutti_server.app.session.core.effects import Close
+from tutti_server.app.session.messages import commands, events
+from tutti_server.engine import api
 
 SUBPROTOCOL = "tutti.v1"
 

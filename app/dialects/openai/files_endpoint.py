@@ -13,8 +13,8 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from app.dialects.http_answers import CLIENT_GONE, IGNORED_HEADER, WARNINGS_HEADER, header_value
-from app.dialects.openai.files_wire import (
+from tutti_server.app.dialects.http_answers import CLIENT_GONE, IGNORED_HEADER, WARNINGS_HEADER, header_value
+from tutti_server.app.dialects.openai.files_wire import (
     MAX_TRACKS,
     FileOptions,
     TextStream,
@@ -24,22 +24,22 @@ from app.dialects.openai.files_wire import (
     sse_frame,
     tracks_body,
 )
-from app.dialects.openai.speakers_endpoint import ChannelSpeakers, FileSpeakers, TellsSpeakers
-from app.dialects.openai.speakers_wire import Spoken, segments
-from app.errors import KeyLimitExceeded, LimitExceeded, MediaError, RequestError, SessionError
-from app.files.transcript import Transcript
-from app.files.transcription import FILE_ENDPOINTING, FLOAT_PCM, TranscriptionOptions, transcribe
-from app.files.uploads import Upload, refusing_without_resources
-from app.publish.server_sent_events import PING, PING_EVERY_S, EventStream
-from app.service.auth import Client, header_key
-from app.service.http_errors import error_body, error_response, invalid_key, key_limit
-from app.service.request_ids import request_id
-from app.service.service import Service
-from app.service.strangers import admit
-from app.session.engine_driver import SessionTrace
-from app.session.messages import events
-from app.voices.speaker_model import SpeakerModel
-from engine import api
+from tutti_server.app.dialects.openai.speakers_endpoint import ChannelSpeakers, FileSpeakers, TellsSpeakers
+from tutti_server.app.dialects.openai.speakers_wire import Spoken, segments
+from tutti_server.app.errors import KeyLimitExceeded, LimitExceeded, MediaError, RequestError, SessionError
+from tutti_server.app.files.transcript import Transcript
+from tutti_server.app.files.transcription import FILE_ENDPOINTING, FLOAT_PCM, TranscriptionOptions, transcribe
+from tutti_server.app.files.uploads import Upload, refusing_without_resources
+from tutti_server.app.publish.server_sent_events import PING, PING_EVERY_S, EventStream
+from tutti_server.app.service.auth import Client, header_key
+from tutti_server.app.service.http_errors import error_body, error_response, invalid_key, key_limit
+from tutti_server.app.service.request_ids import request_id
+from tutti_server.app.service.service import Service
+from tutti_server.app.service.strangers import admit
+from tutti_server.app.session.engine_driver import SessionTrace
+from tutti_server.app.session.messages import events
+from tutti_server.app.voices.speaker_model import SpeakerModel
+from tutti_server.engine import api
 
 logger = logging.getLogger(__name__)
 

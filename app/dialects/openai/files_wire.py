@@ -5,20 +5,26 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, TypedDict
 
-from app.dialects.json_text import read_object, write_large
-from app.dialects.limits import MAX_PADDING_MS, MAX_PROMPT_CHARS, MAX_SILENCE_MS, MAX_SPEAKERS, MIN_SILENCE_MS
-from app.dialects.openai import speakers_wire
-from app.dialects.openai.form import Form, bad_value
-from app.dialects.openai.speakers_wire import KnownSpeaker, Spoken, call_record, segments
-from app.dialects.text_rules import parse_text_rules
-from app.errors import BadMessage, RequestError
-from app.files.call_rendering import as_cues, as_json
-from app.files.subtitles import DEFAULT_LAYOUT, LAYOUT_LIMITS, CueLayout, cues, srt, vtt
-from app.files.transcript import Transcript, as_warnings, separator
-from app.languages import LOCK, NAMES, known_among, language_of
-from app.session.messages import events
-from app.text_rules.pipeline import TextRuleOptions
-from engine import api
+from tutti_server.app.dialects.json_text import read_object, write_large
+from tutti_server.app.dialects.limits import (
+    MAX_PADDING_MS,
+    MAX_PROMPT_CHARS,
+    MAX_SILENCE_MS,
+    MAX_SPEAKERS,
+    MIN_SILENCE_MS,
+)
+from tutti_server.app.dialects.openai import speakers_wire
+from tutti_server.app.dialects.openai.form import Form, bad_value
+from tutti_server.app.dialects.openai.speakers_wire import KnownSpeaker, Spoken, call_record, segments
+from tutti_server.app.dialects.text_rules import parse_text_rules
+from tutti_server.app.errors import BadMessage, RequestError
+from tutti_server.app.files.call_rendering import as_cues, as_json
+from tutti_server.app.files.subtitles import DEFAULT_LAYOUT, LAYOUT_LIMITS, CueLayout, cues, srt, vtt
+from tutti_server.app.files.transcript import Transcript, as_warnings, separator
+from tutti_server.app.languages import LOCK, NAMES, known_among, language_of
+from tutti_server.app.session.messages import events
+from tutti_server.app.text_rules.pipeline import TextRuleOptions
+from tutti_server.engine import api
 
 FORMATS = ("json", "text", "srt", "verbose_json", "vtt")
 SUBTITLES = ("srt", "vtt", "call_record_srt", "call_record_vtt")

@@ -5,9 +5,9 @@ import re
 from collections.abc import Iterable
 from typing import TypeVar
 
-from app.dialects.checks import BOOLEANS, integer_from, number_from, understood
-from app.dialects.json_text import read_object
-from app.errors import BadMessage, RequestError, shorten
+from tutti_server.app.dialects.checks import BOOLEANS, integer_from, number_from, understood
+from tutti_server.app.dialects.json_text import read_object
+from tutti_server.app.errors import BadMessage, RequestError, shorten
 
 _Number = TypeVar("_Number", int, float)
 _INDEX = re.compile(r"\[\d*\]$")

@@ -9,21 +9,21 @@ from starlette.requests import ClientDisconnect
 from starlette.requests import Request as HttpRequest
 from starlette.responses import JSONResponse, Response
 
-from app.dialects.http_answers import CLIENT_GONE, IGNORED_HEADER, header_value
-from app.dialects.openai import jobs_wire
-from app.dialects.openai.files_endpoint import whole_answer
-from app.dialects.openai.files_wire import FileOptions, parse_options
-from app.errors import KeyLimitExceeded, LimitExceeded, RequestError, shorten
-from app.files.uploads import Upload, refusing_without_resources
-from app.jobs.job import Job, JobDelayed, JobFailed, JobKind, JobResult
-from app.service.auth import Client, header_key
-from app.service.http_errors import error_response, invalid_key, key_limit, no_jobs
-from app.service.service import Service
-from app.service.strangers import admit
-from engine import api
+from tutti_server.app.dialects.http_answers import CLIENT_GONE, IGNORED_HEADER, header_value
+from tutti_server.app.dialects.openai import jobs_wire
+from tutti_server.app.dialects.openai.files_endpoint import whole_answer
+from tutti_server.app.dialects.openai.files_wire import FileOptions, parse_options
+from tutti_server.app.errors import KeyLimitExceeded, LimitExceeded, RequestError, shorten
+from tutti_server.app.files.uploads import Upload, refusing_without_resources
+from tutti_server.app.jobs.job import Job, JobDelayed, JobFailed, JobKind, JobResult
+from tutti_server.app.service.auth import Client, header_key
+from tutti_server.app.service.http_errors import error_response, invalid_key, key_limit, no_jobs
+from tutti_server.app.service.service import Service
+from tutti_server.app.service.strangers import admit
+from tutti_server.engine import api
 
 if TYPE_CHECKING:
-    from app.service.job_service import JobService
+    from tutti_server.app.service.job_service import JobService
 
 Endpoint = Callable[[HttpRequest], Awaitable[Response]]
 

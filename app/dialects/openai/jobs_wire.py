@@ -5,11 +5,11 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Any, get_args
 
-from app.dialects.openai.form import Form, bad_value
-from app.errors import RequestError, shorten
-from app.jobs.job import STATES, CallbackMessage, Job, JobResult, Request, State
-from app.numbers import read_integer
-from engine import api
+from tutti_server.app.dialects.openai.form import Form, bad_value
+from tutti_server.app.errors import RequestError, shorten
+from tutti_server.app.jobs.job import STATES, CallbackMessage, Job, JobResult, Request, State
+from tutti_server.app.numbers import read_integer
+from tutti_server.engine import api
 
 KIND = "openai"
 """The name of these jobs in the database."""

@@ -5,10 +5,10 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from app.errors import RequestError, shorten
-from app.service.auth import header_key
-from app.service.http_errors import error_response, invalid_key
-from app.service.service import Service
+from tutti_server.app.errors import RequestError, shorten
+from tutti_server.app.service.auth import header_key
+from tutti_server.app.service.http_errors import error_response, invalid_key
+from tutti_server.app.service.service import Service
 
 
 async def list_models(request: Request) -> Response:

@@ -9,22 +9,22 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.websockets import WebSocket
 
-from app.dialects.body_endpoint import json_body
-from app.dialects.checks import integer_from
-from app.dialects.http_answers import CLIENT_GONE
-from app.dialects.limits import MAX_NAME_CHARS, MAX_NOTICES
-from app.dialects.openai.realtime_fields import NO_EFFECT, BadField, Warnings
-from app.dialects.openai.realtime_options import ANSWERS_NOTHING, RealtimeSettings, named, updated
-from app.dialects.openai.realtime_session import RealtimeSession, described, described_flat
-from app.dialects.openai.realtime_wire import BETA_SUBPROTOCOL, SUBPROTOCOL, OpenAIRealtime
-from app.errors import RETRY_AFTER_S, RequestError
-from app.files.uploads import Upload
-from app.live.accept import serve_or_refuse
-from app.service.auth import Client, header_key, prefixed_key
-from app.service.client_secrets import ClientSecret
-from app.service.http_errors import error_response, invalid_key, no_room
-from app.service.service import Service
-from app.sharing.store import StoreAway
+from tutti_server.app.dialects.body_endpoint import json_body
+from tutti_server.app.dialects.checks import integer_from
+from tutti_server.app.dialects.http_answers import CLIENT_GONE
+from tutti_server.app.dialects.limits import MAX_NAME_CHARS, MAX_NOTICES
+from tutti_server.app.dialects.openai.realtime_fields import NO_EFFECT, BadField, Warnings
+from tutti_server.app.dialects.openai.realtime_options import ANSWERS_NOTHING, RealtimeSettings, named, updated
+from tutti_server.app.dialects.openai.realtime_session import RealtimeSession, described, described_flat
+from tutti_server.app.dialects.openai.realtime_wire import BETA_SUBPROTOCOL, SUBPROTOCOL, OpenAIRealtime
+from tutti_server.app.errors import RETRY_AFTER_S, RequestError
+from tutti_server.app.files.uploads import Upload
+from tutti_server.app.live.accept import serve_or_refuse
+from tutti_server.app.service.auth import Client, header_key, prefixed_key
+from tutti_server.app.service.client_secrets import ClientSecret
+from tutti_server.app.service.http_errors import error_response, invalid_key, no_room
+from tutti_server.app.service.service import Service
+from tutti_server.app.sharing.store import StoreAway
 
 KEY_PREFIX = "openai-insecure-api-key."
 """Starts the subprotocol in which a browser carries its key, beside `realtime`."""

@@ -3,9 +3,9 @@
 from collections.abc import Callable
 from typing import Any
 
-from app.dialects.checks import understood
-from app.dialects.limits import MAX_NAME_CHARS, MAX_NOTICES
-from app.errors import BadMessage
+from tutti_server.app.dialects.checks import understood
+from tutti_server.app.dialects.limits import MAX_NAME_CHARS, MAX_NOTICES
+from tutti_server.app.errors import BadMessage
 
 Warnings = list[dict[str, str]]
 """Each has `param` and `message`: a setting that the client asked for and does not get."""

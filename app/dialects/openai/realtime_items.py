@@ -6,11 +6,11 @@ from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import Any
 
-from app.dialects.json_text import write_object
-from app.dialects.openai.realtime_session import RealtimeSession
-from app.dialects.speaker_names import letters
-from app.languages import WITHOUT_SPACES
-from app.session.messages import events
+from tutti_server.app.dialects.json_text import write_object
+from tutti_server.app.dialects.openai.realtime_session import RealtimeSession
+from tutti_server.app.dialects.speaker_names import letters
+from tutti_server.app.languages import WITHOUT_SPACES
+from tutti_server.app.session.messages import events
 
 MIN_PROBABILITY = 1e-9
 """A lower probability counts as this one, since 0 has no logarithm."""

@@ -7,7 +7,7 @@ Source: openai 3.54 on PyPI, `types/realtime` and `types/beta/realtime`.
 
 from dataclasses import dataclass, replace
 
-from app.dialects.checks import (
+from tutti_server.app.dialects.checks import (
     HOTWORDS_EXPECTED,
     are_hotwords,
     are_texts,
@@ -19,12 +19,18 @@ from app.dialects.checks import (
     number_from,
     text_up_to,
 )
-from app.dialects.limits import MAX_NAME_CHARS, MAX_PADDING_MS, MAX_PROMPT_CHARS, MAX_SILENCE_MS, MIN_SILENCE_MS
-from app.dialects.openai.realtime_fields import BadField, Fields, Warnings
-from app.languages import language_of
-from app.media.pcm import BYTES_PER_SAMPLE, AudioFormat, Encoding
-from app.session.messages import commands
-from engine import api
+from tutti_server.app.dialects.limits import (
+    MAX_NAME_CHARS,
+    MAX_PADDING_MS,
+    MAX_PROMPT_CHARS,
+    MAX_SILENCE_MS,
+    MIN_SILENCE_MS,
+)
+from tutti_server.app.dialects.openai.realtime_fields import BadField, Fields, Warnings
+from tutti_server.app.languages import language_of
+from tutti_server.app.media.pcm import BYTES_PER_SAMPLE, AudioFormat, Encoding
+from tutti_server.app.session.messages import commands
+from tutti_server.engine import api
 
 PCM = AudioFormat("pcm_s16le", 24_000)
 """OpenAI's format for PCM. Other sample rates are our extension."""

@@ -4,13 +4,13 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from app.dialects.limits import MAX_SPEAKERS
-from app.dialects.openai import realtime_options as options
-from app.dialects.openai.realtime_fields import Warnings
-from app.dialects.openai.realtime_options import RealtimeSettings
-from app.media.pcm import AudioFormat
-from app.session.messages import commands
-from engine import api
+from tutti_server.app.dialects.limits import MAX_SPEAKERS
+from tutti_server.app.dialects.openai import realtime_options as options
+from tutti_server.app.dialects.openai.realtime_fields import Warnings
+from tutti_server.app.dialects.openai.realtime_options import RealtimeSettings
+from tutti_server.app.media.pcm import AudioFormat
+from tutti_server.app.session.messages import commands
+from tutti_server.engine import api
 
 
 class RealtimeSession:

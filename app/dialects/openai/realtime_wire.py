@@ -8,14 +8,14 @@ import binascii
 from collections.abc import Iterable
 from typing import Any, assert_never
 
-from app.dialects.json_text import read_object
-from app.dialects.openai.realtime_fields import BadField, Warnings
-from app.dialects.openai.realtime_items import BUFFER, ConversationItems, EventWriter
-from app.dialects.openai.realtime_session import RealtimeSession
-from app.errors import BadMessage, SessionError, WrongState
-from app.live.dialect import ClientMessage
-from app.session.core.effects import Close
-from app.session.messages import commands, events
+from tutti_server.app.dialects.json_text import read_object
+from tutti_server.app.dialects.openai.realtime_fields import BadField, Warnings
+from tutti_server.app.dialects.openai.realtime_items import BUFFER, ConversationItems, EventWriter
+from tutti_server.app.dialects.openai.realtime_session import RealtimeSession
+from tutti_server.app.errors import BadMessage, SessionError, WrongState
+from tutti_server.app.live.dialect import ClientMessage
+from tutti_server.app.session.core.effects import Close
+from tutti_server.app.session.messages import commands, events
 
 SUBPROTOCOL = "realtime"
 BETA_SUBPROTOCOL = "openai-beta.realtime-v1"

@@ -8,7 +8,7 @@ from typing import IO, Protocol
 
 import numpy as np
 
-from app.dialects.openai.speakers_wire import (
+from tutti_server.app.dialects.openai.speakers_wire import (
     CHANNEL_NAMES,
     MAX_REFERENCE_S,
     MIN_REFERENCE_S,
@@ -16,14 +16,14 @@ from app.dialects.openai.speakers_wire import (
     KnownSpeaker,
     Spoken,
 )
-from app.errors import MediaError, RequestError
-from app.media.decoders import Decoders
-from app.media.pcm import Samples
-from app.session.messages import events
-from app.voices.diarization import Diarizer
-from app.voices.speaker_model import SpeakerModel
-from app.voices.spoken import SpokenText, speech_of, spoken_texts
-from engine.api import SAMPLE_RATE
+from tutti_server.app.errors import MediaError, RequestError
+from tutti_server.app.media.decoders import Decoders
+from tutti_server.app.media.pcm import Samples
+from tutti_server.app.session.messages import events
+from tutti_server.app.voices.diarization import Diarizer
+from tutti_server.app.voices.speaker_model import SpeakerModel
+from tutti_server.app.voices.spoken import SpokenText, speech_of, spoken_texts
+from tutti_server.engine.api import SAMPLE_RATE
 
 
 class TellsSpeakers(Protocol):

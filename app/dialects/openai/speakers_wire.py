@@ -9,12 +9,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from app.dialects.limits import MAX_SPEAKERS
-from app.dialects.openai.form import Form, bad_value
-from app.dialects.speaker_names import letters
-from app.errors import RequestError
-from app.files.call_record import CallRecord, Stretch, make_record
-from app.voices.spoken import SpokenText
+from tutti_server.app.dialects.limits import MAX_SPEAKERS
+from tutti_server.app.dialects.openai.form import Form, bad_value
+from tutti_server.app.dialects.speaker_names import letters
+from tutti_server.app.errors import RequestError
+from tutti_server.app.files.call_record import CallRecord, Stretch, make_record
+from tutti_server.app.voices.spoken import SpokenText
 
 FORMAT = "diarized_json"
 RECORD_FORMATS = ("call_record", "call_record_srt", "call_record_vtt")

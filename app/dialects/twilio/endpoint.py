@@ -5,14 +5,14 @@ from dataclasses import dataclass
 
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
-from app.dialects.call_streams.endpoint import refuse_call, serve_call
-from app.dialects.call_streams.wire import START_TIMEOUT_S
-from app.dialects.twilio.wire import Twilio, shown_key
-from app.errors import CLOSE_OVERLOADED, CLOSE_POLICY, RequestError, SessionError
-from app.publish.outbox import WriteEvent
-from app.service.auth import Client
-from app.service.http_errors import error_response, invalid_key
-from app.service.service import Service
+from tutti_server.app.dialects.call_streams.endpoint import refuse_call, serve_call
+from tutti_server.app.dialects.call_streams.wire import START_TIMEOUT_S
+from tutti_server.app.dialects.twilio.wire import Twilio, shown_key
+from tutti_server.app.errors import CLOSE_OVERLOADED, CLOSE_POLICY, RequestError, SessionError
+from tutti_server.app.publish.outbox import WriteEvent
+from tutti_server.app.service.auth import Client
+from tutti_server.app.service.http_errors import error_response, invalid_key
+from tutti_server.app.service.service import Service
 
 N_INTRODUCTION = 2
 """How many messages a stream sends up to `start`: `connected` comes before it."""

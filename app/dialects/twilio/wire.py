@@ -6,15 +6,15 @@ Source: Twilio's documentation, "Media Streams: WebSocket messages".
 from collections.abc import Iterable
 from typing import Any
 
-from app.dialects.call_streams.call_stream import NOTHING_KNOWN, Opening
-from app.dialects.call_streams.track_stream import TRACKS, TrackStream, nested, payload, whole_number
-from app.dialects.call_streams.wire import Call, CallSink, call_id, own_parameters
-from app.dialects.json_text import read_object
-from app.dialects.limits import MAX_TEXT_CHARS
-from app.errors import BadMessage, BadStart, WrongState
-from app.live.dialect import ClientMessage
-from app.media.pcm import AudioFormat
-from app.session.messages import commands
+from tutti_server.app.dialects.call_streams.call_stream import NOTHING_KNOWN, Opening
+from tutti_server.app.dialects.call_streams.track_stream import TRACKS, TrackStream, nested, payload, whole_number
+from tutti_server.app.dialects.call_streams.wire import Call, CallSink, call_id, own_parameters
+from tutti_server.app.dialects.json_text import read_object
+from tutti_server.app.dialects.limits import MAX_TEXT_CHARS
+from tutti_server.app.errors import BadMessage, BadStart, WrongState
+from tutti_server.app.live.dialect import ClientMessage
+from tutti_server.app.media.pcm import AudioFormat
+from tutti_server.app.session.messages import commands
 
 AUDIO = AudioFormat("mulaw", 8000, 1)
 MEDIA_FORMAT = {"encoding": "audio/x-mulaw", "sampleRate": AUDIO.sample_rate, "channels": 1}

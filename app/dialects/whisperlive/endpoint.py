@@ -6,11 +6,18 @@ from contextlib import suppress
 from starlette.responses import PlainTextResponse
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
-from app.dialects.whisperlive.wire import MAX_TEXT_CHARS, WhisperLive
-from app.errors import CLOSE_OVERLOADED, RETRY_AFTER_S, KeyLimitExceeded, LimitExceeded, RequestError, SessionError
-from app.live.accept import serve_session
-from app.service.auth import header_key
-from app.service.service import Service
+from tutti_server.app.dialects.whisperlive.wire import MAX_TEXT_CHARS, WhisperLive
+from tutti_server.app.errors import (
+    CLOSE_OVERLOADED,
+    RETRY_AFTER_S,
+    KeyLimitExceeded,
+    LimitExceeded,
+    RequestError,
+    SessionError,
+)
+from tutti_server.app.live.accept import serve_session
+from tutti_server.app.service.auth import header_key
+from tutti_server.app.service.service import Service
 
 KEY_SUBPROTOCOL = "bearer"
 """Browsers offer this subprotocol and their key as a second one. The server never echoes the key."""

@@ -7,14 +7,28 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, get_args
 
-from app.dialects.checks import Check, is_boolean, is_integer, is_number, number_from, text_up_to, understood
-from app.dialects.limits import MAX_NAME_CHARS, MAX_NOTICES, MAX_PROMPT_CHARS, MAX_SILENCE_MS, MIN_SILENCE_MS
-from app.errors import BadStart, shorten
-from app.languages import language_of
-from app.media.pcm import AudioFormat, Encoding
-from app.session.messages import commands, events
-from engine import api
-from engine.api import MAX_HOTWORD_BYTES, MAX_HOTWORDS, SAMPLE_RATE
+from tutti_server.app.dialects.checks import (
+    Check,
+    is_boolean,
+    is_integer,
+    is_number,
+    number_from,
+    text_up_to,
+    understood,
+)
+from tutti_server.app.dialects.limits import (
+    MAX_NAME_CHARS,
+    MAX_NOTICES,
+    MAX_PROMPT_CHARS,
+    MAX_SILENCE_MS,
+    MIN_SILENCE_MS,
+)
+from tutti_server.app.errors import BadStart, shorten
+from tutti_server.app.languages import language_of
+from tutti_server.app.media.pcm import AudioFormat, Encoding
+from tutti_server.app.session.messages import commands, events
+from tutti_server.engine import api
+from tutti_server.engine.api import MAX_HOTWORD_BYTES, MAX_HOTWORDS, SAMPLE_RATE
 
 MAX_UID_CHARS = 200
 MAX_LANGUAGE_CHARS = 20

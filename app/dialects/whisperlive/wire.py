@@ -9,13 +9,13 @@ from typing import Any, assert_never
 
 import numpy as np
 
-from app.dialects.json_text import read_object, write_object
-from app.dialects.whisperlive.options import MAX_SEGMENTS, parse, pop_uid
-from app.errors import BadMessage, shorten
-from app.languages import WITHOUT_SPACES
-from app.live.dialect import ClientMessage
-from app.session.core.effects import Close
-from app.session.messages import commands, events
+from tutti_server.app.dialects.json_text import read_object, write_object
+from tutti_server.app.dialects.whisperlive.options import MAX_SEGMENTS, parse, pop_uid
+from tutti_server.app.errors import BadMessage, shorten
+from tutti_server.app.languages import WITHOUT_SPACES
+from tutti_server.app.live.dialect import ClientMessage
+from tutti_server.app.session.core.effects import Close
+from tutti_server.app.session.messages import commands, events
 
 END_OF_AUDIO = b"END_OF_AUDIO"
 BACKEND = "faster_whisper"

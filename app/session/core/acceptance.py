@@ -3,10 +3,10 @@
 This module holds no threshold: all thresholds are fields of `HallucinationFilter`.
 """
 
-from app.session.core.windows import EndedWindow, OpenWindow
-from app.session.speech.coverage import count_letters, repeats_neighbour
-from app.session.text.hallucination_filter import HallucinationFilter, has_words
-from engine import api
+from tutti_server.app.session.core.windows import EndedWindow, OpenWindow
+from tutti_server.app.session.speech.coverage import count_letters, repeats_neighbour
+from tutti_server.app.session.text.hallucination_filter import HallucinationFilter, has_words
+from tutti_server.engine import api
 
 
 def accepts_interim(hallucination_filter: HallucinationFilter, window: OpenWindow, done: api.DoneEvent) -> bool:

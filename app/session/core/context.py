@@ -2,7 +2,7 @@
 
 from typing import Literal, assert_never
 
-from app.session.core.windows import EndedWindow, PendingUtterance
+from tutti_server.app.session.core.windows import EndedWindow, PendingUtterance
 
 MAX_PREVIOUS_CHARS = 1000
 """The most characters of previous text that are kept. The engine would cut off the beginning of a longer text."""

@@ -2,10 +2,10 @@
 
 from dataclasses import dataclass
 
-from app.media.pcm import Samples
-from app.session.messages.events import Event
-from app.session.observers.speaker_stretches import Stretch, VoiceMemory
-from engine import api
+from tutti_server.app.media.pcm import Samples
+from tutti_server.app.session.messages.events import Event
+from tutti_server.app.session.observers.speaker_stretches import Stretch, VoiceMemory
+from tutti_server.engine import api
 
 
 @dataclass(frozen=True, slots=True)

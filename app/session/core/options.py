@@ -3,15 +3,15 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from app.session.core.context import Context
-from app.session.core.windows import DecodeRequest
-from app.session.messages import commands
-from app.session.speech.endpointing import FRAME_SAMPLES, ONSET_WINDOW
-from app.session.text.final_sampling import FinalSampling
-from app.session.text.hallucination_filter import HallucinationFilter
-from app.session.text.stabilizer import MakePolicy
-from app.text_rules.pipeline import TextRuleOptions
-from engine.api import SAMPLE_RATE, WINDOW_SAMPLES
+from tutti_server.app.session.core.context import Context
+from tutti_server.app.session.core.windows import DecodeRequest
+from tutti_server.app.session.messages import commands
+from tutti_server.app.session.speech.endpointing import FRAME_SAMPLES, ONSET_WINDOW
+from tutti_server.app.session.text.final_sampling import FinalSampling
+from tutti_server.app.session.text.hallucination_filter import HallucinationFilter
+from tutti_server.app.session.text.stabilizer import MakePolicy
+from tutti_server.app.text_rules.pipeline import TextRuleOptions
+from tutti_server.engine.api import SAMPLE_RATE, WINDOW_SAMPLES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

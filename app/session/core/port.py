@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Protocol
 
-from app.media.pcm import Samples
-from app.session.core.effects import (
+from tutti_server.app.media.pcm import Samples
+from tutti_server.app.session.core.effects import (
     Cancel,
     Close,
     Effect,
@@ -20,12 +20,12 @@ from app.session.core.effects import (
     Submit,
     Translate,
 )
-from app.session.core.windows import EndedWindow
-from app.session.messages import events
-from app.session.observers.speaker_labels import LAST_WAIT_S, SpeakerLabels
-from app.session.observers.text_filter import TextFilter
-from engine import api
-from engine.api import SAMPLE_RATE
+from tutti_server.app.session.core.windows import EndedWindow
+from tutti_server.app.session.messages import events
+from tutti_server.app.session.observers.speaker_labels import LAST_WAIT_S, SpeakerLabels
+from tutti_server.app.session.observers.text_filter import TextFilter
+from tutti_server.engine import api
+from tutti_server.engine.api import SAMPLE_RATE
 
 
 class JobKind(Enum):

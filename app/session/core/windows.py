@@ -5,14 +5,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum, auto
 
-from app.media.pcm import Samples
-from app.session.speech.coverage import Missed, Span, duration, find_missed
-from app.session.speech.endpointing import FRAME_SAMPLES
-from app.session.text.language_choice import LanguageRequest, UtteranceLanguage
-from app.session.text.stabilizer import Stabilizer
-from app.session.text.stable_words import Words
-from engine import api
-from engine.api import SAMPLE_RATE
+from tutti_server.app.media.pcm import Samples
+from tutti_server.app.session.speech.coverage import Missed, Span, duration, find_missed
+from tutti_server.app.session.speech.endpointing import FRAME_SAMPLES
+from tutti_server.app.session.text.language_choice import LanguageRequest, UtteranceLanguage
+from tutti_server.app.session.text.stabilizer import Stabilizer
+from tutti_server.app.session.text.stable_words import Words
+from tutti_server.engine import api
+from tutti_server.engine.api import SAMPLE_RATE
 
 SPEECH_GAP_SAMPLES = SAMPLE_RATE // 5
 """A gap in the detected speech of at least this many samples is silence (0.2 s); shorter gaps lie between words."""

@@ -7,19 +7,19 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import replace
 
-from app.session.core.acceptance import accepts_redecoded, accepts_segment, is_silent
-from app.session.core.context import PreviousText
-from app.session.core.options import FinalOptions
-from app.session.core.port import Acknowledged, Job, JobKind, SessionPort
-from app.session.core.windows import Decoding, EndedWindow, PendingUtterance, StableText, WindowKind
-from app.session.decoding.translations import Translations
-from app.session.messages import events
-from app.session.speech.coverage import MIN_UNCOVERED_SAMPLES, Span, duration, plausible_end, uncovered
-from app.session.text.language_choice import ChannelLanguage
-from app.session.text.segment_times import heard_until, tightened
-from app.session.text.stable_words import on_timeline, with_stable_times, words_from
-from engine import api
-from engine.api import SAMPLE_RATE
+from tutti_server.app.session.core.acceptance import accepts_redecoded, accepts_segment, is_silent
+from tutti_server.app.session.core.context import PreviousText
+from tutti_server.app.session.core.options import FinalOptions
+from tutti_server.app.session.core.port import Acknowledged, Job, JobKind, SessionPort
+from tutti_server.app.session.core.windows import Decoding, EndedWindow, PendingUtterance, StableText, WindowKind
+from tutti_server.app.session.decoding.translations import Translations
+from tutti_server.app.session.messages import events
+from tutti_server.app.session.speech.coverage import MIN_UNCOVERED_SAMPLES, Span, duration, plausible_end, uncovered
+from tutti_server.app.session.text.language_choice import ChannelLanguage
+from tutti_server.app.session.text.segment_times import heard_until, tightened
+from tutti_server.app.session.text.stable_words import on_timeline, with_stable_times, words_from
+from tutti_server.engine import api
+from tutti_server.engine.api import SAMPLE_RATE
 
 
 class Finals:

@@ -2,16 +2,16 @@
 
 from collections.abc import Callable
 
-from app.media.pcm import SampleBuffer
-from app.session.core.options import ChannelOptions
-from app.session.core.port import SessionPort
-from app.session.core.windows import EndedWindow, OpenWindow
-from app.session.decoding.finals import Finals
-from app.session.decoding.interims import Interims
-from app.session.decoding.speculation import Speculations
-from app.session.decoding.turns import Turns
-from app.session.speech.endpointing import Endpointer
-from engine import api
+from tutti_server.app.media.pcm import SampleBuffer
+from tutti_server.app.session.core.options import ChannelOptions
+from tutti_server.app.session.core.port import SessionPort
+from tutti_server.app.session.core.windows import EndedWindow, OpenWindow
+from tutti_server.app.session.decoding.finals import Finals
+from tutti_server.app.session.decoding.interims import Interims
+from tutti_server.app.session.decoding.speculation import Speculations
+from tutti_server.app.session.decoding.turns import Turns
+from tutti_server.app.session.speech.endpointing import Endpointer
+from tutti_server.engine import api
 
 
 class Hypotheses:

@@ -3,19 +3,19 @@
 from dataclasses import dataclass, replace
 from typing import assert_never
 
-from app.media.pcm import SampleBuffer
-from app.session.core.acceptance import accepts_interim
-from app.session.core.options import ChannelOptions
-from app.session.core.port import Job, JobKind, SessionPort
-from app.session.core.windows import OpenWindow
-from app.session.decoding.finals import Finals
-from app.session.messages import events
-from app.session.speech.endpointing import Endpointer
-from app.session.text.hallucination_filter import HallucinationFilter
-from app.session.text.interim_schedule import InterimSchedule
-from app.session.text.stable_words import Words, on_timeline, timed_words
-from engine import api
-from engine.api import SAMPLE_RATE
+from tutti_server.app.media.pcm import SampleBuffer
+from tutti_server.app.session.core.acceptance import accepts_interim
+from tutti_server.app.session.core.options import ChannelOptions
+from tutti_server.app.session.core.port import Job, JobKind, SessionPort
+from tutti_server.app.session.core.windows import OpenWindow
+from tutti_server.app.session.decoding.finals import Finals
+from tutti_server.app.session.messages import events
+from tutti_server.app.session.speech.endpointing import Endpointer
+from tutti_server.app.session.text.hallucination_filter import HallucinationFilter
+from tutti_server.app.session.text.interim_schedule import InterimSchedule
+from tutti_server.app.session.text.stable_words import Words, on_timeline, timed_words
+from tutti_server.engine import api
+from tutti_server.engine.api import SAMPLE_RATE
 
 
 @dataclass(slots=True)

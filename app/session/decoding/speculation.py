@@ -8,15 +8,15 @@ on is known. If the speaker goes on, the work was for nothing, except that its t
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-from app.media.pcm import SampleBuffer
-from app.session.core.options import ChannelOptions
-from app.session.core.port import Job, JobKind, SessionPort
-from app.session.core.windows import Decoding, DecodingCounts, EndedWindow, OpenWindow, WindowKind
-from app.session.decoding.finals import Finals
-from app.session.decoding.interims import Interims
-from app.session.speech.endpointing import Endpointer
-from engine import api
-from engine.api import SAMPLE_RATE
+from tutti_server.app.media.pcm import SampleBuffer
+from tutti_server.app.session.core.options import ChannelOptions
+from tutti_server.app.session.core.port import Job, JobKind, SessionPort
+from tutti_server.app.session.core.windows import Decoding, DecodingCounts, EndedWindow, OpenWindow, WindowKind
+from tutti_server.app.session.decoding.finals import Finals
+from tutti_server.app.session.decoding.interims import Interims
+from tutti_server.app.session.speech.endpointing import Endpointer
+from tutti_server.engine import api
+from tutti_server.engine.api import SAMPLE_RATE
 
 TAIL_SAMPLES = SAMPLE_RATE // 10
 """Silence after the last voiced frame that a final text is decoded with, in samples (100 ms).

@@ -9,17 +9,17 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from app.errors import BadStart
-from app.languages import WITHOUT_SPACES
-from app.media.pcm import Samples
-from app.session.core.effects import Translate
-from app.session.core.options import Targets
-from app.session.core.port import Job, JobKind, SessionPort
-from app.session.core.windows import EndedWindow, EngineTranslation
-from app.session.messages import commands, events
-from app.session.text.hallucination_filter import HallucinationFilter
-from engine import api
-from engine.api import SAMPLE_RATE
+from tutti_server.app.errors import BadStart
+from tutti_server.app.languages import WITHOUT_SPACES
+from tutti_server.app.media.pcm import Samples
+from tutti_server.app.session.core.effects import Translate
+from tutti_server.app.session.core.options import Targets
+from tutti_server.app.session.core.port import Job, JobKind, SessionPort
+from tutti_server.app.session.core.windows import EndedWindow, EngineTranslation
+from tutti_server.app.session.messages import commands, events
+from tutti_server.app.session.text.hallucination_filter import HallucinationFilter
+from tutti_server.engine import api
+from tutti_server.engine.api import SAMPLE_RATE
 
 ENGLISH = "en"
 """The language that Whisper translates to."""

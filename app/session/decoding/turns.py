@@ -9,15 +9,15 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from app.media.pcm import SampleBuffer, Samples
-from app.session.core.acceptance import accepts_interim
-from app.session.core.options import ChannelOptions
-from app.session.core.port import SessionPort
-from app.session.core.windows import EndedWindow, OpenWindow, PendingUtterance, SentEagerEnd
-from app.session.messages import events
-from app.session.speech.endpointing import Endpointer, SpeechEnded
-from app.session.speech.turn_taking import AUDIO_SAMPLES, PauseEvidence, TurnModel, required_silence_ms
-from engine import api
+from tutti_server.app.media.pcm import SampleBuffer, Samples
+from tutti_server.app.session.core.acceptance import accepts_interim
+from tutti_server.app.session.core.options import ChannelOptions
+from tutti_server.app.session.core.port import SessionPort
+from tutti_server.app.session.core.windows import EndedWindow, OpenWindow, PendingUtterance, SentEagerEnd
+from tutti_server.app.session.messages import events
+from tutti_server.app.session.speech.endpointing import Endpointer, SpeechEnded
+from tutti_server.app.session.speech.turn_taking import AUDIO_SAMPLES, PauseEvidence, TurnModel, required_silence_ms
+from tutti_server.engine import api
 
 NO_SAMPLES: Samples = np.zeros(0, dtype=np.float32)
 

@@ -6,10 +6,10 @@ A time is in seconds on the session's timeline: since its first sample, or since
 from dataclasses import dataclass, field
 from typing import Literal
 
-from app.media.pcm import AudioFormat
-from app.session.messages.events import FlushId, Notice
-from app.text_rules.pipeline import TextRuleOptions
-from engine import api
+from tutti_server.app.media.pcm import AudioFormat
+from tutti_server.app.session.messages.events import FlushId, Notice
+from tutti_server.app.text_rules.pipeline import TextRuleOptions
+from tutti_server.engine import api
 
 EndpointingMode = Literal["vad", "adaptive", "manual"]
 """How the end of an utterance is found.
@@ -148,7 +148,7 @@ class Start:
     text, and again after a window that repeated itself or gave no text.
     """
     hotwords: tuple[str, ...] = ()
-    """Names and terms to expect; the limits are those of `engine.api.DecodeOptions`."""
+    """Names and terms to expect; the limits are those of `tutti_server.engine.api.DecodeOptions`."""
     beam_size: int | None = None
     """The beams of final texts; interims are greedy. `None` for the operator's number."""
     words: bool = False

@@ -5,9 +5,9 @@ Checks the times of the client, and turns them into positions.
 
 from dataclasses import dataclass
 
-from app.errors import BadStart
-from app.session.messages.commands import Resume, Untranslated
-from engine.api import SAMPLE_RATE, WINDOW_S
+from tutti_server.app.errors import BadStart
+from tutti_server.app.session.messages.commands import Resume, Untranslated
+from tutti_server.engine.api import SAMPLE_RATE, WINDOW_S
 
 ROUNDING_S = 0.01
 """By how many seconds a time may differ from another that is the same: both are rounded."""

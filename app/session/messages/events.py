@@ -8,8 +8,8 @@ import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from app.media import notices
-from engine import api
+from tutti_server.app.media import notices
+from tutti_server.engine import api
 
 FlushId = str | int
 """The client's own name for a flush."""

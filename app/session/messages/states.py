@@ -5,8 +5,8 @@ The idea of the table is that of python-hyper/h11, h11/_state.py.
 
 from enum import Enum, auto
 
-from app.errors import CLOSE_POLICY, WrongState
-from app.session.messages.commands import Audio, Command, Configure, Discard, Flush, Keepalive, Start, Stop
+from tutti_server.app.errors import CLOSE_POLICY, WrongState
+from tutti_server.app.session.messages.commands import Audio, Command, Configure, Discard, Flush, Keepalive, Start, Stop
 
 
 class State(Enum):

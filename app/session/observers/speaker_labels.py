@@ -8,10 +8,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 
-from app.media.pcm import Samples
-from app.session.messages import events
-from app.session.observers.speaker_stretches import SpeakersFound, SpeechStretches, Stretch, VoiceMemory
-from engine.api import SAMPLE_RATE
+from tutti_server.app.media.pcm import Samples
+from tutti_server.app.session.messages import events
+from tutti_server.app.session.observers.speaker_stretches import SpeakersFound, SpeechStretches, Stretch, VoiceMemory
+from tutti_server.engine.api import SAMPLE_RATE
 
 MAX_STRETCHES_PER_CALL = 8
 """The most stretches that the network is asked for at once, so that answers come bit by bit."""

@@ -9,7 +9,7 @@ from typing import Protocol
 
 import numpy as np
 
-from app.media.pcm import Samples
+from tutti_server.app.media.pcm import Samples
 
 HOP_FRAMES = 37
 """The distance of the windows, in frames of 20 ms (0.74 s). A window is twice as long."""

@@ -8,10 +8,10 @@ long as its utterance is open, because the model is shown it.
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-from app.session.messages import events
-from app.text_rules.edits import Edit, apply, start_of_last_word
-from app.text_rules.pipeline import TextRuleOptions, TextRules
-from app.text_rules.redaction import MIN_PART, Before
+from tutti_server.app.session.messages import events
+from tutti_server.app.text_rules.edits import Edit, apply, start_of_last_word
+from tutti_server.app.text_rules.pipeline import TextRuleOptions, TextRules
+from tutti_server.app.text_rules.redaction import MIN_PART, Before
 
 WORDS_IN_MIND = 200
 """How many words after the number of a card a translation may still be that of the words beside it."""

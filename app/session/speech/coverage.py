@@ -6,7 +6,7 @@ These are pure functions of spans and texts.
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 
-from engine.api import SAMPLE_RATE
+from tutti_server.engine.api import SAMPLE_RATE
 
 Span = tuple[int, int]
 """A stretch of the timeline in samples: the position of its first sample, and the position after its last sample."""

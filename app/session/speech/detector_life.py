@@ -9,7 +9,7 @@ and gives its detector the audio from the same sample on, makes the same decisio
 from collections import deque
 from typing import Protocol
 
-from engine.api import SAMPLE_RATE
+from tutti_server.engine.api import SAMPLE_RATE
 
 RENEWAL_SAMPLES = 20 * SAMPLE_RATE
 """In silence the detector is renewed at every multiple of this on the session's timeline, in samples (20 s).

@@ -10,9 +10,9 @@ from typing import Protocol
 
 import webrtcvad
 
-from app.media.pcm import Samples
-from app.session.speech.loudness import Loudness
-from engine.api import SAMPLE_RATE
+from tutti_server.app.media.pcm import Samples
+from tutti_server.app.session.speech.loudness import Loudness
+from tutti_server.engine.api import SAMPLE_RATE
 
 FRAME_MS = 20
 """The length of a frame in milliseconds. The WebRTC detector accepts 10, 20 and 30."""

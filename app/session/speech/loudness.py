@@ -4,7 +4,7 @@ from collections import deque
 
 import numpy as np
 
-from app.media.pcm import Samples
+from tutti_server.app.media.pcm import Samples
 
 BLOCK_FRAMES = 25
 """Frames of which the loudest and the quietest are remembered together (0.5 s)."""

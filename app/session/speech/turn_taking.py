@@ -10,10 +10,10 @@ import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from app.media.pcm import Samples
-from app.session.messages.commands import Endpointing
-from app.session.speech.turn_words import SPOKEN_NUMBERS, UNFINISHED_WORDS
-from engine.api import SAMPLE_RATE
+from tutti_server.app.media.pcm import Samples
+from tutti_server.app.session.messages.commands import Endpointing
+from tutti_server.app.session.speech.turn_words import SPOKEN_NUMBERS, UNFINISHED_WORDS
+from tutti_server.engine.api import SAMPLE_RATE
 
 AUDIO_SAMPLES = 8 * SAMPLE_RATE
 """The most audio before a pause that a model of the audio hears: 8 s."""
@@ -72,7 +72,7 @@ class PauseEvidence:
     language: str | None = None
     """The language of the text; `None` if it is not known."""
     last_text_logprob: float | None = None
-    """The log-probability of the last token of the text; `None` if it was not sampled. See `engine.api.DoneEvent`."""
+    """The log-probability of the last token of the text; `None` if it was not sampled. See `tutti_server.engine.api.DoneEvent`."""
     avg_logprob: float = 0.0
     """The mean log-probability of the tokens of the text: how sure the model is of what it has written."""
     audio_probability: float | None = None

@@ -10,10 +10,10 @@ from collections.abc import Callable
 
 import numpy as np
 
-from app.media.pcm import Samples
-from app.session.speech.coverage import Span
-from app.session.speech.endpointing import FRAME_SAMPLES
-from engine.api import SAMPLE_RATE, WINDOW_SAMPLES
+from tutti_server.app.media.pcm import Samples
+from tutti_server.app.session.speech.coverage import Span
+from tutti_server.app.session.speech.endpointing import FRAME_SAMPLES
+from tutti_server.engine.api import SAMPLE_RATE, WINDOW_SAMPLES
 
 LONG_WINDOW_SAMPLES = 2 * WINDOW_SAMPLES // 3
 """A window that is longer than this many samples is cut at the next pause that is long enough (20 s)."""

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from engine import api
+from tutti_server.engine import api
 
 CPU_BEAMS = 5
 """The beams on a CPU where neither operator nor client has chosen, as in openai/whisper and faster-whisper.

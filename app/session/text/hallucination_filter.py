@@ -7,8 +7,8 @@ audio.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from app.session.speech.coverage import count_letters
-from engine.api import Piece
+from tutti_server.app.session.speech.coverage import count_letters
+from tutti_server.engine.api import Piece
 
 TIMESTAMP_SLACK_S = 0.3
 """Added to the length of a segment before its letters are counted, in seconds.

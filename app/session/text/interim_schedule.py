@@ -6,7 +6,7 @@ It counts samples of the channel's timeline; it knows neither audio nor the engi
 import math
 from collections.abc import Callable
 
-from engine.api import SAMPLE_RATE
+from tutti_server.engine.api import SAMPLE_RATE
 
 FIRST_SAMPLES = 300 * SAMPLE_RATE // 1000
 """Speech before the first interim of an utterance, in samples (300 ms).

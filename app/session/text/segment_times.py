@@ -1,8 +1,8 @@
 """Moves the times of a segment to its words. The model's timestamps often have the music around it as well."""
 
-from app.session.speech.coverage import Span
-from engine import api
-from engine.api import SAMPLE_RATE
+from tutti_server.app.session.speech.coverage import Span
+from tutti_server.engine import api
+from tutti_server.engine.api import SAMPLE_RATE
 
 LEAD_SAMPLES = 3 * SAMPLE_RATE // 10
 """A segment that begins earlier than this before its first word begins with the word instead (0.3 s).

@@ -10,9 +10,9 @@ from dataclasses import dataclass, replace
 from itertools import takewhile
 from typing import Protocol
 
-from app.session.text.stable_words import Words, grow, not_before, words_at_end, words_between
-from app.session.text.stock_phrases import STOCK_PHRASES
-from engine.api import SAMPLE_RATE, Piece, is_punctuation
+from tutti_server.app.session.text.stable_words import Words, grow, not_before, words_at_end, words_between
+from tutti_server.app.session.text.stock_phrases import STOCK_PHRASES
+from tutti_server.engine.api import SAMPLE_RATE, Piece, is_punctuation
 
 WORDS_KEPT_BACK = 1
 """How many of the last words of a hypothesis never become stable: the end of the audio may have cut them off."""

@@ -7,8 +7,8 @@ already, for example to cut audio there.
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 
-from app.session.messages import events
-from engine import api
+from tutti_server.app.session.messages import events
+from tutti_server.engine import api
 
 Words = tuple[api.Word, ...]
 """Words that make up a text from its beginning on, in order. Times in seconds from the start of the window."""

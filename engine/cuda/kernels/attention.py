@@ -14,9 +14,9 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from engine.cuda.kernels.int8_attention import LOG2_E, attend_in_8_bits
-from engine.cuda.kernels.launch import launch_options, wait_for_previous_kernel
-from engine.model.kv_cache import INT8_MAX, MIN_SCALE
+from tutti_server.engine.cuda.kernels.int8_attention import LOG2_E, attend_in_8_bits
+from tutti_server.engine.cuda.kernels.launch import launch_options, wait_for_previous_kernel
+from tutti_server.engine.model.kv_cache import INT8_MAX, MIN_SCALE
 
 SPLIT_STATES = 192
 """Encoder states that one program of cross-attention reads. A full window has eight splits, whatever the batch size, so

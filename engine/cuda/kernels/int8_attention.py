@@ -12,7 +12,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from engine.cuda.kernels.launch import launch_options, wait_for_previous_kernel
+from tutti_server.engine.cuda.kernels.launch import launch_options, wait_for_previous_kernel
 
 LOG2_E = 1.4426950408889634
 """Scores are multiplied by it, because GPUs compute powers of two faster than powers of e."""

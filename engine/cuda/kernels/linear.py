@@ -13,7 +13,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from engine.cuda.kernels.launch import launch_options, wait_for_previous_kernel
+from tutti_server.engine.cuda.kernels.launch import launch_options, wait_for_previous_kernel
 
 N_SPLITS = 4
 """Parts into which split-K cuts the inputs, if each part is then a multiple of 64; else it cuts them into two."""

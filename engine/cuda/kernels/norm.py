@@ -9,7 +9,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from engine.cuda.kernels.launch import launch_options, wait_for_previous_kernel
+from tutti_server.engine.cuda.kernels.launch import launch_options, wait_for_previous_kernel
 
 
 class Scaled(NamedTuple):

@@ -11,7 +11,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from engine.cuda.kernels.launch import launch_options, wait_for_previous_kernel
+from tutti_server.engine.cuda.kernels.launch import launch_options, wait_for_previous_kernel
 
 _QUERY_TILE = (64, 128)
 """Tokens and numbers of a state that one program of `queries_of_states` computes."""

@@ -26,7 +26,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 )
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
-from engine.cuda.kernels.int8_attention import LOG2_E
+from tutti_server.engine.cuda.kernels.int8_attention import LOG2_E
 
 HEAD_DIM = 64
 """The head size that the kernel is written for: that of all published models."""

@@ -6,15 +6,15 @@ from dataclasses import dataclass
 
 from starlette.websockets import WebSocket
 
-from app.dialects.call_streams.endpoint import serve_call
-from app.errors import RequestError
-from app.publish.outbox import WriteEvent
-from app.service.http_errors import error_response
-from app.service.request_ids import request_id
-from app.service.service import Service
-from plugins.carriers.audiohook.signature import VALID_S, BadSignature, check_signature
-from plugins.carriers.audiohook.wire import AudioHook, Client
-from plugins.carriers.settings import CarrierSettings
+from tutti_server.app.dialects.call_streams.endpoint import serve_call
+from tutti_server.app.errors import RequestError
+from tutti_server.app.publish.outbox import WriteEvent
+from tutti_server.app.service.http_errors import error_response
+from tutti_server.app.service.request_ids import request_id
+from tutti_server.app.service.service import Service
+from tutti_server.plugins.carriers.audiohook.signature import VALID_S, BadSignature, check_signature
+from tutti_server.plugins.carriers.audiohook.wire import AudioHook, Client
+from tutti_server.plugins.carriers.settings import CarrierSettings
 
 logger = logging.getLogger(__name__)
 

@@ -10,7 +10,7 @@ import hmac
 import re
 from collections.abc import Mapping
 
-from app.numbers import read_integer
+from tutti_server.app.numbers import read_integer
 
 REQUIRED = (
     *("@request-target", "@authority", "audiohook-organization-id", "audiohook-session-id"),

@@ -3,7 +3,7 @@
 import re
 from bisect import bisect_right
 
-from app.errors import CLOSE_POLICY, BadMessage, LimitExceeded
+from tutti_server.app.errors import CLOSE_POLICY, BadMessage, LimitExceeded
 
 MAX_GAPS = 10_000
 """The most gaps of one stream. This bounds what a session holds."""

@@ -4,8 +4,8 @@ import uuid
 from collections.abc import Sequence
 from typing import Any
 
-from app.session.messages import events
-from plugins.carriers.audiohook.timeline import Timeline, write_duration
+from tutti_server.app.session.messages import events
+from tutti_server.plugins.carriers.audiohook.timeline import Timeline, write_duration
 
 NAMESPACE = uuid.UUID("6f9619ff-8b86-d011-b42d-00cf4fc964ff")
 """From it and the id of the session, the ids of transcripts are made."""

@@ -8,16 +8,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from app.dialects.call_streams.call_stream import CallStream
-from app.dialects.call_streams.wire import Call, CallSink, call_id, own_parameters, start_command
-from app.dialects.checks import is_boolean, understood
-from app.dialects.json_text import read_object, write_object
-from app.errors import CLOSE_POLICY, BadMessage, BadStart, SessionError, WrongState
-from app.live.dialect import ClientMessage
-from app.media.pcm import AudioFormat
-from app.session.messages import commands, events
-from plugins.carriers.audiohook.timeline import Timeline, read_duration
-from plugins.carriers.audiohook.transcripts import Transcripts
+from tutti_server.app.dialects.call_streams.call_stream import CallStream
+from tutti_server.app.dialects.call_streams.wire import Call, CallSink, call_id, own_parameters, start_command
+from tutti_server.app.dialects.checks import is_boolean, understood
+from tutti_server.app.dialects.json_text import read_object, write_object
+from tutti_server.app.errors import CLOSE_POLICY, BadMessage, BadStart, SessionError, WrongState
+from tutti_server.app.live.dialect import ClientMessage
+from tutti_server.app.media.pcm import AudioFormat
+from tutti_server.app.session.messages import commands, events
+from tutti_server.plugins.carriers.audiohook.timeline import Timeline, read_duration
+from tutti_server.plugins.carriers.audiohook.transcripts import Transcripts
 
 VERSION = "2"
 SAMPLE_RATE = 8000

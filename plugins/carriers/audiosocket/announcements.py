@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 
-from app.sharing.store import SharedStore, StoreAway
+from tutti_server.app.sharing.store import SharedStore, StoreAway
 
 VALID_S = 300
 """How long an announced call is waited for, in seconds."""

@@ -7,18 +7,18 @@ from typing import Any
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 
-from app.dialects.body_endpoint import json_body
-from app.dialects.call_streams.wire import TRACK, own_parameters, side_of, start_command
-from app.dialects.http_answers import CLIENT_GONE
-from app.errors import RETRY_AFTER_S, BadStart, RequestError
-from app.files.uploads import Upload
-from app.media.pcm import AudioFormat
-from app.service.auth import header_key
-from app.service.http_errors import error_response, invalid_key
-from app.service.service import Service
-from app.sharing.store import StoreAway
-from plugins.carriers.audiosocket.announcements import VALID_S, Announcement, Announcements
-from plugins.carriers.settings import CarrierSettings
+from tutti_server.app.dialects.body_endpoint import json_body
+from tutti_server.app.dialects.call_streams.wire import TRACK, own_parameters, side_of, start_command
+from tutti_server.app.dialects.http_answers import CLIENT_GONE
+from tutti_server.app.errors import RETRY_AFTER_S, BadStart, RequestError
+from tutti_server.app.files.uploads import Upload
+from tutti_server.app.media.pcm import AudioFormat
+from tutti_server.app.service.auth import header_key
+from tutti_server.app.service.http_errors import error_response, invalid_key
+from tutti_server.app.service.service import Service
+from tutti_server.app.sharing.store import StoreAway
+from tutti_server.plugins.carriers.audiosocket.announcements import VALID_S, Announcement, Announcements
+from tutti_server.plugins.carriers.settings import CarrierSettings
 
 
 async def announce_call(request: Request) -> Response:

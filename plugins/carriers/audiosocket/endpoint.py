@@ -15,19 +15,25 @@ from starlette.applications import Starlette
 from starlette.types import Message, Scope
 from starlette.websockets import WebSocket
 
-from app.dialects.call_streams.call_stream import Opening
-from app.dialects.call_streams.endpoint import serve_call
-from app.dialects.native.wire import messages
-from app.errors import BadMessage, RequestError, SettingsError
-from app.service.auth import Client
-from app.service.request_ids import request_id
-from app.service.service import Service
-from app.service.settings import Settings
-from app.service.strangers import STATE_KEY, Visitor
-from app.sharing.store import StoreAway
-from plugins.carriers.audiosocket.announcements import Announcements
-from plugins.carriers.audiosocket.wire import HANGUP_PACKET, HEADER_BYTES, AudioSocket, payload_bytes, read_id
-from plugins.carriers.settings import CarrierSettings
+from tutti_server.app.dialects.call_streams.call_stream import Opening
+from tutti_server.app.dialects.call_streams.endpoint import serve_call
+from tutti_server.app.dialects.native.wire import messages
+from tutti_server.app.errors import BadMessage, RequestError, SettingsError
+from tutti_server.app.service.auth import Client
+from tutti_server.app.service.request_ids import request_id
+from tutti_server.app.service.service import Service
+from tutti_server.app.service.settings import Settings
+from tutti_server.app.service.strangers import STATE_KEY, Visitor
+from tutti_server.app.sharing.store import StoreAway
+from tutti_server.plugins.carriers.audiosocket.announcements import Announcements
+from tutti_server.plugins.carriers.audiosocket.wire import (
+    HANGUP_PACKET,
+    HEADER_BYTES,
+    AudioSocket,
+    payload_bytes,
+    read_id,
+)
+from tutti_server.plugins.carriers.settings import CarrierSettings
 
 BACKLOG = 1024
 """Connections that wait to be accepted; the kernel refuses more."""

@@ -9,12 +9,12 @@ Source: Asterisk's documentation, "AudioSocket" under "Channel Drivers", read on
 import uuid
 from collections.abc import Iterable
 
-from app.dialects.call_streams.call_stream import NOTHING_KNOWN, CallStream, Opening
-from app.dialects.call_streams.wire import TRACK, Call, CallSink, own_parameters, side_of, start_command
-from app.errors import CLOSE_POLICY, BadMessage, SessionError, WrongState
-from app.live.dialect import ClientMessage
-from app.media.pcm import AudioFormat
-from app.session.messages import commands, events
+from tutti_server.app.dialects.call_streams.call_stream import NOTHING_KNOWN, CallStream, Opening
+from tutti_server.app.dialects.call_streams.wire import TRACK, Call, CallSink, own_parameters, side_of, start_command
+from tutti_server.app.errors import CLOSE_POLICY, BadMessage, SessionError, WrongState
+from tutti_server.app.live.dialect import ClientMessage
+from tutti_server.app.media.pcm import AudioFormat
+from tutti_server.app.session.messages import commands, events
 
 HEADER_BYTES = 3
 HANGUP, ID, DTMF, ERROR = 0x00, 0x01, 0x03, 0xFF

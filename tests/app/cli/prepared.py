@@ -98,7 +98,7 @@ def _become(arguments: list[str], environment: dict[str, str], output: IO[str], 
 
 def main() -> None:
     """Import what commands import, and run those that come in lines of JSON."""
-    for module in ("app.cli.commands", "engine.engine", "engine.runner"):
+    for module in ("tutti_server.app.cli.commands", "tutti_server.engine.engine", "tutti_server.engine.runner"):
         importlib.import_module(module)
     # Copies share what is there: a collection of garbage in one of them would write to all of it.
     gc.freeze()

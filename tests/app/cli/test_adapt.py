@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from app.cli.adapt import Recorded, hold_back, read_folder
-from app.cli.commands import cli
 from tests.small_model import SMALL_MODEL
+from tutti_server.app.cli.adapt import Recorded, hold_back, read_folder
+from tutti_server.app.cli.commands import cli
 
 AUDIO = Path(__file__).parents[2] / "audio"
 

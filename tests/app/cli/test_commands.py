@@ -15,9 +15,9 @@ from pathlib import Path
 import httpx
 import pytest
 
-from engine.checkpoint.catalog import EMBEDDED_MODEL
 from tests.app.cli.child import ENVIRONMENT
 from tests.app.cli.prepared import PreparedTutti, prepared_tutti
+from tutti_server.engine.checkpoint.catalog import EMBEDDED_MODEL
 
 AUDIO = Path(__file__).parents[2] / "audio"
 HELLO = str(AUDIO / "hello.flac")
@@ -26,7 +26,7 @@ FULL_DISK = Path("/dev/full")
 
 def tutti(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "app", *arguments],
+        [sys.executable, "-m", "tutti_server.app", *arguments],
         capture_output=True,
         text=True,
         timeout=100,
@@ -183,7 +183,11 @@ def test_recordings_have_their_transcripts_beside_them(prepared: PreparedTutti, 
 def test_a_full_disk_is_explained(command: tuple[str, ...]) -> None:
     with FULL_DISK.open("w") as full:
         done = subprocess.run(
-            [sys.executable, "-m", "app", *command], stdout=full, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT
+            [sys.executable, "-m", "tutti_server.app", *command],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=ENVIRONMENT,
         )
     assert done.returncode == 1
     assert done.stderr == "Error: cannot write the output: No space left on device\n"
@@ -201,7 +205,11 @@ def test_a_reader_that_has_closed_its_pipe_ends_a_command_quietly(command: tuple
     os.close(reader)
     try:
         done = subprocess.run(
-            [sys.executable, "-m", "app", *command], stdout=writer, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT
+            [sys.executable, "-m", "tutti_server.app", *command],
+            stdout=writer,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=ENVIRONMENT,
         )
     finally:
         os.close(writer)
@@ -220,7 +228,7 @@ def test_the_demo_shows_captions_and_figures(prepared: PreparedTutti) -> None:
 def test_serve_prints_its_addresses_and_stops_on_sigterm() -> None:
     """/readyz answers 200, and SIGTERM ends the server cleanly."""
     server = subprocess.Popen(
-        [sys.executable, "-m", "app", "serve", "--port", "0"],
+        [sys.executable, "-m", "tutti_server.app", "serve", "--port", "0"],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

@@ -9,14 +9,14 @@ import pytest
 from rich.console import Console
 
 import tutti
-from app.cli.demo import SAMPLES, caption_lines, known_samples, run_demo
-from app.errors import SessionError
-from app.files.formats import segment_line
 from tests.app.conftest import Serve
 from tests.app.dialects.openai.test_files_endpoint import wav
 from tests.clients.python.client_fakes import SEGMENT, STOPPED, UTTERANCE, Peer, make_interim, serve_script
 from tests.clients.python.test_client_readme import converse
 from tests.fakes import MODEL, FakeTranscriber
+from tutti_server.app.cli.demo import SAMPLES, caption_lines, known_samples, run_demo
+from tutti_server.app.errors import SessionError
+from tutti_server.app.files.formats import segment_line
 
 
 @pytest.mark.parametrize("start_s", [0.1, 3723.4])
@@ -120,7 +120,7 @@ async def test_a_lost_connection_is_shown_and_replaced() -> None:
 
 async def test_a_session_that_breaks_off_is_explained(monkeypatch: pytest.MonkeyPatch) -> None:
     """The error says why; it is not a group of errors."""
-    monkeypatch.setattr("app.cli.demo.RESUME_TIMEOUT_S", 0.1)
+    monkeypatch.setattr("tutti_server.app.cli.demo.RESUME_TIMEOUT_S", 0.1)
 
     async def hang_up(peer: Peer) -> None:
         await peer.begin()

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from app.cli import engine_places
-from app.cli.engine_places import EnginePlace, place_engines, visible_gpus
-from app.errors import SettingsError
-from app.service.settings import Settings
+from tutti_server.app.cli import engine_places
+from tutti_server.app.cli.engine_places import EnginePlace, place_engines, visible_gpus
+from tutti_server.app.errors import SettingsError
+from tutti_server.app.service.settings import Settings
 
 FAKE_TORCH = "class cuda:\n    device_count = staticmethod(lambda: {})\n"
 

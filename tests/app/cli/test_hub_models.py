@@ -15,7 +15,7 @@ CLIP = Path(__file__).parents[2] / "audio" / "hello.flac"
 
 def transcribing(hub: StandInHub, cache: Path, model: str) -> AbstractContextManager[Command]:
     """Run `tutti transcribe` while the context is open."""
-    arguments = ("-m", "app", "transcribe", "--model", model, CLIP)
+    arguments = ("-m", "tutti_server.app", "transcribe", "--model", model, CLIP)
     environment = hub.environment(cache) | {"OMP_NUM_THREADS": "1"}
     return running(*arguments, program=None, folder=CLIP.parent, **environment)
 
@@ -38,7 +38,10 @@ def test_a_model_of_the_hub_is_fetched_with_one_line_in_the_log(base: Path, tmp_
         status, errors = transcribe(hub, tmp_path / "cache", "someone/whisper@v1")
     assert status == 0, errors
     (line,) = errors.splitlines()
-    assert "INFO engine.checkpoint.hub: Fetching someone/whisper@v1 from the hub: model.safetensors, 2 MB" in line
+    assert (
+        "INFO tutti_server.engine.checkpoint.hub: Fetching someone/whisper@v1 from the hub: model.safetensors, 2 MB"
+        in line
+    )
 
 
 @pytest.mark.nightly

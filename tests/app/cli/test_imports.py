@@ -19,7 +19,7 @@ SLOW = {"asyncio", "av", "httpx", "numpy", "prometheus_client", "rich", "soxr", 
 """Packages that take a noticeable part of a start."""
 PROGRAM = """
 import sys
-from app.cli.commands import main
+from tutti_server.app.cli.commands import main
 sys.argv[1:] = {arguments!r}
 try:
     main()
@@ -34,7 +34,7 @@ def imported(arguments: list[str]) -> set[str]:
         [sys.executable, "-c", PROGRAM.format(arguments=arguments)], capture_output=True, text=True, timeout=100
     )
     modules = done.stderr.split()
-    assert "app.cli.commands" in modules, done.stderr
+    assert "tutti_server.app.cli.commands" in modules, done.stderr
     return {module.partition(".")[0] for module in modules}
 
 
@@ -54,7 +54,7 @@ def test_an_idle_server_takes_little_memory(tmp_path: Path) -> None:
     with (
         imports.open("w") as errors,
         subprocess.Popen(
-            [sys.executable, "-X", "importtime", "-m", "app", "serve", "--port", "0"],
+            [sys.executable, "-X", "importtime", "-m", "tutti_server.app", "serve", "--port", "0"],
             stdout=subprocess.PIPE,
             stderr=errors,
             text=True,

@@ -6,17 +6,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from app.media.file_decoder import decode_frames
-from engine.api import SAMPLE_RATE
 from tests.app.cli.child import running
 from tests.app.dialects.openai.test_files_endpoint import wav
+from tutti_server.app.media.file_decoder import decode_frames
+from tutti_server.engine.api import SAMPLE_RATE
 
 CALL = Path(__file__).parents[2] / "audio" / "call.flac"
 INTERRUPTED = 130
 """What shells say of a program that SIGINT ended: 128 and the number of the signal."""
 
 IMPORTS = """
-from app.cli.interrupts import exit_at_interrupt
+from tutti_server.app.cli.interrupts import exit_at_interrupt
 exit_at_interrupt()
 print("importing", flush=True)
 import time
@@ -25,8 +25,8 @@ time.sleep(1000)
 """A start whose imports do not end."""
 LOADS = """
 import asyncio, threading
-from app.cli.interrupts import exit_at_interrupt
-from app.cli.running import run
+from tutti_server.app.cli.interrupts import exit_at_interrupt
+from tutti_server.app.cli.running import run
 async def work():
     print("loading", flush=True)
     await asyncio.to_thread(threading.Event().wait)
@@ -36,8 +36,8 @@ run(work())
 """A command that waits for a thread which does not end: a model that is loaded, or a pipe that stays empty."""
 BLOCKS = """
 import time
-from app.cli.interrupts import exit_at_interrupt
-from app.cli.running import run
+from tutti_server.app.cli.interrupts import exit_at_interrupt
+from tutti_server.app.cli.running import run
 async def work():
     print("blocking", flush=True)
     time.sleep(1000)
@@ -53,7 +53,7 @@ run(work())
         (("-c", IMPORTS), "importing"),
         (("-c", LOADS), "loading"),
         (("-c", BLOCKS), "blocking"),
-        (("-m", "app", "demo"), "captions"),
+        (("-m", "tutti_server.app", "demo"), "captions"),
     ],
 )
 def test_a_command_ends_with_the_status_of_ctrl_c(arguments: tuple[str, ...], stage: str) -> None:
@@ -68,7 +68,7 @@ def test_a_pipe_that_stays_empty_does_not_hold_a_command() -> None:
     """The text of the first half is printed; then the command waits for more."""
     call = np.concatenate([*decode_frames(io.BytesIO(CALL.read_bytes())), np.zeros(20 * SAMPLE_RATE, np.float32)])
     content = wav(np.concatenate((call, call)))
-    with running("-m", "app", "transcribe", "-") as command:
+    with running("-m", "tutti_server.app", "transcribe", "-") as command:
         command.send(content[: len(content) // 2])
         command.wait_for("Could you please tell me how long that will take")
         command.interrupt()
@@ -78,7 +78,7 @@ def test_a_pipe_that_stays_empty_does_not_hold_a_command() -> None:
 @pytest.mark.parametrize("gateways", [pytest.param("0", marks=pytest.mark.nightly), "2"])
 def test_a_server_drains(gateways: str) -> None:
     """Its processes end with it: they hold the pipe of the errors open."""
-    with running("-m", "app", "serve", "--port", "0", "--gateways", gateways) as command:
+    with running("-m", "tutti_server.app", "serve", "--port", "0", "--gateways", gateways) as command:
         command.wait_for("metrics")
         command.interrupt()
         status, errors = command.end()

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from app.cli.commands import cli
-from app.customers.key_records import hash_of
+from tutti_server.app.cli.commands import cli
+from tutti_server.app.customers.key_records import hash_of
 
 
 @pytest.fixture

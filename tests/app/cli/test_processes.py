@@ -8,18 +8,18 @@ from itertools import repeat
 import numpy as np
 import pytest
 
-from app.cli import processes
-from app.service.admission import Admission
-from app.service.settings import Settings
-from engine.api import Window
-from engine.checkpoint.checkpoint import read_checkpoint
-from engine.engine import Engine
-from engine.errors import EngineFailed
-from engine.process_memory import return_freed_memory
-from engine.scheduling import worker
 from tests.engine.engines import collect, start_engine
 from tests.engine.fakes import FakeRunner
 from tests.small_model import SMALL_MODEL
+from tutti_server.app.cli import processes
+from tutti_server.app.service.admission import Admission
+from tutti_server.app.service.settings import Settings
+from tutti_server.engine.api import Window
+from tutti_server.engine.checkpoint.checkpoint import read_checkpoint
+from tutti_server.engine.engine import Engine
+from tutti_server.engine.errors import EngineFailed
+from tutti_server.engine.process_memory import return_freed_memory
+from tutti_server.engine.scheduling import worker
 
 
 async def test_a_server_whose_engine_dies_ends_with_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:

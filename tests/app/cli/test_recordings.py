@@ -5,8 +5,8 @@ from pathlib import Path
 import click
 import pytest
 
-from app.cli.recordings import Destination, Recording, find_recordings, opened_output
-from app.files.formats import Layout
+from tutti_server.app.cli.recordings import Destination, Recording, find_recordings, opened_output
+from tutti_server.app.files.formats import Layout
 
 
 def names(folder: Path, *files: str) -> None:

@@ -2,9 +2,9 @@
 
 import pytest
 
-from app.cli.terminal import banner
-from app.service.settings import Settings
 from tests.fakes import MODEL, FakeTranscriber
+from tutti_server.app.cli.terminal import banner
+from tutti_server.app.service.settings import Settings
 
 
 @pytest.mark.parametrize(

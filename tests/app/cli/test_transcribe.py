@@ -14,19 +14,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-from app.cli.recordings import Destination, Recording, find_recordings
-from app.cli.transcribe import Input, Job, all_tracks, prepare, transcribe_all
-from app.errors import SessionError
-from app.files.formats import Layout
-from app.files.transcription import TranscriptionOptions
-from app.media.pcm import Samples
-from app.session.session import SessionConfig
-from engine.errors import EngineFailed
 from tests.app.dialects.openai.test_files_endpoint import wav
 from tests.app.files.test_transcription import BusyTranscriber, conversation
 from tests.app.media.test_file_decoder import encode, film
 from tests.fakes import FakeTranscriber, LevelDetector, said, silence, speech
 from tests.made_files import Track, damaged, made_file
+from tutti_server.app.cli.recordings import Destination, Recording, find_recordings
+from tutti_server.app.cli.transcribe import Input, Job, all_tracks, prepare, transcribe_all
+from tutti_server.app.errors import SessionError
+from tutti_server.app.files.formats import Layout
+from tutti_server.app.files.transcription import TranscriptionOptions
+from tutti_server.app.media.pcm import Samples
+from tutti_server.app.session.session import SessionConfig
+from tutti_server.engine.errors import EngineFailed
 
 WORDS, SAMPLES = conversation(4, pause_s=2.5)
 

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from sqlalchemy import URL, make_url
 
-from app.database.database import Database
 from tests.postgres_server import PostgresServer, postgres_server
+from tutti_server.app.database.database import Database
 
 
 @pytest.fixture(scope="session")

@@ -4,11 +4,11 @@ import asyncio
 import signal
 import sys
 
-from app.customers import key_directory, usage_counter
-from app.media.decoders import Decoders
-from app.service.settings import Settings
 from tests.app.conftest import running
 from tests.fakes import FakeTranscriber
+from tutti_server.app.customers import key_directory, usage_counter
+from tutti_server.app.media.decoders import Decoders
+from tutti_server.app.service.settings import Settings
 
 
 async def main(url: str) -> None:

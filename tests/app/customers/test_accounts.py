@@ -18,22 +18,22 @@ from hypothesis import strategies as st
 from sqlalchemy import Connection, make_url
 from websockets.asyncio.client import connect
 
-from app.customers.accounts import OPERATOR, UNNAMED, readable_usage
-from app.customers.api_keys import ApiKey
-from app.database.database import Database
-from app.errors import SessionError
-from app.jobs import job_store
-from app.jobs.job import Job, Request
-from app.publish.call_subscribers import CallHub, Calls, Receipt
-from app.publish.outbox import CallEvent, CallId, CallMessage, Outbox
-from app.publish.room_config import RoomConfig
-from app.publish.room_hub import Rooms
-from app.publish.room_speaker import Claim
-from app.publish.shared_calls import SharedCalls
-from app.service.auth import Access, Client
-from app.session.messages import events
-from app.sharing.local_store import LocalStore
 from tests.app.conftest import Serve
+from tutti_server.app.customers.accounts import OPERATOR, UNNAMED, readable_usage
+from tutti_server.app.customers.api_keys import ApiKey
+from tutti_server.app.database.database import Database
+from tutti_server.app.errors import SessionError
+from tutti_server.app.jobs import job_store
+from tutti_server.app.jobs.job import Job, Request
+from tutti_server.app.publish.call_subscribers import CallHub, Calls, Receipt
+from tutti_server.app.publish.outbox import CallEvent, CallId, CallMessage, Outbox
+from tutti_server.app.publish.room_config import RoomConfig
+from tutti_server.app.publish.room_hub import Rooms
+from tutti_server.app.publish.room_speaker import Claim
+from tutti_server.app.publish.shared_calls import SharedCalls
+from tutti_server.app.service.auth import Access, Client
+from tutti_server.app.session.messages import events
+from tutti_server.app.sharing.local_store import LocalStore
 
 NAMES = ("acme", "acme:CA1", "account:acme", "anyone", "operator", "key_1")
 """Names of keys, which must not be taken for another account's."""

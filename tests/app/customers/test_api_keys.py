@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from app.customers.api_keys import ApiKey, read_api_keys
-from app.customers.scopes import CLIENT_SCOPES
-from app.errors import SettingsError
-from app.service.settings import Settings
+from tutti_server.app.customers.api_keys import ApiKey, read_api_keys
+from tutti_server.app.customers.scopes import CLIENT_SCOPES
+from tutti_server.app.errors import SettingsError
+from tutti_server.app.service.settings import Settings
 
 FILE = """
 [call-centre]
@@ -101,7 +101,7 @@ def test_another_address_is_refused_and_not_shown(url: str) -> None:
 
 
 def test_redis_needs_its_client(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("app.service.settings.find_spec", lambda name: None)
+    monkeypatch.setattr("tutti_server.app.service.settings.find_spec", lambda name: None)
     with pytest.raises(SettingsError, match=r"redis_url: needs redis: pip install 'tutti-asr\[redis\]'"):
         Settings(redis_url="redis://localhost")
 

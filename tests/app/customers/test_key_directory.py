@@ -8,11 +8,11 @@ from typing import TypeVar
 import pytest
 from sqlalchemy import Connection, make_url
 
-from app.customers import key_records
-from app.customers.api_keys import ApiKey
-from app.customers.key_directory import KEEP_S, READ_ALL_S, KeyDirectory
-from app.database.database import Database, DatabaseAway
-from app.errors import RequestError
+from tutti_server.app.customers import key_records
+from tutti_server.app.customers.api_keys import ApiKey
+from tutti_server.app.customers.key_directory import KEEP_S, READ_ALL_S, KeyDirectory
+from tutti_server.app.database.database import Database, DatabaseAway
+from tutti_server.app.errors import RequestError
 
 Result = TypeVar("Result")
 
@@ -61,7 +61,7 @@ async def until(condition: Callable[[], Result | None]) -> Result:
 
 async def test_changes_are_known_without_a_restart(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     """A key is valid soon after it was made, and invalid soon after it was withdrawn or rotated."""
-    monkeypatch.setattr("app.customers.key_directory.POLL_S", 0.01)
+    monkeypatch.setattr("tutti_server.app.customers.key_directory.POLL_S", 0.01)
     directory = directory_of(database)
     async with asyncio.timeout(30), directory.running():
         key = await made(database, "acme")

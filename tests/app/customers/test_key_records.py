@@ -6,10 +6,10 @@ import time
 import pytest
 from sqlalchemy import URL, text
 
-from app.customers import key_records
-from app.customers.api_keys import ApiKey
-from app.customers.key_records import PREFIX, KeyRecordError, hash_of
-from app.database.database import Database
+from tutti_server.app.customers import key_records
+from tutti_server.app.customers.api_keys import ApiKey
+from tutti_server.app.customers.key_records import PREFIX, KeyRecordError, hash_of
+from tutti_server.app.database.database import Database
 
 ACME = ApiKey(
     name="acme",

@@ -17,11 +17,11 @@ from sqlalchemy import URL
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
 
-from app.customers import key_records, usage
-from app.customers.api_keys import ApiKey
-from app.database.database import Database
-from engine.api import SAMPLE_RATE
 from tests.fakes import pcm, silence, speech
+from tutti_server.app.customers import key_records, usage
+from tutti_server.app.customers.api_keys import ApiKey
+from tutti_server.app.database.database import Database
+from tutti_server.engine.api import SAMPLE_RATE
 
 REPOSITORY = Path(__file__).parents[3]
 START: dict[str, Any] = {"type": "start", "audio": {"encoding": "pcm_f32le"}, "resumes": True}

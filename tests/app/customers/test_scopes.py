@@ -12,13 +12,13 @@ from sqlalchemy import make_url
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
-from app.customers import key_records
-from app.customers.api_keys import ApiKey
-from app.customers.scopes import CLIENT_SCOPES, SCOPES, Scope, read_scopes
-from app.database.database import Database
 from tests.app.conftest import Running, Serve
 from tests.app.dialects.openai.test_files_endpoint import wav
 from tests.fakes import speech
+from tutti_server.app.customers import key_records
+from tutti_server.app.customers.api_keys import ApiKey
+from tutti_server.app.customers.scopes import CLIENT_SCOPES, SCOPES, Scope, read_scopes
+from tutti_server.app.database.database import Database
 
 AUDIO = wav(np.concatenate((speech([1, 2]), np.zeros(16_000, np.float32))))
 LIVE = ["/v1/stream", "/v1/listen", "/v2/listen?model=flux-general-en", "/v1/realtime", "/v1/calls/CA1", "/"]
@@ -127,7 +127,7 @@ async def test_a_server_notices_keys_while_it_runs(
     serve: Serve, operator: Operator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A withdrawn key opens nothing, nor do the client secrets that it made; open sessions go on."""
-    monkeypatch.setattr("app.customers.key_directory.POLL_S", 0.01)
+    monkeypatch.setattr("tutti_server.app.customers.key_directory.POLL_S", 0.01)
     server = await serve(database_keys=True, data_folder=str(tmp_path))
     key = operator.create("acme")
     async with asyncio.timeout(30), httpx.AsyncClient(base_url=server.http) as client:

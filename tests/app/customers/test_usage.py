@@ -9,11 +9,11 @@ from typing import TypeVar
 import pytest
 from sqlalchemy import URL, Connection, func, make_url, select
 
-from app.customers import usage, usage_counter
-from app.customers.api_keys import ApiKey
-from app.customers.usage import Kind, Report, Used
-from app.customers.usage_counter import UsageCounter
-from app.database.database import Database, DatabaseAway
+from tutti_server.app.customers import usage, usage_counter
+from tutti_server.app.customers.api_keys import ApiKey
+from tutti_server.app.customers.usage import Kind, Report, Used
+from tutti_server.app.customers.usage_counter import UsageCounter
+from tutti_server.app.database.database import Database, DatabaseAway
 
 Result = TypeVar("Result")
 TODAY = date(2026, 3, 31)
@@ -183,7 +183,7 @@ async def test_audio_never_becomes_less(unsteady: Unsteady) -> None:
 
 
 async def test_it_saves_by_itself(unsteady: Unsteady, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("app.customers.usage_counter.SAVE_EVERY_S", 0.0)
+    monkeypatch.setattr("tutti_server.app.customers.usage_counter.SAVE_EVERY_S", 0.0)
     counter = UsageCounter(unsteady, Notes(), lambda: NOON)
     async with asyncio.timeout(30), counter.running():
         with counter.counting(ACME, "job", lambda: 3.0):
@@ -195,7 +195,7 @@ async def test_the_number_of_unsaved_sources_is_bounded(
     unsteady: Unsteady, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The log says what is lost."""
-    monkeypatch.setattr("app.customers.usage_counter.MAX_UNSAVED", 2)
+    monkeypatch.setattr("tutti_server.app.customers.usage_counter.MAX_UNSAVED", 2)
     counter = UsageCounter(unsteady, Notes(), lambda: NOON)
     for _ in range(3):
         with counter.counting(ACME, "file", lambda: 1.0):

@@ -11,13 +11,13 @@ import pytest
 from prometheus_client import CollectorRegistry
 from websockets.asyncio.client import connect
 
-from app.customers import usage_counter
-from app.customers.api_keys import ApiKey
-from app.dialects.native import usage_endpoint
-from app.service.key_metrics import KeyMetrics
 from tests.app.conftest import Running, Serve
 from tests.app.customers.test_scopes import AUDIO, Operator, bearer
 from tests.fakes import pcm, silence, speech
+from tutti_server.app.customers import usage_counter
+from tutti_server.app.customers.api_keys import ApiKey
+from tutti_server.app.dialects.native import usage_endpoint
+from tutti_server.app.service.key_metrics import KeyMetrics
 
 TALK = np.concatenate((speech([1, 2]), silence(1.0)))
 YESTERDAY, TODAY = "2026-05-16", "2026-05-17"

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from app.database.address import database_address, file_address, state_folder
-from app.errors import SettingsError
+from tutti_server.app.database.address import database_address, file_address, state_folder
+from tutti_server.app.errors import SettingsError
 
 
 @pytest.mark.parametrize("url", ["postgresql://tutti:secret@host/name", "postgres://tutti:secret@host/name"])

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 from sqlalchemy import URL, Column, Connection, Integer, MetaData, Table, func, inspect, make_url, select, text, update
 
-from app.database import database as module
-from app.database import schema
-from app.database.database import Database, DatabaseAway
 from tests.postgres_server import PostgresServer
+from tutti_server.app.database import database as module
+from tutti_server.app.database import schema
+from tutti_server.app.database.database import Database, DatabaseAway
 
 accounts = Table("accounts_of_a_test", MetaData(), Column("id", Integer, primary_key=True), Column("n", Integer))
 

@@ -11,15 +11,15 @@ from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from sqlalchemy import URL, Connection, MetaData, make_url, text
 
-from app.customers import key_records, usage
-from app.database import schema
-from app.database.database import Database, DatabaseUnfit, metadata
-from app.errors import SettingsError
-from app.jobs import job_store
-from app.server.main import build_app
-from app.service.database_settings import check_database
-from app.service.settings import Settings
 from tests.fakes import FakeTranscriber
+from tutti_server.app.customers import key_records, usage
+from tutti_server.app.database import schema
+from tutti_server.app.database.database import Database, DatabaseUnfit, metadata
+from tutti_server.app.errors import SettingsError
+from tutti_server.app.jobs import job_store
+from tutti_server.app.server.main import build_app
+from tutti_server.app.service.database_settings import check_database
+from tutti_server.app.service.settings import Settings
 
 FIRST_RELEASE = Path(__file__).parent / "first_release.sql"
 
@@ -61,11 +61,11 @@ def test_it_is_whole_whatever_is_imported_first(tmp_path: Path) -> None:
     program = """
 import sys
 from sqlalchemy import make_url
-from app.database.database import Database
+from tutti_server.app.database.database import Database
 database = Database(make_url(sys.argv[1]))
 database.run_here(lambda connection: None)
-from app.customers import key_records, usage
-from app.jobs import job_store
+from tutti_server.app.customers import key_records, usage
+from tutti_server.app.jobs import job_store
 print(database.run_here(key_records.changes), database.run_here(job_store.backlog))
 """
     for _ in range(2):

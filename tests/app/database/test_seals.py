@@ -15,22 +15,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sqlalchemy import Connection, make_url, text
 
-from app.cli.commands import cli
-from app.customers import key_records
-from app.customers.api_keys import ApiKey
-from app.customers.key_directory import KeyDirectory
-from app.database.database import Database
-from app.database.seals import NO_SEALS, SealKeyMissing, Seals, key_id
-from app.dialects.deepgram.recordings_endpoint import KIND
-from app.errors import RequestError, SettingsError
-from app.jobs import job_store
-from app.jobs.callbacks import CallbackSender
-from app.jobs.job import CallbackMessage, Job, JobKind, JobResult, Request
-from app.jobs.jobs import Jobs, JobsConfig
-from app.jobs.spool import FolderSpool
-from app.jobs.worker import JobWorker
-from app.service.database_settings import check_database
-from app.service.settings import Settings
+from tutti_server.app.cli.commands import cli
+from tutti_server.app.customers import key_records
+from tutti_server.app.customers.api_keys import ApiKey
+from tutti_server.app.customers.key_directory import KeyDirectory
+from tutti_server.app.database.database import Database
+from tutti_server.app.database.seals import NO_SEALS, SealKeyMissing, Seals, key_id
+from tutti_server.app.dialects.deepgram.recordings_endpoint import KIND
+from tutti_server.app.errors import RequestError, SettingsError
+from tutti_server.app.jobs import job_store
+from tutti_server.app.jobs.callbacks import CallbackSender
+from tutti_server.app.jobs.job import CallbackMessage, Job, JobKind, JobResult, Request
+from tutti_server.app.jobs.jobs import Jobs, JobsConfig
+from tutti_server.app.jobs.spool import FolderSpool
+from tutti_server.app.jobs.worker import JobWorker
+from tutti_server.app.service.database_settings import check_database
+from tutti_server.app.service.settings import Settings
 
 OLD, NEW = bytes(32), bytes(range(32))
 URL, CALLBACK = "https://user:password@example.org/audio", "https://user:password@example.org/callback"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from app.dialects.checks import Check, integer_from, is_boolean, is_text, number_from, understood
+from tutti_server.app.dialects.checks import Check, integer_from, is_boolean, is_text, number_from, understood
 
 
 @pytest.mark.parametrize(

@@ -10,16 +10,16 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from app.dialects.openai.files_wire import parse_options
-from app.dialects.openai.speakers_wire import label
-from app.errors import RequestError
-from app.media.pcm import Samples
-from app.voices.clustering import Thresholds
-from app.voices.speaker_model import SpeakerModel
 from tests.app.conftest import Running, Serve
 from tests.app.dialects.deepgram.test_endpoint import post as post_deepgram
 from tests.app.dialects.openai.test_files_endpoint import post, sse, wav
 from tests.fakes import said, silence, speech, word
+from tutti_server.app.dialects.openai.files_wire import parse_options
+from tutti_server.app.dialects.openai.speakers_wire import label
+from tutti_server.app.errors import RequestError
+from tutti_server.app.media.pcm import Samples
+from tutti_server.app.voices.clustering import Thresholds
+from tutti_server.app.voices.speaker_model import SpeakerModel
 
 LOW, HIGH = range(1, 11), range(51, 61)
 """The words of two speakers: the fake engine decodes a word from its level, and the fake network a voice."""

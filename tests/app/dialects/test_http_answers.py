@@ -1,6 +1,6 @@
 """Texts from clients in headers of answers."""
 
-from app.dialects.http_answers import MAX_HEADER_CHARS, header_value
+from tutti_server.app.dialects.http_answers import MAX_HEADER_CHARS, header_value
 
 
 def test_a_header_holds_printable_ascii_only() -> None:

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.dialects import json_text
-from app.dialects.json_text import ITEMS_PER_PIECE, write_large, write_object
+from tutti_server.app.dialects import json_text
+from tutti_server.app.dialects.json_text import ITEMS_PER_PIECE, write_large, write_object
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),

@@ -12,15 +12,15 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import InvalidStatus
 
 import tutti
-from app.dialects.deepgram.options import parse
-from app.errors import BadStart
-from app.media.pcm import Samples
-from app.voices.clustering import Thresholds
-from app.voices.speaker_model import SpeakerModel
 from tests.app.conftest import Serve
 from tests.app.dialects.deepgram.test_endpoint import live_url
 from tests.app.dialects.test_file_speakers import HIGH, LOW, start
 from tests.fakes import pcm, said, silence, speech
+from tutti_server.app.dialects.deepgram.options import parse
+from tutti_server.app.errors import BadStart
+from tutti_server.app.media.pcm import Samples
+from tutti_server.app.voices.clustering import Thresholds
+from tutti_server.app.voices.speaker_model import SpeakerModel
 
 FIRST = np.concatenate((silence(0.3), speech(LOW)))
 SECOND = np.concatenate((silence(1.0), speech(HIGH)))

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.files.call_record import CallRecord, Interruption, Stretch, make_record
-from app.session.messages.events import Word
+from tutti_server.app.files.call_record import CallRecord, Interruption, Stretch, make_record
+from tutti_server.app.session.messages.events import Word
 
 
 def stretch(speaker: str, start_s: float, end_s: float, text: str = "a b") -> Stretch:

@@ -1,9 +1,9 @@
 """The record of a call as JSON, SubRip and WebVTT."""
 
-from app.files.call_record import Stretch, make_record
-from app.files.call_rendering import as_cues, as_json
-from app.files.subtitles import srt, vtt
-from app.session.messages.events import Redaction, Word
+from tutti_server.app.files.call_record import Stretch, make_record
+from tutti_server.app.files.call_rendering import as_cues, as_json
+from tutti_server.app.files.subtitles import srt, vtt
+from tutti_server.app.session.messages.events import Redaction, Word
 
 RECORD = make_record(
     [

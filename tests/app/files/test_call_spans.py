@@ -5,7 +5,7 @@ import itertools
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.files.call_spans import Span, overlap_s, total, union
+from tutti_server.app.files.call_spans import Span, overlap_s, total, union
 
 SPANS = st.lists(st.tuples(st.integers(0, 50), st.integers(1, 20)).map(lambda each: (each[0], each[0] + each[1])))
 

@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from app.files.formats import Layout, TranscriptWriter, as_json, clock
-from app.files.subtitles import CueLayout
-from app.files.transcript import Transcript
 from tests.app.files.test_subtitles import segment
+from tutti_server.app.files.formats import Layout, TranscriptWriter, as_json, clock
+from tutti_server.app.files.subtitles import CueLayout
+from tutti_server.app.files.transcript import Transcript
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.files.subtitles import (
+from tutti_server.app.files.subtitles import (
     DEFAULT_LAYOUT,
     MAX_CUE_S,
     Cue,
@@ -20,8 +20,8 @@ from app.files.subtitles import (
     srt_cue,
     vtt,
 )
-from app.session.messages import events
-from engine import api
+from tutti_server.app.session.messages import events
+from tutti_server.engine import api
 
 SOURCE = api.Segment(
     start_s=0.0, end_s=1.0, text="", tokens=(), avg_logprob=-0.1, compression_ratio=1.0, no_speech_prob=0.0

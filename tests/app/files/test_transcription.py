@@ -13,19 +13,19 @@ from itertools import accumulate, pairwise
 import numpy as np
 import pytest
 
-from app.errors import MediaError, SessionError
-from app.files.transcript import Transcript
-from app.files.transcription import DEFAULT_OPTIONS, RISING_TEMPERATURES, TranscriptionOptions, transcribe
-from app.media.pcm import Samples
-from app.session.engine_driver import MAX_BACKLOG
-from app.session.messages import events
-from app.session.session import SessionConfig
-from app.session.speech.endpointing import SpeechDetector
-from app.session.text.final_sampling import CPU_BEAMS
-from engine import api
-from engine.api import SAMPLE_RATE, ModelInfo, Priority
-from engine.errors import EngineFailed
 from tests.fakes import MODEL, FakeTranscriber, LevelDetector, said, silence, speech
+from tutti_server.app.errors import MediaError, SessionError
+from tutti_server.app.files.transcript import Transcript
+from tutti_server.app.files.transcription import DEFAULT_OPTIONS, RISING_TEMPERATURES, TranscriptionOptions, transcribe
+from tutti_server.app.media.pcm import Samples
+from tutti_server.app.session.engine_driver import MAX_BACKLOG
+from tutti_server.app.session.messages import events
+from tutti_server.app.session.session import SessionConfig
+from tutti_server.app.session.speech.endpointing import SpeechDetector
+from tutti_server.app.session.text.final_sampling import CPU_BEAMS
+from tutti_server.engine import api
+from tutti_server.engine.api import SAMPLE_RATE, ModelInfo, Priority
+from tutti_server.engine.errors import EngineFailed
 
 PIECE_SAMPLES = 10 * SAMPLE_RATE
 PROMPT = "Names: Kowalski."

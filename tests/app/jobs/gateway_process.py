@@ -10,13 +10,13 @@ import sys
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
-from app.customers import key_directory
-from app.jobs import callbacks, worker
-from app.media.decoders import Decoders
-from app.service.settings import Settings
-from engine import api
 from tests.app.conftest import running
 from tests.fakes import FakeTranscriber
+from tutti_server.app.customers import key_directory
+from tutti_server.app.jobs import callbacks, worker
+from tutti_server.app.media.decoders import Decoders
+from tutti_server.app.service.settings import Settings
+from tutti_server.engine import api
 
 MAX_WINDOW_S = 1.5
 LEASE_S = 2.0

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from app.jobs.addresses import AddressRefused, AddressRules, is_public
+from tutti_server.app.jobs.addresses import AddressRefused, AddressRules, is_public
 
 
 def rules(

@@ -19,12 +19,6 @@ import httpx
 import pytest
 from sqlalchemy import URL, Connection, Engine, event, make_url, text
 
-from app.customers import key_records, usage
-from app.customers.api_keys import ApiKey
-from app.database import database as database_module
-from app.database.database import Database
-from app.jobs import callbacks, s3_spool, worker
-from app.service import job_service
 from benchmarks.job_kills import Receiver, recording, words
 from tests.app.conftest import Running
 from tests.app.dialects.openai.test_files_endpoint import wav
@@ -32,6 +26,12 @@ from tests.app.jobs.conftest import ServeJobs
 from tests.fakes import said
 from tests.postgres_server import PostgresServer
 from tests.s3_server import BUCKET, S3Server, Stored
+from tutti_server.app.customers import key_records, usage
+from tutti_server.app.customers.api_keys import ApiKey
+from tutti_server.app.database import database as database_module
+from tutti_server.app.database.database import Database
+from tutti_server.app.jobs import callbacks, s3_spool, worker
+from tutti_server.app.service import job_service
 
 N_ACCOUNTS = 2
 N_REFUSED = 3

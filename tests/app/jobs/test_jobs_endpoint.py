@@ -9,14 +9,14 @@ import httpx
 import numpy as np
 import pytest
 
-from app.jobs.spool import FolderSpool
-from app.server.openapi import document
-from app.service import job_service
 from tests.app.conftest import Running
 from tests.app.dialects.openai.test_files_endpoint import HoldingTranscriber, wav
 from tests.app.jobs.conftest import ServeJobs
 from tests.app.server.test_openapi import check_fully_described
 from tests.fakes import FakeTranscriber, said, silence, speech
+from tutti_server.app.jobs.spool import FolderSpool
+from tutti_server.app.server.openapi import document
+from tutti_server.app.service import job_service
 
 TALK = np.concatenate((silence(0.3), speech([1, 2, 3, 4]), silence(0.5)))
 TEXT = said([1, 2, 3, 4])

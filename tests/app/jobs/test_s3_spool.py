@@ -9,15 +9,15 @@ from uuid import uuid4
 import httpx
 import pytest
 
-from app.errors import SettingsError
-from app.jobs import s3_spool
-from app.jobs.s3_spool import PART_BYTES, S3Spool
-from app.jobs.spool import PARTIAL, AllAway, SpoolAway, try_out
-from app.service.job_settings import try_spool
-from app.service.settings import Settings
 from tests.app.jobs.conftest import ServeJobs
 from tests.app.jobs.test_jobs_endpoint import ended, submit
 from tests.s3_server import BUCKET, S3Server
+from tutti_server.app.errors import SettingsError
+from tutti_server.app.jobs import s3_spool
+from tutti_server.app.jobs.s3_spool import PART_BYTES, S3Spool
+from tutti_server.app.jobs.spool import PARTIAL, AllAway, SpoolAway, try_out
+from tutti_server.app.service.job_settings import try_spool
+from tutti_server.app.service.settings import Settings
 
 ADDRESS = f"s3://{BUCKET}/tutti/jobs"
 

@@ -13,18 +13,18 @@ from typing import Any
 import pytest
 from sqlalchemy import Connection, make_url
 
-from app.customers import usage
-from app.customers.accounts import account_of
-from app.customers.api_keys import ApiKey
-from app.customers.usage import Report
-from app.database.database import Database
-from app.errors import KeyLimitExceeded
-from app.jobs import job_store
-from app.jobs.job import Job, JobResult
-from app.service.key_limits import KeyLimits
-from app.sharing.local_store import LocalStore
 from benchmarks.job_kills import most_of_share
 from tests.app.jobs.test_job_store import REQUEST
+from tutti_server.app.customers import usage
+from tutti_server.app.customers.accounts import account_of
+from tutti_server.app.customers.api_keys import ApiKey
+from tutti_server.app.customers.usage import Report
+from tutti_server.app.database.database import Database
+from tutti_server.app.errors import KeyLimitExceeded
+from tutti_server.app.jobs import job_store
+from tutti_server.app.jobs.job import Job, JobResult
+from tutti_server.app.service.key_limits import KeyLimits
+from tutti_server.app.sharing.local_store import LocalStore
 
 BEGIN = datetime(2026, 3, 1, 18, tzinfo=UTC).timestamp()
 """Six hours before a day of quotas ends."""

@@ -11,18 +11,18 @@ import httpx
 import pytest
 from sqlalchemy import URL, Connection, make_url, text
 
-from app.database import database as module
-from app.database.database import Database, DatabaseAway
-from app.jobs import callbacks, worker
-from app.jobs.addresses import AddressRules
-from app.jobs.callbacks import CallbackSender
-from app.jobs.jobs import Jobs, JobsConfig
-from app.jobs.spool import FolderSpool
-from app.jobs.worker import JobWorker
 from tests.app.conftest import Running
 from tests.app.jobs.conftest import ServeJobs
 from tests.app.jobs.test_jobs_endpoint import submit
 from tests.app.jobs.test_worker import cannot_fetch
+from tutti_server.app.database import database as module
+from tutti_server.app.database.database import Database, DatabaseAway
+from tutti_server.app.jobs import callbacks, worker
+from tutti_server.app.jobs.addresses import AddressRules
+from tutti_server.app.jobs.callbacks import CallbackSender
+from tutti_server.app.jobs.jobs import Jobs, JobsConfig
+from tutti_server.app.jobs.spool import FolderSpool
+from tutti_server.app.jobs.worker import JobWorker
 
 LOCK_TIMEOUT_S = 1
 """The least that PostgreSQL's setting takes here, in seconds."""

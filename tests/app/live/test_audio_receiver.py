@@ -5,16 +5,16 @@ import asyncio
 import numpy as np
 import pytest
 
-from app.errors import LimitExceeded
-from app.live.audio_receiver import MAX_PACE, PIECE_S, REPLAY_EXTRA_S, AudioReceiver, Pace
-from app.media.notices import Notice, drop
-from app.media.pcm import AudioFormat
-from app.session.engine_driver import SessionDriver
-from app.session.messages import commands
-from app.session.messages.events import Limits
-from app.session.session import Session, SessionConfig
 from tests.fakes import MODEL, FakeTranscriber, LevelDetector, pcm, silence
 from tests.made_files import Track, made_file, tone
+from tutti_server.app.errors import LimitExceeded
+from tutti_server.app.live.audio_receiver import MAX_PACE, PIECE_S, REPLAY_EXTRA_S, AudioReceiver, Pace
+from tutti_server.app.media.notices import Notice, drop
+from tutti_server.app.media.pcm import AudioFormat
+from tutti_server.app.session.engine_driver import SessionDriver
+from tutti_server.app.session.messages import commands
+from tutti_server.app.session.messages.events import Limits
+from tutti_server.app.session.session import Session, SessionConfig
 
 MAX_AHEAD_S = 10.0
 

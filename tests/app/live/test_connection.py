@@ -16,14 +16,14 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.typing import Subprotocol
 
-from app.live.connection import Connection
-from app.publish.outbox import MAX_WAITING
-from app.service.final_waits import MIN_WAITS
-from app.session.engine_driver import MAX_BACKLOG
-from app.session.session import Session
-from engine.errors import EngineFailed
 from tests.app.conftest import Serve
 from tests.fakes import FakeTranscriber, pcm, said, silence, speech
+from tutti_server.app.live.connection import Connection
+from tutti_server.app.publish.outbox import MAX_WAITING
+from tutti_server.app.service.final_waits import MIN_WAITS
+from tutti_server.app.session.engine_driver import MAX_BACKLOG
+from tutti_server.app.session.session import Session
+from tutti_server.engine.errors import EngineFailed
 
 Message = dict[str, Any]
 

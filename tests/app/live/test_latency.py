@@ -2,9 +2,9 @@
 
 from prometheus_client import CollectorRegistry
 
-from app.live.latency import ARRIVALS_KEPT_S, Arrivals, LatencyRecorder
-from app.service.metrics import LatencyMetrics
-from app.session.messages import events
+from tutti_server.app.live.latency import ARRIVALS_KEPT_S, Arrivals, LatencyRecorder
+from tutti_server.app.service.metrics import LatencyMetrics
+from tutti_server.app.session.messages import events
 
 
 def test_arrivals_are_found_by_the_end_of_their_audio() -> None:

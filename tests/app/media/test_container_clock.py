@@ -9,13 +9,13 @@ from tempfile import TemporaryFile
 import numpy as np
 import pytest
 
-from app.media import container_clock
-from app.media.decoders import Decoders
-from app.media.file_decoder import decode_file, decode_pieces
-from app.media.notices import Notice
-from app.media.pcm import Samples
-from app.media.stream_decoder import ContainerDecoder
 from tests.made_files import Track, loud_stretches, made_file, tone
+from tutti_server.app.media import container_clock
+from tutti_server.app.media.decoders import Decoders
+from tutti_server.app.media.file_decoder import decode_file, decode_pieces
+from tutti_server.app.media.notices import Notice
+from tutti_server.app.media.pcm import Samples
+from tutti_server.app.media.stream_decoder import ContainerDecoder
 
 EXACT_S = 0.05
 """Codecs delay their audio, and containers round times."""

@@ -5,11 +5,11 @@ import io
 import numpy as np
 import pytest
 
-from app.media.file_decoder import decode_pieces
-from app.media.notices import Notice
-from app.media.pcm import Samples
-from engine.api import SAMPLE_RATE
 from tests.media_corpus import Recording, corpus
+from tutti_server.app.media.file_decoder import decode_pieces
+from tutti_server.app.media.notices import Notice
+from tutti_server.app.media.pcm import Samples
+from tutti_server.engine.api import SAMPLE_RATE
 
 EXACT_S = 0.06
 """Codecs delay their audio, and containers round times."""

@@ -17,12 +17,12 @@ from typing import IO
 import numpy as np
 import pytest
 
-from app.errors import MediaError
-from app.media import decoders as decoders_module
-from app.media.decoders import Decoders
-from app.media.file_decoder import decode_pieces
 from tests.app.dialects.openai.test_files_endpoint import wav
 from tests.app.media.test_file_decoder import TONE, encode
+from tutti_server.app.errors import MediaError
+from tutti_server.app.media import decoders as decoders_module
+from tutti_server.app.media.decoders import Decoders
+from tutti_server.app.media.file_decoder import decode_pieces
 
 PATIENCE_S = 20.0
 
@@ -183,8 +183,8 @@ async def test_a_worker_is_replaced_after_many_files(own: Decoders, monkeypatch:
 
 SCRIPT = """
 import json, os, resource, socket, sys
-from app.errors import MediaError
-from app.media import decoding_process, file_decoder
+from tutti_server.app.errors import MediaError
+from tutti_server.app.media import decoding_process, file_decoder
 
 def pieces(file, channels, on_notice, track):
     {body}

@@ -12,11 +12,19 @@ import av
 import numpy as np
 import pytest
 
-from app.errors import MediaError
-from app.media import file_decoder
-from app.media.file_decoder import LOUDEST, PIECE_SAMPLES, FileInfo, decode_file, decode_frames, decode_pieces, probe
-from app.media.file_decoder import n_channels as count_channels
 from tests.app.dialects.openai.test_files_endpoint import wav
+from tutti_server.app.errors import MediaError
+from tutti_server.app.media import file_decoder
+from tutti_server.app.media.file_decoder import (
+    LOUDEST,
+    PIECE_SAMPLES,
+    FileInfo,
+    decode_file,
+    decode_frames,
+    decode_pieces,
+    probe,
+)
+from tutti_server.app.media.file_decoder import n_channels as count_channels
 
 TONE = (np.sin(2 * np.pi * 440 * np.arange(16_000 * 25) / 16_000) * 0.5).astype(np.float32)
 

@@ -10,10 +10,10 @@ import pytest
 import soxr
 from numpy.typing import NDArray
 
-from app.media.format_check import UNLIKELY_FORMAT, FormatCheck
-from app.media.notices import Notice
-from app.media.pcm import AudioFormat, Encoding, Samples
 from tests.made_files import Track, made_file, tone
+from tutti_server.app.media.format_check import UNLIKELY_FORMAT, FormatCheck
+from tutti_server.app.media.notices import Notice
+from tutti_server.app.media.pcm import AudioFormat, Encoding, Samples
 
 AUDIO = "tests/audio"
 CODECS: dict[Encoding, str] = {

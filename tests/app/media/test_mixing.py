@@ -10,12 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from app.media.file_decoder import decode_pieces
-from app.media.mixing import StereoMixer
-from app.media.notices import Notice
-from app.media.pcm import AudioDecoder, AudioFormat, Samples
-from app.media.stream_decoder import ContainerDecoder
 from tests.made_files import tone
+from tutti_server.app.media.file_decoder import decode_pieces
+from tutti_server.app.media.mixing import StereoMixer
+from tutti_server.app.media.notices import Notice
+from tutti_server.app.media.pcm import AudioDecoder, AudioFormat, Samples
+from tutti_server.app.media.stream_decoder import ContainerDecoder
 
 RNG = np.random.default_rng(1)
 LOW, HIGH = tone(2.0, 300.0), tone(2.0, 700.0)

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.media.pcm import (
+from tutti_server.app.media.pcm import (
     BYTES_PER_SAMPLE,
     AudioDecoder,
     AudioFormat,

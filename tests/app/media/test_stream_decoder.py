@@ -6,10 +6,10 @@ import threading
 import numpy as np
 import pytest
 
-from app.errors import MediaError
-from app.media.stream_decoder import MAX_HELD_SAMPLES, ContainerDecoder
 from tests.app.dialects.openai.test_files_endpoint import wav
 from tests.app.media.test_file_decoder import TONE, encode
+from tutti_server.app.errors import MediaError
+from tutti_server.app.media.stream_decoder import MAX_HELD_SAMPLES, ContainerDecoder
 
 
 async def decode(decoder: ContainerDecoder, content: bytes, n_step: int) -> np.ndarray:

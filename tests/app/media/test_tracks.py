@@ -6,13 +6,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from app.errors import MediaError
-from app.media.decoders import Decoders
-from app.media.file_decoder import decode_pieces, n_channels, probe
-from app.media.notices import Notice
-from app.media.pcm import Samples
-from app.media.stream_decoder import ContainerDecoder
 from tests.made_files import Track, made_file, tone
+from tutti_server.app.errors import MediaError
+from tutti_server.app.media.decoders import Decoders
+from tutti_server.app.media.file_decoder import decode_pieces, n_channels, probe
+from tutti_server.app.media.notices import Notice
+from tutti_server.app.media.pcm import Samples
+from tutti_server.app.media.stream_decoder import ContainerDecoder
 
 PITCHES = (300, 500, 700)
 LANGUAGES = ("eng", "fre", "")

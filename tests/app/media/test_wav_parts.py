@@ -6,12 +6,12 @@ import struct
 import numpy as np
 import pytest
 
-from app.media import wav_parts
-from app.media.file_decoder import decode_frames, decode_pieces
-from app.media.notices import Notice
-from app.media.pcm import Samples
-from app.media.stream_decoder import ContainerDecoder
 from tests.made_files import Track, loud_stretches, made_file, tone
+from tutti_server.app.media import wav_parts
+from tutti_server.app.media.file_decoder import decode_frames, decode_pieces
+from tutti_server.app.media.notices import Notice
+from tutti_server.app.media.pcm import Samples
+from tutti_server.app.media.stream_decoder import ContainerDecoder
 
 TONE = tone(1.0)
 LATE_S = 0.02

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
-from app.publish.room import Room
-from app.publish.room_entries import Entry, Spoken
+from tutti_server.app.publish.room import Room
+from tutti_server.app.publish.room_entries import Entry, Spoken
 
 Message = dict[str, Any]
 

@@ -5,10 +5,10 @@ from contextlib import ExitStack, suppress
 
 import pytest
 
-from app.errors import LimitExceeded, SessionError
-from app.publish.call_subscribers import MAX_SUBSCRIBERS_PER_CALL, ActiveCall, Calls, Receipt
-from app.publish.outbox import MAX_WAITING, CallEvent, CallId, CallMessage, Outbox
-from app.session.messages import events
+from tutti_server.app.errors import LimitExceeded, SessionError
+from tutti_server.app.publish.call_subscribers import MAX_SUBSCRIBERS_PER_CALL, ActiveCall, Calls, Receipt
+from tutti_server.app.publish.outbox import MAX_WAITING, CallEvent, CallId, CallMessage, Outbox
+from tutti_server.app.session.messages import events
 
 CA1, CA2, CA3 = (CallId("acme", sid) for sid in ("CA1", "CA2", "CA3"))
 INTRODUCTION = events.Reply('{"type":"call_started"}')

@@ -4,9 +4,9 @@ import asyncio
 
 import pytest
 
-from app.errors import LimitExceeded
-from app.publish.outbox import MAX_WAITING, Outbox, Outgoing
-from app.session.messages import events
+from tutti_server.app.errors import LimitExceeded
+from tutti_server.app.publish.outbox import MAX_WAITING, Outbox, Outgoing
+from tutti_server.app.session.messages import events
 
 
 def interim(number: int, channel: int = 0) -> events.Interim:

@@ -8,8 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.publish.room import Room
-from app.publish.room_entries import Begun, Ended, Left, Passed, Spoken, read_entry, write_entry
 from tests.app.publish.made_up import (
     Message,
     Reader,
@@ -19,6 +17,8 @@ from tests.app.publish.made_up import (
     resumed_from_s,
     spoken_text,
 )
+from tutti_server.app.publish.room import Room
+from tutti_server.app.publish.room_entries import Begun, Ended, Left, Passed, Spoken, read_entry, write_entry
 
 MAX_CHARS = 100_000
 

@@ -4,9 +4,9 @@ import asyncio
 
 import pytest
 
-from app.publish.room_config import RoomConfig
-from app.publish.room_follower import RoomFollower, text_name
-from app.sharing.local_store import LocalStore
+from tutti_server.app.publish.room_config import RoomConfig
+from tutti_server.app.publish.room_follower import RoomFollower, text_name
+from tutti_server.app.sharing.local_store import LocalStore
 
 
 @pytest.mark.parametrize(

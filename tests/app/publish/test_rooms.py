@@ -10,10 +10,10 @@ from typing import Any
 import httpx
 import pytest
 
-from app.service.shared_state import SharedState
 from tests.app.conftest import Serve
 from tests.app.publish.serving_rooms import eventually, get, listener, metric_becomes, say, speaker, until
 from tests.fakes import pcm, said, speech
+from tutti_server.app.service.shared_state import SharedState
 
 
 async def test_readers_see_what_the_speaker_says_and_latecomers_what_was_said(serve: Serve) -> None:
@@ -128,8 +128,8 @@ async def test_a_speaker_learns_that_another_session_speaks_in_its_room(serve: S
 
 async def test_a_room_ends_when_its_speaker_stays_away(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
     """What was stable stays, as a last segment."""
-    monkeypatch.setattr("app.publish.room_follower.RENEW_S", 0.01)
-    monkeypatch.setattr("app.sharing.local_store.READ_S", 0.02)
+    monkeypatch.setattr("tutti_server.app.publish.room_follower.RENEW_S", 0.01)
+    monkeypatch.setattr("tutti_server.app.sharing.local_store.READ_S", 0.02)
     server = await serve(room_gone_s=0.1)
     async with speaker(server, {"name": "choir-7"}, resumes=True) as (socket, _), listener(server, "choir-7") as reader:
         await socket.send(pcm(speech([1, 2, 3])))
@@ -143,9 +143,9 @@ async def test_a_room_ends_when_its_speaker_stays_away(serve: Serve, monkeypatch
 
 async def test_players_get_subtitles(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whole, and in segments; pages of other origins may fetch them."""
-    monkeypatch.setattr("app.publish.room_speaker.SEGMENT_S", 0.01)
-    monkeypatch.setattr("app.publish.room_lines.SEGMENT_S", 1)
-    monkeypatch.setattr("app.dialects.captions.wire.SEGMENT_S", 1)
+    monkeypatch.setattr("tutti_server.app.publish.room_speaker.SEGMENT_S", 0.01)
+    monkeypatch.setattr("tutti_server.app.publish.room_lines.SEGMENT_S", 1)
+    monkeypatch.setattr("tutti_server.app.dialects.captions.wire.SEGMENT_S", 1)
     server = await serve(api_keys="k", allowed_origins="https://own.example")
     headers = {"Authorization": "Bearer k"}
     async with speaker(server, {"name": "choir-7"}, headers) as (socket, _):
@@ -243,8 +243,8 @@ async def test_readers_of_one_address_do_not_lock_others_out(serve: Serve) -> No
 
 
 async def test_a_start_that_is_refused_keeps_no_name(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("app.publish.room_hub.FIRST_KEEP_S", 0.0)
-    monkeypatch.setattr("app.publish.room_hub.BEGIN_S", 0.0)
+    monkeypatch.setattr("tutti_server.app.publish.room_hub.FIRST_KEEP_S", 0.0)
+    monkeypatch.setattr("tutti_server.app.publish.room_hub.BEGIN_S", 0.0)
     server = await serve()
     async with speaker(server, {"name": "choir-7"}, language="xx") as (_, answer):
         assert answer["code"] == "bad_start"
@@ -263,8 +263,8 @@ async def test_readers_of_a_stopping_server_get_the_last_text_and_come_back(serv
 
 
 async def test_a_reader_that_does_not_read_is_closed(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("app.dialects.captions.endpoint.PING_EVERY_S", 0.001)
-    monkeypatch.setattr("app.dialects.captions.endpoint.PING", b": still at it" * 10_000 + b"\n\n")
+    monkeypatch.setattr("tutti_server.app.dialects.captions.endpoint.PING_EVERY_S", 0.001)
+    monkeypatch.setattr("tutti_server.app.dialects.captions.endpoint.PING", b": still at it" * 10_000 + b"\n\n")
     server = await serve(send_timeout_s=0.05)
     host, port = server.address.split(":")
     async with speaker(server, {"name": "choir-7"}):

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from app.service.shared_state import SharedState
-from app.sharing.redis_store import RedisStore
 from tests.app.conftest import Serve
 from tests.app.publish.serving_rooms import eventually, get, listener, say, speaker, until
 from tests.fakes import pcm, said, speech
 from tests.redis_server import RedisServer, redis_server
+from tutti_server.app.service.shared_state import SharedState
+from tutti_server.app.sharing.redis_store import RedisStore
 
 
 @pytest.fixture(scope="module")
@@ -101,7 +101,7 @@ async def test_a_room_is_back_when_redis_was_emptied(
 ) -> None:
     """Though its speaker is silent and all connections stay; and its name stays its owner's."""
     # Longer than on a quiet machine: others must not come first because this one is busy.
-    monkeypatch.setattr("app.sharing.emptied.SETTLE_S", 4.0)
+    monkeypatch.setattr("tutti_server.app.sharing.emptied.SETTLE_S", 4.0)
     one, other = [await serve(redis_url=redis.url) for _ in range(2)]
     async with speaker(one, {"name": "kept-name"}) as (socket, started), operator(redis) as eraser:
         await say(socket, [1])

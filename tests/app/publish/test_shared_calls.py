@@ -7,17 +7,17 @@ from dataclasses import dataclass
 
 import pytest
 
-from app.errors import LimitExceeded, SessionError
-from app.publish.call_entries import MAX_CHARS, lease_name, log_name, opening_name
-from app.publish.call_follower import LOST, MISSED, OVER, PAUSED
-from app.publish.call_subscribers import JOINED_LATE, Calls, Receipt
-from app.publish.outbox import MAX_WAITING, CallEvent, CallId, CallMessage, Outbox
-from app.publish.shared_calls import SharedCall, SharedCalls
-from app.session.messages import events
-from app.sharing.local_store import LocalStore
-from app.sharing.redis_store import RedisStore
-from app.sharing.store import Lease, SharedStore
 from tests.redis_server import RedisServer, redis_server
+from tutti_server.app.errors import LimitExceeded, SessionError
+from tutti_server.app.publish.call_entries import MAX_CHARS, lease_name, log_name, opening_name
+from tutti_server.app.publish.call_follower import LOST, MISSED, OVER, PAUSED
+from tutti_server.app.publish.call_subscribers import JOINED_LATE, Calls, Receipt
+from tutti_server.app.publish.outbox import MAX_WAITING, CallEvent, CallId, CallMessage, Outbox
+from tutti_server.app.publish.shared_calls import SharedCall, SharedCalls
+from tutti_server.app.session.messages import events
+from tutti_server.app.sharing.local_store import LocalStore
+from tutti_server.app.sharing.redis_store import RedisStore
+from tutti_server.app.sharing.store import Lease, SharedStore
 
 CA1, CA2, CA3 = (CallId("acme", sid) for sid in ("CA1", "CA2", "CA3"))
 INTRODUCTION = events.Reply('{"type":"call_started"}')
@@ -27,7 +27,7 @@ STARTED = events.Started("s_0", "fake", events.Limits())
 @pytest.fixture(autouse=True)
 def quickly(monkeypatch: pytest.MonkeyPatch) -> None:
     """Stores that a test has emptied at its beginning are waited for, too."""
-    monkeypatch.setattr("app.sharing.emptied.SETTLE_S", 0.05)
+    monkeypatch.setattr("tutti_server.app.sharing.emptied.SETTLE_S", 0.05)
 
 
 @pytest.fixture(scope="module")
@@ -138,9 +138,9 @@ async def test_a_call_keeps_its_stream_when_redis_was_emptied(
     server: RedisServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A second one waits until the gateway of the first one has noticed, and is refused."""
-    monkeypatch.setattr("app.publish.shared_calls.CLAIM_S", 0.01)
-    monkeypatch.setattr("app.sharing.emptied.SETTLE_S", 2.0)
-    monkeypatch.setattr("app.sharing.leases.RENEW_S", 60.0)
+    monkeypatch.setattr("tutti_server.app.publish.shared_calls.CLAIM_S", 0.01)
+    monkeypatch.setattr("tutti_server.app.sharing.emptied.SETTLE_S", 2.0)
+    monkeypatch.setattr("tutti_server.app.sharing.leases.RENEW_S", 60.0)
     async with (
         gateway(RedisStore(server.url)) as one,
         gateway(RedisStore(server.url)) as other,
@@ -212,7 +212,7 @@ async def test_a_call_id_may_be_used_again(gateways: Gateways) -> None:
 
 async def test_a_call_has_one_stream_at_all_gateways(gateways: Gateways, monkeypatch: pytest.MonkeyPatch) -> None:
     """A second one is refused: at once at the same gateway, and elsewhere once the first one is surely alive."""
-    monkeypatch.setattr("app.publish.shared_calls.CLAIM_S", 0.01)
+    monkeypatch.setattr("tutti_server.app.publish.shared_calls.CLAIM_S", 0.01)
     one, other = await gateways.start(), await gateways.start()
     async with one.subscribe(CA1) as outbox:
         first = begin(one)
@@ -231,7 +231,7 @@ async def test_a_call_has_one_stream_at_all_gateways(gateways: Gateways, monkeyp
 async def test_a_second_stream_may_end_before_it_is_refused(
     gateways: Gateways, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("app.publish.shared_calls.CLAIM_S", 0.01)
+    monkeypatch.setattr("tutti_server.app.publish.shared_calls.CLAIM_S", 0.01)
     one, other = await gateways.start(), await gateways.start()
     async with one.subscribe(CA1) as outbox:
         first = begin(one)
@@ -248,9 +248,9 @@ async def test_a_second_stream_may_end_before_it_is_refused(
 
 async def test_a_call_may_be_lost_more_than_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its gateway was away from the store for a while, and came back."""
-    monkeypatch.setattr("app.publish.call_follower.UNHELD_S", 0.0)
-    monkeypatch.setattr("app.publish.call_follower.RENEW_S", 0.0)
-    monkeypatch.setattr("app.sharing.local_store.READ_S", 0.01)
+    monkeypatch.setattr("tutti_server.app.publish.call_follower.UNHELD_S", 0.0)
+    monkeypatch.setattr("tutti_server.app.publish.call_follower.RENEW_S", 0.0)
+    monkeypatch.setattr("tutti_server.app.sharing.local_store.READ_S", 0.01)
     store = LocalStore()
     async with gateway(store) as one, one.subscribe(CA1) as outbox:
         call = begin(one)
@@ -269,10 +269,10 @@ async def test_a_call_may_be_lost_more_than_once(monkeypatch: pytest.MonkeyPatch
 
 async def test_a_call_goes_on_after_its_gateway_has_died(gateways: Gateways, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its subscribers learn it, and receive the stream that goes on at another gateway."""
-    monkeypatch.setattr("app.publish.call_follower.UNHELD_S", 0.0)
-    monkeypatch.setattr("app.publish.call_follower.RENEW_S", 0.0)
-    monkeypatch.setattr("app.sharing.local_store.READ_S", 0.01)
-    monkeypatch.setattr("app.sharing.redis_store.READ_S", 0.01)
+    monkeypatch.setattr("tutti_server.app.publish.call_follower.UNHELD_S", 0.0)
+    monkeypatch.setattr("tutti_server.app.publish.call_follower.RENEW_S", 0.0)
+    monkeypatch.setattr("tutti_server.app.sharing.local_store.READ_S", 0.01)
+    monkeypatch.setattr("tutti_server.app.sharing.redis_store.READ_S", 0.01)
     other, third = await gateways.start(), await gateways.start()
     async with other.subscribe(CA1) as outbox:
         async with gateway(gateways.stores.pop()) as dying:
@@ -287,9 +287,9 @@ async def test_a_call_goes_on_after_its_gateway_has_died(gateways: Gateways, mon
 
 async def test_a_call_that_does_not_go_on_is_over(gateways: Gateways, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("UNHELD_S", "RENEW_S", "RESUME_S"):
-        monkeypatch.setattr(f"app.publish.call_follower.{name}", 0.0)
-    monkeypatch.setattr("app.sharing.local_store.READ_S", 0.01)
-    monkeypatch.setattr("app.sharing.redis_store.READ_S", 0.01)
+        monkeypatch.setattr(f"tutti_server.app.publish.call_follower.{name}", 0.0)
+    monkeypatch.setattr("tutti_server.app.sharing.local_store.READ_S", 0.01)
+    monkeypatch.setattr("tutti_server.app.sharing.redis_store.READ_S", 0.01)
     other = await gateways.start()
     async with other.subscribe(CA1) as outbox:
         async with gateway(gateways.stores.pop()) as dying:
@@ -398,7 +398,7 @@ async def test_a_call_begins_while_redis_is_away() -> None:
 
 async def test_a_call_is_not_refused_however_long_redis_was_away(monkeypatch: pytest.MonkeyPatch) -> None:
     """No other stream of it is heard."""
-    monkeypatch.setattr("app.publish.shared_calls.CLAIM_S", 0.0)
+    monkeypatch.setattr("tutti_server.app.publish.shared_calls.CLAIM_S", 0.0)
     with redis_server() as server:
         server.kill()
         async with gateway(RedisStore(server.url)) as one:

@@ -17,7 +17,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.publish.webhook import (
+from tutti_server.app.publish.webhook import (
     MAX_AGE_S,
     MAX_WAIT_S,
     MAX_WAITING,

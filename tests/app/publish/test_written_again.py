@@ -6,13 +6,13 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from app.publish.room_config import RoomConfig
-from app.publish.room_follower import text_name
-from app.publish.room_hub import Rooms
-from app.publish.room_speaker import Speaker, name_key
-from app.sharing import emptied
-from app.sharing.local_store import LocalStore
-from app.sharing.store import StoreAway
+from tutti_server.app.publish.room_config import RoomConfig
+from tutti_server.app.publish.room_follower import text_name
+from tutti_server.app.publish.room_hub import Rooms
+from tutti_server.app.publish.room_speaker import Speaker, name_key
+from tutti_server.app.sharing import emptied
+from tutti_server.app.sharing.local_store import LocalStore
+from tutti_server.app.sharing.store import StoreAway
 
 N_ROOMS = 30
 

@@ -4,9 +4,9 @@ import resource
 
 import pytest
 
-from app.publish.call_subscribers import MAX_SUBSCRIBERS_PER_CALL
-from app.server.descriptors import n_needed, reserve_descriptors
-from app.service.settings import Settings
+from tutti_server.app.publish.call_subscribers import MAX_SUBSCRIBERS_PER_CALL
+from tutti_server.app.server.descriptors import n_needed, reserve_descriptors
+from tutti_server.app.service.settings import Settings
 
 NEEDED = n_needed(Settings())
 

@@ -8,8 +8,8 @@ from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 from websockets.typing import Origin
 
-from app.server.answer_headers import PAGE_POLICY
 from tests.app.conftest import Running, Serve
+from tutti_server.app.server.answer_headers import PAGE_POLICY
 
 SOCKETS = (
     *("/", "/v1/stream", "/v1/listen", "/v2/listen?model=flux-general-en"),

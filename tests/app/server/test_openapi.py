@@ -24,17 +24,17 @@ from schemathesis.specs.openapi.checks import (
 )
 from starlette.routing import Route
 
-from app.dialects.deepgram import options as deepgram
-from app.dialects.deepgram.query import Query
-from app.dialects.openai import files_wire
-from app.dialects.openai.form import Form
-from app.errors import BadStart, RequestError
-from app.server.openapi import DEEPGRAM_PARAMETERS, FORM, document
-from app.server.plugins import installed_plugins
-from app.server.routes import routes
 from tests.app.conftest import Serve
 from tests.app.dialects.openai.test_files_endpoint import TALK, wav
 from tests.fakes import FakeTranscriber, silence, speech
+from tutti_server.app.dialects.deepgram import options as deepgram
+from tutti_server.app.dialects.deepgram.query import Query
+from tutti_server.app.dialects.openai import files_wire
+from tutti_server.app.dialects.openai.form import Form
+from tutti_server.app.errors import BadStart, RequestError
+from tutti_server.app.server.openapi import DEEPGRAM_PARAMETERS, FORM, document
+from tutti_server.app.server.plugins import installed_plugins
+from tutti_server.app.server.routes import routes
 
 LONG_TALK = np.concatenate((TALK, silence(1.5), speech([4, 5])))
 """Two utterances. An engine that loses words leaves speech without text in the first one."""
@@ -168,7 +168,7 @@ def test_every_field_of_a_form_is_described(monkeypatch: pytest.MonkeyPatch) -> 
             read.add(name)
             return super().texts(name)
 
-    monkeypatch.setattr("app.dialects.openai.files_wire.Form", ReadForm)
+    monkeypatch.setattr("tutti_server.app.dialects.openai.files_wire.Form", ReadForm)
     files_wire.parse_options([], "transcribe")
     known = {name.removesuffix("[]") for name in FORM["properties"]} - {"file"}
     assert known <= read

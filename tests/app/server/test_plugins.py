@@ -14,12 +14,12 @@ from click.testing import CliRunner
 from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 
-from app.cli.commands import cli
-from app.errors import SettingsError
-from app.server import plugins
-from app.server.plugins import check_environment, find_plugins, installed_plugins, make_settings
 from tests.app.conftest import Serve
 from tests.fakes import said, speech
+from tutti_server.app.cli.commands import cli
+from tutti_server.app.errors import SettingsError
+from tutti_server.app.server import plugins
+from tutti_server.app.server.plugins import check_environment, find_plugins, installed_plugins, make_settings
 
 PLUGIN = """
 import asyncio
@@ -30,9 +30,9 @@ from dataclasses import dataclass
 from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 
-from app.errors import SettingsError
-from app.server.plugins import Plugin
-from app.service.settings import PluginSettings, setting
+from tutti_server.app.errors import SettingsError
+from tutti_server.app.server.plugins import Plugin
+from tutti_server.app.service.settings import PluginSettings, setting
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

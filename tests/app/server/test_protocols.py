@@ -11,9 +11,9 @@ import pytest
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
 
-from app.service.auth import Access
-from engine.api import MAX_HOTWORD_BYTES, MAX_HOTWORDS
 from tests.app.conftest import Running, Serve
+from tutti_server.app.service.auth import Access
+from tutti_server.engine.api import MAX_HOTWORD_BYTES, MAX_HOTWORDS
 
 HEAD = b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n"
 UPGRADE = (

@@ -12,11 +12,11 @@ import trustme
 import uvloop
 from websockets.asyncio.client import connect
 
-from app.media.decoders import Decoders
-from app.service.settings import Settings
 from tests.app.conftest import Running, Serve, running
 from tests.app.server.test_protocols import HEAD, ended, raw
 from tests.fakes import FakeTranscriber
+from tutti_server.app.media.decoders import Decoders
+from tutti_server.app.service.settings import Settings
 
 CLIENT_HELLO = b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03"
 """The first bytes of a ClientHello; hundreds more must follow."""

@@ -3,14 +3,14 @@
 from contextlib import ExitStack
 from dataclasses import replace
 
-from app.service.admission import Admission
-from app.service.final_waits import MIN_WAITS
-from app.service.live_load import FIRST_PART, usual_sessions
-from app.service.metrics import Metrics
-from app.service.settings import Settings
-from app.service.shared_state import AdmissionCounter
-from engine import api
 from tests.fakes import FakeTranscriber
+from tutti_server.app.service.admission import Admission
+from tutti_server.app.service.final_waits import MIN_WAITS
+from tutti_server.app.service.live_load import FIRST_PART, usual_sessions
+from tutti_server.app.service.metrics import Metrics
+from tutti_server.app.service.settings import Settings
+from tutti_server.app.service.shared_state import AdmissionCounter
+from tutti_server.engine import api
 
 
 class SlowTranscriber(FakeTranscriber):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from app.service.client_secrets import MAX_CHARS, PREFIX, sign, verify
+from tutti_server.app.service.client_secrets import MAX_CHARS, PREFIX, sign, verify
 
 NOW = 1_000_000.0
 

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from app.service.engine_work import EngineWork, WorkDone
-from engine.api import EngineStats, Histogram
 from tests.fakes import FakeTranscriber
+from tutti_server.app.service.engine_work import EngineWork, WorkDone
+from tutti_server.engine.api import EngineStats, Histogram
 
 
 def counters(n_finals: int) -> EngineStats:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from app.service.final_waits import MAX_WAITS, MIN_WAITS, RECENT_S, FinalWaits
+from tutti_server.app.service.final_waits import MAX_WAITS, MIN_WAITS, RECENT_S, FinalWaits
 
 
 class Clock:

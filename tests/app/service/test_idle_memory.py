@@ -6,12 +6,12 @@ from typing import Any, cast
 
 import pytest
 
-from app.service.admission import Admission
-from app.service.idle_memory import return_memory
-from app.service.metrics import Metrics
-from app.service.settings import Settings
-from app.service.shared_state import AdmissionCounter
 from tests.fakes import FakeTranscriber
+from tutti_server.app.service.admission import Admission
+from tutti_server.app.service.idle_memory import return_memory
+from tutti_server.app.service.metrics import Metrics
+from tutti_server.app.service.settings import Settings
+from tutti_server.app.service.shared_state import AdmissionCounter
 
 PATIENCE_S = 20.0
 A_DAY_S = 86_400.0

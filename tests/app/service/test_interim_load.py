@@ -4,9 +4,9 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from app.service.interim_load import GAIN, MAX_EXTRA_S, USUAL_WAIT_S, InterimLoad
-from engine.api import EngineStats, Histogram
 from tests.fakes import FakeTranscriber
+from tutti_server.app.service.interim_load import GAIN, MAX_EXTRA_S, USUAL_WAIT_S, InterimLoad
+from tutti_server.engine.api import EngineStats, Histogram
 
 STEP_S = 0.5
 

@@ -6,13 +6,13 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from app.customers.api_keys import ApiKey
-from app.errors import KeyLimitExceeded
-from app.service.key_limits import KeyLimits
-from app.sharing.local_store import LocalStore
-from app.sharing.redis_store import RedisStore
-from app.sharing.store import SharedStore
 from tests.redis_server import redis_server
+from tutti_server.app.customers.api_keys import ApiKey
+from tutti_server.app.errors import KeyLimitExceeded
+from tutti_server.app.service.key_limits import KeyLimits
+from tutti_server.app.sharing.local_store import LocalStore
+from tutti_server.app.sharing.redis_store import RedisStore
+from tutti_server.app.sharing.store import SharedStore
 
 NOON = datetime(2026, 2, 28, 12, tzinfo=UTC)
 TEAM = ApiKey(name="team", key="k", sessions=2)
@@ -92,7 +92,7 @@ async def test_minutes_end_with_the_day_and_with_the_month() -> None:
 
 async def test_audio_of_open_sessions_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     """And a session that uses up the minutes goes on."""
-    monkeypatch.setattr("app.service.key_limits.COUNT_EVERY_S", 0.0)
+    monkeypatch.setattr("tutti_server.app.service.key_limits.COUNT_EVERY_S", 0.0)
     (limits,) = Gateways(1, LocalStore()).limits
     audio_s = 0.0
     async with limits.running(), limits.session(METERED, lambda: audio_s):
@@ -114,8 +114,8 @@ async def test_audio_of_uploads_counts_and_their_number_does_not() -> None:
 
 @pytest.mark.default
 async def test_without_redis_everybody_is_admitted_and_counted_later(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("app.service.key_limits.COUNT_EVERY_S", 0.0)
-    monkeypatch.setattr("app.sharing.leases.RENEW_S", 0.01)
+    monkeypatch.setattr("tutti_server.app.service.key_limits.COUNT_EVERY_S", 0.0)
+    monkeypatch.setattr("tutti_server.app.sharing.leases.RENEW_S", 0.01)
     with redis_server() as server:
         store = RedisStore(server.url)
         (limits,) = Gateways(1, store).limits

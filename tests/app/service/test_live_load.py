@@ -8,10 +8,10 @@ from dataclasses import replace
 
 import pytest
 
-from app.service.interim_load import InterimLoad
-from app.service.live_load import MAX_LOAD, SAMPLE_EVERY_S, LiveLoad, Totals, max_load
-from engine.api import EngineStats, Histogram
 from tests.fakes import FakeTranscriber
+from tutti_server.app.service.interim_load import InterimLoad
+from tutti_server.app.service.live_load import MAX_LOAD, SAMPLE_EVERY_S, LiveLoad, Totals, max_load
+from tutti_server.engine.api import EngineStats, Histogram
 
 FINAL_EVERY_S = 6.0
 MAX_WAIT_S = 1.0

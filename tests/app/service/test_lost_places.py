@@ -11,16 +11,16 @@ import pytest
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import InvalidStatus
 
-from app.errors import LimitExceeded
-from app.service import lost_places
-from app.service.admission import Admission
-from app.service.lost_places import LostPlaces
-from app.service.metrics import Metrics
-from app.service.settings import Settings
-from app.service.shared_state import N_COUNTS, AdmissionCounter
-from app.sharing.store import Lease
 from tests.app.conftest import Running, Serve
 from tests.fakes import FakeTranscriber
+from tutti_server.app.errors import LimitExceeded
+from tutti_server.app.service import lost_places
+from tutti_server.app.service.admission import Admission
+from tutti_server.app.service.lost_places import LostPlaces
+from tutti_server.app.service.metrics import Metrics
+from tutti_server.app.service.settings import Settings
+from tutti_server.app.service.shared_state import N_COUNTS, AdmissionCounter
+from tutti_server.app.sharing.store import Lease
 
 KEY = {"Authorization": "Bearer secret"}
 PATIENCE_S = 20.0

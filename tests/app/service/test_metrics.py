@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass, replace
 
-from app.service.metrics import Metrics
-from engine.api import EngineStats
 from tests.fakes import FakeTranscriber
+from tutti_server.app.service.metrics import Metrics
+from tutti_server.engine.api import EngineStats
 
 
 @dataclass(kw_only=True)

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from app.service.live_load import INTERIM_EVERY_S
 from tests.virtual_service import BASE, BASE_CUT, BUSY_BASE, H200, SLOW, Clock, Speed, VirtualEngine, VirtualService
+from tutti_server.app.service.live_load import INTERIM_EVERY_S
 
 MAX_WAIT_S = 1.0
 """The default of `max_final_wait_s`."""

@@ -5,9 +5,9 @@ from contextlib import ExitStack
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.errors import RequestError
-from app.service.room_readers import RoomReaders
-from app.service.shared_state import AdmissionCounter
+from tutti_server.app.errors import RequestError
+from tutti_server.app.service.room_readers import RoomReaders
+from tutti_server.app.service.shared_state import AdmissionCounter
 
 PROXY = ""
 """The address of a reader whose own is not known."""

@@ -6,14 +6,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from app.errors import SettingsError
-from app.server.plugins import check_environment
-from app.service.settings import Settings
-from app.session.speech.endpointing import WebRtcDetector
-from app.session.speech.turn_taking import AUDIO_SAMPLES
-from app.voices.silero import SileroDetector, is_installed
 from tests.onnx_files import Operator, save_model
 from tests.settings_table import PAGE, page_with, table
+from tutti_server.app.errors import SettingsError
+from tutti_server.app.server.plugins import check_environment
+from tutti_server.app.service.settings import Settings
+from tutti_server.app.session.speech.endpointing import WebRtcDetector
+from tutti_server.app.session.speech.turn_taking import AUDIO_SAMPLES
+from tutti_server.app.voices.silero import SileroDetector, is_installed
 
 
 def test_defaults_serve_loopback_without_keys() -> None:
@@ -141,7 +141,7 @@ def test_the_operators_page_lists_the_settings_as_help_explains_them() -> None:
 
 
 def test_silero_without_its_packages_stops_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("app.voices.silero.PACKAGES", ("no_such_package",))
+    monkeypatch.setattr("tutti_server.app.voices.silero.PACKAGES", ("no_such_package",))
     with pytest.raises(
         SettingsError, match=r"silero needs onnxruntime and silero-vad: pip install 'tutti-asr\[silero\]'"
     ):
@@ -177,6 +177,6 @@ def test_a_wrong_turn_model_stops_the_start(tmp_path: Path, monkeypatch: pytest.
         _ = Settings(turn_model=str(path)).session_config
     with pytest.raises(SettingsError, match="turn_model: expected speculative_finals"):
         Settings(turn_model=str(path), speculative_finals=False)
-    monkeypatch.setattr("app.voices.turn_model.PACKAGE", "no_such_package")
+    monkeypatch.setattr("tutti_server.app.voices.turn_model.PACKAGE", "no_such_package")
     with pytest.raises(SettingsError, match=r"needs no_such_package: pip install 'tutti-asr\[turn-model\]'"):
         Settings(turn_model=str(path))

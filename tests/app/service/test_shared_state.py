@@ -11,14 +11,14 @@ import pytest
 from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 
-from app.errors import KeyLimitExceeded, LimitExceeded, SettingsError
-from app.media.decoders import Decoders
-from app.service.service import Service
-from app.service.settings import Settings
-from app.service.shared_state import N_COUNTS, AdmissionCounter, SharedState
-from app.session.session import SessionConfig
 from tests.app.conftest import Serve
 from tests.fakes import FakeTranscriber
+from tutti_server.app.errors import KeyLimitExceeded, LimitExceeded, SettingsError
+from tutti_server.app.media.decoders import Decoders
+from tutti_server.app.service.service import Service
+from tutti_server.app.service.settings import Settings
+from tutti_server.app.service.shared_state import N_COUNTS, AdmissionCounter, SharedState
+from tutti_server.app.session.session import SessionConfig
 
 
 class FakeConnection:

@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from app.service.metrics import Metrics
-from app.service.settings import Settings
-from app.service.strangers import Strangers, admit
 from tests.fakes import FakeTranscriber
+from tutti_server.app.service.metrics import Metrics
+from tutti_server.app.service.settings import Settings
+from tutti_server.app.service.strangers import Strangers, admit
 
 SETTINGS = Settings(max_strangers=10, max_strangers_per_address=2, trusted_proxies="127.0.0.1, 10.0.0.0/8")
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from app.errors import SettingsError
-from app.service.settings import Settings
+from tutti_server.app.errors import SettingsError
+from tutti_server.app.service.settings import Settings
 
 
 def test_kinds_are_listed_with_commas() -> None:

@@ -14,11 +14,11 @@ import trustme
 from websockets.asyncio.client import connect
 
 import tutti
-from app.errors import SettingsError
-from app.service.settings import Settings
-from app.service.tls import load_tls
 from tests.app.conftest import Serve
 from tests.fakes import pcm, said, silence, speech
+from tutti_server.app.errors import SettingsError
+from tutti_server.app.service.settings import Settings
+from tutti_server.app.service.tls import load_tls
 
 TURN = pcm(speech([1, 2, 3])) + pcm(silence(0.7))
 

@@ -5,12 +5,12 @@ import time
 
 import pytest
 
-from app.service.client_secrets import sign
-from app.service.withdrawals import Withdrawals
-from app.sharing.local_store import LocalStore
-from app.sharing.redis_store import RedisStore
-from app.sharing.store import StoreAway
 from tests.redis_server import redis_server
+from tutti_server.app.service.client_secrets import sign
+from tutti_server.app.service.withdrawals import Withdrawals
+from tutti_server.app.sharing.local_store import LocalStore
+from tutti_server.app.sharing.redis_store import RedisStore
+from tutti_server.app.sharing.store import StoreAway
 
 
 async def test_a_secret_that_one_gateway_withdraws_is_withdrawn_at_all() -> None:

@@ -7,15 +7,15 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from app.media.pcm import Samples
-from app.session.core.effects import LimitSpeakers
-from app.session.engine_driver import SessionDriver
-from app.session.messages import commands, events
-from app.session.observers.speaker_stretches import SpeakersFound, Stretch
-from app.session.session import Session
-from engine import api
 from tests.bench import CONFIG, START
 from tests.fakes import MODEL, FakeTranscriber, pcm, said, silence, speech
+from tutti_server.app.media.pcm import Samples
+from tutti_server.app.session.core.effects import LimitSpeakers
+from tutti_server.app.session.engine_driver import SessionDriver
+from tutti_server.app.session.messages import commands, events
+from tutti_server.app.session.observers.speaker_stretches import SpeakersFound, Stretch
+from tutti_server.app.session.session import Session
+from tutti_server.engine import api
 
 ADAPTIVE = commands.Endpointing(mode="adaptive", min_silence_ms=160, end_confidence=0.4)
 

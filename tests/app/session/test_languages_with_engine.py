@@ -12,21 +12,21 @@ import numpy as np
 import pytest
 import torch
 
-from app.session.core.effects import Close
-from app.session.engine_driver import SessionDriver
-from app.session.messages import commands, events
-from app.session.session import Session
-from app.session.text.hallucination_filter import HallucinationFilter
-from app.session.text.language_choice import ChannelLanguage, LanguageRequest
-from engine import api
-from engine.api import SAMPLE_RATE
-from engine.checkpoint.checkpoint import read_checkpoint
-from engine.config import EngineConfig
-from engine.runner import Runner
 from tests.bench import CONFIG, START
 from tests.engine.checkpoints import SHAPES, make_checkpoint
 from tests.engine.engines import start_engine
 from tests.fakes import GAP_SAMPLES, WORD_SAMPLES, pcm, silence, speech
+from tutti_server.app.session.core.effects import Close
+from tutti_server.app.session.engine_driver import SessionDriver
+from tutti_server.app.session.messages import commands, events
+from tutti_server.app.session.session import Session
+from tutti_server.app.session.text.hallucination_filter import HallucinationFilter
+from tutti_server.app.session.text.language_choice import ChannelLanguage, LanguageRequest
+from tutti_server.engine import api
+from tutti_server.engine.api import SAMPLE_RATE
+from tutti_server.engine.checkpoint.checkpoint import read_checkpoint
+from tutti_server.engine.config import EngineConfig
+from tutti_server.engine.runner import Runner
 
 ANY_TEXT = HallucinationFilter(
     no_speech_threshold=1.0,

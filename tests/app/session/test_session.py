@@ -9,19 +9,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.errors import BadStart, IdleTimeout, LimitExceeded
-from app.media.pcm import AudioFormat, Samples
-from app.session.core.effects import Close, Send, Submit
-from app.session.engine_driver import MAX_BACKLOG
-from app.session.messages import commands, events
-from app.session.messages.commands import MAX_PENDING_FLUSHES
-from app.session.session import Session
-from app.session.speech.endpointing import Endpointer, aggressiveness
-from engine import api
-from engine.api import SAMPLE_RATE
-from engine.errors import EngineError, EngineFailed, EngineOverloaded
 from tests.bench import CONFIG, START, Bench, check_promises
 from tests.fakes import MODEL, LevelDetector, decode, pcm, said, silence, speech, word
+from tutti_server.app.errors import BadStart, IdleTimeout, LimitExceeded
+from tutti_server.app.media.pcm import AudioFormat, Samples
+from tutti_server.app.session.core.effects import Close, Send, Submit
+from tutti_server.app.session.engine_driver import MAX_BACKLOG
+from tutti_server.app.session.messages import commands, events
+from tutti_server.app.session.messages.commands import MAX_PENDING_FLUSHES
+from tutti_server.app.session.session import Session
+from tutti_server.app.session.speech.endpointing import Endpointer, aggressiveness
+from tutti_server.engine import api
+from tutti_server.engine.api import SAMPLE_RATE
+from tutti_server.engine.errors import EngineError, EngineFailed, EngineOverloaded
 
 
 @st.composite

@@ -6,11 +6,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from app.session.messages import commands, events
-from app.session.session import SessionConfig
-from engine import api
 from tests.bench import CONFIG, START, Bench, check_promises
 from tests.fakes import decode, detected, said, silence, speech
+from tutti_server.app.session.messages import commands, events
+from tutti_server.app.session.session import SessionConfig
+from tutti_server.engine import api
 
 GERMAN = 50
 """The number of the first German word; the words before are English."""

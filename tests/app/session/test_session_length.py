@@ -12,14 +12,14 @@ from types import BuiltinFunctionType, FunctionType, ModuleType
 import numpy as np
 import pytest
 
-from app.media.pcm import AudioFormat, Samples
-from app.session.core.effects import Close, Effect
-from app.session.messages import commands
-from app.session.session import Session, SessionConfig
-from engine import api
-from engine.api import SAMPLE_RATE
 from tests.bench import START, Bench
 from tests.fakes import LevelDetector, pcm, silence, speech
+from tutti_server.app.media.pcm import AudioFormat, Samples
+from tutti_server.app.session.core.effects import Close, Effect
+from tutti_server.app.session.messages import commands
+from tutti_server.app.session.session import Session, SessionConfig
+from tutti_server.engine import api
+from tutti_server.engine.api import SAMPLE_RATE
 
 CYCLE_S = 120
 PARTS = 3

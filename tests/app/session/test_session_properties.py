@@ -10,20 +10,20 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.errors import LimitExceeded
-from app.media.pcm import AudioFormat, Encoding, Samples
-from app.session.core.effects import Effect
-from app.session.core.port import JobKind
-from app.session.engine_driver import MAX_BACKLOG
-from app.session.messages import commands, events
-from app.session.messages.commands import MAX_PENDING_FLUSHES
-from app.session.speech.coverage import MIN_UNCOVERED_SAMPLES, Span, uncovered
-from app.session.speech.endpointing import FRAME_SAMPLES, ONSET_VOICED, WebRtcDetector
-from engine import api
-from engine.api import SAMPLE_RATE, WINDOW_SAMPLES
-from engine.errors import EngineFailed, EngineOverloaded
 from tests.bench import CONFIG, START, Bench, check_promises
 from tests.fakes import TIMESTAMP_BEGIN, as_events, pcm, silence, speech, timestamp
+from tutti_server.app.errors import LimitExceeded
+from tutti_server.app.media.pcm import AudioFormat, Encoding, Samples
+from tutti_server.app.session.core.effects import Effect
+from tutti_server.app.session.core.port import JobKind
+from tutti_server.app.session.engine_driver import MAX_BACKLOG
+from tutti_server.app.session.messages import commands, events
+from tutti_server.app.session.messages.commands import MAX_PENDING_FLUSHES
+from tutti_server.app.session.speech.coverage import MIN_UNCOVERED_SAMPLES, Span, uncovered
+from tutti_server.app.session.speech.endpointing import FRAME_SAMPLES, ONSET_VOICED, WebRtcDetector
+from tutti_server.engine import api
+from tutti_server.engine.api import SAMPLE_RATE, WINDOW_SAMPLES
+from tutti_server.engine.errors import EngineFailed, EngineOverloaded
 
 MAX_JOBS = 2 * CONFIG.max_finals_in_flight + 3
 """The most jobs of a channel.

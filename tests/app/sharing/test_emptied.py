@@ -5,10 +5,10 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from app.sharing import emptied
-from app.sharing.emptied import EmptiedWatch
-from app.sharing.local_store import LocalStore
-from app.sharing.store import StoreAway
+from tutti_server.app.sharing import emptied
+from tutti_server.app.sharing.emptied import EmptiedWatch
+from tutti_server.app.sharing.local_store import LocalStore
+from tutti_server.app.sharing.store import StoreAway
 
 
 class FragileStore(LocalStore):

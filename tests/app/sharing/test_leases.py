@@ -3,9 +3,9 @@
 import asyncio
 from collections.abc import Collection
 
-from app.sharing.leases import Leases
-from app.sharing.local_store import LocalStore
-from app.sharing.store import Lease
+from tutti_server.app.sharing.leases import Leases
+from tutti_server.app.sharing.local_store import LocalStore
+from tutti_server.app.sharing.store import Lease
 
 LEASE = Lease("sessions:a", "holder")
 

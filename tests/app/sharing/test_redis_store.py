@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from app.errors import SettingsError
-from app.publish.call_entries import MAX_NUMBER
-from app.sharing.redis_store import LAST_ID, MAX_PROBE_S, RedisStore, check_credentials, probe_wait_s
-from app.sharing.store import Lease, StoreAway
 from tests.redis_server import RedisServer, redis_server
+from tutti_server.app.errors import SettingsError
+from tutti_server.app.publish.call_entries import MAX_NUMBER
+from tutti_server.app.sharing.redis_store import LAST_ID, MAX_PROBE_S, RedisStore, check_credentials, probe_wait_s
+from tutti_server.app.sharing.store import Lease, StoreAway
 
 
 @pytest.fixture
@@ -88,7 +88,7 @@ async def test_a_start_without_it_is_no_error() -> None:
 
 async def test_one_that_does_not_answer_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A host that has lost its network accepts nothing and refuses nothing."""
-    monkeypatch.setattr("app.sharing.redis_store.CALL_S", 0.05)
+    monkeypatch.setattr("tutti_server.app.sharing.redis_store.CALL_S", 0.05)
     with socket.socket(socket.AF_UNIX) as silent:
         silent.bind(str(tmp_path / "s"))
         silent.listen()
@@ -129,11 +129,11 @@ async def test_options_that_the_client_does_not_know_are_an_error() -> None:
 
 async def test_too_many_calls_do_not_wait_for_long(server: RedisServer, monkeypatch: pytest.MonkeyPatch) -> None:
     """They fail, and Redis counts as reachable: the calls before them are answered."""
-    monkeypatch.setattr("app.sharing.redis_store.MAX_CALLS", 1)
+    monkeypatch.setattr("tutti_server.app.sharing.redis_store.MAX_CALLS", 1)
     store = RedisStore(server.url)
     async with store.running():
         async with store._turns:
-            monkeypatch.setattr("app.sharing.redis_store.CALL_S", 0.01)
+            monkeypatch.setattr("tutti_server.app.sharing.redis_store.CALL_S", 0.01)
             with pytest.raises(StoreAway, match="too many calls"):
                 await store.get("a")
         monkeypatch.undo()

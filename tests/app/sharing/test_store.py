@@ -5,10 +5,10 @@ from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
-from app.sharing.local_store import LocalStore
-from app.sharing.redis_store import RedisStore
-from app.sharing.store import MAX_ENTRIES, Entry, Lease, SharedStore
 from tests.redis_server import RedisServer, redis_server
+from tutti_server.app.sharing.local_store import LocalStore
+from tutti_server.app.sharing.redis_store import RedisStore
+from tutti_server.app.sharing.store import MAX_ENTRIES, Entry, Lease, SharedStore
 
 ONE, OTHER = Lease("sessions:team", "one"), Lease("sessions:team", "other")
 
@@ -74,7 +74,7 @@ async def test_a_lease_is_renewed_whatever_its_limit_is(store: SharedStore) -> N
 
 async def test_a_lease_that_is_not_renewed_ends(store: SharedStore, monkeypatch: pytest.MonkeyPatch) -> None:
     for module in ("local_store", "redis_store"):
-        monkeypatch.setattr(f"app.sharing.{module}.LEASE_S", 0.05)
+        monkeypatch.setattr(f"tutti_server.app.sharing.{module}.LEASE_S", 0.05)
     assert await store.take(ONE, 1)
     while not await store.take(OTHER, 1):
         pass
@@ -136,7 +136,7 @@ async def test_a_reader_returns_without_entries_after_a_while(
     store: SharedStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for module in ("local_store", "redis_store"):
-        monkeypatch.setattr(f"app.sharing.{module}.READ_S", 0.05)
+        monkeypatch.setattr(f"tutti_server.app.sharing.{module}.READ_S", 0.05)
     assert await store.read({"a": "0"}) == []
 
 

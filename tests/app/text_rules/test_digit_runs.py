@@ -2,7 +2,7 @@
 
 import pytest
 
-from app.text_rules.digit_runs import digit_runs
+from tutti_server.app.text_rules.digit_runs import digit_runs
 
 
 @pytest.mark.parametrize(

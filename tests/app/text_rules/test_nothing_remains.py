@@ -18,10 +18,6 @@ import pytest
 from numpy.typing import NDArray
 from websockets.asyncio.client import connect
 
-from app.media.pcm import Samples
-from app.voices.clustering import Thresholds
-from app.voices.speaker_model import SpeakerModel
-from engine import api
 from tests.app.conftest import Running
 from tests.app.dialects.openai.test_files_endpoint import wav
 from tests.app.dialects.openai.test_realtime_endpoint import UPDATE
@@ -33,6 +29,10 @@ from tests.app.session.decoding.test_translations import TRANSLATES
 from tests.app.translation.test_chat_translator import StandIn, echo
 from tests.fakes import FakeTranscriber, pcm, silence, slow_mulaw, speech
 from tests.plugins.telemetry.test_traces import Spans, followed
+from tutti_server.app.media.pcm import Samples
+from tutti_server.app.voices.clustering import Thresholds
+from tutti_server.app.voices.speaker_model import SpeakerModel
+from tutti_server.engine import api
 
 __all__ = ["http", "serve_jobs"]
 

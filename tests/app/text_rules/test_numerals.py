@@ -2,8 +2,8 @@
 
 import pytest
 
-from app.text_rules.edits import apply
-from app.text_rules.numerals import Numerals
+from tutti_server.app.text_rules.edits import apply
+from tutti_server.app.text_rules.numerals import Numerals
 
 
 def written(text: str) -> str:

@@ -6,9 +6,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.text_rules.edits import apply
-from app.text_rules.pipeline import TextRuleOptions, TextRules
-from app.text_rules.redaction import KINDS, LABELS, MIN_DIGITS, Before, Kind, Redaction, has_right_check_digit
+from tutti_server.app.text_rules.edits import apply
+from tutti_server.app.text_rules.pipeline import TextRuleOptions, TextRules
+from tutti_server.app.text_rules.redaction import (
+    KINDS,
+    LABELS,
+    MIN_DIGITS,
+    Before,
+    Kind,
+    Redaction,
+    has_right_check_digit,
+)
 
 CARD = "4111 1111 1111 1111"
 NOTHING = Before()

@@ -1,7 +1,7 @@
 """Words that are written otherwise."""
 
-from app.text_rules.edits import apply
-from app.text_rules.replacing import PROFANITIES, Masking, Replacing
+from tutti_server.app.text_rules.edits import apply
+from tutti_server.app.text_rules.replacing import PROFANITIES, Masking, Replacing
 
 
 def test_whole_words_are_replaced_in_any_case() -> None:

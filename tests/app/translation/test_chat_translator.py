@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from app.errors import TranslationFailed
-from app.session.core.effects import Translate
-from app.translation import chat_endpoint
-from app.translation.chat_endpoint import MAX_ANSWER_BYTES, ChatEndpoint
-from app.translation.chat_translator import ChatTranslator
-from app.translation.prompt import messages, new_context, read_answer
+from tutti_server.app.errors import TranslationFailed
+from tutti_server.app.session.core.effects import Translate
+from tutti_server.app.translation import chat_endpoint
+from tutti_server.app.translation.chat_endpoint import MAX_ANSWER_BYTES, ChatEndpoint
+from tutti_server.app.translation.chat_translator import ChatTranslator
+from tutti_server.app.translation.prompt import messages, new_context, read_answer
 
 PATIENCE_S = 20.0
 

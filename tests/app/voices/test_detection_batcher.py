@@ -7,15 +7,15 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from app.media.pcm import Samples
-from app.session.engine_driver import SessionDriver
-from app.session.messages import commands, events
-from app.session.session import Session, SessionConfig
-from app.voices.detection_batcher import DetectionBatcher
-from app.voices.silero import Judgement, SileroDetector, SileroModel, Stretch
 from tests.app.voices.test_silero import LevelModel
 from tests.bench import START
 from tests.fakes import MODEL, FakeTranscriber, LevelDetector, pcm, said, silence, speech
+from tutti_server.app.media.pcm import Samples
+from tutti_server.app.session.engine_driver import SessionDriver
+from tutti_server.app.session.messages import commands, events
+from tutti_server.app.session.session import Session, SessionConfig
+from tutti_server.app.voices.detection_batcher import DetectionBatcher
+from tutti_server.app.voices.silero import Judgement, SileroDetector, SileroModel, Stretch
 
 SECOND = np.ones(16_000, dtype=np.float32)
 

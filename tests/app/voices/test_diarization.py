@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from app.media.pcm import Samples
-from app.session.messages.events import Word
-from app.voices.clustering import MAX_GROUPS, Thresholds, cluster
-from app.voices.diarization import HOP_S, Diarizer, Speakers
-from app.voices.spoken import spoken_words
+from tutti_server.app.media.pcm import Samples
+from tutti_server.app.session.messages.events import Word
+from tutti_server.app.voices.clustering import MAX_GROUPS, Thresholds, cluster
+from tutti_server.app.voices.diarization import HOP_S, Diarizer, Speakers
+from tutti_server.app.voices.spoken import spoken_words
 
 THRESHOLDS = Thresholds(joins=0.5, knows=0.6)
 RATE = 16_000

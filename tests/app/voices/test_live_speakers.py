@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from app.media.pcm import Samples
-from app.session.observers.speaker_stretches import Stretch
-from app.voices.clustering import Thresholds
-from app.voices.embedder import MAX_BATCH, EmbedderBatcher
-from app.voices.live_speakers import LiveSpeakers, LiveVoices
-from app.voices.online_clusters import OnlineSpeakers
-from app.voices.speaker_model import SpeakerModel
+from tutti_server.app.media.pcm import Samples
+from tutti_server.app.session.observers.speaker_stretches import Stretch
+from tutti_server.app.voices.clustering import Thresholds
+from tutti_server.app.voices.embedder import MAX_BATCH, EmbedderBatcher
+from tutti_server.app.voices.live_speakers import LiveSpeakers, LiveVoices
+from tutti_server.app.voices.online_clusters import OnlineSpeakers
+from tutti_server.app.voices.speaker_model import SpeakerModel
 
 THRESHOLDS = Thresholds(joins=0.5, knows=0.6)
 

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.voices.clustering import Thresholds
-from app.voices.online_clusters import MAX_ONLINE_GROUPS, MAX_REVISABLE, OnlineSpeakers
 from tests.app.voices.test_diarization import noisy
+from tutti_server.app.voices.clustering import Thresholds
+from tutti_server.app.voices.online_clusters import MAX_ONLINE_GROUPS, MAX_REVISABLE, OnlineSpeakers
 
 THRESHOLDS = Thresholds(joins=0.5, knows=0.6)
 NETWORK = "0a1b2c"

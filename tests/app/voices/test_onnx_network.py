@@ -6,14 +6,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from app.errors import SettingsError
-from app.service.settings import Settings
-from app.voices.clustering import Thresholds
-from app.voices.filterbank import N_BANDS, filterbank
-from app.voices.onnx_network import OnnxNetwork
-from app.voices.speaker_model import load_onnx
 from tests.onnx_files import Operator, save_model
 from tests.recordings import read
+from tutti_server.app.errors import SettingsError
+from tutti_server.app.service.settings import Settings
+from tutti_server.app.voices.clustering import Thresholds
+from tutti_server.app.voices.filterbank import N_BANDS, filterbank
+from tutti_server.app.voices.onnx_network import OnnxNetwork
+from tutti_server.app.voices.speaker_model import load_onnx
 
 REFERENCE = Path(__file__).parent / "filterbank.npz"
 """Every sixteenth frame of kaldi-native-fbank 1.23.0 (dither 0, 80 bands, the rest as it is), without the mean."""

@@ -7,8 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.media.pcm import Samples
-from app.voices.silero import (
+from benchmarks.recordings import Recording, load_bundled
+from tests.fakes import silence
+from tutti_server.app.media.pcm import Samples
+from tutti_server.app.voices.silero import (
     CHUNK_SAMPLES,
     HYSTERESIS,
     Judgement,
@@ -17,9 +19,7 @@ from app.voices.silero import (
     Stretch,
     is_installed,
 )
-from benchmarks.recordings import Recording, load_bundled
-from engine.api import SAMPLE_RATE
-from tests.fakes import silence
+from tutti_server.engine.api import SAMPLE_RATE
 
 FRAME_SAMPLES = SAMPLE_RATE // 50
 needs_silero = pytest.mark.skipif(not is_installed(), reason="needs the packages of the extra silero")

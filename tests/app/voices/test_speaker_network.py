@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 from threadpoolctl import threadpool_info
 
-from app.media.file_decoder import decode_pieces
-from app.media.pcm import Samples
-from app.voices.diarization import WINDOW_S
-from app.voices.speaker_model import load
-from app.voices.speaker_network import DEFAULT_WEIGHTS, MAX_SAMPLES, PART, NumpyNetwork
-from engine.api import SAMPLE_RATE
+from tutti_server.app.media.file_decoder import decode_pieces
+from tutti_server.app.media.pcm import Samples
+from tutti_server.app.voices.diarization import WINDOW_S
+from tutti_server.app.voices.speaker_model import load
+from tutti_server.app.voices.speaker_network import DEFAULT_WEIGHTS, MAX_SAMPLES, PART, NumpyNetwork
+from tutti_server.engine.api import SAMPLE_RATE
 
 ASSETS = DEFAULT_WEIGHTS.parents[1]
 SHARED = Path(__file__).parents[4] / "shared" / "audio"

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from app.media.pcm import Samples
-from app.voices.turn_batcher import MAX_BATCH, TurnBatcher
+from tutti_server.app.media.pcm import Samples
+from tutti_server.app.voices.turn_batcher import MAX_BATCH, TurnBatcher
 
 PATIENCE_S = 20.0
 

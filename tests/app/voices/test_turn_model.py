@@ -6,10 +6,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from app.errors import SettingsError
-from app.session.speech.turn_taking import AUDIO_SAMPLES
-from app.voices.turn_model import AudioTurnModel
 from tests.onnx_files import Operator, save_model
+from tutti_server.app.errors import SettingsError
+from tutti_server.app.session.speech.turn_taking import AUDIO_SAMPLES
+from tutti_server.app.voices.turn_model import AudioTurnModel
 
 pytest.importorskip("onnxruntime")
 

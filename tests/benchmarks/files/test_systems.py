@@ -11,7 +11,6 @@ import httpx
 import numpy as np
 import pytest
 
-from app.service.settings import Settings
 from benchmarks.files import systems
 from benchmarks.files.endpoint import open_client
 from benchmarks.files.labelled_clips import Clip
@@ -30,6 +29,7 @@ from benchmarks.live.faulty_proxy import faulty_proxy
 from benchmarks.server import RunningServer
 from tests.app.conftest import running
 from tests.fakes import FakeTranscriber, said, silence, speech
+from tutti_server.app.service.settings import Settings
 
 PROGRAM = """
 import json, sys

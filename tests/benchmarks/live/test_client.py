@@ -5,7 +5,6 @@ import asyncio
 import numpy as np
 
 import tutti
-from app.service.settings import Settings
 from benchmarks.live.client import ClientProfile, StreamLog, stream
 from benchmarks.live.encodings import parse_formats
 from benchmarks.live.latencies import captions, measure, problems
@@ -13,6 +12,7 @@ from benchmarks.live.network import Network
 from benchmarks.recordings import Recording, ReferenceUtterance
 from tests.app.conftest import running
 from tests.fakes import FakeTranscriber, said, silence, speech
+from tutti_server.app.service.settings import Settings
 
 TURNS = ([1, 2, 3], [4, 5, 6, 7], [8, 9])
 

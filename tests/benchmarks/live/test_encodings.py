@@ -5,9 +5,9 @@ import numpy as np
 import pytest
 
 import tutti
-from app.media.pcm import AudioDecoder, AudioFormat
 from benchmarks.live.encodings import encode, parse_formats
-from engine.api import SAMPLE_RATE
+from tutti_server.app.media.pcm import AudioDecoder, AudioFormat
+from tutti_server.engine.api import SAMPLE_RATE
 
 TONE = (0.4 * np.sin(2 * np.pi * 440 * np.arange(SAMPLE_RATE) / SAMPLE_RATE)).astype(np.float32)
 

@@ -7,7 +7,7 @@ import tutti
 from benchmarks.live.client import StreamLog
 from benchmarks.live.latencies import captions, measure, problems
 from benchmarks.recordings import Recording, ReferenceUtterance
-from engine.api import SAMPLE_RATE
+from tutti_server.engine.api import SAMPLE_RATE
 
 STARTED_AT = 100.0
 

@@ -4,11 +4,11 @@ import math
 
 import pytest
 
-from app.errors import SessionError
-from app.session.messages import events
 from benchmarks.live.captions import SpokenWord
 from benchmarks.live.live_text import LiveText, UtteranceText, measure, measure_utterance, n_lost
-from engine import api
+from tutti_server.app.errors import SessionError
+from tutti_server.app.session.messages import events
+from tutti_server.engine import api
 
 
 def interim(utterance: int, stable: str, tail: str) -> events.Interim:

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from app.service.settings import Settings
 from benchmarks.live import streams
 from benchmarks.live.client import ClientProfile
 from benchmarks.live.level import run_level
@@ -18,10 +17,11 @@ from benchmarks.live.network import Network
 from benchmarks.live.report import table
 from benchmarks.recordings import Recording, ReferenceUtterance
 from benchmarks.server import RunningServer, running_server
-from engine.api import SAMPLE_RATE
 from tests.app.conftest import running
 from tests.fakes import FakeTranscriber, said, silence, speech
 from tutti import AudioFormat
+from tutti_server.app.service.settings import Settings
+from tutti_server.engine.api import SAMPLE_RATE
 
 WORDS = [1, 2, 3]
 AUDIO = np.concatenate((silence(0.2), speech(WORDS), silence(0.7)))

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from websockets.asyncio.server import ServerConnection, serve
 
-from app.service.settings import Settings
 from benchmarks.peers import live_clients
 from benchmarks.peers.live_clients import (
     CaptionLog,
@@ -23,9 +22,10 @@ from benchmarks.peers.live_clients import (
     whisperlivekit_text,
 )
 from benchmarks.recordings import Recording, ReferenceUtterance
-from engine.api import SAMPLE_RATE
 from tests.app.conftest import running
 from tests.fakes import FakeTranscriber, said, silence, speech
+from tutti_server.app.service.settings import Settings
+from tutti_server.engine.api import SAMPLE_RATE
 
 Serve = Callable[[ServerConnection], Awaitable[None]]
 HandleTcp = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]

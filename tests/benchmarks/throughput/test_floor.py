@@ -3,7 +3,7 @@
 import pytest
 
 from benchmarks.throughput.floor import Precision, encode_s, lower_bound_s
-from engine.model.random_weights import SIZES
+from tutti_server.engine.model.random_weights import SIZES
 
 LARGE, TURBO = SIZES["large-v3"], SIZES["turbo"]
 

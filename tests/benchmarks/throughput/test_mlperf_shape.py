@@ -5,7 +5,7 @@ import statistics
 import pytest
 
 from benchmarks.throughput.mlperf_shape import MEAN_TOKENS, N_CLIPS, mlperf_shaped
-from engine.api import SAMPLE_RATE, WINDOW_SAMPLES
+from tutti_server.engine.api import SAMPLE_RATE, WINDOW_SAMPLES
 
 
 def test_all_clips_have_the_published_mean() -> None:

@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from app.server.main import Server, bind, build_app
-from engine.config import EngineConfig
-from engine.engine import Engine
 from tests.node import require_client_packages
 from tests.recordings import TEXTS, read
 from tests.small_model import SMALL_MODEL, small_settings
+from tutti_server.app.server.main import Server, bind, build_app
+from tutti_server.engine.config import EngineConfig
+from tutti_server.engine.engine import Engine
 
 REPOSITORY = Path(__file__).parents[3]
 CLIENT = REPOSITORY / "clients" / "js"

@@ -12,13 +12,13 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from app.server.main import Server, bind, build_app
 from benchmarks.live.faulty_proxy import faulty_proxy
-from engine.config import EngineConfig
-from engine.engine import Engine
 from tests.node import require_node
 from tests.recordings import TEXTS, read, words
 from tests.small_model import SMALL_MODEL, small_settings
+from tutti_server.app.server.main import Server, bind, build_app
+from tutti_server.engine.config import EngineConfig
+from tutti_server.engine.engine import Engine
 
 MODULES = Path(__file__).parents[3] / "app" / "static" / "tutti"
 SPEED = 3

@@ -13,7 +13,6 @@ from websockets.asyncio.server import ServerConnection
 from websockets.http11 import Request, Response
 
 import tutti
-from app.service.settings import Settings
 from benchmarks.live.faulty_proxy import faulty_proxy
 from tests.app.conftest import running
 from tests.clients.python.client_fakes import (
@@ -35,6 +34,7 @@ from tutti.continuity import Continuity
 from tutti.messages import AudioFormat, Flush, Resume, Start, Stop, parse_event
 from tutti.outgoing import Outgoing
 from tutti.resumption import Lead, Reconnector, resume_command
+from tutti_server.app.service.settings import Settings
 
 FORMAT = AudioFormat("pcm_s16le", 1000, 1)
 """One sample each millisecond, so that a second is 2,000 bytes."""
@@ -480,7 +480,7 @@ async def test_waits_grow_and_are_drawn_at_random(monkeypatch: pytest.MonkeyPatc
 @pytest.mark.parametrize("outage_s", [10.0, 150.0, 1000.0])
 def test_a_replay_stays_within_what_the_server_allows(outage_s: float) -> None:
     """Counted as the server counts (app/live/audio_receiver.py), and at nearly the pace that it allows."""
-    from app.live.audio_receiver import Pace
+    from tutti_server.app.live.audio_receiver import Pace
 
     lead, pace, now_s, sent_s, longest_s = Lead(150.0), Pace(), 100.0, 0.0, 0.0
     while sent_s < outage_s + (now_s - 100.0):

@@ -13,11 +13,11 @@ import numpy as np
 import pytest
 
 import tutti
-from app.service.settings import Settings
 from tests.app.conftest import running
 from tests.clients.python.client_fakes import SPOKEN, serve_answer, sse
 from tests.fakes import FakeTranscriber, silence, speech
 from tutti.upload import upload_url
+from tutti_server.app.service.settings import Settings
 
 SEGMENT = {"type": "transcript.text.segment", "utterance": 0, "id": 0, "start": 0.0, "end": 1.0, "text": "Hi."}
 

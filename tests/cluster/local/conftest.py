@@ -9,16 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from cluster.local.control_messages import EngineDown, EngineUp
-from cluster.local.engine_link import GatewayEnd
-from cluster.local.engine_server import EngineServer
-from cluster.local.gateway_engines import GatewayEngines
-from cluster.local.messages import Reply, make_route
-from cluster.local.shared_audio import BLOCK_BYTES, SharedAudioPool
-from engine import api
-from engine.api import CallbackTranscriber
-from engine.errors import EngineFailed
 from tests.fakes import FakeTranscriber
+from tutti_server.cluster.local.control_messages import EngineDown, EngineUp
+from tutti_server.cluster.local.engine_link import GatewayEnd
+from tutti_server.cluster.local.engine_server import EngineServer
+from tutti_server.cluster.local.gateway_engines import GatewayEngines
+from tutti_server.cluster.local.messages import Reply, make_route
+from tutti_server.cluster.local.shared_audio import BLOCK_BYTES, SharedAudioPool
+from tutti_server.engine import api
+from tutti_server.engine.api import CallbackTranscriber
+from tutti_server.engine.errors import EngineFailed
 
 N_BLOCKS = 64
 PATIENCE_S = 20.0

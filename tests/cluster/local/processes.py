@@ -10,11 +10,11 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from cluster.local.roles import GatewaySlot
-from engine.api import CallbackTranscriber, DoneEvent, Transcriber, Window
-from engine.errors import CheckpointError
 from tests.cluster.local.conftest import DyingTranscriber
 from tests.fakes import MODEL, FakeTranscriber, speech
+from tutti_server.cluster.local.roles import GatewaySlot
+from tutti_server.engine.api import CallbackTranscriber, DoneEvent, Transcriber, Window
+from tutti_server.engine.errors import CheckpointError
 
 
 @asynccontextmanager

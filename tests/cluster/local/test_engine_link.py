@@ -10,10 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cluster.local.control_messages import EngineDown, EngineLost
-from cluster.local.messages import WindowStatus
-from cluster.local.shared_audio import BLOCK_SAMPLES, AudioPoolFull
-from engine.api import (
+from tests.cluster.local.conftest import N_BLOCKS, DyingTranscriber, HaltingTranscriber, Pair, paired
+from tests.engine.engines import start_engine
+from tests.engine.fakes import FakeRunner
+from tests.fakes import FakeTranscriber, decode, speech
+from tests.small_model import SMALL_MODEL
+from tutti_server.cluster.local.control_messages import EngineDown, EngineLost
+from tutti_server.cluster.local.messages import WindowStatus
+from tutti_server.cluster.local.shared_audio import BLOCK_SAMPLES, AudioPoolFull
+from tutti_server.engine.api import (
     WINDOW_SAMPLES,
     DecodeOptions,
     DoneEvent,
@@ -25,13 +30,8 @@ from engine.api import (
     Transcriber,
     Window,
 )
-from engine.checkpoint.checkpoint import Checkpoint, read_checkpoint
-from engine.errors import EngineError, EngineFailed, EngineOverloaded, InvalidWindow
-from tests.cluster.local.conftest import N_BLOCKS, DyingTranscriber, HaltingTranscriber, Pair, paired
-from tests.engine.engines import start_engine
-from tests.engine.fakes import FakeRunner
-from tests.fakes import FakeTranscriber, decode, speech
-from tests.small_model import SMALL_MODEL
+from tutti_server.engine.checkpoint.checkpoint import Checkpoint, read_checkpoint
+from tutti_server.engine.errors import EngineError, EngineFailed, EngineOverloaded, InvalidWindow
 
 
 def window(numbers: Iterator[int] | range = range(3), priority: Priority = Priority.FINAL, **options: object) -> Window:

@@ -5,9 +5,9 @@ import os
 import signal
 from pathlib import Path
 
-from cluster.local.control_messages import Ready, StartReport
-from cluster.local.managed_process import ChildProcess
-from cluster.local.process import ControlPipe
+from tutti_server.cluster.local.control_messages import Ready, StartReport
+from tutti_server.cluster.local.managed_process import ChildProcess
+from tutti_server.cluster.local.process import ControlPipe
 
 PATIENCE_S = 40.0
 

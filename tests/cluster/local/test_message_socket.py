@@ -11,7 +11,7 @@ import uvloop
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cluster.local.message_socket import MessageServer, MessageSocket
+from tutti_server.cluster.local.message_socket import MessageServer, MessageSocket
 
 PATIENCE_S = 20.0
 LARGE = bytes(range(256)) * 20_000

@@ -7,8 +7,9 @@ from typing import Any, get_args
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cluster.engine_pool import EngineGone
-from cluster.local.messages import (
+from tests.fakes import FakeTranscriber, decode, speech
+from tutti_server.cluster.engine_pool import EngineGone
+from tutti_server.cluster.local.messages import (
     Cancel,
     GetStats,
     Request,
@@ -19,10 +20,18 @@ from cluster.local.messages import (
     unpack_reply,
     unpack_request,
 )
-from cluster.local.shared_audio import Allocation, AudioPoolFull
-from engine.api import DecodeOptions, DoneEvent, EngineEvent, Priority, Sampling, SegmentEvent, TranslatedEvent, Window
-from engine.errors import EngineFailed, EngineOverloaded, InvalidWindow
-from tests.fakes import FakeTranscriber, decode, speech
+from tutti_server.cluster.local.shared_audio import Allocation, AudioPoolFull
+from tutti_server.engine.api import (
+    DecodeOptions,
+    DoneEvent,
+    EngineEvent,
+    Priority,
+    Sampling,
+    SegmentEvent,
+    TranslatedEvent,
+    Window,
+)
+from tutti_server.engine.errors import EngineFailed, EngineOverloaded, InvalidWindow
 
 EVENTS = st.one_of([st.from_type(kind) for kind in get_args(EngineEvent)])
 UPDATES = st.one_of(EVENTS, st.sampled_from(WindowStatus))

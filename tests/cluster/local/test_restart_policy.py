@@ -1,6 +1,6 @@
 """When a dead process is started again, and when the supervisor gives up."""
 
-from cluster.local.restart_policy import MAX_PAUSE_S, STABLE_AFTER_S, RestartPolicy, restart_pause_s
+from tutti_server.cluster.local.restart_policy import MAX_PAUSE_S, STABLE_AFTER_S, RestartPolicy, restart_pause_s
 
 
 def test_pauses_grow_up_to_a_bound() -> None:

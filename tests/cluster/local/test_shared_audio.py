@@ -6,9 +6,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from cluster.local.shared_audio import BLOCK_BYTES, BLOCK_SAMPLES, Allocation, AudioPoolFull, SharedAudioPool
-from engine.api import Priority
-from engine.errors import EngineOverloaded
+from tutti_server.cluster.local.shared_audio import (
+    BLOCK_BYTES,
+    BLOCK_SAMPLES,
+    Allocation,
+    AudioPoolFull,
+    SharedAudioPool,
+)
+from tutti_server.engine.api import Priority
+from tutti_server.engine.errors import EngineOverloaded
 
 N_BLOCKS = 12
 

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from cluster.local.shared_counts import COUNT_BYTES, Counts, SharedCounts, counts_in
-from cluster.local.shared_memory import create_shared_memory
+from tutti_server.cluster.local.shared_counts import COUNT_BYTES, Counts, SharedCounts, counts_in
+from tutti_server.cluster.local.shared_memory import create_shared_memory
 
 SHAPE = (3, 2)
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from cluster.local.shared_memory import SharedMemoryTooSmall, buffer_of, create_shared_memory
+from tutti_server.cluster.local.shared_memory import SharedMemoryTooSmall, buffer_of, create_shared_memory
 
 SHARED_MEMORY = Path("/dev/shm")
 BLOCK_BYTES = 512

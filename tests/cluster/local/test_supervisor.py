@@ -17,13 +17,13 @@ from typing import Any
 
 import pytest
 
-from cluster.local import supervisor
-from cluster.local.control_messages import ControlMessage, EngineLost
-from cluster.local.managed_process import ChildProcess
-from cluster.local.supervisor import Supervisor, SupervisorConfig, SupervisorError
-from engine.api import EngineStats, ModelInfo
 from tests.cluster.local import processes
 from tests.fakes import MODEL, said
+from tutti_server.cluster.local import supervisor
+from tutti_server.cluster.local.control_messages import ControlMessage, EngineLost
+from tutti_server.cluster.local.managed_process import ChildProcess
+from tutti_server.cluster.local.supervisor import Supervisor, SupervisorConfig, SupervisorError
+from tutti_server.engine.api import EngineStats, ModelInfo
 
 PATIENCE_S = 40.0
 SHARED_MEMORY = Path("/dev/shm")

@@ -9,13 +9,13 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from engine.adaptation.adaptation import Adaptation, AdaptationError, Training, adapt, write_checkpoint
-from engine.adaptation.evaluation import edit_distance, held_clips, objection, read, split_words
-from engine.api import SAMPLE_RATE
-from engine.checkpoint.checkpoint import AudioContext, read_checkpoint
-from engine.checkpoint.transformers_folder import read_tensors
 from tests.engine.checkpoints import SHAPES, make_checkpoint
 from tests.engine.engines import noise, read_clip
+from tutti_server.engine.adaptation.adaptation import Adaptation, AdaptationError, Training, adapt, write_checkpoint
+from tutti_server.engine.adaptation.evaluation import edit_distance, held_clips, objection, read, split_words
+from tutti_server.engine.api import SAMPLE_RATE
+from tutti_server.engine.checkpoint.checkpoint import AudioContext, read_checkpoint
+from tutti_server.engine.checkpoint.transformers_folder import read_tensors
 
 ELEVEN_MINUTES = [np.tile(noise(1), 3 * 74)]
 

@@ -6,16 +6,16 @@ import numpy as np
 import pytest
 import torch
 
-from engine.adaptation.clips import Clips
-from engine.adaptation.reader import AdaptationError, Reader, encode, load_whisper
-from engine.adaptation.training import EncoderStudent, Progress, Trainer, Training
-from engine.api import SAMPLE_RATE, WINDOW_SAMPLES
-from engine.checkpoint.checkpoint import read_checkpoint
-from engine.model.log_mel import STATE_SAMPLES
-from engine.model.packing import find_runs
-from engine.model.weights import load_model
 from tests.engine.checkpoints import SHAPES, make_checkpoint
 from tests.engine.engines import noise
+from tutti_server.engine.adaptation.clips import Clips
+from tutti_server.engine.adaptation.reader import AdaptationError, Reader, encode, load_whisper
+from tutti_server.engine.adaptation.training import EncoderStudent, Progress, Trainer, Training
+from tutti_server.engine.api import SAMPLE_RATE, WINDOW_SAMPLES
+from tutti_server.engine.checkpoint.checkpoint import read_checkpoint
+from tutti_server.engine.model.log_mel import STATE_SAMPLES
+from tutti_server.engine.model.packing import find_runs
+from tutti_server.engine.model.weights import load_model
 
 CPU = torch.device("cpu")
 

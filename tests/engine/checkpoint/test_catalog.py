@@ -1,6 +1,6 @@
 """The checkpoints that are known by name."""
 
-from engine.checkpoint.catalog import EMBEDDED_MODEL, KNOWN_MODELS, known_model
+from tutti_server.engine.checkpoint.catalog import EMBEDDED_MODEL, KNOWN_MODELS, known_model
 
 
 def test_the_embedded_model_is_listed_first() -> None:

@@ -10,13 +10,13 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import WhisperForConditionalGeneration
 
-from engine.checkpoint.catalog import EMBEDDED_MODEL, KNOWN_MODELS
-from engine.checkpoint.checkpoint import EMBEDDED_FOLDER, MOST, find_checkpoint, read_checkpoint
-from engine.config import EngineConfig
-from engine.errors import CheckpointError
-from engine.model.weights import load_model
 from tests.engine.checkpoints import SHAPES, Shape, edit_json, make_checkpoint
 from tests.small_model import SMALL_MODEL
+from tutti_server.engine.checkpoint.catalog import EMBEDDED_MODEL, KNOWN_MODELS
+from tutti_server.engine.checkpoint.checkpoint import EMBEDDED_FOLDER, MOST, find_checkpoint, read_checkpoint
+from tutti_server.engine.config import EngineConfig
+from tutti_server.engine.errors import CheckpointError
+from tutti_server.engine.model.weights import load_model
 
 MULTILINGUAL, _, ENGLISH_ONLY, _ = SHAPES
 CPU = torch.device("cpu")
@@ -167,7 +167,7 @@ def test_sizes_that_the_weights_do_not_have_take_no_memory(folder: Path, monkeyp
     largest = {("num_mel_bins" if name == "n_mels" else name): size for name, size in asdict(MOST).items()}
     edit_json(folder / "config.json", **largest)
     (folder / "preprocessor_config.json").unlink(missing_ok=True)
-    monkeypatch.setattr("engine.model.weights.allocate", lambda *_: pytest.fail("memory was allocated"))
+    monkeypatch.setattr("tutti_server.engine.model.weights.allocate", lambda *_: pytest.fail("memory was allocated"))
     with pytest.raises(CheckpointError, match="weights missing: "):
         load(folder)
 

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from engine.checkpoint.checkpoint import read_checkpoint
-from engine.errors import CheckpointError
-from engine.model.weights import load_model
 from tests.engine.checkpoint_writers import CTRANSLATE2_TYPES, write_ctranslate2
 from tests.engine.checkpoints import SHAPES, make_checkpoint
+from tutti_server.engine.checkpoint.checkpoint import read_checkpoint
+from tutti_server.engine.errors import CheckpointError
+from tutti_server.engine.model.weights import load_model
 
 TOLERANCES = {"float32": 0.0, "float16": 6e-4, "bfloat16": 5e-3, "int16": 6e-4}
 """How far a number may be from the original, as a part of the largest one; in 8 bits 1/254 and a little."""

@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 import torch
 
-from engine.checkpoint.checkpoint import find_checkpoint, is_hub_name, read_checkpoint
-from engine.checkpoint.hub import HubName
-from engine.checkpoint.layout import CONFIGURATION_FILES, find_weights
-from engine.errors import CheckpointError
-from engine.model.weights import load_model
 from tests.engine.checkpoint_kinds import KINDS, KINDS_SHAPE, Kind
 from tests.engine.checkpoints import edit_json, make_checkpoint
 from tests.stand_in_hub import StandInHub, stand_in_hub
+from tutti_server.engine.checkpoint.checkpoint import find_checkpoint, is_hub_name, read_checkpoint
+from tutti_server.engine.checkpoint.hub import HubName
+from tutti_server.engine.checkpoint.layout import CONFIGURATION_FILES, find_weights
+from tutti_server.engine.errors import CheckpointError
+from tutti_server.engine.model.weights import load_model
 
 NAME = "someone/whisper"
 CPU = torch.device("cpu")

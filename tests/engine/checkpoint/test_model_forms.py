@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from engine.checkpoint import openai
-from engine.checkpoint.checkpoint import read_checkpoint
-from engine.model.weights import load_model
 from tests.engine.checkpoint_writers import GGML_TYPES, write_ctranslate2, write_ggml, write_openai
 from tests.engine.checkpoints import Shape, edit_json, make_checkpoint, make_tokenizer
+from tutti_server.engine.checkpoint import openai
+from tutti_server.engine.checkpoint.checkpoint import read_checkpoint
+from tutti_server.engine.model.weights import load_model
 
 LARGE_V3 = Shape("large-v3", languages=tuple(openai.LANGUAGES), n_mels=128, decoder_layers=2)
 LARGE_V3_HEADS = ((7, 0), (10, 17), (12, 18), (13, 12), (16, 1), (17, 14), (19, 11), (21, 4), (24, 1), (25, 6))

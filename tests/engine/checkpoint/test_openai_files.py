@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 import torch
 
-from engine.checkpoint import ggml_file, openai
-from engine.checkpoint.checkpoint import read_checkpoint
-from engine.checkpoint.tokenizer import Tokenizer
-from engine.errors import CheckpointError
-from engine.model.weights import load_model
 from tests.engine.checkpoint_writers import GGML_TYPES, pack_blocks, write_ggml, write_openai
 from tests.engine.checkpoints import Shape, make_checkpoint
+from tutti_server.engine.checkpoint import ggml_file, openai
+from tutti_server.engine.checkpoint.checkpoint import read_checkpoint
+from tutti_server.engine.checkpoint.tokenizer import Tokenizer
+from tutti_server.engine.errors import CheckpointError
+from tutti_server.engine.model.weights import load_model
 
 TOLERANCES = {"f32": 0.0, "f16": 6e-4, "q8_0": 4e-3, "q5_0": 0.04, "q5_1": 0.04, "q4_0": 0.08, "q4_1": 0.08}
 """How far a number may be from the original, as a part of the largest one: half of a step, and a little."""

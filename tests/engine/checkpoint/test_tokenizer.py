@@ -8,11 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from transformers import WhisperTokenizer
 
-from engine.checkpoint.checkpoint import Checkpoint
-from engine.checkpoint.tokenizer import CharacterDecoder, Tokenizer
-from engine.errors import CheckpointError
 from tests.engine.checkpoints import SHAPES, make_tokenizer
 from tests.small_model import SMALL_MODEL
+from tutti_server.engine.checkpoint.checkpoint import Checkpoint
+from tutti_server.engine.checkpoint.tokenizer import CharacterDecoder, Tokenizer
+from tutti_server.engine.errors import CheckpointError
 
 MIXED = "Ünïcode — “quotes”, 東京です。 สวัสดี 👩‍👩‍👧 done"
 

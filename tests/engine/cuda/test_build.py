@@ -7,24 +7,24 @@ from pathlib import Path
 import pytest
 import torch
 
-from engine.checkpoint.checkpoint import Checkpoint, read_checkpoint
-from engine.config import EngineConfig
-from engine.cuda import build
-from engine.decoding.beam_search import BeamSearch, SearchOptions
-from engine.decoding.prompt import Prompt
-from engine.decoding.sampling import Draw
-from engine.errors import CheckpointError
-from engine.model.kv_cache import KVCache
-from engine.runner import LaunchedStep, Runner
 from tests.engine.checkpoints import Shape, make_checkpoint
 from tests.engine.engines import noise, prefill
+from tutti_server.engine.checkpoint.checkpoint import Checkpoint, read_checkpoint
+from tutti_server.engine.config import EngineConfig
+from tutti_server.engine.cuda import build
+from tutti_server.engine.decoding.beam_search import BeamSearch, SearchOptions
+from tutti_server.engine.decoding.prompt import Prompt
+from tutti_server.engine.decoding.sampling import Draw
+from tutti_server.engine.errors import CheckpointError
+from tutti_server.engine.model.kv_cache import KVCache
+from tutti_server.engine.runner import LaunchedStep, Runner
 
 CPU = torch.device("cpu")
 
 
 def test_importing_the_choice_needs_no_triton() -> None:
     """A machine without a GPU has none."""
-    code = "import sys; sys.modules['triton'] = None; import engine.cuda.build, engine.runner"
+    code = "import sys; sys.modules['triton'] = None; import tutti_server.engine.cuda.build, tutti_server.engine.runner"
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
 
 
@@ -111,12 +111,12 @@ def test_a_runner_decodes_alike_with_fused_and_with_plain_kernels(
 ) -> None:
     """The fused forward pass works on the runner's slots, and fills rows up with the padding slot."""
     pytest.importorskip("triton")
-    from engine.cuda import fused_model
+    from tutti_server.engine.cuda import fused_model
 
     # Our own products are slow in Triton's interpreter, and have tests of their own.
     monkeypatch.setattr(fused_model, "MAX_TRITON_ROWS", 0)
     # The fused forward pass reads the weights themselves, which a CPU replaces by packed ones.
-    monkeypatch.setattr("engine.model.linear.can_pack", lambda *_: False)
+    monkeypatch.setattr("tutti_server.engine.model.linear.can_pack", lambda *_: False)
     shape = Shape("fused", d_model=128, heads=2, encoder_layers=1, decoder_layers=1)
     checkpoint = read_checkpoint(str(make_checkpoint(tmp_path, shape)))
     config = EngineConfig(device="cpu", n_slots=3, audio_context="interims", cuda_graphs=False, kernels="torch")
@@ -127,7 +127,7 @@ def test_a_runner_decodes_alike_with_fused_and_with_plain_kernels(
     expected_with_draft = decode(plain, draft)
     assert expected_with_draft[1][: len(expected[1])] == expected[1]
     expected_of_beams = search(plain)
-    monkeypatch.setattr("engine.runner.uses_fused_kernels", lambda *_: True)
+    monkeypatch.setattr("tutti_server.engine.runner.uses_fused_kernels", lambda *_: True)
     fused = Runner(checkpoint, config)
     assert fused.cuda_forward is not None
     assert fused.min_encode_share == 0.5

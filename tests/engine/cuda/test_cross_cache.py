@@ -7,22 +7,22 @@ import torch
 
 pytest.importorskip("triton")
 
-from engine.api import DecodeOptions, DoneEvent, Window
-from engine.checkpoint.checkpoint import Checkpoint
-from engine.config import EngineConfig
-from engine.cuda import build, cross_cache
-from engine.cuda.fused_model import HalfProducts
-from engine.engine import Engine
-from engine.errors import CheckpointError
-from engine.model.forward import EagerForward
-from engine.model.kv_cache import KVCache, quantise
-from engine.model.log_mel import STATE_SAMPLES
-from engine.model.packing import find_runs
-from engine.model.random_weights import fill, random_checkpoint
-from engine.model.whisper import Whisper
-from engine.model.whisper import build as build_model
 from tests.engine.cuda.test_fused_model import DEVICE, SMALL
 from tests.engine.cuda.test_gpu import NAMES, last, read_clip
+from tutti_server.engine.api import DecodeOptions, DoneEvent, Window
+from tutti_server.engine.checkpoint.checkpoint import Checkpoint
+from tutti_server.engine.config import EngineConfig
+from tutti_server.engine.cuda import build, cross_cache
+from tutti_server.engine.cuda.fused_model import HalfProducts
+from tutti_server.engine.engine import Engine
+from tutti_server.engine.errors import CheckpointError
+from tutti_server.engine.model.forward import EagerForward
+from tutti_server.engine.model.kv_cache import KVCache, quantise
+from tutti_server.engine.model.log_mel import STATE_SAMPLES
+from tutti_server.engine.model.packing import find_runs
+from tutti_server.engine.model.random_weights import fill, random_checkpoint
+from tutti_server.engine.model.whisper import Whisper
+from tutti_server.engine.model.whisper import build as build_model
 
 SIZES = replace(SMALL, decoder_layers=1, max_source_positions=24)
 CPU = torch.device("cpu")
@@ -70,7 +70,7 @@ def test_a_checkpoint_is_compared_with_sixteen_bits(monkeypatch: pytest.MonkeyPa
     model = build_model(checkpoint.model, DEVICE, torch.float32)
     fill(model)
     # Our own products are slow in Triton's interpreter, and have tests of their own.
-    monkeypatch.setattr("engine.cuda.fused_model.MAX_TRITON_ROWS", 0)
+    monkeypatch.setattr("tutti_server.engine.cuda.fused_model.MAX_TRITON_ROWS", 0)
     monkeypatch.setattr(cross_cache, "N_TOKENS", 4)
     monkeypatch.setattr(cross_cache, "sound", lambda: torch.randn(1, 24 * 320))
     error = cross_cache.check(checkpoint, model, HalfProducts(model.encoder), IN_8_BITS)
@@ -100,7 +100,7 @@ async def test_the_small_model_says_the_same_words(monkeypatch: pytest.MonkeyPat
     config = EngineConfig(device="cpu", dtype="float32", n_slots=2)
     expected = [await transcribe(config, name) for name in NAMES]
     # A CPU gains nothing from it, and so refuses it.
-    monkeypatch.setattr("engine.runner.uses_fused_kernels", lambda *_: False)
+    monkeypatch.setattr("tutti_server.engine.runner.uses_fused_kernels", lambda *_: False)
     found = [await transcribe(replace(config, cross_dtype="int8"), name) for name in NAMES]
     assert [done.text for done in found] == [done.text for done in expected]
     for ours, theirs in zip(found, expected, strict=True):

@@ -8,18 +8,18 @@ from torch import Tensor
 
 pytest.importorskip("triton")
 
-from engine.config import EngineConfig
-from engine.cuda import fp8
-from engine.cuda.fused_model import FusedEncoder, HalfProducts
-from engine.cuda.kernels.norm import Scaled
-from engine.errors import CheckpointError
-from engine.model.log_mel import log_mel, mel_filters
-from engine.model.packing import find_runs
-from engine.model.random_weights import fill
-from engine.model.whisper import Whisper, build
-from engine.runner import load_runner
 from tests.engine.cuda.test_fused_model import DEVICE, SMALL
 from tests.small_model import SMALL_MODEL
+from tutti_server.engine.config import EngineConfig
+from tutti_server.engine.cuda import fp8
+from tutti_server.engine.cuda.fused_model import FusedEncoder, HalfProducts
+from tutti_server.engine.cuda.kernels.norm import Scaled
+from tutti_server.engine.errors import CheckpointError
+from tutti_server.engine.model.log_mel import log_mel, mel_filters
+from tutti_server.engine.model.packing import find_runs
+from tutti_server.engine.model.random_weights import fill
+from tutti_server.engine.model.whisper import Whisper, build
+from tutti_server.engine.runner import load_runner
 
 TINY = replace(SMALL, encoder_layers=1, decoder_layers=1, max_source_positions=24)
 
@@ -36,7 +36,7 @@ def model(monkeypatch: pytest.MonkeyPatch, exact_eight_bits: None) -> Whisper:
     if DEVICE.type == "cpu":
         monkeypatch.setattr(fp8, "multiply", multiply)
     # Our own products are slow in Triton's interpreter, and have tests of their own.
-    monkeypatch.setattr("engine.cuda.fused_model.MAX_TRITON_ROWS", 0)
+    monkeypatch.setattr("tutti_server.engine.cuda.fused_model.MAX_TRITON_ROWS", 0)
     model = build(TINY, DEVICE, DTYPE)
     fill(model)
     return model

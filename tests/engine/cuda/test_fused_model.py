@@ -12,18 +12,18 @@ from hypothesis import strategies as st
 
 pytest.importorskip("triton")
 
-from engine.checkpoint.checkpoint import Checkpoint, ModelConfig
-from engine.cuda.fused_model import FusedDecoder, FusedEncoder, HalfProducts
-from engine.cuda.fused_sampling import FusedSampler
-from engine.cuda.packed_windows import places_of
-from engine.decoding.draft import verify_draft
-from engine.decoding.logit_rules import RuleState, make_rules
-from engine.model.forward import EagerForward
-from engine.model.kv_cache import KVCache
-from engine.model.log_mel import STATE_SAMPLES
-from engine.model.packing import find_runs
-from engine.model.random_weights import fill, random_checkpoint
-from engine.model.whisper import Whisper, build
+from tutti_server.engine.checkpoint.checkpoint import Checkpoint, ModelConfig
+from tutti_server.engine.cuda.fused_model import FusedDecoder, FusedEncoder, HalfProducts
+from tutti_server.engine.cuda.fused_sampling import FusedSampler
+from tutti_server.engine.cuda.packed_windows import places_of
+from tutti_server.engine.decoding.draft import verify_draft
+from tutti_server.engine.decoding.logit_rules import RuleState, make_rules
+from tutti_server.engine.model.forward import EagerForward
+from tutti_server.engine.model.kv_cache import KVCache
+from tutti_server.engine.model.log_mel import STATE_SAMPLES
+from tutti_server.engine.model.packing import find_runs
+from tutti_server.engine.model.random_weights import fill, random_checkpoint
+from tutti_server.engine.model.whisper import Whisper, build
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 SMALL = ModelConfig(

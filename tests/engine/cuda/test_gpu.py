@@ -13,12 +13,12 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from engine.api import DecodeOptions, DoneEvent, Priority, Sampling, Window
-from engine.config import AudioContext, Dtype, EngineConfig
-from engine.engine import Engine
-from engine.model.attention import encoder_attention
-from engine.model.packing import find_runs
 from tests.small_model import SMALL_MODEL
+from tutti_server.engine.api import DecodeOptions, DoneEvent, Priority, Sampling, Window
+from tutti_server.engine.config import AudioContext, Dtype, EngineConfig
+from tutti_server.engine.engine import Engine
+from tutti_server.engine.model.attention import encoder_attention
+from tutti_server.engine.model.packing import find_runs
 
 pytestmark = pytest.mark.gpu
 
@@ -279,7 +279,7 @@ def allocated() -> int:
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_our_attention_over_windows_is_pytorchs(n_states: int, dtype: torch.dtype) -> None:
     """Whether a window has less than a tile, whole blocks of keys or a part of one. Others beside it change nothing."""
-    attention = pytest.importorskip("engine.cuda.kernels.window_attention")
+    attention = pytest.importorskip("tutti_server.engine.cuda.kernels.window_attention")
     if torch.cuda.get_device_capability() != (9, 0):
         pytest.skip("the kernel is for Hopper GPUs")
     generator = torch.Generator("cuda").manual_seed(n_states)

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.cuda.graph_sizes import GRAPH_SIZES, n_rows_held, smallest_at_least
-from engine.model.audio_context import LADDER
+from tutti_server.engine.cuda.graph_sizes import GRAPH_SIZES, n_rows_held, smallest_at_least
+from tutti_server.engine.model.audio_context import LADDER
 
 FULL = 1_500
 

@@ -10,29 +10,29 @@ from typing import Any
 import pytest
 import torch
 
-from engine.cuda import fused_model
+from tutti_server.engine.cuda import fused_model
 
 pytest.importorskip("triton")
 
-from engine.config import EngineConfig, Kernels
-from engine.cuda import graphs
-from engine.cuda.flashinfer_loader import load_flashinfer
-from engine.cuda.fused_model import Attend, HalfProducts
-from engine.cuda.fused_sampling import FusedSampler
-from engine.cuda.graph_capture import CapturedGraph, GraphPool
-from engine.cuda.graph_sizes import GraphSizes, n_rows_held
-from engine.cuda.graphs import CudaGraphForward
-from engine.cuda.hopper_attention import HopperAttention, load_hopper_attention
-from engine.errors import CheckpointError
-from engine.model.attention import encoder_attention
-from engine.model.forward import EagerForward
-from engine.model.kv_cache import KVCache
-from engine.model.log_mel import STATE_SAMPLES
-from engine.model.packing import Run, find_runs
-from engine.model.random_weights import fill
-from engine.model.whisper import Whisper, build
 from tests.engine import fake_flashinfer
 from tests.engine.cuda.test_fused_model import DEVICE, SMALL, assert_close
+from tutti_server.engine.config import EngineConfig, Kernels
+from tutti_server.engine.cuda import graphs
+from tutti_server.engine.cuda.flashinfer_loader import load_flashinfer
+from tutti_server.engine.cuda.fused_model import Attend, HalfProducts
+from tutti_server.engine.cuda.fused_sampling import FusedSampler
+from tutti_server.engine.cuda.graph_capture import CapturedGraph, GraphPool
+from tutti_server.engine.cuda.graph_sizes import GraphSizes, n_rows_held
+from tutti_server.engine.cuda.graphs import CudaGraphForward
+from tutti_server.engine.cuda.hopper_attention import HopperAttention, load_hopper_attention
+from tutti_server.engine.errors import CheckpointError
+from tutti_server.engine.model.attention import encoder_attention
+from tutti_server.engine.model.forward import EagerForward
+from tutti_server.engine.model.kv_cache import KVCache
+from tutti_server.engine.model.log_mel import STATE_SAMPLES
+from tutti_server.engine.model.packing import Run, find_runs
+from tutti_server.engine.model.random_weights import fill
+from tutti_server.engine.model.whisper import Whisper, build
 
 TINY = replace(SMALL, encoder_layers=1, decoder_layers=1, max_source_positions=24)
 N_SLOTS = 5
@@ -155,7 +155,7 @@ class OneKernel:
 @pytest.mark.nightly
 def test_graphs_of_few_rows_use_one_kernel(model: Whisper, monkeypatch: pytest.MonkeyPatch, with_graphs: bool) -> None:
     """Larger graphs do not, and steps without graphs do not."""
-    monkeypatch.setattr("engine.cuda.graphs.load_row_steps", lambda *_: {4: OneKernel()})
+    monkeypatch.setattr("tutti_server.engine.cuda.graphs.load_row_steps", lambda *_: {4: OneKernel()})
     _, cuda = make(model, monkeypatch, with_graphs=with_graphs, max_short=0)
     logits = cuda.step({1: 4})
     if with_graphs:

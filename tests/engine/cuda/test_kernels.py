@@ -6,11 +6,11 @@ import torch.nn.functional as F
 
 pytest.importorskip("triton")
 
-from engine.cuda.kernels.attention import cross_attention, self_attention, store_cross_attention
-from engine.cuda.kernels.linear import linear, linear_split_k
-from engine.cuda.kernels.norm import Scaled, layer_norm, layer_norm_scaled, scale_rows
-from engine.cuda.packed_windows import places_of
-from engine.model.kv_cache import quantise
+from tutti_server.engine.cuda.kernels.attention import cross_attention, self_attention, store_cross_attention
+from tutti_server.engine.cuda.kernels.linear import linear, linear_split_k
+from tutti_server.engine.cuda.kernels.norm import Scaled, layer_norm, layer_norm_scaled, scale_rows
+from tutti_server.engine.cuda.packed_windows import places_of
+from tutti_server.engine.model.kv_cache import quantise
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 HEADS, HEAD_DIM = 2, 64

@@ -5,13 +5,13 @@ import torch
 
 pytest.importorskip("triton")
 
-from engine.cuda.fused_model import FusedEncoder, HalfProducts
-from engine.cuda.packed_windows import PackedWindows, places_of
-from engine.model.log_mel import STATE_SAMPLES
-from engine.model.packing import find_runs
-from engine.model.random_weights import fill
-from engine.model.whisper import Whisper, build
 from tests.engine.cuda.test_fused_model import DEVICE, SMALL, assert_close, numbers
+from tutti_server.engine.cuda.fused_model import FusedEncoder, HalfProducts
+from tutti_server.engine.cuda.packed_windows import PackedWindows, places_of
+from tutti_server.engine.model.log_mel import STATE_SAMPLES
+from tutti_server.engine.model.packing import find_runs
+from tutti_server.engine.model.random_weights import fill
+from tutti_server.engine.model.whisper import Whisper, build
 
 LENGTHS = [16, 40, 24, 24]
 LONGEST = 48
@@ -40,7 +40,7 @@ def audio() -> torch.Tensor:
 def test_windows_are_encoded_as_each_alone(model: Whisper, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is left over of the states is finite."""
     # Our own products are slow in Triton's interpreter, and have tests of their own.
-    monkeypatch.setattr("engine.cuda.fused_model.MAX_TRITON_ROWS", 0)
+    monkeypatch.setattr("tutti_server.engine.cuda.fused_model.MAX_TRITON_ROWS", 0)
     samples, encoder = audio(), FusedEncoder(model.encoder, HalfProducts(model.encoder))
     packed = PackedWindows(numbers(*LENGTHS, 0), 120, LONGEST)
     found = encoder.encode_packed(model.log_mel(samples), packed)

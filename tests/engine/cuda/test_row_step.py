@@ -11,14 +11,14 @@ import torch
 
 pytest.importorskip("triton")
 
-from engine.cuda import nvrtc, row_step
-from engine.cuda.fused_model import FusedDecoder
-from engine.cuda.nvrtc import CudaError
-from engine.cuda.row_step import RowStep, can_run, has_same_bits, load_row_steps
-from engine.model.kv_cache import KVCache
-from engine.model.random_weights import SIZES, fill
-from engine.model.whisper import Whisper, build
 from tests.engine.cuda.test_fused_model import DEVICE, SMALL
+from tutti_server.engine.cuda import nvrtc, row_step
+from tutti_server.engine.cuda.fused_model import FusedDecoder
+from tutti_server.engine.cuda.nvrtc import CudaError
+from tutti_server.engine.cuda.row_step import RowStep, can_run, has_same_bits, load_row_steps
+from tutti_server.engine.model.kv_cache import KVCache
+from tutti_server.engine.model.random_weights import SIZES, fill
+from tutti_server.engine.model.whisper import Whisper, build
 
 CPU = torch.device("cpu")
 TINY = replace(SMALL, d_model=256, decoder_attention_heads=4, decoder_ffn_dim=1024, max_source_positions=1500)
@@ -114,7 +114,7 @@ class FakeStep:
 def test_all_bits_are_compared_and_the_cache_is_empty_afterwards(
     monkeypatch: pytest.MonkeyPatch, change: Callable[[torch.Tensor], torch.Tensor], expected: bool
 ) -> None:
-    monkeypatch.setattr("engine.cuda.fused_model.MAX_TRITON_ROWS", 0)  # slow in Triton's interpreter
+    monkeypatch.setattr("tutti_server.engine.cuda.fused_model.MAX_TRITON_ROWS", 0)  # slow in Triton's interpreter
     small = replace(SMALL, decoder_layers=1, max_source_positions=24)
     model = build(small, DEVICE, torch.float32)
     fill(model)

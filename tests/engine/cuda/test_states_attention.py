@@ -13,25 +13,25 @@ from torch import Tensor
 
 pytest.importorskip("triton")
 
-from engine.api import DecodeOptions, SegmentEvent, Window
-from engine.config import EngineConfig
-from engine.cuda import build, cross_cache, states_attention
-from engine.cuda.fused_model import FusedDecoder, HalfProducts, _decoder_layers
-from engine.cuda.kernels.int8_attention import LOG2_E
-from engine.cuda.nvrtc import CudaError
-from engine.cuda.states_attention import CrossAttentionToStates, StatesKernel, shared_memory
-from engine.engine import Engine
-from engine.errors import CheckpointError
-from engine.model.forward import EagerForward
-from engine.model.kv_cache import KVCache
-from engine.model.packing import find_runs
-from engine.model.random_weights import SIZES, fill, random_checkpoint
-from engine.model.whisper import Decoder, Whisper
-from engine.model.whisper import build as build_model
 from tests.engine.cuda.test_cross_cache import transcribe
 from tests.engine.cuda.test_fused_model import DEVICE, SMALL, encode, numbers
 from tests.engine.cuda.test_gpu import HALF, NAMES, read_clip
 from tests.engine.cuda.test_gpu import transcribe as transcribe_on_gpu
+from tutti_server.engine.api import DecodeOptions, SegmentEvent, Window
+from tutti_server.engine.config import EngineConfig
+from tutti_server.engine.cuda import build, cross_cache, states_attention
+from tutti_server.engine.cuda.fused_model import FusedDecoder, HalfProducts, _decoder_layers
+from tutti_server.engine.cuda.kernels.int8_attention import LOG2_E
+from tutti_server.engine.cuda.nvrtc import CudaError
+from tutti_server.engine.cuda.states_attention import CrossAttentionToStates, StatesKernel, shared_memory
+from tutti_server.engine.engine import Engine
+from tutti_server.engine.errors import CheckpointError
+from tutti_server.engine.model.forward import EagerForward
+from tutti_server.engine.model.kv_cache import KVCache
+from tutti_server.engine.model.packing import find_runs
+from tutti_server.engine.model.random_weights import SIZES, fill, random_checkpoint
+from tutti_server.engine.model.whisper import Decoder, Whisper
+from tutti_server.engine.model.whisper import build as build_model
 
 CPU = torch.device("cpu")
 STATES = EngineConfig(cross_cache="states")
@@ -70,7 +70,7 @@ def model() -> Whisper:
 def without_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
     """Small splits, so that windows of 60 states have several, and PyTorch in place of the kernel."""
     # Our own products are slow in Triton's interpreter, and have tests of their own.
-    monkeypatch.setattr("engine.cuda.fused_model.MAX_TRITON_ROWS", 0)
+    monkeypatch.setattr("tutti_server.engine.cuda.fused_model.MAX_TRITON_ROWS", 0)
     monkeypatch.setattr(states_attention, "SPLIT_STATES", 24)
     monkeypatch.setattr(states_attention, "StatesKernel", lambda cache: partial(attend_plainly, cache))
 
@@ -153,7 +153,7 @@ async def test_the_small_model_says_the_same_words(monkeypatch: pytest.MonkeyPat
     config = EngineConfig(device="cpu", dtype="float32", n_slots=2)
     expected = await transcribe(config, NAMES[0])
     # A CPU has no kernel for it, and so refuses it.
-    monkeypatch.setattr("engine.runner.uses_fused_kernels", lambda *_: False)
+    monkeypatch.setattr("tutti_server.engine.runner.uses_fused_kernels", lambda *_: False)
     reads: list[int] = []
     project = Decoder.cross_keys_values
 
@@ -203,7 +203,7 @@ def test_the_refusal_names_the_option(model: Whisper, monkeypatch: pytest.Monkey
         raise CudaError("expected another GPU")
 
     checkpoint = replace(random_checkpoint("random:tiny"), model=replace(SMALL, max_source_positions=24))
-    monkeypatch.setattr("engine.cuda.fused_model.MAX_TRITON_ROWS", 0)
+    monkeypatch.setattr("tutti_server.engine.cuda.fused_model.MAX_TRITON_ROWS", 0)
     monkeypatch.setattr(states_attention, "StatesKernel", refuse)
     monkeypatch.setattr(cross_cache, "sound", lambda: torch.zeros(1, 24 * 320))
     monkeypatch.setattr(cross_cache, "_logits", lambda *args: FusedDecoder(model.decoder, args[-1]))
@@ -248,7 +248,7 @@ def test_too_little_shared_memory_is_an_error() -> None:
 
 def test_the_drivers_structures_have_its_sizes() -> None:
     """As in its header: an attribute has 72 bytes, of which the value begins after 8."""
-    from engine.cuda.nvrtc import _Attribute, _Launch
+    from tutti_server.engine.cuda.nvrtc import _Attribute, _Launch
 
     assert ctypes.sizeof(_Attribute) == 72
     assert _Attribute.value.offset == 8

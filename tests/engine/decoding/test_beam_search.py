@@ -2,7 +2,7 @@
 
 import pytest
 
-from engine.decoding.beam_search import BeamSearch, Hypothesis, Move, SampledToken, SearchOptions
+from tutti_server.engine.decoding.beam_search import BeamSearch, Hypothesis, Move, SampledToken, SearchOptions
 
 EOT = 50
 

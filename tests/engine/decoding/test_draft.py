@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.decoding.draft import verify_draft
+from tutti_server.engine.decoding.draft import verify_draft
 
 TOKENS = st.lists(st.integers(0, 2), max_size=8)
 

@@ -5,13 +5,13 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.api import MAX_HOTWORD_BYTES, MAX_HOTWORDS, DecodeOptions, DoneEvent, Window
-from engine.decoding.hotwords import FIRST_BONUS, NEXT_BONUS, Hotwords
-from engine.decoding.prompt import build_prompt
-from engine.errors import InvalidWindow
-from engine.runner import Runner
 from tests.engine.engines import collect, read_clip, start_engine
 from tests.engine.test_parity import decode, decode_alone, tokens_of
+from tutti_server.engine.api import MAX_HOTWORD_BYTES, MAX_HOTWORDS, DecodeOptions, DoneEvent, Window
+from tutti_server.engine.decoding.hotwords import FIRST_BONUS, NEXT_BONUS, Hotwords
+from tutti_server.engine.decoding.prompt import build_prompt
+from tutti_server.engine.errors import InvalidWindow
+from tutti_server.engine.runner import Runner
 
 CPU = torch.device("cpu")
 VOCABULARY = 12
@@ -83,8 +83,8 @@ async def test_the_bonus_reaches_what_is_sampled(short_runner: Runner, monkeypat
     window = (read_clip("train"), DecodeOptions(language="en", timestamps=False, max_tokens=8, hotwords=("Kowalski",)))
     (bounded,) = await decode(short_runner, window)
     assert bounded.text.startswith(" The next train")
-    monkeypatch.setattr("engine.decoding.hotwords.FIRST_BONUS", 60.0)
-    monkeypatch.setattr("engine.decoding.hotwords.NEXT_BONUS", 60.0)
+    monkeypatch.setattr("tutti_server.engine.decoding.hotwords.FIRST_BONUS", 60.0)
+    monkeypatch.setattr("tutti_server.engine.decoding.hotwords.NEXT_BONUS", 60.0)
     (unbounded,) = await decode(short_runner, window)
     assert unbounded.text.startswith(" Kowalski")
 

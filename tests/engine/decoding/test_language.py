@@ -1,6 +1,6 @@
 """The language of a window, by the detector's probabilities and by what is known already."""
 
-from engine.decoding.language import choose_language
+from tutti_server.engine.decoding.language import choose_language
 
 
 def test_without_a_bias_the_likeliest_language_is_taken() -> None:

@@ -13,7 +13,7 @@ from transformers.generation.logits_process import (
     WhisperTimeStampLogitsProcessor,
 )
 
-from engine.decoding.logit_rules import RuleState, Suppress, SuppressAtBegin, Timestamps
+from tutti_server.engine.decoding.logit_rules import RuleState, Suppress, SuppressAtBegin, Timestamps
 
 N_TEXT = 6
 EOT, NO_TIMESTAMPS, FIRST, VOCAB = N_TEXT, 8, 9, 20

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from engine.api import DecodeOptions
-from engine.checkpoint.checkpoint import Checkpoint, read_checkpoint
-from engine.decoding.prompt import build_prompt, max_output_tokens
 from tests.engine.checkpoints import SHAPES, make_checkpoint
+from tutti_server.engine.api import DecodeOptions
+from tutti_server.engine.checkpoint.checkpoint import Checkpoint, read_checkpoint
+from tutti_server.engine.decoding.prompt import build_prompt, max_output_tokens
 
 
 def test_prompt_names_language_and_task(small_checkpoint: Checkpoint) -> None:

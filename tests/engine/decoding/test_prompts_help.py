@@ -2,9 +2,9 @@
 
 import pytest
 
-from engine.api import DecodeOptions, DoneEvent, Window
-from engine.runner import Runner
 from tests.engine.engines import Samples, collect, read_clip, start_engine
+from tutti_server.engine.api import DecodeOptions, DoneEvent, Window
+from tutti_server.engine.runner import Runner
 
 NAMES = ("Vandermeer", "Bratislava")
 

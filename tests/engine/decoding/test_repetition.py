@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.decoding.repetition import MAX_ROUND_TOKENS, MIN_ROUNDS, MIN_TOKENS, repeated_tokens
+from tutti_server.engine.decoding.repetition import MAX_ROUND_TOKENS, MIN_ROUNDS, MIN_TOKENS, repeated_tokens
 
 
 def repeated_plainly(tokens: list[int]) -> int:

@@ -5,7 +5,7 @@ from functools import partial
 import pytest
 import torch
 
-from engine.decoding.sampling import Draw, Sampler
+from tutti_server.engine.decoding.sampling import Draw, Sampler
 
 INF = float("inf")
 CPU = torch.device("cpu")

@@ -2,8 +2,8 @@
 
 import pytest
 
-from engine.api import DecodeOptions, Sampling
-from engine.decoding.temperature_fallback import DecodingAttempt, Outcome, TemperatureFallback
+from tutti_server.engine.api import DecodeOptions, Sampling
+from tutti_server.engine.decoding.temperature_fallback import DecodingAttempt, Outcome, TemperatureFallback
 
 GOOD = Outcome(-0.3, 1.5, 0.01, False)
 DOUBTFUL = Outcome(-1.4, 1.5, 0.01, False)

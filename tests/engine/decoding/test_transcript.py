@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.api import DoneEvent, EngineEvent, Segment, SegmentEvent, text_logprob
-from engine.checkpoint.checkpoint import Checkpoint
-from engine.checkpoint.tokenizer import Tokenizer
-from engine.decoding.transcript import TokenTranscript, TranscriptInfo, compression_ratio
+from tutti_server.engine.api import DoneEvent, EngineEvent, Segment, SegmentEvent, text_logprob
+from tutti_server.engine.checkpoint.checkpoint import Checkpoint
+from tutti_server.engine.checkpoint.tokenizer import Tokenizer
+from tutti_server.engine.decoding.transcript import TokenTranscript, TranscriptInfo, compression_ratio
 
 AUDIO_S = 2.5
 

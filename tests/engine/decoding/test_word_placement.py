@@ -2,8 +2,8 @@
 
 import pytest
 
-from engine.api import Word
-from engine.decoding.word_placement import place, place_all
+from tutti_server.engine.api import Word
+from tutti_server.engine.decoding.word_placement import place, place_all
 
 MUSIC = (0.0, 8.0)
 

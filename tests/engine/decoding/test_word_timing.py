@@ -7,13 +7,13 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from engine.api import DecodeOptions, DoneEvent, EngineEvent, SegmentEvent, Window, Word
-from engine.decoding.prompt import build_prompt
-from engine.decoding.word_timing import ONSET_STATES, sounding_states
-from engine.runner import Runner, Transcribed
 from tests.engine.engines import Samples, collect, noise, read_clip, start_engine
 from tests.engine.reference import Reference
 from tests.engine.test_parity import decode, expected, tokens_of
+from tutti_server.engine.api import DecodeOptions, DoneEvent, EngineEvent, SegmentEvent, Window, Word
+from tutti_server.engine.decoding.prompt import build_prompt
+from tutti_server.engine.decoding.word_timing import ONSET_STATES, sounding_states
+from tutti_server.engine.runner import Runner, Transcribed
 
 TIMED = DecodeOptions(language="en", word_times=True)
 TRAIN = "The next train to the city leaves from platform seven at a quarter past nine.".split()

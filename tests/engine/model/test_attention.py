@@ -8,17 +8,17 @@ import pytest
 import torch
 from torch import Tensor
 
-import engine.model.attention
-from engine.checkpoint.checkpoint import ModelConfig
-from engine.model.attention import (
+import tutti_server.engine.model.attention
+from tutti_server.engine.checkpoint.checkpoint import ModelConfig
+from tutti_server.engine.model.attention import (
     DecodeAttention,
     PrefillAttention,
     RecordingAttention,
     attend_in_blocks,
     encoder_attention,
 )
-from engine.model.kv_cache import KVCache
-from engine.model.packing import find_runs
+from tutti_server.engine.model.kv_cache import KVCache
+from tutti_server.engine.model.packing import find_runs
 
 HEADS, HEAD_DIM, N_SLOTS = 2, 8, 6
 SIZES = ModelConfig(
@@ -202,7 +202,7 @@ def test_the_weights_of_some_heads_are_kept(cache: KVCache) -> None:
 
 @pytest.mark.parametrize("n_states", [1, 33, 70])
 def test_blocks_of_queries_attend_as_all_queries_together(n_states: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engine.model.attention, "BLOCK_WEIGHTS", 1)
+    monkeypatch.setattr(tutti_server.engine.model.attention, "BLOCK_WEIGHTS", 1)
     windows = torch.randn(3, n_states, 3, HEADS, HEAD_DIM).bfloat16()
     out = attend_in_blocks(windows)
 
@@ -219,15 +219,15 @@ def test_blocks_of_queries_attend_as_all_queries_together(n_states: int, monkeyp
 def test_encoder_attends_in_blocks_where_the_processor_has_bfloat16_and_no_tiles(
     has_products: bool, has_tiles: bool, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(engine.model.attention, "has_bfloat16", lambda: has_products)
-    monkeypatch.setattr(engine.model.attention, "has_tiles", lambda: has_tiles)
+    monkeypatch.setattr(tutti_server.engine.model.attention, "has_bfloat16", lambda: has_products)
+    monkeypatch.setattr(tutti_server.engine.model.attention, "has_tiles", lambda: has_tiles)
     calls = []
 
     def attend_in_blocks_once(windows: Tensor) -> Tensor:
         calls.append(windows.shape)
         return attend_in_blocks(windows)
 
-    monkeypatch.setattr(engine.model.attention, "attend_in_blocks", attend_in_blocks_once)
+    monkeypatch.setattr(tutti_server.engine.model.attention, "attend_in_blocks", attend_in_blocks_once)
     packed = torch.randn(26, 3, HEADS, HEAD_DIM).to(dtype)
     out = encoder_attention(packed, find_runs([5, 5, 16]))
     assert bool(calls) == (has_products and not has_tiles and dtype is torch.bfloat16)

@@ -2,8 +2,8 @@
 
 import pytest
 
-from engine.checkpoint.checkpoint import AudioContext
-from engine.model.audio_context import LADDER, WindowLengths
+from tutti_server.engine.checkpoint.checkpoint import AudioContext
+from tutti_server.engine.model.audio_context import LADDER, WindowLengths
 
 FULL = 1_500
 TRAINED = AudioContext(min_frames=300, margin_frames=50)

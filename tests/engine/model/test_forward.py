@@ -3,13 +3,13 @@
 import pytest
 import torch
 
-from engine.checkpoint.checkpoint import ModelConfig
-from engine.model.forward import EagerForward, n_rows_of, pad
-from engine.model.kv_cache import KVCache
-from engine.model.log_mel import STATE_SAMPLES
-from engine.model.packing import find_runs
-from engine.model.random_weights import fill
-from engine.model.whisper import build
+from tutti_server.engine.checkpoint.checkpoint import ModelConfig
+from tutti_server.engine.model.forward import EagerForward, n_rows_of, pad
+from tutti_server.engine.model.kv_cache import KVCache
+from tutti_server.engine.model.log_mel import STATE_SAMPLES
+from tutti_server.engine.model.packing import find_runs
+from tutti_server.engine.model.random_weights import fill
+from tutti_server.engine.model.whisper import build
 
 CPU = torch.device("cpu")
 SIZES = ModelConfig(

@@ -2,7 +2,7 @@
 
 import torch
 
-from engine.model.host_memory import HostMemory
+from tutti_server.engine.model.host_memory import HostMemory
 
 CPU = torch.device("cpu")
 SHAPE = (2, 3, 4_096)

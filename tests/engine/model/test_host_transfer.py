@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from engine.model.host_transfer import HostTransfer, to_device, to_host
+from tutti_server.engine.model.host_transfer import HostTransfer, to_device, to_host
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 

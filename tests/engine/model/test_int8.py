@@ -13,23 +13,23 @@ import torch.nn.functional as F
 
 from benchmarks.recordings import load_bundled
 from benchmarks.scoring import WordErrors, word_errors
-from engine.api import DecodeOptions, DoneEvent, Window
-from engine.checkpoint.checkpoint import Checkpoint, read_checkpoint
-from engine.config import EngineConfig
-from engine.cuda.build import pick_int8_part
-from engine.decoding.prompt import Prompt
-from engine.decoding.sampling import Draw
-from engine.errors import CheckpointError
-from engine.model import int8, linear, whisper
-from engine.model.int8 import INPUT_MAX, WEIGHT_MAX, Int8Part, Int8Weight, ManyRowsInt8Weight
-from engine.model.linear import Form, Linear, Product
-from engine.model.packing import find_runs
-from engine.model.processor import has_bfloat16
-from engine.model.random_weights import SIZES
-from engine.model.weights import load_model
-from engine.runner import Runner
 from tests.engine.checkpoints import Shape, make_checkpoint
 from tests.engine.engines import noise, prefill, start_engine
+from tutti_server.engine.api import DecodeOptions, DoneEvent, Window
+from tutti_server.engine.checkpoint.checkpoint import Checkpoint, read_checkpoint
+from tutti_server.engine.config import EngineConfig
+from tutti_server.engine.cuda.build import pick_int8_part
+from tutti_server.engine.decoding.prompt import Prompt
+from tutti_server.engine.decoding.sampling import Draw
+from tutti_server.engine.errors import CheckpointError
+from tutti_server.engine.model import int8, linear, whisper
+from tutti_server.engine.model.int8 import INPUT_MAX, WEIGHT_MAX, Int8Part, Int8Weight, ManyRowsInt8Weight
+from tutti_server.engine.model.linear import Form, Linear, Product
+from tutti_server.engine.model.packing import find_runs
+from tutti_server.engine.model.processor import has_bfloat16
+from tutti_server.engine.model.random_weights import SIZES
+from tutti_server.engine.model.weights import load_model
+from tutti_server.engine.runner import Runner
 
 pytestmark = pytest.mark.skipif(not int8.is_available(), reason="PyTorch has no kernels for 8 bits here")
 
@@ -136,7 +136,7 @@ def test_many_rows_have_kernels_of_their_own_where_the_processor_multiplies_8_bi
 def test_no_warning_of_pytorch_reaches_the_user() -> None:
     """It warns that a kind of tensors is to be removed, once in a process: this one begins anew."""
     code = (
-        "import torch; from engine.model.int8 import ManyRowsInt8Weight as Weight;"
+        "import torch; from tutti_server.engine.model.int8 import ManyRowsInt8Weight as Weight;"
         "Weight(torch.ones(8, 16)).multiply(torch.ones(4, 16))"
     )
     run = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=False)

@@ -8,9 +8,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.checkpoint.checkpoint import Checkpoint
-from engine.model.kv_cache import KVCache, SlotAllocator
-from engine.model.packing import find_runs
+from tutti_server.engine.checkpoint.checkpoint import Checkpoint
+from tutti_server.engine.model.kv_cache import KVCache, SlotAllocator
+from tutti_server.engine.model.packing import find_runs
 
 STATM = Path("/proc/self/statm")
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from engine.model.linear import Linear, Product, can_pack
+from tutti_server.engine.model.linear import Linear, Product, can_pack
 
 
 @pytest.fixture

@@ -6,9 +6,9 @@ import torch
 from transformers import WhisperFeatureExtractor
 from transformers.audio_utils import mel_filter_bank
 
-from engine.api import WINDOW_SAMPLES
-from engine.model.log_mel import log_mel, mel_filters
 from tests.engine.engines import noise, read_clip
+from tutti_server.engine.api import WINDOW_SAMPLES
+from tutti_server.engine.model.log_mel import log_mel, mel_filters
 
 
 @pytest.mark.parametrize("n_mels", [80, 128])

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from engine.checkpoint.checkpoint import ModelConfig
-from engine.model.packing import find_runs, pack
-from engine.model.whisper import Whisper, build
+from tutti_server.engine.checkpoint.checkpoint import ModelConfig
+from tutti_server.engine.model.packing import find_runs, pack
+from tutti_server.engine.model.whisper import Whisper, build
 
 SIZES = ModelConfig(
     d_model=16,

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from engine.model.processor import has_bfloat16, has_int8, has_tiles
+from tutti_server.engine.model.processor import has_bfloat16, has_int8, has_tiles
 
 
 @pytest.mark.parametrize("has", [True, False])

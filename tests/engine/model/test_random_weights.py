@@ -5,17 +5,17 @@ import math
 import pytest
 import torch
 
-from engine.api import DecodeOptions
-from engine.config import Dtype, EngineConfig
-from engine.decoding.beam_search import SampledToken
-from engine.decoding.prompt import build_prompt
-from engine.decoding.repetition import repeated_tokens
-from engine.decoding.sampling import Draw
-from engine.decoding.transcript import compression_ratio
-from engine.errors import CheckpointError
-from engine.model.random_weights import SIZES, random_checkpoint
-from engine.runner import Runner, load_runner
 from tests.engine.engines import prefill
+from tutti_server.engine.api import DecodeOptions
+from tutti_server.engine.config import Dtype, EngineConfig
+from tutti_server.engine.decoding.beam_search import SampledToken
+from tutti_server.engine.decoding.prompt import build_prompt
+from tutti_server.engine.decoding.repetition import repeated_tokens
+from tutti_server.engine.decoding.sampling import Draw
+from tutti_server.engine.decoding.transcript import compression_ratio
+from tutti_server.engine.errors import CheckpointError
+from tutti_server.engine.model.random_weights import SIZES, random_checkpoint
+from tutti_server.engine.runner import Runner, load_runner
 
 N_WORDS = 28
 """Words of a window, as docs/results/gpu.md says."""

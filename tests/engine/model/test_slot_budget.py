@@ -2,10 +2,10 @@
 
 import pytest
 
-from engine.config import EngineConfig
-from engine.errors import CheckpointError
-from engine.model.random_weights import SIZES
-from engine.model.slot_budget import MAX_SLOTS, SCRATCH_BYTES, choose_slots, cross_format, slot_bytes
+from tutti_server.engine.config import EngineConfig
+from tutti_server.engine.errors import CheckpointError
+from tutti_server.engine.model.random_weights import SIZES
+from tutti_server.engine.model.slot_budget import MAX_SLOTS, SCRATCH_BYTES, choose_slots, cross_format, slot_bytes
 
 LARGE = SIZES["large-v3"]
 GIB = 1 << 30

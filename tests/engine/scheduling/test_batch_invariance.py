@@ -19,20 +19,20 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from engine.api import DecodeOptions, DoneEvent, Priority, Sampling, Window
-from engine.checkpoint.checkpoint import Checkpoint, read_checkpoint
-from engine.config import EngineConfig
-from engine.decoding.logit_rules import RuleState
-from engine.decoding.sampling import Sampler
-from engine.probe import Speed
-from engine.runner import LaunchedStep, Runner
-from engine.scheduling.request import Item, Request
-from engine.scheduling.worker import Worker
-from engine.validation import check_options
 from tests.engine.checkpoints import SHAPES, make_checkpoint
 from tests.engine.engines import Samples, noise, read_clip
 from tests.engine.test_parity import tokens_of
 from tests.small_model import SMALL_MODEL
+from tutti_server.engine.api import DecodeOptions, DoneEvent, Priority, Sampling, Window
+from tutti_server.engine.checkpoint.checkpoint import Checkpoint, read_checkpoint
+from tutti_server.engine.config import EngineConfig
+from tutti_server.engine.decoding.logit_rules import RuleState
+from tutti_server.engine.decoding.sampling import Sampler
+from tutti_server.engine.probe import Speed
+from tutti_server.engine.runner import LaunchedStep, Runner
+from tutti_server.engine.scheduling.request import Item, Request
+from tutti_server.engine.scheduling.worker import Worker
+from tutti_server.engine.validation import check_options
 
 logger = logging.getLogger(__name__)
 

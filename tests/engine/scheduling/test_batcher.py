@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.api import Priority
-from engine.errors import EngineOverloaded
-from engine.scheduling.batcher import (
+from tutti_server.engine.api import Priority
+from tutti_server.engine.errors import EngineOverloaded
+from tutti_server.engine.scheduling.batcher import (
     ENCODER_POLL_S,
     LIVE_MEMORY_S,
     LOAD_MEMORY_S,

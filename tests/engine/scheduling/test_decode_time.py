@@ -2,7 +2,7 @@
 
 import pytest
 
-from engine.scheduling.decode_time import DecodeTime
+from tutti_server.engine.scheduling.decode_time import DecodeTime
 
 
 def test_a_window_is_charged_its_part_of_full_steps() -> None:

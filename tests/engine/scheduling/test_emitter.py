@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 
-from engine.api import DoneEvent, SegmentEvent, StartedEvent, SupersededEvent, Window
-from engine.checkpoint.checkpoint import Checkpoint
-from engine.decoding.transcript import TokenTranscript, TranscriptInfo
-from engine.errors import EngineFailed
-from engine.scheduling.emitter import EventEmitter
-from engine.scheduling.request import AttemptOutput, Item, Request
+from tutti_server.engine.api import DoneEvent, SegmentEvent, StartedEvent, SupersededEvent, Window
+from tutti_server.engine.checkpoint.checkpoint import Checkpoint
+from tutti_server.engine.decoding.transcript import TokenTranscript, TranscriptInfo
+from tutti_server.engine.errors import EngineFailed
+from tutti_server.engine.scheduling.emitter import EventEmitter
+from tutti_server.engine.scheduling.request import AttemptOutput, Item, Request
 
 STARTED = StartedEvent(0.0, 1)
 

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from engine.api import Window
-from engine.scheduling.encoder_time import EncoderTime
-from engine.scheduling.request import Request
+from tutti_server.engine.api import Window
+from tutti_server.engine.scheduling.encoder_time import EncoderTime
+from tutti_server.engine.scheduling.request import Request
 
 
 class HalfWindows:

@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from engine.api import DoneEvent, Window, WindowTiming
-from engine.checkpoint.checkpoint import Checkpoint
-from engine.scheduling.request import Milestones
 from tests.engine.engines import collect, start_engine
 from tests.engine.fakes import FakeRunner
+from tutti_server.engine.api import DoneEvent, Window, WindowTiming
+from tutti_server.engine.checkpoint.checkpoint import Checkpoint
+from tutti_server.engine.scheduling.request import Milestones
 
 
 def test_stages_follow_one_another_without_a_gap() -> None:

@@ -5,12 +5,12 @@ import threading
 import numpy as np
 import pytest
 
-from engine.api import Priority, Window
-from engine.errors import EngineFailed, EngineOverloaded
-from engine.scheduling.batcher import BatchLimits, Load
-from engine.scheduling.request import Request
-from engine.scheduling.request_queue import RequestQueue
 from tests.engine.fakes import PATIENCE_S
+from tutti_server.engine.api import Priority, Window
+from tutti_server.engine.errors import EngineFailed, EngineOverloaded
+from tutti_server.engine.scheduling.batcher import BatchLimits, Load
+from tutti_server.engine.scheduling.request import Request
+from tutti_server.engine.scheduling.request_queue import RequestQueue
 
 LIMITS = BatchLimits(max_waiting=2, max_batch=4, max_wait_s=0.0, max_decode_stall_s=0.4)
 

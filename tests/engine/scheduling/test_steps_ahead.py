@@ -8,16 +8,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from engine.api import DecodeOptions, DoneEvent, EngineEvent, Sampling, TranslatedEvent, Window
-from engine.checkpoint.checkpoint import Checkpoint
-from engine.config import EngineConfig
-from engine.engine import Engine
-from engine.probe import Speed
-from engine.scheduling.encoder_time import EncoderTime
-from engine.scheduling.request import Request
-from engine.scheduling.worker import Worker
 from tests.engine.engines import Samples, collect, start_engine
 from tests.engine.fakes import PATIENCE_S, FakeRunner
+from tutti_server.engine.api import DecodeOptions, DoneEvent, EngineEvent, Sampling, TranslatedEvent, Window
+from tutti_server.engine.checkpoint.checkpoint import Checkpoint
+from tutti_server.engine.config import EngineConfig
+from tutti_server.engine.engine import Engine
+from tutti_server.engine.probe import Speed
+from tutti_server.engine.scheduling.encoder_time import EncoderTime
+from tutti_server.engine.scheduling.request import Request
+from tutti_server.engine.scheduling.worker import Worker
 
 Script = Callable[[Samples], Iterator[int]]
 

@@ -4,15 +4,15 @@ import json
 
 import pytest
 
-from app.dialects.call_streams.call_stream import Opening
-from app.dialects.call_streams.wire import START_TIMEOUT_S, Call
-from app.errors import BadMessage, SessionError, WrongState
-from app.media.pcm import AudioFormat
-from app.session.messages import commands, events
-from plugins.carriers.asterisk import FORMATS, Asterisk
 from tests.app.dialects.call_streams.sinks import FakeSink
 from tests.call_start import call_start
 from tests.compat.conformance import refused, supported
+from tutti_server.app.dialects.call_streams.call_stream import Opening
+from tutti_server.app.dialects.call_streams.wire import START_TIMEOUT_S, Call
+from tutti_server.app.errors import BadMessage, SessionError, WrongState
+from tutti_server.app.media.pcm import AudioFormat
+from tutti_server.app.session.messages import commands, events
+from tutti_server.plugins.carriers.asterisk import FORMATS, Asterisk
 
 PLAIN = (
     "MEDIA_START connection_id:c1 channel:WebSocket/c channel_id:pbx1-1.9 format:ulaw optimal_frame_size:160 ptime:20"

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from plugins.carriers.telnyx import MAX_HELD, Chunk, ChunkOrder
+from tutti_server.plugins.carriers.telnyx import MAX_HELD, Chunk, ChunkOrder
 
 
 def chunk(number: int) -> Chunk:

@@ -20,17 +20,17 @@ import pytest
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import InvalidStatus
 
-from app.cli import processes
-from app.errors import SettingsError
-from app.server.plugins import make_settings
-from app.service.shared_state import SharedState
 from benchmarks.server import free_port
-from plugins.carriers.audiosocket.wire import DTMF, HANGUP, HANGUP_PACKET, ID, packet
-from plugins.carriers.settings import CarrierSettings
 from tests.app.conftest import Running, Serve
 from tests.app.dialects.twilio.test_endpoint import hear_all, slowly, subscriber, texts
 from tests.fakes import said, silence, speech
 from tests.redis_server import redis_server
+from tutti_server.app.cli import processes
+from tutti_server.app.errors import SettingsError
+from tutti_server.app.server.plugins import make_settings
+from tutti_server.app.service.shared_state import SharedState
+from tutti_server.plugins.carriers.audiosocket.wire import DTMF, HANGUP, HANGUP_PACKET, ID, packet
+from tutti_server.plugins.carriers.settings import CarrierSettings
 
 START = {
     "event": "MEDIA_START",

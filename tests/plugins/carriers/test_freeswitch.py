@@ -4,15 +4,15 @@ import json
 
 import pytest
 
-from app.dialects.call_streams.call_stream import Opening
-from app.dialects.call_streams.wire import Call
-from app.errors import SessionError
-from app.media.pcm import AudioFormat
-from app.session.messages import commands, events
-from plugins.carriers.freeswitch import FreeSwitch
 from tests.app.dialects.call_streams.sinks import FakeSink
 from tests.call_start import call_start
 from tests.compat.conformance import supported
+from tutti_server.app.dialects.call_streams.call_stream import Opening
+from tutti_server.app.dialects.call_streams.wire import Call
+from tutti_server.app.errors import SessionError
+from tutti_server.app.media.pcm import AudioFormat
+from tutti_server.app.session.messages import commands, events
+from tutti_server.plugins.carriers.freeswitch import FreeSwitch
 
 FAILURE = events.Failure("a", "b", is_fatal=False)
 

@@ -6,16 +6,16 @@ from typing import Any
 
 import pytest
 
-from app.dialects.call_streams.wire import START_TIMEOUT_S
-from app.errors import SessionError
-from app.media.pcm import AudioFormat
-from app.session.core.effects import Close
-from app.session.messages import commands, events
-from engine import api
-from plugins.carriers.jambonz import Jambonz
 from tests.app.dialects.call_streams.sinks import FakeSink
 from tests.call_start import call_start
 from tests.compat.conformance import approximated, supported
+from tutti_server.app.dialects.call_streams.wire import START_TIMEOUT_S
+from tutti_server.app.errors import SessionError
+from tutti_server.app.media.pcm import AudioFormat
+from tutti_server.app.session.core.effects import Close
+from tutti_server.app.session.messages import commands, events
+from tutti_server.engine import api
+from tutti_server.plugins.carriers.jambonz import Jambonz
 
 START = {"type": "start", "language": "en-US", "format": "raw", "encoding": "LINEAR16", "sampleRateHz": 8000}
 

@@ -9,19 +9,19 @@ from starlette.routing import BaseRoute, WebSocketRoute
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosedError, InvalidStatus
 
-from app.dialects.call_streams.call_stream import CallStream
-from app.dialects.call_streams.endpoint import CallEndpoint
-from app.dialects.call_streams.wire import Call
-from app.dialects.native.wire import messages
-from app.errors import BadMessage, SessionError
-from app.live.dialect import ClientMessage
-from app.media.pcm import AudioFormat
-from app.server.plugins import Plugin
-from app.service.service import Service
 from tests.app.conftest import Serve
 from tests.app.dialects.call_streams.sinks import FakeSink
 from tests.app.dialects.twilio.test_endpoint import hear_all, slowly, subscriber, texts
 from tests.fakes import said
+from tutti_server.app.dialects.call_streams.call_stream import CallStream
+from tutti_server.app.dialects.call_streams.endpoint import CallEndpoint
+from tutti_server.app.dialects.call_streams.wire import Call
+from tutti_server.app.dialects.native.wire import messages
+from tutti_server.app.errors import BadMessage, SessionError
+from tutti_server.app.live.dialect import ClientMessage
+from tutti_server.app.media.pcm import AudioFormat
+from tutti_server.app.server.plugins import Plugin
+from tutti_server.app.service.service import Service
 
 
 class Tin(CallStream):

@@ -6,15 +6,15 @@ from typing import Any
 
 import pytest
 
-from app.dialects.call_streams.call_stream import Opening
-from app.dialects.call_streams.wire import Call
-from app.errors import SessionError
-from app.media.pcm import AudioFormat
-from app.session.messages import commands
-from plugins.carriers.plivo import Plivo
 from tests.app.dialects.call_streams.sinks import FakeSink
 from tests.call_start import call_start
 from tests.compat.conformance import supported
+from tutti_server.app.dialects.call_streams.call_stream import Opening
+from tutti_server.app.dialects.call_streams.wire import Call
+from tutti_server.app.errors import SessionError
+from tutti_server.app.media.pcm import AudioFormat
+from tutti_server.app.session.messages import commands
+from tutti_server.plugins.carriers.plivo import Plivo
 
 CLOCK_MS = 1_705_312_200_000
 

@@ -6,15 +6,15 @@ from typing import Any
 
 import pytest
 
-from app.dialects.call_streams.call_stream import Opening
-from app.dialects.call_streams.wire import START_TIMEOUT_S, Call
-from app.errors import SessionError
-from app.media.pcm import AudioFormat
-from app.session.messages import commands, events
-from plugins.carriers.telnyx import Telnyx
 from tests.app.dialects.call_streams.sinks import FakeSink
 from tests.call_start import call_start
 from tests.compat.conformance import approximated, refused, supported
+from tutti_server.app.dialects.call_streams.call_stream import Opening
+from tutti_server.app.dialects.call_streams.wire import START_TIMEOUT_S, Call
+from tutti_server.app.errors import SessionError
+from tutti_server.app.media.pcm import AudioFormat
+from tutti_server.app.session.messages import commands, events
+from tutti_server.plugins.carriers.telnyx import Telnyx
 
 FORMAT = {"encoding": "PCMU", "sample_rate": 8000, "channels": 1}
 

@@ -4,9 +4,9 @@ import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
-from engine.api import Transcriber, Window
-from engine.errors import EngineError
-from plugins.ray.engine_link import REPORTS_PER_CALL, CallFailed, Report
+from tutti_server.engine.api import Transcriber, Window
+from tutti_server.engine.errors import EngineError
+from tutti_server.plugins.ray.engine_link import REPORTS_PER_CALL, CallFailed, Report
 
 
 class FakeCalls:

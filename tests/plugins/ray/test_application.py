@@ -7,16 +7,16 @@ from typing import Any
 import pytest
 import yaml
 
-from app.errors import SettingsError
-from app.server.plugins import Listener, Plugin
-from app.service.settings import Settings
-from plugins.carriers.audiosocket.endpoint import AudioSocketListener
 from tests.plugins.ray.conftest import require_ray
+from tutti_server.app.errors import SettingsError
+from tutti_server.app.server.plugins import Listener, Plugin
+from tutti_server.app.service.settings import Settings
+from tutti_server.plugins.carriers.audiosocket.endpoint import AudioSocketListener
 
 require_ray()
 
-from plugins.ray import application  # noqa: E402
-from plugins.ray.application import ENGINES, GATEWAYS, read_settings  # noqa: E402
+from tutti_server.plugins.ray import application  # noqa: E402
+from tutti_server.plugins.ray.application import ENGINES, GATEWAYS, read_settings  # noqa: E402
 
 SERVE_YAML = Path(__file__).parents[3] / "deploy/ray/serve.yaml"
 
@@ -68,6 +68,6 @@ def test_the_file_for_serve_deploys_this_application() -> None:
     from ray.serve.schema import ServeDeploySchema
 
     (application,) = ServeDeploySchema.model_validate(yaml.safe_load(SERVE_YAML.read_text())).applications
-    assert application.import_path == "plugins.ray.application:build"
+    assert application.import_path == "tutti_server.plugins.ray.application:build"
     read_settings(application.args, {"TUTTI_API_KEYS": "k"})
     assert {each.name for each in application.deployments} == {ENGINES, GATEWAYS}

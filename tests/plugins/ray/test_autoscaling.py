@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from engine.api import Histogram
-from plugins.ray.autoscaling import TARGET_WAITING_S, WorkMeter, n_engines_needed
 from tests.fakes import FakeTranscriber
+from tutti_server.engine.api import Histogram
+from tutti_server.plugins.ray.autoscaling import TARGET_WAITING_S, WorkMeter, n_engines_needed
 
 
 @pytest.mark.parametrize(

@@ -6,13 +6,13 @@ from contextlib import asynccontextmanager, suppress
 
 import pytest
 
-from cluster.engine_pool import EngineGone
-from engine.api import EngineEvent, Window
-from engine.errors import EngineOverloaded, InvalidWindow
-from plugins.ray import engine_link
-from plugins.ray.engine_link import RayEngineLink
 from tests.fakes import FakeTranscriber, decode, silence, speech
 from tests.plugins.ray.fake_calls import FakeCalls
+from tutti_server.cluster.engine_pool import EngineGone
+from tutti_server.engine.api import EngineEvent, Window
+from tutti_server.engine.errors import EngineOverloaded, InvalidWindow
+from tutti_server.plugins.ray import engine_link
+from tutti_server.plugins.ray.engine_link import RayEngineLink
 
 PATIENCE_S = 20.0
 

@@ -14,16 +14,16 @@ from prometheus_client.core import Metric  # noqa: E402
 from prometheus_client.parser import text_string_to_metric_families  # noqa: E402
 from ray.serve.exceptions import RayServeException  # noqa: E402
 
-from app.errors import LimitExceeded  # noqa: E402
-from app.media.decoders import Decoders  # noqa: E402
-from app.service.lost_places import KEEP_S  # noqa: E402
-from app.service.service import Service  # noqa: E402
-from app.service.settings import Settings  # noqa: E402
-from app.service.shared_state import AdmissionCounter, SharedState  # noqa: E402
-from app.session.session import SessionConfig  # noqa: E402
-from plugins.ray.fleet import FORGET_S, Entry, FleetReplica  # noqa: E402
-from plugins.ray.fleet_member import OWN, SILENT_S, FleetMember  # noqa: E402
 from tests.fakes import FakeTranscriber  # noqa: E402
+from tutti_server.app.errors import LimitExceeded  # noqa: E402
+from tutti_server.app.media.decoders import Decoders  # noqa: E402
+from tutti_server.app.service.lost_places import KEEP_S  # noqa: E402
+from tutti_server.app.service.service import Service  # noqa: E402
+from tutti_server.app.service.settings import Settings  # noqa: E402
+from tutti_server.app.service.shared_state import AdmissionCounter, SharedState  # noqa: E402
+from tutti_server.app.session.session import SessionConfig  # noqa: E402
+from tutti_server.plugins.ray.fleet import FORGET_S, Entry, FleetReplica  # noqa: E402
+from tutti_server.plugins.ray.fleet_member import OWN, SILENT_S, FleetMember  # noqa: E402
 
 
 class Connection:
@@ -175,7 +175,7 @@ async def test_each_gateway_shows_the_metrics_of_all() -> None:
 
 async def test_an_exchange_that_fails_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """The gateway goes on with what it knows, and says so once."""
-    monkeypatch.setattr("plugins.ray.fleet_member.RETRY_S", 0.0)
+    monkeypatch.setattr("tutti_server.plugins.ray.fleet_member.RETRY_S", 0.0)
     answers = iter([RayServeException("no replica"), RayServeException("no replica"), {}])
     exchanged: list[Sequence[Metric] | None] = []
 

@@ -3,7 +3,7 @@
 import asyncio
 import threading
 
-from plugins.ray.membership import Member, Membership
+from tutti_server.plugins.ray.membership import Member, Membership
 
 ONE, TWO = Member("a", "n1"), Member("b", "n2")
 

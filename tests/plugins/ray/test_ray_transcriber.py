@@ -9,11 +9,11 @@ from tests.plugins.ray.conftest import require_ray
 
 require_ray()
 
-from engine.api import EngineEvent, Window  # noqa: E402
-from plugins.ray.membership import Member  # noqa: E402
-from plugins.ray.ray_transcriber import RayTranscriber  # noqa: E402
 from tests.fakes import FakeTranscriber, decode, speech  # noqa: E402
 from tests.plugins.ray.fake_calls import FakeCalls  # noqa: E402
+from tutti_server.engine.api import EngineEvent, Window  # noqa: E402
+from tutti_server.plugins.ray.membership import Member  # noqa: E402
+from tutti_server.plugins.ray.ray_transcriber import RayTranscriber  # noqa: E402
 
 HERE, THERE = Member("near", "n1"), Member("far", "n2")
 PATIENCE_S = 20.0

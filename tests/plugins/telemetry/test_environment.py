@@ -2,11 +2,11 @@
 
 import pytest
 
-from app.errors import SettingsError
-from app.service.settings import Settings
-from plugins.telemetry import plugin as start
-from plugins.telemetry.environment import wants_traces
-from plugins.telemetry.plugin import TelemetrySettings
+from tutti_server.app.errors import SettingsError
+from tutti_server.app.service.settings import Settings
+from tutti_server.plugins.telemetry import plugin as start
+from tutti_server.plugins.telemetry.environment import wants_traces
+from tutti_server.plugins.telemetry.plugin import TelemetrySettings
 
 ENDPOINT = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://collector:4318"}
 

@@ -26,7 +26,7 @@ async def test_a_session_is_one_trace_from_its_socket_to_its_decode_steps(gatewa
     with collecting() as collector:
         arguments = ["--port", "0", "--gateways", str(gateways), "--threads", "1"]
         with running(
-            *("-m", "app", "serve", *arguments),
+            *("-m", "tutti_server.app", "serve", *arguments),
             OTEL_EXPORTER_OTLP_ENDPOINT=collector.endpoint,
             OTEL_RESOURCE_ATTRIBUTES="zone=west",
         ) as server:
@@ -61,7 +61,7 @@ async def test_a_session_is_one_trace_from_its_socket_to_its_decode_steps(gatewa
 
 
 def test_variables_that_cannot_be_used_stop_the_start() -> None:
-    with running("-m", "app", "serve", OTEL_EXPORTER_OTLP_ENDPOINT="collector:4317") as server:
+    with running("-m", "tutti_server.app", "serve", OTEL_EXPORTER_OTLP_ENDPOINT="collector:4317") as server:
         status, errors = server.end()
     assert status == 1
     expected = "OTEL_EXPORTER_OTLP_ENDPOINT: expected an address such as http://collector:4318, got collector:4317"

@@ -10,23 +10,23 @@ from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import StatusCode
 
-from app.errors import CLOSE_POLICY, LimitExceeded
-from app.publish.webhook import Webhook
-from app.server.plugins import Plugin, installed_plugins
-from app.session.engine_driver import SessionDriver
-from app.session.messages import commands, events
-from app.session.session import Session, SessionConfig
-from engine.api import Priority
-from engine.errors import EngineFailed
-from plugins.telemetry.log_ids import TraceIds
-from plugins.telemetry.open_telemetry import OpenTelemetry
-from plugins.telemetry.plugin import Telemetry
-from plugins.telemetry.session_spans import WINDOW_NAMES
 from tests.app.conftest import Serve
 from tests.app.dialects.openai.test_files_endpoint import TALK, wav
 from tests.app.dialects.twilio.test_endpoint import call, hear_all
 from tests.app.live.test_connection import START, TURN, receive_all, send, session
 from tests.fakes import FakeTranscriber, pcm, said
+from tutti_server.app.errors import CLOSE_POLICY, LimitExceeded
+from tutti_server.app.publish.webhook import Webhook
+from tutti_server.app.server.plugins import Plugin, installed_plugins
+from tutti_server.app.session.engine_driver import SessionDriver
+from tutti_server.app.session.messages import commands, events
+from tutti_server.app.session.session import Session, SessionConfig
+from tutti_server.engine.api import Priority
+from tutti_server.engine.errors import EngineFailed
+from tutti_server.plugins.telemetry.log_ids import TraceIds
+from tutti_server.plugins.telemetry.open_telemetry import OpenTelemetry
+from tutti_server.plugins.telemetry.plugin import Telemetry
+from tutti_server.plugins.telemetry.session_spans import WINDOW_NAMES
 
 TRACE, SPAN = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
 """Ids of the client's own trace, and of the span that it is in."""
@@ -287,7 +287,7 @@ async def test_a_collector_that_is_away_does_not_hold_up_the_end(
     spans: Spans, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The spans are lost, and the log says so."""
-    monkeypatch.setattr("plugins.telemetry.open_telemetry.CLOSE_TIMEOUT_S", 0.01)
+    monkeypatch.setattr("tutti_server.plugins.telemetry.open_telemetry.CLOSE_TIMEOUT_S", 0.01)
     released = asyncio.Event()
     loop = asyncio.get_running_loop()
 

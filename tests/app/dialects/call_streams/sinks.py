@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass, field
 
-from app.dialects.call_streams.wire import Call
-from app.session.messages import events
+from tutti_server.app.dialects.call_streams.wire import Call
+from tutti_server.app.session.messages import events
 
 
 @dataclass

@@ -2,11 +2,11 @@
 
 import pytest
 
-from app.dialects.call_streams.wire import given, merged, side_of, start_command
-from app.errors import BadStart
-from app.media.pcm import AudioFormat
-from plugins.carriers.byte_order import is_big_endian
 from tests.call_start import call_start
+from tutti_server.app.dialects.call_streams.wire import given, merged, side_of, start_command
+from tutti_server.app.errors import BadStart
+from tutti_server.app.media.pcm import AudioFormat
+from tutti_server.plugins.carriers.byte_order import is_big_endian
 
 AUDIO = AudioFormat("mulaw", 8_000)
 NAMES = ("language", "languages", "task", "interim", "silence_ms", "prompt", "hotwords", "words")

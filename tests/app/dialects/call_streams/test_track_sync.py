@@ -4,10 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.dialects.call_streams.track_sync import MAX_GAP_S, MAX_SKEW_MS, TrackSync
-from app.dialects.call_streams.track_sync import SILENCE as SILENCES
-from app.errors import LimitExceeded
-from app.media.pcm import AudioFormat
+from tutti_server.app.dialects.call_streams.track_sync import MAX_GAP_S, MAX_SKEW_MS, TrackSync
+from tutti_server.app.dialects.call_streams.track_sync import SILENCE as SILENCES
+from tutti_server.app.errors import LimitExceeded
+from tutti_server.app.media.pcm import AudioFormat
 
 CHUNK_MS = 20
 CHUNK = 160

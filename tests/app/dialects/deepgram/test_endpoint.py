@@ -15,15 +15,15 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.typing import Subprotocol
 
-from app.dialects.deepgram.live_wire import Deepgram
-from app.files import uploads
-from engine.errors import EngineError, EngineFailed, EngineOverloaded
 from tests.app.conftest import Running, Serve
 from tests.app.dialects.openai.test_files_endpoint import wav
 from tests.app.media.test_file_decoder import encode
 from tests.compat.conformance import approximated, supported
 from tests.fakes import FakeTranscriber, pcm, said, silence, speech
 from tests.made_files import Track, damaged, made_file
+from tutti_server.app.dialects.deepgram.live_wire import Deepgram
+from tutti_server.app.files import uploads
+from tutti_server.engine.errors import EngineError, EngineFailed, EngineOverloaded
 
 LIVE, FILE = "deepgram-live", "deepgram-prerecorded"
 RAW = {"encoding": "linear32", "sample_rate": "16000"}

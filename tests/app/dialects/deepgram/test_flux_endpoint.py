@@ -11,7 +11,6 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.typing import Subprotocol
 
-from engine.errors import EngineFailed
 from tests.app.conftest import Running, Serve
 from tests.app.dialects.deepgram.test_endpoint import TALK, TEXT, check_refusal
 from tests.app.dialects.deepgram.test_flux_wire import check_states
@@ -19,6 +18,7 @@ from tests.app.media.test_file_decoder import encode
 from tests.compat.asyncapi import flux_problems
 from tests.compat.conformance import supported
 from tests.fakes import FakeTranscriber, pcm
+from tutti_server.engine.errors import EngineFailed
 
 FLUX = "deepgram-flux"
 RAW = {"model": "flux-general-en", "encoding": "linear32", "sample_rate": "16000"}

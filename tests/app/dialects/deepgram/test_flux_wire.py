@@ -8,17 +8,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.dialects.deepgram.flux_options import FluxOptions, Thresholds
-from app.dialects.deepgram.flux_wire import Flux
-from app.errors import SessionError
-from app.media.pcm import AudioFormat, Samples
-from app.session.messages import commands, events
-from app.session.messages.commands import MAX_PENDING_FLUSHES
-from engine import api
 from tests.compat.asyncapi import flux_problems
 from tests.compat.exchange import Step, exchange
 from tests.compat.sentences import SENTENCES, spoken
 from tests.fakes import pcm
+from tutti_server.app.dialects.deepgram.flux_options import FluxOptions, Thresholds
+from tutti_server.app.dialects.deepgram.flux_wire import Flux
+from tutti_server.app.errors import SessionError
+from tutti_server.app.media.pcm import AudioFormat, Samples
+from tutti_server.app.session.messages import commands, events
+from tutti_server.app.session.messages.commands import MAX_PENDING_FLUSHES
+from tutti_server.engine import api
 
 RAW = FluxOptions(audio=AudioFormat("pcm_f32le", 16_000), thresholds=Thresholds(0.7, 0.4))
 ID = "8f0e3d0e-1b1a-4d0c-9c59-3f1f1c0f5a11"

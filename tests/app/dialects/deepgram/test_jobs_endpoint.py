@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from app.dialects.deepgram.jobs_endpoint import job_kind
-from app.jobs.job import Job, JobDelayed, Request
 from tests.fakes import FakeTranscriber
+from tutti_server.app.dialects.deepgram.jobs_endpoint import job_kind
+from tutti_server.app.jobs.job import Job, JobDelayed, Request
 
 JOB = Job(
     id="id",

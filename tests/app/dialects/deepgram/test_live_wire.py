@@ -11,18 +11,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.dialects.deepgram.live_results import LiveResults
-from app.dialects.deepgram.live_wire import Deepgram
-from app.dialects.deepgram.metadata import Request
-from app.dialects.deepgram.options import Options, parse
-from app.dialects.deepgram.words import plain
-from app.media.pcm import AudioFormat, Samples
-from app.session.core.effects import Close
-from app.session.messages import commands, events
-from app.session.messages.commands import MAX_PENDING_FLUSHES
-from engine import api
 from tests.compat.exchange import Step, exchange
 from tests.fakes import MODEL, pcm
+from tutti_server.app.dialects.deepgram.live_results import LiveResults
+from tutti_server.app.dialects.deepgram.live_wire import Deepgram
+from tutti_server.app.dialects.deepgram.metadata import Request
+from tutti_server.app.dialects.deepgram.options import Options, parse
+from tutti_server.app.dialects.deepgram.words import plain
+from tutti_server.app.media.pcm import AudioFormat, Samples
+from tutti_server.app.session.core.effects import Close
+from tutti_server.app.session.messages import commands, events
+from tutti_server.app.session.messages.commands import MAX_PENDING_FLUSHES
+from tutti_server.engine import api
 
 REQUEST = Request("a-request", "fake", "1.2.3", datetime(2026, 1, 2, tzinfo=UTC))
 RAW = [("encoding", "linear32"), ("sample_rate", "16000")]

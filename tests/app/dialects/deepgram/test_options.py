@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.dialects.deepgram.options import MIN_ENDPOINTING_MS, Options, parse
-from app.errors import BadStart
-from app.media.pcm import AudioFormat, Encoding
-from app.text_rules.pipeline import TextRuleOptions
-from engine.api import MAX_HOTWORD_BYTES, MAX_HOTWORDS
 from tests.compat.conformance import approximated, refused, supported
+from tutti_server.app.dialects.deepgram.options import MIN_ENDPOINTING_MS, Options, parse
+from tutti_server.app.errors import BadStart
+from tutti_server.app.media.pcm import AudioFormat, Encoding
+from tutti_server.app.text_rules.pipeline import TextRuleOptions
+from tutti_server.engine.api import MAX_HOTWORD_BYTES, MAX_HOTWORDS
 
 LANGUAGES = ("en", "de", "yue")
 LIVE, FILE = "deepgram-live", "deepgram-prerecorded"

@@ -12,16 +12,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.dialects.native import wire
-from app.errors import SessionError
-from app.live.dialect import Preparation
-from app.media.pcm import AudioFormat, Samples
-from app.session.messages import commands, events
-from app.text_rules.pipeline import TextRuleOptions
-from engine import api
 from tests.compat.exchange import Step, exchange
 from tests.compat.sentences import SENTENCES, spoken
 from tests.fakes import pcm
+from tutti_server.app.dialects.native import wire
+from tutti_server.app.errors import SessionError
+from tutti_server.app.live.dialect import Preparation
+from tutti_server.app.media.pcm import AudioFormat, Samples
+from tutti_server.app.session.messages import commands, events
+from tutti_server.app.text_rules.pipeline import TextRuleOptions
+from tutti_server.engine import api
 
 WIRE = Path(__file__).parents[3] / "wire"
 

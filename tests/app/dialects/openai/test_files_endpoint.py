@@ -18,19 +18,19 @@ import numpy as np
 import pytest
 from starlette.types import Message
 
-from app.dialects.openai.files_wire import response_body
-from app.media.decoders import Decoders
-from app.server.main import build_app
-from app.service.settings import Settings
-from app.session.session import SessionConfig
-from app.session.text.final_sampling import CPU_BEAMS
-from engine import api
-from engine.api import Sampling
-from engine.errors import EngineError, EngineFailed, EngineOverloaded
 from tests.app.conftest import Running, Serve
 from tests.compat.conformance import supported
 from tests.fakes import MODEL, FakeTranscriber, LevelDetector, said, silence, speech
 from tests.made_files import Track, damaged, made_file
+from tutti_server.app.dialects.openai.files_wire import response_body
+from tutti_server.app.media.decoders import Decoders
+from tutti_server.app.server.main import build_app
+from tutti_server.app.service.settings import Settings
+from tutti_server.app.session.session import SessionConfig
+from tutti_server.app.session.text.final_sampling import CPU_BEAMS
+from tutti_server.engine import api
+from tutti_server.engine.api import Sampling
+from tutti_server.engine.errors import EngineError, EngineFailed, EngineOverloaded
 
 SILENCE = "chunking_strategy[silence_duration_ms]"
 TALK = np.concatenate((silence(0.3), speech([1, 2, 3, 4]), silence(4.0), speech([5, 6, 7]), silence(0.5)))
@@ -312,7 +312,7 @@ async def test_a_long_answer_does_not_hold_up_others(serve: Serve, monkeypatch: 
         threads.append(threading.current_thread())
         return response_body(*arguments)
 
-    monkeypatch.setattr("app.dialects.openai.files_endpoint.response_body", note_thread)
+    monkeypatch.setattr("tutti_server.app.dialects.openai.files_endpoint.response_body", note_thread)
     server = await serve()
     assert (await post(server.http, wav(TALK), {"response_format": "srt"})).status_code == 200
     assert threads and threading.main_thread() not in threads
@@ -393,7 +393,7 @@ async def test_a_failure_in_the_middle_ends_the_stream(serve: Serve) -> None:
 
 async def test_a_waiting_stream_is_kept_alive(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
     """The server sends comments, which clients ignore."""
-    monkeypatch.setattr("app.dialects.openai.files_endpoint.PING_EVERY_S", 0.01)
+    monkeypatch.setattr("tutti_server.app.dialects.openai.files_endpoint.PING_EVERY_S", 0.01)
     transcriber = FakeTranscriber(holds=True)
     server = await serve(transcriber)
     async with httpx.AsyncClient(timeout=20) as client, asyncio.timeout(20):
@@ -602,7 +602,7 @@ async def test_slow_uploads_of_one_key_leave_places_for_others(
     serve: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str
 ) -> None:
     """In every protocol."""
-    monkeypatch.setattr("app.files.uploads.DISCARD_S", 0.05)
+    monkeypatch.setattr("tutti_server.app.files.uploads.DISCARD_S", 0.05)
     settings: dict[str, Any] = {"jobs": True, "data_folder": str(tmp_path), "callback_hosts": "h", "max_uploads": 4}
     server = await serve(api_keys="slow,quick", **settings)
     host, _, port = server.address.partition(":")

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from app.dialects.openai.files_wire import FileOptions, TextStream, parse_options, response_body, sse_frame
-from app.errors import RequestError
-from app.files.subtitles import CueLayout
-from app.files.transcript import Transcript
-from app.session.messages import events
-from engine import api
+from tutti_server.app.dialects.openai.files_wire import FileOptions, TextStream, parse_options, response_body, sse_frame
+from tutti_server.app.errors import RequestError
+from tutti_server.app.files.subtitles import CueLayout
+from tutti_server.app.files.transcript import Transcript
+from tutti_server.app.session.messages import events
+from tutti_server.engine import api
 
 SILENCE = "chunking_strategy[silence_duration_ms]"
 

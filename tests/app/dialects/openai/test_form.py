@@ -2,8 +2,8 @@
 
 import pytest
 
-from app.dialects.openai.form import Form
-from app.errors import RequestError
+from tutti_server.app.dialects.openai.form import Form
+from tutti_server.app.errors import RequestError
 
 
 def test_fields_that_remain_had_no_effect() -> None:

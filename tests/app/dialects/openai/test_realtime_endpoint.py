@@ -14,13 +14,13 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.typing import Subprotocol
 
-from app.dialects.body_endpoint import MAX_BODY_BYTES
-from app.dialects.openai.realtime_endpoint import MIN_IDLE_TIMEOUT_S
-from app.errors import CLOSE_DRAINING, CLOSE_TOO_BIG
-from app.service.client_secrets import sign
 from tests.app.conftest import Running, Serve
 from tests.compat.conformance import approximated, supported
 from tests.fakes import FakeTranscriber, said, silence, speech
+from tutti_server.app.dialects.body_endpoint import MAX_BODY_BYTES
+from tutti_server.app.dialects.openai.realtime_endpoint import MIN_IDLE_TIMEOUT_S
+from tutti_server.app.errors import CLOSE_DRAINING, CLOSE_TOO_BIG
+from tutti_server.app.service.client_secrets import sign
 
 DIALECT = "openai-realtime"
 UPDATE = {

@@ -10,18 +10,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.dialects.openai.realtime_options import EAGERNESS, LOGPROBS, WORDS, RealtimeSettings, named
-from app.dialects.openai.realtime_session import RealtimeSession
-from app.dialects.openai.realtime_wire import OpenAIRealtime
-from app.errors import CLOSE_DRAINING, CLOSE_POLICY, LimitExceeded
-from app.media.pcm import AudioFormat, Samples
-from app.session.core.effects import Close
-from app.session.messages import commands, events
-from engine import api
-from engine.errors import EngineFailed
 from tests.compat.conformance import approximated, refused, supported
 from tests.fakes import MODEL, said, silence, speech
 from tests.talk import Talk
+from tutti_server.app.dialects.openai.realtime_options import EAGERNESS, LOGPROBS, WORDS, RealtimeSettings, named
+from tutti_server.app.dialects.openai.realtime_session import RealtimeSession
+from tutti_server.app.dialects.openai.realtime_wire import OpenAIRealtime
+from tutti_server.app.errors import CLOSE_DRAINING, CLOSE_POLICY, LimitExceeded
+from tutti_server.app.media.pcm import AudioFormat, Samples
+from tutti_server.app.session.core.effects import Close
+from tutti_server.app.session.messages import commands, events
+from tutti_server.engine import api
+from tutti_server.engine.errors import EngineFailed
 
 DIALECT = "openai-realtime"
 # At 16 kHz the made-up speech is not resampled, and is heard to the sample.

@@ -13,10 +13,10 @@ import pytest
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
-from app.service.shared_state import SharedState
 from tests.app.conftest import Serve
 from tests.app.dialects.twilio.test_wire import begin
 from tests.fakes import FakeTranscriber, said, silence, slow_mulaw, speech
+from tutti_server.app.service.shared_state import SharedState
 
 CHUNK = 160
 
@@ -168,7 +168,7 @@ async def test_a_stream_without_start_is_closed(
     serve: Serve, monkeypatch: pytest.MonkeyPatch, sent: str | bytes
 ) -> None:
     """At once if it sends something else, and in its time if it sends nothing."""
-    monkeypatch.setattr("app.dialects.twilio.endpoint.START_TIMEOUT_S", 0.2)
+    monkeypatch.setattr("tutti_server.app.dialects.twilio.endpoint.START_TIMEOUT_S", 0.2)
     server = await serve(api_keys="k")
     async with connect(f"ws://{server.address}/v1/twilio") as socket:
         await socket.send(sent)

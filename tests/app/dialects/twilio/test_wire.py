@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.dialects.call_streams.track_sync import SILENCE as SILENCES
-from app.dialects.call_streams.wire import START_TIMEOUT_S, Call
-from app.dialects.twilio.wire import Twilio, shown_key
-from app.errors import BadMessage, BadStart, SessionError, WrongState
-from app.media.pcm import AudioFormat
-from app.session.messages import commands, events
 from tests.call_start import call_start
 from tests.compat.conformance import approximated, refused, supported
+from tutti_server.app.dialects.call_streams.track_sync import SILENCE as SILENCES
+from tutti_server.app.dialects.call_streams.wire import START_TIMEOUT_S, Call
+from tutti_server.app.dialects.twilio.wire import Twilio, shown_key
+from tutti_server.app.errors import BadMessage, BadStart, SessionError, WrongState
+from tutti_server.app.media.pcm import AudioFormat
+from tutti_server.app.session.messages import commands, events
 
 SILENCE = SILENCES["mulaw"]
 FORMAT = {"encoding": "audio/x-mulaw", "sampleRate": 8000, "channels": 1}

@@ -9,13 +9,13 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from app.dialects.whisperlive.options import MAX_SEGMENTS, parse
-from app.dialects.whisperlive.wire import END_OF_AUDIO, WhisperLive
-from app.errors import BadMessage, BadStart, SessionError
-from app.media.pcm import AudioFormat, decode_samples
-from app.session.messages import commands, events
-from engine import api
 from tests.compat.conformance import approximated, refused, supported
+from tutti_server.app.dialects.whisperlive.options import MAX_SEGMENTS, parse
+from tutti_server.app.dialects.whisperlive.wire import END_OF_AUDIO, WhisperLive
+from tutti_server.app.errors import BadMessage, BadStart, SessionError
+from tutti_server.app.media.pcm import AudioFormat, decode_samples
+from tutti_server.app.session.messages import commands, events
+from tutti_server.engine import api
 
 # What the package's client says when it is told nothing.
 DEFAULTS: dict[str, Any] = {

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from app.session.core.windows import (
+from tutti_server.app.session.core.windows import (
     MAX_REDECODES,
     SPEECH_GAP_SAMPLES,
     DecodeRequest,
@@ -14,11 +14,11 @@ from app.session.core.windows import (
     StableText,
     WindowKind,
 )
-from app.session.speech.coverage import MIN_MISSED_SAMPLES, Span
-from app.session.speech.endpointing import FRAME_SAMPLES
-from app.session.text.language_choice import ChannelLanguage, LanguageRequest, UtteranceLanguage
-from app.session.text.stabilizer import Agreement, Stabilizer
-from engine.api import SAMPLE_RATE
+from tutti_server.app.session.speech.coverage import MIN_MISSED_SAMPLES, Span
+from tutti_server.app.session.speech.endpointing import FRAME_SAMPLES
+from tutti_server.app.session.text.language_choice import ChannelLanguage, LanguageRequest, UtteranceLanguage
+from tutti_server.app.session.text.stabilizer import Agreement, Stabilizer
+from tutti_server.engine.api import SAMPLE_RATE
 
 UTTERANCE = PendingUtterance(
     number=0,

@@ -6,11 +6,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from app.media.pcm import AudioFormat
-from app.session.core.context import MAX_PREVIOUS_CHARS
-from engine import api
 from tests.bench import CONFIG, START, Bench, check_promises
 from tests.fakes import said, silence, speech
+from tutti_server.app.media.pcm import AudioFormat
+from tutti_server.app.session.core.context import MAX_PREVIOUS_CHARS
+from tutti_server.engine import api
 
 WITH_CONTEXT = replace(CONFIG, context="channel", max_finals_in_flight=8)
 OFFLINE = replace(START, interim=False, prompt="Names: Kowalski.")

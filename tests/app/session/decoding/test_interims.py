@@ -5,12 +5,17 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from app.session.messages import commands, events
-from app.session.text.interim_schedule import FIRST_SAMPLES, PAUSE_SAMPLES, REPLACE_SAMPLES, InterimSchedule
-from engine import api
-from engine.api import SAMPLE_RATE
 from tests.bench import CONFIG, START, Bench
 from tests.fakes import silence, speech
+from tutti_server.app.session.messages import commands, events
+from tutti_server.app.session.text.interim_schedule import (
+    FIRST_SAMPLES,
+    PAUSE_SAMPLES,
+    REPLACE_SAMPLES,
+    InterimSchedule,
+)
+from tutti_server.engine import api
+from tutti_server.engine.api import SAMPLE_RATE
 
 FRAME = SAMPLE_RATE // 50
 INTERVAL, SILENCE = 15 * FRAME, 25 * FRAME

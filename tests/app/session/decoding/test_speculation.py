@@ -7,15 +7,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.media.pcm import Samples
-from app.session.decoding.speculation import MAX_TAIL_CUT_SAMPLES, TAIL_SAMPLES
-from app.session.messages import commands, events
-from app.session.speech.endpointing import FRAME_SAMPLES
-from engine import api
-from engine.api import SAMPLE_RATE, Priority
-from engine.errors import EngineFailed, EngineOverloaded
 from tests.bench import CONFIG, START, Bench, check_promises
 from tests.fakes import decode, silence, speech
+from tutti_server.app.media.pcm import Samples
+from tutti_server.app.session.decoding.speculation import MAX_TAIL_CUT_SAMPLES, TAIL_SAMPLES
+from tutti_server.app.session.messages import commands, events
+from tutti_server.app.session.speech.endpointing import FRAME_SAMPLES
+from tutti_server.engine import api
+from tutti_server.engine.api import SAMPLE_RATE, Priority
+from tutti_server.engine.errors import EngineFailed, EngineOverloaded
 
 SPECULATES = replace(CONFIG, speculates=True)
 MANUAL = replace(START, interim=False, endpointing=commands.Endpointing(mode="manual"))

@@ -6,15 +6,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from app.media.pcm import Samples
-from app.session.core.effects import Translate
-from app.session.decoding.translations import MAX_OPEN, SessionTranslator, languages_of
-from app.session.messages import commands, events
-from engine import api
-from engine.api import SAMPLE_RATE
-from engine.errors import EngineFailed
 from tests.bench import CONFIG, START, Bench, check_promises
 from tests.fakes import MODEL, decode, silence, speech
+from tutti_server.app.media.pcm import Samples
+from tutti_server.app.session.core.effects import Translate
+from tutti_server.app.session.decoding.translations import MAX_OPEN, SessionTranslator, languages_of
+from tutti_server.app.session.messages import commands, events
+from tutti_server.engine import api
+from tutti_server.engine.api import SAMPLE_RATE
+from tutti_server.engine.errors import EngineFailed
 
 TRANSLATES = replace(MODEL, tasks=("transcribe", "translate"), languages=("en", "de", "fr"))
 GERMAN = replace(START, language="de", interim=False)

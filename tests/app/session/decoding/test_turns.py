@@ -6,12 +6,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from app.session.messages import commands, events
-from app.session.speech.turn_taking import AUDIO_SAMPLES
-from engine import api
-from engine.api import SAMPLE_RATE, Priority
 from tests.bench import CONFIG, START, Bench
 from tests.fakes import MODEL, silence, speech
+from tutti_server.app.session.messages import commands, events
+from tutti_server.app.session.speech.turn_taking import AUDIO_SAMPLES
+from tutti_server.engine import api
+from tutti_server.engine.api import SAMPLE_RATE, Priority
 
 SPECULATES = replace(CONFIG, speculates=True)
 ADAPTIVE = commands.Endpointing(mode="adaptive")

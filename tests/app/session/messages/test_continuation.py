@@ -1,7 +1,7 @@
 """Where a session begins that continues a lost one."""
 
-from app.session.messages.commands import Resume
-from app.session.messages.continuation import ChannelStart, Continuation, find_start
+from tutti_server.app.session.messages.commands import Resume
+from tutti_server.app.session.messages.continuation import ChannelStart, Continuation, find_start
 
 
 def test_a_new_session_begins_with_its_first_sample() -> None:

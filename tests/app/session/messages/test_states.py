@@ -4,10 +4,10 @@ from typing import get_args
 
 import pytest
 
-from app.errors import WrongState
-from app.media.pcm import AudioFormat
-from app.session.messages import commands
-from app.session.messages.states import REACTIONS, Reaction, State, must_carry_out
+from tutti_server.app.errors import WrongState
+from tutti_server.app.media.pcm import AudioFormat
+from tutti_server.app.session.messages import commands
+from tutti_server.app.session.messages.states import REACTIONS, Reaction, State, must_carry_out
 
 CHANGE = commands.Configure(
     audio=AudioFormat(), language=None, endpointing=commands.Endpointing(), prompt="", hotwords=(), words=False

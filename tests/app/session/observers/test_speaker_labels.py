@@ -10,17 +10,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.errors import BadStart
-from app.media.pcm import AudioFormat, Samples
-from app.session.core.effects import Effect, EmbedSpeech, LimitSpeakers
-from app.session.messages import commands, events
-from app.session.observers.speaker_labels import LAST_WAIT_S, MAX_LABELS, MAX_WAITING, SpeakerLabels
-from app.session.observers.speaker_stretches import HOP_FRAMES, SpeakersFound, SpeechStretches, Stretch
-from app.session.session import give_up_speakers, speakers_found
-from engine.api import SAMPLE_RATE
 from tests import speaker_sessions
 from tests.bench import CONFIG, START, Bench
 from tests.fakes import silence, speech
+from tutti_server.app.errors import BadStart
+from tutti_server.app.media.pcm import AudioFormat, Samples
+from tutti_server.app.session.core.effects import Effect, EmbedSpeech, LimitSpeakers
+from tutti_server.app.session.messages import commands, events
+from tutti_server.app.session.observers.speaker_labels import LAST_WAIT_S, MAX_LABELS, MAX_WAITING, SpeakerLabels
+from tutti_server.app.session.observers.speaker_stretches import HOP_FRAMES, SpeakersFound, SpeechStretches, Stretch
+from tutti_server.app.session.session import give_up_speakers, speakers_found
+from tutti_server.engine.api import SAMPLE_RATE
 
 FRAME = SAMPLE_RATE // 50
 ASKS = replace(START, max_speakers=4, words=True)

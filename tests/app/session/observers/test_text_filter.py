@@ -8,12 +8,12 @@ from random import Random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.session.messages import events
-from app.session.observers.text_filter import TextFilter
-from app.text_rules.edits import apply
-from app.text_rules.pipeline import TextRuleOptions, TextRules
-from app.text_rules.redaction import MIN_DIGITS, MIN_PART, Before, Kind
-from engine import api
+from tutti_server.app.session.messages import events
+from tutti_server.app.session.observers.text_filter import TextFilter
+from tutti_server.app.text_rules.edits import apply
+from tutti_server.app.text_rules.pipeline import TextRuleOptions, TextRules
+from tutti_server.app.text_rules.redaction import MIN_DIGITS, MIN_PART, Before, Kind
+from tutti_server.engine import api
 
 CARD = "4111 1111 1111 1111"
 WORD_S = 0.5

@@ -8,10 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.errors import LimitExceeded
-from app.session.core.windows import MAX_REDECODES
-from app.session.messages import commands, events
-from app.session.speech.coverage import (
+from tests.bench import CONFIG, START, Bench, check_promises
+from tests.fakes import GAP_SAMPLES, WORD_SAMPLES, decode, said, silence, speech
+from tutti_server.app.errors import LimitExceeded
+from tutti_server.app.session.core.windows import MAX_REDECODES
+from tutti_server.app.session.messages import commands, events
+from tutti_server.app.session.speech.coverage import (
     LETTER_SAMPLES,
     MARGIN_SAMPLES,
     find_missed,
@@ -19,11 +21,9 @@ from app.session.speech.coverage import (
     repeats_neighbour,
     uncovered,
 )
-from engine import api
-from engine.api import SAMPLE_RATE
-from engine.errors import EngineFailed, EngineOverloaded
-from tests.bench import CONFIG, START, Bench, check_promises
-from tests.fakes import GAP_SAMPLES, WORD_SAMPLES, decode, said, silence, speech
+from tutti_server.engine import api
+from tutti_server.engine.api import SAMPLE_RATE
+from tutti_server.engine.errors import EngineFailed, EngineOverloaded
 
 WITHOUT_INTERIMS = replace(START, interim=False)
 WORD_S = (WORD_SAMPLES + GAP_SAMPLES) / SAMPLE_RATE

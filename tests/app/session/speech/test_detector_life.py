@@ -11,15 +11,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.media.pcm import AudioFormat, Samples
-from app.session.messages import commands, events
-from app.session.speech.detector_life import RENEWAL_SAMPLES, DetectorLife
-from app.session.speech.endpointing import FRAME_SAMPLES, WebRtcDetector
-from engine import api
-from engine.api import SAMPLE_RATE
 from tests.bench import CONFIG, START, Bench
 from tests.fakes import LevelDetector
 from tests.recordings import read
+from tutti_server.app.media.pcm import AudioFormat, Samples
+from tutti_server.app.session.messages import commands, events
+from tutti_server.app.session.speech.detector_life import RENEWAL_SAMPLES, DetectorLife
+from tutti_server.app.session.speech.endpointing import FRAME_SAMPLES, WebRtcDetector
+from tutti_server.engine import api
+from tutti_server.engine.api import SAMPLE_RATE
 
 PIECE_SAMPLES = SAMPLE_RATE // 5
 """Audio is fed in pieces of this many samples."""

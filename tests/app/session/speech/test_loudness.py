@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from app.session.speech.endpointing import FRAME_SAMPLES
-from app.session.speech.loudness import BLOCK_FRAMES, MEMORY_BLOCKS, Loudness
+from tutti_server.app.session.speech.endpointing import FRAME_SAMPLES
+from tutti_server.app.session.speech.loudness import BLOCK_FRAMES, MEMORY_BLOCKS, Loudness
 
 RANDOM = np.random.default_rng(1)
 

@@ -4,9 +4,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.session.messages.commands import Endpointing
-from app.session.speech.turn_taking import WEIGHTS, PauseEvidence, TurnModel, find_features, required_silence_ms
-from app.session.speech.turn_words import NUMBERS, UNFINISHED
+from tutti_server.app.session.messages.commands import Endpointing
+from tutti_server.app.session.speech.turn_taking import (
+    WEIGHTS,
+    PauseEvidence,
+    TurnModel,
+    find_features,
+    required_silence_ms,
+)
+from tutti_server.app.session.speech.turn_words import NUMBERS, UNFINISHED
 
 MODEL = TurnModel()
 PROBABILITIES = st.floats(0.0, 1.0)

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from app.media.pcm import Samples
-from app.session.speech.endpointing import FRAME_SAMPLES
-from app.session.speech.window_cutting import (
+from tutti_server.app.media.pcm import Samples
+from tutti_server.app.session.speech.endpointing import FRAME_SAMPLES
+from tutti_server.app.session.speech.window_cutting import (
     LONG_WINDOW_SAMPLES,
     MIN_PAUSE_MS,
     QUIET_SPAN_SAMPLES,
@@ -14,7 +14,7 @@ from app.session.speech.window_cutting import (
     quietest_index,
     required_pause_ms,
 )
-from engine.api import SAMPLE_RATE, WINDOW_SAMPLES
+from tutti_server.engine.api import SAMPLE_RATE, WINDOW_SAMPLES
 
 START = 5 * SAMPLE_RATE
 SILENCE_MS = 500

@@ -5,10 +5,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from app.session.text.final_sampling import CPU_BEAMS, MAX_ANSWER_S, N_SMOOTHED, FinalSampling, usual_beams
-from engine import api
 from tests.bench import CONFIG, START, Bench
 from tests.fakes import MODEL, silence, speech
+from tutti_server.app.session.text.final_sampling import CPU_BEAMS, MAX_ANSWER_S, N_SMOOTHED, FinalSampling, usual_beams
+from tutti_server.engine import api
 
 
 def took(seconds: float) -> api.WindowTiming:

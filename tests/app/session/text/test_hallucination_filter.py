@@ -16,17 +16,23 @@ import numpy as np
 import pytest
 import pytest_asyncio
 
-from app.files.transcription import TranscriptionOptions, transcribe
-from app.media.pcm import AudioFormat, Samples
-from app.session.core.effects import Effect, Send, Submit
-from app.session.messages import commands, events
-from app.session.session import Session, SessionConfig
-from app.session.speech.coverage import MIN_UNCOVERED_SAMPLES
-from app.session.speech.endpointing import FRAME_SAMPLES, Endpointer, SpeechBegan, SpeechEnded, WebRtcDetector
-from engine.api import SAMPLE_RATE
-from engine.config import EngineConfig
-from engine.engine import Engine
 from tests.small_model import N_BEAMS, SMALL_MODEL
+from tutti_server.app.files.transcription import TranscriptionOptions, transcribe
+from tutti_server.app.media.pcm import AudioFormat, Samples
+from tutti_server.app.session.core.effects import Effect, Send, Submit
+from tutti_server.app.session.messages import commands, events
+from tutti_server.app.session.session import Session, SessionConfig
+from tutti_server.app.session.speech.coverage import MIN_UNCOVERED_SAMPLES
+from tutti_server.app.session.speech.endpointing import (
+    FRAME_SAMPLES,
+    Endpointer,
+    SpeechBegan,
+    SpeechEnded,
+    WebRtcDetector,
+)
+from tutti_server.engine.api import SAMPLE_RATE
+from tutti_server.engine.config import EngineConfig
+from tutti_server.engine.engine import Engine
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

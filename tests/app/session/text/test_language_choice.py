@@ -5,7 +5,7 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.session.text.language_choice import (
+from tutti_server.app.session.text.language_choice import (
     MARGIN,
     MAX_DOUBT_S,
     MAX_LOG_ODDS,
@@ -15,8 +15,8 @@ from app.session.text.language_choice import (
     LanguageRequest,
     UtteranceLanguage,
 )
-from engine import api
-from engine.decoding.language import choose_language
+from tutti_server.engine import api
+from tutti_server.engine.decoding.language import choose_language
 
 CANDIDATES = ("en", "de", "nl")
 OPEN = LanguageRequest(candidates=CANDIDATES)

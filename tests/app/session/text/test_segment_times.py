@@ -5,10 +5,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from app.session.messages import events
-from engine import api
 from tests.bench import START, Bench, check_promises
 from tests.fakes import MODEL, silence, speech
+from tutti_server.app.session.messages import events
+from tutti_server.engine import api
 
 TIMED = replace(START, interim=False, words=True)
 

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.session.text.stabilizer import ATTENTION_DISTANCE_S, Agreement, Attention, Stabilizer
-from engine.api import Piece
+from tutti_server.app.session.text.stabilizer import ATTENTION_DISTANCE_S, Agreement, Attention, Stabilizer
+from tutti_server.engine.api import Piece
 
 
 def pieces(text: str) -> tuple[Piece, ...]:

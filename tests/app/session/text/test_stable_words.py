@@ -5,14 +5,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from app.session.messages import commands, events
-from app.session.text.stabilizer import Agreement, Stabilizer
-from app.session.text.stable_words import Words, grow, with_stable_times, words_between, words_from
-from engine import api
-from engine.api import SAMPLE_RATE
 from tests.app.session.text.test_stabilizer import pieces
 from tests.bench import START, Bench, check_promises
 from tests.fakes import said, silence, speech
+from tutti_server.app.session.messages import commands, events
+from tutti_server.app.session.text.stabilizer import Agreement, Stabilizer
+from tutti_server.app.session.text.stable_words import Words, grow, with_stable_times, words_between, words_from
+from tutti_server.engine import api
+from tutti_server.engine.api import SAMPLE_RATE
 
 WITH_WORDS = replace(START, words=True, interim_words=True)
 

@@ -4,7 +4,7 @@ import base64
 
 import pytest
 
-from plugins.carriers.audiohook.signature import BadSignature, check_signature
+from tutti_server.plugins.carriers.audiohook.signature import BadSignature, check_signature
 
 # The example of Genesys' documentation, with the key and the secret that it names.
 KEY = "SGVsbG8sIEkgYW0gdGhlIEFQSSBrZXkh"

@@ -5,15 +5,15 @@ from typing import Any
 
 import pytest
 
-from app.dialects.call_streams.wire import Call
-from app.errors import BadMessage, BadStart, SessionError
-from app.media.pcm import AudioFormat
-from app.session.messages import commands, events
-from plugins.carriers.audiohook.timeline import Timeline, write_duration
-from plugins.carriers.audiohook.wire import NO_CONVERSATION, PAUSE_ID, AudioHook, Client, choose_media
 from tests.app.dialects.call_streams.sinks import FakeSink
 from tests.call_start import call_start
 from tests.compat.conformance import refused, supported
+from tutti_server.app.dialects.call_streams.wire import Call
+from tutti_server.app.errors import BadMessage, BadStart, SessionError
+from tutti_server.app.media.pcm import AudioFormat
+from tutti_server.app.session.messages import commands, events
+from tutti_server.plugins.carriers.audiohook.timeline import Timeline, write_duration
+from tutti_server.plugins.carriers.audiohook.wire import NO_CONVERSATION, PAUSE_ID, AudioHook, Client, choose_media
 
 SESSION = "e160e428-53e2-487c-977d-96989bf5c99d"
 ORGANIZATION = "d7934305-0972-4844-938e-9060eef73d05"

@@ -5,9 +5,9 @@ import uuid
 
 import pytest
 
-from app.sharing.local_store import LocalStore
-from app.sharing.store import StoreAway
-from plugins.carriers.audiosocket.announcements import Announcement, Announcements
+from tutti_server.app.sharing.local_store import LocalStore
+from tutti_server.app.sharing.store import StoreAway
+from tutti_server.plugins.carriers.audiosocket.announcements import Announcement, Announcements
 
 CALL = uuid.UUID("40325ec2-5efd-4bd3-805f-53576e581d13")
 

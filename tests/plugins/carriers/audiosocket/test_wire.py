@@ -4,13 +4,16 @@ import uuid
 
 import pytest
 
-from app.dialects.call_streams.call_stream import Opening
-from app.dialects.call_streams.wire import Call
-from app.errors import BadMessage, RequestError, SessionError, WrongState
-from app.media.pcm import AudioFormat
-from app.session.messages import commands, events
-from plugins.carriers.audiosocket.announcing_endpoint import read_announcement
-from plugins.carriers.audiosocket.wire import (
+from tests.app.dialects.call_streams.sinks import FakeSink
+from tests.call_start import call_start
+from tests.compat.conformance import supported
+from tutti_server.app.dialects.call_streams.call_stream import Opening
+from tutti_server.app.dialects.call_streams.wire import Call
+from tutti_server.app.errors import BadMessage, RequestError, SessionError, WrongState
+from tutti_server.app.media.pcm import AudioFormat
+from tutti_server.app.session.messages import commands, events
+from tutti_server.plugins.carriers.audiosocket.announcing_endpoint import read_announcement
+from tutti_server.plugins.carriers.audiosocket.wire import (
     DTMF,
     ERROR,
     HANGUP,
@@ -21,9 +24,6 @@ from plugins.carriers.audiosocket.wire import (
     payload_bytes,
     read_id,
 )
-from tests.app.dialects.call_streams.sinks import FakeSink
-from tests.call_start import call_start
-from tests.compat.conformance import supported
 
 CALL = uuid.UUID("40325ec2-5efd-4bd3-805f-53576e581d13")
 FIRST = packet(ID, CALL.bytes)
