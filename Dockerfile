@@ -28,14 +28,15 @@ COPY pyproject.toml constraints.lock LICENSE ./
 # Every file is compared with its hash in the lock: that of uv by pip, all others by uv.
 RUN sed -n '/^uv==/,/[^\\]$/p' constraints.lock >/tmp/uv.lock \
     && pip install --require-hashes --requirement /tmp/uv.lock \
-    && mkdir app cluster engine plugins && touch README.md \
-    && uv pip install --system --constraint constraints.lock ".${EXTRAS:+[$EXTRAS]}" \
+    && mkdir tutti_server && touch README.md \
+    && uv pip install --system --constraint constraints.lock ./clients/python ".${EXTRAS:+[$EXTRAS]}" \
     && pip uninstall --yes uv
 
 COPY app app
 COPY cluster cluster
 COPY engine engine
 COPY plugins plugins
+COPY tutti_server tutti_server
 RUN pip install --no-deps --force-reinstall .
 
 USER tutti

@@ -25,4 +25,4 @@ def find_version(distribution: str, checkout: Path) -> str:
         return str(project["version"])
 
 
-VERSION = find_version(DISTRIBUTION, Path(__file__).parents[1])
+VERSION = find_version(DISTRIBUTION, Path(__file__).parents[2])

@@ -229,7 +229,7 @@ def test_the_image_has_the_versions_that_were_tested() -> None:
         arguments for arguments in arguments_of("RUN") if "$EXTRAS]" in arguments and "pip install" in arguments
     ]
     assert len(installs) == 1
-    assert "uv pip install --system --constraint constraints.lock" in installs[0]
+    assert "uv pip install --system --constraint constraints.lock ./clients/python " in installs[0]
     (program,) = re.findall(r"sed -n '(.+?)' constraints.lock >/tmp/uv.lock", installs[0])
     arguments = ["sed", "-n", program, REPOSITORY / "constraints.lock"]
     chosen = subprocess.run(arguments, capture_output=True, text=True, check=True).stdout

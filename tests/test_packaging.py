@@ -1,17 +1,20 @@
-"""The wheels that users install: what they contain, and that they need nothing that is not on the package index."""
+"""The wheels that users install: what they own and need, and that each works without the other."""
 
+import json
 import os
 import subprocess
-import sys
-import sysconfig
 from email.parser import HeaderParser
 from pathlib import Path
 from zipfile import ZipFile
 
 import pytest
 
-from tests.wheels import BUILD_TIMEOUT_S, shared_wheels
+import tutti
+from tests.wheels import BUILD_TIMEOUT_S, REPOSITORY, make_environment, pip, shared_wheels
+from tutti_server.app.version import VERSION
 from tutti_server.engine.checkpoint.catalog import EMBEDDED_MODEL
+
+SERVER, CLIENT = "tutti_asr", "tutti_asr_client"
 
 
 @pytest.fixture(scope="module")
@@ -20,18 +23,20 @@ def wheels(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return shared_wheels(tmp_path_factory)
 
 
-def install(wheel: Path, target: Path) -> None:
-    arguments = ("--quiet", "--no-deps", "--no-index", "--no-compile", "--target", target, wheel)
-    subprocess.run([sys.executable, "-m", "pip", "install", *arguments], check=True, timeout=BUILD_TIMEOUT_S)
+@pytest.fixture(scope="module")
+def environment(wheels: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An environment with both wheels, which no test changes."""
+    environment = tmp_path_factory.mktemp("installed")
+    make_environment(environment, *wheels.values())
+    return environment
 
 
-def python(installed: Path, *arguments: str) -> str:
-    """Standard output of an interpreter that knows what is installed here, the dependencies, and no checkout."""
-    # `-S` leaves out what editable installations add.
+def run(environment: Path, program: str, *arguments: str, folder: Path | None = None, path: str = "") -> str:
+    """Standard output of a program of the environment, by default in its own folder, so that no checkout is seen."""
     done = subprocess.run(
-        [sys.executable, "-S", *arguments],
-        cwd=installed,
-        env=os.environ | {"PYTHONPATH": f"{installed}{os.pathsep}{sysconfig.get_path('purelib')}"},
+        [environment / "bin" / program, *arguments],
+        cwd=folder or environment,
+        env=os.environ | {"PYTHONPATH": path},
         capture_output=True,
         text=True,
         timeout=BUILD_TIMEOUT_S,
@@ -40,48 +45,88 @@ def python(installed: Path, *arguments: str) -> str:
     return done.stdout
 
 
+def names(wheel: Path) -> list[str]:
+    with ZipFile(wheel) as archive:
+        return archive.namelist()
+
+
 def requirements(wheel: Path) -> list[str]:
     with ZipFile(wheel) as archive:
         (metadata,) = (name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
         return HeaderParser().parsestr(archive.read(metadata).decode()).get_all("Requires-Dist", [])
 
 
-def test_no_wheel_needs_the_other(wheels: dict[str, Path]) -> None:
-    """Neither is on the package index when a checkout is installed."""
-    assert set(wheels) == {"tutti_asr", "tutti_asr_client"}
-    for wheel in wheels.values():
-        assert not [each for each in requirements(wheel) if each.startswith("tutti")]
+def test_each_wheel_owns_one_import_name(wheels: dict[str, Path]) -> None:
+    """So no file belongs to both, and a user's own package `app` is nobody else's."""
+    assert set(wheels) == {SERVER, CLIENT}
+    owned = {
+        name: {each.partition("/")[0] for each in names(wheel) if ".dist-info/" not in each}
+        for name, wheel in wheels.items()
+    }
+    assert owned == {SERVER: {"tutti_server"}, CLIENT: {"tutti"}}
+    assert "tutti/py.typed" in names(wheels[CLIENT])
+
+
+def test_the_server_needs_the_client_of_its_own_version(wheels: dict[str, Path]) -> None:
+    """All parts of a release have one version, and the client needs no server."""
+    package = json.loads((REPOSITORY / "clients/js/package.json").read_text())
+    assert VERSION == tutti.__version__ == package["version"]
+    assert [each for each in requirements(wheels[SERVER]) if each.startswith("tutti")] == [
+        f"tutti-asr-client=={VERSION}"
+    ]
+    assert [each for each in requirements(wheels[CLIENT]) if each.startswith("tutti")] == []
 
 
 def test_torch_has_an_upper_bound(wheels: dict[str, Path]) -> None:
     """A release of torch that was never tested is not installed."""
-    (torch,) = (each for each in requirements(wheels["tutti_asr"]) if each.startswith("torch"))
+    (torch,) = (each for each in requirements(wheels[SERVER]) if each.startswith("torch"))
     assert "<" in torch
 
 
-def test_the_servers_wheel_alone_has_the_command_and_the_client(wheels: dict[str, Path], tmp_path: Path) -> None:
-    """`tutti --version` runs, and `import tutti` works, without the checkout."""
-    install(wheels["tutti_asr"], tmp_path)
-    out = python(tmp_path, "-c", "import tutti, app; print(tutti.__file__); print(app.__file__)")
-    assert [Path(line).parents[1] for line in out.split()] == [tmp_path, tmp_path]
-    assert python(tmp_path, "-m", "tutti_server.app", "--version").startswith("tutti, version ")
-    for part in (
-        "app/assets/sample.flac",
-        "app/static/index.html",
-        "app/database/migrations/env.py",
-        "app/database/migrations/versions/v0001_first_release.py",
-        f"engine/assets/{EMBEDDED_MODEL}/ggml-model.bin",
-    ):
-        assert (tmp_path / part).exists(), part
-    show = "from tutti_server.app.server.plugins import installed_plugins; print(*(each.name for each in installed_plugins()))"
-    assert python(tmp_path, "-c", show).split() == ["carriers", "telemetry"]
+def test_the_servers_wheel_has_all_that_it_opens(wheels: dict[str, Path]) -> None:
+    parts = {
+        "tutti_server/app/assets/sample.flac",
+        "tutti_server/app/static/index.html",
+        "tutti_server/app/database/migrations/env.py",
+        "tutti_server/app/database/migrations/versions/v0001_first_release.py",
+        f"tutti_server/engine/assets/{EMBEDDED_MODEL}/ggml-model.bin",
+        "tutti_server/engine/cuda/kernels/row_step.cu",
+    }
+    assert parts - set(names(wheels[SERVER])) == set()
 
 
-def test_the_clients_wheel_is_the_same_client(wheels: dict[str, Path]) -> None:
-    """Installing both leaves one client, whichever was installed last."""
-    contents = []
-    for wheel in wheels.values():
-        with ZipFile(wheel) as archive:
-            contents.append({name: archive.read(name) for name in archive.namelist() if name.startswith("tutti/")})
-    assert contents[0] == contents[1]
-    assert "tutti/py.typed" in contents[0]
+def test_the_installed_server_finds_its_plugins(environment: Path) -> None:
+    show = (
+        "from tutti_server.app.server.plugins import installed_plugins; "
+        "print(*(each.name for each in installed_plugins()))"
+    )
+    assert run(environment, "python", "-c", show).split() == ["carriers", "telemetry"]
+
+
+def test_users_own_packages_of_common_names_are_not_imported(environment: Path, tmp_path: Path) -> None:
+    """They are in the working directory and on the path."""
+    for name in ("app", "cluster", "engine", "plugins"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "__init__.py").write_text("raise RuntimeError('the package of a user')\n")
+    version = run(environment, "tutti", "--version", folder=tmp_path, path=str(tmp_path))
+    assert version == f"tutti, version {VERSION}\n"
+    assert version == run(environment, "python", "-m", "tutti_server.app", "--version", folder=tmp_path)
+    assert "--max-sessions" in run(environment, "tutti", "serve", "--help", folder=tmp_path, path=str(tmp_path))
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("first", [SERVER, CLIENT])
+@pytest.mark.parametrize("removed", [SERVER, CLIENT])
+def test_removing_one_leaves_the_other(wheels: dict[str, Path], tmp_path: Path, first: str, removed: str) -> None:
+    """Whichever was installed first."""
+    second = CLIENT if first == SERVER else SERVER
+    make_environment(tmp_path, wheels[first])
+    pip(tmp_path, "install", "--no-deps", "--no-index", "--no-compile", wheels[second])
+    pip(tmp_path, "uninstall", "--yes", removed)
+    if removed == CLIENT:
+        assert "--max-sessions" in run(tmp_path, "tutti", "serve", "--help")
+        assert not (tmp_path / "bin" / "tutti-asr-client").exists()
+    else:
+        assert "usage" in run(tmp_path, "tutti-asr-client", "--help").lower()
+        assert run(tmp_path, "python", "-c", "import tutti; print(tutti.__version__)") == f"{tutti.__version__}\n"
+        assert not (tmp_path / "bin" / "tutti").exists()

@@ -5,6 +5,8 @@ import os
 import shutil
 import subprocess
 import sys
+import sysconfig
+import venv
 from importlib.metadata import version
 from pathlib import Path
 
@@ -12,7 +14,17 @@ import pytest
 
 REPOSITORY = Path(__file__).parents[1]
 BUILD_TIMEOUT_S = 120
-PARTS = ("app", "cluster", "engine", "plugins", "clients/python", "pyproject.toml", "README.md", "LICENSE")
+PARTS = (
+    "app",
+    "cluster",
+    "engine",
+    "plugins",
+    "tutti_server",
+    "clients/python",
+    "pyproject.toml",
+    "README.md",
+    "LICENSE",
+)
 SETUPTOOLS = 77
 """The oldest major version that builds the wheels: `build-system` in `pyproject.toml`."""
 
@@ -32,6 +44,25 @@ def shared_wheels(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return {path.name.split("-")[0]: path for path in folder.glob("*.whl")}
 
 
+def make_environment(environment: Path, *wheels: Path) -> None:
+    """Make a virtual environment with these wheels, and with the dependencies of the present one."""
+    venv.create(environment, symlinks=True)
+    # Without what editable installations add: `.pth` files of a folder that is added are not read.
+    packages = environment / f"lib/python{sys.version_info.major}.{sys.version_info.minor}/site-packages"
+    (packages / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    pip(environment, "install", "--no-deps", "--no-index", "--no-compile", *wheels)
+
+
+def pip(environment: Path, command: str, *arguments: str | Path) -> None:
+    """Run the present pip for another environment."""
+    python = environment / "bin" / "python"
+    subprocess.run(
+        [sys.executable, "-m", "pip", "--python", python, command, "--quiet", *arguments],
+        check=True,
+        timeout=BUILD_TIMEOUT_S,
+    )
+
+
 def _build_wheels(folder: Path) -> None:
     """Make the wheels of the server and of the client in a folder from copies of their sources."""
     source = folder / "source"
@@ -41,7 +72,7 @@ def _build_wheels(folder: Path) -> None:
     for name in filter(None, tracked.split("\0")):
         if (REPOSITORY / name).exists():
             (source / name).parent.mkdir(parents=True, exist_ok=True)
-            (source / name).write_bytes((REPOSITORY / name).read_bytes())
+            shutil.copyfile(REPOSITORY / name, source / name, follow_symlinks=False)
     # With the setuptools that is installed, so that no package index is needed, unless it is too old.
     has_setuptools = int(version("setuptools").partition(".")[0]) >= SETUPTOOLS
     options = ("--no-build-isolation",) if has_setuptools else ()

@@ -53,7 +53,7 @@ STOP_SLACK_S = 20.0
 
 Abandoned sessions, subscribers, open requests, the webhook and the last spans of traces need it.
 """
-OWN_PACKAGES = ("app", "cluster", "engine", "plugins", "tutti")
+OWN_PACKAGES = ("tutti_server", "tutti")
 """Packages whose lines are logged at the level of the settings. Others log warnings and errors only."""
 
 

@@ -1,4 +1,4 @@
-"""The process that decodes uploaded files, seen from the inside: `python -m tutti_server.app.media.decoding_process FD`.
+"""The process that decodes uploaded files, as `python -m tutti_server.app.media.decoding_process FD` starts it.
 
 Whoever uploads a file decides what FFmpeg does. So files are decoded by workers: processes with limits of memory and
 processor time, which decode one file at a time and may be killed. This process has imported all that decoding needs,

@@ -164,7 +164,7 @@ def missing_plugin(setting: str) -> str:
     """What to add to an error about an unknown setting: the plug-in that has it, if that is not installed."""
     for name, prefixes in OURS.items():
         if setting.startswith(prefixes) and not _is_installed(name):
-            return f" (of the plug-in {name.split('.')[1]}, which is not installed)"
+            return f" (of the plug-in {name.split('.')[2]}, which is not installed)"
     return ""
 
 

@@ -40,7 +40,7 @@ class RestartedServer:
         self._command = [
             sys.executable,
             "-m",
-            "app",
+            "tutti_server.app",
             "serve",
             "--port",
             str(port),

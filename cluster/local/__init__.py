@@ -18,8 +18,8 @@ processes do is in `roles.py`.
 
 This package knows nothing of sessions and models. Of the engine it imports:
 
-- `tutti_server.engine.api` and `tutti_server.engine.errors`: the interface that it offers on one side of the socket and uses on the other.
-- `tutti_server.engine.event_stream`: the stream of a window's events, which `submit` returns here as in the real engine.
-- `tutti_server.engine.validation`: checks the samples of a window in the gateway, before they are copied into shared memory.
-- `tutti_server.engine.process_environment`: settings of OpenMP that the engine process needs.
+- `engine/api.py` and `engine/errors.py`: the interface that it offers on one side of the socket and uses on the other.
+- `engine/event_stream.py`: the stream of a window's events, which `submit` returns here as in the real engine.
+- `engine/validation.py`: checks the samples of a window in the gateway, before they are copied into shared memory.
+- `engine/process_environment.py`: settings of OpenMP that the engine process needs.
 """

@@ -102,7 +102,7 @@ class _EngineConnection:
 
 
 class LocalEngineLink:
-    """The link to the engine process in one place, whichever process that is. See `tutti_server.cluster.engine_pool.EngineLink`.
+    """The link to the engine process in one place, whichever process that is. See `engine_pool.EngineLink`.
 
     The audio of every open window occupies blocks of the audio pool until the engine has finished with it. If there are
     no free blocks, `submit` raises `AudioPoolFull`.

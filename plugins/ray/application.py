@@ -1,4 +1,4 @@
-"""Builds the Ray Serve application of tutti. `deploy/ray/serve.yaml` names `tutti_server.plugins.ray.application:build`.
+"""Builds the Ray Serve application of tutti, which `deploy/ray/serve.yaml` names.
 
 The arguments are settings of tutti, by their names: they have priority over `TUTTI_…` variables of the process that
 builds the application.

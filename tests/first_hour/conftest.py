@@ -1,11 +1,8 @@
-"""A stranger's folder: the server's wheel is installed in `.venv`, and recordings lie beside it."""
+"""A stranger's folder: the wheels are installed in `.venv`, and recordings lie beside it."""
 
 import os
 import shutil
 import subprocess
-import sys
-import sysconfig
-import venv
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,7 +13,7 @@ from tests.app.cli.child import ENVIRONMENT, running
 from tests.app.dialects.openai.test_files_endpoint import wav
 from tests.app.media.test_file_decoder import encode, film
 from tests.recordings import MEETING, read
-from tests.wheels import BUILD_TIMEOUT_S, shared_wheels
+from tests.wheels import make_environment, shared_wheels
 from tutti_server.app.media.pcm import Samples
 from tutti_server.engine.api import SAMPLE_RATE
 
@@ -26,25 +23,12 @@ LONG_S = 2 * 3600
 
 @pytest.fixture(scope="session")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An empty folder but for `.venv`, which has the server's wheel and the dependencies, and for recordings."""
+    """An empty folder but for `.venv`, which has the wheels and the dependencies, and for recordings."""
     folder = tmp_path_factory.mktemp("stranger")
     wheels = shared_wheels(tmp_path_factory)
-    _install(wheels["tutti_asr"], folder / ".venv")
+    make_environment(folder / ".venv", *wheels.values())
     _record(folder)
     return folder
-
-
-def _install(wheel: Path, environment: Path) -> None:
-    venv.create(environment, symlinks=True)
-    python = environment / "bin" / "python"
-    arguments = ("--quiet", "--no-deps", "--no-index", "--no-compile", wheel)
-    subprocess.run(
-        [sys.executable, "-m", "pip", "--python", python, "install", *arguments], check=True, timeout=BUILD_TIMEOUT_S
-    )
-    # The dependencies, without what editable installations add: `.pth` files of a folder that is added are not read.
-    version = f"python{sys.version_info.major}.{sys.version_info.minor}"
-    packages = environment / "lib" / version / "site-packages"
-    (packages / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n")
 
 
 def _record(folder: Path) -> None:

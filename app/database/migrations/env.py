@@ -1,4 +1,4 @@
-"""Run by Alembic: applies the migrations in the transaction of the connection that `tutti_server.app.database.schema` gives it."""
+"""Run by Alembic: applies the migrations in the transaction of the connection that `schema.py` gives it."""
 
 from alembic import context
 

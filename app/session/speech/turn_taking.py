@@ -72,7 +72,7 @@ class PauseEvidence:
     language: str | None = None
     """The language of the text; `None` if it is not known."""
     last_text_logprob: float | None = None
-    """The log-probability of the last token of the text; `None` if it was not sampled. See `tutti_server.engine.api.DoneEvent`."""
+    """The log-probability of the last token of the text; `None` if it was not sampled. See `engine/api.py`."""
     avg_logprob: float = 0.0
     """The mean log-probability of the tokens of the text: how sure the model is of what it has written."""
     audio_probability: float | None = None

@@ -18,7 +18,7 @@ from tutti_server.engine import api
 MARGIN = 4.0
 """The evidence that changes a settled language. Evidence is log-odds multiplied by seconds of speech.
 
-The log-odds of a window are at most 3.0 (`tutti_server.engine.api.LEAST_LANGUAGE_PROBABILITY`). So less than `MIN_CHANGE_S` of
+The log-odds of a window are at most 3.0 (`api.LEAST_LANGUAGE_PROBABILITY`). So less than `MIN_CHANGE_S` of
 speech never changes the language by itself, however certain the detector is of a mumbled "ja".
 """
 MAX_LOG_ODDS = -math.log(api.LEAST_LANGUAGE_PROBABILITY)

@@ -77,7 +77,7 @@ class Command:
 def running(
     *arguments: str | Path, program: Path | None = None, folder: Path | None = None, **environment: str
 ) -> Iterator[Command]:
-    """Run a program in a folder while the context is open: by default Python, with arguments such as `-m tutti_server.app serve`."""
+    """Run a program in a folder while the context is open. It is Python by default; `-m` names the module."""
     # A handled signal has its default in a child; a test run in the background would pass on that it is ignored.
     handler = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:

@@ -81,7 +81,7 @@ def _become(arguments: list[str], environment: dict[str, str], output: IO[str], 
         os.environ.clear()
         os.environ.update(environment)
         sys.argv = ["tutti", *arguments]
-        runpy.run_module("app", run_name="__main__", alter_sys=True)
+        runpy.run_module("tutti_server.app", run_name="__main__", alter_sys=True)
         status = 0
     except SystemExit as end:
         status = end.code if isinstance(end.code, int) else int(end.code is not None)

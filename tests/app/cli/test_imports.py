@@ -72,6 +72,6 @@ def test_an_idle_server_takes_little_memory(tmp_path: Path) -> None:
             server.kill()
     lines = re.findall(r"^import time:.*\|(.*)$", imports.read_text(), re.M)
     modules = {line.strip().partition(".")[0] for line in lines}
-    assert {"app", "torch", "starlette"} <= modules and not modules & UNUSED
+    assert {"tutti_server", "torch", "starlette"} <= modules and not modules & UNUSED
     (resident_kib,) = re.findall(r"^VmRSS:\s+(\d+) kB$", status, re.M)
     assert int(resident_kib) / 1024 < MAX_IDLE_MIB

@@ -22,7 +22,8 @@ def pure_modules() -> list[str]:
     """All modules of the dialects and of the carriers, except for those that serve."""
     folders = (REPOSITORY / "app" / "dialects", REPOSITORY / "plugins" / "carriers")
     paths = (path.relative_to(REPOSITORY) for folder in folders for path in folder.rglob("*.py"))
-    names = [".".join(path.with_suffix("").parts) for path in paths if path.stem not in ("__init__", *SERVING)]
+    pure = (path.with_suffix("") for path in paths if path.stem not in ("__init__", *SERVING))
+    names = [".".join(("tutti_server", *path.parts)) for path in pure]
     return [name for name in names if not name.endswith("endpoint")]
 
 

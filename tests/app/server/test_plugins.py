@@ -109,9 +109,9 @@ def install(folder: Path, code: str) -> None:
 def bare(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An installation without the folder `plugins`."""
     for name in [*sys.modules]:
-        if name.partition(".")[0] == "plugins":
+        if name.startswith("tutti_server.plugins"):
             monkeypatch.delitem(sys.modules, name)
-    monkeypatch.setitem(sys.modules, "plugins", None)
+    monkeypatch.setitem(sys.modules, "tutti_server.plugins", None)
 
 
 async def test_a_plugin_of_another_package_has_routes_settings_a_port_and_a_life(folder: Path, serve: Serve) -> None:

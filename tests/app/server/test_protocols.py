@@ -268,7 +268,7 @@ async def test_what_strangers_send_is_no_error_of_the_server(serve: Serve, caplo
             writer.write_eof()
             await ended(reader)
         assert [each for each in caplog.records if each.levelno > logging.INFO] == []
-        lines = [each.message for each in caplog.records if each.name.startswith("app")]
+        lines = [each.message for each in caplog.records if each.name.startswith("tutti_server.app")]
         assert len(lines) == (expected == 401), sent
         assert "almost-the-key" not in "".join(lines)
 

@@ -290,8 +290,8 @@ def test_plain_weights_come_before_variants() -> None:
 def test_what_is_fetched_is_logged(hub: StandInHub, base: Path, caplog: pytest.LogCaptureFixture) -> None:
     """One line, and none where the model is in the cache."""
     hub.add(NAME, base)
-    with caplog.at_level(logging.INFO, "engine"):
+    with caplog.at_level(logging.INFO, "tutti_server.engine"):
         find_checkpoint(NAME)
         find_checkpoint(NAME)
-    assert len([record for record in caplog.records if record.name.startswith("engine")]) == 1
+    assert len([record for record in caplog.records if record.name.startswith("tutti_server.engine")]) == 1
     assert f"Fetching {NAME} from the hub: model.safetensors, 2 MB" in caplog.text

@@ -279,7 +279,7 @@ async def test_log_lines_name_the_trace(serve: Serve, spans: Spans, caplog: pyte
     await stop(server)
     traces = {record.getMessage().partition("] ")[2][:6]: vars(record)["trace"] for record in caplog.records}
     assert traces["opened"] == traces["closed"] == f" trace={TRACE}"
-    logging.getLogger("app").info("[none] outside")
+    logging.getLogger("tutti_server.app").info("[none] outside")
     assert vars(caplog.records[-1])["trace"] == ""
 
 
