@@ -22,13 +22,13 @@ ARG EXTRAS=
 RUN case ",$EXTRAS," in *,cuda,*) \
     apt-get update && apt-get install --yes --no-install-recommends gcc libc6-dev && rm -rf /var/lib/apt/lists/* ;; esac
 
-# Dependencies before the code, so that an edit does not fetch them again. The package metadata names a README.
+# Dependencies before the code, so that an edit does not fetch them again. The package metadata names a page.
 COPY clients/python clients/python
 COPY pyproject.toml constraints.lock LICENSE ./
 # Every file is compared with its hash in the lock: that of uv by pip, all others by uv.
 RUN sed -n '/^uv==/,/[^\\]$/p' constraints.lock >/tmp/uv.lock \
     && pip install --require-hashes --requirement /tmp/uv.lock \
-    && mkdir tutti_server && touch README.md \
+    && mkdir --parents tutti_server deploy/release && touch deploy/release/README.md \
     && uv pip install --system --constraint constraints.lock ./clients/python ".${EXTRAS:+[$EXTRAS]}" \
     && pip uninstall --yes uv
 

@@ -18,7 +18,10 @@ DOCS = REPOSITORY / "docs"
 PAGES = sorted(DOCS.rglob("*.md"))
 OUTSIDE = [
     path
-    for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "clients/python/README.md", "clients/js/README.md")
+    for name in (
+        *("README.md", "CONTRIBUTING.md", "CHANGELOG.md"),
+        *("clients/python/README.md", "clients/js/README.md", "deploy/release/README.md"),
+    )
     if (path := REPOSITORY / name).exists()
 ] + sorted([REPOSITORY / "examples" / "README.md", *(REPOSITORY / "examples").glob("*/README.md")])
 """Documents that GitHub shows and that are not part of the site."""

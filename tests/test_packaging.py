@@ -3,18 +3,18 @@
 import json
 import os
 import subprocess
+import tomllib
 from email.parser import HeaderParser
 from pathlib import Path
 from zipfile import ZipFile
 
 import pytest
 
-import tutti
 from tests.wheels import BUILD_TIMEOUT_S, REPOSITORY, make_environment, pip, shared_wheels
-from tutti_server.app.version import VERSION
 from tutti_server.engine.checkpoint.catalog import EMBEDDED_MODEL
 
 SERVER, CLIENT = "tutti_asr", "tutti_asr_client"
+VERSION = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]["version"]
 
 
 @pytest.fixture(scope="module")
@@ -25,9 +25,10 @@ def wheels(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 @pytest.fixture(scope="module")
 def environment(wheels: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An environment with both wheels, which no test changes."""
+    """An empty environment in which `pip install` got the wheel of the server. No test changes it."""
     environment = tmp_path_factory.mktemp("installed")
-    make_environment(environment, *wheels.values())
+    # pip finds the client, which the server needs, and whether the versions of all other packages are in their ranges.
+    make_environment(environment, wheels[SERVER])
     return environment
 
 
@@ -69,10 +70,10 @@ def test_each_wheel_owns_one_import_name(wheels: dict[str, Path]) -> None:
 
 def test_the_server_needs_the_client_of_its_own_version(wheels: dict[str, Path]) -> None:
     """All parts of a release have one version, and the client needs no server."""
-    package = json.loads((REPOSITORY / "clients/js/package.json").read_text())
-    assert VERSION == tutti.__version__ == package["version"]
+    version = json.loads((REPOSITORY / "clients/js/package.json").read_text())["version"]
+    assert {path.name.split("-")[1] for path in wheels.values()} == {version, VERSION}
     assert [each for each in requirements(wheels[SERVER]) if each.startswith("tutti")] == [
-        f"tutti-asr-client=={VERSION}"
+        f"tutti-asr-client=={version}"
     ]
     assert [each for each in requirements(wheels[CLIENT]) if each.startswith("tutti")] == []
 
@@ -119,14 +120,15 @@ def test_users_own_packages_of_common_names_are_not_imported(environment: Path, 
 @pytest.mark.parametrize("removed", [SERVER, CLIENT])
 def test_removing_one_leaves_the_other(wheels: dict[str, Path], tmp_path: Path, first: str, removed: str) -> None:
     """Whichever was installed first."""
-    second = CLIENT if first == SERVER else SERVER
-    make_environment(tmp_path, wheels[first])
-    pip(tmp_path, "install", "--no-deps", "--no-index", "--no-compile", wheels[second])
+    make_environment(tmp_path, wheels[CLIENT])
+    pip(tmp_path, "uninstall", "--yes", CLIENT)
+    for name in (first, CLIENT if first == SERVER else SERVER):
+        pip(tmp_path, "install", "--no-deps", "--no-index", "--no-compile", wheels[name])
     pip(tmp_path, "uninstall", "--yes", removed)
     if removed == CLIENT:
         assert "--max-sessions" in run(tmp_path, "tutti", "serve", "--help")
         assert not (tmp_path / "bin" / "tutti-asr-client").exists()
     else:
         assert "usage" in run(tmp_path, "tutti-asr-client", "--help").lower()
-        assert run(tmp_path, "python", "-c", "import tutti; print(tutti.__version__)") == f"{tutti.__version__}\n"
+        assert run(tmp_path, "python", "-c", "import tutti; print(tutti.__version__)") == f"{VERSION}\n"
         assert not (tmp_path / "bin" / "tutti").exists()

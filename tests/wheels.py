@@ -22,7 +22,7 @@ PARTS = (
     "tutti_server",
     "clients/python",
     "pyproject.toml",
-    "README.md",
+    "deploy/release/README.md",
     "LICENSE",
 )
 SETUPTOOLS = 77
@@ -45,12 +45,19 @@ def shared_wheels(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 
 def make_environment(environment: Path, *wheels: Path) -> None:
-    """Make a virtual environment with these wheels, and with the dependencies of the present one."""
+    """Make a virtual environment with these wheels and what they need: nothing of the checkout, and no package index.
+
+    The packages of the present environment are at hand there, but for ours: pip takes those from beside the wheels.
+    """
     venv.create(environment, symlinks=True)
-    # Without what editable installations add: `.pth` files of a folder that is added are not read.
+    dependencies = environment / "dependencies"
+    dependencies.mkdir()
+    for entry in Path(sysconfig.get_path("purelib")).iterdir():
+        if not entry.name.startswith(("tutti", "__editable__")) and entry.suffix != ".pth":
+            (dependencies / entry.name).symlink_to(entry)
     packages = environment / f"lib/python{sys.version_info.major}.{sys.version_info.minor}/site-packages"
-    (packages / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n")
-    pip(environment, "install", "--no-deps", "--no-index", "--no-compile", *wheels)
+    (packages / "dependencies.pth").write_text(f"{dependencies}\n")
+    pip(environment, "install", "--no-index", "--no-compile", "--find-links", wheels[0].parent, *wheels)
 
 
 def pip(environment: Path, command: str, *arguments: str | Path) -> None:
@@ -58,6 +65,8 @@ def pip(environment: Path, command: str, *arguments: str | Path) -> None:
     python = environment / "bin" / "python"
     subprocess.run(
         [sys.executable, "-m", "pip", "--python", python, command, "--quiet", *arguments],
+        # What a checkout on this path says of itself is not installed there.
+        env={name: value for name, value in os.environ.items() if name != "PYTHONPATH"},
         check=True,
         timeout=BUILD_TIMEOUT_S,
     )

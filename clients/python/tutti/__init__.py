@@ -67,7 +67,7 @@ from tutti.session import Session, connect, transcribe_file
 from tutti.speakers import SpeakerTimeline
 from tutti.subtitles import to_srt, to_vtt
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = [
     "AudioError",

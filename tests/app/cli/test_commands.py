@@ -17,6 +17,7 @@ import pytest
 
 from tests.app.cli.child import ENVIRONMENT
 from tests.app.cli.prepared import PreparedTutti, prepared_tutti
+from tutti_server.app.version import VERSION
 from tutti_server.engine.checkpoint.catalog import EMBEDDED_MODEL
 
 AUDIO = Path(__file__).parents[2] / "audio"
@@ -66,7 +67,7 @@ def test_help_shows_the_values_of_a_setting_that_has_a_list_of_them(prepared: Pr
 
 
 def test_version_is_that_of_the_package() -> None:
-    assert tutti("--version").stdout == "tutti, version 0.1.0\n"
+    assert tutti("--version").stdout == f"tutti, version {VERSION}\n"
 
 
 def test_an_engine_is_started_once_ahead(prepared: PreparedTutti) -> None:
