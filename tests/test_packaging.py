@@ -78,6 +78,15 @@ def test_the_server_needs_the_client_of_its_own_version(wheels: dict[str, Path])
     assert [each for each in requirements(wheels[CLIENT]) if each.startswith("tutti")] == []
 
 
+def test_the_servers_wheel_is_small_but_for_its_weights(wheels: dict[str, Path]) -> None:
+    """The model that works offline is most of it: a package index takes 100 MB, and PyTorch for CPUs alone has 200."""
+    with ZipFile(wheels[SERVER]) as archive:
+        sizes = {each.filename: each.compress_size for each in archive.infolist()}
+    weights = sizes.pop(f"tutti_server/engine/assets/{EMBEDDED_MODEL}/ggml-model.bin")
+    assert weights < 40_000_000
+    assert sum(sizes.values()) < 6_000_000
+
+
 def test_torch_has_an_upper_bound(wheels: dict[str, Path]) -> None:
     """A release of torch that was never tested is not installed."""
     (torch,) = (each for each in requirements(wheels[SERVER]) if each.startswith("torch"))
