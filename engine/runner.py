@@ -43,9 +43,15 @@ from tutti_server.engine.model.slot_budget import cross_format, slot_bytes
 from tutti_server.engine.model.weights import load_model
 from tutti_server.engine.probe import PROBE_S, PROBE_STEPS, PROBE_WINDOWS, USUAL_UTTERANCE_SAMPLES, Speed, shortest_s
 from tutti_server.engine.process_memory import return_freed_memory
-from tutti_server.engine.window_encoder import WindowEncoder
+from tutti_server.engine.window_encoder import ThreadedEncoder, WindowEncoder
 
 logger = logging.getLogger(__name__)
+
+
+WORTH_A_THREAD = 1.3
+"""Steps with more threads are chosen where those with fewer take more than this many times as long."""
+FEW_ROWS = 8
+"""Steps of more rows, and prefills of more tokens, are products large enough for all threads."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,6 +162,13 @@ class Runner:
             else None,
         )
 
+        self._n_threads = torch.get_num_threads()
+        self._n_step_threads = self._n_threads
+        """The tensor threads of steps of few rows: as many as `warm_up` has found worth their cores."""
+        self._beside: ThreadedEncoder | None = None
+        if self.device.type == "cpu":
+            self._beside = ThreadedEncoder(self._encoder, self._eager, self.cache, self._transfer)
+
     @property
     def _forward(self) -> ForwardPass:
         return self._eager if self.cuda_forward is None else self.cuda_forward
@@ -214,7 +227,7 @@ class Runner:
         prompt = Prompt(tokens=(self.checkpoint.tokenizer.sot,), sot_index=0, n_prefix=0)
         n = len(slots)
         self.collect_prefill(self.launch_prefill(slots, [prompt] * n, [True] * n, [Draw()] * n))
-        step_s = shortest_s(lambda: self.collect(self.launch()), PROBE_STEPS)
+        step_s = self._choose_step_threads() if is_cpu else self._shortest_step_s()
         for slot in slots:
             self.release(slot)
         if self.cuda_forward:
@@ -229,6 +242,29 @@ class Runner:
             )
         self.return_free_memory()
         return Speed(window_s, step_s, n)
+
+    def _shortest_step_s(self) -> float:
+        return shortest_s(lambda: self.collect(self.launch()), PROBE_STEPS)
+
+    def _choose_step_threads(self) -> float:
+        """Measure steps with 1, 2, 4 … threads, and keep the fewest that are nearly as fast as any.
+
+        Returns:
+            The seconds of a step with this many.
+        """
+        times_s: dict[int, float] = {}
+        for n_threads in (1 << power for power in range(self._n_threads.bit_length())):
+            self._n_step_threads = n_threads
+            times_s[n_threads] = self._shortest_step_s()
+        bound_s = WORTH_A_THREAD * min(times_s.values())
+        self._n_step_threads = min(n_threads for n_threads, time_s in times_s.items() if time_s <= bound_s)
+        return times_s[self._n_step_threads]
+
+    def _use_threads(self, n_rows: int) -> None:
+        """Set the tensor threads of what comes next in this thread, on a CPU. A core is left to windows under way."""
+        if self._beside:
+            n_most = max(1, self._n_threads - 1) if self._beside.is_encoding() else self._n_threads
+            torch.set_num_threads(min(n_most, self._n_step_threads) if n_rows <= FEW_ROWS else n_most)
 
     def return_free_memory(self) -> None:
         """Give memory of the host that is not in use back to the system. Call it when no window is expected."""
@@ -253,11 +289,37 @@ class Runner:
             slots: the slot of each window.
             are_interims: whether the text of each window may still change; none may by default.
         """
-        self._encoder.encode(windows, slots, are_interims or [False] * len(windows))
+        are_interims = are_interims or [False] * len(windows)
+        if self._beside:
+            self._beside.begin(windows, slots, are_interims, self._n_threads)
+            self._beside.finish()
+        else:
+            self._encoder.encode(windows, slots, are_interims)
+
+    @property
+    def encodes_beside_steps(self) -> bool:
+        """Whether `begin_encoding` returns at once, so that steps are computed while windows are encoded: on a CPU."""
+        return self._beside is not None
+
+    def begin_encoding(
+        self, windows: Sequence[NDArray[np.float32]], slots: Sequence[int], are_interims: Sequence[bool]
+    ) -> None:
+        """Begin to encode windows where `encodes_beside_steps`; see `encode`. One call may be under way at a time.
+
+        Until `finish_encoding` their slots take part in nothing else. A core is left to the steps while slots run.
+        """
+        assert self._beside
+        n_threads = max(1, self._n_threads - self._n_step_threads) if self.states.running else self._n_threads
+        self._beside.begin(windows, slots, are_interims, n_threads)
+
+    def finish_encoding(self) -> None:
+        """Wait until the windows of `begin_encoding` are encoded, if a call is under way."""
+        if self._beside:
+            self._beside.finish()
 
     def is_encoding(self) -> bool:
-        """Return whether the device still works on the last `encode`."""
-        return self._encoder.is_encoding()
+        """Return whether the device still works on the last `encode` or `begin_encoding`."""
+        return self._beside.is_encoding() if self._beside else self._encoder.is_encoding()
 
     def encode_share(self, n_samples: int, is_interim: bool) -> float:
         """Return the work of encoding a window, as a fraction of a full window's."""
@@ -276,6 +338,7 @@ class Runner:
 
         Source: openai/whisper, whisper/decoding.py, `detect_language`.
         """
+        self._use_threads(len(slots))
         hidden = self._forward.prefill([(self.checkpoint.tokenizer.sot,)] * len(slots), slots)
         language_ids = to_device(list(self.checkpoint.generation.languages.values()), self.device)
         logits = self._forward.logits(hidden[:, 0])[:, language_ids]
@@ -305,6 +368,7 @@ class Runner:
         tokens: the device verifies drafts where the forward pass is fused and no slot has hotwords, a temperature,
         beams or attention peaks. Otherwise, and with FlashInfer, which plans steps on the host, this call waits itself.
         """
+        self._use_threads(sum(len(prompt.tokens) + len(prompt.draft) for prompt in prompts))
         for slot, prompt, draw in zip(slots, prompts, draws, strict=True):
             self._beams.end(slot)
             self.states.begin(slot, prompt, draw)
@@ -367,6 +431,7 @@ class Runner:
         """Begin one more token for every running slot; `collect` waits for it."""
         states = self.states
         n_rows = n_rows_of(states.running)
+        self._use_threads(n_rows)
         searches = tuple(states.searches.values())
         weights: Tensor | None = None
         if states.want_attention(states.running):
@@ -405,6 +470,7 @@ class Runner:
         The slots must still hold their windows, and must not be stepped afterwards.
         """
         sequences = [(*each.control, *each.tokens) for each in transcripts]
+        self._use_threads(sum(map(len, sequences)))
         hidden, weights = self._eager.prefill_with_attention(
             sequences, slots, self.checkpoint.generation.alignment_heads
         )

@@ -88,12 +88,22 @@ class EagerForward:
 
     def encode(self, samples: Tensor, slots: Sequence[int], runs: Sequence[Run]) -> None:
         """Encode windows; see `ForwardPass.encode`."""
+        self.write_windows(samples, slots, runs)
+        for run in runs:
+            for slot in slots[run.windows]:
+                self._cache.set_length(slot, run.n_states)
+
+    def write_windows(self, samples: Tensor, slots: Sequence[int], runs: Sequence[Run]) -> None:
+        """Encode windows, and write what cross-attention reads, but do not set the lengths of the slots.
+
+        Another thread than that of the steps may call it, if the cache has reserved the slots.
+        """
         if self._encodes_alone and len(slots) > 1:
             for run in runs:
                 for window in range(run.windows.start, run.windows.stop):
                     here = slice(window, window + 1)
                     own = samples[here, : run.n_states * STATE_SAMPLES]
-                    self.encode(own, slots[here], find_runs([run.n_states]))
+                    self.write_windows(own, slots[here], find_runs([run.n_states]))
             return
         states = self._model.encoder(self._model.log_mel(samples), runs)
         if self._cache.encoder_states is not None:

@@ -1,7 +1,7 @@
 """The decoder's caches, which are allocated once: keys and values (or encoder states) of every slot, and free slots."""
 
 import heapq
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import torch
 from torch import Tensor
@@ -85,6 +85,8 @@ class KVCache:
         self._have_lengths_changed = False
         self._views: dict[int, list[tuple[Tensor, Tensor]]] = {}
         """What `cross_views` returned for slots whose length has not changed since."""
+        self._reserved: set[int] = set()
+        """Slots whose windows are being encoded: their memory is not given back."""
         self._lenders: dict[int, int] = {}
         """The slot whose window is read, by the slot that has none of its own; see `lend`."""
         self.dtype = dtype
@@ -126,7 +128,7 @@ class KVCache:
         return to_device(slots, self.device)
 
     def write_cross_attention(self, layer: int, slots: Sequence[int], keys_values: Tensor, runs: Sequence[Run]) -> None:
-        """Store one layer's keys and values of encoded windows.
+        """Store one layer's keys and values of encoded windows. `set_length` makes them visible afterwards.
 
         Args:
             slots: the slot of each window.
@@ -141,17 +143,15 @@ class KVCache:
             if self.cross_scales is not None:
                 values, self.cross_scales[layer, :, rows, :, : run.n_states] = quantise(values)
             self.cross_attention[layer, :, rows, :, : run.n_states] = values
-            for slot in own:
-                self.set_length(slot, run.n_states)
 
     def write_states(self, slots: Sequence[int], states: Tensor, runs: Sequence[Run]) -> None:
-        """Store packed encoder states of windows, `(states, d_model)`, in the slot of each window."""
+        """Store packed encoder states of windows, `(states, d_model)`, in the slot of each window.
+
+        `set_length` makes them visible afterwards.
+        """
         assert self.encoder_states is not None
         for run in runs:
-            own = slots[run.windows]
-            self.encoder_states[self.rows(own), : run.n_states] = run.unpack(states)
-            for slot in own:
-                self.set_length(slot, run.n_states)
+            self.encoder_states[self.rows(slots[run.windows]), : run.n_states] = run.unpack(states)
 
     def read_cross_attention(self, layer: int, rows: Rows, n_states: int) -> Tensor:
         """One layer's keys and values of some slots, `(2, slots, heads, n_states, head_dim)` of the cache's dtype."""
@@ -173,8 +173,13 @@ class KVCache:
             self._views[slot] = [(keys.mT, values) for keys, values in layers]
         return self._views[slot]
 
+    def reserve(self, slots: Iterable[int]) -> None:
+        """Keep the memory of slots whose windows are being encoded, until `set_length`."""
+        self._reserved.update(slots)
+
     def set_length(self, slot: int, n_states: int) -> None:
         """Set how many encoder states a slot holds."""
+        self._reserved.discard(slot)
         if self.encoder_lengths[slot] != n_states:
             self.encoder_lengths[slot] = n_states
             self._views.pop(slot, None)
@@ -231,7 +236,7 @@ class KVCache:
         Returns:
             The number of slots whose memory was given back.
         """
-        used = {slot for slot, n_states in enumerate(self.encoder_lengths) if n_states}
+        used = self._reserved | {slot for slot, n_states in enumerate(self.encoder_lengths) if n_states}
         return self._memory.give_back(used, keeps_recent=keeps_recent)
 
 

@@ -43,6 +43,8 @@ class RunningSequences:
         self._n_reserved_slots = n_reserved_slots
         self._running: dict[int, Request] = {}
         """The requests that have a slot, by slot."""
+        self._encoding: set[int] = set()
+        """The slots whose windows are being encoded: no step decodes them before `prefill`."""
         self._beams: dict[int, tuple[int, ...]] = {}
         """The slots of the beams of each request, the first of them its own, by that slot."""
         self._in_flight: deque[tuple[LaunchedStep, _Owners]] = deque()
@@ -63,9 +65,15 @@ class RunningSequences:
         return self._running.values()
 
     @property
+    def n_decoding(self) -> int:
+        """The number of requests whose windows are encoded: a step decodes their next tokens."""
+        return len(self._running) - len(self._encoding)
+
+    @property
     def n_finals(self) -> int:
-        """The number of finals that have a slot, speculative ones included."""
-        return sum(not request.window.is_interim for request in self._running.values())
+        """The number of finals that are being decoded, speculative ones included."""
+        decoding = (request for slot, request in self._running.items() if slot not in self._encoding)
+        return sum(not request.window.is_interim for request in decoding)
 
     def allocate(self, batch: Iterable[Request]) -> list[int]:
         """Give each request a slot for an encoder call, and return the slots. Its beams get theirs at the same time.
@@ -77,12 +85,16 @@ class RunningSequences:
             beams = tuple(self._runner.slots.allocate() for _ in range(request.n_slots))
             slots[beams[0]], self._beams[beams[0]] = request, beams
         self._running |= slots
+        self._encoding |= slots.keys()
         if self._in_flight and self._need_step():
             self._launch()
         return list(slots)
 
     def prefill(self, slots: Iterable[int]) -> None:
-        """Prefill the prompts of encoded slots, in one pass; those that were released in the meantime are left out."""
+        """Prefill the prompts of encoded slots, in one pass; those that were cancelled in the meantime are released."""
+        slots = list(slots)
+        self._encoding.difference_update(slots)
+        self.release_cancelled()
         new = {slot: self._running[slot] for slot in slots if slot in self._running}
         if not new:
             return
@@ -129,7 +141,7 @@ class RunningSequences:
         self._in_flight.clear()
 
     def release_cancelled(self) -> None:
-        """Release the slots of cancelled requests."""
+        """Release the slots of cancelled requests. Nothing may be encoded beside the steps meanwhile."""
         for slot, request in list(self._running.items()):
             if request.caller.is_cancelled:
                 self._release(slot)
@@ -297,6 +309,7 @@ class RunningSequences:
         for each in self._beams[slot]:
             self._runner.release(each)
         del self._running[slot], self._beams[slot]
+        self._encoding.discard(slot)
         self._to_translate.pop(slot, None)
 
 

@@ -8,8 +8,12 @@ import itertools
 import logging
 import time
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
 
 from tutti_server.engine.api import EngineStats, Priority, StartedEvent, SupersededEvent, TranslatedEvent
 from tutti_server.engine.config import EngineConfig
@@ -27,6 +31,9 @@ from tutti_server.engine.scheduling.sequences import RunningSequences
 from tutti_server.engine.scheduling.stats import StatsRecorder
 
 logger = logging.getLogger(__name__)
+
+Encode = Callable[[Sequence[NDArray[np.float32]], Sequence[int], Sequence[bool]], None]
+"""`Runner.encode` or `Runner.begin_encoding`."""
 
 MIN_DECODE_SHARES = {"cpu": 0.33, "cuda": 0.2}
 """The default of `EngineConfig.min_decode_share`, by device. Decoding takes less of a GPU's time."""
@@ -61,6 +68,15 @@ FAILURE_PAUSE_S = 0.2
 
 Memory that was short may be free again then.
 """
+
+
+@dataclass(frozen=True, slots=True)
+class EncoderCall:
+    """An encoder call that is computed beside the decode steps."""
+
+    batch: list[Request]
+    slots: list[int]
+    start_s: float
 
 
 class EndedWorker:
@@ -122,6 +138,8 @@ class Worker:
         n_full_step = SEQUENCES_OF_FULL_STEP[runner.device.type]
         window_decode_s = USUAL_STEPS * speed.step_s / max(speed.n_running, n_full_step)
         self._decode_time = DecodeTime(n_full_step, window_decode_s)
+        self._call: EncoderCall | None = None
+        """The encoder call under way beside the steps; always `None` where the runner encodes between them."""
         self._suspects: deque[Request] = deque()
         """Requests that were open when a step failed. Each of them is decoded again alone, before all others."""
         self._n_failures = 0
@@ -213,6 +231,7 @@ class Worker:
         self._n_failures = 1 if n_done > self._n_done_before else self._n_failures + 1
         self._n_done_before = n_done
         self._encoder_time.begun_s = 0.0
+        self._forget_call()
         if self._n_failures >= MAX_FAILURES_IN_A_ROW:
             raise failure
         waiting = self._suspects
@@ -270,15 +289,49 @@ class Worker:
         return []
 
     def _step(self) -> None:
-        batch = self._next_suspect() if self._has_suspects else self._next_batch()
-        if batch:
-            self._encode_and_prefill(batch)
-        if self._sequences:
+        has_encoded = self._encode_beside_steps() if self._runner.encodes_beside_steps else self._encode_between_steps()
+        if self._sequences.n_decoding:
             self._decode()
         else:
             self._sequences.forget_steps()
-        self._memory.after_step(is_idle=not (batch or self._sequences or self._emitter.n_finished))
+        self._memory.after_step(is_idle=not (has_encoded or self._sequences or self._emitter.n_finished))
         self._emitter.emit(FINISHED_PER_STEP)
+
+    def _encode_between_steps(self) -> bool:
+        """Encode and prefill the next windows, if it is their turn. Returns whether it was."""
+        batch = self._next_suspect() if self._has_suspects else self._next_batch()
+        if batch:
+            self._encode_and_prefill(batch)
+        return bool(batch)
+
+    def _encode_beside_steps(self) -> bool:
+        """Begin an encoder call, if none is under way, and prefill its windows once it has ended.
+
+        Nothing else waits for the call unless there is nothing to decode. Returns whether there is or was one.
+        """
+        if self._call is None:
+            batch = self._next_suspect() if self._has_suspects else self._next_batch()
+            if not batch:
+                return False
+            start_s = time.monotonic()
+            self._memory.before_encoding(start_s)
+            self._call = EncoderCall(batch, self._begin_encoding(batch, self._runner.begin_encoding), start_s)
+            self._encoder_time.begun_s = self._encoder_time.expected_s(batch)
+        if not (self._sequences.n_decoding and self._runner.is_encoding()):
+            call, self._call = self._call, None
+            self._runner.finish_encoding()
+            elapsed_s = time.monotonic() - call.start_s
+            self._prefill([call.batch], call.slots)
+            self._count_calls([call.batch], elapsed_s)
+            # The running sequences have lost no time.
+            self._encoder_time.forgive()
+        return True
+
+    def _forget_call(self) -> None:
+        """Wait for the encoder call under way, whose windows are given up."""
+        self._call = None
+        with suppress(Exception):
+            self._runner.finish_encoding()
 
     def _next_batch(self, begun_encode_s: float = 0.0, joins_until_s: float | None = None) -> list[Request]:
         """Return the requests to encode now; none if there is other work to do.
@@ -316,25 +369,32 @@ class Worker:
         new_slots: list[int] = []
         encode_s = 0.0
         while batch:
-            new_slots += self._encode(batch)
+            new_slots += self._begin_encoding(batch, self._runner.encode)
             batches.append(batch)
             encode_s += self._encoder_time.expected_s(batch)
             self._encoder_time.begun_s = encode_s
             self._sequences.collect()
             self._emitter.emit(self._emitter.n_finished)
             batch = [] if self._has_suspects else self._next_batch(encode_s, start_s + encode_s - PREFILL_LEAD_S)
-        self._sequences.release_cancelled()
+        self._prefill(batches, new_slots)
+        self._count_calls(batches, time.monotonic() - start_s)
+
+    def _prefill(self, batches: Sequence[list[Request]], slots: list[int]) -> None:
+        """Prefill the windows of encoder calls, and note when."""
         prefill_s = time.monotonic()
-        self._sequences.prefill(new_slots)
+        self._sequences.prefill(slots)
         decoding_s = time.monotonic()
         for request in itertools.chain.from_iterable(batches):
             request.reached.prefill_s, request.reached.decoding_s = prefill_s, decoding_s
-        calls_s = self._encoder_time.record(batches, decoding_s - start_s)
+
+    def _count_calls(self, batches: Sequence[list[Request]], elapsed_s: float) -> None:
+        """Count encoder calls, which took this long together."""
+        calls_s = self._encoder_time.record(batches, elapsed_s)
         for encoded, call_s in zip(batches, calls_s, strict=True):
             final_share = self._encoder_time.final_share(encoded)
             self.stats.encoded(len(encoded), sum(request.audio_s for request in encoded), call_s, final_share)
 
-    def _encode(self, batch: list[Request]) -> list[int]:
+    def _begin_encoding(self, batch: list[Request], encode: Encode) -> list[int]:
         """Give a batch its slots, announce it and start its encoder call. Returns the slots."""
         slots = self._sequences.allocate(batch)
         now_s = time.monotonic()
@@ -344,12 +404,12 @@ class Worker:
             self._emitter.put(request, StartedEvent(request.queued_s, len(batch)))
         self._emitter.flush()
         windows = [request.window for request in batch]
-        self._runner.encode([window.samples for window in windows], slots, [window.is_interim for window in windows])
+        encode([window.samples for window in windows], slots, [window.is_interim for window in windows])
         return slots
 
     def _decode(self) -> None:
         """Decode one token for every running sequence."""
-        start_s, n_running = time.monotonic(), len(self._sequences)
+        start_s, n_running = time.monotonic(), self._sequences.n_decoding
         final_share = self._sequences.n_finals / max(n_running, self._decode_time.n_full_step)
         if self._sequences.step():
             elapsed_s = time.monotonic() - start_s
@@ -358,6 +418,7 @@ class Worker:
             self._decode_time.record(elapsed_s, n_running, self.stats.n_done)
 
     def _fail_open_requests(self, failure: Exception | None) -> None:
+        self._forget_call()
         waiting = self._queue.drain(failure)
         in_hand = (*self._emitter.forget_finished(), *self._sequences.requests, *self._suspects)
         for request in dict.fromkeys(each.caller for each in (*in_hand, *waiting)):

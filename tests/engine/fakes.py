@@ -5,6 +5,7 @@ import math
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
@@ -59,6 +60,9 @@ class FakeRunner:
         self.min_encode_share = 0.0
         self.encode_s = 0.001
         """Seconds of encoder time per full window, as `warm_up` reports."""
+        self.encodes_beside_steps = False
+        self._thread = ThreadPoolExecutor(1)
+        self._under_way: Future[None] | None = None
         self.still_encodes: Callable[[], bool] = lambda: False
         self.checkpoint = checkpoint
         self.device, self.dtype = torch.device("cpu"), "float32"
@@ -111,8 +115,19 @@ class FakeRunner:
     def return_unused_slots(self) -> None:
         self._enter("return_unused_slots")
 
+    def begin_encoding(
+        self, windows: Sequence[NDArray[np.float32]], slots: Sequence[int], are_interims: Sequence[bool]
+    ) -> None:
+        assert self.encodes_beside_steps
+        self._under_way = self._thread.submit(self.encode, windows, slots, are_interims)
+
+    def finish_encoding(self) -> None:
+        under_way, self._under_way = self._under_way, None
+        if under_way:
+            under_way.result()
+
     def is_encoding(self) -> bool:
-        return self.still_encodes()
+        return not self._under_way.done() if self._under_way else self.still_encodes()
 
     def encode_share(self, n_samples: int, is_interim: bool) -> float:
         return 1.0

@@ -82,6 +82,8 @@ def make_caches(model: Whisper) -> tuple[KVCache, KVCache]:
     lengths, slots = [60, 40], [2, 0]
     states = encode(model, plain, lengths, slots, fused=False)
     cache.write_states(slots, states, find_runs(lengths))
+    for slot, length in zip(slots, lengths, strict=True):
+        cache.set_length(slot, length)
     cache.update()
     assert cache.cross_attention.numel() == 0
     return plain, cache

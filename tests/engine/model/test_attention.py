@@ -54,6 +54,12 @@ def threads() -> Iterator[None]:
     torch.set_num_threads(before)
 
 
+def write(cache: KVCache, layer: int, slot: int, keys_values: Tensor, n_states: int) -> None:
+    """Store the keys and values of a window, and make them visible."""
+    cache.write_cross_attention(layer, [slot], keys_values, find_runs([n_states]))
+    cache.set_length(slot, n_states)
+
+
 def random_step(n_rows: int, n_tokens: int) -> tuple[Tensor, Tensor]:
     return torch.randn(n_rows, HEADS, n_tokens, HEAD_DIM), torch.randn(2, n_rows, HEADS, n_tokens, HEAD_DIM)
 
@@ -126,7 +132,7 @@ def test_cross_attention_reads_only_the_states_of_the_window(cache: KVCache) -> 
     slots, lengths = [3, 0], [30, 50]
     states = {slot: torch.randn(2, HEADS, length, HEAD_DIM) for slot, length in zip(slots, lengths, strict=True)}
     for slot, keys_values in states.items():
-        cache.write_cross_attention(1, [slot], keys_values.permute(2, 0, 1, 3), find_runs([keys_values.shape[2]]))
+        write(cache, 1, slot, keys_values.permute(2, 0, 1, 3), keys_values.shape[2])
     query = torch.randn(2, HEADS, 4, HEAD_DIM)
     out = PrefillAttention(cache, slots).cross_attention(1, query)
     for row, slot in enumerate(slots):
@@ -157,15 +163,15 @@ def test_a_row_of_a_step_has_the_same_bits_alone_and_among_others(
 
     torch.set_num_threads(1)
     cache = KVCache(sizes, 1, torch.device("cpu"), torch.float32, has_columns=has_columns)
-    cache.write_cross_attention(1, [0], keys_values, find_runs([n_states]))
+    write(cache, 1, 0, keys_values, n_states)
     alone = step_over_states(cache, query[3:4])[0]
 
     torch.set_num_threads(n_threads)
     cache = KVCache(sizes, n_slots, torch.device("cpu"), torch.float32, has_columns=has_columns)
     for slot, length in ((0, 1500), (1, 700), (4, 1)):
         neighbour = 1000 * torch.randn(length, 2, n_heads, head_dim)
-        cache.write_cross_attention(1, [slot], neighbour, find_runs([length]))
-    cache.write_cross_attention(1, [3], keys_values, find_runs([n_states]))
+        write(cache, 1, slot, neighbour, length)
+    write(cache, 1, 3, keys_values, n_states)
     assert torch.equal(step_over_states(cache, query)[3], alone)
     assert torch.equal(step_over_states(cache, query[:4])[3], alone)
 
@@ -174,7 +180,7 @@ def test_a_slot_is_read_anew_when_its_window_changes(cache: KVCache) -> None:
     """A shorter window follows a longer one; then the slot is free, and what a step gives for it is finite."""
     for n_states in (50, 20):
         keys_values = torch.randn(2, HEADS, n_states, HEAD_DIM)
-        cache.write_cross_attention(1, [1], keys_values.permute(2, 0, 1, 3), find_runs([n_states]))
+        write(cache, 1, 1, keys_values.permute(2, 0, 1, 3), n_states)
         query = torch.randn(2, HEADS, 1, HEAD_DIM)
         out = step_over_states(cache, query)
         torch.testing.assert_close(out[1, :, 0], attend(query[1, :, 0], *keys_values))
@@ -188,7 +194,7 @@ def test_the_weights_of_some_heads_are_kept(cache: KVCache) -> None:
     n_states = 30
     keys_values = torch.randn(2, HEADS, n_states, HEAD_DIM)
     for layer in range(2):
-        cache.write_cross_attention(layer, [2], keys_values.permute(2, 0, 1, 3), find_runs([n_states]))
+        write(cache, layer, 2, keys_values.permute(2, 0, 1, 3), n_states)
     query = torch.randn(1, HEADS, 4, HEAD_DIM)
     recording = RecordingAttention(PrefillAttention(cache, [2]), [(1, 0), (0, 1)])
     for layer in range(2):
