@@ -90,8 +90,8 @@ def postgres_server() -> Iterator[PostgresServer]:
             pytest.fail(problem)
         pytest.skip(problem)
     # Not below the test's own folder: the path of a Unix socket is short, and another user must reach it.
-    with tempfile.TemporaryDirectory(prefix="tutti-postgres-", ignore_cleanup_errors=True) as name:
-        folder = Path(name)
+    folder = Path(tempfile.mkdtemp(prefix="tutti-postgres-"))
+    try:
         folder.chmod(0o755)
         if os.geteuid() == 0:
             user = pwd.getpwnam(SERVER_USER)
@@ -102,3 +102,6 @@ def postgres_server() -> Iterator[PostgresServer]:
             yield server
         finally:
             server.kill()
+    finally:
+        # Databases are thousands of files: on a busy disk it takes minutes to delete them, for which no test waits.
+        subprocess.Popen(["rm", "-rf", str(folder)], start_new_session=True)

@@ -5,9 +5,9 @@ import ipaddress
 import socket
 import ssl
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from io import BytesIO
-from typing import Any
+from typing import Any, cast
 
 import httpx
 import pytest
@@ -32,19 +32,37 @@ class Web:
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator["Web"]:
-        server = await asyncio.start_server(self._serve, "127.0.0.1", 0, ssl=self._tls)
+        serving = set[asyncio.Task[None]]()
+
+        async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            serving.add(current := cast("asyncio.Task[None]", asyncio.current_task()))
+            try:
+                await self._serve(reader, writer)
+            finally:
+                serving.discard(current)
+
+        server = await asyncio.start_server(serve, "127.0.0.1", 0)
         self.port = server.sockets[0].getsockname()[1]
         async with server:
             yield self
+        # A client that breaks off a handshake has gone before its server knows.
+        while serving:
+            await asyncio.wait(serving)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
+            if self._tls:
+                await writer.start_tls(self._tls)
             head = (await reader.readuntil(b"\r\n\r\n")).decode()
             self.requests.append(head)
             writer.write(self._answer(head.split()[1]))
             await writer.drain()
+        except (ssl.SSLError, ConnectionError):
+            pass
         finally:
             writer.close()
+            with suppress(ssl.SSLError, ConnectionError):
+                await writer.wait_closed()
 
 
 def answer(content: bytes = b"audio", status: str = OK, type_: str = "audio/wav", **headers: str) -> bytes:
@@ -190,12 +208,12 @@ async def test_the_certificate_must_have_the_name() -> None:
     authority.configure_trust(trusting)
     async with Web(lambda path: answer(), own).running() as web:
         file = BytesIO()
-        tls = httpx.AsyncHTTPTransport(verify=trusting)
-        await fetcher(tls=tls).fetch(f"https://a.example.org:{web.port}/", file)
+        async with httpx.AsyncHTTPTransport(verify=trusting) as tls:
+            await fetcher(tls=tls).fetch(f"https://a.example.org:{web.port}/", file)
         assert file.getvalue() == b"audio"
-        with pytest.raises(JobDelayed, match="cannot be reached"):
-            tls = httpx.AsyncHTTPTransport(verify=trusting)
-            await fetcher(tls=tls).fetch(f"https://b.example.org:{web.port}/", BytesIO())
+        async with httpx.AsyncHTTPTransport(verify=trusting) as tls:
+            with pytest.raises(JobDelayed, match="cannot be reached"):
+                await fetcher(tls=tls).fetch(f"https://b.example.org:{web.port}/", BytesIO())
         with pytest.raises(JobDelayed, match="cannot be reached"):
             await fetcher().fetch(f"https://a.example.org:{web.port}/", BytesIO())
     assert len(web.requests) == 1
