@@ -43,7 +43,6 @@ from tests.app.dialects.openai.test_files_endpoint import wav
 from tests.fakes import said, silence, speech
 from tests.s3_server import BUCKET, S3Server
 from tutti_server.app.customers import key_records, usage
-from tutti_server.app.customers.api_keys import ApiKey
 from tutti_server.app.database.address import database_address
 from tutti_server.app.database.database import Database
 from tutti_server.app.jobs import job_store
@@ -51,6 +50,7 @@ from tutti_server.app.jobs.jobs import Jobs, JobsConfig
 from tutti_server.app.jobs.s3_spool import S3Spool
 from tutti_server.app.jobs.spool import FolderSpool, Spool
 from tutti_server.app.publish.webhook import SIGNATURE_HEADER
+from tutti_server.app.service.api_keys import ApiKey
 from tutti_server.app.service.job_settings import DAY_S
 from tutti_server.engine.api import SAMPLE_RATE
 

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from tutti_server.app.customers.api_keys import ApiKey
-from tutti_server.app.customers.scopes import CLIENT_SCOPES, SCOPES, read_scopes
 from tutti_server.app.errors import SettingsError
+from tutti_server.app.service.api_keys import ApiKey
+from tutti_server.app.service.scopes import CLIENT_SCOPES, SCOPES, read_scopes
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection

@@ -12,11 +12,11 @@ from typing import Any
 
 from sqlalchemy import Column, Connection, Float, Integer, Row, String, Table, func, insert, or_, select, update
 
-from tutti_server.app.customers.api_keys import MAX_NAME_CHARS, ApiKey
-from tutti_server.app.customers.scopes import read_scopes
 from tutti_server.app.database.conflicts import insert_into
 from tutti_server.app.database.database import metadata
 from tutti_server.app.database.seals import NO_SEALS, Seals, key_id
+from tutti_server.app.service.api_keys import MAX_NAME_CHARS, ApiKey
+from tutti_server.app.service.scopes import read_scopes
 
 PREFIX = "tutti_"
 """The first characters of every key, so that people and scanners know a lost one when they see it."""

@@ -9,10 +9,10 @@ from secrets import token_hex
 from typing import Protocol
 
 from tutti_server.app.customers import usage
-from tutti_server.app.customers.accounts import usage_account
-from tutti_server.app.customers.api_keys import ApiKey
 from tutti_server.app.customers.usage import Kind, Report, Used
 from tutti_server.app.database.database import ANSWER_TIMEOUT_S, Database, DatabaseAway
+from tutti_server.app.service.accounts import usage_account
+from tutti_server.app.service.api_keys import ApiKey
 
 logger = logging.getLogger(__name__)
 

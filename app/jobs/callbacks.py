@@ -17,13 +17,13 @@ from sqlalchemy import Connection, select, update
 
 from tutti_server.app.database.database import DatabaseAway
 from tutti_server.app.database.seals import SealKeyMissing
+from tutti_server.app.files.addresses import AddressRefused, AddressRules
+from tutti_server.app.files.fetch import sent
 from tutti_server.app.jobs import job_store
-from tutti_server.app.jobs.addresses import AddressRefused, AddressRules
-from tutti_server.app.jobs.fetch import sent
-from tutti_server.app.jobs.job import CallbackMessage, Job, JobKind, JobResult
 from tutti_server.app.jobs.job_store import callbacks
 from tutti_server.app.jobs.jobs import Jobs
 from tutti_server.app.publish.webhook import REQUEST_TIMEOUT_S, SIGNATURE_HEADER, TRANSIENT_STATUSES, signature
+from tutti_server.app.service.jobs import CallbackMessage, Job, JobKind, JobResult
 
 logger = logging.getLogger(__name__)
 

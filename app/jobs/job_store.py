@@ -38,7 +38,7 @@ from sqlalchemy import (
 from tutti_server.app.database.conflicts import insert_into
 from tutti_server.app.database.database import metadata
 from tutti_server.app.database.seals import Seals, key_id
-from tutti_server.app.jobs.job import Job, JobFailed, JobResult, Request, State, Step
+from tutti_server.app.service.jobs import Job, JobFailed, JobResult, Request, State, Step
 
 _jobs = Table(
     "tutti_jobs",

@@ -15,9 +15,9 @@ from sqlalchemy import Connection
 from tutti_server.app.database.database import Database, DatabaseAway
 from tutti_server.app.database.seals import NO_SEALS, Seals
 from tutti_server.app.jobs import job_store
-from tutti_server.app.jobs.job import Job, Request
 from tutti_server.app.jobs.job_store import CountUsage
 from tutti_server.app.jobs.spool import PIECE_BYTES, Spool, SpoolAway, try_out
+from tutti_server.app.service.jobs import Job, Request
 
 logger = logging.getLogger(__name__)
 

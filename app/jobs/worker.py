@@ -15,9 +15,9 @@ from sqlalchemy import Connection
 from tutti_server.app.database.database import DatabaseAway
 from tutti_server.app.database.seals import SealKeyMissing
 from tutti_server.app.jobs import job_store
-from tutti_server.app.jobs.job import Job, JobDelayed, JobFailed, JobKind, JobResult, Step
 from tutti_server.app.jobs.jobs import SPOOL_COPY_S, Jobs
 from tutti_server.app.jobs.spool import AllAway, SpoolAway
+from tutti_server.app.service.jobs import Job, JobDelayed, JobFailed, JobKind, JobResult, Step
 
 logger = logging.getLogger(__name__)
 

@@ -17,7 +17,7 @@ from tutti_server.app.dialects.openai.files_wire import FORMATS
 from tutti_server.app.dialects.openai.jobs_wire import MAX_LISTED, TASKS
 from tutti_server.app.dialects.openai.realtime_endpoint import DEFAULT_SECRET_S, MAX_SECRET_S, MIN_SECRET_S
 from tutti_server.app.files.subtitles import DEFAULT_LAYOUT, LAYOUT_LIMITS
-from tutti_server.app.jobs.job import STATES
+from tutti_server.app.service.jobs import STATES
 from tutti_server.app.version import VERSION
 from tutti_server.engine.api import MAX_BEAM_SIZE, MAX_BEST_OF
 

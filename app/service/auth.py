@@ -6,13 +6,13 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from tutti_server.app.customers.accounts import ANYONE, OPERATOR, account_of
-from tutti_server.app.customers.api_keys import ApiKey
-from tutti_server.app.customers.scopes import CLIENT_SCOPES, Scope
 from tutti_server.app.errors import RequestError
 from tutti_server.app.service import client_secrets
+from tutti_server.app.service.accounts import ANYONE, OPERATOR, account_of
+from tutti_server.app.service.api_keys import ApiKey
 from tutti_server.app.service.client_secrets import ClientSecret
 from tutti_server.app.service.key_limits import KeyLimits
+from tutti_server.app.service.scopes import CLIENT_SCOPES, Scope
 from tutti_server.app.service.used_nonces import UsedNonces
 from tutti_server.app.service.withdrawals import Withdrawals
 from tutti_server.app.sharing.store import SharedStore

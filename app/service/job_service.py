@@ -10,23 +10,23 @@ from typing import IO, TypeVar
 from sqlalchemy import Connection
 
 from tutti_server.app.customers import usage
-from tutti_server.app.customers.accounts import usage_account
-from tutti_server.app.customers.api_keys import ApiKey
 from tutti_server.app.customers.usage import Report
 from tutti_server.app.database.database import Database, DatabaseAway
 from tutti_server.app.errors import RETRY_AFTER_S, RequestError
+from tutti_server.app.files.addresses import AddressRefused, AddressRules
 from tutti_server.app.jobs import job_store
-from tutti_server.app.jobs.addresses import AddressRefused, AddressRules
 from tutti_server.app.jobs.callbacks import CallbackSender
-from tutti_server.app.jobs.job import Job, JobKind, JobResult, Request, State
 from tutti_server.app.jobs.job_store import KeyReused
 from tutti_server.app.jobs.jobs import Jobs, JobsConfig
 from tutti_server.app.jobs.spool import FolderUnknown, SpoolAway
 from tutti_server.app.jobs.worker import JobWorker
+from tutti_server.app.service.accounts import usage_account
+from tutti_server.app.service.api_keys import ApiKey
 from tutti_server.app.service.auth import Access, Client
 from tutti_server.app.service.database_settings import make_seals
 from tutti_server.app.service.job_metrics import JobMetrics
 from tutti_server.app.service.job_settings import DAY_S, address_rules, fetcher, spool
+from tutti_server.app.service.jobs import Job, JobKind, JobResult, Request, State
 from tutti_server.app.service.settings import Settings
 
 logger = logging.getLogger(__name__)

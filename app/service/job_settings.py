@@ -11,8 +11,8 @@ from tutti_server.app.service.database_settings import make_database
 
 if TYPE_CHECKING:
     from tutti_server.app.database.database import Database
-    from tutti_server.app.jobs.addresses import AddressRules
-    from tutti_server.app.jobs.fetch import RecordingFetcher
+    from tutti_server.app.files.addresses import AddressRules
+    from tutti_server.app.files.fetch import RecordingFetcher
     from tutti_server.app.jobs.spool import Recall, Spool
     from tutti_server.app.service.settings import Settings
 
@@ -136,7 +136,7 @@ def _bucket(address: str) -> tuple[str, str]:
 
 def address_rules(settings: "Settings", name: str) -> "AddressRules":
     """The rules for addresses whose hosts are listed in the setting with this name."""
-    from tutti_server.app.jobs.addresses import AddressRules
+    from tutti_server.app.files.addresses import AddressRules
 
     return AddressRules(
         name,
@@ -148,7 +148,7 @@ def address_rules(settings: "Settings", name: str) -> "AddressRules":
 
 def fetcher(settings: "Settings") -> "RecordingFetcher":
     """Fetches recordings within the operator's limits."""
-    from tutti_server.app.jobs.fetch import RecordingFetcher
+    from tutti_server.app.files.fetch import RecordingFetcher
 
     return RecordingFetcher(
         rules=address_rules(settings, "url_hosts"),

@@ -7,8 +7,8 @@ from datetime import UTC, datetime, timedelta
 from secrets import token_hex
 from typing import TYPE_CHECKING
 
-from tutti_server.app.customers.api_keys import ApiKey
 from tutti_server.app.errors import RETRY_AFTER_S, KeyLimitExceeded
+from tutti_server.app.service.api_keys import ApiKey
 from tutti_server.app.sharing.leases import Leases
 from tutti_server.app.sharing.store import Lease, SharedStore, StoreAway
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 
 from prometheus_client import CollectorRegistry, Counter
 
-from tutti_server.app.customers.api_keys import ApiKey
+from tutti_server.app.service.api_keys import ApiKey
 
 OTHER = "other"
 """The label of all keys without a label of their own."""

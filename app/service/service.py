@@ -8,16 +8,16 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tutti_server.app.customers.api_keys import ApiKey
-from tutti_server.app.customers.file_keys import FileKeys
 from tutti_server.app.media.decoders import Decoders
 from tutti_server.app.publish.call_subscribers import MAX_SUBSCRIBERS_PER_CALL, CallHub, Calls
 from tutti_server.app.publish.room_config import RoomConfig
 from tutti_server.app.publish.room_hub import Rooms
 from tutti_server.app.publish.shared_calls import SharedCalls
 from tutti_server.app.service.admission import Admission
+from tutti_server.app.service.api_keys import ApiKey
 from tutti_server.app.service.auth import Access
 from tutti_server.app.service.database_settings import make_database, make_seals, uses_database
+from tutti_server.app.service.file_keys import FileKeys
 from tutti_server.app.service.metrics import Metrics
 from tutti_server.app.service.room_readers import RoomReaders
 from tutti_server.app.service.settings import Settings

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
 
-from tutti_server.app.customers.api_keys import ApiKey, read_api_keys
 from tutti_server.app.database.address import database_address, state_folder
 from tutti_server.app.errors import SettingsError
 from tutti_server.app.languages import NAMES
+from tutti_server.app.service.api_keys import ApiKey, read_api_keys
 from tutti_server.app.service.database_settings import make_seals
 from tutti_server.app.service.job_settings import check_jobs
 from tutti_server.app.service.text_settings import redacted_kinds

@@ -6,8 +6,8 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from tutti_server.app.customers.accounts import readable_usage
 from tutti_server.app.errors import RETRY_AFTER_S, RequestError, shorten
+from tutti_server.app.service.accounts import readable_usage
 from tutti_server.app.service.auth import Client, header_key
 from tutti_server.app.service.http_errors import error_response, invalid_key
 from tutti_server.app.service.service import Service

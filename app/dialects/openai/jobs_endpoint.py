@@ -15,9 +15,9 @@ from tutti_server.app.dialects.openai.files_endpoint import whole_answer
 from tutti_server.app.dialects.openai.files_wire import FileOptions, parse_options
 from tutti_server.app.errors import KeyLimitExceeded, LimitExceeded, RequestError, shorten
 from tutti_server.app.files.uploads import Upload, refusing_without_resources
-from tutti_server.app.jobs.job import Job, JobDelayed, JobFailed, JobKind, JobResult
 from tutti_server.app.service.auth import Client, header_key
 from tutti_server.app.service.http_errors import error_response, invalid_key, key_limit, no_jobs
+from tutti_server.app.service.jobs import Job, JobDelayed, JobFailed, JobKind, JobResult
 from tutti_server.app.service.service import Service
 from tutti_server.app.service.strangers import admit
 from tutti_server.engine import api

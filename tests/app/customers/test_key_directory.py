@@ -9,10 +9,10 @@ import pytest
 from sqlalchemy import Connection, make_url
 
 from tutti_server.app.customers import key_records
-from tutti_server.app.customers.api_keys import ApiKey
 from tutti_server.app.customers.key_directory import KEEP_S, READ_ALL_S, KeyDirectory
 from tutti_server.app.database.database import Database, DatabaseAway
 from tutti_server.app.errors import RequestError
+from tutti_server.app.service.api_keys import ApiKey
 
 Result = TypeVar("Result")
 

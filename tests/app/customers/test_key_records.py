@@ -7,9 +7,9 @@ import pytest
 from sqlalchemy import URL, text
 
 from tutti_server.app.customers import key_records
-from tutti_server.app.customers.api_keys import ApiKey
 from tutti_server.app.customers.key_records import PREFIX, KeyRecordError, hash_of
 from tutti_server.app.database.database import Database
+from tutti_server.app.service.api_keys import ApiKey
 
 ACME = ApiKey(
     name="acme",

@@ -19,8 +19,8 @@ from websockets.exceptions import ConnectionClosed
 
 from tests.fakes import pcm, silence, speech
 from tutti_server.app.customers import key_records, usage
-from tutti_server.app.customers.api_keys import ApiKey
 from tutti_server.app.database.database import Database
+from tutti_server.app.service.api_keys import ApiKey
 from tutti_server.engine.api import SAMPLE_RATE
 
 REPOSITORY = Path(__file__).parents[3]

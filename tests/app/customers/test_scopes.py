@@ -16,9 +16,9 @@ from tests.app.conftest import Running, Serve
 from tests.app.dialects.openai.test_files_endpoint import wav
 from tests.fakes import speech
 from tutti_server.app.customers import key_records
-from tutti_server.app.customers.api_keys import ApiKey
-from tutti_server.app.customers.scopes import CLIENT_SCOPES, SCOPES, Scope, read_scopes
 from tutti_server.app.database.database import Database
+from tutti_server.app.service.api_keys import ApiKey
+from tutti_server.app.service.scopes import CLIENT_SCOPES, SCOPES, Scope, read_scopes
 
 AUDIO = wav(np.concatenate((speech([1, 2]), np.zeros(16_000, np.float32))))
 LIVE = ["/v1/stream", "/v1/listen", "/v2/listen?model=flux-general-en", "/v1/realtime", "/v1/calls/CA1", "/"]

@@ -10,10 +10,10 @@ import pytest
 from sqlalchemy import URL, Connection, func, make_url, select
 
 from tutti_server.app.customers import usage, usage_counter
-from tutti_server.app.customers.api_keys import ApiKey
 from tutti_server.app.customers.usage import Kind, Report, Used
 from tutti_server.app.customers.usage_counter import UsageCounter
 from tutti_server.app.database.database import Database, DatabaseAway
+from tutti_server.app.service.api_keys import ApiKey
 
 Result = TypeVar("Result")
 TODAY = date(2026, 3, 31)

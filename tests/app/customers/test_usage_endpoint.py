@@ -15,8 +15,8 @@ from tests.app.conftest import Running, Serve
 from tests.app.customers.test_scopes import AUDIO, Operator, bearer
 from tests.fakes import pcm, silence, speech
 from tutti_server.app.customers import usage_counter
-from tutti_server.app.customers.api_keys import ApiKey
 from tutti_server.app.dialects.native import usage_endpoint
+from tutti_server.app.service.api_keys import ApiKey
 from tutti_server.app.service.key_metrics import KeyMetrics
 
 TALK = np.concatenate((speech([1, 2]), silence(1.0)))

@@ -17,7 +17,6 @@ from sqlalchemy import Connection, make_url, text
 
 from tutti_server.app.cli.commands import cli
 from tutti_server.app.customers import key_records
-from tutti_server.app.customers.api_keys import ApiKey
 from tutti_server.app.customers.key_directory import KeyDirectory
 from tutti_server.app.database.database import Database
 from tutti_server.app.database.seals import NO_SEALS, SealKeyMissing, Seals, key_id
@@ -25,11 +24,12 @@ from tutti_server.app.dialects.deepgram.recordings_endpoint import KIND
 from tutti_server.app.errors import RequestError, SettingsError
 from tutti_server.app.jobs import job_store
 from tutti_server.app.jobs.callbacks import CallbackSender
-from tutti_server.app.jobs.job import CallbackMessage, Job, JobKind, JobResult, Request
 from tutti_server.app.jobs.jobs import Jobs, JobsConfig
 from tutti_server.app.jobs.spool import FolderSpool
 from tutti_server.app.jobs.worker import JobWorker
+from tutti_server.app.service.api_keys import ApiKey
 from tutti_server.app.service.database_settings import check_database
+from tutti_server.app.service.jobs import CallbackMessage, Job, JobKind, JobResult, Request
 from tutti_server.app.service.settings import Settings
 
 OLD, NEW = bytes(32), bytes(range(32))

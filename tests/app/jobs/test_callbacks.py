@@ -20,13 +20,13 @@ from tests.app.jobs.conftest import ServeJobs
 from tests.app.jobs.test_jobs_endpoint import ended, submit
 from tutti_server.app.database.database import Database
 from tutti_server.app.dialects.openai.jobs_wire import KIND, callback_message
+from tutti_server.app.files.addresses import AddressRules
 from tutti_server.app.jobs import callbacks as module
 from tutti_server.app.jobs import job_store
-from tutti_server.app.jobs.addresses import AddressRules
 from tutti_server.app.jobs.callbacks import MAX_ATTEMPTS, MAX_OF_OWNER, N_SENDERS, CallbackSender
-from tutti_server.app.jobs.job import Job, JobFailed, JobKind, JobResult, Request
 from tutti_server.app.jobs.jobs import Jobs, JobsConfig
 from tutti_server.app.jobs.spool import FolderSpool
+from tutti_server.app.service.jobs import Job, JobFailed, JobKind, JobResult, Request
 
 SECRET = "secret"
 RESULT = JobResult(content=b"text", media_type="text/plain", audio_s=1.5)

@@ -27,11 +27,11 @@ from tests.fakes import said
 from tests.postgres_server import PostgresServer
 from tests.s3_server import BUCKET, S3Server, Stored
 from tutti_server.app.customers import key_records, usage
-from tutti_server.app.customers.api_keys import ApiKey
 from tutti_server.app.database import database as database_module
 from tutti_server.app.database.database import Database
 from tutti_server.app.jobs import callbacks, s3_spool, worker
 from tutti_server.app.service import job_service
+from tutti_server.app.service.api_keys import ApiKey
 
 N_ACCOUNTS = 2
 N_REFUSED = 3

@@ -11,8 +11,8 @@ from sqlalchemy import Connection, func, select
 
 from tutti_server.app.database.database import Database
 from tutti_server.app.jobs import job_store
-from tutti_server.app.jobs.job import Job, JobFailed, JobResult, Request
 from tutti_server.app.jobs.job_store import KeyReused
+from tutti_server.app.service.jobs import Job, JobFailed, JobResult, Request
 
 RESULT = JobResult(content=b"text", media_type="text/plain", audio_s=1.5)
 REQUEST = Request(kind="openai", options={"task": "transcribe"}, callback_url="https://example.org/")

@@ -16,13 +16,13 @@ from sqlalchemy import Connection, make_url
 from benchmarks.job_kills import most_of_share
 from tests.app.jobs.test_job_store import REQUEST
 from tutti_server.app.customers import usage
-from tutti_server.app.customers.accounts import account_of
-from tutti_server.app.customers.api_keys import ApiKey
 from tutti_server.app.customers.usage import Report
 from tutti_server.app.database.database import Database
 from tutti_server.app.errors import KeyLimitExceeded
 from tutti_server.app.jobs import job_store
-from tutti_server.app.jobs.job import Job, JobResult
+from tutti_server.app.service.accounts import account_of
+from tutti_server.app.service.api_keys import ApiKey
+from tutti_server.app.service.jobs import Job, JobResult
 from tutti_server.app.service.key_limits import KeyLimits
 from tutti_server.app.sharing.local_store import LocalStore
 

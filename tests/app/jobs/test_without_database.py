@@ -17,8 +17,8 @@ from tests.app.jobs.test_jobs_endpoint import submit
 from tests.app.jobs.test_worker import cannot_fetch
 from tutti_server.app.database import database as module
 from tutti_server.app.database.database import Database, DatabaseAway
+from tutti_server.app.files.addresses import AddressRules
 from tutti_server.app.jobs import callbacks, worker
-from tutti_server.app.jobs.addresses import AddressRules
 from tutti_server.app.jobs.callbacks import CallbackSender
 from tutti_server.app.jobs.jobs import Jobs, JobsConfig
 from tutti_server.app.jobs.spool import FolderSpool

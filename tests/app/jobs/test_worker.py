@@ -19,12 +19,12 @@ from tutti_server.app.database import database as database_module
 from tutti_server.app.database.database import Database, DatabaseAway
 from tutti_server.app.errors import SettingsError
 from tutti_server.app.jobs import job_store, jobs, worker
-from tutti_server.app.jobs.job import CallbackMessage, Job, JobDelayed, JobFailed, JobKind, JobResult, Request, Step
 from tutti_server.app.jobs.jobs import Jobs, JobsConfig
 from tutti_server.app.jobs.spool import MARK, PARTIAL, AllAway, FolderSpool, SpoolAway, recall_nothing
 from tutti_server.app.jobs.worker import Fetch, JobWorker
 from tutti_server.app.service.database_settings import keep_data_private
 from tutti_server.app.service.job_settings import recall_of, try_spool
+from tutti_server.app.service.jobs import CallbackMessage, Job, JobDelayed, JobFailed, JobKind, JobResult, Request, Step
 from tutti_server.app.service.settings import Settings
 
 Work = Callable[[Job, IO[bytes], Callable[[float], None]], Awaitable[JobResult]]

@@ -7,8 +7,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from tests.redis_server import redis_server
-from tutti_server.app.customers.api_keys import ApiKey
 from tutti_server.app.errors import KeyLimitExceeded
+from tutti_server.app.service.api_keys import ApiKey
 from tutti_server.app.service.key_limits import KeyLimits
 from tutti_server.app.sharing.local_store import LocalStore
 from tutti_server.app.sharing.redis_store import RedisStore

@@ -11,9 +11,9 @@ from urllib.parse import SplitResult, unquote, urljoin
 
 import httpx
 
-from tutti_server.app.jobs.addresses import AddressRefused, AddressRules
-from tutti_server.app.jobs.job import JobDelayed, JobFailed
+from tutti_server.app.files.addresses import AddressRefused, AddressRules
 from tutti_server.app.numbers import read_integer
+from tutti_server.app.service.jobs import JobDelayed, JobFailed
 
 MAX_REDIRECTS = 5
 REDIRECTS = (301, 302, 303, 307, 308)

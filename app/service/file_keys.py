@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from tutti_server.app.customers.api_keys import ApiKey, read_api_keys
 from tutti_server.app.errors import SettingsError
+from tutti_server.app.service.api_keys import ApiKey, read_api_keys
 
 logger = logging.getLogger(__name__)
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from tutti_server.app.jobs.addresses import AddressRefused, AddressRules, is_public
+from tutti_server.app.files.addresses import AddressRefused, AddressRules, is_public
 
 
 def rules(

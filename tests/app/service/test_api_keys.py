@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from tutti_server.app.customers.api_keys import ApiKey, read_api_keys
-from tutti_server.app.customers.scopes import CLIENT_SCOPES
 from tutti_server.app.errors import SettingsError
+from tutti_server.app.service.api_keys import ApiKey, read_api_keys
+from tutti_server.app.service.scopes import CLIENT_SCOPES
 from tutti_server.app.service.settings import Settings
 
 FILE = """

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tutti_server.app.customers.scopes import CLIENT_SCOPES, Scope, read_scopes
 from tutti_server.app.errors import SettingsError
+from tutti_server.app.service.scopes import CLIENT_SCOPES, Scope, read_scopes
 
 MAX_NAME_CHARS = 64
 

@@ -9,9 +9,9 @@ import httpx
 import pytest
 
 from tests.app.conftest import Serve
-from tutti_server.app.customers.api_keys import ApiKey
-from tutti_server.app.customers.file_keys import FileKeys
 from tutti_server.app.errors import SettingsError
+from tutti_server.app.service.api_keys import ApiKey
+from tutti_server.app.service.file_keys import FileKeys
 
 ACME = '[acme]\nkey = "a"\n'
 ZETA = '[zeta]\nkey = "z"\nsessions = 1\n'
@@ -35,7 +35,7 @@ def replace_with(path: Path, text: str | None) -> None:
 
 
 async def test_a_change_is_known_without_a_restart(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tutti_server.app.customers.file_keys.POLL_S", 0.01)
+    monkeypatch.setattr("tutti_server.app.service.file_keys.POLL_S", 0.01)
     keys = FileKeys(file)
     async with asyncio.timeout(30), keys.running():
         assert list(keys.by_key) == ["a"]

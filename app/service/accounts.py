@@ -6,7 +6,7 @@ does not exist, so that two accounts may have calls with the same id.
 
 import hashlib
 
-from tutti_server.app.customers.api_keys import ApiKey
+from tutti_server.app.service.api_keys import ApiKey
 
 ANYONE = "anyone"
 """The account of all clients of a service without keys."""
