@@ -42,17 +42,17 @@ from benchmarks.report import Table
 from tests.app.dialects.openai.test_files_endpoint import wav
 from tests.fakes import said, silence, speech
 from tests.s3_server import BUCKET, S3Server
-from tutti_server.app.customers import key_records, usage
-from tutti_server.app.database.address import database_address
-from tutti_server.app.database.database import Database
-from tutti_server.app.jobs import job_store
-from tutti_server.app.jobs.jobs import Jobs, JobsConfig
-from tutti_server.app.jobs.s3_spool import S3Spool
-from tutti_server.app.jobs.spool import FolderSpool, Spool
 from tutti_server.app.publish.webhook import SIGNATURE_HEADER
 from tutti_server.app.service.api_keys import ApiKey
-from tutti_server.app.service.job_settings import DAY_S
 from tutti_server.engine.api import SAMPLE_RATE
+from tutti_server.plugins.accounts.database.address import database_address
+from tutti_server.plugins.accounts.database.database import Database
+from tutti_server.plugins.accounts.jobs import job_store
+from tutti_server.plugins.accounts.jobs.job_settings import DAY_S
+from tutti_server.plugins.accounts.jobs.jobs import Jobs, JobsConfig
+from tutti_server.plugins.accounts.jobs.s3_spool import S3Spool
+from tutti_server.plugins.accounts.jobs.spool import FolderSpool, Spool
+from tutti_server.plugins.accounts.keys import key_records, usage
 
 SCHEMA = 1
 N_CLIENTS = 8
@@ -293,7 +293,7 @@ async def campaign(
     started = time.monotonic()
     async with receiver.running() as callback:
         arguments = [address, str(folder / "state"), "127.0.0.1", stored.address]
-        command = [sys.executable, "-m", "tests.app.jobs.gateway_process", *arguments]
+        command = [sys.executable, "-m", "tests.plugins.accounts.jobs.gateway_process", *arguments]
         gateways = Gateways(command=command, folder=folder, environment=stored.environment)
         run = Campaign(
             n_jobs=n_jobs, n_kills=n_kills, gateways=gateways, keys=keys, callback=callback, rng=random.Random(seed)

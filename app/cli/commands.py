@@ -14,7 +14,6 @@ from typing import IO, Any, Literal, TypeVar, get_args, get_origin, get_type_hin
 import click
 from click.core import ParameterSource
 
-from tutti_server.app.cli.keys import keys
 from tutti_server.app.cli.output_errors import explaining_output_errors
 from tutti_server.app.errors import SettingsError
 from tutti_server.app.files.formats import FORMATS, SUBTITLES, WITH_WORDS, Layout
@@ -24,6 +23,7 @@ from tutti_server.app.version import VERSION
 from tutti_server.engine import api
 from tutti_server.engine.config import EngineConfig
 from tutti_server.engine.process_environment import prepare_environment
+from tutti_server.plugins.accounts.keys.commands import keys
 
 ENGINE_SETTINGS = (
     "model",

@@ -29,9 +29,7 @@ from tutti_server.app.cli.terminal import banner, console
 from tutti_server.app.errors import SettingsError
 from tutti_server.app.server.descriptors import reserve_descriptors
 from tutti_server.app.server.main import Server, bind, bind_each, build_app, try_ports
-from tutti_server.app.service.database_settings import check_database, keep_data_private
 from tutti_server.app.service.idle_memory import return_memory
-from tutti_server.app.service.job_settings import try_spool
 from tutti_server.app.service.lost_places import KEEP_S
 from tutti_server.app.service.settings import Settings
 from tutti_server.app.service.shared_state import N_COUNTS, AdmissionCounter, SharedState, keep_counts
@@ -44,6 +42,8 @@ from tutti_server.engine import api
 from tutti_server.engine.config import EngineConfig
 from tutti_server.engine.errors import EngineFailed
 from tutti_server.engine.process_memory import return_freed_memory
+from tutti_server.plugins.accounts.database.database_settings import check_database, keep_data_private
+from tutti_server.plugins.accounts.jobs.job_settings import try_spool
 
 if TYPE_CHECKING:
     from tutti_server.engine.engine import Engine

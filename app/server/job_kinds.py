@@ -4,8 +4,9 @@ from contextlib import AbstractAsyncContextManager, nullcontext
 
 from tutti_server.app.dialects.deepgram import jobs_endpoint as deepgram
 from tutti_server.app.dialects.deepgram import recordings_endpoint
-from tutti_server.app.dialects.openai import jobs_endpoint, jobs_wire
 from tutti_server.app.service.service import Service
+from tutti_server.plugins.accounts.jobs import endpoint as jobs_endpoint
+from tutti_server.plugins.accounts.jobs import wire as jobs_wire
 
 
 def doing_jobs(service: Service) -> AbstractAsyncContextManager[None]:

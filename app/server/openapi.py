@@ -14,12 +14,12 @@ from tutti_server.app.dialects.captions.endpoint import MAX_MPEGTS
 from tutti_server.app.dialects.deepgram.endpoint import DEFAULT_TOKEN_S, MAX_TOKEN_S
 from tutti_server.app.dialects.limits import MAX_SPEAKERS
 from tutti_server.app.dialects.openai.files_wire import FORMATS
-from tutti_server.app.dialects.openai.jobs_wire import MAX_LISTED, TASKS
 from tutti_server.app.dialects.openai.realtime_endpoint import DEFAULT_SECRET_S, MAX_SECRET_S, MIN_SECRET_S
 from tutti_server.app.files.subtitles import DEFAULT_LAYOUT, LAYOUT_LIMITS
 from tutti_server.app.service.jobs import STATES
 from tutti_server.app.version import VERSION
 from tutti_server.engine.api import MAX_BEAM_SIZE, MAX_BEST_OF
+from tutti_server.plugins.accounts.jobs.wire import MAX_LISTED, TASKS
 
 Schema = dict[str, Any]
 

@@ -14,9 +14,7 @@ from tutti_server.app.dialects.captions import endpoint as captions
 from tutti_server.app.dialects.deepgram import endpoint as deepgram
 from tutti_server.app.dialects.deepgram.flux_endpoint import listen_to_turns
 from tutti_server.app.dialects.native import endpoint as native
-from tutti_server.app.dialects.native.usage_endpoint import show_usage
 from tutti_server.app.dialects.native.wire import messages
-from tutti_server.app.dialects.openai import jobs_endpoint as jobs
 from tutti_server.app.dialects.openai import realtime_endpoint as openai_realtime
 from tutti_server.app.dialects.openai.files_endpoint import FileEndpoint
 from tutti_server.app.dialects.openai.models_endpoint import list_models, retrieve_model
@@ -30,6 +28,8 @@ from tutti_server.app.service.auth import header_key
 from tutti_server.app.service.http_errors import error_response, invalid_key
 from tutti_server.app.service.service import Service
 from tutti_server.app.session.decoding.translations import languages_of
+from tutti_server.plugins.accounts.jobs import jobs_endpoint as jobs
+from tutti_server.plugins.accounts.keys.usage_endpoint import show_usage
 
 STATIC = Path(__file__).parents[1] / "static"
 REVALIDATE = {"cache-control": "no-cache"}

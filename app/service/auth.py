@@ -18,8 +18,8 @@ from tutti_server.app.service.withdrawals import Withdrawals
 from tutti_server.app.sharing.store import SharedStore
 
 if TYPE_CHECKING:
-    from tutti_server.app.customers.key_directory import KeyDirectory
-    from tutti_server.app.customers.usage_counter import UsageCounter
+    from tutti_server.plugins.accounts.keys.key_directory import KeyDirectory
+    from tutti_server.plugins.accounts.keys.usage_counter import UsageCounter
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,8 +13,8 @@ from tutti_server.app.sharing.leases import Leases
 from tutti_server.app.sharing.store import Lease, SharedStore, StoreAway
 
 if TYPE_CHECKING:
-    from tutti_server.app.customers.usage import Kind
-    from tutti_server.app.customers.usage_counter import UsageCounter
+    from tutti_server.plugins.accounts.keys.usage import Kind
+    from tutti_server.plugins.accounts.keys.usage_counter import UsageCounter
 
 COUNT_EVERY_S = 5.0
 """How often the audio of open sessions is counted, in seconds. As much may be missing after a gateway has died."""

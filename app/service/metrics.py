@@ -11,11 +11,11 @@ from prometheus_client.multiprocess import MultiProcessCollector
 from prometheus_client.registry import Collector
 
 from tutti_server.app.errors import CLOSE_CODES
-from tutti_server.app.service.job_metrics import JobMetrics
-from tutti_server.app.service.key_metrics import KeyMetrics
 from tutti_server.app.service.shared_state import GatherMetrics
 from tutti_server.app.session.messages import events
 from tutti_server.engine import api
+from tutti_server.plugins.accounts.jobs.job_metrics import JobMetrics
+from tutti_server.plugins.accounts.keys.key_metrics import KeyMetrics
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 LATENCY_BUCKETS = (0.05, 0.1, 0.2, 0.3, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 5.0, 10.0, 30.0)

@@ -16,7 +16,6 @@ from tutti_server.app.publish.shared_calls import SharedCalls
 from tutti_server.app.service.admission import Admission
 from tutti_server.app.service.api_keys import ApiKey
 from tutti_server.app.service.auth import Access
-from tutti_server.app.service.database_settings import make_database, make_seals, uses_database
 from tutti_server.app.service.file_keys import FileKeys
 from tutti_server.app.service.metrics import Metrics
 from tutti_server.app.service.room_readers import RoomReaders
@@ -29,15 +28,16 @@ from tutti_server.app.sharing.local_store import LocalStore
 from tutti_server.app.sharing.store import SharedStore
 from tutti_server.app.voices.live_speakers import LiveSpeakers
 from tutti_server.engine import api
+from tutti_server.plugins.accounts.database.database_settings import make_database, make_seals, uses_database
 
 if TYPE_CHECKING:
-    from tutti_server.app.customers.key_directory import KeyDirectory
-    from tutti_server.app.customers.usage_counter import UsageCounter
-    from tutti_server.app.database.database import Database
     from tutti_server.app.publish.webhook import Webhook
-    from tutti_server.app.service.job_service import JobService
     from tutti_server.app.translation.chat_translator import ChatTranslator
     from tutti_server.app.voices.speaker_model import SpeakerModel
+    from tutti_server.plugins.accounts.database.database import Database
+    from tutti_server.plugins.accounts.jobs.job_service import JobService
+    from tutti_server.plugins.accounts.keys.key_directory import KeyDirectory
+    from tutti_server.plugins.accounts.keys.usage_counter import UsageCounter
 
 
 class Service:
@@ -121,7 +121,7 @@ class Service:
         # Imported here because it brings the database.
         if not self.settings.jobs:
             return None
-        from tutti_server.app.service.job_service import JobService
+        from tutti_server.plugins.accounts.jobs.job_service import JobService
 
         return JobService(
             self.settings,
@@ -193,12 +193,12 @@ class Service:
 
     def _make_directory(self) -> "KeyDirectory":
         # Imported here because it brings the database.
-        from tutti_server.app.customers.key_directory import KeyDirectory
+        from tutti_server.plugins.accounts.keys.key_directory import KeyDirectory
 
         return KeyDirectory(self.database, seals=make_seals(self.settings))
 
     def _make_usage(self) -> "UsageCounter":
-        from tutti_server.app.customers.usage_counter import UsageCounter
+        from tutti_server.plugins.accounts.keys.usage_counter import UsageCounter
 
         self.metrics.sessions.keys.name_first(self.settings.max_key_labels, lambda: self.named_keys)
         return UsageCounter(self.database, self.metrics.sessions.keys.note)

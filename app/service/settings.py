@@ -10,17 +10,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
 
-from tutti_server.app.database.address import database_address, state_folder
 from tutti_server.app.errors import SettingsError
 from tutti_server.app.languages import NAMES
 from tutti_server.app.service.api_keys import ApiKey, read_api_keys
-from tutti_server.app.service.database_settings import make_seals
-from tutti_server.app.service.job_settings import check_jobs
 from tutti_server.app.service.text_settings import redacted_kinds
 from tutti_server.app.session.messages.events import Limits
 from tutti_server.app.session.text.stabilizer import POLICIES
 from tutti_server.app.text_rules.redaction import KINDS
 from tutti_server.engine.api import MAX_BEAM_SIZE
+from tutti_server.plugins.accounts.database.address import database_address, state_folder
+from tutti_server.plugins.accounts.database.database_settings import make_seals
+from tutti_server.plugins.accounts.jobs.job_settings import check_jobs
 
 if TYPE_CHECKING:
     from tutti_server.app.session.session import SessionConfig

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from benchmarks.job_kills import MAX_SHARE, campaign, complain, most_of_share, owner, storage, table
-from tutti_server.app.database.address import database_address
+from tutti_server.plugins.accounts.database.address import database_address
 
 GOOD = {
     "jobs": 2,

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 from sqlalchemy import make_url
 
-from tutti_server.app.customers.key_directory import KeyDirectory
-from tutti_server.app.customers.key_records import KeyRecord, hash_of
-from tutti_server.app.database.database import Database
 from tutti_server.app.service.accounts import account_of
 from tutti_server.app.service.api_keys import ApiKey
 from tutti_server.app.service.auth import Access, Client, header_key, prefixed_key
 from tutti_server.app.sharing.local_store import LocalStore
+from tutti_server.plugins.accounts.database.database import Database
+from tutti_server.plugins.accounts.keys.key_directory import KeyDirectory
+from tutti_server.plugins.accounts.keys.key_records import KeyRecord, hash_of
 
 SIGNING_KEY = "s"
 

@@ -23,11 +23,11 @@ from tests.app.dialects.openai.test_files_endpoint import wav
 from tests.app.dialects.openai.test_realtime_endpoint import UPDATE
 from tests.app.dialects.twilio.test_endpoint import messages
 from tests.app.dialects.twilio.test_wire import begin
-from tests.app.jobs.conftest import ServeJobs, http, serve_jobs
 from tests.app.publish.serving_rooms import listener, speaker, until
 from tests.app.session.decoding.test_translations import TRANSLATES
 from tests.app.translation.test_chat_translator import StandIn, echo
 from tests.fakes import FakeTranscriber, pcm, silence, slow_mulaw, speech
+from tests.plugins.accounts.jobs.conftest import ServeJobs, http, serve_jobs
 from tests.plugins.telemetry.test_traces import Spans, followed
 from tutti_server.app.media.pcm import Samples
 from tutti_server.app.voices.clustering import Thresholds

@@ -1,0 +1,252 @@
+"""The jobs of one service: its settings, keys, limits and metrics around `tutti_server.plugins.accounts.jobs`."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from datetime import UTC, datetime
+from typing import IO, TypeVar
+
+from sqlalchemy import Connection
+
+from tutti_server.app.errors import RETRY_AFTER_S, RequestError
+from tutti_server.app.files.addresses import AddressRefused, AddressRules
+from tutti_server.app.service.accounts import usage_account
+from tutti_server.app.service.api_keys import ApiKey
+from tutti_server.app.service.auth import Access, Client
+from tutti_server.app.service.jobs import Job, JobKind, JobResult, Request, State
+from tutti_server.app.service.settings import Settings
+from tutti_server.plugins.accounts.database.database import Database, DatabaseAway
+from tutti_server.plugins.accounts.database.database_settings import make_seals
+from tutti_server.plugins.accounts.jobs import job_store
+from tutti_server.plugins.accounts.jobs.callbacks import CallbackSender
+from tutti_server.plugins.accounts.jobs.job_metrics import JobMetrics
+from tutti_server.plugins.accounts.jobs.job_settings import DAY_S, address_rules, fetcher, spool
+from tutti_server.plugins.accounts.jobs.job_store import KeyReused
+from tutti_server.plugins.accounts.jobs.jobs import Jobs, JobsConfig
+from tutti_server.plugins.accounts.jobs.spool import FolderUnknown, SpoolAway
+from tutti_server.plugins.accounts.jobs.worker import JobWorker
+from tutti_server.plugins.accounts.keys import usage
+from tutti_server.plugins.accounts.keys.usage import Report
+
+logger = logging.getLogger(__name__)
+
+SWEEP_EVERY_S = 600.0
+"""How often a gateway deletes what is old enough, in seconds."""
+MEASURE_EVERY_S = 5.0
+"""How often a gateway looks at the queue for the metrics, in seconds."""
+
+Kinds = Mapping[str, JobKind]
+_Result = TypeVar("_Result")
+
+
+class JobService:
+    """Takes jobs in for the endpoints, and has them done."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        database: Database,
+        access: Access,
+        metrics: JobMetrics,
+        named_keys: Callable[[], Sequence[ApiKey]],
+        may_work: Callable[[], bool],
+    ) -> None:
+        """Prepare the jobs of a service.
+
+        Args:
+            settings: the operator's settings.
+            database: has the jobs.
+            access: counts what keys may have.
+            metrics: of jobs.
+            named_keys: gives the keys with names that are in use now.
+            may_work: whether this gateway may do jobs now.
+        """
+        self._settings = settings
+        self._access = access
+        self.metrics = metrics
+        self._named_keys = named_keys
+        self._may_work = may_work
+        count = self._count if access.usage else None
+        self._jobs = Jobs(database, spool(settings, database), _config(settings), count, make_seals(settings))
+        self._callback_rules = address_rules(settings, "callback_hosts")
+        self._fetcher = fetcher(settings)
+
+    @asynccontextmanager
+    async def running(self, kinds: Kinds) -> AsyncIterator[None]:
+        """Do jobs while the context is open.
+
+        Args:
+            kinds: what each protocol does with its jobs.
+        """
+        metrics, settings = self.metrics, self._settings
+        worker = JobWorker(self._jobs, kinds, self._fetcher.fetch, self._may_work, self._note_ended)
+        sender = CallbackSender(
+            self._jobs,
+            kinds,
+            self._callback_rules,
+            settings.job_secret,
+            lambda outcome: metrics.callbacks_total.labels(outcome).inc(),
+        )
+        async with AsyncExitStack() as stack:
+            await stack.enter_async_context(worker.running())
+            await stack.enter_async_context(sender.running())
+            repeated = (
+                (self._jobs.sweep, SWEEP_EVERY_S),
+                (self._measure, MEASURE_EVERY_S),
+                (self._look_for_spool, MEASURE_EVERY_S),
+            )
+            for work, period_s in repeated:
+                task = asyncio.create_task(self._keep(work, period_s))
+                stack.push_async_callback(_stopped, task)
+            yield
+
+    def check_addresses(self, request: Request) -> None:
+        """Check the addresses of a job, as far as can be known without the network.
+
+        Raises:
+            RequestError: they are not allowed.
+        """
+        if request.url:
+            _check(self._fetcher.rules, "url", request.url)
+        if request.callback_url:
+            _check(self._callback_rules, "callback", request.callback_url)
+
+    @property
+    def problem(self) -> str | None:
+        """What is missing while the database or the spool is away, for the operator."""
+        if self._jobs.database.is_away:
+            return "without the database: jobs wait, and requests about them are refused"
+        if self._jobs.spool_is_away:
+            return "without the store for the recordings of jobs: jobs wait, and new ones are refused"
+        return None
+
+    @property
+    def signs(self) -> bool:
+        """Whether callbacks are signed."""
+        return bool(self._settings.job_secret)
+
+    async def submit(
+        self,
+        client: Client,
+        request: Request,
+        file: IO[bytes] | None,
+        idempotency_key: str | None = None,
+    ) -> tuple[Job, bool]:
+        """Take a job in, and return it with whether it is new.
+
+        Raises:
+            RequestError: the idempotency key was used for another job, or the database or the spool is away.
+            KeyLimitExceeded: the key has as many jobs as it may have.
+        """
+        key = client.key
+        try:
+            return await self._jobs.submit(
+                client.account,
+                usage_account(key),
+                request,
+                file,
+                idempotency_key,
+                lambda n_open: self._access.limits.check_jobs(key, n_open),
+            )
+        except KeyReused:
+            message = "Idempotency-Key: expected a new one for another recording or other options, got one used before"
+            raise RequestError(409, message, "Idempotency-Key", "idempotency_key_reused") from None
+        except (DatabaseAway, SpoolAway) as error:
+            raise _away(error) from error
+
+    async def find(self, id_: str, owner: str) -> Job | None:
+        """The job with this id, if it is this owner's. All of these raise `RequestError` without the database."""
+        return await self._there(lambda connection: job_store.find(connection, id_, owner))
+
+    async def result(self, id_: str) -> JobResult | None:
+        """What a job has made; `None` if it has not."""
+        return await self._there(lambda connection: job_store.result(connection, id_))
+
+    async def listed(self, owner: str, n: int, after: Job | None, state: State | None) -> list[Job]:
+        """Up to `n` jobs of an owner, the newest first; those after one that was listed before."""
+        return await self._there(lambda connection: job_store.listed(connection, owner, n, after, state))
+
+    async def cancel(self, id_: str, owner: str) -> Job | None:
+        """Cancel a job that has not ended, and return it; `None` if the owner has no such job."""
+        try:
+            return await self._jobs.cancel(id_, owner)
+        except DatabaseAway as error:
+            raise _away(error) from error
+
+    async def remove(self, id_: str, owner: str) -> bool:
+        """Forget a job, its recording and its result, at once. Returns whether the owner had it."""
+        try:
+            return await self._jobs.remove(id_, owner)
+        except (DatabaseAway, SpoolAway) as error:
+            raise _away(error) from error
+
+    async def _there(self, work: Callable[[Connection], _Result]) -> _Result:
+        try:
+            return await self._jobs.database.run(work)
+        except DatabaseAway as error:
+            raise _away(error) from error
+
+    def _note_ended(self, job: Job) -> None:
+        """Note a job that this gateway has ended."""
+        self.metrics.ended_total.labels(job.state).inc()
+        if job.audio_s:
+            key = next((each for each in self._named_keys() if each.account == job.account), None)
+            self._access.limits.note_job(key, job.audio_s)
+
+    def _count(self, connection: Connection, job: Job) -> None:
+        """Count the audio of a job in the transaction that ends it. Its id is the source, so it counts once."""
+        day = datetime.now(UTC).date()
+        report = Report(source=job.id, account=job.account, kind="job", audio_s=job.audio_s or 0.0, day=day)
+        usage.save(connection, [report])
+
+    async def _look_for_spool(self) -> None:
+        """Find out that a spool which was away is back."""
+        if self._jobs.spool_is_away:
+            await self._jobs.spool_works()
+
+    async def _measure(self) -> None:
+        n_queued, n_running, oldest_s = await self._jobs.database.run(job_store.backlog)
+        self.metrics.n_queued.set(n_queued)
+        self.metrics.n_running.set(n_running)
+        self.metrics.oldest_s.set(oldest_s)
+
+    async def _keep(self, work: Callable[[], Awaitable[None]], period_s: float) -> None:
+        while True:
+            try:
+                if self._jobs.database.is_there:
+                    await work()
+            except DatabaseAway as error:
+                logger.debug("later: %s", error)
+            except OSError as error:
+                logger.warning("the spool of jobs cannot be cleaned: %s", error)
+            await asyncio.sleep(period_s)
+
+
+def _config(settings: Settings) -> JobsConfig:
+    return JobsConfig(
+        n_workers=settings.job_workers,
+        lease_s=settings.job_lease_s,
+        max_attempts=settings.job_attempts,
+        keep_audio_s=settings.job_audio_days * DAY_S,
+        keep_results_s=settings.job_result_days * DAY_S,
+    )
+
+
+def _check(rules: AddressRules, name: str, url: str) -> None:
+    try:
+        rules.check(url)
+    except AddressRefused as error:
+        raise RequestError(400, f"{name}: {error}", name, "address_refused") from error
+
+
+def _away(error: DatabaseAway | SpoolAway) -> RequestError:
+    what = "database" if isinstance(error, DatabaseAway | FolderUnknown) else "store for the recordings"
+    logger.warning("a request about jobs is refused: %s", error)
+    message = f"the {what} of jobs cannot be reached; try again in {RETRY_AFTER_S} s"
+    return RequestError(503, message, code="jobs_away")
+
+
+async def _stopped(task: "asyncio.Task[None]") -> None:
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)

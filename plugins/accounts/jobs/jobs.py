@@ -1,0 +1,284 @@
+"""The jobs of a service: takes them in, tells what has become of them, and forgets them in time."""
+
+import asyncio
+import hashlib
+import logging
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from typing import IO, Any, TypeVar
+from uuid import uuid4
+
+from sqlalchemy import Connection
+
+from tutti_server.app.service.jobs import Job, Request
+from tutti_server.plugins.accounts.database.database import Database, DatabaseAway
+from tutti_server.plugins.accounts.database.seals import NO_SEALS, Seals
+from tutti_server.plugins.accounts.jobs import job_store
+from tutti_server.plugins.accounts.jobs.job_store import CountUsage
+from tutti_server.plugins.accounts.jobs.spool import PIECE_BYTES, Spool, SpoolAway, try_out
+
+logger = logging.getLogger(__name__)
+
+_Result = TypeVar("_Result")
+
+MAX_FORGOTTEN = 200
+"""How many jobs one transaction forgets."""
+FETCHERS_PER_WORKER = 4
+"""Fetching mostly waits for other servers. So several owners with slow ones do not keep each other waiting."""
+ORPHAN_S = 86_400.0
+"""A recording that belongs to no job is deleted after this time, in seconds: its upload was cut short."""
+
+N_SPOOL_THREADS = 16
+"""Recordings that are kept, read or deleted at the same time."""
+SPOOL_WAIT_S = 10.0
+"""How long one waits for the others, in seconds, before the store of the recordings counts as away: it hangs."""
+SPOOL_ANSWER_S = 15.0
+"""How long one may take, in seconds, until the store counts as away; of a recording so long and by its length."""
+SPOOL_BYTES_PER_S = 1_000_000
+"""The least speed at which a recording is kept, in bytes per second."""
+SPOOL_COPY_S = 3600.0
+"""How long the longest may take, in seconds: a store that is far away is copied from, or has many recordings."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobsConfig:
+    """What the operator has set."""
+
+    n_workers: int
+    """Jobs that one gateway decodes at the same time."""
+    lease_s: float
+    """How long a gateway that has died keeps its jobs, in seconds."""
+    max_attempts: int
+    keep_audio_s: float
+    """How long the recording of a job that has ended is kept, in seconds."""
+    keep_results_s: float
+    """How long a job that has ended is kept, with its result."""
+
+    @property
+    def n_fetchers(self) -> int:
+        """Recordings that one gateway fetches at the same time; of one owner at most `n_workers`."""
+        return self.n_workers * FETCHERS_PER_WORKER
+
+
+class Jobs:
+    """All jobs of a service, whichever gateway took them in."""
+
+    def __init__(
+        self,
+        database: Database,
+        spool: Spool,
+        config: JobsConfig,
+        count_usage: CountUsage | None = None,
+        seals: Seals = NO_SEALS,
+    ) -> None:
+        """Prepare for the jobs of this database.
+
+        Args:
+            database: has the jobs and their results.
+            spool: has the recordings.
+            config: the operator's settings.
+            count_usage: called in the transaction that ends a job which is done.
+            seals: seals the addresses of jobs, which may hold passwords.
+        """
+        self.database = database
+        self.spool = spool
+        self.config = config
+        self.count_usage = count_usage
+        self.seals = seals
+        # Threads of their own: a store that hangs takes none from decoders or from the look-up of names.
+        self._spool_threads = ThreadPoolExecutor(N_SPOOL_THREADS, thread_name_prefix="recordings")
+        self._spool_places = asyncio.Semaphore(N_SPOOL_THREADS)
+        self.spool_is_away = False
+        """Whether the spool could not do what it was asked for last."""
+        self.has_come = asyncio.Event()
+        """Set when a job has come to this gateway, or may be taken now. Whoever waits for it clears it."""
+
+    async def submit(
+        self,
+        owner: str,
+        account: str,
+        request: Request,
+        file: IO[bytes] | None,
+        idempotency_key: str | None = None,
+        check: Callable[[int], None] = lambda n_open: None,
+    ) -> tuple[Job, bool]:
+        """Take a job in. It survives any crash once this returns.
+
+        Args:
+            owner: whose it is.
+            account: under which its audio is counted.
+            request: what the client wants.
+            file: the recording, at its beginning; `None` where it is fetched.
+            idempotency_key: the client's own name for the job, if it has one.
+            check: called with the number of open jobs of this owner; what it raises is raised, and no job is made.
+
+        Returns:
+            The job, and whether it is new. It is not where the owner has sent this idempotency key before.
+
+        Raises:
+            KeyReused: the other job had another recording or other options.
+            SpoolAway: the recording cannot be kept.
+        """
+        id_ = str(uuid4())
+        fingerprint = await asyncio.to_thread(_fingerprint, request, file)
+        url, callback_url = self.seals.seal(request.url), self.seals.seal(request.callback_url)
+        sealed = replace(request, url=url, callback_url=callback_url)
+
+        def add(connection: Connection) -> tuple[Job, bool]:
+            added = job_store.add(
+                connection,
+                (id_, owner, account),
+                sealed,
+                has_audio=file is not None,
+                fingerprint=fingerprint,
+                idempotency_key=idempotency_key,
+            )
+            if added[1]:
+                check(job_store.n_open(connection, owner) - 1)
+            return added
+
+        if file is not None:
+            await self.put(id_, file)
+        try:
+            job, is_new = await self.database.run(add)
+        except DatabaseAway:
+            # The job may be there, and only the answer lost. Otherwise the sweep deletes the recording.
+            raise
+        except Exception:
+            await self.drop_audio(id_)
+            raise
+        if not is_new and file is not None:
+            await self.drop_audio(id_)
+        self.has_come.set()
+        return job, is_new
+
+    async def cancel(self, id_: str, owner: str) -> Job | None:
+        """Cancel a job that has not ended, and return it; `None` if the owner has no such job."""
+        job = await self.database.run(lambda connection: job_store.cancel(connection, id_, owner))
+        if job is not None:
+            await self.note_ended(job)
+        return job
+
+    async def remove(self, id_: str, owner: str) -> bool:
+        """Forget a job, its recording and its result, at once. Returns whether the owner had it.
+
+        Raises:
+            SpoolAway: the recording cannot be deleted. The job is cancelled then, and is there to be removed again.
+        """
+        job = await self.database.run(lambda connection: job_store.cancel(connection, id_, owner))
+        if job is None:
+            return False
+        if job.may_have_audio:
+            await self._delete(id_)
+        return await self.database.run(lambda connection: job_store.remove(connection, id_, owner))
+
+    async def note_ended(self, job: Job) -> None:
+        """Delete the recording of a job that has ended, if it is not to be kept."""
+        if job.may_have_audio and not self.config.keep_audio_s:
+            try:
+                await self._delete_audio([job.id])
+            except SpoolAway as error:
+                logger.warning("[%s] its recording is deleted later: %s", job.id, error)
+
+    async def sweep(self) -> None:
+        """Delete recordings and results that are old enough, and recordings that belong to no job."""
+        keep_s = self.config.keep_audio_s
+        while ids := await self.database.run(lambda each: job_store.with_old_audio(each, keep_s, MAX_FORGOTTEN)):
+            await self._delete_audio(ids)
+        n = await self.database.run(lambda connection: job_store.remove_old(connection, self.config.keep_results_s))
+        if n:
+            logger.info("%d old jobs are forgotten", n)
+        names = await self.on_spool(lambda spool: list(spool.older_than(ORPHAN_S)), SPOOL_COPY_S)
+        for at in range(0, len(names), MAX_FORGOTTEN):
+            await self._delete_orphans(names[at : at + MAX_FORGOTTEN])
+
+    async def _delete_orphans(self, names: list[str]) -> None:
+        known = await self.database.run(lambda connection: job_store.known_among(connection, names))
+        for name in set(names) - known:
+            await self._delete(name)
+
+    async def drop_audio(self, id_: str) -> None:
+        """Delete a recording that no job needs."""
+        try:
+            await self._delete(id_)
+        except SpoolAway as error:
+            logger.warning("[%s] a recording that no job needs is deleted later: %s", id_, error)
+
+    async def put(self, id_: str, file: IO[bytes]) -> None:
+        """Keep a recording, which is read from its beginning. Raises as `on_spool`."""
+        n_bytes = file.seek(0, os.SEEK_END)
+        file.seek(0)
+        await self.on_spool(lambda spool: spool.put(id_, file), SPOOL_ANSWER_S + n_bytes / SPOOL_BYTES_PER_S)
+
+    async def on_spool(self, work: Callable[[Spool], _Result], limit_s: float = SPOOL_ANSWER_S) -> _Result:
+        """Have the spool do something in a thread. Neither cancelling nor the end of the wait stops what has begun.
+
+        Args:
+            work: what is done.
+            limit_s: how long it may take, in seconds.
+
+        Raises:
+            FileNotFoundError: the recording is not there.
+            SpoolAway: it cannot be done at present.
+        """
+        try:
+            async with asyncio.timeout(SPOOL_WAIT_S):
+                await self._spool_places.acquire()
+        except TimeoutError:
+            self.spool_is_away = True
+            raise SpoolAway(f"{N_SPOOL_THREADS} recordings have been under way for {SPOOL_WAIT_S:g} s") from None
+        done = asyncio.get_running_loop().run_in_executor(self._spool_threads, work, self.spool)
+        # Whoever waits may leave; the thread is busy until then.
+        done.add_done_callback(self._note_done)
+        try:
+            async with asyncio.timeout(limit_s) as limit:
+                result = await asyncio.shield(done)
+        except FileNotFoundError:
+            self.spool_is_away = False
+            raise
+        except SpoolAway:
+            self.spool_is_away = True
+            raise
+        except OSError as error:
+            # That a time limit ends is an `OSError`, too.
+            self.spool_is_away = True
+            what = f"no answer within {limit_s:g} s" if limit.expired() else f"{error}"
+            raise SpoolAway(what) from error
+        self.spool_is_away = False
+        return result
+
+    def _note_done(self, done: "asyncio.Future[Any]") -> None:
+        self._spool_places.release()
+        if not done.cancelled():
+            # An error that has no reader any more is no warning.
+            done.exception()
+
+    async def spool_works(self) -> bool:
+        """Try the spool out. What fails although it works does not fail because of it."""
+        try:
+            await self.on_spool(try_out)
+        except OSError as error:
+            logger.debug("the spool does not work: %s", error)
+            self.spool_is_away = True
+            return False
+        return True
+
+    async def _delete(self, id_: str) -> None:
+        await self.on_spool(lambda spool: spool.delete(id_))
+
+    async def _delete_audio(self, ids: list[str]) -> None:
+        for id_ in ids:
+            await self._delete(id_)
+        await self.database.run(lambda connection: job_store.note_no_audio(connection, ids))
+
+
+def _fingerprint(request: Request, file: IO[bytes] | None) -> str:
+    """The same for the same recording with the same options. Leaves the file at its beginning."""
+    sha256 = hashlib.sha256("\0".join((request.kind, request.options_json, request.url, request.callback_url)).encode())
+    if file is not None:
+        while piece := file.read(PIECE_BYTES):
+            sha256.update(piece)
+        file.seek(0)
+    return sha256.hexdigest()

@@ -1,0 +1,210 @@
+"""The recordings of jobs: what keeps them, and the folder that does it where the operator names no other place.
+
+All gateways that work on the jobs must see the same recordings.
+"""
+
+import io
+import os
+import re
+import shutil
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from secrets import token_hex
+from typing import IO, Protocol
+
+from tutti_server.plugins.accounts.database.private_files import keep_private, make_folder, new_file, take_from_others
+
+PIECE_BYTES = 1 << 20
+PARTIAL = ".partial-"
+"""Begins the name of a file that is being written, or of one that only tries the spool out."""
+MARK = ".tutti-recordings"
+"""A file in the folder of the recordings, with the mark of this folder. Where it is missing, its disk is not mounted.
+
+An operator makes it anew, empty, to go on with another folder. Older releases have made it empty, too.
+"""
+PROBE = b"tutti"
+"""What is written to try a spool out."""
+_ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+
+
+class SpoolAway(OSError):
+    """The store of the recordings does not answer, or refuses. The message is for the operator, not for clients."""
+
+
+class AllAway(SpoolAway):
+    """The store of all recordings is not there, which says nothing of one of them."""
+
+
+class WrongFolder(AllAway):
+    """Another folder is in the place of the one that has the recordings."""
+
+
+class FolderUnknown(SpoolAway):
+    """Which folder has the recordings cannot be known at present."""
+
+
+Recall = Callable[[str | None], str | None]
+"""Gives the mark of the folder that has the recordings, `None` while none has it; raises `FolderUnknown`.
+
+It gets the mark of the folder that is there, if it has one, and keeps that where it knows no other.
+"""
+
+
+def recall_nothing(found: str | None) -> str | None:
+    """The `Recall` of one process, which takes the folder that it finds."""
+    return None if found is None else found or token_hex(8)
+
+
+def is_ours(name: str) -> bool:
+    """Whether a file with this name is the spool's: the place may hold other files, which are left alone."""
+    return name.startswith(PARTIAL) or _ID.fullmatch(name) is not None
+
+
+class Spool(Protocol):
+    """Keeps recordings by the ids of their jobs. Its methods block, so they are called in threads."""
+
+    def put(self, id_: str, file: IO[bytes]) -> None:
+        """Keep a recording, for good once this returns. Raises `OSError` if it cannot be kept."""
+        ...
+
+    def open(self, id_: str) -> IO[bytes]:
+        """The recording of a job, which the caller closes. Raises `FileNotFoundError` if it is not there."""
+        ...
+
+    def delete(self, id_: str) -> None:
+        """Delete a recording, if it is there."""
+        ...
+
+    def older_than(self, age_s: float) -> Iterator[str]:
+        """The ids of recordings that were kept so long ago, in seconds."""
+        ...
+
+
+def try_out(spool: Spool) -> None:
+    """Keep, read, list and delete something. Raises `OSError` if the spool cannot do one of them."""
+    name = f"{PARTIAL}{token_hex(8)}"
+    spool.put(name, io.BytesIO(PROBE))
+    with spool.open(name) as file:
+        content = file.read()
+    if content != PROBE:
+        raise SpoolAway(f"expected what was written, got {len(content)} bytes of something else")
+    for _ in spool.older_than(0.0):
+        break
+    spool.delete(name)
+
+
+class FolderSpool:
+    """Recordings as files of a folder, which only this user may read."""
+
+    def __init__(self, folder: Path, recall: Recall = recall_nothing) -> None:
+        """The folder is made when the first recording comes.
+
+        Args:
+            folder: where the recordings are.
+            recall: remembers the folder over a restart.
+        """
+        self._folder = folder
+        self._recall = recall
+        self._marking = threading.RLock()
+        """Held while the mark is looked for or made, as recordings come in several threads."""
+        self._found = self._mark()
+        """The mark at the start."""
+        self._expected: str | None = None
+        """The mark of the folder that has the recordings, once it is known."""
+
+    @property
+    def folder(self) -> Path:
+        """Where the recordings are."""
+        return self._folder
+
+    def keep_private(self) -> None:
+        """Take the recordings of an older release, which let others read them, from others.
+
+        Of a folder that cannot be listed `try_out` says so.
+        """
+        with suppress(OSError):
+            for path in self._folder.iterdir():
+                if is_ours(path.name) and not path.is_symlink():
+                    take_from_others(path)
+
+    def put(self, id_: str, file: IO[bytes]) -> None:
+        """See `Spool`. A loss of power leaves the whole recording or none."""
+        with self._marking:
+            self._check_mark()
+            if self._expected is None:
+                make_folder(self._folder)
+                keep_private(self._folder / MARK)
+                self._check_mark()
+        try:
+            self._write(id_, file)
+        except FileNotFoundError as error:
+            raise SpoolAway(f"the folder has gone meanwhile: {error}") from error
+
+    def _write(self, id_: str, file: IO[bytes]) -> None:
+        partial = self._folder / f"{PARTIAL}{token_hex(8)}"
+        try:
+            with new_file(partial) as copy:
+                shutil.copyfileobj(file, copy, PIECE_BYTES)
+                copy.flush()
+                os.fsync(copy.fileno())
+            partial.rename(self._folder / id_)
+        except BaseException:
+            partial.unlink(missing_ok=True)
+            raise
+        folder = os.open(self._folder, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+
+    def open(self, id_: str) -> IO[bytes]:
+        """See `Spool`."""
+        try:
+            return (self._folder / id_).open("rb")
+        except FileNotFoundError:
+            self._check_mark()
+            raise
+
+    def delete(self, id_: str) -> None:
+        """See `Spool`."""
+        self._check_mark()
+        (self._folder / id_).unlink(missing_ok=True)
+
+    def _check_mark(self) -> None:
+        """Raise `WrongFolder` where another folder is in the place of the one that has the recordings."""
+        with self._marking:
+            mark = self._mark()
+            if self._expected is None:
+                self._expected = self._recall(self._found if mark is None else mark)
+            if self._expected is None or mark == self._expected:
+                return
+            path = self._folder / MARK
+            if mark == "":
+                path.write_text(self._expected)
+                return
+            expected = f"expected the file {MARK} in {self._folder}"
+            got = "got none" if mark is None else f"got {mark} in it, not {self._expected}, the mark of the recordings"
+            advice = "mount its disk, or make this file, empty, to go on without the recordings that are not there"
+            raise WrongFolder(f"{expected}, {got}: {advice}")
+
+    def _mark(self) -> str | None:
+        """The mark of the folder that is there; `None` for one without."""
+        try:
+            return (self._folder / MARK).read_text().strip()
+        except (OSError, UnicodeDecodeError):
+            # The folder may not be entered, or its disk has failed.
+            return None
+
+    def older_than(self, age_s: float) -> Iterator[str]:
+        """See `Spool`. Files that were never finished are among them."""
+        self._check_mark()
+        if not self._folder.is_dir():
+            return
+        for path in self._folder.iterdir():
+            with suppress(FileNotFoundError):
+                # The file system has the time of day, too.
+                if is_ours(path.name) and path.is_file() and time.time() - path.stat().st_mtime >= age_s:
+                    yield path.name

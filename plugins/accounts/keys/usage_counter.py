@@ -1,0 +1,174 @@
+"""Counts the audio of one gateway's sessions, uploads and jobs, and gives it to the database and to the metrics."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from datetime import UTC, date, datetime
+from secrets import token_hex
+from typing import Protocol
+
+from tutti_server.app.service.accounts import usage_account
+from tutti_server.app.service.api_keys import ApiKey
+from tutti_server.plugins.accounts.database.database import ANSWER_TIMEOUT_S, Database, DatabaseAway
+from tutti_server.plugins.accounts.keys import usage
+from tutti_server.plugins.accounts.keys.usage import Kind, Report, Used
+
+logger = logging.getLogger(__name__)
+
+SAVE_EVERY_S = 5.0
+"""How often the audio of open sessions is saved, in seconds. As much may be missing after a gateway has died."""
+MAX_UNSAVED = 100_000
+"""The most sources that are kept while the database is away. The audio of more is lost, which the log says."""
+
+
+class NoteUsage(Protocol):
+    """Told of used audio, for the metrics."""
+
+    def __call__(self, key: ApiKey | None, kind: Kind, audio_s: float, is_new: bool) -> None:
+        """Note audio that one session, upload or job has used since the last call; `is_new` in the first one."""
+        ...
+
+
+class _Meter:
+    """The audio of one session, upload or job."""
+
+    def __init__(self, key: ApiKey | None, kind: Kind, audio_s: Callable[[], float]) -> None:
+        self.source = f"{kind}-{token_hex(12)}"
+        self.key = key
+        self.kind = kind
+        self.noted_s = 0.0
+        self._audio_s = audio_s
+
+    def new_s(self) -> float:
+        """The audio since `noted_s`, in seconds; what a source has used never becomes less."""
+        return max(self._audio_s() - self.noted_s, 0.0)
+
+
+class UsageCounter:
+    """Counts audio while it is used, and saves it every few seconds.
+
+    While the database is away, the counts are kept here and saved when it is back.
+    """
+
+    def __init__(
+        self, database: Database, note: NoteUsage, now: Callable[[], datetime] = lambda: datetime.now(UTC)
+    ) -> None:
+        """Prepare to count for one gateway.
+
+        Args:
+            database: keeps the counts of all gateways.
+            note: called with what is new, for the metrics.
+            now: the time in UTC.
+        """
+        self._database = database
+        self._note = note
+        self._now = now
+        self._meters: set[_Meter] = set()
+        self._unsaved: dict[str, Report] = {}
+        """The newest report of each source that the database does not have yet."""
+        self._saving = asyncio.Lock()
+        self._day: date | None = None
+        """The day on which old sources were forgotten last."""
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Save while the context is open, and once more at its end."""
+        saving = asyncio.create_task(self._keep_saving())
+        try:
+            yield
+        finally:
+            saving.cancel()
+            await asyncio.gather(saving, return_exceptions=True)
+            await self.save()
+            if self._unsaved:
+                logger.error("the usage of %d sessions and files is lost: no database", len(self._unsaved))
+
+    @contextmanager
+    def counting(self, key: ApiKey | None, kind: Kind, audio_s: Callable[[], float]) -> Iterator[None]:
+        """Count the audio of one session, upload or job while the context is open.
+
+        Args:
+            key: that of its client; `None` for one without a name.
+            kind: what it is.
+            audio_s: how much audio it has used, in seconds.
+        """
+        meter = _Meter(key, kind, audio_s)
+        self._meters.add(meter)
+        try:
+            yield
+        finally:
+            self._meters.discard(meter)
+            self._read(meter)
+
+    def note_saved(self, key: ApiKey | None, kind: Kind, audio_s: float) -> None:
+        """Give the metrics audio that the database has already, because it was counted with what used it."""
+        self._note(key, kind, audio_s, is_new=True)
+
+    async def save(self) -> None:
+        """Save what was used so far."""
+        for meter in self._meters:
+            self._read(meter)
+        async with self._saving:
+            reports, self._unsaved = self._unsaved, {}
+            try:
+                await self._save(list(reports.values()))
+            except BaseException as error:
+                # Also if this was cancelled: to save again what was saved already changes nothing.
+                self._unsaved = reports | self._unsaved
+                if not isinstance(error, DatabaseAway):
+                    raise
+                logger.warning("the usage of %d sessions and files is saved later: %s", len(self._unsaved), error)
+
+    async def audio_since(self, key: ApiKey, days: Sequence[date]) -> list[float]:
+        """The seconds of audio that a key has used since each of these days, at all gateways.
+
+        Of those that are open, up to when they were last saved. Nothing while the database is away.
+        """
+        try:
+            return await self._database.run(lambda connection: usage.audio_since(connection, key.account, days))
+        except DatabaseAway:
+            return []
+
+    async def used(self, from_day: date, to_day: date, account: str | None = None) -> list[Used]:
+        """What was used on these days at all gateways, at this one up to now; of one account, or of all.
+
+        Raises:
+            DatabaseAway: it is not known.
+        """
+        try:
+            # Together no longer than one transaction: each waits for those before it, whose time limits add up.
+            async with asyncio.timeout(ANSWER_TIMEOUT_S):
+                await self.save()
+                return await self._database.run(lambda connection: usage.used(connection, from_day, to_day, account))
+        except TimeoutError:
+            raise DatabaseAway(f"usage cannot be read within {ANSWER_TIMEOUT_S:g} s") from None
+
+    async def _save(self, reports: Sequence[Report]) -> None:
+        today = self._now().date()
+        if reports:
+            await self._database.run(lambda connection: usage.save(connection, reports))
+        if today != self._day:
+            await self._database.run(lambda connection: usage.forget_sources(connection, today))
+            self._day = today
+
+    async def _keep_saving(self) -> None:
+        while True:
+            await asyncio.sleep(SAVE_EVERY_S)
+            await self.save()
+
+    def _read(self, meter: _Meter) -> None:
+        """Note what a meter has counted since the last time."""
+        new_s = meter.new_s()
+        if not new_s:
+            return
+        self._note(meter.key, meter.kind, new_s, is_new=not meter.noted_s)
+        meter.noted_s += new_s
+        if len(self._unsaved) >= MAX_UNSAVED and meter.source not in self._unsaved:
+            logger.error("%.1f s of audio are not counted: the database is away for too long", new_s)
+            return
+        account = usage_account(meter.key)
+        day = self._now().date()
+        self._unsaved[meter.source] = Report(
+            source=meter.source, account=account, kind=meter.kind, audio_s=meter.noted_s, day=day
+        )

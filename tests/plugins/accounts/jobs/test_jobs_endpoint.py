@@ -1,0 +1,200 @@
+"""Jobs over HTTP: sent in, asked for, cancelled and deleted, by their owners alone."""
+
+import asyncio
+import threading
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+
+from tests.app.conftest import Running
+from tests.app.dialects.openai.test_files_endpoint import HoldingTranscriber, wav
+from tests.app.server.test_openapi import check_fully_described
+from tests.fakes import FakeTranscriber, said, silence, speech
+from tests.plugins.accounts.jobs.conftest import ServeJobs
+from tutti_server.app.server.openapi import document
+from tutti_server.plugins.accounts.jobs import job_service
+from tutti_server.plugins.accounts.jobs.spool import FolderSpool
+
+TALK = np.concatenate((silence(0.3), speech([1, 2, 3, 4]), silence(0.5)))
+TEXT = said([1, 2, 3, 4])
+
+
+async def submit(
+    http: httpx.AsyncClient, server: Running, key: str = "", idempotency_key: str = "", audio: Any = TALK, **fields: Any
+) -> httpx.Response:
+    headers = {"Authorization": f"Bearer {key}"} if key else {}
+    headers |= {"Idempotency-Key": idempotency_key} if idempotency_key else {}
+    files = {"file": wav(audio)}
+    return await http.post(f"{server.http}/v1/jobs", data=fields, files=files, headers=headers)
+
+
+async def ended(http: httpx.AsyncClient, server: Running, id_: str) -> dict[str, Any]:
+    while True:
+        job: dict[str, Any] = (await http.get(f"{server.http}/v1/jobs/{id_}")).json()
+        if job["status"] not in ("queued", "running"):
+            return job
+
+
+def recordings(folder: Path) -> list[str]:
+    """The recordings that are kept in a folder."""
+    return list(FolderSpool(folder).older_than(0.0))
+
+
+async def test_a_job_is_done_and_its_result_is_that_of_the_files_endpoint(
+    serve_jobs: ServeJobs, http: httpx.AsyncClient, tmp_path: Path
+) -> None:
+    server = await serve_jobs()
+    answer = await submit(http, server, response_format="verbose_json", nonsense="1")
+    assert answer.status_code == 202 and answer.json()["status"] == "queued"
+    assert answer.headers["x-tutti-ignored"] == "nonsense"
+    job = await ended(http, server, answer.json()["id"])
+    assert (job["status"], job["attempts"], job["error"]) == ("done", 1, None)
+    assert job["audio_s"] == pytest.approx(len(TALK) / 16_000)
+    check_fully_described(job, document()["components"]["schemas"]["Job"])
+    result = await http.get(server.http + job["result_url"])
+    same = await http.post(
+        f"{server.http}/v1/audio/transcriptions", data={"response_format": "verbose_json"}, files={"file": wav(TALK)}
+    )
+    assert result.json() == same.json() and result.json()["text"] == TEXT
+    assert server.metric("tutti_jobs_ended_total", outcome="done") == 1
+    while recordings(tmp_path / "state" / "jobs"):
+        await http.get(f"{server.http}/healthz")
+
+
+async def test_a_job_transcribes_all_tracks(serve_jobs: ServeJobs, http: httpx.AsyncClient) -> None:
+    server = await serve_jobs()
+    answer = await submit(http, server, tracks="all")
+    job = await ended(http, server, answer.json()["id"])
+    assert job["audio_s"] == pytest.approx(len(TALK) / 16_000)
+    (track,) = (await http.get(server.http + job["result_url"])).json()["tracks"]
+    assert (track["track"], track["text"]) == (0, TEXT)
+
+
+async def test_jobs_are_seen_by_the_key_that_made_them(serve_jobs: ServeJobs, http: httpx.AsyncClient) -> None:
+    server = await serve_jobs(api_keys="k,l", job_workers=0)
+    id_ = (await submit(http, server, "k")).json()["id"]
+    own, foreign = ({"Authorization": f"Bearer {key}"} for key in "kl")
+    for method, path in (("GET", ""), ("GET", "/result"), ("POST", "/cancel"), ("DELETE", "")):
+        assert (await http.request(method, f"{server.http}/v1/jobs/{id_}{path}", headers=foreign)).status_code == 404
+        assert (await http.request(method, f"{server.http}/v1/jobs/{id_}{path}")).status_code == 401
+    assert (await http.get(f"{server.http}/v1/jobs", headers=foreign)).json()["data"] == []
+    assert [each["id"] for each in (await http.get(f"{server.http}/v1/jobs", headers=own)).json()["data"]] == [id_]
+
+
+async def test_jobs_are_listed_in_pages(serve_jobs: ServeJobs, http: httpx.AsyncClient) -> None:
+    server = await serve_jobs(job_workers=0)
+    ids = [(await submit(http, server)).json()["id"] for _ in range(3)]
+    await http.post(f"{server.http}/v1/jobs/{ids[0]}/cancel")
+    first = (await http.get(f"{server.http}/v1/jobs?limit=2")).json()
+    assert [each["id"] for each in first["data"]] == ids[:0:-1] and first["has_more"]
+    rest = (await http.get(f"{server.http}/v1/jobs?limit=2&after={ids[1]}")).json()
+    assert [each["id"] for each in rest["data"]] == ids[:1] and not rest["has_more"]
+    waiting = (await http.get(f"{server.http}/v1/jobs?status=queued")).json()
+    assert [each["id"] for each in waiting["data"]] == ids[:0:-1]
+
+
+async def test_a_job_sent_twice_with_one_idempotency_key_is_one(
+    serve_jobs: ServeJobs, http: httpx.AsyncClient, tmp_path: Path
+) -> None:
+    server = await serve_jobs(job_workers=0)
+    first, again = [await submit(http, server, idempotency_key="a") for _ in range(2)]
+    assert (first.status_code, again.status_code) == (202, 200)
+    assert first.json()["id"] == again.json()["id"]
+    other = await submit(http, server, idempotency_key="a", language="en")
+    assert other.status_code == 409 and other.json()["error"]["code"] == "idempotency_key_reused"
+    assert len(recordings(tmp_path / "state" / "jobs")) == 1
+
+
+async def test_jobs_are_measured_while_the_store_of_recordings_hangs(
+    serve_jobs: ServeJobs, http: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(job_service, "MEASURE_EVERY_S", 0.02)
+    server = await serve_jobs(job_workers=0)
+    job = (await submit(http, server)).json()
+    while server.metric("tutti_jobs_queued") != 1:
+        await http.get(f"{server.http}/healthz")
+    jobs, hangs, goes_on = server.service.jobs._jobs, threading.Event(), threading.Event()
+
+    def hang(self: FolderSpool, id_: str, file: object) -> None:
+        hangs.set()
+        goes_on.wait(60)
+
+    monkeypatch.setattr(FolderSpool, "put", hang)
+    jobs.spool_is_away = True
+    try:
+        await asyncio.to_thread(hangs.wait, 20)
+        await http.post(f"{server.http}/v1/jobs/{job['id']}/cancel")
+        while server.metric("tutti_jobs_queued") != 0:
+            await http.get(f"{server.http}/healthz")
+    finally:
+        goes_on.set()
+
+
+async def test_a_running_job_is_cancelled_and_deleted(serve_jobs: ServeJobs, http: httpx.AsyncClient) -> None:
+    transcriber = HoldingTranscriber()
+    server = await serve_jobs(transcriber, job_lease_s=0.3)
+    long = np.concatenate((TALK, silence(2.0), TALK))
+    ids = [(await submit(http, server, audio=long)).json()["id"] for _ in range(2)]
+    await transcriber.held.wait()
+    cancelled = (await http.post(f"{server.http}/v1/jobs/{ids[0]}/cancel")).json()
+    assert cancelled["status"] == "cancelled"
+    assert (await http.delete(f"{server.http}/v1/jobs/{ids[1]}")).json()["deleted"]
+    while transcriber.n_open:
+        await http.get(f"{server.http}/healthz")
+    assert (await http.get(f"{server.http}/v1/jobs/{ids[1]}")).status_code == 404
+    refused = await http.get(f"{server.http}/v1/jobs/{ids[0]}/result")
+    assert refused.status_code == 409 and "got one that is cancelled" in refused.json()["error"]["message"]
+    assert server.metric("tutti_jobs_ended_total", outcome="done") == 0
+
+
+async def test_a_recording_that_is_none_fails_its_job(serve_jobs: ServeJobs, http: httpx.AsyncClient) -> None:
+    server = await serve_jobs()
+    answer = await http.post(f"{server.http}/v1/jobs", files={"file": b"no audio"})
+    job = await ended(http, server, answer.json()["id"])
+    assert (job["status"], job["error"]["code"], job["attempts"]) == ("failed", "invalid_file", 1)
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"temperature": "9"}, "temperature: expected a number from 0 to 1, got '9'"),
+        ({"stream": "true"}, "stream: expected false, as"),
+        ({"language": "klingon"}, "language: expected one of the model's languages (en"),
+        ({"task": "sing"}, "task: expected one of transcribe, translate, got 'sing'"),
+        ({"url": "https://example.org/a.wav"}, "file: expected either an audio file or url, got both"),
+        ({"callback": "https://example.org/"}, "callback: not offered, as the operator has set no job_secret"),
+    ],
+)
+async def test_bad_fields_are_refused(
+    serve_jobs: ServeJobs, http: httpx.AsyncClient, fields: dict[str, str], message: str, tmp_path: Path
+) -> None:
+    server = await serve_jobs(job_workers=0)
+    refused = await submit(http, server, **fields)
+    assert refused.status_code == 400
+    assert refused.json()["error"]["message"].startswith(message)
+    assert not (tmp_path / "state" / "jobs").exists()
+
+
+async def test_a_server_without_jobs_says_so(serve: Any, http: httpx.AsyncClient, tmp_path: Path) -> None:
+    server = await serve(data_folder=str(tmp_path / "state"))
+    for method, path in (("GET", ""), ("POST", ""), ("GET", "/a"), ("DELETE", "/a"), ("POST", "/a/cancel")):
+        refused = await http.request(method, f"{server.http}/v1/jobs{path}")
+        assert refused.status_code == 404 and refused.json()["error"]["code"] == "no_jobs"
+    assert not (tmp_path / "state").exists()
+
+
+async def test_a_stopping_gateway_gives_its_jobs_back(serve_jobs: ServeJobs, http: httpx.AsyncClient) -> None:
+    """Another one does them, and the attempt does not count."""
+    transcriber = HoldingTranscriber()
+    first = await serve_jobs(transcriber, job_attempts=1)
+    long = np.concatenate((TALK, silence(2.0), TALK))
+    id_ = (await submit(http, first, audio=long)).json()["id"]
+    await transcriber.held.wait()
+    first.server.stop()
+    await first.task
+    second = await serve_jobs(FakeTranscriber(), job_attempts=1)
+    job = await ended(http, second, id_)
+    assert (job["status"], job["attempts"]) == ("done", 1)

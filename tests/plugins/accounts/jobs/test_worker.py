@@ -1,0 +1,819 @@
+"""Work on jobs: what is tried again, what is taken over, and what is cleaned up."""
+
+import asyncio
+import io
+import os
+import queue
+import threading
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import IO, Any
+from uuid import uuid4
+
+import pytest
+from sqlalchemy import URL, Connection
+
+from tutti_server.app.errors import SettingsError
+from tutti_server.app.service.jobs import CallbackMessage, Job, JobDelayed, JobFailed, JobKind, JobResult, Request, Step
+from tutti_server.app.service.settings import Settings
+from tutti_server.plugins.accounts.database import database as database_module
+from tutti_server.plugins.accounts.database.database import Database, DatabaseAway
+from tutti_server.plugins.accounts.database.database_settings import keep_data_private
+from tutti_server.plugins.accounts.jobs import job_store, jobs, worker
+from tutti_server.plugins.accounts.jobs.job_settings import recall_of, try_spool
+from tutti_server.plugins.accounts.jobs.jobs import Jobs, JobsConfig
+from tutti_server.plugins.accounts.jobs.spool import MARK, PARTIAL, AllAway, FolderSpool, SpoolAway, recall_nothing
+from tutti_server.plugins.accounts.jobs.worker import Fetch, JobWorker
+
+Work = Callable[[Job, IO[bytes], Callable[[float], None]], Awaitable[JobResult]]
+N_REFUSED = 20
+RESULT = JobResult(content=b"text", media_type="text/plain", audio_s=1.5)
+
+
+@pytest.fixture(autouse=True)
+async def quick(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[None]:
+    monkeypatch.setattr(worker, "POLL_S", 0.01)
+    monkeypatch.setattr(worker, "FIRST_WAIT_S", 0.0)
+    async with asyncio.timeout(60):
+        yield
+
+
+async def cannot_fetch(url: str, file: IO[bytes]) -> None:
+    raise JobDelayed("url: its server cannot be reached")
+
+
+class Place:
+    """Jobs of one database, and the workers of one gateway."""
+
+    def __init__(
+        self,
+        database: Database,
+        folder: Path,
+        lease_s: float = 60.0,
+        keep_audio_s: float = 0.0,
+        *,
+        recalls: bool = False,
+    ) -> None:
+        config = JobsConfig(
+            n_workers=1, lease_s=lease_s, max_attempts=3, keep_audio_s=keep_audio_s, keep_results_s=60.0
+        )
+        self.folder = folder
+        recall = recall_of(database) if recalls else recall_nothing
+        self.jobs = Jobs(database, FolderSpool(folder, recall), config)
+        self.ended: asyncio.Queue[Job] = asyncio.Queue()
+
+    def worker(self, work: Work, fetch: Fetch = cannot_fetch) -> JobWorker:
+        kinds = {"k": JobKind(work=work, callback=lambda job, result: CallbackMessage(body=b""))}
+        return JobWorker(self.jobs, kinds, fetch, lambda: True, self.ended.put_nowait)
+
+    async def submit(self, url: str = "", owner: str = "o") -> Job:
+        file = None if url else io.BytesIO(b"audio")
+        job, _ = await self.jobs.submit(owner, owner, Request(kind="k", options={}, url=url), file)
+        return job
+
+
+async def done(job: Job, file: IO[bytes], on_progress: Callable[[float], None]) -> JobResult:
+    assert file.read() == b"audio"
+    return RESULT
+
+
+async def test_what_may_pass_is_tried_again(database: Database, tmp_path: Path) -> None:
+    attempts = iter([JobDelayed("away"), JobDelayed("away")])
+
+    async def work(job: Job, file: IO[bytes], on_progress: Callable[[float], None]) -> JobResult:
+        for error in attempts:
+            raise error
+        return await done(job, file, on_progress)
+
+    place = Place(database, tmp_path)
+    async with place.worker(work).running():
+        id_ = (await place.submit()).id
+        job = await place.ended.get()
+    assert (job.id, job.state, job.n_attempts, job.error) == (id_, "done", 3, None)
+
+
+async def test_it_is_tried_so_often_only(database: Database, tmp_path: Path) -> None:
+    """The reason of the last attempt is that of the job, which counts as ended."""
+    place = Place(database, tmp_path)
+    async with place.worker(done).running():
+        id_ = (await place.submit(url="https://example.org/")).id
+        job = await place.ended.get()
+    assert job == await database.run(lambda each: job_store.by_id(each, id_))
+    assert (job.state, job.n_attempts, job.error_code) == ("failed", 3, "attempts")
+    assert job.error == "url: its server cannot be reached"
+
+
+@pytest.mark.parametrize("error", [JobFailed("code", "why"), ZeroDivisionError()])
+async def test_what_will_not_pass_is_not(database: Database, tmp_path: Path, error: Exception) -> None:
+    async def work(job: Job, file: IO[bytes], on_progress: Callable[[float], None]) -> JobResult:
+        raise error
+
+    place = Place(database, tmp_path)
+    async with place.worker(work).running():
+        await place.submit()
+        job = await place.ended.get()
+    assert (job.state, job.n_attempts) == ("failed", 1)
+    assert job.error_code == ("code" if isinstance(error, JobFailed) else "internal_error")
+
+
+async def test_a_gateway_that_was_taken_for_dead_changes_nothing(
+    database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its result comes too late: another one has done the job."""
+    begun, late = asyncio.Event(), asyncio.Event()
+
+    async def slow(job: Job, file: IO[bytes], on_progress: Callable[[float], None]) -> JobResult:
+        begun.set()
+        await late.wait()
+        return JobResult(content=b"late", media_type="text/plain", audio_s=9.0)
+
+    async def hang(self: JobWorker, job: Job, lease: str) -> None:
+        await asyncio.Event().wait()
+
+    # Neither gateway renews its lease, as if it hung.
+    monkeypatch.setattr(JobWorker, "_keep_lease", hang)
+    first, second = Place(database, tmp_path, lease_s=0.05), Place(database, tmp_path, lease_s=60.0)
+    async with AsyncExitStack() as stack:
+        await stack.enter_async_context(first.worker(slow).running())
+        id_ = (await first.submit()).id
+        await begun.wait()
+        await stack.enter_async_context(second.worker(done).running())
+        assert (await second.ended.get()).id == id_
+        late.set()
+        # The first one goes on to the next job when it is through with that one.
+        other = (await first.submit()).id
+        finished = [each for each in [await _next(first, second)] if each.id == other]
+        assert finished
+    assert await database.run(lambda each: job_store.result(each, id_)) == RESULT
+
+
+class NotingSpool(FolderSpool):
+    """Notes what it has done."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.calls: queue.Queue[str] = queue.Queue()
+
+    def put(self, id_: str, file: IO[bytes]) -> None:
+        super().put(id_, file)
+        self.calls.put("put")
+
+    def delete(self, id_: str) -> None:
+        super().delete(id_)
+        self.calls.put("delete")
+
+
+class SlowServer:
+    """Serves recordings when it is told to."""
+
+    def __init__(self) -> None:
+        self.asked: asyncio.Queue[str] = asyncio.Queue()
+        self.may_answer = asyncio.Event()
+
+    async def fetch(self, url: str, file: IO[bytes]) -> None:
+        self.asked.put_nowait(url)
+        if "slow" in url:
+            await self.may_answer.wait()
+        file.write(b"audio")
+
+
+async def test_a_slow_address_takes_no_place_of_decoding(database: Database, tmp_path: Path) -> None:
+    """A recording that is fetched is kept in the spool until its job has ended, and the attempt counts once."""
+    place, server = Place(database, tmp_path), SlowServer()
+    place.jobs.spool = spool = NotingSpool(tmp_path / "spool")
+    slow = await place.submit("https://slow/")
+    async with place.worker(done, server.fetch).running():
+        await server.asked.get()
+        sent_in = await place.submit()
+        assert (await place.ended.get()).id == sent_in.id
+        server.may_answer.set()
+        ended = await place.ended.get()
+        calls = [await asyncio.to_thread(spool.calls.get, timeout=20) for _ in range(4)]
+    assert (ended.id, ended.state, ended.n_attempts) == (slow.id, "done", 1)
+    assert calls == ["put", "delete", "put", "delete"]
+
+
+async def test_an_owner_with_slow_addresses_keeps_nobody_else_waiting(database: Database, tmp_path: Path) -> None:
+    place, server = Place(database, tmp_path), SlowServer()
+    for number in range(place.jobs.config.n_fetchers + 1):
+        await place.submit(f"https://slow/{number}")
+    async with place.worker(done, server.fetch).running():
+        assert await server.asked.get() == "https://slow/0"
+        other = await place.submit("https://quick/", "other")
+        assert await server.asked.get() == "https://quick/"
+        assert (await place.ended.get()).id == other.id
+        assert server.asked.empty()
+
+
+async def test_a_recording_is_fetched_as_soon_as_its_owner_has_a_share_again(
+    database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And not when the database is asked the next time. The first one cannot be fetched, so none has come."""
+    monkeypatch.setattr(worker, "POLL_S", 3600.0)
+    monkeypatch.setattr(worker, "FIRST_WAIT_S", 3600.0)
+    asked: asyncio.Queue[str] = asyncio.Queue()
+    may_fail = asyncio.Event()
+
+    async def fail(url: str, file: IO[bytes]) -> None:
+        asked.put_nowait(url)
+        await may_fail.wait()
+        raise JobDelayed("away")
+
+    place = Place(database, tmp_path)
+    for number in range(2):
+        await place.submit(f"https://slow/{number}")
+    async with asyncio.timeout(20), place.worker(done, fail).running():
+        assert await asked.get() == "https://slow/0"
+        # The next fetcher and the decoder have asked the database, and wait.
+        while len(place.jobs.has_come._waiters) < 2:
+            await database.run(lambda connection: None)
+        may_fail.set()
+        assert await asked.get() == "https://slow/1"
+
+
+async def test_a_recording_that_comes_after_the_end_of_its_job_is_not_kept(database: Database, tmp_path: Path) -> None:
+    """The job was cancelled while its gateway could not learn of it."""
+    place, server = Place(database, tmp_path), SlowServer()
+    place.jobs.spool = spool = NotingSpool(tmp_path / "spool")
+    job = await place.submit("https://slow/")
+    async with place.worker(done, server.fetch).running():
+        await server.asked.get()
+        await place.jobs.cancel(job.id, "o")
+        server.may_answer.set()
+        calls = [await asyncio.to_thread(spool.calls.get, timeout=20) for _ in range(3)]
+    assert calls == ["delete", "put", "delete"]
+    assert place.ended.empty()
+
+
+async def test_a_job_that_ends_while_its_recording_is_kept_leaves_none(
+    database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The recording is there after the loss of the lease, and is deleted all the same."""
+    is_lost, is_through = threading.Event(), asyncio.Event()
+    keep_lease, do = JobWorker._keep_lease, JobWorker._do
+
+    async def noted(self: JobWorker, job: Job, lease: str) -> None:
+        await keep_lease(self, job, lease)
+        is_lost.set()
+
+    async def done_with(self: JobWorker, *arguments: Any) -> None:
+        await do(self, *arguments)
+        is_through.set()
+
+    class Slow(NotingSpool):
+        def put(self, id_: str, file: IO[bytes]) -> None:
+            self.calls.put("begun")
+            assert is_lost.wait(20)
+            super().put(id_, file)
+
+    monkeypatch.setattr(JobWorker, "_keep_lease", noted)
+    monkeypatch.setattr(JobWorker, "_do", done_with)
+    place, server = Place(database, tmp_path, lease_s=0.5), SlowServer()
+    place.jobs.spool = spool = Slow(tmp_path / "spool")
+    job = await place.submit("https://quick/")
+    async with place.worker(done, server.fetch).running():
+        assert await asyncio.to_thread(spool.calls.get, timeout=20) == "begun"
+        await place.jobs.cancel(job.id, "o")
+        await is_through.wait()
+    calls = [await asyncio.to_thread(spool.calls.get, timeout=20) for _ in range(3)]
+    assert calls == ["delete", "put", "delete"]
+
+
+class LosesAnswers(Database):
+    """Does a transaction, and loses its answer, if there is one, when it is told to. `meanwhile` comes between."""
+
+    meanwhile: Callable[[], Awaitable[None]] | None = None
+
+    async def run(self, work: Callable[[Connection], Any]) -> Any:
+        result = await super().run(work)
+        if (meanwhile := self.meanwhile) is not None and result is not None:
+            self.meanwhile = None
+            await meanwhile()
+            raise DatabaseAway("no answer")
+        return result
+
+
+async def nothing() -> None:
+    pass
+
+
+@pytest.mark.parametrize("address", ["", "https://quick/"])
+async def test_a_job_whose_claim_has_had_no_answer_does_not_stand_still(url: URL, tmp_path: Path, address: str) -> None:
+    """Neither until the lease ends, nor does it lose an attempt."""
+    database = LosesAnswers(url)
+    place = Place(database, tmp_path / "spool", lease_s=3600.0)
+    await place.submit(address)
+    database.meanwhile = nothing
+    async with asyncio.timeout(20), place.worker(done, SlowServer().fetch).running():
+        job = await place.ended.get()
+    assert (job.state, job.n_attempts) == ("done", 1)
+    await database.close()
+
+
+async def test_a_job_that_was_ended_without_an_answer_counts_as_ended(url: URL, tmp_path: Path) -> None:
+    """Once: with the result that is there, and as this gateway's."""
+    database = LosesAnswers(url)
+    place = Place(database, tmp_path / "spool")
+    place.jobs.spool = spool = NotingSpool(tmp_path / "spool")
+
+    async def work(job: Job, file: IO[bytes], on_progress: Callable[[float], None]) -> JobResult:
+        database.meanwhile = nothing
+        return await done(job, file, on_progress)
+
+    async with asyncio.timeout(20), place.worker(work).running():
+        id_ = (await place.submit()).id
+        job = await place.ended.get()
+        # Its recording is deleted after that.
+        assert [await asyncio.to_thread(spool.calls.get, timeout=20) for _ in range(2)] == ["put", "delete"]
+    assert (job.id, job.state, job.audio_s) == (id_, "done", 1.5)
+    assert place.ended.empty()
+    await database.close()
+
+
+async def test_a_job_that_has_ended_is_held_by_no_lease(database: Database, tmp_path: Path) -> None:
+    """A gateway that comes late with the lease that ended it changes nothing."""
+    id_ = (await Place(database, tmp_path).submit()).id
+    await database.run(lambda each: job_store.claim(each, "a", 60.0, 3))
+    ended = await database.run(lambda each: job_store.finish(each, id_, "a", RESULT))
+    assert not await database.run(lambda each: job_store.renew(each, id_, "a", 60.0))
+    assert not await database.run(lambda each: job_store.put_back(each, id_, "a", 0.0))
+    assert not await database.run(lambda each: job_store.note_fetched(each, id_, "a"))
+    assert not await database.run(lambda each: job_store.undo_claim(each, "a"))
+    assert await database.run(lambda each: job_store.finish(each, id_, "a", JobFailed("code", "why"))) == ended
+    assert await database.run(lambda each: job_store.by_id(each, id_)) == ended
+
+
+async def test_jobs_of_a_newer_release_are_left_to_it(database: Database, tmp_path: Path) -> None:
+    """They lose no attempt, and keep no other job waiting."""
+    place = Place(database, tmp_path)
+    newer = Request(kind="newer", options={})
+    first, _ = await place.jobs.submit("o", "o", newer, io.BytesIO(b"audio"))
+    async with place.worker(done).running():
+        await place.submit()
+        assert (await place.ended.get()).request.kind == "k"
+    left = await database.run(lambda each: job_store.by_id(each, first.id))
+    assert left is not None
+    assert (left.state, left.n_attempts, left.error) == ("queued", 0, None)
+
+
+async def test_a_claim_that_comes_too_late_is_undone(
+    database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where what undoes it has come before."""
+    claim, goes_on, claims = job_store.claim, threading.Event(), queue.Queue[Step]()
+
+    def slow(connection: Connection, lease: str, lease_s: float, n: int, step: Step, *others: Any) -> Job | None:
+        job = claim(connection, lease, lease_s, n, step, *others)
+        claims.put(step)
+        assert goes_on.wait(20)
+        return job
+
+    place = Place(database, tmp_path, lease_s=3600.0)
+    await place.submit()
+    monkeypatch.setattr(database_module, "ANSWER_TIMEOUT_S", 0.2)
+    monkeypatch.setattr(job_store, "claim", slow)
+    claimer = place.worker(done)
+    first = asyncio.create_task(claimer._claim("decode"))
+    assert await asyncio.to_thread(claims.get, timeout=20) == "decode"
+    if database.is_file:
+        done_, _ = await asyncio.wait({first}, timeout=0.5)
+        assert not done_
+    else:
+        assert await first is None
+    goes_on.set()
+    assert await first is None
+    monkeypatch.setattr(database_module, "ANSWER_TIMEOUT_S", 20.0)
+    async with asyncio.timeout(20):
+        while (claimed := await claimer._claim("decode")) is None:
+            pass
+    assert claimed[0].n_attempts == 1
+
+
+@pytest.mark.parametrize("has_ended_meanwhile", [False, True])
+async def test_a_recording_that_is_noted_without_an_answer_is_kept(
+    url: URL, tmp_path: Path, has_ended_meanwhile: bool
+) -> None:
+    """For as long as those of jobs that have ended, although its lease is not found again."""
+    database = LosesAnswers(url)
+    place = Place(database, tmp_path / "spool", keep_audio_s=60.0)
+    job = await place.submit("https://quick/")
+    assert await database.run(lambda each: job_store.claim(each, "a", 60.0, 3, "fetch"))
+    place.jobs.spool.put(job.id, io.BytesIO(b"audio"))
+
+    async def decode() -> None:
+        if has_ended_meanwhile:
+            assert await database.run(lambda each: job_store.claim(each, "b", 60.0, 3))
+            await database.run(lambda each: job_store.finish(each, job.id, "b", RESULT))
+
+    database.meanwhile = decode
+    await place.worker(done)._note_fetched(job, "a")
+    assert names(tmp_path / "spool") == {job.id}
+    await database.close()
+
+
+async def test_what_a_gateway_that_died_has_fetched_goes_with_its_job(database: Database, tmp_path: Path) -> None:
+    folder = tmp_path / "spool"
+    place = Place(database, folder)
+    jobs = [await place.submit("https://slow/") for _ in range(2)]
+    for job in jobs:
+        place.jobs.spool.put(job.id, io.BytesIO(b"audio"))
+    await place.jobs.cancel(jobs[0].id, "o")
+    assert names(folder) == {jobs[1].id}
+    await place.jobs.remove(jobs[1].id, "o")
+    assert names(folder) == set()
+
+
+async def test_a_spool_that_is_away_delays_what_is_fetched(database: Database, tmp_path: Path) -> None:
+    place = Place(database, tmp_path)
+    place.jobs.spool = spool = AwayAtTimes(tmp_path)
+    spool.is_away = True
+    await place.submit("https://quick/")
+    server = SlowServer()
+    async with place.worker(done, server.fetch).running():
+        assert await asyncio.to_thread(spool.has_refused_often.wait, 20)
+        assert server.asked.qsize() == 1, "it is not fetched again and again"
+        spool.is_away = False
+        ended = await place.ended.get()
+    assert (ended.state, ended.n_attempts, server.asked.qsize()) == ("done", 1, 2)
+
+
+async def test_a_store_that_comes_and_goes_costs_no_attempt(database: Database, tmp_path: Path) -> None:
+    """It is away when the recording is read, and there again when the reason is looked for."""
+    place = Place(database, tmp_path)
+    id_ = (await place.submit()).id
+    place.jobs.spool = ComesAndGoes(tmp_path)
+    async with place.worker(done).running():
+        job = await place.ended.get()
+    assert (job.id, job.state, job.n_attempts) == (id_, "done", 1)
+
+
+class ComesAndGoes(FolderSpool):
+    """Its store is not there the first five times that a recording is read."""
+
+    n_left = 5
+
+    def open(self, id_: str) -> IO[bytes]:
+        if not id_.startswith(PARTIAL) and self.n_left:
+            self.n_left -= 1
+            raise AllAway("no such bucket")
+        return super().open(id_)
+
+
+@pytest.mark.parametrize("is_empty", [True, False])
+async def test_jobs_wait_for_a_folder_whose_disk_is_away(database: Database, tmp_path: Path, is_empty: bool) -> None:
+    """An empty folder is in its place, or none; nothing is written there, nor is anything noted as deleted."""
+    folder, elsewhere = tmp_path / "spool", tmp_path / "disk"
+    await Place(database, folder).submit()
+    # Another gateway than the one that has made the folder.
+    place = Place(database, folder)
+    folder.rename(elsewhere)
+    if is_empty:
+        folder.mkdir()
+    async with place.worker(done).running():
+        while not place.jobs.spool_is_away:
+            await database.run(lambda each: None)
+        with pytest.raises(SpoolAway, match=f"expected the file {MARK} in {folder}, got none: mount its disk"):
+            await place.submit()
+        with pytest.raises(SpoolAway):
+            await place.jobs.remove((await place.submit("https://quick/")).id, "o")
+        assert not await place.jobs.spool_works() and (not is_empty or names(folder) == set())
+        if is_empty:
+            folder.rmdir()
+        elsewhere.rename(folder)
+        job = await place.ended.get()
+    assert (job.state, job.n_attempts) == ("done", 1)
+    assert await place.jobs.spool_works()
+
+
+async def test_a_gateway_that_starts_without_the_disk_takes_no_other_folder(database: Database, tmp_path: Path) -> None:
+    """The database remembers the folder. Neither a recording is missing then, nor is one written elsewhere."""
+    folder, elsewhere = tmp_path / "spool", tmp_path / "disk"
+    await Place(database, folder, recalls=True).submit()
+    folder.rename(elsewhere)
+    folder.mkdir()
+    place = Place(database, folder, recalls=True)
+    async with place.worker(done).running():
+        while not place.jobs.spool_is_away:
+            await database.run(lambda each: None)
+        with pytest.raises(SpoolAway, match=f"expected the file {MARK} in {folder}, got none: mount its disk"):
+            await place.submit()
+        assert names(folder) == set()
+        folder.rmdir()
+        elsewhere.rename(folder)
+        job = await place.ended.get()
+    assert (job.state, job.n_attempts) == ("done", 1)
+
+
+async def test_another_disk_is_no_folder_of_recordings(database: Database, tmp_path: Path) -> None:
+    await Place(database, tmp_path / "spool", recalls=True).submit()
+    FolderSpool(tmp_path / "other").put("x", io.BytesIO())
+    with pytest.raises(SpoolAway, match=r"not .*, the mark of the recordings: mount its disk"):
+        await Place(database, tmp_path / "other", recalls=True).submit()
+
+
+async def test_nothing_is_deleted_on_another_disk(database: Database, tmp_path: Path) -> None:
+    """Its recordings belong to no job that is known here, and may be those of another server."""
+    await Place(database, tmp_path / "spool", recalls=True).submit()
+    other, id_ = tmp_path / "other", str(uuid4())
+    FolderSpool(other).put(id_, io.BytesIO(b"audio"))
+    os.utime(other / id_, (0, 0))
+    jobs = Place(database, other, recalls=True).jobs
+    with pytest.raises(SpoolAway, match="the mark of the recordings: mount its disk"):
+        await jobs.sweep()
+    await jobs.drop_audio(id_)
+    assert names(other) == {id_}
+
+
+@pytest.mark.parametrize("was_marked", [True, False])
+async def test_an_operator_goes_on_with_an_empty_folder(database: Database, tmp_path: Path, was_marked: bool) -> None:
+    """By an empty mark, as folders of older releases have one as well."""
+    folder = tmp_path / "new"
+    if was_marked:
+        await Place(database, tmp_path / "spool", recalls=True).submit()
+    folder.mkdir()
+    (folder / MARK).touch()
+    await Place(database, folder, recalls=True).submit()
+    mark = (folder / MARK).read_text()
+    assert mark == await database.run(lambda each: job_store.folder_mark(each, None))
+    assert len(mark) == 16
+
+
+async def test_a_folder_is_not_tried_while_the_database_is_away(tmp_path: Path) -> None:
+    """It may be another one than that of the recordings. With it, a start without the disk ends."""
+    url = f"sqlite:///{tmp_path / 'tutti.db'}"
+    settings = Settings(jobs=True, database_url=url, data_folder=str(tmp_path), job_spool=str(tmp_path / "spool"))
+    await asyncio.to_thread(try_spool, settings)
+    (tmp_path / "spool").rename(tmp_path / "disk")
+    with pytest.raises(SettingsError, match="mount its disk"):
+        await asyncio.to_thread(try_spool, settings)
+    (tmp_path / "tutti.db").write_bytes(b"damaged")
+    await asyncio.to_thread(try_spool, settings)
+    assert not (tmp_path / "spool").exists()
+
+
+async def test_the_first_recording_that_hangs_is_refused(
+    database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In time, although there are places for others."""
+    place, goes_on = Place(database, tmp_path), threading.Event()
+
+    class Hangs(FolderSpool):
+        def put(self, id_: str, file: IO[bytes]) -> None:
+            assert goes_on.wait(30)
+
+    place.jobs.spool = Hangs(tmp_path)
+    monkeypatch.setattr(jobs, "SPOOL_ANSWER_S", 0.05)
+    with pytest.raises(SpoolAway, match=r"no answer within 0\.05"):
+        await place.submit()
+    assert place.jobs.spool_is_away
+    goes_on.set()
+
+
+async def _next(*places: Place) -> Job:
+    tasks = [asyncio.ensure_future(place.ended.get()) for place in places]
+    ready, waiting = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    for task in waiting:
+        task.cancel()
+    return ready.pop().result()
+
+
+def names(folder: Path) -> set[str]:
+    return {path.name for path in folder.iterdir()} - {MARK}
+
+
+async def test_recordings_are_deleted_in_time(
+    database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those of jobs that have ended, and those that belong to none; a job that waits keeps its own.
+
+    A file of somebody else stays, whoever's folder it is.
+    """
+    spool = tmp_path / "jobs"
+    place = Place(database, spool, keep_audio_s=60.0)
+    async with place.worker(done).running():
+        kept = (await place.submit()).id
+        await place.ended.get()
+    waiting = (await place.submit()).id
+    orphan = str(uuid4())
+    place.jobs.spool.put(orphan, io.BytesIO(b"x"))
+    (spool / ".partial-1").touch()
+    (spool / "holiday.jpg").touch()
+    await place.jobs.sweep()
+    assert names(spool) == {kept, waiting, orphan, ".partial-1", "holiday.jpg"}
+    for name in (orphan, ".partial-1", waiting, "holiday.jpg"):
+        os.utime(spool / name, (0, 0))
+    await place.jobs.sweep()
+    assert names(spool) == {kept, waiting, "holiday.jpg"}
+    monkeypatch.setattr(jobs, "MAX_FORGOTTEN", 1)
+    await Place(database, spool).jobs.sweep()
+    assert names(spool) == {waiting, "holiday.jpg"}
+
+
+def test_only_the_user_of_the_server_may_read_recordings(tmp_path: Path) -> None:
+    """Nor is the data folder open to others, which the first recording may make."""
+    folder = tmp_path / "state" / "jobs"
+    FolderSpool(folder).put("recording", io.BytesIO(b"audio"))
+    modes = [f"{path.stat().st_mode & 0o777:o}" for path in (folder.parent, folder, folder / "recording")]
+    assert modes == ["700", "700", "600"]
+
+
+@pytest.mark.parametrize("is_named", [True, False])
+def test_a_folder_of_an_older_release_is_closed_at_the_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, is_named: bool
+) -> None:
+    """One that the operator has named may be for other things, and is named in the log. Links lead elsewhere."""
+    monkeypatch.setenv("XDG_STATE_HOME", f"{tmp_path}")
+    state = tmp_path / "tutti"
+    settings = Settings(jobs=True, data_folder=str(state) if is_named else "")
+    assert settings.data_path == state
+    (state / "jobs").mkdir(parents=True)
+    recording, other, target = state / "jobs" / str(uuid4()), state / "jobs" / "holiday.jpg", tmp_path / "target"
+    for each in (recording, other, target):
+        each.write_bytes(b"x")
+    link = state / "jobs" / str(uuid4())
+    link.symlink_to(target)
+    for path, mode in ((state, 0o755), (state / "jobs", 0o755), (recording, 0o644), (other, 0o644), (target, 0o644)):
+        path.chmod(mode)
+    keep_data_private(settings)
+    modes = [f"{path.stat().st_mode & 0o777:o}" for path in (state, state / "jobs", recording, other, target)]
+    assert modes == ["755" if is_named else "700", "700", "600", "644", "644"]
+    warning = f"every user of this machine may look into {state}: chmod o-rwx {state}"
+    assert caplog.messages == ([warning] if is_named else [])
+
+
+def test_a_folder_that_cannot_be_listed_is_an_error_of_its_setting(tmp_path: Path) -> None:
+    settings = Settings(jobs=True, job_spool=f"{tmp_path / ('x' * 300)}", data_folder=f"{tmp_path}")
+    keep_data_private(settings)
+    with pytest.raises(SettingsError, match="job_spool: expected to write, read, list and delete in"):
+        try_spool(settings)
+
+
+def test_a_recording_that_cannot_be_kept_leaves_nothing(tmp_path: Path) -> None:
+    class Broken(io.BytesIO):
+        def read(self, *_: object) -> bytes:
+            raise OSError("broken")
+
+    spool = FolderSpool(tmp_path / "jobs")
+    assert list(spool.older_than(0.0)) == []
+    with pytest.raises(OSError, match="broken"):
+        spool.put("a", Broken())
+    assert names(tmp_path / "jobs") == set()
+    spool.delete("a")
+    with pytest.raises(FileNotFoundError):
+        spool.open("a")
+
+
+class AwayAtTimes(FolderSpool):
+    """A store that does not answer while `is_away`."""
+
+    is_away = False
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.has_refused = threading.Event()
+        self.n_refused = 0
+        self.has_refused_often = threading.Event()
+
+    def _check(self) -> None:
+        if self.is_away:
+            self.n_refused += 1
+            if self.n_refused == N_REFUSED:
+                self.has_refused_often.set()
+            self.has_refused.set()
+            raise SpoolAway("its host is 10.0.0.1")
+
+    def put(self, id_: str, file: IO[bytes]) -> None:
+        self._check()
+        super().put(id_, file)
+
+    def open(self, id_: str) -> IO[bytes]:
+        self._check()
+        return super().open(id_)
+
+    def delete(self, id_: str) -> None:
+        self._check()
+        super().delete(id_)
+
+
+async def test_a_store_that_is_away_delays_its_jobs(database: Database, tmp_path: Path) -> None:
+    """However long it is away: no attempt counts. It tells clients nothing of itself."""
+    place = Place(database, tmp_path)
+    place.jobs.spool = store = AwayAtTimes(tmp_path)
+    job = await place.submit()
+    store.is_away = True
+    async with place.worker(done).running():
+        while not (found := await database.run(lambda each: job_store.by_id(each, job.id))) or not found.error:
+            pass
+        assert found.error == "the store of recordings cannot be read at present"
+        await asyncio.to_thread(store.has_refused_often.wait, 30)
+        store.is_away = False
+        ended = await place.ended.get()
+        assert (ended.state, ended.n_attempts) == ("done", 1)
+
+
+async def test_a_recording_that_cannot_be_read_fails_in_a_store_that_works(database: Database, tmp_path: Path) -> None:
+    """Its attempts count, so that it is not tried for ever."""
+    place = Place(database, tmp_path)
+    job = await place.submit()
+    (tmp_path / job.id).unlink()
+    (tmp_path / job.id).mkdir()
+    async with place.worker(done).running():
+        while not (found := await database.run(lambda each: job_store.by_id(each, job.id))) or not found.has_ended:
+            pass
+    assert (found.state, found.n_attempts, found.error_code) == ("failed", 3, "attempts")
+
+
+async def test_a_store_that_hangs_keeps_nothing_else_waiting(
+    database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has threads of its own, and who finds all of them busy is refused in time."""
+    monkeypatch.setattr(jobs, "SPOOL_WAIT_S", 0.01)
+    goes_on, has_begun = threading.Event(), threading.Semaphore(0)
+
+    class Hanging(FolderSpool):
+        def put(self, id_: str, file: IO[bytes]) -> None:
+            has_begun.release()
+            goes_on.wait(30)
+            super().put(id_, file)
+
+    place = Place(database, tmp_path)
+    place.jobs.spool = Hanging(tmp_path)
+    hanging = [asyncio.create_task(place.submit()) for _ in range(jobs.N_SPOOL_THREADS)]
+    for _ in hanging:
+        await asyncio.to_thread(has_begun.acquire)
+    with pytest.raises(SpoolAway, match="16 recordings have been under way"):
+        await place.submit()
+    assert place.jobs.spool_is_away
+    # The loop's own threads, which decode and look names up, are free.
+    await asyncio.gather(*(asyncio.to_thread(time.monotonic) for _ in range(100)))
+    goes_on.set()
+    assert len({job.id for job in await asyncio.gather(*hanging)}) == jobs.N_SPOOL_THREADS
+    assert not place.jobs.spool_is_away
+
+
+async def test_a_lease_that_ends_with_its_job_stops_nothing(
+    database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The recording is deleted although the next renewal, which comes meanwhile, finds no lease."""
+    is_lost = threading.Event()
+    keep_lease = JobWorker._keep_lease
+
+    async def noted(self: JobWorker, job: Job, lease: str) -> None:
+        await keep_lease(self, job, lease)
+        is_lost.set()
+
+    class Slow(FolderSpool):
+        def delete(self, id_: str) -> None:
+            assert is_lost.wait(30)
+            super().delete(id_)
+
+    monkeypatch.setattr(JobWorker, "_keep_lease", noted)
+    place = Place(database, tmp_path, lease_s=0.5)
+    place.jobs.spool = Slow(tmp_path)
+    async with place.worker(done).running():
+        id_ = (await place.submit()).id
+        while not (job := await database.run(lambda each: job_store.by_id(each, id_))) or job.has_audio:
+            pass
+    assert job.state == "done"
+
+
+async def test_a_recording_that_cannot_be_deleted_now_is_deleted_later(database: Database, tmp_path: Path) -> None:
+    """The job is done, cancelled or refused all the same; one that is to be forgotten is there until it can be."""
+    spool = tmp_path / "jobs"
+    place = Place(database, spool)
+    place.jobs.spool = store = AwayAtTimes(spool)
+
+    async def work(job: Job, file: IO[bytes], on_progress: Callable[[float], None]) -> JobResult:
+        store.is_away = True
+        return await done(job, file, on_progress)
+
+    cancelled, removed = await place.submit(), await place.submit()
+    store.is_away = True
+    found = await place.jobs.cancel(cancelled.id, "o")
+    assert found and found.state == "cancelled"
+    with pytest.raises(SpoolAway):
+        await place.jobs.remove(removed.id, "o")
+    store.is_away = False
+    store.has_refused.clear()
+    finished = await place.submit()
+    async with place.worker(work).running():
+        assert (await place.ended.get()).id == finished.id
+        assert await asyncio.to_thread(store.has_refused.wait, 30)
+    assert names(spool) == {cancelled.id, removed.id, finished.id}
+    store.is_away = False
+    assert await place.jobs.remove(removed.id, "o")
+    assert await database.run(lambda each: job_store.by_id(each, removed.id)) is None
+    await place.jobs.sweep()
+    assert names(spool) == set()
+    with pytest.raises(ZeroDivisionError):
+        await place.jobs.submit(
+            "o", "o", Request(kind="k", options={}), io.BytesIO(b"x"), check=lambda n: _refuse(store)
+        )
+    assert len(names(spool)) == 1
+
+
+def _refuse(store: AwayAtTimes) -> None:
+    store.is_away = True
+    raise ZeroDivisionError

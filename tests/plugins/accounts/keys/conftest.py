@@ -1,0 +1,31 @@
+"""Databases of both kinds, empty."""
+
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+from sqlalchemy import URL, make_url
+
+from tests.postgres_server import PostgresServer, postgres_server
+from tutti_server.plugins.accounts.database.database import Database
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[PostgresServer]:
+    with postgres_server() as server:
+        yield server
+
+
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.default)])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> URL:
+    if request.param == "sqlite":
+        return make_url(f"sqlite:///{tmp_path / 'folder' / 'tutti.db'}")
+    server: PostgresServer = request.getfixturevalue("postgres")
+    return make_url(server.new_database())
+
+
+@pytest.fixture
+async def database(url: URL) -> AsyncIterator[Database]:
+    opened = Database(url)
+    yield opened
+    await opened.close()

@@ -1,0 +1,99 @@
+"""Keys as records: made, found, rotated and withdrawn, on SQLite and on PostgreSQL."""
+
+import asyncio
+import time
+
+import pytest
+from sqlalchemy import URL, text
+
+from tutti_server.app.service.api_keys import ApiKey
+from tutti_server.plugins.accounts.database.database import Database
+from tutti_server.plugins.accounts.keys import key_records
+from tutti_server.plugins.accounts.keys.key_records import PREFIX, KeyRecordError, hash_of
+
+ACME = ApiKey(
+    name="acme",
+    scopes=frozenset({"live", "files"}),
+    sessions=10,
+    minutes_per_day=1.5,
+    minutes_per_month=60.0,
+    jobs=3,
+)
+
+
+async def test_a_record_has_what_was_wanted_and_never_the_key(database: Database) -> None:
+    key, record = await database.run(lambda connection: key_records.create(connection, ACME, expires=9e9))
+    assert key.startswith(PREFIX) and len(key) == len(PREFIX) + 43
+    assert (record.hash, record.expires, record.withdrawn) == (hash_of(key), 9e9, None)
+    assert record.id.startswith("key_") and record.api_key.account == record.id
+    for name in ("name", "scopes", "sessions", "minutes_per_day", "minutes_per_month", "jobs"):
+        assert getattr(record.api_key, name) == getattr(ACME, name)
+    (row,) = await database.run(lambda connection: connection.execute(text("SELECT * FROM tutti_keys")).all())
+    assert key not in map(str, row)
+    assert record.hash not in repr(record) and record.signing_key not in repr(record)
+
+
+async def test_a_name_in_use_is_refused_and_a_withdrawn_one_may_be_used_again(database: Database) -> None:
+    _, first = await database.run(lambda connection: key_records.create(connection, ACME))
+    with pytest.raises(KeyRecordError, match="expected a name that no key in use has, got 'acme'"):
+        await database.run(lambda connection: key_records.create(connection, ACME))
+    withdrawn = await database.run(lambda connection: key_records.withdraw(connection, "acme"))
+    assert withdrawn.withdrawn is not None and not withdrawn.is_valid(time.time())
+    again = await database.run(lambda connection: key_records.withdraw(connection, first.id))
+    assert again.withdrawn == withdrawn.withdrawn
+    _, second = await database.run(lambda connection: key_records.create(connection, ACME))
+    assert second.id != first.id
+    assert (await database.run(lambda connection: key_records.find(connection, "acme"))).id == second.id
+
+
+@pytest.mark.parametrize("name", ["", "  ", "a\n", "n" * 65])
+async def test_a_wrong_name_is_refused(database: Database, name: str) -> None:
+    with pytest.raises(KeyRecordError, match="expected a name of 1 to 64 characters"):
+        await database.run(lambda connection: key_records.create(connection, ApiKey(name=name)))
+
+
+async def test_an_unknown_name_is_refused(database: Database) -> None:
+    for work in (key_records.find, key_records.withdraw, key_records.rotate):
+        with pytest.raises(KeyRecordError, match="expected the name or the id of a key, got 'nobody'"):
+            await database.run(lambda connection, work=work: work(connection, "nobody"))  # type: ignore[misc]
+
+
+async def test_a_rotation_keeps_the_old_key_for_a_while_only_if_asked_to(database: Database) -> None:
+    old, record = await database.run(lambda connection: key_records.create(connection, ACME))
+    new, rotated = await database.run(lambda connection: key_records.rotate(connection, "acme", 60.0))
+    now = time.time()
+    assert rotated.id == record.id and rotated.signing_key != record.signing_key
+    assert rotated.accepts(hash_of(new), now) and rotated.accepts(hash_of(old), now)
+    assert rotated.accepts(hash_of(new), now + 61) and not rotated.accepts(hash_of(old), now + 61)
+    _, rotated = await database.run(lambda connection: key_records.rotate(connection, "acme"))
+    assert rotated.old_hash is None
+    await database.run(lambda connection: key_records.withdraw(connection, "acme"))
+    with pytest.raises(KeyRecordError, match="expected a key that is in use, got acme, which was withdrawn"):
+        await database.run(lambda connection: key_records.rotate(connection, "acme"))
+
+
+async def test_changes_are_seen_once_each(database: Database) -> None:
+    assert await database.run(key_records.changes) == (0, [])
+    await database.run(lambda connection: key_records.create(connection, ACME))
+    await database.run(lambda connection: key_records.create(connection, ApiKey(name="other")))
+    version, records = await database.run(key_records.changes)
+    assert [each.name for each in records] == ["acme", "other"]
+    assert await database.run(lambda connection: key_records.changes(connection, version)) == (version, [])
+    await database.run(lambda connection: key_records.withdraw(connection, "acme"))
+    _, (record,) = await database.run(lambda connection: key_records.changes(connection, version))
+    assert record.name == "acme" and record.withdrawn is not None
+
+
+async def test_changes_at_the_same_time_get_numbers_of_their_own(database: Database, url: URL) -> None:
+    """Also the very first ones, from two processes."""
+    other = Database(url)
+    keys = [(each, f"{at}{n}") for n in range(5) for at, each in (("one", database), ("other", other))]
+    await asyncio.gather(
+        *(
+            each.run(lambda connection, name=name: key_records.create(connection, ApiKey(name=name)))  # type: ignore[misc]
+            for each, name in keys
+        )
+    )
+    await other.close()
+    version, records = await database.run(key_records.changes)
+    assert version == 10 and sorted(each.version for each in records) == list(range(1, 11))

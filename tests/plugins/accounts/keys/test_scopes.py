@@ -1,0 +1,182 @@
+"""Every endpoint of every dialect asks for a key with its scope."""
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+from sqlalchemy import make_url
+from websockets.asyncio.client import connect
+from websockets.exceptions import ConnectionClosed, InvalidStatus
+
+from tests.app.conftest import Running, Serve
+from tests.app.dialects.openai.test_files_endpoint import wav
+from tests.fakes import speech
+from tutti_server.app.service.api_keys import ApiKey
+from tutti_server.app.service.scopes import CLIENT_SCOPES, SCOPES, Scope, read_scopes
+from tutti_server.plugins.accounts.database.database import Database
+from tutti_server.plugins.accounts.keys import key_records
+
+AUDIO = wav(np.concatenate((speech([1, 2]), np.zeros(16_000, np.float32))))
+LIVE = ["/v1/stream", "/v1/listen", "/v2/listen?model=flux-general-en", "/v1/realtime", "/v1/calls/CA1", "/"]
+"""Sockets that show their key in a header."""
+
+
+class Operator:
+    """Makes and withdraws keys beside a running server, as `tutti keys` does in another process."""
+
+    def __init__(self, folder: Path) -> None:
+        self.database = Database(make_url(f"sqlite:///{folder / 'tutti.db'}"))
+
+    def create(self, name: str, *scopes: Scope, **limits: Any) -> str:
+        wanted = ApiKey(name=name, scopes=frozenset(scopes) or CLIENT_SCOPES, **limits)
+        return self.database.run_here(lambda connection: key_records.create(connection, wanted))[0]
+
+    def withdraw(self, name: str) -> None:
+        self.database.run_here(lambda connection: key_records.withdraw(connection, name))
+
+
+@pytest.fixture
+def operator(tmp_path: Path) -> Operator:
+    return Operator(tmp_path)
+
+
+def bearer(key: str) -> dict[str, str]:
+    return {"Authorization": f"Bearer {key}"}
+
+
+async def status_of_socket(server: Running, path: str, key: str) -> int:
+    """101 if the server takes the WebSocket."""
+    try:
+        async with connect(f"ws://{server.address}{path}", additional_headers=bearer(key)):
+            return 101
+    except InvalidStatus as refused:
+        return refused.response.status_code
+
+
+async def test_live_sessions_need_the_scope_live(serve: Serve, operator: Operator, tmp_path: Path) -> None:
+    live, files = operator.create("speaks", "live"), operator.create("uploads", "files", "jobs")
+    server = await serve(database_keys=True, data_folder=str(tmp_path))
+    for path in LIVE:
+        statuses = [await status_of_socket(server, path, key) for key in (live, files, "tutti_x", "x")]
+        assert statuses == [101, 403, 401, 401], path
+    for key, expected in ((live, 101), (files, 403), ("x", 401)):
+        assert await status_of_socket(server, f"/v1/twilio/{key}", "unused") == expected
+    assert server.metric("tutti_refused_total", reason="scope") == len(LIVE) + 1
+    async with connect(f"ws://{server.address}/v1/twilio") as call:
+        start = {"event": "start", "start": {"streamSid": "M", "callSid": "C", "customParameters": {"token": files}}}
+        await call.send(json.dumps(start))
+        with pytest.raises(ConnectionClosed):
+            await call.recv()
+        assert (call.close_code, call.close_reason) == (1008, "scope")
+    async with httpx.AsyncClient(base_url=server.http) as client:
+        for path in ("/v1/realtime/client_secrets", "/v1/realtime/transcription_sessions", "/v1/auth/grant"):
+            answers = [(await client.post(path, headers=bearer(key))).status_code for key in (live, files, "x")]
+            assert answers == [200, 403, 401], path
+        withdraw = "/v1/realtime/client_secrets/withdraw"
+        assert (await client.post(withdraw, headers=bearer(files))).status_code == 403
+
+
+@pytest.mark.default
+async def test_files_need_the_scope_files(serve: Serve, operator: Operator, tmp_path: Path) -> None:
+    live, files = operator.create("speaks", "live"), operator.create("uploads", "files")
+    server = await serve(database_keys=True, data_folder=str(tmp_path))
+    async with httpx.AsyncClient(base_url=server.http, timeout=30) as client:
+        for key, expected in ((files, 200), (live, 403), ("x", 401)):
+            answer = await client.post("/v1/audio/transcriptions", headers=bearer(key), files={"file": AUDIO})
+            assert answer.status_code == expected
+            answer = await client.post("/v1/audio/translations", headers=bearer(key), files={"file": AUDIO})
+            assert answer.status_code == (400 if expected == 200 else expected), "this model cannot translate"
+            answer = await client.post("/v1/listen", headers=bearer(key), content=AUDIO)
+            assert answer.status_code == expected
+            assert expected != 403 or "the key speaks has live" in answer.json()["err_msg"]
+            models = await client.get("/v1/models", headers=bearer(key))
+            assert models.status_code == (401 if key == "x" else 200)
+
+
+async def test_rooms_need_the_scope_rooms(serve: Serve, operator: Operator, tmp_path: Path) -> None:
+    server = await serve(database_keys=True, data_folder=str(tmp_path))
+    for name, scopes, expected in (("with", ("live", "rooms"), "started"), ("without", ("live",), "error")):
+        key = operator.create(name, *read_scopes(scopes))
+        assert server.service.access.directory
+        await server.service.access.directory.refresh()
+        async with connect(server.stream, additional_headers=bearer(key)) as socket:
+            await socket.send(json.dumps({"type": "start", "audio": {"sample_rate": 16000}, "room": {}}))
+            answer = json.loads(await socket.recv())
+            assert answer["type"] == expected
+            assert expected == "started" or answer["code"] == "room_not_allowed"
+
+
+async def test_metrics_are_open_unless_the_operator_asks_for_a_key(
+    serve: Serve, operator: Operator, tmp_path: Path
+) -> None:
+    metrics, client_key = operator.create("prometheus", "metrics"), operator.create("acme")
+    opened = await serve(database_keys=True, data_folder=str(tmp_path))
+    closed = await serve(database_keys=True, data_folder=str(tmp_path), metrics_need_key=True)
+    async with httpx.AsyncClient() as client:
+        assert (await client.get(f"{opened.http}/metrics")).status_code == 200
+        for key, expected in ((metrics, 200), (client_key, 403), ("x", 401)):
+            assert (await client.get(f"{closed.http}/metrics", headers=bearer(key))).status_code == expected
+        assert (await client.get(f"{closed.http}/metrics")).status_code == 401
+
+
+async def test_a_server_notices_keys_while_it_runs(
+    serve: Serve, operator: Operator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A withdrawn key opens nothing, nor do the client secrets that it made; open sessions go on."""
+    monkeypatch.setattr("tutti_server.plugins.accounts.keys.key_directory.POLL_S", 0.01)
+    server = await serve(database_keys=True, data_folder=str(tmp_path))
+    key = operator.create("acme")
+    async with asyncio.timeout(30), httpx.AsyncClient(base_url=server.http) as client:
+        while (answer := await client.post("/v1/realtime/client_secrets", headers=bearer(key))).status_code != 200:
+            pass
+        secret = answer.json()["value"]
+        assert await status_of_socket(server, "/v1/stream", secret) == 101
+        async with connect(server.stream, additional_headers=bearer(key)) as socket:
+            operator.withdraw("acme")
+            while await status_of_socket(server, "/v1/stream", key) != 401:
+                pass
+            assert await status_of_socket(server, "/v1/stream", secret) == 401
+            await socket.send(json.dumps({"type": "start", "audio": {"sample_rate": 16000}}))
+            assert json.loads(await socket.recv())["type"] == "started"
+
+
+@pytest.mark.default
+async def test_limits_of_a_key_are_those_of_its_record(serve: Serve, operator: Operator, tmp_path: Path) -> None:
+    """Its minutes are counted in the database, so that a restart gives it no new ones."""
+    one, short = operator.create("one", sessions=1), operator.create("short", minutes_per_month=0.01)
+    server = await serve(database_keys=True, data_folder=str(tmp_path))
+    async with connect(server.stream, additional_headers=bearer(one)):
+        assert await status_of_socket(server, "/v1/stream", one) == 429
+    async with httpx.AsyncClient(base_url=server.http, timeout=30) as client:
+        answer = await client.post("/v1/listen", headers=bearer(short), content=AUDIO)
+        assert answer.status_code == 200
+        assert server.service.usage
+        await server.service.usage.save()
+        assert (await client.post("/v1/listen", headers=bearer(short), content=AUDIO)).status_code == 429
+    other = await serve(database_keys=True, data_folder=str(tmp_path))
+    assert await status_of_socket(other, "/v1/stream", short) == 429
+
+
+async def test_readyz_says_that_the_database_is_away(serve: Serve) -> None:
+    """And a key that may be valid gets 503 meanwhile, in every dialect; any other one gets 401."""
+    server = await serve(database_keys=True, database_url="postgresql://nobody@127.0.0.1:1/none", api_keys="k")
+    async with httpx.AsyncClient(base_url=server.http) as client:
+        ready = await client.get("/readyz")
+        assert ready.status_code == 200 and "without the database: new keys are refused" in ready.text
+        for path in ("/v1/models", "/v1/usage"):
+            assert (await client.get(path, headers=bearer("tutti_x"))).status_code == 503
+        assert (await client.post("/v1/listen", headers=bearer("tutti_x"))).json()["err_code"] == "SERVICE_UNAVAILABLE"
+    for path in LIVE:
+        assert [await status_of_socket(server, path, key) for key in ("tutti_x", "x", "k")] == [503, 401, 101], path
+
+
+def test_a_scope_that_does_not_exist_is_refused() -> None:
+    for names in (["live", "video"], [1]):
+        with pytest.raises(ValueError, match=f"expected {', '.join(SCOPES)}, got "):
+            read_scopes(names)
+    with pytest.raises(ValueError, match="expected at least one of"):
+        read_scopes([])

@@ -1,0 +1,149 @@
+"""`GET /v1/usage`, and the metrics of single keys, on a real server."""
+
+import json
+from datetime import datetime, tzinfo
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+from prometheus_client import CollectorRegistry
+from websockets.asyncio.client import connect
+
+from tests.app.conftest import Running, Serve
+from tests.fakes import pcm, silence, speech
+from tests.plugins.accounts.keys.test_scopes import AUDIO, Operator, bearer
+from tutti_server.app.service.api_keys import ApiKey
+from tutti_server.plugins.accounts.keys import usage_counter, usage_endpoint
+from tutti_server.plugins.accounts.keys.key_metrics import KeyMetrics
+
+TALK = np.concatenate((speech([1, 2]), silence(1.0)))
+YESTERDAY, TODAY = "2026-05-16", "2026-05-17"
+
+
+class Noon(datetime):
+    """A clock that stands, so that no midnight comes within a test."""
+
+    @classmethod
+    def now(cls, tz: tzinfo | None = None) -> "Noon":
+        """Always the same time of `TODAY`."""
+        return cls.fromisoformat(f"{TODAY}T12:00:00").replace(tzinfo=tz)
+
+
+@pytest.fixture(autouse=True)
+def standing_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (usage_counter, usage_endpoint):
+        monkeypatch.setattr(module, "datetime", Noon)
+
+
+@pytest.fixture
+def operator(tmp_path: Path) -> Operator:
+    return Operator(tmp_path)
+
+
+async def speak(server: Running, key: str, **start: Any) -> None:
+    """Have a live session to its end."""
+    async with connect(server.stream, additional_headers=bearer(key)) as socket:
+        await socket.send(json.dumps({"type": "start", "audio": {"encoding": "pcm_f32le"}, **start}))
+        await socket.send(pcm(TALK))
+        await socket.send('{"type": "stop"}')
+        async for _ in socket:
+            pass
+
+
+async def usage_of(server: Running, bearer_key: str, **query: str) -> httpx.Response:
+    async with httpx.AsyncClient(base_url=server.http, timeout=30) as client:
+        return await client.get("/v1/usage", headers=bearer(bearer_key), params=query)
+
+
+@pytest.mark.default
+async def test_a_key_sees_its_own_usage_and_the_operator_that_of_all(
+    serve: Serve, operator: Operator, tmp_path: Path
+) -> None:
+    acme, other, boss = operator.create("acme"), operator.create("other"), operator.create("boss", "usage")
+    server = await serve(database_keys=True, data_folder=str(tmp_path), api_keys="plain")
+    async with httpx.AsyncClient(base_url=server.http, timeout=30) as client:
+        for key in (acme, acme, "plain"):
+            answer = await client.post("/v1/listen", headers=bearer(key), content=AUDIO)
+            assert answer.status_code == 200
+    file_s = answer.json()["metadata"]["duration"]
+    await speak(server, acme)
+    own = (await usage_of(server, acme)).json()
+    assert own["from"] == f"{TODAY[:8]}01" and own["to"] == TODAY
+    assert {(each["key"], each["day"]) for each in own["data"]} == {("acme", TODAY)}
+    assert {each["kind"]: (each["audio_s"], each["n"]) for each in own["data"]} == {
+        "file": (pytest.approx(2 * file_s, abs=0.01), 2),
+        "live": (pytest.approx(len(TALK) / 16_000, abs=0.01), 1),
+    }
+    assert (await usage_of(server, acme, key="acme")).json() == own
+    assert (await usage_of(server, other)).json()["data"] == []
+    everyone = (await usage_of(server, boss)).json()["data"]
+    assert {(each["key"], each["key_id"][:4]) for each in everyone} == {("acme", "key_"), (None, "unna")}
+    assert (await usage_of(server, boss, key="acme")).json() == own
+    assert (await usage_of(server, boss, key=own["data"][0]["key_id"])).json() == own
+    assert (await usage_of(server, boss, **{"from": YESTERDAY, "to": YESTERDAY})).json()["data"] == []
+
+
+async def test_what_else_is_asked_for_is_refused(serve: Serve, operator: Operator, tmp_path: Path) -> None:
+    acme, boss = operator.create("acme"), operator.create("boss", "usage")
+    server = await serve(database_keys=True, data_folder=str(tmp_path), api_keys="plain")
+    for key, query, status, message in (
+        ("x", {}, 401, "a valid API key is needed"),
+        ("plain", {}, 403, "expected a key with a name"),
+        (acme, {"key": "boss"}, 403, "key: expected acme, or a key with the scope usage, got 'boss'"),
+        (boss, {"key": "nobody"}, 404, "expected the name or the id of a key, got 'nobody'"),
+        (boss, {"days": "3"}, 400, "expected from, to, key, got 'days'"),
+        (boss, {"from": "today"}, 400, "from: expected a day such as"),
+        (boss, {"from": "2026-01-02", "to": "2026-01-01"}, 400, "from: expected 1 to 366 days up to 2026-01-01"),
+        (boss, {"from": "2024-01-01", "to": "2026-01-01"}, 400, "from: expected 1 to 366 days"),
+    ):
+        answer = await usage_of(server, key, **query)
+        assert answer.status_code == status and message in answer.json()["error"]["message"]
+
+
+async def test_without_a_database_of_keys_nothing_is_counted(serve: Serve) -> None:
+    """And a client is told so."""
+    server = await serve()
+    answer = await usage_of(server, "any")
+    assert (answer.status_code, answer.json()["error"]["code"]) == (404, "not_counted")
+
+
+async def test_a_session_that_resumes_counts_from_there(serve: Serve, operator: Operator, tmp_path: Path) -> None:
+    """Not the audio before that time, which is there for the speech detector."""
+    acme = operator.create("acme")
+    server = await serve(database_keys=True, data_folder=str(tmp_path))
+    await speak(server, acme, resume={"from_s": 10.5, "audio_from_s": 10.0})
+    (entry,) = (await usage_of(server, acme)).json()["data"]
+    assert entry["audio_s"] == pytest.approx(len(TALK) / 16_000 - 0.5, abs=0.01)
+
+
+async def test_metrics_name_the_oldest_keys_only(serve: Serve, operator: Operator, tmp_path: Path) -> None:
+    """The others are counted together, so that the number of series is bounded."""
+    first, second = operator.create("first"), operator.create("second")
+    server = await serve(database_keys=True, data_folder=str(tmp_path), max_key_labels=1, api_keys="plain")
+    for key in (second, first, "plain"):
+        await speak(server, key)
+    seconds = pytest.approx(len(TALK) / 16_000, abs=0.01)
+    assert server.metric("tutti_key_audio_seconds_total", key="first", kind="live") == seconds
+    assert server.metric("tutti_key_audio_seconds_total", key="other", kind="live") == pytest.approx(
+        2 * len(TALK) / 16_000, abs=0.02
+    )
+    assert server.metric("tutti_key_uses_total", key="other", kind="live") == 2
+    assert server.metric("tutti_key_audio_seconds_total", key="second", kind="live") == 0
+
+
+def test_a_label_stays_when_its_key_is_withdrawn_and_their_number_is_bounded() -> None:
+    registry = CollectorRegistry()
+    keys = [ApiKey(name=name) for name in ("a", "b", "c")]
+    metrics = KeyMetrics(registry)
+    metrics.name_first(2, lambda: keys)
+    a, b, c = keys
+    metrics.note(a, "live", 1.0, is_new=True)
+    del keys[0]
+    for key in (c, b, a):
+        metrics.note(key, "live", 1.0, is_new=False)
+    labels = {
+        sample.labels["key"] for family in registry.collect() for sample in family.samples if "key" in sample.labels
+    }
+    assert labels == {"a", "c", "other"}
