@@ -48,7 +48,7 @@ from tutti_server.engine.api import SAMPLE_RATE
 from tutti_server.plugins.accounts.database.address import database_address
 from tutti_server.plugins.accounts.database.database import Database
 from tutti_server.plugins.accounts.jobs import job_store
-from tutti_server.plugins.accounts.jobs.job_settings import DAY_S
+from tutti_server.plugins.accounts.jobs.job_service import DAY_S
 from tutti_server.plugins.accounts.jobs.jobs import Jobs, JobsConfig
 from tutti_server.plugins.accounts.jobs.s3_spool import S3Spool
 from tutti_server.plugins.accounts.jobs.spool import FolderSpool, Spool

@@ -5,7 +5,6 @@ import re
 import shlex
 import subprocess
 from collections.abc import Iterator
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,7 @@ from tutti_server.app.cli.processes import STOP_SLACK_S
 from tutti_server.app.publish.call_subscribers import LEAVE_S
 from tutti_server.app.publish.webhook import DRAIN_TIMEOUT_S
 from tutti_server.app.server.main import SHUTDOWN_TIMEOUT_S
-from tutti_server.app.server.plugins import check_environment, plugin_settings
+from tutti_server.app.server.plugins import check_environment, make_settings, plugin_settings
 from tutti_server.app.server.routes import routes
 from tutti_server.app.service.admission import ABANDON_S, Admission
 from tutti_server.app.service.metrics import Metrics
@@ -28,6 +27,8 @@ from tutti_server.cluster.engine_stats import add_up
 from tutti_server.cluster.local.shared_audio import BLOCK_BYTES
 from tutti_server.cluster.local.supervisor import pool_blocks
 from tutti_server.engine.api import EngineStats
+from tutti_server.plugins.accounts.jobs.job_metrics import JobMetrics
+from tutti_server.plugins.accounts.keys.key_metrics import KeyMetrics
 from tutti_server.plugins.telemetry.open_telemetry import CLOSE_TIMEOUT_S
 
 REPOSITORY = Path(__file__).parents[1]
@@ -135,10 +136,10 @@ def test_settings_in_compose_are_settings(name: str) -> None:
     values = {key.removeprefix(ENV_PREFIX).lower(): value for key, value in environment.items()}
     known: dict[str, Any] = {
         each.name: int(values[each.name]) if each.type is int else values[each.name]
-        for each in fields(Settings)
+        for each in (*own_settings(), *plugin_settings())
         if each.name in values
     }
-    settings = Settings(**known)
+    settings = make_settings(known)
     assert settings.host == "0.0.0.0"
     assert settings.keys == {"k1", "k2"}
 
@@ -312,9 +313,11 @@ class SeveralEngines(FakeTranscriber):
 
 
 def service_metrics() -> Metrics:
-    """The metrics of a service as it starts."""
+    """The metrics of a service as it starts, with those of the accounts."""
     metrics = Metrics(SeveralEngines())
     Admission(Settings(), metrics, AdmissionCounter(), FakeTranscriber())
+    KeyMetrics(metrics.registry)
+    JobMetrics(metrics.registry)
     return metrics
 
 
@@ -476,7 +479,7 @@ def test_the_operators_page_lists_every_setting() -> None:
 
 
 def test_the_operators_page_lists_every_metric() -> None:
-    """The page has the name and the type of each metric."""
+    """The page has the name and the type of each metric, those of plug-ins last."""
     families = text_string_to_metric_families(service_metrics().render().decode())
     # The client library adds the times at which counting began.
     expected = [

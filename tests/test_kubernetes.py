@@ -2,7 +2,6 @@
 
 import re
 import shlex
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +14,11 @@ from tests.fakes import FakeTranscriber
 from tests.kustomize import FILE, Manifest, build
 from tests.plugins.ray.conftest import require_ray
 from tutti_server.app.cli.processes import STOP_SLACK_S
-from tutti_server.app.server.plugins import check_environment
+from tutti_server.app.server.plugins import check_environment, make_settings, plugin_settings
 from tutti_server.app.server.routes import routes
 from tutti_server.app.service.admission import Admission
 from tutti_server.app.service.metrics import Metrics
-from tutti_server.app.service.settings import ENV_PREFIX, Settings
+from tutti_server.app.service.settings import ENV_PREFIX, Settings, own_settings
 from tutti_server.app.service.shared_state import AdmissionCounter
 from tutti_server.cluster.local.shared_audio import BLOCK_BYTES
 from tutti_server.cluster.local.supervisor import POOL_BLOCKS
@@ -114,8 +113,8 @@ def settings(form: str) -> Settings:
     environment: dict[str, str] = {**manifest("ConfigMap", form)["data"], "TUTTI_API_KEYS": "k1,k2"}
     check_environment(environment)
     values = {variable.removeprefix(ENV_PREFIX).lower(): value for variable, value in environment.items()}
-    types: dict[str, Any] = {each.name: each.type for each in fields(Settings)}
-    return Settings(**{name: types[name](value) for name, value in values.items()})
+    types: dict[str, Any] = {each.name: each.type for each in (*own_settings(), *plugin_settings())}
+    return make_settings({name: types[name](value) for name, value in values.items()})
 
 
 def paths() -> set[str]:
@@ -399,7 +398,7 @@ def test_ray_serves_our_application() -> None:
     (application,) = serve_config()["applications"]
     assert application["import_path"] == "tutti_server.plugins.ray.application:build"
     assert application["route_prefix"] == "/"
-    Settings(**application["args"])
+    make_settings(application["args"])
     for template in ray_templates():
         (only,) = template["spec"]["containers"]
         assert only["envFrom"] == [{"secretRef": {"name": "tutti-keys"}}]

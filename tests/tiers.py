@@ -86,7 +86,7 @@ DEFAULT: tuple[str, ...] = (
 )
 """Files and folders within those of `QUICK` that need more."""
 
-WITHOUT_TORCH = ("app", "clients/python", "plugins/carriers", "plugins/telemetry")
+WITHOUT_TORCH = ("app", "clients/python", "plugins/accounts", "plugins/carriers", "plugins/telemetry")
 """Folders whose tests run where there is no torch, but for the files of `WITH_ENGINE`: the service does not need it."""
 
 WITH_ENGINE = (

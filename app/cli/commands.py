@@ -17,13 +17,18 @@ from click.core import ParameterSource
 from tutti_server.app.cli.output_errors import explaining_output_errors
 from tutti_server.app.errors import SettingsError
 from tutti_server.app.files.formats import FORMATS, SUBTITLES, WITH_WORDS, Layout
-from tutti_server.app.server.plugins import check_environment, make_settings, missing_plugin, plugin_settings
+from tutti_server.app.server.plugins import (
+    check_environment,
+    installed_plugins,
+    make_settings,
+    missing_plugin,
+    plugin_settings,
+)
 from tutti_server.app.service.settings import ENV_PREFIX, Settings, own_settings
 from tutti_server.app.version import VERSION
 from tutti_server.engine import api
 from tutti_server.engine.config import EngineConfig
 from tutti_server.engine.process_environment import prepare_environment
-from tutti_server.plugins.accounts.keys.commands import keys
 
 ENGINE_SETTINGS = (
     "model",
@@ -113,7 +118,26 @@ class _ServeCommand(click.Command):
             raise click.UsageError(f"No such option '{error.option_name}'{owner}.", ctx) from None
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+class _Commands(click.Group):
+    """The commands of `tutti`, and those of plug-ins, which are looked for when one of them may be meant."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """The names of all commands."""
+        return sorted({*super().list_commands(ctx), *_plugin_commands()})
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The command with this name."""
+        return super().get_command(ctx, cmd_name) or _plugin_commands().get(cmd_name)
+
+
+def _plugin_commands() -> dict[str, click.Command]:
+    try:
+        return {each.name or "": each for plugin in installed_plugins() for each in plugin.commands()}
+    except SettingsError as error:
+        raise click.ClickException(str(error)) from None
+
+
+@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
 @click.version_option(VERSION, prog_name="tutti")
 def cli() -> None:
     """Live transcription of many voices at once: a streaming service with one batched Whisper model.
@@ -406,9 +430,6 @@ def models() -> None:
     from tutti_server.app.cli import terminal
 
     terminal.print_models(terminal.console())
-
-
-cli.add_command(keys)
 
 
 def _settings(values: dict[str, Any], *, with_plugins: bool = False) -> Settings:

@@ -29,6 +29,7 @@ from tutti_server.app.cli.terminal import banner, console
 from tutti_server.app.errors import SettingsError
 from tutti_server.app.server.descriptors import reserve_descriptors
 from tutti_server.app.server.main import Server, bind, bind_each, build_app, try_ports
+from tutti_server.app.server.plugins import installed_plugins
 from tutti_server.app.service.idle_memory import return_memory
 from tutti_server.app.service.lost_places import KEEP_S
 from tutti_server.app.service.settings import Settings
@@ -42,8 +43,6 @@ from tutti_server.engine import api
 from tutti_server.engine.config import EngineConfig
 from tutti_server.engine.errors import EngineFailed
 from tutti_server.engine.process_memory import return_freed_memory
-from tutti_server.plugins.accounts.database.database_settings import check_database, keep_data_private
-from tutti_server.plugins.accounts.jobs.job_settings import try_spool
 
 if TYPE_CHECKING:
     from tutti_server.engine.engine import Engine
@@ -125,10 +124,8 @@ async def serve(settings: Settings) -> None:
         from tutti_server.app.sharing.redis_store import check_credentials
 
         await check_credentials(settings.redis_url)
-    await asyncio.to_thread(keep_data_private, settings)
-    await check_database(settings)
-    if settings.jobs:
-        await asyncio.to_thread(try_spool, settings)
+    for plugin in installed_plugins():
+        await plugin.prepare(settings)
     if settings.gateways or len(engines) > 1:
         await _serve_gateways(replace(settings, gateways=settings.gateways or 1), engines)
     else:

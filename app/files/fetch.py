@@ -14,6 +14,7 @@ import httpx
 from tutti_server.app.files.addresses import AddressRefused, AddressRules
 from tutti_server.app.numbers import read_integer
 from tutti_server.app.service.jobs import JobDelayed, JobFailed
+from tutti_server.app.service.settings import Settings, listed
 
 MAX_REDIRECTS = 5
 REDIRECTS = (301, 302, 303, 307, 308)
@@ -156,3 +157,29 @@ class RecordingFetcher:
     def _check_size(self, n_bytes: int) -> None:
         if n_bytes > self.max_bytes:
             raise JobFailed("too_large", f"url: expected at most {self.max_bytes // 1_000_000} MB")
+
+
+def address_rules(settings: Settings, name: str, hosts: str) -> AddressRules:
+    """The operator's rules for addresses of one purpose.
+
+    Args:
+        settings: of the service.
+        name: of the setting that lists the hosts.
+        hosts: its value.
+    """
+    return AddressRules(
+        name,
+        listed(hosts.lower()),
+        private_networks=settings.networks_of_clients,
+        allows_http=settings.allow_http_urls,
+    )
+
+
+def fetcher(settings: Settings) -> RecordingFetcher:
+    """Fetches recordings within the operator's limits."""
+    return RecordingFetcher(
+        rules=address_rules(settings, "url_hosts", settings.url_hosts),
+        types=listed(settings.url_types.lower()),
+        max_bytes=settings.max_upload_mb * 1_000_000,
+        timeout_s=settings.url_timeout_s,
+    )

@@ -15,10 +15,10 @@ from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
 
+from tutti_server.app.dialects.deepgram import jobs_endpoint, recordings_endpoint
 from tutti_server.app.errors import RequestError, SettingsError
 from tutti_server.app.media.decoders import Decoders
 from tutti_server.app.server.guard import Guard
-from tutti_server.app.server.job_kinds import doing_jobs
 from tutti_server.app.server.openapi import document
 from tutti_server.app.server.plugins import Listener, Plugin, installed_plugins
 from tutti_server.app.server.protocols import HttpProtocol, WebSocketProtocol
@@ -78,6 +78,14 @@ def build_app(
         decoders or own_decoders,
     )
 
+    for plugin in plugins:
+        if (accounts := plugin.accounts(service)) is not None:
+            service.use_accounts(accounts)
+    if settings.setting_of_keys and service.accounts.directory is None:
+        # Without its plug-in, the service would be open to everybody.
+        raise SettingsError(f"{settings.setting_of_keys}: expected the plug-in with this setting, which is not used")
+    jobs = {recordings_endpoint.KIND: jobs_endpoint.job_kind(service)}
+
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
         measuring = asyncio.create_task(service.metrics.measure_loop_lag())
@@ -86,7 +94,7 @@ def build_app(
                 for plugin in plugins:
                     await stack.enter_async_context(plugin.running(service))
                 await stack.enter_async_context(service.running())
-                await stack.enter_async_context(doing_jobs(service))
+                await stack.enter_async_context(service.accounts.doing_jobs(jobs))
                 yield
         measuring.cancel()
         await asyncio.gather(measuring, return_exceptions=True)

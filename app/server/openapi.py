@@ -16,10 +16,8 @@ from tutti_server.app.dialects.limits import MAX_SPEAKERS
 from tutti_server.app.dialects.openai.files_wire import FORMATS
 from tutti_server.app.dialects.openai.realtime_endpoint import DEFAULT_SECRET_S, MAX_SECRET_S, MIN_SECRET_S
 from tutti_server.app.files.subtitles import DEFAULT_LAYOUT, LAYOUT_LIMITS
-from tutti_server.app.service.jobs import STATES
 from tutti_server.app.version import VERSION
 from tutti_server.engine.api import MAX_BEAM_SIZE, MAX_BEST_OF
-from tutti_server.plugins.accounts.jobs.wire import MAX_LISTED, TASKS
 
 Schema = dict[str, Any]
 
@@ -36,7 +34,8 @@ def object_of(required: dict[str, Schema], optional: dict[str, Schema] | None = 
     return {"type": "object", "required": sorted(required), "properties": required | (optional or {})}
 
 
-def _list(items: Schema) -> Schema:
+def list_of(items: Schema) -> Schema:
+    """A list of these."""
     return {"type": "array", "items": items}
 
 
@@ -55,15 +54,16 @@ def _refused(status: str, description: str, schema: str = "Error") -> Schema:
     return answer(description, headers, application_json=_ref(schema), text_plain=TEXT)
 
 
-def _header(description: str, schema: Schema) -> Schema:
+def header(description: str, schema: Schema) -> Schema:
+    """A header of an answer."""
     return {"description": description, "schema": schema}
 
 
-REQUEST_ID = _header("The id of the request, which is in the log, too.", TEXT)
-RETRY_AFTER = _header("After how many seconds to try again.", INTEGER)
-IGNORED = _header("The fields or parameters of the request that had no effect, separated by commas.", TEXT)
-ADJUSTED = _header("The parameters whose value was replaced, as `name=value`, separated by commas.", TEXT)
-ANSWERING_MODEL = _header("The model that has answered.", TEXT)
+REQUEST_ID = header("The id of the request, which is in the log, too.", TEXT)
+RETRY_AFTER = header("After how many seconds to try again.", INTEGER)
+IGNORED = header("The fields or parameters of the request that had no effect, separated by commas.", TEXT)
+ADJUSTED = header("The parameters whose value was replaced, as `name=value`, separated by commas.", TEXT)
+ANSWERING_MODEL = header("The model that has answered.", TEXT)
 
 
 ERROR = object_of(
@@ -76,8 +76,8 @@ MODEL = object_of(
         "object": {"const": "model"},
         "created": INTEGER,
         "owned_by": TEXT,
-        "languages": _list(TEXT),
-        "tasks": _list({"enum": ["transcribe", "translate"]}),
+        "languages": list_of(TEXT),
+        "tasks": list_of({"enum": ["transcribe", "translate"]}),
     }
 )
 SEGMENT = object_of(
@@ -87,36 +87,18 @@ SEGMENT = object_of(
         "start": NUMBER,
         "end": NUMBER,
         "text": TEXT,
-        "tokens": _list(INTEGER),
+        "tokens": list_of(INTEGER),
         "temperature": NUMBER,
         "avg_logprob": NUMBER,
         "compression_ratio": NUMBER,
         "no_speech_prob": NUMBER,
     },
-    {"redactions": _list(object_of({"kind": TEXT, "start_s": NUMBER, "end_s": NUMBER})), "language": TEXT_OR_NULL},
+    {"redactions": list_of(object_of({"kind": TEXT, "start_s": NUMBER, "end_s": NUMBER})), "language": TEXT_OR_NULL},
 )
 USAGE = object_of({"type": {"const": "duration"}, "seconds": INTEGER})
-USED = object_of(
-    {
-        "key_id": TEXT,
-        "key": TEXT_OR_NULL,
-        "day": {"type": "string", "format": "date"},
-        "kind": {"enum": ["live", "file", "job"]},
-        "audio_s": NUMBER,
-        "n": INTEGER,
-    }
-)
-KEY_USAGE = object_of(
-    {
-        "object": {"const": "list"},
-        "from": {"type": "string", "format": "date"},
-        "to": {"type": "string", "format": "date"},
-        "data": _list(USED),
-    }
-)
-LANGUAGES = _list(object_of({"code": TEXT}))
-LOGPROBS = _list(object_of({"token": TEXT, "logprob": NUMBER, "bytes": _list(INTEGER)}))
-WARNINGS = _list(object_of({"code": TEXT, "message": TEXT}))
+LANGUAGES = list_of(object_of({"code": TEXT}))
+LOGPROBS = list_of(object_of({"token": TEXT, "logprob": NUMBER, "bytes": list_of(INTEGER)}))
+WARNINGS = list_of(object_of({"code": TEXT, "message": TEXT}))
 TRANSCRIPT = object_of(
     {"text": TEXT, "usage": USAGE, "languages": LANGUAGES}, {"logprobs": LOGPROBS, "warnings": WARNINGS}
 )
@@ -127,11 +109,11 @@ VERBOSE_TRANSCRIPT = object_of(
         "duration": NUMBER,
         "text": TEXT,
         "usage": USAGE,
-        "uncovered": _list({"type": "array", "items": NUMBER, "minItems": 2, "maxItems": 2}),
+        "uncovered": list_of({"type": "array", "items": NUMBER, "minItems": 2, "maxItems": 2}),
     },
     {
-        "segments": _list(_ref("Segment")),
-        "words": _list(object_of({"word": TEXT, "start": NUMBER, "end": NUMBER})),
+        "segments": list_of(_ref("Segment")),
+        "words": list_of(object_of({"word": TEXT, "start": NUMBER, "end": NUMBER})),
         "warnings": WARNINGS,
     },
 )
@@ -150,7 +132,7 @@ TEXT_SEGMENT = object_of(
     {
         **{name: schema for name, schema in SEGMENT["properties"].items() if name not in ("start", "end", "text")},
         "confidence": NUMBER,
-        "words": _list(object_of({"word": TEXT, "start": NUMBER, "end": NUMBER, "confidence": NUMBER})),
+        "words": list_of(object_of({"word": TEXT, "start": NUMBER, "end": NUMBER, "confidence": NUMBER})),
     },
 )
 TOKEN_USAGE = object_of(
@@ -179,8 +161,8 @@ DEEPGRAM_SENTENCE = object_of({"text": TEXT, "start": NUMBER, "end": NUMBER})
 DEEPGRAM_PARAGRAPHS = object_of(
     {
         "transcript": TEXT,
-        "paragraphs": _list(
-            object_of({"sentences": _list(DEEPGRAM_SENTENCE), "num_words": INTEGER, "start": NUMBER, "end": NUMBER})
+        "paragraphs": list_of(
+            object_of({"sentences": list_of(DEEPGRAM_SENTENCE), "num_words": INTEGER, "start": NUMBER, "end": NUMBER})
         ),
     }
 )
@@ -191,7 +173,7 @@ DEEPGRAM_UTTERANCE = object_of(
         "confidence": NUMBER,
         "channel": INTEGER,
         "transcript": TEXT,
-        "words": _list(_ref("DeepgramWord")),
+        "words": list_of(_ref("DeepgramWord")),
         "id": TEXT,
     }
 )
@@ -201,21 +183,21 @@ DEEPGRAM_TRANSCRIPT = object_of(
             {"request_id": TEXT, "sha256": TEXT, "created": TEXT, "duration": NUMBER, "channels": INTEGER},
             {
                 "transaction_key": TEXT,
-                "models": _list(TEXT),
+                "models": list_of(TEXT),
                 "model_info": ANY_OBJECT,
-                "warnings": _list(object_of({"parameter": TEXT, "type": TEXT, "message": TEXT})),
+                "warnings": list_of(object_of({"parameter": TEXT, "type": TEXT, "message": TEXT})),
                 "extra": ANY_OBJECT,
             },
         ),
         "results": object_of(
             {
-                "channels": _list(
+                "channels": list_of(
                     object_of(
                         {
-                            "alternatives": _list(
+                            "alternatives": list_of(
                                 object_of(
-                                    {"transcript": TEXT, "confidence": NUMBER, "words": _list(_ref("DeepgramWord"))},
-                                    {"paragraphs": DEEPGRAM_PARAGRAPHS, "languages": _list(TEXT)},
+                                    {"transcript": TEXT, "confidence": NUMBER, "words": list_of(_ref("DeepgramWord"))},
+                                    {"paragraphs": DEEPGRAM_PARAGRAPHS, "languages": list_of(TEXT)},
                                 )
                             )
                         },
@@ -223,15 +205,15 @@ DEEPGRAM_TRANSCRIPT = object_of(
                     )
                 )
             },
-            {"utterances": _list(DEEPGRAM_UTTERANCE)},
+            {"utterances": list_of(DEEPGRAM_UTTERANCE)},
         ),
     }
 )
 PAGE_MODEL = object_of(
     {
         "name": TEXT,
-        "languages": _list(object_of({"code": TEXT, "name": TEXT})),
-        "translations": _list(TEXT),
+        "languages": list_of(object_of({"code": TEXT, "name": TEXT})),
+        "translations": list_of(TEXT),
         "rooms": BOOLEAN,
     }
 )
@@ -247,24 +229,7 @@ EXPIRY = object_of(
         },
     },
 )
-TIME: Schema = {"type": "string", "format": "date-time"}
-TIME_OR_NULL: Schema = {"type": ["string", "null"], "format": "date-time"}
-JOB = object_of(
-    {
-        "id": TEXT,
-        "object": {"const": "job"},
-        "status": {"enum": list(STATES)},
-        "created_at": TIME,
-        "started_at": TIME_OR_NULL,
-        "ended_at": TIME_OR_NULL,
-        "attempts": INTEGER,
-        "audio_s": {"type": ["number", "null"]},
-        "error": {"anyOf": [object_of({"code": TEXT_OR_NULL, "message": TEXT_OR_NULL}), {"type": "null"}]},
-        "result_url": TEXT_OR_NULL,
-    }
-)
 SCHEMAS = {
-    "Usage": KEY_USAGE,
     "Error": ERROR,
     "DeepgramError": DEEPGRAM_ERROR,
     "Model": MODEL,
@@ -277,7 +242,6 @@ SCHEMAS = {
     "DeepgramWord": DEEPGRAM_WORD,
     "DeepgramTranscript": DEEPGRAM_TRANSCRIPT,
     "Expiry": EXPIRY,
-    "Job": JOB,
     "DeepgramAccepted": object_of({"request_id": TEXT}),
 }
 
@@ -286,7 +250,10 @@ FORM = object_of(
     {
         "model": {"type": "string", "description": "Any name; the server's model answers."},
         "language": {"type": "string", "description": "A code or an English name. Without it, it is detected."},
-        "languages": {**_list(TEXT), "description": "One language counts as `language`. Of several, one is detected."},
+        "languages": {
+            **list_of(TEXT),
+            "description": "One language counts as `language`. Of several, one is detected.",
+        },
         "prompt": TEXT,
         "response_format": {"enum": list(FORMATS), "default": "json"},
         "stream": {
@@ -294,8 +261,8 @@ FORM = object_of(
             "default": False,
             "description": "Answer with server-sent events; with `verbose_json`, segments are among them.",
         },
-        "timestamp_granularities[]": _list({"enum": ["segment", "word"]}),
-        "include[]": _list({"enum": ["logprobs"]}),
+        "timestamp_granularities[]": list_of({"enum": ["segment", "word"]}),
+        "include[]": list_of({"enum": ["logprobs"]}),
         "temperature": {"type": "number", "minimum": 0, "maximum": 1},
         "best_of": {"type": "integer", "minimum": 1, "maximum": MAX_BEST_OF},
         "beam_size": {
@@ -329,11 +296,11 @@ FORM = object_of(
         "temperature_fallback": {"type": "boolean", "default": True},
         "condition_on_previous_text": {"type": "boolean", "default": False},
         "hotwords": {"type": "string", "description": "Names and terms to expect, separated by commas."},
-        "keywords": {**_list(TEXT), "description": "The same as a list."},
+        "keywords": {**list_of(TEXT), "description": "The same as a list."},
         "chunking_strategy": {"type": "string", "description": "`auto`, or an object of type `server_vad` as JSON."},
-        "known_speaker_names[]": {**_list(TEXT), "description": "With `diarized_json`, names for speakers."},
-        "known_speaker_references[]": {**_list(TEXT), "description": "A clip of each as a data URL, 2 to 10 s."},
-        "channel_names[]": {**_list(TEXT), "description": "With `diarized_json`, the speaker on each channel."},
+        "known_speaker_names[]": {**list_of(TEXT), "description": "With `diarized_json`, names for speakers."},
+        "known_speaker_references[]": {**list_of(TEXT), "description": "A clip of each as a data URL, 2 to 10 s."},
+        "channel_names[]": {**list_of(TEXT), "description": "With `diarized_json`, the speaker on each channel."},
         "text_rules": {
             "type": "string",
             "description": "What is done with the text, as JSON: the object `text_rules` of the native protocol.",
@@ -347,7 +314,7 @@ FORM = object_of(
         },
     },
 )
-_UPLOAD_REFUSALS = {
+UPLOAD_REFUSALS = {
     "408": "The body came too slowly, or not at all.",
     "413": "The body is larger than the server allows.",
     "429": "The server has no room; `Retry-After` says when to try again.",
@@ -364,7 +331,7 @@ EVENT_STREAM = object_of(
         }
     }
 )
-BODY_REFUSALS = {status: _UPLOAD_REFUSALS[status] for status in ("408", "413")}
+BODY_REFUSALS = {status: UPLOAD_REFUSALS[status] for status in ("408", "413")}
 
 
 def operation(
@@ -405,49 +372,50 @@ def _file_operation(name: str, summary: str) -> Schema:
     contents = {"application_json": either, "text_plain": TEXT, "text_vtt": TEXT, "text_event-stream": EVENT_STREAM}
     transcript = answer("The transcript, in the format of the request.", headers, **contents)
     body = {"required": True, "content": {"multipart/form-data": {"schema": FORM}}}
-    return operation(name, summary, {"200": transcript}, refusals=_UPLOAD_REFUSALS, requestBody=body)
+    return operation(name, summary, {"200": transcript}, refusals=UPLOAD_REFUSALS, requestBody=body)
 
 
-def _query(name: str, schema: Schema, description: str) -> Schema:
+def query(name: str, schema: Schema, description: str) -> Schema:
+    """A parameter of the address."""
     return {"name": name, "in": "query", "schema": schema, "description": description}
 
 
 DEEPGRAM_PARAMETERS = [
-    _query("language", TEXT, "A code with or without a region, or `multi`."),
-    _query("detect_language", BOOLEAN, "Say which language was spoken."),
-    _query("punctuate", BOOLEAN, "Write punctuation and capitals."),
-    _query("smart_format", BOOLEAN, "The same, and paragraphs."),
-    _query("paragraphs", BOOLEAN, "Paragraphs and sentences."),
-    _query("utterances", BOOLEAN, "Stretches between pauses."),
-    _query("utt_split", {"type": "number", "minimum": 0}, "The pause between utterances, in seconds."),
-    _query("multichannel", BOOLEAN, "Transcribe each channel on its own."),
-    _query("track", TEXT, "The audio track of a recording: a number from 0, or a language."),
-    _query("keyterm", _list(TEXT), "Names and terms to expect."),
-    _query("keywords", _list(TEXT), "The same; a weight after `:` has no effect, but a negative one leaves it out."),
-    _query("redact", _list(TEXT), "What is not written down: `pci`, `ssn`, `numbers`, `phone_number` and others."),
-    _query("numerals", BOOLEAN, "Write English numbers in digits."),
-    _query("profanity_filter", BOOLEAN, "Write asterisks instead of profane English words."),
-    _query("replace", _list(TEXT), "`words:others`; nothing after `:` leaves the words out."),
-    _query("search", _list(TEXT), "Phrases that the answer tells the places of."),
-    _query("extra", _list(TEXT), "`name:value`, which the metadata repeats."),
-    _query("model", TEXT, "Any name; the server's model answers."),
-    _query("mip_opt_out", BOOLEAN, "Nothing is kept or learned from in any case."),
-    _query("no_delay", BOOLEAN, "Nothing is delayed in any case."),
-    _query("encoding", {"enum": ["linear16", "mulaw", "alaw"]}, "The encoding of raw audio."),
-    _query("sample_rate", {"type": "integer", "minimum": 8000, "maximum": 48_000}, "Of raw audio, in Hz."),
-    _query("channels", {"type": "integer", "minimum": 1, "maximum": 8}, "Of raw audio."),
-    _query(
+    query("language", TEXT, "A code with or without a region, or `multi`."),
+    query("detect_language", BOOLEAN, "Say which language was spoken."),
+    query("punctuate", BOOLEAN, "Write punctuation and capitals."),
+    query("smart_format", BOOLEAN, "The same, and paragraphs."),
+    query("paragraphs", BOOLEAN, "Paragraphs and sentences."),
+    query("utterances", BOOLEAN, "Stretches between pauses."),
+    query("utt_split", {"type": "number", "minimum": 0}, "The pause between utterances, in seconds."),
+    query("multichannel", BOOLEAN, "Transcribe each channel on its own."),
+    query("track", TEXT, "The audio track of a recording: a number from 0, or a language."),
+    query("keyterm", list_of(TEXT), "Names and terms to expect."),
+    query("keywords", list_of(TEXT), "The same; a weight after `:` has no effect, but a negative one leaves it out."),
+    query("redact", list_of(TEXT), "What is not written down: `pci`, `ssn`, `numbers`, `phone_number` and others."),
+    query("numerals", BOOLEAN, "Write English numbers in digits."),
+    query("profanity_filter", BOOLEAN, "Write asterisks instead of profane English words."),
+    query("replace", list_of(TEXT), "`words:others`; nothing after `:` leaves the words out."),
+    query("search", list_of(TEXT), "Phrases that the answer tells the places of."),
+    query("extra", list_of(TEXT), "`name:value`, which the metadata repeats."),
+    query("model", TEXT, "Any name; the server's model answers."),
+    query("mip_opt_out", BOOLEAN, "Nothing is kept or learned from in any case."),
+    query("no_delay", BOOLEAN, "Nothing is delayed in any case."),
+    query("encoding", {"enum": ["linear16", "mulaw", "alaw"]}, "The encoding of raw audio."),
+    query("sample_rate", {"type": "integer", "minimum": 8000, "maximum": 48_000}, "Of raw audio, in Hz."),
+    query("channels", {"type": "integer", "minimum": 1, "maximum": 8}, "Of raw audio."),
+    query(
         "callback", TEXT, "Where the transcript is sent later, as a job; the answer has the id of the request alone."
     ),
-    _query("callback_method", {"enum": ["POST", "PUT"]}, "How it is sent there."),
+    query("callback_method", {"enum": ["POST", "PUT"]}, "How it is sent there."),
 ]
 MODEL_NAME = {"name": "name", "in": "path", "required": True, "schema": {"type": "string", "minLength": 1}}
 SECRET = object_of({"value": TEXT, "expires_at": INTEGER})
-SESSION_HEAD = {"id": TEXT, "object": {"const": "realtime.transcription_session"}, "include": _list(TEXT)}
+SESSION_HEAD = {"id": TEXT, "object": {"const": "realtime.transcription_session"}, "include": list_of(TEXT)}
 SESSION = object_of({**SESSION_HEAD, "type": {"const": "transcription"}, "audio": object_of({"input": ANY_OBJECT})})
 FLAT_SESSION = {
     **SESSION_HEAD,
-    "modalities": _list(TEXT),
+    "modalities": list_of(TEXT),
     "input_audio_format": {"oneOf": [TEXT, ANY_OBJECT]},
     "input_audio_transcription": ANY_OBJECT,
     "input_audio_noise_reduction": {"type": "null"},
@@ -458,10 +426,10 @@ PLAIN = {"text_plain": TEXT}
 ROOM_NAME = {"name": "room", "in": "path", "required": True, "schema": {"type": "string", "minLength": 1}}
 TRACK_PARAMETERS = [
     ROOM_NAME,
-    _query("language", TEXT, "The code of a translation. Without it: the text as it was spoken."),
-    _query("mpegts", {"type": "integer", "minimum": 0, "maximum": MAX_MPEGTS}, "When the room began, in the video."),
+    query("language", TEXT, "The code of a translation. Without it: the text as it was spoken."),
+    query("mpegts", {"type": "integer", "minimum": 0, "maximum": MAX_MPEGTS}, "When the room began, in the video."),
 ]
-EVENT_ID = _query("after", TEXT, "The id of the last event that was received, as in `Last-Event-ID`.")
+EVENT_ID = query("after", TEXT, "The id of the last event that was received, as in `Last-Event-ID`.")
 
 
 def _room_operation(
@@ -515,97 +483,9 @@ ROOM_PATHS = {
     ),
 }
 
-DAY: Schema = {"type": "string", "format": "date"}
-
-_JOB_ID = {"name": "id", "in": "path", "required": True, "schema": {"type": "string", "minLength": 1}}
-_JOB_FORM = {
-    **FORM,
-    "required": [],
-    "properties": {
-        **{name: field for name, field in FORM["properties"].items() if name != "stream"},
-        "url": {"type": "string", "description": "Where the recording is, in place of `file`."},
-        "task": {"enum": list(TASKS), "default": "transcribe"},
-        "callback": {"type": "string", "description": "Where the end of the job is reported."},
-    },
-}
-
-
-def _job_operation(name: str, summary: str, answers: dict[str, Schema], **more: Any) -> Schema:
-    """One operation on jobs. A server without jobs, or without this one, answers 404."""
-    refusals = {"404": "The key has no such job, or this server takes in no jobs.", **more.pop("refusals", {})}
-    parameters = more.pop("parameters", [_JOB_ID])
-    return operation(name, summary, answers, refusals=refusals, parameters=parameters, **more)
-
-
-JOB_PATHS: dict[str, dict[str, Schema]] = {
-    "/v1/jobs": {
-        "post": _job_operation(
-            "createJob",
-            "Send in a recording that is transcribed later.",
-            {
-                status: answer(why, {"location": _header("The job.", TEXT), "x-tutti-ignored": IGNORED}, **content)
-                for content in [{"application_json": _ref("Job")}]
-                for status, why in (("202", "The job."), ("200", "The job that was sent in with this key before."))
-            },
-            refusals={**_UPLOAD_REFUSALS, "409": "The idempotency key was used for another job."},
-            parameters=[{"name": "Idempotency-Key", "in": "header", "schema": {"type": "string", "minLength": 1}}],
-            requestBody={"required": True, "content": {"multipart/form-data": {"schema": _JOB_FORM}}},
-        ),
-        "get": _job_operation(
-            "listJobs",
-            "The jobs of the key, the newest first.",
-            {
-                "200": answer(
-                    "A page of jobs.",
-                    application_json=object_of(
-                        {"object": {"const": "list"}, "data": _list(_ref("Job")), "has_more": BOOLEAN}
-                    ),
-                )
-            },
-            parameters=[
-                _query("limit", {"type": "integer", "minimum": 1, "maximum": MAX_LISTED}, "The most jobs of a page."),
-                _query("after", TEXT, "The id of the last job of the page before."),
-                _query("status", {"enum": list(STATES)}, "Only jobs with this status."),
-            ],
-        ),
-    },
-    "/v1/jobs/{id}": {
-        "get": _job_operation("retrieveJob", "A job.", {"200": answer("The job.", application_json=_ref("Job"))}),
-        "delete": _job_operation(
-            "deleteJob",
-            "Forget a job with its recording and its result.",
-            {
-                "200": answer(
-                    "It is forgotten.",
-                    application_json=object_of({"id": TEXT, "object": {"const": "job"}, "deleted": BOOLEAN}),
-                )
-            },
-        ),
-    },
-    "/v1/jobs/{id}/result": {
-        "get": _job_operation(
-            "jobResult",
-            "What a job has made.",
-            {
-                "200": answer(
-                    "The transcript, in the format of the job.",
-                    application_json=ANY_OBJECT,
-                    text_plain=TEXT,
-                    text_vtt=TEXT,
-                )
-            },
-            refusals={"409": "The job is not done."},
-        )
-    },
-    "/v1/jobs/{id}/cancel": {
-        "post": _job_operation("cancelJob", "Cancel a job.", {"200": answer("The job.", application_json=_ref("Job"))})
-    },
-}
-
 
 PATHS: dict[str, dict[str, Schema]] = {
     **ROOM_PATHS,
-    **JOB_PATHS,
     "/v1/audio/transcriptions": {"post": _file_operation("transcribe", "Transcribe a recording.")},
     "/v1/audio/translations": {"post": _file_operation("translate", "Transcribe a recording in English.")},
     "/v1/models": {
@@ -615,7 +495,7 @@ PATHS: dict[str, dict[str, Schema]] = {
             {
                 "200": answer(
                     "A list of one.",
-                    application_json=object_of({"object": {"const": "list"}, "data": _list(_ref("Model"))}),
+                    application_json=object_of({"object": {"const": "list"}, "data": list_of(_ref("Model"))}),
                 )
             },
         )
@@ -684,7 +564,7 @@ PATHS: dict[str, dict[str, Schema]] = {
                     application_json={"anyOf": [_ref("DeepgramTranscript"), _ref("DeepgramAccepted")]},
                 )
             },
-            refusals=_UPLOAD_REFUSALS,
+            refusals=UPLOAD_REFUSALS,
             error="DeepgramError",
             parameters=DEEPGRAM_PARAMETERS,
             requestBody={
@@ -747,19 +627,6 @@ PATHS: dict[str, dict[str, Schema]] = {
             "metrics",
             "The metrics, in Prometheus' text format.",
             {"200": answer("The metrics.", **PLAIN)},
-        )
-    },
-    "/v1/usage": {
-        "get": operation(
-            "usage",
-            "How much audio the key has used, or all keys have used, by day and kind.",
-            {"200": answer("What was used.", application_json=_ref("Usage"))},
-            refusals={"404": "There is no such key, or usage is not counted."},
-            parameters=[
-                _query("from", DAY, "The first day, in UTC. Default: the first of the month of `to`."),
-                _query("to", DAY, "The last day, in UTC. Default: today."),
-                _query("key", TEXT, "The name or the id of a key. Another one than the own needs the scope `usage`."),
-            ],
         )
     },
     "/openapi.json": {

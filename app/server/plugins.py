@@ -17,14 +17,25 @@ from tutti_server.app.service.settings import ENV_PREFIX, PluginSettings, Settin
 if TYPE_CHECKING:
     import socket
 
+    import click
     from starlette.applications import Starlette
     from starlette.routing import BaseRoute
 
+    from tutti_server.app.service.account_service import AccountService
     from tutti_server.app.service.service import Service
 
 GROUP = "tutti.plugins"
 """The group of entry points by which packages of others offer their plug-ins."""
 OURS: Mapping[str, tuple[str, ...]] = {
+    "tutti_server.plugins.accounts.plugin": (
+        "callback_hosts",
+        "data_folder",
+        "database_",
+        "job_",
+        "jobs",
+        "max_key_labels",
+        "secret_keys_file",
+    ),
     "tutti_server.plugins.carriers.plugin": ("audiohook_", "audiosocket_"),
     "tutti_server.plugins.telemetry.plugin": (),
 }
@@ -89,6 +100,24 @@ class Plugin:
     def listeners(self, settings: Settings) -> Sequence[Listener]:
         """The ports that it serves with these settings."""
         return ()
+
+    def commands(self) -> "Sequence[click.Command]":
+        """The commands that it adds to `tutti`. A command of the service itself comes first."""
+        return ()
+
+    async def prepare(self, settings: Settings) -> None:
+        """Prepare what all processes of `tutti serve` share, before any of them starts.
+
+        Raises:
+            SettingsError: that is not possible with these settings.
+        """
+
+    def accounts(self, service: "Service") -> "AccountService | None":
+        """Keys beside those of the settings, what they use, and their jobs, if it has them. The service is not started.
+
+        At most one plug-in has any.
+        """
+        return None
 
     def running(self, service: "Service") -> AbstractAsyncContextManager[None]:
         """Start before the service accepts its first client, and stop after its last one has gone."""

@@ -28,8 +28,6 @@ from tutti_server.app.service.auth import header_key
 from tutti_server.app.service.http_errors import error_response, invalid_key
 from tutti_server.app.service.service import Service
 from tutti_server.app.session.decoding.translations import languages_of
-from tutti_server.plugins.accounts.jobs import jobs_endpoint as jobs
-from tutti_server.plugins.accounts.keys.usage_endpoint import show_usage
 
 STATIC = Path(__file__).parents[1] / "static"
 REVALIDATE = {"cache-control": "no-cache"}
@@ -77,20 +75,6 @@ def routes() -> list[BaseRoute]:
         Route("/readyz", readyz),
         Route("/metrics", show_metrics),
         Route("/openapi.json", openapi),
-        Route("/v1/usage", show_usage),
-        *_job_routes(),
-    ]
-
-
-def _job_routes() -> list[BaseRoute]:
-    """The paths of recordings that are transcribed later."""
-    return [
-        Route("/v1/jobs", jobs.create_job, methods=["POST"]),
-        Route("/v1/jobs", jobs.list_jobs, methods=["GET"]),
-        Route("/v1/jobs/{id}", jobs.retrieve_job, methods=["GET"]),
-        Route("/v1/jobs/{id}", jobs.delete_job, methods=["DELETE"]),
-        Route("/v1/jobs/{id}/result", jobs.job_result, methods=["GET"]),
-        Route("/v1/jobs/{id}/cancel", jobs.cancel_job, methods=["POST"]),
     ]
 
 
@@ -152,7 +136,7 @@ async def readyz(request: Request) -> Response:
     problems = [*service.transcriber.problems]
     if not service.store.is_up:
         problems.append("without Redis: limits of keys are not checked, calls cannot be followed")
-    problems += [each.problem for each in (service.access.directory, service.jobs) if each and each.problem]
+    problems += service.accounts.problems
     return PlainTextResponse("; ".join(["ready", *problems]) + "\n")
 
 

@@ -4,10 +4,11 @@ import hmac
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tutti_server.app.errors import RequestError
 from tutti_server.app.service import client_secrets
+from tutti_server.app.service.account_service import NO_ACCOUNTS, AccountService, KeyDirectory
 from tutti_server.app.service.accounts import ANYONE, OPERATOR, account_of
 from tutti_server.app.service.api_keys import ApiKey
 from tutti_server.app.service.client_secrets import ClientSecret
@@ -16,10 +17,6 @@ from tutti_server.app.service.scopes import CLIENT_SCOPES, Scope
 from tutti_server.app.service.used_nonces import UsedNonces
 from tutti_server.app.service.withdrawals import Withdrawals
 from tutti_server.app.sharing.store import SharedStore
-
-if TYPE_CHECKING:
-    from tutti_server.plugins.accounts.keys.key_directory import KeyDirectory
-    from tutti_server.plugins.accounts.keys.usage_counter import UsageCounter
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +51,6 @@ class Access:
         on_refused: Callable[[str], None],
         store: SharedStore,
         named_keys: Callable[[], Mapping[str, ApiKey]] = dict,
-        directory: "KeyDirectory | None" = None,
-        usage: "UsageCounter | None" = None,
     ) -> None:
         """Create the check for one service.
 
@@ -66,20 +61,25 @@ class Access:
                 `scope` or `key_limit`.
             store: holds what all gateways must know.
             named_keys: gives the keys that have a name now, with their limits and rights, by what clients send.
-            directory: the keys of the database, if it has any.
-            usage: counts the audio of all keys; `None` where none is counted.
         """
         self._unnamed = tuple(keys)
         self._signing_key = signing_key
         self._on_refused = on_refused
         self._named = named_keys
-        self.directory = directory
-        """The keys of the database; `None` if they are not used."""
-        self.usage = usage
-        """Counts the audio of all keys; `None` where none is counted."""
-        self.limits = KeyLimits(store, lambda: on_refused("key_limit"), usage)
+        self._accounts = NO_ACCOUNTS
+        self.limits = KeyLimits(store, lambda: on_refused("key_limit"))
         self.withdrawals = Withdrawals(store)
         self.nonces = UsedNonces(store)
+
+    def use(self, accounts: AccountService) -> None:
+        """Accept the keys of these accounts as well, and count their audio. Called before the first client comes."""
+        self._accounts = accounts
+        self.limits.usage = accounts.usage
+
+    @property
+    def _directory(self) -> KeyDirectory | None:
+        """The keys that are records; `None` if there are none."""
+        return self._accounts.directory
 
     @property
     def _keys(self) -> tuple[str, ...]:
@@ -88,7 +88,7 @@ class Access:
     @property
     def is_open(self) -> bool:
         """Whether clients need no credential, so that nothing is known of them before their first message."""
-        return not self._keys and self.directory is None
+        return not self._keys and self._directory is None
 
     def is_valid(self, key: str | None) -> bool:
         """Whether this API key may use the service, for whatever.
@@ -106,7 +106,7 @@ class Access:
 
     def holder(self, client: Client) -> str:
         """Who holds the places of a client, which it shares with other keys; empty where there is one key at most."""
-        return "" if self.directory is None and len(self._keys) <= 1 else client.account
+        return "" if self._directory is None and len(self._keys) <= 1 else client.account
 
     def admits(self, key: str | None, scope: Scope = "live") -> bool:
         """Whether this API key may use the service; counts a refusal. Raises like `client`."""
@@ -154,9 +154,9 @@ class Access:
         """The client secret in a credential; `None` if it is not one, or is not valid now."""
         value = credential or ""
         if key_id := client_secrets.key_id_of(value):
-            if self.directory is None or (record := self.directory.find_id(key_id)) is None:
+            if self._directory is None or (record := self._directory.find_id(key_id)) is None:
                 return None
-            return client_secrets.verify(value, (self.directory.signing_key(record),), time.time())
+            return client_secrets.verify(value, (self._directory.signing_key(record.id),), time.time())
         keys = (self._signing_key,) if self.is_open else self._keys
         return client_secrets.verify(value, keys, time.time())
 
@@ -182,7 +182,7 @@ class Access:
         matches = [known for known in self._keys if hmac.compare_digest(known.encode(), (key or "").encode())]
         if matches:
             named = self._named().get(matches[0])
-        elif record := self.directory.find(key) if self.directory else None:
+        elif record := self._directory.find(key) if self._directory else None:
             named = record.api_key
         else:
             return None
@@ -192,7 +192,7 @@ class Access:
         """Whoever has the key that signed a valid secret."""
         if not secret.key_id:
             return self._found(secret.key) or Client()
-        record = self.directory.find_id(secret.key_id) if self.directory else None
+        record = self._directory.find_id(secret.key_id) if self._directory else None
         assert record, "a valid secret was verified with its record"
         key = record.api_key
         return Client(key, may_open_rooms=key.may_open_rooms, account=account_of(key, ""))
@@ -208,8 +208,8 @@ class Access:
 
     def _signing_key_of(self, key: str | None) -> tuple[str, str]:
         """What signs the secrets of a valid key, and the id of its record in the database, if it has one."""
-        if self.directory is not None and (record := self.directory.find(key)) is not None:
-            return self.directory.signing_key(record), record.id
+        if self._directory is not None and (record := self._directory.find(key)) is not None:
+            return self._directory.signing_key(record.id), record.id
         return (key if key and self._keys else self._signing_key), ""
 
     def _counted(self, is_admitted: bool) -> bool:

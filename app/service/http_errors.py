@@ -42,8 +42,3 @@ def no_room(error: LimitExceeded) -> RequestError:
 def key_limit(error: KeyLimitExceeded) -> RequestError:
     """The refusal of a session or an upload whose key has used what it may."""
     return RequestError(429, error.message, code=error.code, retry_after_s=error.retry_after_s)
-
-
-def no_jobs() -> RequestError:
-    """The refusal of jobs where there are none."""
-    return RequestError(404, "this server takes in no jobs; its operator can set TUTTI_JOBS", code="no_jobs")

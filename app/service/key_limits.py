@@ -5,16 +5,12 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
 from datetime import UTC, datetime, timedelta
 from secrets import token_hex
-from typing import TYPE_CHECKING
 
 from tutti_server.app.errors import RETRY_AFTER_S, KeyLimitExceeded
+from tutti_server.app.service.account_service import Kind, Usage
 from tutti_server.app.service.api_keys import ApiKey
 from tutti_server.app.sharing.leases import Leases
 from tutti_server.app.sharing.store import Lease, SharedStore, StoreAway
-
-if TYPE_CHECKING:
-    from tutti_server.plugins.accounts.keys.usage import Kind
-    from tutti_server.plugins.accounts.keys.usage_counter import UsageCounter
 
 COUNT_EVERY_S = 5.0
 """How often the audio of open sessions is counted, in seconds. As much may be missing after a gateway has died."""
@@ -55,7 +51,6 @@ class KeyLimits:
         self,
         store: SharedStore,
         on_refused: Callable[[], None],
-        usage: "UsageCounter | None" = None,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         """Create the limits of one gateway.
@@ -63,12 +58,12 @@ class KeyLimits:
         Args:
             store: holds the counts of all gateways.
             on_refused: called for each session and upload that is refused.
-            usage: counts the audio of all keys, with limits and without; `None` where it is not counted.
             now: the time in UTC.
         """
         self._store = store
         self._on_refused = on_refused
-        self._usage = usage
+        self.usage: Usage | None = None
+        """Counts the audio of all keys, with limits and without; `None` where it is not counted."""
         self._now = now
         self._leases = Leases(store)
         self._meters: set[_Meter] = set()
@@ -114,7 +109,7 @@ class KeyLimits:
                 yield take
 
     @asynccontextmanager
-    async def upload(self, key: ApiKey | None, kind: "Kind" = "file") -> AsyncIterator[Callable[[float], None]]:
+    async def upload(self, key: ApiKey | None, kind: Kind = "file") -> AsyncIterator[Callable[[float], None]]:
         """Count the audio of one upload or job; raises like `session`. They are no sessions.
 
         Yields:
@@ -145,14 +140,12 @@ class KeyLimits:
             raise KeyLimitExceeded("job_limit", f"{message}; try again in {RETRY_AFTER_S} s", RETRY_AFTER_S)
 
     def note_job(self, key: ApiKey | None, audio_s: float) -> None:
-        """Count the audio of a job that is done. Where the database counts it, only the metrics learn of it here."""
-        if self._usage is not None:
-            self._usage.note_saved(key, "job", audio_s)
-        elif key is not None and (key.minutes_per_day is not None or key.minutes_per_month is not None):
+        """Count the audio of a job that is done, where it is not counted for good."""
+        if key is not None and (key.minutes_per_day is not None or key.minutes_per_month is not None):
             self._note(_Meter(key, lambda: audio_s))
 
-    def _counting(self, key: ApiKey | None, kind: "Kind", audio_s: Callable[[], float]) -> AbstractContextManager[None]:
-        return self._usage.counting(key, kind, audio_s) if self._usage else nullcontext()
+    def _counting(self, key: ApiKey | None, kind: Kind, audio_s: Callable[[], float]) -> AbstractContextManager[None]:
+        return self.usage.counting(key, kind, audio_s) if self.usage else nullcontext()
 
     @asynccontextmanager
     async def _place(self, key: ApiKey, may_return: bool) -> AsyncIterator[TakeKeyPlace]:
@@ -191,7 +184,7 @@ class KeyLimits:
             yield
             return
         await self._check_minutes(key)
-        if self._usage is not None:
+        if self.usage is not None:
             # Which counts the audio in the database, for good.
             yield
             return
@@ -220,8 +213,8 @@ class KeyLimits:
 
     async def _used_s(self, key: ApiKey, now: datetime) -> list[float]:
         """The seconds of audio of a key on this day and in this month; none while they cannot be known."""
-        if self._usage is not None:
-            return await self._usage.audio_since(key, [now.date(), now.date().replace(day=1)]) or [0.0, 0.0]
+        if self.usage is not None:
+            return await self.usage.audio_since(key, [now.date(), now.date().replace(day=1)]) or [0.0, 0.0]
         counters = [_day(key, now), _month(key, now)]
         try:
             totals = await self._store.totals(counters)

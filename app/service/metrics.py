@@ -14,8 +14,6 @@ from tutti_server.app.errors import CLOSE_CODES
 from tutti_server.app.service.shared_state import GatherMetrics
 from tutti_server.app.session.messages import events
 from tutti_server.engine import api
-from tutti_server.plugins.accounts.jobs.job_metrics import JobMetrics
-from tutti_server.plugins.accounts.keys.key_metrics import KeyMetrics
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 LATENCY_BUCKETS = (0.05, 0.1, 0.2, 0.3, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 5.0, 10.0, 30.0)
@@ -48,15 +46,13 @@ LOOP_LAG_PERIOD_S = 0.5
 
 
 class SessionMetrics:
-    """How many live sessions there are and were, and what the clients of each key have used."""
+    """How many live sessions there are and were."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self.n_open = Gauge(
             "tutti_sessions_open", "Live sessions that are open now", registry=registry, multiprocess_mode="livesum"
         )
         self.opened_total = Counter("tutti_sessions", "Live sessions opened", registry=registry)
-        self.keys = KeyMetrics(registry)
-        self.jobs = JobMetrics(registry)
 
 
 class LatencyMetrics:

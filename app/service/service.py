@@ -1,20 +1,21 @@
 """What the routes of one running service share: its settings, engine, metrics, admission and deliveries."""
 
 import asyncio
-from collections.abc import AsyncIterator, Coroutine, Sequence
+from collections.abc import AsyncIterator, Coroutine
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tutti_server.app.errors import SettingsError
 from tutti_server.app.media.decoders import Decoders
 from tutti_server.app.publish.call_subscribers import MAX_SUBSCRIBERS_PER_CALL, CallHub, Calls
 from tutti_server.app.publish.room_config import RoomConfig
 from tutti_server.app.publish.room_hub import Rooms
 from tutti_server.app.publish.shared_calls import SharedCalls
+from tutti_server.app.service.account_service import NO_ACCOUNTS, AccountService
 from tutti_server.app.service.admission import Admission
-from tutti_server.app.service.api_keys import ApiKey
 from tutti_server.app.service.auth import Access
 from tutti_server.app.service.file_keys import FileKeys
 from tutti_server.app.service.metrics import Metrics
@@ -28,16 +29,11 @@ from tutti_server.app.sharing.local_store import LocalStore
 from tutti_server.app.sharing.store import SharedStore
 from tutti_server.app.voices.live_speakers import LiveSpeakers
 from tutti_server.engine import api
-from tutti_server.plugins.accounts.database.database_settings import make_database, make_seals, uses_database
 
 if TYPE_CHECKING:
     from tutti_server.app.publish.webhook import Webhook
     from tutti_server.app.translation.chat_translator import ChatTranslator
     from tutti_server.app.voices.speaker_model import SpeakerModel
-    from tutti_server.plugins.accounts.database.database import Database
-    from tutti_server.plugins.accounts.jobs.job_service import JobService
-    from tutti_server.plugins.accounts.keys.key_directory import KeyDirectory
-    from tutti_server.plugins.accounts.keys.usage_counter import UsageCounter
 
 
 class Service:
@@ -58,6 +54,8 @@ class Service:
         self.settings = settings
         self.tracing: Tracing = NO_TRACING
         """Follows requests for the operator. A plug-in may put another one here when it starts."""
+        self.accounts: AccountService = NO_ACCOUNTS
+        """Keys beside those of the settings, what they use, and their jobs: see `use_accounts`."""
         self.shared = shared
         self.transcriber = transcriber
         self.decoders = decoders
@@ -69,8 +67,6 @@ class Service:
             lambda reason: self.metrics.refused_total.labels(reason).inc(),
             self.store,
             lambda: self.file_keys.by_key,
-            self._make_directory() if settings.database_keys else None,
-            self._make_usage() if settings.database_keys else None,
         )
         self.admission = Admission(settings, self.metrics, shared.counter, transcriber)
         self.session_config = replace(
@@ -88,6 +84,18 @@ class Service:
         self.strangers = Strangers(settings, self.metrics.strangers)
         self.calls = self._make_calls()
         self.webhook = self._make_webhook() if settings.webhook_url else None
+
+    def use_accounts(self, accounts: AccountService) -> None:
+        """Accept the keys of a plug-in, count what they use, and take in its jobs. Called before the service starts.
+
+        Raises:
+            SettingsError: another plug-in has accounts.
+        """
+        if self.accounts is not NO_ACCOUNTS:
+            got = f"{type(self.accounts).__qualname__} and {type(accounts).__qualname__}"
+            raise SettingsError(f"plug-ins: expected one with accounts, got {got}")
+        self.accounts = accounts
+        self.access.use(accounts)
 
     @property
     def is_known_everywhere(self) -> bool:
@@ -109,28 +117,6 @@ class Service:
     def room_readers(self) -> RoomReaders:
         """The places of their readers."""
         return RoomReaders(self.shared.counter, self.settings.max_room_readers, self.shared.n_gateways)
-
-    @cached_property
-    def database(self) -> "Database":
-        """What is kept over a restart. It is opened, and its file is made, when it is first used."""
-        return make_database(self.settings, self.shared.metrics_folder)
-
-    @cached_property
-    def jobs(self) -> "JobService | None":
-        """The recordings that are transcribed later; `None` where the operator wants none."""
-        # Imported here because it brings the database.
-        if not self.settings.jobs:
-            return None
-        from tutti_server.plugins.accounts.jobs.job_service import JobService
-
-        return JobService(
-            self.settings,
-            self.database,
-            self.access,
-            self.metrics.sessions.jobs,
-            lambda: self.named_keys,
-            lambda: self.transcriber.is_alive and not self.admission.is_draining,
-        )
 
     @property
     def has_rooms(self) -> bool:
@@ -154,14 +140,8 @@ class Service:
         """Use other servers while the context is open: Redis, the webhook's receiver, and the one that translates."""
         async with AsyncExitStack() as stack:
             await stack.enter_async_context(self.store.running())
-            if uses_database(self.settings):
-                stack.push_async_callback(self.database.close)
-                await self.database.check()
             await stack.enter_async_context(self.file_keys.running())
-            if self.access.directory is not None:
-                await stack.enter_async_context(self.access.directory.running())
-            if self.usage is not None:
-                await stack.enter_async_context(self.usage.running())
+            await stack.enter_async_context(self.accounts.running())
             await stack.enter_async_context(self.access.limits.running())
             await stack.enter_async_context(self.access.withdrawals.running())
             await stack.enter_async_context(self.calls.running())
@@ -172,36 +152,6 @@ class Service:
                 await stack.enter_async_context(self.session_config.translator.running())
             await stack.enter_async_context(_running(self.admission.watch()))
             yield
-
-    @property
-    def usage(self) -> "UsageCounter | None":
-        """Counts the audio of all keys; `None` where it is not counted."""
-        return self.access.usage
-
-    @property
-    def named_keys(self) -> Sequence[ApiKey]:
-        """The keys with names that are in use: those of the file, then those of the database, the oldest first."""
-        records = self.access.directory.records if self.access.directory else []
-        return (*self.file_keys.keys, *(each.api_key for each in records if each.withdrawn is None))
-
-    @property
-    def accounts(self) -> dict[str, str]:
-        """The names of all keys that there are or were, by their accounts; the newest last."""
-        records = self.access.directory.records if self.access.directory else []
-        keys = (*self.file_keys.keys, *(each.api_key for each in records))
-        return {key.account: key.name for key in keys}
-
-    def _make_directory(self) -> "KeyDirectory":
-        # Imported here because it brings the database.
-        from tutti_server.plugins.accounts.keys.key_directory import KeyDirectory
-
-        return KeyDirectory(self.database, seals=make_seals(self.settings))
-
-    def _make_usage(self) -> "UsageCounter":
-        from tutti_server.plugins.accounts.keys.usage_counter import UsageCounter
-
-        self.metrics.sessions.keys.name_first(self.settings.max_key_labels, lambda: self.named_keys)
-        return UsageCounter(self.database, self.metrics.sessions.keys.note)
 
     def _make_store(self) -> SharedStore:
         if not self.settings.redis_url:

@@ -18,12 +18,11 @@ from tutti_server.app.session.messages.events import Limits
 from tutti_server.app.session.text.stabilizer import POLICIES
 from tutti_server.app.text_rules.redaction import KINDS
 from tutti_server.engine.api import MAX_BEAM_SIZE
-from tutti_server.plugins.accounts.database.address import database_address, state_folder
-from tutti_server.plugins.accounts.database.database_settings import make_seals
-from tutti_server.plugins.accounts.jobs.job_settings import check_jobs
 
 if TYPE_CHECKING:
     from tutti_server.app.session.session import SessionConfig
+
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 ENV_PREFIX = "TUTTI_"
 """All environment variables of the service begin with this."""
@@ -34,60 +33,71 @@ DETECTORS = ("webrtc", "silero")
 LOG_LEVELS = ("debug", "info", "warning", "error")
 AUTO = "auto"
 """The value of `engines` for one engine on each GPU."""
-NOT_NEGATIVE = (
-    "threads",
-    "slots",
-    "max_wait_ms",
-    "gateways",
-    "max_rooms",
-    "max_key_labels",
-    "job_workers",
-    "job_audio_days",
-)
-"""Settings that may be 0."""
-POSITIVE = (
-    "gpu_memory_fraction",
-    "max_encode_batch",
-    "max_sessions",
-    "max_final_wait_s",
-    "max_uploads",
-    "max_upload_mb",
-    "min_upload_kb_per_s",
-    "max_strangers",
-    "max_strangers_per_address",
-    "max_room_readers",
-    "room_gone_s",
-    "room_keep_s",
-    "room_history_chars",
-    "head_timeout_s",
-    "stranger_timeout_s",
-    "max_message_kb",
-    "max_ahead_s",
-    "idle_timeout_s",
-    "send_timeout_s",
-    "final_deadline_s",
-    "translate_timeout_s",
-    "translate_requests",
-    "drain_timeout_s",
-    "job_lease_s",
-    "job_attempts",
-    "job_result_days",
-    "url_timeout_s",
-)
-"""Settings that must be greater than 0, and finite."""
 
 
-def setting(default: object, meaning: str, choices: Iterable[str] = ()) -> Any:
-    """A field with the sentence that `--help` and the operator's page show, and its values if it is one of a few words.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Range:
+    """The values that a number may have, beside being finite. A bound that is `None` is none."""
 
-    The engine lists the values of its own settings: `EngineConfig`.
+    least: float | None = None
+    most: float | None = None
+    above: float | None = None
+    below: float | None = None
+
+    def holds(self, value: float) -> bool:
+        """Whether a value is in the range."""
+        return (
+            math.isfinite(value)
+            and (self.least is None or value >= self.least)
+            and (self.most is None or value <= self.most)
+            and (self.above is None or value > self.above)
+            and (self.below is None or value < self.below)
+        )
+
+    def __str__(self) -> str:
+        if self.least is not None:
+            return f"{self.least:g} or more" if self.most is None else f"{self.least:g} to {self.most:g}"
+        return f"more than {self.above:g}" if self.below is None else f"above {self.above:g} and below {self.below:g}"
+
+
+def setting(default: object, meaning: str, choices: Iterable[str] = (), **bounds: float) -> Any:
+    """A field of settings.
+
+    Args:
+        default: its value where the operator says nothing.
+        meaning: the sentence that `--help` and the operator's page show.
+        choices: its values, if it is one of a few words. The engine lists those of its own settings: `EngineConfig`.
+        bounds: of a number, as `Range` has them.
     """
-    return field(default=default, metadata={"help": meaning, "choices": tuple(choices)})
+    values = Range(**bounds) if bounds else None
+    return field(default=default, metadata={"help": meaning, "choices": tuple(choices), "range": values})
+
+
+def check_values(settings: "Settings | PluginSettings") -> None:
+    """Check that each value is one that its field allows.
+
+    Raises:
+        SettingsError: one is not.
+    """
+    for each in fields(settings):
+        value = getattr(settings, each.name)
+        if (choices := each.metadata.get("choices")) and value not in choices:
+            raise SettingsError(f"{each.name}: expected one of {', '.join(choices)}, got {value!r}")
+        if (allowed := each.metadata.get("range")) and not allowed.holds(value):
+            raise SettingsError(f"{each.name}: expected {allowed}, got {value!r}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PluginSettings:
     """The settings of a plug-in: a frozen dataclass of fields that `setting` makes, with names that no other has."""
+
+    def __post_init__(self) -> None:
+        check_values(self)
+
+    @property
+    def setting_of_keys(self) -> str:
+        """The setting by which these bring API keys, so that clients need one; empty if they bring none."""
+        return ""
 
     def check(self, settings: "Settings") -> None:
         """Check what these settings say beside those of the service. Called once, before any process starts.
@@ -112,7 +122,7 @@ class Settings:
         "127.0.0.1",
         "Address to listen on. An address that other machines can reach needs API keys, or --allow-anyone.",
     )
-    port: int = setting(8000, "Port to listen on. 0 selects a free port.")
+    port: int = setting(8000, "Port to listen on. 0 selects a free port.", least=0, most=65_535)
     tls_cert: str = setting("", "PEM file with the TLS certificate and its chain. Set it to serve https and wss.")
     tls_key: str = setting("", "PEM file with the certificate's private key, without a passphrase.")
     api_keys: str = setting("", "Keys that clients must send, separated by commas. Empty: clients need no key.")
@@ -126,29 +136,6 @@ class Settings:
         "Redis or Valkey that all gateways and machines of the service share: redis://, rediss:// or unix://. Needed "
         "by rooms, by subscribers of calls, by limits of keys and by withdrawn client secrets where there is more than "
         "one gateway; needs the extra redis. Empty: this process remembers them by itself.",
-    )
-    data_folder: str = setting(
-        "",
-        "Folder for what the service keeps over a restart. Empty: tutti in $XDG_STATE_HOME, or in ~/.local/state. It "
-        "is made when something is kept for the first time.",
-    )
-    database_url: str = setting(
-        "",
-        "Database for the same: postgresql://user:password@host/name, which several machines can share and which needs "
-        "the extra postgres, or sqlite:///path. Empty: the file tutti.db in data_folder.",
-    )
-    secret_keys_file: str = setting(
-        "",
-        "File with the keys that seal secrets in the database: addresses of jobs and signing keys. 32 random bytes in "
-        "base64 on each line; the first seals, all open. Needs the extra sealing. Empty: nothing is sealed.",
-    )
-    database_keys: bool = setting(
-        False,
-        "Accept the API keys that `tutti keys` makes in the database, and count there what all keys use. Several "
-        "gateways need redis_url with it, several machines database_url, too.",
-    )
-    max_key_labels: int = setting(
-        20, "The most keys whose names are labels of metrics; the oldest have one. All others are counted together."
     )
     metrics_need_key: bool = setting(False, "Ask for a key with the scope metrics at /metrics.")
     allow_anyone: bool = setting(False, "Allow an address that other machines can reach without API keys.")
@@ -195,23 +182,27 @@ class Settings:
         0,
         "CPU threads of the engine; with several, of each. 0: one per core, shared out between the engines. Set it to "
         "leave cores for other programs.",
+        least=0,
     )
     slots: int = setting(
         0,
         "Sequences that are decoded at the same time. 0: 32 on the CPU, and as many as fit into the memory of a GPU. "
         "Each slot keeps its caches in memory; lower it to use less.",
+        least=0,
     )
     gpu_memory_fraction: float = setting(
         0.85,
         "Fraction of the GPU memory left after loading the model that decoder slots may use. Lower it if other "
         "programs use the GPU.",
+        above=0,
     )
     max_encode_batch: int = setting(
-        8, "The most windows in one encoder call. Raise it on a large GPU with many sessions or files."
+        8, "The most windows in one encoder call. Raise it on a large GPU with many sessions or files.", above=0
     )
     max_wait_ms: float = setting(
         5.0,
         "How long the batcher waits for more windows before it encodes a batch that is not full, in milliseconds.",
+        least=0,
     )
     engines: str = setting(
         "1",
@@ -222,39 +213,46 @@ class Settings:
         0,
         "Processes that serve clients, in addition to those of the engines. 0: one process for everything, or one "
         "gateway where there are several engines. Raise it for hundreds of sessions on a GPU.",
+        least=0,
     )
     max_sessions: int = setting(
         32,
         "The most live sessions at the same time. More are refused and asked to come back later. Raise it if the "
         "machine has room under real load.",
+        above=0,
     )
     max_final_wait_s: float = setting(
         1.0,
         "New live sessions are refused when more than 5 % of the finals wait longer than this for the engine, in "
         "seconds, or would do so with one session more. A session is accepted if no other one is open. A value above "
         "final_deadline_s switches this off.",
+        above=0,
     )
     max_uploads: int = setting(
         8,
         "The most file transcriptions at the same time. More are refused and asked to come back later. Their files "
         "need max_uploads x max_upload_mb of disk space in the temporary folder. Where there are several keys, one of "
         "them has no more than are free.",
+        above=0,
     )
-    max_upload_mb: int = setting(512, "Size limit of a file for transcription, in megabytes.")
+    max_upload_mb: int = setting(512, "Size limit of a file for transcription, in megabytes.", above=0)
     min_upload_kb_per_s: float = setting(
         2.0,
         "An upload that is slower than this, in kilobytes per second, is refused. Pauses up to idle_timeout_s in all "
         "are not counted.",
+        above=0,
     )
     max_strangers: int = setting(
         2048,
         "The most connections that are not admitted yet, as they have shown no request or no key. For one more, the "
         "one that has waited longest is closed.",
+        above=0,
     )
     max_strangers_per_address: int = setting(
         1024,
         "The most such connections from one address; of IPv6, one /64 network. Those of trusted_proxies count in all "
         "only.",
+        above=0,
     )
     trusted_proxies: str = setting(
         "127.0.0.1,::1",
@@ -272,32 +270,38 @@ class Settings:
         "* is any. Empty: with API keys any page may open WebSockets, without keys no other.",
     )
     head_timeout_s: float = setting(
-        10.0, "A connection is closed if the head of a request, or a TLS handshake, takes longer, in seconds."
+        10.0, "A connection is closed if the head of a request, or a TLS handshake, takes longer, in seconds.", above=0
     )
     stranger_timeout_s: float = setting(
-        30.0, "A request is ended if its client has not been admitted or answered after this time, in seconds."
+        30.0, "A request is ended if its client has not been admitted or answered after this time, in seconds.", above=0
     )
     max_rooms: int = setting(
         32,
         "The most rooms in which sessions speak at the same time, for readers without a microphone. 0: no rooms.",
+        least=0,
     )
     max_room_readers: int = setting(
         1000,
         "The most readers of all rooms at the same time. One address has half of them at most, and one room four "
         "fifths, less while others have some: as many, and four times as many, as are left.",
+        above=0,
     )
     room_gone_s: float = setting(
         300.0,
         "A room ends if its speaker has lost the connection and does not come back within this many seconds.",
+        above=0,
     )
-    room_keep_s: float = setting(3600.0, "The text of a room that has ended can be read for this many seconds.")
+    room_keep_s: float = setting(
+        3600.0, "The text of a room that has ended can be read for this many seconds.", above=0
+    )
     room_history_chars: int = setting(
-        100_000, "The most characters of text that a room keeps for readers who come late."
+        100_000, "The most characters of text that a room keeps for readers who come late.", above=0
     )
     interim_interval_ms: int = setting(
         350,
         "The least audio between two interims of an utterance, in milliseconds. There is more audio between them if "
         "the engine answers slowly. Raise it for fewer interims and less work.",
+        least=MIN_INTERIM_INTERVAL_MS,
     )
     speculative_finals: bool = setting(
         True,
@@ -309,6 +313,8 @@ class Settings:
         "Beams of final text and of files, where a client names no number; 1 to 10, and no more than slots. More "
         "beams make fewer mistakes and more work. 0 chooses: on a CPU 5, live only while interims "
         "take at most 0.5 s, else 1. Interims are always greedy, which is 1.",
+        least=0,
+        most=MAX_BEAM_SIZE,
     )
     stability: str = setting(
         "agreement",
@@ -326,6 +332,8 @@ class Settings:
         0.5,
         "How sure the detector must be of speech, above 0 and below 1, where clients say nothing else. A higher value "
         "takes less noise for speech, and more soft speech for noise. The detector webrtc knows four steps.",
+        above=0,
+        below=1,
     )
     turn_model: str = setting(
         "",
@@ -340,21 +348,30 @@ class Settings:
     speaker_joins: float = setting(
         0.45,
         "With speaker_model: two voices are one speaker if the mean cosine of their embeddings is at least this.",
+        above=0,
+        below=1,
     )
     speaker_knows: float = setting(
         0.55,
         "With speaker_model: a speaker is a known one if the cosine of their mean embeddings is at least this.",
+        above=0,
+        below=1,
     )
-    max_message_kb: int = setting(1024, "Size limit of a WebSocket message, in KiB.")
+    max_message_kb: int = setting(1024, "Size limit of a WebSocket message, in KiB.", above=0)
     max_ahead_s: float = setting(
-        60.0, "How far a client's audio may be ahead of the clock, in seconds. A client further ahead is disconnected."
+        60.0,
+        "How far a client's audio may be ahead of the clock, in seconds. A client further ahead is disconnected.",
+        above=0,
     )
-    idle_timeout_s: float = setting(60.0, "A live session whose client sends nothing for this many seconds is closed.")
-    send_timeout_s: float = setting(10.0, "A client that does not read for this many seconds is disconnected.")
+    idle_timeout_s: float = setting(
+        60.0, "A live session whose client sends nothing for this many seconds is closed.", above=0
+    )
+    send_timeout_s: float = setting(10.0, "A client that does not read for this many seconds is disconnected.", above=0)
     final_deadline_s: float = setting(
         30.0,
         "A live session ends if the engine needs longer than this for a final text, in seconds, so that its client can "
         "continue on another server. With gateways, raise it if your model takes longer to load after a crash.",
+        above=0,
     )
     webhook_url: str = setting("", "Address to which the events of calls (Twilio) are posted. Empty: nowhere.")
     webhook_secret: str = setting("", "Secret that signs the posts to webhook_url.")
@@ -375,44 +392,23 @@ class Settings:
     translate_key: str = setting("", "Key for that API. Empty: none is sent.")
     translate_key_file: str = setting("", "File with that key, in place of translate_key.")
     translate_timeout_s: float = setting(
-        15.0, "A translation that is not there this many seconds after its text is dropped, with a warning."
+        15.0, "A translation that is not there this many seconds after its text is dropped, with a warning.", above=0
     )
-    translate_requests: int = setting(16, "The most requests for translations at a time, of each gateway.")
+    translate_requests: int = setting(16, "The most requests for translations at a time, of each gateway.", above=0)
     drain_timeout_s: float = setting(
-        20.0, "How long a stopping server waits for sessions to receive their final text, in seconds."
+        20.0, "How long a stopping server waits for sessions to receive their final text, in seconds.", above=0
     )
     log_level: str = setting("info", "The least severe messages in the log.", LOG_LEVELS)
-    jobs: bool = setting(
-        False,
-        "Take in recordings as jobs, at /v1/jobs and by Deepgram's callback, which are kept in the database and done "
-        "later. Several machines need database_url with it, and a job_spool that all of them see.",
-    )
-    job_workers: int = setting(2, "Jobs that each gateway decodes at the same time. 0: it only takes them in.")
-    job_lease_s: float = setting(60.0, "How long after the death of a gateway others take its jobs, in seconds.")
-    job_attempts: int = setting(5, "How often a job is tried before it has failed.")
-    job_spool: str = setting(
-        "",
-        "Folder for the recordings of jobs, or s3://bucket/folder, which needs the extra s3 and the variables AWS_… "
-        "that other programs for S3 read. Empty: jobs in data_folder.",
-    )
-    job_audio_days: float = setting(
-        0.0, "How long the recording of a job that has ended is kept, in days. 0: it is deleted at once."
-    )
-    job_result_days: float = setting(7.0, "How long a job that has ended is kept with its result, in days.")
-    job_secret: str = setting("", "Secret that signs the callbacks of jobs. Needed by those of /v1/jobs.")
-    callback_hosts: str = setting(
-        "",
-        "Hosts whose addresses clients may name for callbacks, separated by commas; *.example.org for all names below "
-        "one, * for all. Empty: none.",
-    )
     url_hosts: str = setting(
-        "", "Hosts from which recordings are fetched when a client names their address, written alike. Empty: none."
+        "",
+        "Hosts from which recordings are fetched when a client names their address, separated by commas; "
+        "*.example.org for all names below one, * for all. Empty: none.",
     )
     url_types: str = setting(
         "audio/,video/,application/octet-stream,binary/octet-stream,application/ogg,application/mp4",
         "Content types of recordings that are fetched, separated by commas; audio/ for all that begin so.",
     )
-    url_timeout_s: float = setting(300.0, "Time limit for fetching one recording, in seconds.")
+    url_timeout_s: float = setting(300.0, "Time limit for fetching one recording, in seconds.", above=0)
     allow_http_urls: bool = setting(False, "Allow addresses of clients that begin with http://, without encryption.")
     private_networks: str = setting(
         "",
@@ -424,12 +420,9 @@ class Settings:
     """The settings of plug-ins. They are no setting by themselves."""
 
     def __post_init__(self) -> None:
-        self._check_numbers()
-        _require(0 <= self.beam_size <= MAX_BEAM_SIZE, "beam_size", f"0 to {MAX_BEAM_SIZE}", self.beam_size)
+        check_values(self)
         if self.slots and self.beam_size > self.slots:
             raise SettingsError(f"beam_size: expected at most slots, which is {self.slots}, got {self.beam_size}")
-        _require(self.stability in POLICIES, "stability", f"one of {', '.join(POLICIES)}", self.stability)
-        _require(self.log_level in LOG_LEVELS, "log_level", f"one of {', '.join(LOG_LEVELS)}", self.log_level)
         self._check_engines()
         self._check_detector()
         self._check_turn_model()
@@ -442,32 +435,17 @@ class Settings:
         self._check_origins()
         self._check_access()
         self._check_redis()
-        check_jobs(self)
+        self._check_addresses()
 
     def of(self, kind: type[_OfPlugin]) -> _OfPlugin:
         """The settings of a plug-in, by their class. Where they were not given, they are its defaults."""
         return next((each for each in self.plugins if isinstance(each, kind)), None) or kind()
-
-    def _check_numbers(self) -> None:
-        _require(0 <= self.port <= 65535, "port", "0 to 65535", self.port)
-        for name in NOT_NEGATIVE:
-            _require(getattr(self, name) >= 0, name, "0 or more", getattr(self, name))
-        for name in POSITIVE:
-            _require(0 < getattr(self, name) < math.inf, name, "more than 0", getattr(self, name))
-        _require(
-            self.interim_interval_ms >= MIN_INTERIM_INTERVAL_MS,
-            "interim_interval_ms",
-            f"at least {MIN_INTERIM_INTERVAL_MS} (milliseconds)",
-            self.interim_interval_ms,
-        )
 
     def _check_engines(self) -> None:
         is_valid = self.engines == AUTO or (self.engines.isdecimal() and int(self.engines) >= 1)
         _require(is_valid, "engines", f"{AUTO}, or 1 or more", self.engines)
 
     def _check_detector(self) -> None:
-        _require(self.detector in DETECTORS, "detector", f"one of {', '.join(DETECTORS)}", self.detector)
-        _require(0 < self.speech_threshold < 1, "speech_threshold", "above 0 and below 1", self.speech_threshold)
         if self.detector == "silero":
             from tutti_server.app.voices import silero
 
@@ -515,7 +493,7 @@ class Settings:
     @property
     def translation_languages(self) -> tuple[str, ...]:
         """The codes in `translate_languages`, each once."""
-        return tuple(dict.fromkeys(_listed(self.translate_languages.lower())))
+        return tuple(dict.fromkeys(listed(self.translate_languages.lower())))
 
     @property
     def translation_key(self) -> str:
@@ -534,7 +512,7 @@ class Settings:
         return key
 
     def _check_proxies(self) -> None:
-        for name in _listed(self.trusted_proxies):
+        for name in listed(self.trusted_proxies):
             try:
                 ipaddress.ip_network(name)
             except ValueError as error:
@@ -549,11 +527,11 @@ class Settings:
 
     def _check_access(self) -> None:
         """A service that other machines can reach needs keys, or an operator who allows everybody."""
-        if self.api_keys and not _listed(self.api_keys):
+        if self.api_keys and not listed(self.api_keys):
             raise SettingsError("api_keys: expected keys separated by commas, got nothing but separators")
-        if self.metrics_need_key and not (self.keys or self.database_keys):
-            raise SettingsError("metrics_need_key: expected api_keys, keys_file or database_keys with it, got none")
-        if not (self.keys or self.database_keys or self.allow_anyone or self.is_loopback):
+        if self.metrics_need_key and not self.needs_key:
+            raise SettingsError("metrics_need_key: expected API keys with it, such as those of api_keys, got none")
+        if not (self.needs_key or self.allow_anyone or self.is_loopback):
             raise SettingsError(
                 f"host: other machines can reach {self.host}, and no API keys are set. Set TUTTI_API_KEYS (or "
                 "--api-keys), or add --allow-anyone to serve everybody"
@@ -563,14 +541,34 @@ class Settings:
         if self.redis_url:
             _check_redis_url(self.redis_url)
         self.check_key_limits(self.gateways, self.named_keys)
-        if self.database_url:
-            database_address(self.database_url)
-        make_seals(self)
+
+    def _check_addresses(self) -> None:
+        self.networks_of_clients  # noqa: B018  # reads them
+        check_hosts("url_hosts", self.url_hosts)
+        if self.url_hosts and not listed(self.url_types):
+            raise SettingsError("url_types: expected content types, as url_hosts is set, got none")
 
     @property
-    def data_path(self) -> Path:
-        """The folder for what the service keeps over a restart."""
-        return Path(self.data_folder).expanduser() if self.data_folder else state_folder()
+    def networks_of_clients(self) -> tuple[Network, ...]:
+        """The private networks that addresses of clients may lead to.
+
+        Raises:
+            SettingsError: one of them is no network.
+        """
+        try:
+            return tuple(map(ipaddress.ip_network, listed(self.private_networks)))
+        except ValueError as error:
+            raise SettingsError(f"private_networks: expected networks such as 10.1.0.0/16, got {error}") from error
+
+    @property
+    def setting_of_keys(self) -> str:
+        """The setting by which a plug-in brings API keys; empty if none does."""
+        return next(filter(None, (each.setting_of_keys for each in self.plugins)), "")
+
+    @property
+    def needs_key(self) -> bool:
+        """Whether clients need an API key, of these settings or of a plug-in."""
+        return bool(self.keys or self.setting_of_keys)
 
     def check_key_limits(self, n_gateways: int, named_keys: Sequence[ApiKey]) -> None:
         """Check that this number of gateways can count together what keys have limits for.
@@ -580,9 +578,9 @@ class Settings:
         """
         if n_gateways > 1 and not self.redis_url and any(each.has_limits for each in named_keys):
             raise SettingsError("keys_file: expected redis_url with it, as several gateways count the limits of keys")
-        if n_gateways > 1 and not self.redis_url and self.database_keys:
+        if n_gateways > 1 and not self.redis_url and (name := self.setting_of_keys):
             # Any key may be given a limit at any time.
-            raise SettingsError("database_keys: expected redis_url with it, as several gateways count limits of keys")
+            raise SettingsError(f"{name}: expected redis_url with it, as several gateways count limits of keys")
 
     @property
     def keys(self) -> frozenset[str]:
@@ -592,7 +590,7 @@ class Settings:
     @property
     def unnamed_keys(self) -> frozenset[str]:
         """The API keys of `api_keys`."""
-        return frozenset(_listed(self.api_keys))
+        return frozenset(listed(self.api_keys))
 
     @property
     def named_keys(self) -> tuple[ApiKey, ...]:
@@ -600,19 +598,19 @@ class Settings:
         return read_api_keys(Path(self.keys_file)) if self.keys_file else ()
 
     @property
-    def proxy_networks(self) -> tuple[ipaddress.IPv4Network | ipaddress.IPv6Network, ...]:
+    def proxy_networks(self) -> tuple[Network, ...]:
         """The networks of the trusted proxies."""
-        return tuple(map(ipaddress.ip_network, _listed(self.trusted_proxies)))
+        return tuple(map(ipaddress.ip_network, listed(self.trusted_proxies)))
 
     @property
     def host_names(self) -> frozenset[str]:
         """The names in `allowed_hosts`, in lower case."""
-        return frozenset(_listed(self.allowed_hosts.lower()))
+        return frozenset(listed(self.allowed_hosts.lower()))
 
     @property
     def origins(self) -> frozenset[str]:
         """The origins in `allowed_origins`, in lower case."""
-        return frozenset(_listed(self.allowed_origins.lower()))
+        return frozenset(listed(self.allowed_origins.lower()))
 
     @property
     def is_loopback(self) -> bool:
@@ -662,7 +660,6 @@ def _check_speaker_model(settings: Settings) -> None:
     default = {each.name: each.default for each in own_settings()}
     for name in ("speaker_joins", "speaker_knows"):
         value = getattr(settings, name)
-        _require(0 < value < 1, name, "a number above 0 and below 1", value)
         if not settings.speaker_model and value != default[name]:
             raise SettingsError(f"{name}: expected speaker_model with it, as the network of tutti has its own")
     if not settings.speaker_model:
@@ -694,7 +691,7 @@ def _with_turn_model(config: "SessionConfig", path: Path) -> "SessionConfig":
 
 def own_settings() -> tuple[Field[Any], ...]:
     """The settings of the service, without those of plug-ins."""
-    return tuple(each for each in fields(Settings) if each.name != "plugins")
+    return tuple(each for each in fields(Settings) if "help" in each.metadata)
 
 
 def _require(holds: bool, name: str, expected: str, got: object) -> None:
@@ -702,9 +699,22 @@ def _require(holds: bool, name: str, expected: str, got: object) -> None:
         raise SettingsError(f"{name}: expected {expected}, got {got!r}")
 
 
-def _listed(text: str) -> tuple[str, ...]:
+def listed(text: str) -> tuple[str, ...]:
     """The values of a setting that are separated by commas."""
     return tuple(value.strip() for value in text.split(",") if value.strip())
+
+
+def check_hosts(name: str, hosts: str) -> None:
+    """Check the hosts of a setting whose addresses clients may name.
+
+    Raises:
+        SettingsError: one of them is no name, and no pattern of names.
+    """
+    for host in listed(hosts.lower()):
+        if not host.isascii() or set(host) & set("/: @") or "*" in host.removeprefix("*"):
+            raise SettingsError(f"{name}: expected names such as example.org or *.example.org, got {host!r}")
+        if host.startswith("*") and host != "*" and not host.startswith("*."):
+            raise SettingsError(f"{name}: expected *.example.org for all names below one, got {host!r}")
 
 
 def _is_http_url(url: str) -> bool:

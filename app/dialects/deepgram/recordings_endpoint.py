@@ -19,13 +19,13 @@ from tutti_server.app.service.jobs import JobDelayed, JobFailed
 from tutti_server.app.service.jobs import Request as JobRequest
 from tutti_server.app.service.service import Service
 from tutti_server.app.service.strangers import admit
-from tutti_server.plugins.accounts.jobs.job_settings import fetcher
-from tutti_server.plugins.accounts.jobs.spool import PIECE_BYTES
 
 KIND = "deepgram"
 """The name of these jobs in the database."""
 CALLBACK_OPTIONS = ("callback", "callback_method")
 """Options that are kept as fields of a job, where the address is sealed, and not with the others."""
+PIECE_BYTES = 1 << 20
+"""The hash of a file is computed over pieces of this size."""
 SPOOL_BYTES = 1_000_000
 """A larger recording is kept on disk."""
 MAX_URL_CHARS = 2000
@@ -44,6 +44,9 @@ async def receive_recording(request: Request, upload: Upload, file: IO[bytes]) -
     if not _is_json(request):
         return await _receive(upload, file)
     url = await _url(upload)
+    # Imported here because it brings an HTTP client, and few services fetch recordings.
+    from tutti_server.app.files.fetch import fetcher
+
     try:
         await upload.until_disconnected(fetcher(service.settings).fetch(url, file))
     except JobFailed as error:
@@ -63,7 +66,7 @@ async def take_job(request: Request, upload: Upload, options: Options, client: C
         LimitExceeded: there is no room.
     """
     service: Service = request.app.state.service
-    jobs = service.jobs
+    jobs = service.accounts.jobs
     if jobs is None:
         raise Refusal(400, "INVALID_QUERY_PARAMETER", "callback: this server takes in no jobs; leave it out")
     uploader = service.access.holder(client)
@@ -86,7 +89,7 @@ async def take_job(request: Request, upload: Upload, options: Options, client: C
                 callback_method=options.callback_method,
             )
             jobs.check_addresses(wanted)
-            job, _ = await jobs.submit(client, wanted, None if url else file)
+            job, _ = await jobs.submit(client.account, client.key, wanted, None if url else file)
     return JSONResponse({"request_id": job.id}, headers=answer_headers(job.id, options.ignored, options.adjusted))
 
 

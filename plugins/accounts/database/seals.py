@@ -8,7 +8,11 @@ import base64
 import binascii
 import hashlib
 from collections.abc import Sequence
+from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING
+
+from tutti_server.app.errors import SettingsError
 
 if TYPE_CHECKING:
     from cryptography.fernet import Fernet
@@ -107,3 +111,28 @@ def _fernet(key: bytes) -> "Fernet":
     from cryptography.fernet import Fernet
 
     return Fernet(base64.urlsafe_b64encode(key))
+
+
+def seals_of_file(name: str) -> Seals:
+    """What seals with the keys of this file; nothing is sealed without a name.
+
+    Raises:
+        SettingsError: the file of the keys cannot be read, or has no keys, or what seals is not installed.
+    """
+    if not name:
+        return Seals()
+    if find_spec("cryptography") is None:
+        raise SettingsError("secret_keys_file: needs cryptography: pip install 'tutti-asr[sealing]'")
+    try:
+        lines = [each for each in Path(name).expanduser().read_text().splitlines() if each.strip()]
+    except (OSError, UnicodeDecodeError) as error:
+        raise SettingsError(f"secret_keys_file: expected a text file with keys, got {error}") from error
+    try:
+        keys = [read_key(each) for each in lines]
+    except ValueError as error:
+        # A line itself is not shown: it may be almost right.
+        expected = "32 bytes in base64 on each line, as `openssl rand -base64 32` writes them"
+        raise SettingsError(f"secret_keys_file: expected {expected}, got {error}") from None
+    if not keys:
+        raise SettingsError(f"secret_keys_file: expected keys, got an empty file {name}")
+    return Seals(keys)

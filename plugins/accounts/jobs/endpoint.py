@@ -1,7 +1,7 @@
-"""The HTTP endpoints of jobs, which take the same forms as the transcription of files, and do their work."""
+"""The HTTP endpoints of jobs, which take the same forms as the transcription of files."""
 
 from collections.abc import Awaitable, Callable
-from functools import partial, wraps
+from functools import wraps
 from typing import IO, TYPE_CHECKING
 
 from starlette.datastructures import FormData, UploadFile
@@ -10,17 +10,16 @@ from starlette.requests import Request as HttpRequest
 from starlette.responses import JSONResponse, Response
 
 from tutti_server.app.dialects.http_answers import CLIENT_GONE, IGNORED_HEADER, header_value
-from tutti_server.app.dialects.openai.files_endpoint import whole_answer
-from tutti_server.app.dialects.openai.files_wire import FileOptions, parse_options
-from tutti_server.app.errors import KeyLimitExceeded, LimitExceeded, RequestError, shorten
+from tutti_server.app.errors import KeyLimitExceeded, LimitExceeded, RequestError
 from tutti_server.app.files.uploads import Upload, refusing_without_resources
 from tutti_server.app.service.auth import Client, header_key
-from tutti_server.app.service.http_errors import error_response, invalid_key, key_limit, no_jobs
-from tutti_server.app.service.jobs import Job, JobDelayed, JobFailed, JobKind, JobResult
+from tutti_server.app.service.http_errors import error_response, invalid_key, key_limit
+from tutti_server.app.service.jobs import Job
 from tutti_server.app.service.service import Service
 from tutti_server.app.service.strangers import admit
-from tutti_server.engine import api
-from tutti_server.plugins.accounts.jobs import wire as jobs_wire
+from tutti_server.plugins.accounts.accounts import accounts_of
+from tutti_server.plugins.accounts.jobs import wire
+from tutti_server.plugins.accounts.jobs.work import options_of
 
 if TYPE_CHECKING:
     from tutti_server.plugins.accounts.jobs.job_service import JobService
@@ -53,7 +52,7 @@ async def create_job(request: HttpRequest) -> Response:
     service, jobs, client = _admitted(request)
     upload = Upload(request, service.settings)
     try:
-        key = jobs_wire.idempotency_key(request.headers.get("idempotency-key"))
+        key = wire.idempotency_key(request.headers.get("idempotency-key"))
         async with service.access.limits.upload(client.key, "job"):
             with service.admission.upload(service.access.holder(client)):
                 admit(request.scope)
@@ -70,8 +69,8 @@ async def create_job(request: HttpRequest) -> Response:
 async def _created(service: Service, jobs: "JobService", form: FormData, client: Client, key: str | None) -> Response:
     file = _file(form)
     fields = [(name, value) for name, value in form.multi_items() if isinstance(value, str) and name != "file"]
-    wanted, task, transcription = jobs_wire.parse_request(fields)
-    options = _options(service, task, transcription)
+    wanted, task, transcription = wire.parse_request(fields)
+    options = options_of(service, task, transcription)
     if bool(file) == bool(wanted.url):
         got = "both" if file else "none"
         raise RequestError(400, f"file: expected either an audio file or url, got {got}", "file")
@@ -79,11 +78,11 @@ async def _created(service: Service, jobs: "JobService", form: FormData, client:
         raise RequestError(400, "callback: not offered, as the operator has set no job_secret to sign it", "callback")
     jobs.check_addresses(wanted)
     with refusing_without_resources():
-        job, is_new = await jobs.submit(client, wanted, file, key)
+        job, is_new = await jobs.submit(client.account, client.key, wanted, file, key)
     headers = {"location": f"/v1/jobs/{job.id}"}
     if options.ignored:
         headers[IGNORED_HEADER] = header_value(", ".join(options.ignored))
-    return JSONResponse(jobs_wire.job_json(job), 202 if is_new else 200, headers)
+    return JSONResponse(wire.job_json(job), 202 if is_new else 200, headers)
 
 
 @_answering
@@ -91,11 +90,11 @@ async def list_jobs(request: HttpRequest) -> Response:
     """The jobs of this key, the newest first."""
     _, jobs, client = _admitted(request)
     query = request.query_params
-    n = jobs_wire.limit(query.get("limit"))
-    state = jobs_wire.listed_state(query.get("status"))
+    n = wire.limit(query.get("limit"))
+    state = wire.listed_state(query.get("status"))
     after = await _found(jobs, query["after"], client.account, "after") if query.get("after") else None
     found = await jobs.listed(client.account, n + 1, after, state)
-    data = [jobs_wire.job_json(each) for each in found[:n]]
+    data = [wire.job_json(each) for each in found[:n]]
     return JSONResponse({"object": "list", "data": data, "has_more": len(found) > n})
 
 
@@ -103,7 +102,7 @@ async def list_jobs(request: HttpRequest) -> Response:
 async def retrieve_job(request: HttpRequest) -> Response:
     """What has become of a job."""
     _, jobs, client = _admitted(request)
-    return JSONResponse(jobs_wire.job_json(await _found(jobs, request.path_params["id"], client.account)))
+    return JSONResponse(wire.job_json(await _found(jobs, request.path_params["id"], client.account)))
 
 
 @_answering
@@ -124,7 +123,7 @@ async def cancel_job(request: HttpRequest) -> Response:
     job = await jobs.cancel(request.path_params["id"], client.account)
     if job is None:
         raise _not_found(request.path_params["id"])
-    return JSONResponse(jobs_wire.job_json(job))
+    return JSONResponse(wire.job_json(job))
 
 
 @_answering
@@ -137,45 +136,17 @@ async def delete_job(request: HttpRequest) -> Response:
     return JSONResponse({"id": id_, "object": "job", "deleted": True})
 
 
-def job_kind(service: Service) -> JobKind:
-    """How these jobs are done."""
-    return JobKind(work=partial(_work, service), callback=jobs_wire.callback_message)
-
-
-async def _work(service: Service, job: Job, file: IO[bytes], on_progress: Callable[[float], None]) -> JobResult:
-    try:
-        fields = [(name, value) for name, value in job.request.options["fields"]]
-        options = _options(service, job.request.options["task"], fields)
-        content, media_type, audio_s = await whole_answer(service, file, options, job.id, on_progress)
-    except RequestError as error:
-        if error.status == 429 or error.status >= 500:
-            raise JobDelayed(error.message) from error
-        raise JobFailed(error.code or "invalid_request", error.message) from error
-    return JobResult(content=content.encode(), media_type=media_type, audio_s=audio_s)
-
-
-def _options(service: Service, task: api.Task, fields: list[tuple[str, str]]) -> FileOptions:
-    info = service.transcriber.info
-    if task not in info.tasks:
-        message = f"task: expected one that {info.name} can do, got {task}"
-        raise RequestError(400, message, "task", "unsupported_task")
-    options = parse_options(fields, task, info.languages, service.speaker_model is not None)
-    if options.language is not None and options.language not in info.languages:
-        known = ", ".join(info.languages) or "none, as it knows one only"
-        message = f"language: expected one of the model's languages ({known}), got {shorten(options.language)}"
-        raise RequestError(400, message, "language")
-    return options
-
-
 def _admitted(request: HttpRequest) -> "tuple[Service, JobService, Client]":
     """The service, its jobs and the client. Refuses what does not depend on the body."""
     service: Service = request.app.state.service
     client = service.access.client(header_key(request.headers), "jobs")
     if client is None:
         raise invalid_key()
-    if service.jobs is None:
-        raise no_jobs()
-    return service, service.jobs, client
+    jobs = accounts_of(request).jobs
+    if jobs is None:
+        message = "this server takes in no jobs; its operator can set TUTTI_JOBS"
+        raise RequestError(404, message, code="no_jobs")
+    return service, jobs, client
 
 
 async def _found(jobs: "JobService", id_: str, owner: str, param: str = "id") -> Job:

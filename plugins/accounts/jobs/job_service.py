@@ -1,4 +1,4 @@
-"""The jobs of one service: its settings, keys, limits and metrics around `tutti_server.plugins.accounts.jobs`."""
+"""The jobs of one service: its settings, keys, limits and metrics around `Jobs`."""
 
 import asyncio
 import logging
@@ -11,26 +11,30 @@ from sqlalchemy import Connection
 
 from tutti_server.app.errors import RETRY_AFTER_S, RequestError
 from tutti_server.app.files.addresses import AddressRefused, AddressRules
+from tutti_server.app.files.fetch import address_rules, fetcher
 from tutti_server.app.service.accounts import usage_account
 from tutti_server.app.service.api_keys import ApiKey
-from tutti_server.app.service.auth import Access, Client
 from tutti_server.app.service.jobs import Job, JobKind, JobResult, Request, State
+from tutti_server.app.service.key_limits import KeyLimits
 from tutti_server.app.service.settings import Settings
 from tutti_server.plugins.accounts.database.database import Database, DatabaseAway
-from tutti_server.plugins.accounts.database.database_settings import make_seals
+from tutti_server.plugins.accounts.database.seals import seals_of_file
 from tutti_server.plugins.accounts.jobs import job_store
 from tutti_server.plugins.accounts.jobs.callbacks import CallbackSender
 from tutti_server.plugins.accounts.jobs.job_metrics import JobMetrics
-from tutti_server.plugins.accounts.jobs.job_settings import DAY_S, address_rules, fetcher, spool
 from tutti_server.plugins.accounts.jobs.job_store import KeyReused
 from tutti_server.plugins.accounts.jobs.jobs import Jobs, JobsConfig
 from tutti_server.plugins.accounts.jobs.spool import FolderUnknown, SpoolAway
 from tutti_server.plugins.accounts.jobs.worker import JobWorker
 from tutti_server.plugins.accounts.keys import usage
 from tutti_server.plugins.accounts.keys.usage import Report
+from tutti_server.plugins.accounts.keys.usage_counter import UsageCounter
+from tutti_server.plugins.accounts.settings import AccountSettings
+from tutti_server.plugins.accounts.storage import spool
 
 logger = logging.getLogger(__name__)
 
+DAY_S = 86_400.0
 SWEEP_EVERY_S = 600.0
 """How often a gateway deletes what is old enough, in seconds."""
 MEASURE_EVERY_S = 5.0
@@ -47,8 +51,9 @@ class JobService:
         self,
         settings: Settings,
         database: Database,
-        access: Access,
+        limits: KeyLimits,
         metrics: JobMetrics,
+        counter: UsageCounter | None,
         named_keys: Callable[[], Sequence[ApiKey]],
         may_work: Callable[[], bool],
     ) -> None:
@@ -57,19 +62,23 @@ class JobService:
         Args:
             settings: the operator's settings.
             database: has the jobs.
-            access: counts what keys may have.
+            limits: count what keys may have.
             metrics: of jobs.
+            counter: counts what all keys use; `None` where that is not counted.
             named_keys: gives the keys with names that are in use now.
             may_work: whether this gateway may do jobs now.
         """
-        self._settings = settings
-        self._access = access
+        own = settings.of(AccountSettings)
+        self._secret = own.job_secret
+        self._limits = limits
+        self._counter = counter
         self.metrics = metrics
         self._named_keys = named_keys
         self._may_work = may_work
-        count = self._count if access.usage else None
-        self._jobs = Jobs(database, spool(settings, database), _config(settings), count, make_seals(settings))
-        self._callback_rules = address_rules(settings, "callback_hosts")
+        count = self._count if counter else None
+        seals = seals_of_file(own.secret_keys_file)
+        self._jobs = Jobs(database, spool(own, database), _config(own), count, seals)
+        self._callback_rules = address_rules(settings, "callback_hosts", own.callback_hosts)
         self._fetcher = fetcher(settings)
 
     @asynccontextmanager
@@ -79,13 +88,13 @@ class JobService:
         Args:
             kinds: what each protocol does with its jobs.
         """
-        metrics, settings = self.metrics, self._settings
+        metrics = self.metrics
         worker = JobWorker(self._jobs, kinds, self._fetcher.fetch, self._may_work, self._note_ended)
         sender = CallbackSender(
             self._jobs,
             kinds,
             self._callback_rules,
-            settings.job_secret,
+            self._secret,
             lambda outcome: metrics.callbacks_total.labels(outcome).inc(),
         )
         async with AsyncExitStack() as stack:
@@ -124,30 +133,37 @@ class JobService:
     @property
     def signs(self) -> bool:
         """Whether callbacks are signed."""
-        return bool(self._settings.job_secret)
+        return bool(self._secret)
 
     async def submit(
         self,
-        client: Client,
+        owner: str,
+        key: ApiKey | None,
         request: Request,
         file: IO[bytes] | None,
         idempotency_key: str | None = None,
     ) -> tuple[Job, bool]:
         """Take a job in, and return it with whether it is new.
 
+        Args:
+            owner: the account that alone sees it.
+            key: that of its client; `None` for one without a name.
+            request: what the client wants.
+            file: the recording, if it was sent in.
+            idempotency_key: the client's own name for the job.
+
         Raises:
             RequestError: the idempotency key was used for another job, or the database or the spool is away.
             KeyLimitExceeded: the key has as many jobs as it may have.
         """
-        key = client.key
         try:
             return await self._jobs.submit(
-                client.account,
+                owner,
                 usage_account(key),
                 request,
                 file,
                 idempotency_key,
-                lambda n_open: self._access.limits.check_jobs(key, n_open),
+                lambda n_open: self._limits.check_jobs(key, n_open),
             )
         except KeyReused:
             message = "Idempotency-Key: expected a new one for another recording or other options, got one used before"
@@ -192,7 +208,11 @@ class JobService:
         self.metrics.ended_total.labels(job.state).inc()
         if job.audio_s:
             key = next((each for each in self._named_keys() if each.account == job.account), None)
-            self._access.limits.note_job(key, job.audio_s)
+            if self._counter is not None:
+                # It was counted with the end of the job. Only the metrics learn of it here.
+                self._counter.note_saved(key, "job", job.audio_s)
+            else:
+                self._limits.note_job(key, job.audio_s)
 
     def _count(self, connection: Connection, job: Job) -> None:
         """Count the audio of a job in the transaction that ends it. Its id is the source, so it counts once."""
@@ -223,7 +243,7 @@ class JobService:
             await asyncio.sleep(period_s)
 
 
-def _config(settings: Settings) -> JobsConfig:
+def _config(settings: AccountSettings) -> JobsConfig:
     return JobsConfig(
         n_workers=settings.job_workers,
         lease_s=settings.job_lease_s,

@@ -11,12 +11,16 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from importlib.util import find_spec
 from pathlib import Path
 from secrets import token_hex
 from typing import IO, Protocol
 
+from tutti_server.app.errors import SettingsError
 from tutti_server.plugins.accounts.database.private_files import keep_private, make_folder, new_file, take_from_others
 
+S3 = "s3://"
+"""How the address of a bucket begins."""
 PIECE_BYTES = 1 << 20
 PARTIAL = ".partial-"
 """Begins the name of a file that is being written, or of one that only tries the spool out."""
@@ -208,3 +212,24 @@ class FolderSpool:
                 # The file system has the time of day, too.
                 if is_ours(path.name) and path.is_file() and time.time() - path.stat().st_mtime >= age_s:
                     yield path.name
+
+
+def check_place(text: str) -> None:
+    """Check the setting `job_spool`.
+
+    Raises:
+        SettingsError: it is no such place, or the client of object stores is not installed.
+    """
+    if "://" not in text:
+        return
+    if not text.startswith(S3) or not bucket_of(text)[0]:
+        raise SettingsError(f"job_spool: expected a folder or s3://bucket/folder, got {text!r}")
+    if find_spec("obstore") is None:
+        raise SettingsError("job_spool: needs obstore: pip install 'tutti-asr[s3]'")
+
+
+def bucket_of(address: str) -> tuple[str, str]:
+    """The bucket and the folder of an address; no bucket if it has more than these."""
+    bucket, _, folder = address.removeprefix(S3).partition("/")
+    is_valid = not set(address) & set("?#@%") and not set(bucket) & set(":")
+    return (bucket, folder.strip("/")) if is_valid else ("", "")

@@ -11,11 +11,13 @@ import click
 from tutti_server.app.errors import SettingsError
 from tutti_server.app.service.api_keys import ApiKey
 from tutti_server.app.service.scopes import CLIENT_SCOPES, SCOPES, read_scopes
+from tutti_server.app.service.settings import ENV_PREFIX
+from tutti_server.plugins.accounts.database.seals import Seals, seals_of_file
+from tutti_server.plugins.accounts.settings import AccountSettings
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
 
-    from tutti_server.plugins.accounts.database.seals import Seals
     from tutti_server.plugins.accounts.keys.key_records import KeyRecord
 
 Result = TypeVar("Result")
@@ -26,9 +28,7 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 def _database_options(function: _Function) -> _Function:
     """The settings that say where the database is, as `tutti serve` has them."""
-    from tutti_server.app.service.settings import ENV_PREFIX, Settings
-
-    for setting in fields(Settings):
+    for setting in fields(AccountSettings):
         if setting.name in PLACE:
             function = click.option(
                 f"--{setting.name.replace('_', '-')}",
@@ -192,9 +192,7 @@ def reseal(drop_lost: bool, **place: str) -> None:
     click.echo(f"{n_jobs} jobs and {n_keys} keys are sealed with the key {seals.key_ids[0]} now.")
 
 
-def _seals(place: dict[str, str]) -> "Seals":
-    from tutti_server.plugins.accounts.database.database_settings import seals_of_file
-
+def _seals(place: dict[str, str]) -> Seals:
     try:
         return seals_of_file(place["secret_keys_file"])
     except SettingsError as error:
@@ -204,16 +202,12 @@ def _seals(place: dict[str, str]) -> "Seals":
 def _run(place: dict[str, str], work: "Callable[[Connection], Result]") -> Result:
     """Run one transaction on the database of the settings."""
     # Imported here: it takes a moment, and `--help` needs none of it.
-    from pathlib import Path
-
-    from tutti_server.plugins.accounts.database.address import database_address, file_address, state_folder
-    from tutti_server.plugins.accounts.database.database import Database, DatabaseAway
+    from tutti_server.plugins.accounts.database.database import DatabaseAway
     from tutti_server.plugins.accounts.keys.key_records import KeyRecordError
+    from tutti_server.plugins.accounts.storage import make_database
 
     try:
-        folder = Path(place["data_folder"]).expanduser() if place["data_folder"] else state_folder()
-        url = database_address(place["database_url"]) if place["database_url"] else file_address(folder)
-        database = Database(url)
+        database = make_database(AccountSettings(**place))  # type: ignore[arg-type]  # each of them is text
         try:
             return database.run_here(work)
         finally:

@@ -94,12 +94,13 @@ class KeyDirectory:
         record = self._current(self._by_id.get(id_))
         return record if record is not None and record.is_valid(self._now()) else None
 
-    def signing_key(self, record: KeyRecord) -> str:
-        """What signs the client secrets of a record.
+    def signing_key(self, id_: str) -> str:
+        """What signs the client secrets of the record with this id, which was found.
 
         Raises:
             RequestError: it is sealed with a key that this server does not have.
         """
+        record = self._by_id[id_]
         try:
             return self._seals.open(record.signing_key)
         except SealKeyMissing as error:

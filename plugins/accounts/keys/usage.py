@@ -8,7 +8,6 @@ nothing, and one that is lost is made up for by the next.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
-from typing import Literal
 
 from sqlalchemy import (
     Column,
@@ -25,10 +24,9 @@ from sqlalchemy import (
     update,
 )
 
+from tutti_server.app.service.account_service import Kind
 from tutti_server.plugins.accounts.database.conflicts import insert_into
 from tutti_server.plugins.accounts.database.database import metadata
-
-Kind = Literal["live", "file", "job"]
 
 KEEP_SOURCES = timedelta(days=2)
 """How long a source is remembered after its last report. Every report comes much sooner, or never."""

@@ -8,11 +8,12 @@ from datetime import UTC, date, datetime
 from secrets import token_hex
 from typing import Protocol
 
+from tutti_server.app.service.account_service import Kind
 from tutti_server.app.service.accounts import usage_account
 from tutti_server.app.service.api_keys import ApiKey
 from tutti_server.plugins.accounts.database.database import ANSWER_TIMEOUT_S, Database, DatabaseAway
 from tutti_server.plugins.accounts.keys import usage
-from tutti_server.plugins.accounts.keys.usage import Kind, Report, Used
+from tutti_server.plugins.accounts.keys.usage import Report, Used
 
 logger = logging.getLogger(__name__)
 

@@ -1,7 +1,7 @@
 """`GET /v1/usage`: how much audio each key has used, by day and kind."""
 
 from datetime import UTC, date, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -11,6 +11,10 @@ from tutti_server.app.service.accounts import readable_usage
 from tutti_server.app.service.auth import Client, header_key
 from tutti_server.app.service.http_errors import error_response, invalid_key
 from tutti_server.app.service.service import Service
+from tutti_server.plugins.accounts.accounts import Accounts, accounts_of
+
+if TYPE_CHECKING:
+    from tutti_server.plugins.accounts.keys.usage_counter import UsageCounter
 
 MAX_DAYS = 366
 """The most days that one request may ask for."""
@@ -20,28 +24,24 @@ PARAMETERS = ("from", "to", "key")
 async def show_usage(request: Request) -> Response:
     """The usage of the key that asks; with the scope `usage` of any key, or of all."""
     service: Service = request.app.state.service
+    accounts = accounts_of(request)
     try:
-        client = _client(service, request)
-        account = _account(service, client, request)
+        key = header_key(request.headers)
+        if not service.access.is_valid(key):
+            raise invalid_key()
+        if accounts.usage is None:
+            raise RequestError(404, "usage is not counted here: it needs TUTTI_DATABASE_KEYS", code="not_counted")
+        unknown = [name for name in request.query_params if name not in PARAMETERS]
+        if unknown:
+            raise RequestError(400, f"expected {', '.join(PARAMETERS)}, got {shorten(unknown[0])}", unknown[0])
+        account = _account(accounts, service.access.known_client(key), request)
         from_day, to_day = _days(request)
-        return JSONResponse(await _usage(service, account, from_day, to_day))
+        return JSONResponse(await _usage(accounts, accounts.usage, account, from_day, to_day))
     except RequestError as error:
         return error_response(error)
 
 
-def _client(service: Service, request: Request) -> Client:
-    key = header_key(request.headers)
-    if not service.access.is_valid(key):
-        raise invalid_key()
-    if service.usage is None:
-        raise RequestError(404, "usage is not counted here: it needs TUTTI_DATABASE_KEYS", code="not_counted")
-    unknown = [name for name in request.query_params if name not in PARAMETERS]
-    if unknown:
-        raise RequestError(400, f"expected {', '.join(PARAMETERS)}, got {shorten(unknown[0])}", unknown[0])
-    return service.access.known_client(key)
-
-
-def _account(service: Service, client: Client, request: Request) -> str | None:
+def _account(accounts: Accounts, client: Client, request: Request) -> str | None:
     """Whose usage is asked for; `None` for that of all."""
     name = request.query_params.get("key")
     is_operator = "usage" in client.scopes
@@ -57,11 +57,10 @@ def _account(service: Service, client: Client, request: Request) -> str | None:
         return account
     if name is None:
         return None
-    accounts = service.accounts
-    if name in accounts:
+    if name in accounts.names:
         return name
     # A name may be given to a new key when the old one is withdrawn: the newest has it.
-    named = [account for account, its_name in accounts.items() if its_name == name]
+    named = [account for account, its_name in accounts.names.items() if its_name == name]
     if not named:
         raise RequestError(404, f"key: expected the name or the id of a key, got {shorten(name)}", "key", "unknown_key")
     return named[-1]
@@ -87,16 +86,18 @@ def _day(request: Request, name: str, default: date) -> date:
         raise RequestError(400, f"{name}: expected a day such as {default}, got {shorten(value)}", name) from None
 
 
-async def _usage(service: Service, account: str | None, from_day: date, to_day: date) -> dict[str, Any]:
+async def _usage(
+    accounts: Accounts, usage: "UsageCounter", account: str | None, from_day: date, to_day: date
+) -> dict[str, Any]:
+    # Imported here because it brings the database, which most services do not use.
     from tutti_server.plugins.accounts.database.database import DatabaseAway
 
-    assert service.usage
     try:
-        entries = await service.usage.used(from_day, to_day, account)
+        entries = await usage.used(from_day, to_day, account)
     except DatabaseAway:
         message = f"the database cannot be reached; try again in {RETRY_AFTER_S} s"
         raise RequestError(503, message, code="database_away") from None
-    names = service.accounts
+    names = accounts.names
     data = [
         {
             "key_id": each.account,

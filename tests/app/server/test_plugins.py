@@ -15,11 +15,13 @@ from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 
 from tests.app.conftest import Serve
-from tests.fakes import said, speech
+from tests.fakes import FakeTranscriber, said, speech
 from tutti_server.app.cli.commands import cli
 from tutti_server.app.errors import SettingsError
 from tutti_server.app.server import plugins
+from tutti_server.app.server.main import build_app
 from tutti_server.app.server.plugins import check_environment, find_plugins, installed_plugins, make_settings
+from tutti_server.app.service.settings import Settings
 
 PLUGIN = """
 import asyncio
@@ -27,11 +29,13 @@ import socket
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
+import click
 from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 
 from tutti_server.app.errors import SettingsError
 from tutti_server.app.server.plugins import Plugin
+from tutti_server.app.service.account_service import AccountService
 from tutti_server.app.service.settings import PluginSettings, setting
 
 
@@ -68,6 +72,9 @@ class Greeter(Plugin):
             return PlainTextResponse(f"{service.settings.of(GreeterSettings).greeting}, {service.model}")
 
         return [Route("/greet", greet)]
+
+    def commands(self):
+        return [click.Command("greeter", callback=lambda: click.echo("hello"))]
 
     def openapi(self):
         return {"/greet": {"get": {"operationId": "greet", "responses": {"200": {"description": "A greeting."}}}}}
@@ -163,17 +170,52 @@ async def test_a_server_without_plugins_serves_all_else(bare: None, serve: Serve
             with pytest.raises(InvalidStatus, match="403"):
                 await connect(f"ws://{server.address}/v1/{carrier}")
             assert (await http.get(f"/v1/{carrier}")).status_code == 404
-        assert (await http.post("/v1/audiosocket/calls")).status_code == 404
-        assert "/v1/audiosocket/calls" not in (await http.get("/openapi.json")).json()["paths"]
+        paths = (await http.get("/openapi.json")).json()["paths"]
+        for path in ("/v1/audiosocket/calls", "/v1/jobs", "/v1/usage"):
+            assert (await http.post(path)).status_code == 404 and path not in paths
+        # Its own sessions, and nothing of jobs and of keys of a database.
+        metrics = (await http.get("/metrics")).text
+        assert "tutti_sessions_open" in metrics and "tutti_job" not in metrics and "tutti_key" not in metrics
+        refused = await http.post("/v1/listen?callback=https://example.org/", content=b"x")
+        assert refused.status_code == 400 and "this server takes in no jobs" in refused.json()["err_msg"]
 
 
-def test_a_setting_of_a_missing_plugin_names_it(bare: None) -> None:
-    expected = r"TUTTI_AUDIOSOCKET_PORT \(of the plug-in carriers, which is not installed\)"
-    with pytest.raises(SettingsError, match=expected):
-        check_environment({"TUTTI_AUDIOSOCKET_PORT": "9"})
+@pytest.mark.parametrize(
+    ("name", "plugin"),
+    [("AUDIOSOCKET_PORT", "carriers"), ("JOBS", "accounts"), ("JOB_SPOOL", "accounts"), ("DATABASE_KEYS", "accounts")],
+)
+def test_a_variable_of_a_missing_plugin_names_it(bare: None, name: str, plugin: str) -> None:
+    with pytest.raises(SettingsError, match=rf"TUTTI_{name} \(of the plug-in {plugin}, which is not installed\)"):
+        check_environment({f"TUTTI_{name}": "9"})
+
+
+def test_a_flag_of_a_missing_plugin_names_it(bare: None) -> None:
     refused = CliRunner().invoke(cli, ["serve", "--audiosocket-port", "9"])
     assert refused.exit_code == 2
     assert "No such option '--audiosocket-port' (of the plug-in carriers, which is not installed)" in refused.output
+
+
+def test_its_commands_are_those_of_tutti(folder: Path) -> None:
+    install(folder, PLUGIN)
+    assert "greeter" in CliRunner().invoke(cli, ["--help"]).output
+    assert CliRunner().invoke(cli, ["greeter"]).output == "hello\n"
+
+
+def test_a_missing_plugin_has_no_commands(bare: None) -> None:
+    assert "keys" not in CliRunner().invoke(cli, ["--help"]).output.partition("Commands:")[2]
+    assert "No such command 'keys'" in CliRunner().invoke(cli, ["keys"]).output
+
+
+async def test_accounts_are_those_of_one_plugin(folder: Path) -> None:
+    """Two would each answer whether a key is valid."""
+    install(
+        folder,
+        PLUGIN.replace(
+            "def listeners", "def accounts(self, service):\n        return AccountService()\n\n    def listeners"
+        ),
+    )
+    with pytest.raises(SettingsError, match="plug-ins: expected one with accounts, got Accounts and AccountService"):
+        build_app(Settings(), FakeTranscriber())
 
 
 @pytest.mark.parametrize(

@@ -114,10 +114,6 @@ def test_a_key_of_the_file_has_scopes(tmp_path: Path) -> None:
     assert second.scopes == CLIENT_SCOPES and not second.may_open_rooms and not first.may_open_rooms
 
 
-def test_keys_of_the_database_allow_a_public_address_and_need_redis_for_several_gateways() -> None:
-    Settings(host="0.0.0.0", database_keys=True)
-    Settings(database_keys=True, gateways=2, redis_url="redis://localhost")
-    with pytest.raises(SettingsError, match="database_keys: expected redis_url with it"):
-        Settings(database_keys=True, gateways=2)
-    with pytest.raises(SettingsError, match="metrics_need_key: expected api_keys, keys_file or database_keys with it"):
+def test_metrics_need_a_key_where_there_are_keys() -> None:
+    with pytest.raises(SettingsError, match="metrics_need_key: expected API keys with it"):
         Settings(metrics_need_key=True)

@@ -83,8 +83,7 @@ async def test_a_server_goes_on_without_its_file_and_follows_its_changes(serve: 
     replace_with(file, None)
     await server.service.file_keys.refresh()
     assert await status("a") == 200
-    assert [each.name for each in server.service.named_keys] == ["acme"]
-    assert server.service.accounts == {"acme": "acme"}
+    assert [each.name for each in server.service.file_keys.keys] == ["acme"]
     replace_with(file, ZETA)
     await server.service.file_keys.refresh()
     assert (await status("a"), await status("z")) == (401, 200)

@@ -17,9 +17,10 @@ from tutti_server.app.server.main import build_app
 from tutti_server.app.service.settings import Settings
 from tutti_server.plugins.accounts.database import schema
 from tutti_server.plugins.accounts.database.database import Database, DatabaseUnfit, metadata
-from tutti_server.plugins.accounts.database.database_settings import check_database
 from tutti_server.plugins.accounts.jobs import job_store
 from tutti_server.plugins.accounts.keys import key_records, usage
+from tutti_server.plugins.accounts.settings import AccountSettings
+from tutti_server.plugins.accounts.storage import check_database
 
 FIRST_RELEASE = Path(__file__).parent / "first_release.sql"
 
@@ -146,15 +147,15 @@ async def test_a_start_with_it_ends(tmp_path: Path, change: Any, message: str) -
     first = Database(make_url(f"sqlite:///{tmp_path / 'tutti.db'}"))
     first.run_here(change)
     first.close_here()
-    settings = Settings(jobs=True, data_folder=str(tmp_path))
+    own = AccountSettings(jobs=True, data_folder=str(tmp_path))
     with pytest.raises(SettingsError, match=message):
-        await check_database(settings)
-    gateway = build_app(settings, FakeTranscriber()).state.service
+        await check_database(own)
+    gateway = build_app(Settings(plugins=(own,)), FakeTranscriber()).state.service
     with pytest.raises(DatabaseUnfit, match=message):
         async with gateway.running():
             pass
 
 
 def test_a_start_makes_no_file(tmp_path: Path) -> None:
-    asyncio.run(check_database(Settings(jobs=True, data_folder=str(tmp_path))))
+    asyncio.run(check_database(AccountSettings(jobs=True, data_folder=str(tmp_path))))
     assert not any(tmp_path.iterdir())

@@ -18,11 +18,10 @@ from sqlalchemy import Connection, make_url, text
 from tutti_server.app.cli.commands import cli
 from tutti_server.app.dialects.deepgram.recordings_endpoint import KIND
 from tutti_server.app.errors import RequestError, SettingsError
+from tutti_server.app.server.plugins import make_settings
 from tutti_server.app.service.api_keys import ApiKey
 from tutti_server.app.service.jobs import CallbackMessage, Job, JobKind, JobResult, Request
-from tutti_server.app.service.settings import Settings
 from tutti_server.plugins.accounts.database.database import Database
-from tutti_server.plugins.accounts.database.database_settings import check_database
 from tutti_server.plugins.accounts.database.seals import NO_SEALS, SealKeyMissing, Seals, key_id
 from tutti_server.plugins.accounts.jobs import job_store
 from tutti_server.plugins.accounts.jobs.callbacks import CallbackSender
@@ -31,6 +30,8 @@ from tutti_server.plugins.accounts.jobs.spool import FolderSpool
 from tutti_server.plugins.accounts.jobs.worker import JobWorker
 from tutti_server.plugins.accounts.keys import key_records
 from tutti_server.plugins.accounts.keys.key_directory import KeyDirectory
+from tutti_server.plugins.accounts.settings import AccountSettings
+from tutti_server.plugins.accounts.storage import check_database
 
 OLD, NEW = bytes(32), bytes(range(32))
 URL, CALLBACK = "https://user:password@example.org/audio", "https://user:password@example.org/callback"
@@ -130,10 +131,10 @@ async def test_signing_keys_are_sealed(database: Database) -> None:
     await database.run(lambda each: key_records.create(each, ApiKey(name="acme"), None, seals))
     async with directory_of(database, seals) as directory, directory_of(database, Seals([OLD])) as other:
         (record,) = directory.records
-        assert len(bytes.fromhex(directory.signing_key(record))) == key_records.KEY_BYTES
-        assert directory.signing_key(record) not in await database.run(everything)
+        assert len(bytes.fromhex(directory.signing_key(record.id))) == key_records.KEY_BYTES
+        assert directory.signing_key(record.id) not in await database.run(everything)
         with pytest.raises(RequestError, match="client secrets of this key cannot be used") as refused:
-            other.signing_key(record)
+            other.signing_key(record.id)
         assert refused.value.status == 503
 
 
@@ -159,25 +160,25 @@ async def test_a_start_without_the_key_says_which_is_missing(tmp_path: Path) -> 
     (old,) = Seals([OLD]).key_ids
     for content in ("", line(NEW)):
         file.write_text(content or line(OLD))
-        wanted = Settings(**settings, secret_keys_file=str(file) if content else "")  # type: ignore[arg-type]
+        wanted = AccountSettings(**settings, secret_keys_file=str(file) if content else "")  # type: ignore[arg-type]
         with pytest.raises(SettingsError, match=f"secret_keys_file: expected the key {old}, with which secrets"):
             await check_database(wanted)
     file.write_text(line(NEW) + line(OLD))
-    await check_database(Settings(**settings, secret_keys_file=str(file)))  # type: ignore[arg-type]
+    await check_database(AccountSettings(**settings, secret_keys_file=str(file)))  # type: ignore[arg-type]
     places = {"TUTTI_DATA_FOLDER": str(tmp_path), "TUTTI_SECRET_KEYS_FILE": str(file), "TUTTI_DATABASE_URL": ""}
     made = CliRunner().invoke(cli, ["keys", "create", "acme", "--json"], env=places | {"TUTTI_SECRET_KEYS_FILE": ""})
     assert json.loads(made.stdout)["name"] == "acme"
     done = CliRunner().invoke(cli, ["keys", "reseal"], env=places)
     assert done.output == f"1 jobs and 1 keys are sealed with the key {Seals([NEW]).key_ids[0]} now.\n"
     file.write_text(line(NEW))
-    await check_database(Settings(**settings, secret_keys_file=str(file)))  # type: ignore[arg-type]
+    await check_database(AccountSettings(**settings, secret_keys_file=str(file)))  # type: ignore[arg-type]
     assert CliRunner().invoke(cli, ["keys", "reseal"], env=places).output.startswith("0 jobs and 0 keys")
     file.write_text(line(OLD))
     refused = CliRunner().invoke(cli, ["keys", "reseal"], env=places)
     assert refused.exit_code == 1 and "which has sealed it" in refused.stderr
     dropped = CliRunner().invoke(cli, ["keys", "reseal", "--drop-lost"], env=places)
     assert dropped.output == f"1 jobs and 1 keys are sealed with the key {old} now.\n"
-    await check_database(Settings(**settings, secret_keys_file=str(file)))  # type: ignore[arg-type]
+    await check_database(AccountSettings(**settings, secret_keys_file=str(file)))  # type: ignore[arg-type]
 
 
 async def test_addresses_among_the_options_of_the_first_release_are_removed(database: Database, tmp_path: Path) -> None:
@@ -211,5 +212,5 @@ def test_a_file_without_keys_ends_the_start(tmp_path: Path, content: str | None,
     if content is not None:
         (tmp_path / "keys").write_text(content)
     with pytest.raises(SettingsError, match=message) as caught:
-        Settings(secret_keys_file=str(tmp_path / "keys"))
+        make_settings({"secret_keys_file": str(tmp_path / "keys")})
     assert not content or content not in str(caught.value)

@@ -1,4 +1,4 @@
-"""Databases of both kinds, and servers that take jobs."""
+"""Servers that take jobs."""
 
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -9,9 +9,6 @@ import pytest
 
 from tests.app.conftest import Running, Serve
 from tests.fakes import FakeTranscriber
-from tests.plugins.accounts.keys.conftest import database, postgres, url
-
-__all__ = ["database", "postgres", "url"]
 
 ServeJobs = Callable[..., Any]
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from tests.app.conftest import running
 from tests.fakes import FakeTranscriber
 from tutti_server.app.media.decoders import Decoders
-from tutti_server.app.service.settings import Settings
+from tutti_server.app.server.plugins import make_settings
 from tutti_server.engine import api
 from tutti_server.plugins.accounts.jobs import callbacks, worker
 from tutti_server.plugins.accounts.keys import key_directory
@@ -38,19 +38,21 @@ async def main(url: str, folder: str, callback_host: str, spool: str = "") -> No
     callbacks.LEASE_S = callbacks.FIRST_WAIT_S = LEASE_S
     stopped = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stopped.set)
-    settings = Settings(
-        port=0,
-        jobs=True,
-        job_lease_s=LEASE_S,
-        job_attempts=20,
-        job_secret="secret",
-        job_spool=spool,
-        callback_hosts=callback_host,
-        private_networks="127.0.0.0/8",
-        allow_http_urls=True,
-        database_keys=True,
-        database_url=url,
-        data_folder=folder,
+    settings = make_settings(
+        {
+            "port": 0,
+            "jobs": True,
+            "job_lease_s": LEASE_S,
+            "job_attempts": 20,
+            "job_secret": "secret",
+            "job_spool": spool,
+            "callback_hosts": callback_host,
+            "private_networks": "127.0.0.0/8",
+            "allow_http_urls": True,
+            "database_keys": True,
+            "database_url": url,
+            "data_folder": folder,
+        }
     )
     async with running(settings, SlowTranscriber(), decoders=Decoders()) as server:
         print(server.address, flush=True)

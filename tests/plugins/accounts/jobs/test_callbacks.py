@@ -16,6 +16,7 @@ import httpx
 import pytest
 from sqlalchemy import update
 
+from tests.plugins.accounts.conftest import accounts
 from tests.plugins.accounts.jobs.conftest import ServeJobs
 from tests.plugins.accounts.jobs.test_jobs_endpoint import ended, submit
 from tutti_server.app.files.addresses import AddressRules
@@ -232,7 +233,7 @@ async def test_an_address_is_kept_nowhere_but_sealed(
             headers, _ = await receiver.received.get()
             assert headers["authorization"] == f"Basic {b64encode(b'user:password').decode()}"
         files = tmp_path / "state"
-        kept = await server.service.database.run(
+        kept = await accounts(server).database.run(
             # An open transaction keeps the files where they are.
             lambda connection: b"".join(each.read_bytes() for each in files.glob("tutti.db*"))
         )

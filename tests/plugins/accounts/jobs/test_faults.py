@@ -23,6 +23,7 @@ from benchmarks.job_kills import Receiver, recording, words
 from tests.app.conftest import Running
 from tests.app.dialects.openai.test_files_endpoint import wav
 from tests.fakes import said
+from tests.plugins.accounts.conftest import accounts
 from tests.plugins.accounts.jobs.conftest import ServeJobs
 from tests.postgres_server import PostgresServer
 from tests.s3_server import BUCKET, S3Server, Stored
@@ -113,8 +114,7 @@ class Campaign:
 
     @property
     def engine(self) -> Engine:
-        database = self.server.service.database
-        assert database
+        database = accounts(self.server).database
         return database._opened()
 
     async def request(self, account: str, method: str, path: str, **named: Any) -> httpx.Response:
@@ -208,8 +208,7 @@ class Campaign:
                 await self.readyz()
         assert {id_ for id_, bodies in self.receiver.bodies.items() if len(bodies) > 1} <= self.done_again
         assert not self.receiver.n_unsigned
-        assert self.server.service.database
-        used = await self.server.service.database.run(lambda each: usage.used(each, date.min, date.max))
+        used = await accounts(self.server).database.run(lambda each: usage.used(each, date.min, date.max))
         assert sorted(each.n for each in used) == sorted(
             sum(owner == account for owner, _ in self.ids) for account in self.keys
         )

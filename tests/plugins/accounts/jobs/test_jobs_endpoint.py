@@ -13,10 +13,11 @@ from tests.app.conftest import Running
 from tests.app.dialects.openai.test_files_endpoint import HoldingTranscriber, wav
 from tests.app.server.test_openapi import check_fully_described
 from tests.fakes import FakeTranscriber, said, silence, speech
+from tests.plugins.accounts.conftest import accounts
 from tests.plugins.accounts.jobs.conftest import ServeJobs
-from tutti_server.app.server.openapi import document
 from tutti_server.plugins.accounts.jobs import job_service
 from tutti_server.plugins.accounts.jobs.spool import FolderSpool
+from tutti_server.plugins.accounts.openapi import JOB
 
 TALK = np.concatenate((silence(0.3), speech([1, 2, 3, 4]), silence(0.5)))
 TEXT = said([1, 2, 3, 4])
@@ -53,7 +54,7 @@ async def test_a_job_is_done_and_its_result_is_that_of_the_files_endpoint(
     job = await ended(http, server, answer.json()["id"])
     assert (job["status"], job["attempts"], job["error"]) == ("done", 1, None)
     assert job["audio_s"] == pytest.approx(len(TALK) / 16_000)
-    check_fully_described(job, document()["components"]["schemas"]["Job"])
+    check_fully_described(job, JOB)
     result = await http.get(server.http + job["result_url"])
     same = await http.post(
         f"{server.http}/v1/audio/transcriptions", data={"response_format": "verbose_json"}, files={"file": wav(TALK)}
@@ -116,7 +117,9 @@ async def test_jobs_are_measured_while_the_store_of_recordings_hangs(
     job = (await submit(http, server)).json()
     while server.metric("tutti_jobs_queued") != 1:
         await http.get(f"{server.http}/healthz")
-    jobs, hangs, goes_on = server.service.jobs._jobs, threading.Event(), threading.Event()
+    service = accounts(server).jobs
+    assert service
+    jobs, hangs, goes_on = service._jobs, threading.Event(), threading.Event()
 
     def hang(self: FolderSpool, id_: str, file: object) -> None:
         hangs.set()

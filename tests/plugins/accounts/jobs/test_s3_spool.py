@@ -13,11 +13,11 @@ from tests.plugins.accounts.jobs.conftest import ServeJobs
 from tests.plugins.accounts.jobs.test_jobs_endpoint import ended, submit
 from tests.s3_server import BUCKET, S3Server
 from tutti_server.app.errors import SettingsError
-from tutti_server.app.service.settings import Settings
 from tutti_server.plugins.accounts.jobs import s3_spool
-from tutti_server.plugins.accounts.jobs.job_settings import try_spool
 from tutti_server.plugins.accounts.jobs.s3_spool import PART_BYTES, S3Spool
 from tutti_server.plugins.accounts.jobs.spool import PARTIAL, AllAway, SpoolAway, try_out
+from tutti_server.plugins.accounts.settings import AccountSettings
+from tutti_server.plugins.accounts.storage import try_spool
 
 ADDRESS = f"s3://{BUCKET}/tutti/jobs"
 
@@ -99,8 +99,8 @@ def test_a_store_that_fails_is_away(server: S3Server, spool: S3Spool, status: in
     assert read(spool, id_) == b"x"
 
 
-def settings(address: str) -> Settings:
-    return Settings(jobs=True, job_spool=address)
+def settings(address: str) -> AccountSettings:
+    return AccountSettings(jobs=True, job_spool=address)
 
 
 def test_a_spool_that_works_is_left_as_it_was(server: S3Server) -> None:

@@ -57,9 +57,8 @@ class Service:
         self.refused: Counter[tuple[str, str, int]] = Counter()
         """Refusals by account, reason and day of the month."""
         counted: Any = Counted(connection)
-        self.limits = KeyLimits(
-            LocalStore(), lambda: None, usage=counted, now=lambda: datetime.fromtimestamp(self.now, UTC)
-        )
+        self.limits = KeyLimits(LocalStore(), lambda: None, now=lambda: datetime.fromtimestamp(self.now, UTC))
+        self.limits.usage = counted
         self.lengths: dict[str, float] = {}
         self.jobs: dict[str, dict[str, Any]] = {}
         """What became of each job: its account, and when it came, began and ended."""

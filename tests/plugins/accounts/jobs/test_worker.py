@@ -17,15 +17,14 @@ from sqlalchemy import URL, Connection
 
 from tutti_server.app.errors import SettingsError
 from tutti_server.app.service.jobs import CallbackMessage, Job, JobDelayed, JobFailed, JobKind, JobResult, Request, Step
-from tutti_server.app.service.settings import Settings
 from tutti_server.plugins.accounts.database import database as database_module
 from tutti_server.plugins.accounts.database.database import Database, DatabaseAway
-from tutti_server.plugins.accounts.database.database_settings import keep_data_private
 from tutti_server.plugins.accounts.jobs import job_store, jobs, worker
-from tutti_server.plugins.accounts.jobs.job_settings import recall_of, try_spool
 from tutti_server.plugins.accounts.jobs.jobs import Jobs, JobsConfig
 from tutti_server.plugins.accounts.jobs.spool import MARK, PARTIAL, AllAway, FolderSpool, SpoolAway, recall_nothing
 from tutti_server.plugins.accounts.jobs.worker import Fetch, JobWorker
+from tutti_server.plugins.accounts.settings import AccountSettings
+from tutti_server.plugins.accounts.storage import keep_data_private, recall_of, try_spool
 
 Work = Callable[[Job, IO[bytes], Callable[[float], None]], Awaitable[JobResult]]
 N_REFUSED = 20
@@ -543,7 +542,9 @@ async def test_an_operator_goes_on_with_an_empty_folder(database: Database, tmp_
 async def test_a_folder_is_not_tried_while_the_database_is_away(tmp_path: Path) -> None:
     """It may be another one than that of the recordings. With it, a start without the disk ends."""
     url = f"sqlite:///{tmp_path / 'tutti.db'}"
-    settings = Settings(jobs=True, database_url=url, data_folder=str(tmp_path), job_spool=str(tmp_path / "spool"))
+    settings = AccountSettings(
+        jobs=True, database_url=url, data_folder=str(tmp_path), job_spool=str(tmp_path / "spool")
+    )
     await asyncio.to_thread(try_spool, settings)
     (tmp_path / "spool").rename(tmp_path / "disk")
     with pytest.raises(SettingsError, match="mount its disk"):
@@ -626,7 +627,7 @@ def test_a_folder_of_an_older_release_is_closed_at_the_start(
     """One that the operator has named may be for other things, and is named in the log. Links lead elsewhere."""
     monkeypatch.setenv("XDG_STATE_HOME", f"{tmp_path}")
     state = tmp_path / "tutti"
-    settings = Settings(jobs=True, data_folder=str(state) if is_named else "")
+    settings = AccountSettings(jobs=True, data_folder=str(state) if is_named else "")
     assert settings.data_path == state
     (state / "jobs").mkdir(parents=True)
     recording, other, target = state / "jobs" / str(uuid4()), state / "jobs" / "holiday.jpg", tmp_path / "target"
@@ -644,7 +645,7 @@ def test_a_folder_of_an_older_release_is_closed_at_the_start(
 
 
 def test_a_folder_that_cannot_be_listed_is_an_error_of_its_setting(tmp_path: Path) -> None:
-    settings = Settings(jobs=True, job_spool=f"{tmp_path / ('x' * 300)}", data_folder=f"{tmp_path}")
+    settings = AccountSettings(jobs=True, job_spool=f"{tmp_path / ('x' * 300)}", data_folder=f"{tmp_path}")
     keep_data_private(settings)
     with pytest.raises(SettingsError, match="job_spool: expected to write, read, list and delete in"):
         try_spool(settings)

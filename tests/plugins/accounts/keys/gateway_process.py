@@ -7,7 +7,7 @@ import sys
 from tests.app.conftest import running
 from tests.fakes import FakeTranscriber
 from tutti_server.app.media.decoders import Decoders
-from tutti_server.app.service.settings import Settings
+from tutti_server.app.server.plugins import make_settings
 from tutti_server.plugins.accounts.keys import key_directory, usage_counter
 
 
@@ -16,7 +16,7 @@ async def main(url: str) -> None:
     usage_counter.SAVE_EVERY_S = key_directory.POLL_S = 0.02
     stopped = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stopped.set)
-    settings = Settings(port=0, database_keys=True, database_url=url)
+    settings = make_settings({"port": 0, "database_keys": True, "database_url": url})
     async with running(settings, FakeTranscriber(), decoders=Decoders()) as server:
         print(server.address, flush=True)
         await stopped.wait()

@@ -15,6 +15,7 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 from tests.app.conftest import Running, Serve
 from tests.app.dialects.openai.test_files_endpoint import wav
 from tests.fakes import speech
+from tests.plugins.accounts.conftest import accounts
 from tutti_server.app.service.api_keys import ApiKey
 from tutti_server.app.service.scopes import CLIENT_SCOPES, SCOPES, Scope, read_scopes
 from tutti_server.plugins.accounts.database.database import Database
@@ -101,8 +102,9 @@ async def test_rooms_need_the_scope_rooms(serve: Serve, operator: Operator, tmp_
     server = await serve(database_keys=True, data_folder=str(tmp_path))
     for name, scopes, expected in (("with", ("live", "rooms"), "started"), ("without", ("live",), "error")):
         key = operator.create(name, *read_scopes(scopes))
-        assert server.service.access.directory
-        await server.service.access.directory.refresh()
+        directory = accounts(server).directory
+        assert directory
+        await directory.refresh()
         async with connect(server.stream, additional_headers=bearer(key)) as socket:
             await socket.send(json.dumps({"type": "start", "audio": {"sample_rate": 16000}, "room": {}}))
             answer = json.loads(await socket.recv())
@@ -154,8 +156,9 @@ async def test_limits_of_a_key_are_those_of_its_record(serve: Serve, operator: O
     async with httpx.AsyncClient(base_url=server.http, timeout=30) as client:
         answer = await client.post("/v1/listen", headers=bearer(short), content=AUDIO)
         assert answer.status_code == 200
-        assert server.service.usage
-        await server.service.usage.save()
+        usage = accounts(server).usage
+        assert usage
+        await usage.save()
         assert (await client.post("/v1/listen", headers=bearer(short), content=AUDIO)).status_code == 429
     other = await serve(database_keys=True, data_folder=str(tmp_path))
     assert await status_of_socket(other, "/v1/stream", short) == 429

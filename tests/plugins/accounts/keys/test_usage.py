@@ -9,10 +9,11 @@ from typing import TypeVar
 import pytest
 from sqlalchemy import URL, Connection, func, make_url, select
 
+from tutti_server.app.service.account_service import Kind
 from tutti_server.app.service.api_keys import ApiKey
 from tutti_server.plugins.accounts.database.database import Database, DatabaseAway
 from tutti_server.plugins.accounts.keys import usage, usage_counter
-from tutti_server.plugins.accounts.keys.usage import Kind, Report, Used
+from tutti_server.plugins.accounts.keys.usage import Report, Used
 from tutti_server.plugins.accounts.keys.usage_counter import UsageCounter
 
 Result = TypeVar("Result")

@@ -1,4 +1,4 @@
-"""Databases of both kinds, empty."""
+"""Databases of both kinds, empty, and the accounts of a server."""
 
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -6,7 +6,9 @@ from pathlib import Path
 import pytest
 from sqlalchemy import URL, make_url
 
+from tests.app.conftest import Running
 from tests.postgres_server import PostgresServer, postgres_server
+from tutti_server.plugins.accounts.accounts import Accounts
 from tutti_server.plugins.accounts.database.database import Database
 
 
@@ -29,3 +31,10 @@ async def database(url: URL) -> AsyncIterator[Database]:
     opened = Database(url)
     yield opened
     await opened.close()
+
+
+def accounts(server: Running) -> Accounts:
+    """The accounts of a running server."""
+    found = server.service.accounts
+    assert isinstance(found, Accounts)
+    return found

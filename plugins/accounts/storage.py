@@ -1,29 +1,34 @@
-"""The database of the settings: what uses it, and that a start ends where its tables or its seals cannot be used."""
+"""Where the settings say that keys and jobs are kept, and that a start ends where that cannot be used."""
 
 import logging
 import shlex
 from collections.abc import Collection
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tutti_server.app.errors import SettingsError
 from tutti_server.plugins.accounts.database.address import database_address, file_address
+from tutti_server.plugins.accounts.database.seals import seals_of_file
+from tutti_server.plugins.accounts.jobs.spool import (
+    S3,
+    FolderSpool,
+    FolderUnknown,
+    Recall,
+    Spool,
+    SpoolAway,
+    bucket_of,
+    recall_nothing,
+    try_out,
+)
+from tutti_server.plugins.accounts.settings import AccountSettings
 
 if TYPE_CHECKING:
-    from tutti_server.app.service.settings import Settings
     from tutti_server.plugins.accounts.database.database import Database
-    from tutti_server.plugins.accounts.database.seals import Seals
 
 logger = logging.getLogger(__name__)
 
 
-def uses_database(settings: "Settings") -> bool:
-    """Whether the service keeps anything over a restart."""
-    return settings.jobs or settings.database_keys
-
-
-def make_database(settings: "Settings", folder: str | None = None) -> "Database":
+def make_database(settings: AccountSettings, folder: str | None = None) -> "Database":
     """The database of these settings, which is opened when it is first used.
 
     Args:
@@ -39,49 +44,15 @@ def make_database(settings: "Settings", folder: str | None = None) -> "Database"
     return Database(database_address(url) if url else file_address(settings.data_path), was_open)
 
 
-def make_seals(settings: "Settings") -> "Seals":
-    """What seals the secrets of the database.
-
-    Raises:
-        SettingsError: the file of the keys cannot be read, or has no keys, or what seals is not installed.
-    """
-    return seals_of_file(settings.secret_keys_file)
-
-
-def seals_of_file(name: str) -> "Seals":
-    """What seals with the keys of this file; nothing is sealed without a name. Raises as `make_seals`."""
-    from tutti_server.plugins.accounts.database.seals import Seals, read_key
-
-    if not name:
-        return Seals()
-    if find_spec("cryptography") is None:
-        raise SettingsError("secret_keys_file: needs cryptography: pip install 'tutti-asr[sealing]'")
-    try:
-        lines = [each for each in Path(name).expanduser().read_text().splitlines() if each.strip()]
-    except (OSError, UnicodeDecodeError) as error:
-        raise SettingsError(f"secret_keys_file: expected a text file with keys, got {error}") from error
-    try:
-        keys = [read_key(each) for each in lines]
-    except ValueError as error:
-        # A line itself is not shown: it may be almost right.
-        expected = "32 bytes in base64 on each line, as `openssl rand -base64 32` writes them"
-        raise SettingsError(f"secret_keys_file: expected {expected}, got {error}") from None
-    if not keys:
-        raise SettingsError(f"secret_keys_file: expected keys, got an empty file {name}")
-    return Seals(keys)
-
-
-def keep_data_private(settings: "Settings") -> None:
+def keep_data_private(settings: AccountSettings) -> None:
     """Take what an older release has kept in a folder from other users of the machine, and close its folders.
 
     A folder that the operator has named may be for other things, too: it keeps its mode, and the log says that it is
     open and how to close it.
     """
     from tutti_server.plugins.accounts.database.private_files import close_folder, is_open_to_everyone
-    from tutti_server.plugins.accounts.jobs.job_settings import spool
-    from tutti_server.plugins.accounts.jobs.spool import FolderSpool
 
-    if not uses_database(settings):
+    if not settings.uses_database:
         return
     own, named = ([], [settings.data_path]) if settings.data_folder else ([settings.data_path], [])
     if settings.jobs and isinstance(kept := spool(settings), FolderSpool):
@@ -93,20 +64,20 @@ def keep_data_private(settings: "Settings") -> None:
         logger.warning("every user of this machine may look into %s: chmod o-rwx %s", folder, shlex.quote(f"{folder}"))
 
 
-async def check_database(settings: "Settings") -> None:
+async def check_database(settings: AccountSettings) -> None:
     """Move the schema of the database forward, before any process serves clients.
 
     Raises:
         SettingsError: its tables are those of a newer release, or some of them are missing; or it has secrets that were
             sealed with a key which is missing.
     """
-    if not uses_database(settings):
+    if not settings.uses_database:
         return
     from tutti_server.plugins.accounts.database.database import DatabaseAway, DatabaseUnfit
     from tutti_server.plugins.accounts.jobs import job_store
     from tutti_server.plugins.accounts.keys import key_records
 
-    database, seals = make_database(settings), make_seals(settings)
+    database, seals = make_database(settings), seals_of_file(settings.secret_keys_file)
     try:
         if await database.check():
             needed = await database.run(lambda each: job_store.sealing_keys(each) | key_records.sealing_keys(each))
@@ -124,3 +95,61 @@ def _check_sealing_keys(needed: Collection[str], known: Collection[str]) -> None
         expected = f"the key {min(missing)}, with which secrets of the database are sealed"
         got = f"the keys {', '.join(known)}" if known else "no key"
         raise SettingsError(f"secret_keys_file: expected {expected}, got {got}")
+
+
+def spool(settings: AccountSettings, database: "Database | None" = None) -> Spool:
+    """What keeps the recordings. Nothing is written yet.
+
+    Args:
+        settings: of the service.
+        database: remembers the folder over a restart, so that none is taken for it while its disk is not mounted.
+
+    Raises:
+        SettingsError: a variable of S3 has no valid value.
+    """
+    if not settings.job_spool.startswith(S3):
+        folder = Path(settings.job_spool).expanduser() if settings.job_spool else settings.data_path / "jobs"
+        return FolderSpool(folder, recall_of(database) if database else recall_nothing)
+    # Imported here because its client is an extra.
+    from tutti_server.plugins.accounts.jobs.s3_spool import S3Spool
+
+    try:
+        return S3Spool(*bucket_of(settings.job_spool))
+    except SpoolAway as error:
+        raise SettingsError(f"job_spool: expected variables AWS_… that can be used; {error}") from None
+
+
+def recall_of(database: "Database") -> Recall:
+    """Has the database remember the folder of the recordings."""
+    from tutti_server.plugins.accounts.database.database import DatabaseAway
+    from tutti_server.plugins.accounts.jobs import job_store
+
+    def recall(found: str | None) -> str | None:
+        if found is None and not database.is_there:
+            return None
+        try:
+            return database.run_here(lambda connection: job_store.folder_mark(connection, found))
+        except DatabaseAway as error:
+            raise FolderUnknown(f"the database does not say which folder has the recordings: {error}") from error
+
+    return recall
+
+
+def try_spool(settings: AccountSettings) -> None:
+    """Keep, read and delete something where recordings are kept, which blocks.
+
+    A folder is not tried while the database is away: only the database knows which folder has the recordings.
+
+    Raises:
+        SettingsError: it does not work.
+    """
+    database = make_database(settings)
+    try:
+        try_out(spool(settings, database))
+    except FolderUnknown as error:
+        logger.warning("where recordings are kept is not tried: %s", error)
+    except OSError as error:
+        place = settings.job_spool or settings.data_path / "jobs"
+        raise SettingsError(f"job_spool: expected to write, read, list and delete in {place}; {error}") from None
+    finally:
+        database.close_here()

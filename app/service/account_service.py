@@ -1,0 +1,106 @@
+"""What a plug-in may know of keys beside those of the settings: their records, the audio that they use, their jobs.
+
+`NO_ACCOUNTS` is the one of a service without such a plug-in.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, nullcontext
+from datetime import date
+from typing import Literal, Protocol
+
+from tutti_server.app.service.api_keys import ApiKey
+from tutti_server.app.service.jobs import JobKind, Jobs
+
+Kind = Literal["live", "file", "job"]
+"""What audio is used by."""
+
+
+class KeyRecord(Protocol):
+    """A key that may be used. The key itself is not known, only its hash."""
+
+    @property
+    def id(self) -> str:
+        """Tells it from all other keys; client secrets that it made have it."""
+        ...
+
+    @property
+    def api_key(self) -> ApiKey:
+        """Its name, scopes and limits."""
+        ...
+
+
+class KeyDirectory(Protocol):
+    """Keys that are made and withdrawn while the service runs."""
+
+    def find(self, key: str | None) -> KeyRecord | None:
+        """The record of a key that may be used; `None` for every other key.
+
+        Raises:
+            RequestError: it cannot be known at present.
+        """
+        ...
+
+    def find_id(self, id_: str) -> KeyRecord | None:
+        """The record with this id, if its key may be used; raises like `find`."""
+        ...
+
+    def signing_key(self, id_: str) -> str:
+        """What signs the client secrets of a record that was found; raises like `find`."""
+        ...
+
+
+class Usage(Protocol):
+    """Counts the audio of all keys, for good."""
+
+    def counting(self, key: ApiKey | None, kind: Kind, audio_s: Callable[[], float]) -> AbstractContextManager[None]:
+        """Count the audio of one session, upload or job while the context is open.
+
+        Args:
+            key: that of its client; `None` for one without a name.
+            kind: what it is.
+            audio_s: how much audio it has used, in seconds.
+        """
+        ...
+
+    async def audio_since(self, key: ApiKey, days: Sequence[date]) -> list[float]:
+        """The seconds of audio that a key has used since each of these days; nothing while that is not known."""
+        ...
+
+
+class AccountService:
+    """The accounts of one service. This class knows nothing of any; each member may be left as it is."""
+
+    @property
+    def directory(self) -> KeyDirectory | None:
+        """Keys that are records; `None` if only keys of the settings are accepted."""
+        return None
+
+    @property
+    def usage(self) -> Usage | None:
+        """Counts the audio of all keys; `None` where it is not counted."""
+        return None
+
+    @property
+    def jobs(self) -> Jobs | None:
+        """The recordings that are transcribed later; `None` where none are taken in."""
+        return None
+
+    @property
+    def problems(self) -> Sequence[str]:
+        """What is missing at present, for the operator."""
+        return ()
+
+    def running(self) -> AbstractAsyncContextManager[None]:
+        """Know keys and count what they use. It is open while clients may use the service."""
+        return nullcontext()
+
+    def doing_jobs(self, kinds: Mapping[str, JobKind]) -> AbstractAsyncContextManager[None]:
+        """Do jobs. It starts after, and ends before all else of the service.
+
+        Args:
+            kinds: what the protocols of the service do with their jobs, by name.
+        """
+        return nullcontext()
+
+
+NO_ACCOUNTS = AccountService()
