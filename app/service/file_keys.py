@@ -18,20 +18,32 @@ POLL_S = 2.0
 class FileKeys:
     """Knows the keys of a file. A change that cannot be used leaves the keys as they were."""
 
-    def __init__(self, path: Path | None, check: Callable[[Sequence[ApiKey]], None] = lambda keys: None) -> None:
+    def __init__(
+        self,
+        path: Path | None,
+        check: Callable[[Sequence[ApiKey]], None] = lambda keys: None,
+        known: Sequence[ApiKey] = (),
+    ) -> None:
         """Read the file.
 
         Args:
             path: the file; `None` for no keys.
             check: raises a `SettingsError` for keys that this service cannot use.
+            known: the keys that the file had before, for a process that starts again when it is gone.
 
         Raises:
-            SettingsError: the file cannot be read, or its keys cannot be used.
+            SettingsError: the file cannot be read, or its keys cannot be used, and none are known from before.
         """
         self._path = path
         self._check = check
         self._state = self._state_of_file()
-        self._by_key = self._read()
+        try:
+            self._by_key = self._read()
+        except SettingsError as error:
+            if not known:
+                raise
+            self._by_key = {each.key: each for each in known}
+            logger.error("the keys are those of the start: %s", error)
 
     @property
     def by_key(self) -> Mapping[str, ApiKey]:

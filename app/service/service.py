@@ -50,6 +50,7 @@ class Service:
         self.file_keys = FileKeys(
             Path(settings.keys_file) if settings.keys_file else None,
             partial(settings.check_key_limits, shared.n_gateways),
+            settings.named_keys,
         )
         self.settings = settings
         self.tracing: Tracing = NO_TRACING

@@ -418,9 +418,16 @@ class Settings:
 
     plugins: tuple[PluginSettings, ...] = ()
     """The settings of plug-ins. They are no setting by themselves."""
+    keys_read: tuple[str, tuple[ApiKey, ...]] = field(default=("", ()), repr=False)
+    """`keys_file`, and its keys as they were when these settings were made. Copies of the settings keep them, also in
+    other processes, so that a file that is gone meanwhile stops no gateway that starts again. No setting by itself.
+    """
 
     def __post_init__(self) -> None:
         check_values(self)
+        if self.keys_file != self.keys_read[0]:
+            keys = read_api_keys(Path(self.keys_file)) if self.keys_file else ()
+            object.__setattr__(self, "keys_read", (self.keys_file, keys))
         if self.slots and self.beam_size > self.slots:
             raise SettingsError(f"beam_size: expected at most slots, which is {self.slots}, got {self.beam_size}")
         self._check_engines()
@@ -594,8 +601,8 @@ class Settings:
 
     @property
     def named_keys(self) -> tuple[ApiKey, ...]:
-        """The API keys of `keys_file` as it is now. A service follows its changes: `FileKeys`."""
-        return read_api_keys(Path(self.keys_file)) if self.keys_file else ()
+        """The API keys of `keys_file` as it was read at the start. A service follows its changes: `FileKeys`."""
+        return self.keys_read[1]
 
     @property
     def proxy_networks(self) -> tuple[Network, ...]:
