@@ -21,8 +21,8 @@ from tutti_server.app.server.plugins import (
     check_environment,
     installed_plugins,
     make_settings,
-    missing_plugin,
     plugin_settings,
+    what_became_of,
 )
 from tutti_server.app.service.settings import ENV_PREFIX, Settings, own_settings
 from tutti_server.app.version import VERSION
@@ -41,9 +41,7 @@ ENGINE_SETTINGS = (
     "kernels",
     "threads",
     "slots",
-    "gpu_memory_fraction",
     "max_encode_batch",
-    "max_wait_ms",
 )
 """The settings of commands that run an engine but no public server."""
 
@@ -93,7 +91,23 @@ def choices(setting: Field[Any]) -> tuple[str, ...]:
     return setting.metadata["choices"] or ENGINE_CHOICES.get(setting.name, ())
 
 
-class _ServeCommand(click.Command):
+class _SettingsCommand(click.Command):
+    """A command with settings of the service."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Read the command line. Where an option was removed, or its plug-in is missing, the error says so."""
+        try:
+            return super().parse_args(ctx, args)
+        except SettingsError as error:
+            raise click.ClickException(str(error)) from None
+        except click.NoSuchOption as error:
+            name = error.option_name.lstrip("-").removeprefix("no-").replace("-", "_")
+            if not (reason := what_became_of(name)):
+                raise
+            raise click.UsageError(f"No such option '{error.option_name}'{reason}.", ctx) from None
+
+
+class _ServeCommand(_SettingsCommand):
     """A command whose options are also those of plug-ins, which are looked for when the command is used."""
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
@@ -104,18 +118,6 @@ class _ServeCommand(click.Command):
             ]
         *own, help_option = super().get_params(ctx)
         return [*own, *ctx.meta[PLUGIN_OPTIONS], help_option]
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Read the command line. Where an option is unknown because its plug-in is missing, the error names it."""
-        try:
-            return super().parse_args(ctx, args)
-        except SettingsError as error:
-            raise click.ClickException(str(error)) from None
-        except click.NoSuchOption as error:
-            owner = missing_plugin(error.option_name.lstrip("-").replace("-", "_"))
-            if not owner:
-                raise
-            raise click.UsageError(f"No such option '{error.option_name}'{owner}.", ctx) from None
 
 
 class _Commands(click.Group):
@@ -170,7 +172,7 @@ class _FormatChoice(click.Choice[str]):
         return super().convert("txt" if value == "text" else value, param, ctx)
 
 
-@cli.command()
+@cli.command(cls=_SettingsCommand)
 @click.argument("inputs", nargs=-1, required=True, metavar="INPUT...")
 @click.option(
     "-f",
@@ -315,7 +317,7 @@ def transcribe(
         sys.exit(1)
 
 
-@cli.command()
+@cli.command(cls=_SettingsCommand)
 @click.option("--url", help="Use the server at this address, such as wss://example.org. Default: start one.")
 @click.option("--api-key", envvar="TUTTI_API_KEY", show_envvar=True, help="The key that the server at --url asks for.")
 @click.option("--file", type=click.File("rb"), help="Stream this recording. Default: two samples, English and French.")
@@ -356,7 +358,7 @@ def demo(
     run(work())
 
 
-@cli.command()
+@cli.command(cls=_SettingsCommand)
 @settings_options(*ENGINE_SETTINGS)
 def warm(**values: Any) -> None:
     """Prepare this machine for a model, so that a server with the same options starts soon.

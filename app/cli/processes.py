@@ -281,10 +281,8 @@ def _engine_config(settings: Settings) -> EngineConfig:
             audio_context=settings.audio_context,  # type: ignore[arg-type]  # EngineConfig checks it
             n_threads=settings.threads or None,
             n_slots=settings.slots or None,
-            gpu_memory_fraction=settings.gpu_memory_fraction,
             kernels=settings.kernels,  # type: ignore[arg-type]  # EngineConfig checks it
             max_encode_batch=settings.max_encode_batch,
-            max_wait_ms=settings.max_wait_ms,
         )
     except ValueError as error:
         raise SettingsError(str(error)) from error

@@ -179,7 +179,7 @@ def fetcher(settings: Settings) -> RecordingFetcher:
     """Fetches recordings within the operator's limits."""
     return RecordingFetcher(
         rules=address_rules(settings, "url_hosts", settings.url_hosts),
-        types=listed(settings.url_types.lower()),
+        types=settings.url_types,
         max_bytes=settings.max_upload_mb * 1_000_000,
         timeout_s=settings.url_timeout_s,
     )

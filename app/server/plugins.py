@@ -12,7 +12,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from tutti_server.app.errors import SettingsError
-from tutti_server.app.service.settings import ENV_PREFIX, PluginSettings, Settings, own_settings
+from tutti_server.app.service.settings import ENV_PREFIX, REMOVED, PluginSettings, Settings, own_settings
 
 if TYPE_CHECKING:
     import socket
@@ -185,12 +185,14 @@ def check_environment(environment: Mapping[str, str]) -> None:
         # Only then are plug-ins looked for: most commands need none.
         unknown -= {ENV_PREFIX + each.name.upper() for each in plugin_settings()}
     if unknown:
-        named = ", ".join(name + missing_plugin(name.removeprefix(ENV_PREFIX).lower()) for name in sorted(unknown))
+        named = ", ".join(name + what_became_of(name.removeprefix(ENV_PREFIX).lower()) for name in sorted(unknown))
         raise SettingsError(f"unknown settings in the environment: {named}")
 
 
-def missing_plugin(setting: str) -> str:
-    """What to add to an error about an unknown setting: the plug-in that has it, if that is not installed."""
+def what_became_of(setting: str) -> str:
+    """What to add to an error about an unknown setting: why it was removed, or the plug-in that is missing for it."""
+    if setting in REMOVED:
+        return f" (removed in 0.2.0: {REMOVED[setting]})"
     for name, prefixes in OURS.items():
         if setting.startswith(prefixes) and not _is_installed(name):
             return f" (of the plug-in {name.split('.')[2]}, which is not installed)"

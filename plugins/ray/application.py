@@ -16,7 +16,13 @@ from ray.serve import Application, Deployment
 from ray.serve.config import RequestRouterConfig
 
 from tutti_server.app.errors import SettingsError
-from tutti_server.app.server.plugins import check_environment, installed_plugins, make_settings, plugin_settings
+from tutti_server.app.server.plugins import (
+    check_environment,
+    installed_plugins,
+    make_settings,
+    plugin_settings,
+    what_became_of,
+)
 from tutti_server.app.service.settings import ENV_PREFIX, Settings, own_settings
 from tutti_server.plugins.ray.engine_replica import EngineReplica
 from tutti_server.plugins.ray.fleet import FleetReplica
@@ -121,7 +127,8 @@ def read_settings(arguments: Mapping[str, Any], environment: Mapping[str, str]) 
     check_environment(environment)
     types = {each.name: each.type for each in (*own_settings(), *plugin_settings())}
     if unknown := sorted(arguments.keys() - types.keys()):
-        raise SettingsError(f"expected arguments that are settings of tutti, got {', '.join(unknown)}")
+        named = ", ".join(name + what_became_of(name) for name in unknown)
+        raise SettingsError(f"expected arguments that are settings of tutti, got {named}")
     names = [name for name in types if ENV_PREFIX + name.upper() in environment]
     values = {name: _parse(name, types[name], environment[ENV_PREFIX + name.upper()]) for name in names}
     values |= {name: _check(name, types[name], value) for name, value in arguments.items()}

@@ -5,12 +5,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 
 from tests.onnx_files import Operator, save_model
 from tests.settings_table import PAGE, page_with, table
+from tutti_server.app.cli.commands import cli
 from tutti_server.app.errors import SettingsError
 from tutti_server.app.server.plugins import check_environment
-from tutti_server.app.service.settings import Settings
+from tutti_server.app.service.settings import REMOVED, Settings, own_settings
 from tutti_server.app.session.speech.endpointing import WebRtcDetector
 from tutti_server.app.session.speech.turn_taking import AUDIO_SAMPLES
 from tutti_server.app.voices.silero import SileroDetector, is_installed
@@ -91,8 +93,6 @@ TRANSLATES = {"translate_url": "http://127.0.0.1:9/v1", "translate_model": "m", 
         (TRANSLATES | {"translate_languages": "de,german"}, "translate_languages: expected language codes.*'german'"),
         (TRANSLATES | {"translate_key": "k", "translate_key_file": "f"}, "translate_key_file: expected nothing"),
         (TRANSLATES | {"translate_key_file": "/does/not/exist"}, "translate_key_file: expected a text file"),
-        (TRANSLATES | {"translate_timeout_s": 0}, "translate_timeout_s: expected more than 0"),
-        (TRANSLATES | {"translate_requests": 0}, "translate_requests: expected more than 0"),
     ],
 )
 def test_a_service_that_translates_is_named_whole(values: dict[str, Any], message: str) -> None:
@@ -116,6 +116,16 @@ def test_an_unknown_variable_stops_the_start() -> None:
     check_environment({"TUTTI_PORT": "1", "TUTTI_API_KEY": "of the client", "PATH": ""})
     with pytest.raises(SettingsError, match="TUTTI_PROT"):
         check_environment({"TUTTI_PROT": "1"})
+
+
+def test_a_setting_that_was_removed_says_what_holds() -> None:
+    """As a variable, and as a flag of each command that had it."""
+    with pytest.raises(SettingsError, match=r"TUTTI_SEND_TIMEOUT_S \(removed in 0.2.0: it is always 10 s\)"):
+        check_environment({"TUTTI_SEND_TIMEOUT_S": "5"})
+    for command in (["serve"], ["transcribe", "talk.wav"], ["demo"], ["warm"]):
+        refused = CliRunner().invoke(cli, [*command, "--max-wait-ms", "1"])
+        assert "No such option '--max-wait-ms' (removed in 0.2.0: it is always 5 ms)" in refused.output
+    assert not REMOVED.keys() & {each.name for each in own_settings()}
 
 
 @pytest.mark.parametrize(
