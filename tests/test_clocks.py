@@ -67,7 +67,8 @@ def test_only_what_needs_the_time_of_day_uses_it() -> None:
         for path in (REPOSITORY / folder).rglob("*.py")
     ]
     found = {str(path.relative_to(REPOSITORY)) for path in paths if TIME_OF_DAY.intersection(uses(path))}
-    assert found == set(ALLOWED)
+    # A plug-in may be missing.
+    assert found == {path for path in ALLOWED if REPOSITORY.joinpath(*Path(path).parts[:2]).exists()}
 
 
 def test_only_what_needs_the_time_of_day_uses_it_in_javascript() -> None:

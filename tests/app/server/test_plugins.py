@@ -20,7 +20,9 @@ from tutti_server.app.cli.commands import cli
 from tutti_server.app.errors import SettingsError
 from tutti_server.app.server import plugins
 from tutti_server.app.server.main import build_app
-from tutti_server.app.server.plugins import check_environment, find_plugins, installed_plugins, make_settings
+from tutti_server.app.server.plugins import Plugin, check_environment, find_plugins, installed_plugins, make_settings
+from tutti_server.app.service.account_service import AccountService
+from tutti_server.app.service.service import Service
 from tutti_server.app.service.settings import Settings
 
 PLUGIN = """
@@ -206,16 +208,17 @@ def test_a_missing_plugin_has_no_commands(bare: None) -> None:
     assert "No such command 'keys'" in CliRunner().invoke(cli, ["keys"]).output
 
 
-async def test_accounts_are_those_of_one_plugin(folder: Path) -> None:
+def test_accounts_are_those_of_one_plugin() -> None:
     """Two would each answer whether a key is valid."""
-    install(
-        folder,
-        PLUGIN.replace(
-            "def listeners", "def accounts(self, service):\n        return AccountService()\n\n    def listeners"
-        ),
-    )
-    with pytest.raises(SettingsError, match="plug-ins: expected one with accounts, got Accounts and AccountService"):
-        build_app(Settings(), FakeTranscriber())
+
+    class WithAccounts(Plugin):
+        name = "with accounts"
+
+        def accounts(self, service: Service) -> AccountService:
+            return AccountService()
+
+    with pytest.raises(SettingsError, match="plug-ins: expected one with accounts, got AccountService and"):
+        build_app(Settings(), FakeTranscriber(), plugins=[WithAccounts(), WithAccounts()])
 
 
 @pytest.mark.parametrize(

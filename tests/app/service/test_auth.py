@@ -4,18 +4,13 @@ import hmac
 import time
 from collections.abc import Sequence
 from itertools import product
-from typing import Any
 
 import pytest
-from sqlalchemy import make_url
 
 from tutti_server.app.service.accounts import account_of
 from tutti_server.app.service.api_keys import ApiKey
 from tutti_server.app.service.auth import Access, Client, header_key, prefixed_key
 from tutti_server.app.sharing.local_store import LocalStore
-from tutti_server.plugins.accounts.database.database import Database
-from tutti_server.plugins.accounts.keys.key_directory import KeyDirectory
-from tutti_server.plugins.accounts.keys.key_records import KeyRecord, hash_of
 
 SIGNING_KEY = "s"
 
@@ -162,23 +157,3 @@ async def test_the_time_of_a_check_does_not_tell_how_close_a_key_is(monkeypatch:
         compared.clear()
         assert check.is_valid(shown) == is_valid
         assert compared == [(known.encode(), shown.encode()) for known in (first, second)]
-
-
-def test_keys_of_the_database_are_found_by_their_hashes() -> None:
-    """The time of a search depends on the hash of what was shown, which tells nothing of the keys that there are."""
-    directory = KeyDirectory(Database(make_url("sqlite://")))
-    directory._is_up = True
-    directory._by_hash = Looked()
-    assert directory.find("tutti_wrong") is None
-    assert directory._by_hash.asked == [hash_of("tutti_wrong")]
-
-
-class Looked(dict[str, KeyRecord]):
-    """Notes what is looked for."""
-
-    def __init__(self) -> None:
-        self.asked: list[str] = []
-
-    def get(self, key: str, default: Any = None) -> Any:
-        self.asked.append(key)
-        return super().get(key, default)

@@ -11,7 +11,7 @@ from tests.onnx_files import Operator, save_model
 from tests.settings_table import PAGE, page_with, table
 from tutti_server.app.cli.commands import cli
 from tutti_server.app.errors import SettingsError
-from tutti_server.app.server.plugins import check_environment
+from tutti_server.app.server.plugins import OURS, check_environment, installed_plugins
 from tutti_server.app.service.settings import REMOVED, Settings, own_settings
 from tutti_server.app.session.speech.endpointing import WebRtcDetector
 from tutti_server.app.session.speech.turn_taking import AUDIO_SAMPLES
@@ -146,6 +146,8 @@ def test_lists_hold_what_they_can_be_compared_with(name: str, value: str) -> Non
 
 def test_the_operators_page_lists_the_settings_as_help_explains_them() -> None:
     """`python -m tests.settings_table` writes the table anew."""
+    if len(OURS) > len(installed_plugins()):
+        pytest.skip("a plug-in of this repository is not installed")
     page = PAGE.read_text()
     assert page_with(table(), page) == page
 

@@ -201,3 +201,13 @@ async def test_a_stopping_gateway_gives_its_jobs_back(serve_jobs: ServeJobs, htt
     second = await serve_jobs(FakeTranscriber(), job_attempts=1)
     job = await ended(http, second, id_)
     assert (job["status"], job["attempts"]) == ("done", 1)
+
+
+@pytest.mark.parametrize(
+    ("limit", "status"), [("9" * 5000, 400), ("0000001000000", 400), ("000000000000010", 200), ("101", 400)]
+)
+async def test_the_number_of_listed_jobs_is_read_strictly(
+    serve_jobs: ServeJobs, http: httpx.AsyncClient, limit: str, status: int
+) -> None:
+    server = await serve_jobs()
+    assert (await http.get(f"{server.http}/v1/jobs?limit={limit}")).status_code == status

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pytest
 from sqlalchemy import Connection, make_url
@@ -13,6 +13,7 @@ from tutti_server.app.service.api_keys import ApiKey
 from tutti_server.plugins.accounts.database.database import Database, DatabaseAway
 from tutti_server.plugins.accounts.keys import key_records
 from tutti_server.plugins.accounts.keys.key_directory import KEEP_S, READ_ALL_S, KeyDirectory
+from tutti_server.plugins.accounts.keys.key_records import KeyRecord, hash_of
 
 Result = TypeVar("Result")
 
@@ -183,3 +184,23 @@ async def test_ten_thousand_keys_are_known_at_once(unsteady: Unsteady) -> None:
     assert [directory.find(f"tutti_{name}").name for name in names] == names  # type: ignore[union-attr]
     assert unsteady.n_asked == before
     assert [each.name for each in directory.records] == ["first", *names]
+
+
+def test_keys_of_the_database_are_found_by_their_hashes() -> None:
+    """The time of a search depends on the hash of what was shown, which tells nothing of the keys that there are."""
+    directory = KeyDirectory(Database(make_url("sqlite://")))
+    directory._is_up = True
+    directory._by_hash = Looked()
+    assert directory.find("tutti_wrong") is None
+    assert directory._by_hash.asked == [hash_of("tutti_wrong")]
+
+
+class Looked(dict[str, KeyRecord]):
+    """Notes what is looked for."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+
+    def get(self, key: str, default: Any = None) -> Any:
+        self.asked.append(key)
+        return super().get(key, default)

@@ -23,7 +23,7 @@ from tutti_server.engine.api import SAMPLE_RATE
 from tutti_server.plugins.accounts.database.database import Database
 from tutti_server.plugins.accounts.keys import key_records, usage
 
-REPOSITORY = Path(__file__).parents[3]
+REPOSITORY = Path(__file__).parents[4]
 START: dict[str, Any] = {"type": "start", "audio": {"encoding": "pcm_f32le"}, "resumes": True}
 TURN = np.concatenate((speech([1, 2, 3]), silence(1.0)))
 TALK = np.concatenate((TURN, TURN, TURN))
