@@ -32,18 +32,12 @@ class FileKeys:
             known: the keys that the file had before, for a process that starts again when it is gone.
 
         Raises:
-            SettingsError: the file cannot be read, or its keys cannot be used, and none are known from before.
+            SettingsError: the file cannot be read and no keys are known from before, or its keys cannot be used.
         """
         self._path = path
         self._check = check
         self._state = self._state_of_file()
-        try:
-            self._by_key = self._read()
-        except SettingsError as error:
-            if not known:
-                raise
-            self._by_key = {each.key: each for each in known}
-            logger.error("the keys are those of the start: %s", error)
+        self._by_key = self._read(known)
 
     @property
     def by_key(self) -> Mapping[str, ApiKey]:
@@ -81,8 +75,15 @@ class FileKeys:
         else:
             logger.info("%d keys were read from %s", len(self._by_key), self._path)
 
-    def _read(self) -> dict[str, ApiKey]:
-        keys = read_api_keys(self._path) if self._path else ()
+    def _read(self, known: Sequence[ApiKey] = ()) -> dict[str, ApiKey]:
+        keys: Sequence[ApiKey] = ()
+        try:
+            keys = read_api_keys(self._path) if self._path else ()
+        except SettingsError as error:
+            if not known:
+                raise
+            keys = known
+            logger.error("the keys are those of the start: %s", error)
         self._check(keys)
         return {each.key: each for each in keys}
 
