@@ -1,11 +1,9 @@
-"""Jobs: recordings that are transcribed later. A plug-in keeps them and has them done; the dialects know this much."""
+"""Jobs: recordings that are transcribed later. A plug-in keeps them; this is what dialects and it know of one."""
 
 import json
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import IO, Any, Literal, Protocol, get_args
-
-from tutti_server.app.service.api_keys import ApiKey
+from typing import IO, Any, Literal, get_args
 
 State = Literal["queued", "running", "done", "failed", "cancelled"]
 """queued: waits for a gateway. running: a gateway works on it. The others are ends, after which nothing changes."""
@@ -115,32 +113,3 @@ class JobKind:
     """Transcribes a recording. Told the seconds that are done. Raises `JobFailed` or `JobDelayed`; may be cancelled."""
     callback: Callable[[Job, JobResult | None], CallbackMessage]
     """The message about a job that has ended; the result is `None` for one that has failed."""
-
-
-class Jobs(Protocol):
-    """Takes jobs in."""
-
-    def check_addresses(self, request: Request) -> None:
-        """Check the addresses of a job, as far as can be known without the network.
-
-        Raises:
-            RequestError: they are not allowed.
-        """
-        ...
-
-    async def submit(
-        self, owner: str, key: ApiKey | None, request: Request, file: IO[bytes] | None
-    ) -> tuple[Job, bool]:
-        """Take a job in, and return it with whether it is new.
-
-        Args:
-            owner: the account that alone sees it.
-            key: that of its client; `None` for one without a name.
-            request: what the client wants.
-            file: the recording, if it was sent in.
-
-        Raises:
-            RequestError: it cannot be taken in at present.
-            KeyLimitExceeded: the key has as many jobs as it may have.
-        """
-        ...

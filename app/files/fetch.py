@@ -12,8 +12,8 @@ from urllib.parse import SplitResult, unquote, urljoin
 import httpx
 
 from tutti_server.app.files.addresses import AddressRefused, AddressRules
+from tutti_server.app.jobs import JobDelayed, JobFailed
 from tutti_server.app.numbers import read_integer
-from tutti_server.app.service.jobs import JobDelayed, JobFailed
 from tutti_server.app.service.settings import Settings, listed
 
 MAX_REDIRECTS = 5

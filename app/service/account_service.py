@@ -6,10 +6,10 @@
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, nullcontext
 from datetime import date
-from typing import Literal, Protocol
+from typing import IO, Literal, Protocol
 
+from tutti_server.app.jobs import Job, JobKind, Request
 from tutti_server.app.service.api_keys import ApiKey
-from tutti_server.app.service.jobs import JobKind, Jobs
 
 Kind = Literal["live", "file", "job"]
 """What audio is used by."""
@@ -64,6 +64,35 @@ class Usage(Protocol):
 
     async def audio_since(self, key: ApiKey, days: Sequence[date]) -> list[float]:
         """The seconds of audio that a key has used since each of these days; nothing while that is not known."""
+        ...
+
+
+class Jobs(Protocol):
+    """Takes jobs in."""
+
+    def check_addresses(self, request: Request) -> None:
+        """Check the addresses of a job, as far as can be known without the network.
+
+        Raises:
+            RequestError: they are not allowed.
+        """
+        ...
+
+    async def submit(
+        self, owner: str, key: ApiKey | None, request: Request, file: IO[bytes] | None
+    ) -> tuple[Job, bool]:
+        """Take a job in, and return it with whether it is new.
+
+        Args:
+            owner: the account that alone sees it.
+            key: that of its client; `None` for one without a name.
+            request: what the client wants.
+            file: the recording, if it was sent in.
+
+        Raises:
+            RequestError: it cannot be taken in at present.
+            KeyLimitExceeded: the key has as many jobs as it may have.
+        """
         ...
 
 

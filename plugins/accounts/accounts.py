@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from starlette.requests import Request
 
+from tutti_server.app.jobs import JobKind
 from tutti_server.app.service.account_service import AccountService
 from tutti_server.app.service.api_keys import ApiKey
-from tutti_server.app.service.jobs import JobKind
 from tutti_server.app.service.service import Service
 from tutti_server.plugins.accounts.database.seals import seals_of_file
 from tutti_server.plugins.accounts.jobs import wire

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from tutti_server.app.jobs import STATES
 from tutti_server.app.server.openapi import (
     ANY_OBJECT,
     BOOLEAN,
@@ -20,7 +21,6 @@ from tutti_server.app.server.openapi import (
     operation,
     query,
 )
-from tutti_server.app.service.jobs import STATES
 from tutti_server.plugins.accounts.jobs.wire import MAX_LISTED, TASKS
 
 DAY: Schema = {"type": "string", "format": "date"}

@@ -12,7 +12,7 @@ from tutti_server.app.dialects.deepgram.options import parse
 from tutti_server.app.dialects.deepgram.recordings_endpoint import sha256_of
 from tutti_server.app.errors import BadStart, RequestError
 from tutti_server.app.files.uploads import refusing_without_resources
-from tutti_server.app.service.jobs import CallbackMessage, Job, JobDelayed, JobFailed, JobKind, JobResult
+from tutti_server.app.jobs import CallbackMessage, Job, JobDelayed, JobFailed, JobKind, JobResult
 from tutti_server.app.service.service import Service
 
 

@@ -14,9 +14,9 @@ from tutti_server.app.dialects.deepgram.common_endpoint import Refusal, answer_h
 from tutti_server.app.dialects.deepgram.options import Options
 from tutti_server.app.errors import shorten
 from tutti_server.app.files.uploads import Upload, refusing_without_resources
+from tutti_server.app.jobs import JobDelayed, JobFailed
+from tutti_server.app.jobs import Request as JobRequest
 from tutti_server.app.service.auth import Client
-from tutti_server.app.service.jobs import JobDelayed, JobFailed
-from tutti_server.app.service.jobs import Request as JobRequest
 from tutti_server.app.service.service import Service
 from tutti_server.app.service.strangers import admit
 

@@ -17,8 +17,8 @@ from sqlalchemy import Connection, select, update
 
 from tutti_server.app.files.addresses import AddressRefused, AddressRules
 from tutti_server.app.files.fetch import sent
+from tutti_server.app.jobs import CallbackMessage, Job, JobKind, JobResult
 from tutti_server.app.publish.webhook import REQUEST_TIMEOUT_S, SIGNATURE_HEADER, TRANSIENT_STATUSES, signature
-from tutti_server.app.service.jobs import CallbackMessage, Job, JobKind, JobResult
 from tutti_server.plugins.accounts.database.database import DatabaseAway
 from tutti_server.plugins.accounts.database.seals import SealKeyMissing
 from tutti_server.plugins.accounts.jobs import job_store

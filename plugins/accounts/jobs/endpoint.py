@@ -12,9 +12,9 @@ from starlette.responses import JSONResponse, Response
 from tutti_server.app.dialects.http_answers import CLIENT_GONE, IGNORED_HEADER, header_value
 from tutti_server.app.errors import KeyLimitExceeded, LimitExceeded, RequestError
 from tutti_server.app.files.uploads import Upload, refusing_without_resources
+from tutti_server.app.jobs import Job
 from tutti_server.app.service.auth import Client, header_key
 from tutti_server.app.service.http_errors import error_response, invalid_key, key_limit
-from tutti_server.app.service.jobs import Job
 from tutti_server.app.service.service import Service
 from tutti_server.app.service.strangers import admit
 from tutti_server.plugins.accounts.accounts import accounts_of

@@ -12,9 +12,9 @@ from sqlalchemy import Connection
 from tutti_server.app.errors import RETRY_AFTER_S, RequestError
 from tutti_server.app.files.addresses import AddressRefused, AddressRules
 from tutti_server.app.files.fetch import address_rules, fetcher
+from tutti_server.app.jobs import Job, JobKind, JobResult, Request, State
 from tutti_server.app.service.accounts import usage_account
 from tutti_server.app.service.api_keys import ApiKey
-from tutti_server.app.service.jobs import Job, JobKind, JobResult, Request, State
 from tutti_server.app.service.key_limits import KeyLimits
 from tutti_server.app.service.settings import Settings
 from tutti_server.plugins.accounts.database.database import Database, DatabaseAway

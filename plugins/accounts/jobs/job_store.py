@@ -35,7 +35,7 @@ from sqlalchemy import (
     update,
 )
 
-from tutti_server.app.service.jobs import Job, JobFailed, JobResult, Request, State, Step
+from tutti_server.app.jobs import Job, JobFailed, JobResult, Request, State, Step
 from tutti_server.plugins.accounts.database.conflicts import insert_into
 from tutti_server.plugins.accounts.database.database import metadata
 from tutti_server.plugins.accounts.database.seals import Seals, key_id

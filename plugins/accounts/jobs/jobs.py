@@ -12,7 +12,7 @@ from uuid import uuid4
 
 from sqlalchemy import Connection
 
-from tutti_server.app.service.jobs import Job, Request
+from tutti_server.app.jobs import Job, Request
 from tutti_server.plugins.accounts.database.database import Database, DatabaseAway
 from tutti_server.plugins.accounts.database.seals import NO_SEALS, Seals
 from tutti_server.plugins.accounts.jobs import job_store

@@ -7,8 +7,8 @@ from typing import Any, get_args
 
 from tutti_server.app.dialects.openai.form import Form, bad_value
 from tutti_server.app.errors import RequestError, shorten
+from tutti_server.app.jobs import STATES, CallbackMessage, Job, JobResult, Request, State
 from tutti_server.app.numbers import read_integer
-from tutti_server.app.service.jobs import STATES, CallbackMessage, Job, JobResult, Request, State
 from tutti_server.engine import api
 
 KIND = "openai"

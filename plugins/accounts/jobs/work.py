@@ -7,7 +7,7 @@ from typing import IO
 from tutti_server.app.dialects.openai.files_endpoint import whole_answer
 from tutti_server.app.dialects.openai.files_wire import FileOptions, parse_options
 from tutti_server.app.errors import RequestError, shorten
-from tutti_server.app.service.jobs import Job, JobDelayed, JobFailed, JobKind, JobResult
+from tutti_server.app.jobs import Job, JobDelayed, JobFailed, JobKind, JobResult
 from tutti_server.app.service.service import Service
 from tutti_server.engine import api
 from tutti_server.plugins.accounts.jobs import wire

@@ -12,7 +12,7 @@ from typing import IO, Protocol, TypeVar
 
 from sqlalchemy import Connection
 
-from tutti_server.app.service.jobs import Job, JobDelayed, JobFailed, JobKind, JobResult, Step
+from tutti_server.app.jobs import Job, JobDelayed, JobFailed, JobKind, JobResult, Step
 from tutti_server.plugins.accounts.database.database import DatabaseAway
 from tutti_server.plugins.accounts.database.seals import SealKeyMissing
 from tutti_server.plugins.accounts.jobs import job_store

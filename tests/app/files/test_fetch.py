@@ -15,7 +15,7 @@ import trustme
 
 from tutti_server.app.files.addresses import AddressRules
 from tutti_server.app.files.fetch import RecordingFetcher
-from tutti_server.app.service.jobs import JobDelayed, JobFailed
+from tutti_server.app.jobs import JobDelayed, JobFailed
 
 LOOPBACK = [ipaddress.ip_network("127.0.0.0/8")]
 OK = "200 OK"

@@ -11,7 +11,6 @@ import time
 import uuid
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
-from pathlib import Path
 from typing import Any
 
 import httpx
@@ -58,15 +57,13 @@ async def send_all(socket: ClientConnection, audio: bytes, n_bytes: int) -> None
         await socket.send(audio[at : at + n_bytes])
 
 
-async def test_a_port_in_use_is_reported_before_the_engine_starts(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+async def test_a_port_in_use_is_reported_before_the_engine_starts(monkeypatch: pytest.MonkeyPatch) -> None:
     """It was reported after the model was loaded, below a traceback."""
     monkeypatch.setattr(processes, "start_engine", lambda settings: pytest.fail("the engine starts"))
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
         with pytest.raises(SettingsError, match=f"cannot listen on 127.0.0.1:{port}: "):
-            await processes.serve(make_settings({"port": 0, "audiosocket_port": port, "data_folder": f"{tmp_path}"}))
+            await processes.serve(make_settings({"port": 0, "audiosocket_port": port}))
 
 
 @pytest.mark.parametrize(("path", "headers"), [("/k", {}), ("", basic("k")), ("", KEY)])

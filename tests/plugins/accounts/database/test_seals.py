@@ -18,9 +18,9 @@ from sqlalchemy import Connection, make_url, text
 from tutti_server.app.cli.commands import cli
 from tutti_server.app.dialects.deepgram.recordings_endpoint import KIND
 from tutti_server.app.errors import RequestError, SettingsError
+from tutti_server.app.jobs import CallbackMessage, Job, JobKind, JobResult, Request
 from tutti_server.app.server.plugins import make_settings
 from tutti_server.app.service.api_keys import ApiKey
-from tutti_server.app.service.jobs import CallbackMessage, Job, JobKind, JobResult, Request
 from tutti_server.plugins.accounts.database.database import Database
 from tutti_server.plugins.accounts.database.seals import NO_SEALS, SealKeyMissing, Seals, key_id
 from tutti_server.plugins.accounts.jobs import job_store

@@ -20,7 +20,7 @@ from tests.plugins.accounts.conftest import accounts
 from tests.plugins.accounts.jobs.conftest import ServeJobs
 from tests.plugins.accounts.jobs.test_jobs_endpoint import ended, submit
 from tutti_server.app.files.addresses import AddressRules
-from tutti_server.app.service.jobs import Job, JobFailed, JobKind, JobResult, Request
+from tutti_server.app.jobs import Job, JobFailed, JobKind, JobResult, Request
 from tutti_server.plugins.accounts.database.database import Database
 from tutti_server.plugins.accounts.jobs import callbacks as module
 from tutti_server.plugins.accounts.jobs import job_store

@@ -9,7 +9,7 @@ import pytest
 
 from tests.fakes import FakeTranscriber
 from tutti_server.app.dialects.deepgram.jobs_endpoint import job_kind
-from tutti_server.app.service.jobs import Job, JobDelayed, Request
+from tutti_server.app.jobs import Job, JobDelayed, Request
 
 JOB = Job(
     id="id",

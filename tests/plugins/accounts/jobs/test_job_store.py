@@ -9,7 +9,7 @@ from uuid import uuid4
 import pytest
 from sqlalchemy import Connection, func, select
 
-from tutti_server.app.service.jobs import Job, JobFailed, JobResult, Request
+from tutti_server.app.jobs import Job, JobFailed, JobResult, Request
 from tutti_server.plugins.accounts.database.database import Database
 from tutti_server.plugins.accounts.jobs import job_store
 from tutti_server.plugins.accounts.jobs.job_store import KeyReused

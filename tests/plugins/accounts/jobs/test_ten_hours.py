@@ -16,9 +16,9 @@ from sqlalchemy import Connection, make_url
 from benchmarks.job_kills import most_of_share
 from tests.plugins.accounts.jobs.test_job_store import REQUEST
 from tutti_server.app.errors import KeyLimitExceeded
+from tutti_server.app.jobs import Job, JobResult
 from tutti_server.app.service.accounts import account_of
 from tutti_server.app.service.api_keys import ApiKey
-from tutti_server.app.service.jobs import Job, JobResult
 from tutti_server.app.service.key_limits import KeyLimits
 from tutti_server.app.sharing.local_store import LocalStore
 from tutti_server.plugins.accounts.database.database import Database

@@ -16,7 +16,7 @@ import pytest
 from sqlalchemy import URL, Connection
 
 from tutti_server.app.errors import SettingsError
-from tutti_server.app.service.jobs import CallbackMessage, Job, JobDelayed, JobFailed, JobKind, JobResult, Request, Step
+from tutti_server.app.jobs import CallbackMessage, Job, JobDelayed, JobFailed, JobKind, JobResult, Request, Step
 from tutti_server.plugins.accounts.database import database as database_module
 from tutti_server.plugins.accounts.database.database import Database, DatabaseAway
 from tutti_server.plugins.accounts.jobs import job_store, jobs, worker

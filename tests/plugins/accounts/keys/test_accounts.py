@@ -20,6 +20,7 @@ from websockets.asyncio.client import connect
 
 from tests.app.conftest import Serve
 from tutti_server.app.errors import SessionError
+from tutti_server.app.jobs import Job, Request
 from tutti_server.app.publish.call_subscribers import CallHub, Calls, Receipt
 from tutti_server.app.publish.outbox import CallEvent, CallId, CallMessage, Outbox
 from tutti_server.app.publish.room_config import RoomConfig
@@ -29,7 +30,6 @@ from tutti_server.app.publish.shared_calls import SharedCalls
 from tutti_server.app.service.accounts import OPERATOR, UNNAMED, readable_usage
 from tutti_server.app.service.api_keys import ApiKey
 from tutti_server.app.service.auth import Access, Client
-from tutti_server.app.service.jobs import Job, Request
 from tutti_server.app.session.messages import events
 from tutti_server.app.sharing.local_store import LocalStore
 from tutti_server.plugins.accounts.database.database import Database
