@@ -1,11 +1,13 @@
-# Everything a newcomer types: `make demo` and `make test`. Both create `.venv` first, and again only after a change of a
-# pyproject.toml or of the constraints. `make help` lists all targets.
+# Everything a newcomer types: `make demo` and `make test`. Both install into `.venv` first, and again only after a change of
+# a pyproject.toml or of the constraints: `make demo` and `make serve` the server alone. `make help` lists all targets.
 
 PYTHON ?= python3
-# The package index chooses a wheel without CUDA where it has one; set TORCH to another requirement to choose yourself.
+# Set TORCH to another requirement to choose yourself.
 TORCH ?= torch==2.13.0
-# An index for PyTorch alone, such as https://download.pytorch.org/whl/cpu for builds without CUDA.
+# An index for PyTorch alone. Where none is named and no NVIDIA GPU is seen, CPU_INDEX is tried: its builds lack CUDA.
 TORCH_INDEX ?=
+CPU_INDEX := https://download.pytorch.org/whl/cpu
+HAS_GPU = ls /dev/nvidia[0-9]* >/dev/null 2>&1 || nvidia-smi --list-gpus >/dev/null 2>&1
 # The versions that CI tests; /dev/null for the newest that pyproject.toml allows.
 CONSTRAINTS ?= constraints.txt
 # The same versions with the hashes of their files, which are compared before anything is installed.
@@ -15,9 +17,13 @@ WHISPER_LIVE := whisper-live==0.10.0
 VENV := .venv
 # Frameworks of voice agents, for their examples, in an environment of their own: they have many dependencies.
 AGENTS := $(VENV)/agents
+# What is installed: PyTorch; the server; everything that development needs.
+TORCH_STAMP := $(VENV)/.torch
+SERVER := $(VENV)/.server
 STAMP := $(VENV)/.installed
 # No byte code yet: compiling every package takes a minute, and the first start compiles what it needs.
 INSTALL := $(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --no-compile
+COMPILE := PYTHONDONTWRITEBYTECODE= $(VENV)/bin/python -c 'import tutti_server.app.cli.commands, tutti_server.engine.engine'
 
 # Installs many packages seven times as fast as pip, which takes its place where it does not reach the package index.
 UV_VERSION := uv==0.13.9
@@ -32,18 +38,38 @@ help: ## List the targets.
 
 setup: $(STAMP) ## Create .venv with everything that development needs.
 
-$(STAMP): pyproject.toml clients/python/pyproject.toml $(CONSTRAINTS) $(LOCK)
+# `--no-deps`: what PyTorch without CUDA requires is locked. `--retries 1`: an index that cannot be reached costs half a minute.
+$(TORCH_STAMP): pyproject.toml
 	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; sys.exit(0 if (3, 11) <= v <= (3, 14) else f"tutti needs Python 3.11 to 3.14; $(PYTHON) is {v[0]}.{v[1]}. Try: make PYTHON=python3.12 ...")'
 	@test -x $(VENV)/bin/python || $(PYTHON) -m venv $(VENV) || { echo "Could not make a virtual environment; on Debian: apt install python3-venv"; exit 1; }
-	$(INSTALL) $(if $(TORCH_INDEX),--index-url '$(TORCH_INDEX)') '$(TORCH)'
+ifneq ($(TORCH_INDEX),)
+	$(INSTALL) --index-url '$(TORCH_INDEX)' '$(TORCH)'
+else
+	@if $(HAS_GPU); then echo "Installing $(TORCH) with CUDA, as there is an NVIDIA GPU"; $(INSTALL) '$(TORCH)'; \
+	else echo "Installing $(TORCH) without CUDA, as no NVIDIA GPU is seen"; \
+		$(INSTALL) --no-deps --retries 1 --timeout 15 --index-url $(CPU_INDEX) '$(TORCH)' || { \
+		echo "$(CPU_INDEX) does not give it; installing it from the package index, maybe with gigabytes of CUDA"; \
+		$(INSTALL) '$(TORCH)'; }; fi
+endif
 	$(INSTALL) '$(UV_VERSION)'
+	@touch $@
+
+# uv compares the hashes of a constraints file, and takes from it only what the server requires. pip takes all that is locked.
+$(SERVER): $(TORCH_STAMP) pyproject.toml clients/python/pyproject.toml $(CONSTRAINTS) $(LOCK)
+	$(UV) $(VENV)/bin/python --constraint '$(or $(LOCK),$(CONSTRAINTS))' -e clients/python -e . $(OR_PIP) { \
+		$(if $(LOCK),$(INSTALL) --require-hashes --no-deps --requirement $(LOCK) &&) \
+		$(INSTALL) --constraint '$(CONSTRAINTS)' -e clients/python -e .; }
+	$(COMPILE)
+	@touch $@
+
+$(STAMP): $(TORCH_STAMP) pyproject.toml clients/python/pyproject.toml $(CONSTRAINTS) $(LOCK)
 	$(if $(LOCK),$(UV) $(VENV)/bin/python --require-hashes --no-deps --requirement $(LOCK) $(OR_PIP) \
 		$(INSTALL) --require-hashes --no-deps --requirement $(LOCK))
 	$(UV) $(VENV)/bin/python --constraint '$(CONSTRAINTS)' -e clients/python -e '.[dev]' $(OR_PIP) \
 		$(INSTALL) --constraint '$(CONSTRAINTS)' -e clients/python -e '.[dev]'
 	$(INSTALL) --no-deps --upgrade --target $(VENV)/whisper-live '$(WHISPER_LIVE)'
-	PYTHONDONTWRITEBYTECODE= $(VENV)/bin/python -c 'import tutti_server.app.cli.commands, tutti_server.engine.engine'
-	@touch $@
+	$(COMPILE)
+	@touch $(SERVER) $@
 
 agents: $(AGENTS)/.installed ## Install LiveKit Agents and Pipecat for their examples.
 
@@ -55,13 +81,13 @@ $(AGENTS)/.installed: examples/livekit_agent/requirements.txt examples/pipecat/r
 		$(AGENTS)/bin/python -m pip install --quiet --disable-pip-version-check --no-compile $(foreach file,$^,--requirement $(file))
 	@touch $@
 
-demo: setup ## Start a server and show captions of a recording as they appear.
+demo: $(SERVER) ## Start a server and show captions of a recording as they appear.
 	@$(VENV)/bin/tutti demo
 
 demo-cluster: setup ## Start three Ray nodes, kill one while eight recordings are streamed, and compare every word.
 	@$(VENV)/bin/python -m benchmarks.faults cluster-demo
 
-serve: setup ## Start a server with the embedded model: http://127.0.0.1:8000/.
+serve: $(SERVER) ## Start a server with the embedded model: http://127.0.0.1:8000/.
 	@$(VENV)/bin/tutti serve
 
 # Test processes, with one tensor thread each. Three keep two cores busy: tests of processes and browsers wait now and then.

@@ -435,12 +435,18 @@ def models() -> None:
 
 
 def _settings(values: dict[str, Any], *, with_plugins: bool = False) -> Settings:
-    """Settings from flags and the environment, as click has read them. Logging works from here on."""
+    """Settings from flags and the environment, as click has read them. Logging works from here on.
+
+    A server says that it is loading, and so does every other command whose errors go to a terminal.
+    """
     try:
         check_environment(os.environ)
         settings = make_settings(values) if with_plugins else Settings(**values)
     except SettingsError as error:
         raise click.ClickException(str(error)) from None
+    # Before the imports that take seconds, or minutes where the disk is cold and the machine busy.
+    if with_plugins or sys.stderr.isatty():
+        click.echo(f"tutti {VERSION} · loading …", err=True)
     from tutti_server.app.cli import processes
 
     processes.set_up_logging(settings)

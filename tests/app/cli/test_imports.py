@@ -49,7 +49,7 @@ def test_an_answer_without_work_needs_none_of_the_slow_packages(arguments: list[
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs /proc to measure the memory in use")
 def test_an_idle_server_takes_little_memory(tmp_path: Path) -> None:
-    """It has imported nothing that it does not use."""
+    """It has imported nothing that it does not use, and said that it is loading before it imported torch."""
     imports = tmp_path / "imports"
     with (
         imports.open("w") as errors,
@@ -70,7 +70,9 @@ def test_an_idle_server_takes_little_memory(tmp_path: Path) -> None:
             server.wait(30)
         finally:
             server.kill()
-    lines = re.findall(r"^import time:.*\|(.*)$", imports.read_text(), re.M)
+    written = imports.read_text()
+    assert 0 < written.index("· loading …") < re.search(r"\| +(asyncio|torch)\b", written).start()  # type: ignore[union-attr]
+    lines = re.findall(r"^import time:.*\|(.*)$", written, re.M)
     modules = {line.strip().partition(".")[0] for line in lines}
     assert {"tutti_server", "torch", "starlette"} <= modules and not modules & UNUSED
     (resident_kib,) = re.findall(r"^VmRSS:\s+(\d+) kB$", status, re.M)
