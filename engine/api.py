@@ -375,6 +375,8 @@ class ModelInfo:
     """The most windows in one encoder call."""
     adaptive_endpointing: bool = False
     """Whether adaptive endpointing was measured for this model, and found better than a fixed silence."""
+    aliases: tuple[str, ...] = ()
+    """More names that the operator gave the model."""
 
 
 @dataclass(frozen=True, slots=True)

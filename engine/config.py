@@ -23,8 +23,10 @@ class EngineConfig:
     model: str = "tutti-base"
     """The embedded `tutti-base`, a folder, a file, or a name on the Hugging Face hub.
 
-    Such as `openai/whisper-small`, or with a branch, tag or commit `openai/whisper-small@main`.
+    Such as `openai/whisper-small`, in short `small`, or with a branch, tag or commit `openai/whisper-small@main`.
     """
+    served_names: tuple[str, ...] = ()
+    """The names that clients see and use. The first is shown; empty for the name of the model without its folder."""
     device: Device = "auto"
     """The device on which the model runs; `auto` is CUDA if there is any, else the CPU."""
     dtype: Dtype = "auto"

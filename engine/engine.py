@@ -5,6 +5,7 @@ It is the only module of the engine that mixes threads with asyncio.
 
 import asyncio
 import gc
+import re
 import sys
 import threading
 from collections.abc import AsyncIterator, Callable
@@ -27,6 +28,10 @@ _SWITCH_INTERVAL_S = 0.00005
 
 Every tensor operation releases the interpreter, and the engine's thread would then wait this long for it.
 """
+
+
+_IN_HUB_CACHE = re.compile(r"/models--(?P<owner>[^/]+?)--(?P<name>[^/]+)/snapshots/[^/]+$")
+"""The end of the path of a model in the cache of huggingface_hub."""
 
 
 class Engine:
@@ -193,7 +198,8 @@ def _describe(runner: Runner, config: EngineConfig) -> ModelInfo:
     is_english = not generation.is_multilingual or (known is not None and known.is_english)
     can_translate = known is None or known.can_translate
     return ModelInfo(
-        name=_public_name(runner.checkpoint.name),
+        name=config.served_names[0] if config.served_names else _public_name(runner.checkpoint.name),
+        aliases=config.served_names[1:],
         device=runner.device.type,
         dtype=runner.dtype,
         is_multilingual=generation.is_multilingual,
@@ -207,9 +213,14 @@ def _describe(runner: Runner, config: EngineConfig) -> ModelInfo:
 
 
 def _public_name(name: str) -> str:
-    """What clients see of a model's name: the last part of a folder or file, as its place is the operator's affair."""
+    """What clients see of a model's name: the last part of a folder or file, as its place is the operator's affair.
+
+    A folder in the cache of the hub, which is named by its commit, has the name that it has on the hub.
+    """
     path = Path(name).expanduser()
     if not path.exists():
         return name
+    if cached := _IN_HUB_CACHE.search(str(path.resolve())):
+        return f"{cached['owner']}/{cached['name']}"
     # `.` and `..` have no name of their own; that of a link is the operator's choice.
     return (path if path.name.strip(".") else path.resolve()).name

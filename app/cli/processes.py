@@ -273,6 +273,7 @@ def _engine_config(settings: Settings) -> EngineConfig:
     try:
         return EngineConfig(
             model=settings.model,
+            served_names=settings.served_names,
             device=settings.device,  # type: ignore[arg-type]  # EngineConfig checks it
             dtype=settings.dtype,  # type: ignore[arg-type]  # EngineConfig checks it
             encoder_dtype=settings.encoder_dtype,  # type: ignore[arg-type]  # EngineConfig checks it

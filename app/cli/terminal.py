@@ -63,7 +63,8 @@ def print_models(out: Console) -> None:
         table.add_row(model.name, f"{model.n_parameters_m} M", model.about)
     out.print(table)
     out.print(
-        "\nA name with a slash is downloaded from the Hugging Face hub once, and kept in ~/.cache/huggingface. "
+        "\nThe owner may be left out, and whisper-: small, distil-large-v3.5; turbo is large-v3-turbo. "
+        "A model with a slash is downloaded from the Hugging Face hub once, and kept in ~/.cache/huggingface. "
         "owner/name@revision names a branch, a tag or a commit. Any other Whisper checkpoint in the Hugging Face "
         "layout works as well, from the hub or in a folder.",
         markup=False,

@@ -76,6 +76,7 @@ MODEL = object_of(
         "object": {"const": "model"},
         "created": INTEGER,
         "owned_by": TEXT,
+        "root": TEXT,
         "languages": list_of(TEXT),
         "tasks": list_of({"enum": ["transcribe", "translate"]}),
     }
@@ -491,10 +492,10 @@ PATHS: dict[str, dict[str, Schema]] = {
     "/v1/models": {
         "get": operation(
             "listModels",
-            "The model that answers.",
+            "The model that answers, by each of its names.",
             {
                 "200": answer(
-                    "A list of one.",
+                    "An entry for each name: the model's own, the `root` of all, its aliases, and `whisper-1`.",
                     application_json=object_of({"object": {"const": "list"}, "data": list_of(_ref("Model"))}),
                 )
             },
@@ -503,7 +504,7 @@ PATHS: dict[str, dict[str, Schema]] = {
     "/v1/models/{name}": {
         "get": operation(
             "retrieveModel",
-            "The model, by its name.",
+            "The model, by one of its names.",
             {"200": answer("The model.", application_json=_ref("Model"))},
             refusals={"404": "The server has another model."},
             parameters=[MODEL_NAME],

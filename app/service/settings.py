@@ -31,6 +31,8 @@ ANY = "*"
 MIN_INTERIM_INTERVAL_MS = 100
 DETECTORS = ("webrtc", "silero")
 LOG_LEVELS = ("debug", "info", "warning", "error")
+MAX_NAME_CHARS = 100
+"""The most characters of a name that the operator gives the model."""
 AUTO = "auto"
 """The value of `engines` for one engine on each GPU."""
 
@@ -163,7 +165,12 @@ class Settings:
         "tutti-base",
         "A name from `tutti models`, a folder with a Whisper checkpoint of transformers or CTranslate2, a .pt file of "
         "OpenAI's package, a .bin file of whisper.cpp, or a name on the Hugging Face hub, owner/name or "
-        "owner/name@revision.",
+        "owner/name@revision. Known models have short names: base, large-v3, turbo.",
+    )
+    served_model_name: str = setting(
+        "",
+        "Name under which clients see the model, and after commas more names that they may use for it. Empty: the name "
+        "of --model, and of a folder or a file its last part.",
     )
     device: str = setting("auto", "Where the model runs. auto: on the GPU if there is one.")
     dtype: str = setting(
@@ -437,6 +444,7 @@ class Settings:
             object.__setattr__(self, "keys_read", (self.keys_file, keys))
         if self.slots and self.beam_size > self.slots:
             raise SettingsError(f"beam_size: expected at most slots, which is {self.slots}, got {self.beam_size}")
+        _check_names(self.served_names)
         self._check_engines()
         self._check_detector()
         self._check_turn_model()
@@ -600,6 +608,11 @@ class Settings:
         return self.unnamed_keys | {each.key for each in self.named_keys}
 
     @property
+    def served_names(self) -> tuple[str, ...]:
+        """The names that clients use for the model, the shown one first; empty for the name of `model`."""
+        return listed(self.served_model_name)
+
+    @property
     def unnamed_keys(self) -> frozenset[str]:
         """The API keys of `api_keys`."""
         return frozenset(listed(self.api_keys))
@@ -709,6 +722,14 @@ def own_settings() -> tuple[Field[Any], ...]:
 def _require(holds: bool, name: str, expected: str, got: object) -> None:
     if not holds:
         raise SettingsError(f"{name}: expected {expected}, got {got!r}")
+
+
+def _check_names(names: Sequence[str]) -> None:
+    """Refuse names of a model that would break a header or a line of the terminal."""
+    for name in names:
+        is_plain = all(each.isalnum() or each in "._-/:@+" for each in name) and len(name) <= MAX_NAME_CHARS
+        expected = f"names of at most {MAX_NAME_CHARS} letters, digits and . _ - / : @ +"
+        _require(is_plain, "served_model_name", expected, name)
 
 
 def listed(text: str) -> tuple[str, ...]:

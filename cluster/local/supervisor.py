@@ -188,12 +188,13 @@ class Supervisor:
         At the start of the service all engines must start.
         """
         reason = f"the {managed.name} has died {managed.restarts.n_failed_starts} times while it started"
-        if managed.problem:
-            reason = f"{reason}: {managed.problem}"
         if managed in self._engines:
             number = self._engines.index(managed)
+            # `/readyz` shows it to everybody: the log alone has the problem, which may name files of the server.
             lost = self._engines_lost[number] = EngineLost(number, reason)
             self._send_to_gateways(lost)
+        if managed.problem:
+            reason = f"{reason}: {managed.problem}"
         if managed in self._gateways or not self._was_ready or len(self._engines_lost) == len(self._engines):
             self._fail(reason)
         else:

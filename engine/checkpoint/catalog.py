@@ -1,6 +1,7 @@
 """The checkpoints that tutti knows by name, which `tutti models` lists. Any other Whisper checkpoint works too."""
 
 from dataclasses import dataclass
+from difflib import get_close_matches
 
 EMBEDDED_MODEL = "tutti-base"
 """The name of the checkpoint that the package contains."""
@@ -85,8 +86,41 @@ KNOWN_MODELS = (
         is_english=True,
         can_translate=False,
     ),
+    KnownModel(
+        name="distil-whisper/distil-large-v3.5",
+        n_parameters_m=756,
+        about="English, as distil-large-v3, distilled with more data.",
+        is_english=True,
+        can_translate=False,
+    ),
 )
 """The known checkpoints, in the order in which `tutti models` lists them."""
+
+SHORT_NAMES = {
+    short: model.name
+    for model in KNOWN_MODELS[1:]
+    for repository in [model.name.partition("/")[2]]
+    for short in (repository, repository.removeprefix("whisper-"))
+} | {
+    # As in OpenAI's package.
+    "large": "openai/whisper-large-v3",
+    "turbo": "openai/whisper-large-v3-turbo",
+    "whisper-turbo": "openai/whisper-large-v3-turbo",
+}
+"""The full names of known checkpoints by the names that people type: without their owner, and without `whisper-`."""
+
+
+def full_name(name: str) -> str:
+    """The name on the hub that a short name such as `turbo` or `base@main` stands for; any other name as it is."""
+    short, at, revision = name.partition("@")
+    return SHORT_NAMES.get(short, short) + at + revision
+
+
+def similar_names(name: str) -> str:
+    """The end of an error about an unknown name: "; did you mean" and the most similar names, or nothing."""
+    known = [*SHORT_NAMES, *(model.name for model in KNOWN_MODELS)]
+    similar = get_close_matches(name.partition("@")[0].lower(), known, n=2, cutoff=0.75)
+    return f"; did you mean {' or '.join(similar)}?" if similar else ""
 
 
 def known_model(name: str) -> KnownModel | None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tutti_server.engine.checkpoint import ctranslate2_folder, ggml_file, openai, openai_file, transformers_folder
-from tutti_server.engine.checkpoint.catalog import EMBEDDED_MODEL
+from tutti_server.engine.checkpoint.catalog import EMBEDDED_MODEL, full_name, similar_names
 from tutti_server.engine.checkpoint.contents import Contents, Weight
 from tutti_server.engine.checkpoint.hub import HubName, fetch
 from tutti_server.engine.checkpoint.layout import (
@@ -106,7 +106,7 @@ class Checkpoint:
     """A checkpoint that was read and checked, without its weights."""
 
     name: str
-    """The value of `EngineConfig.model`."""
+    """The value of `EngineConfig.model`, in full where that is a short name."""
     path: Path | None
     """The folder or the file of the checkpoint; `None` if the weights are random."""
     model: ModelConfig
@@ -121,8 +121,8 @@ def read_checkpoint(name: str) -> Checkpoint:
 
     Args:
         name: the embedded model, a folder of transformers or CTranslate2, a file of OpenAI's package or of whisper.cpp,
-            or a model on the Hugging Face hub, `owner/name` or `owner/name@revision`. From the hub it is downloaded if
-            it is not in the local cache.
+            or a model on the Hugging Face hub, `owner/name` or `owner/name@revision`, or a short name of a known one.
+            From the hub it is downloaded if it is not in the local cache.
 
     Raises:
         CheckpointError: the checkpoint cannot be found, or a file is missing or unusable.
@@ -137,7 +137,7 @@ def read_checkpoint(name: str) -> Checkpoint:
         )
     _check_features(path, model)
     return Checkpoint(
-        name=name,
+        name=name if Path(name).expanduser().exists() else full_name(name),
         path=path,
         model=model,
         generation=_generation_config(contents.defaults, model, tokenizer),
@@ -193,17 +193,20 @@ def find_checkpoint(name: str) -> Path:
     if folder.exists():
         return folder
     expected = (
-        f"{EMBEDDED_MODEL}, a folder, a file, or a hub name like openai/whisper-small or openai/whisper-small@main"
+        f"{EMBEDDED_MODEL}, a short name like small, a folder, a file, or a hub name like openai/whisper-small or "
+        "openai/whisper-small@main"
     )
-    hub_name = HubName.parse(name)
+    hub_name = HubName.parse(full_name(name))
     if hub_name is None:
-        raise CheckpointError(f"{name}: no such folder or file; expected {expected}")
+        raise CheckpointError(f"{name}: no such folder or file; expected {expected}{similar_names(name)}")
     return fetch(hub_name, _check_configuration)
 
 
 def is_hub_name(name: str) -> bool:
     """Whether this is the name of a model on the hub, which may have to be fetched."""
-    return name != EMBEDDED_MODEL and not Path(name).expanduser().exists() and HubName.parse(name) is not None
+    return (
+        name != EMBEDDED_MODEL and not Path(name).expanduser().exists() and HubName.parse(full_name(name)) is not None
+    )
 
 
 def _check_configuration(folder: Path, weights: str) -> None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
 
-from tutti_server.engine.checkpoint.catalog import EMBEDDED_MODEL
+from tutti_server.engine.checkpoint.catalog import EMBEDDED_MODEL, similar_names
 from tutti_server.engine.checkpoint.layout import CONFIGURATION_FILES, describe_other_format, find_weights, listed_files
 from tutti_server.engine.errors import CheckpointError
 
@@ -174,6 +174,7 @@ def _explain(name: HubName, error: Exception) -> str:
             )
         case RepositoryNotFoundError():
             reason = "expected a folder or a model on the hub, found neither; if the model is private, set HF_TOKEN"
+            reason += similar_names(name.repository)
         case RevisionNotFoundError():
             reason = f"expected a branch, a tag or a commit of {page}, got {name.revision!r}"
         case HfHubHTTPError() if error.response.status_code == HTTPStatus.UNAUTHORIZED:

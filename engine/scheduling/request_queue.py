@@ -115,6 +115,6 @@ class RequestQueue:
         """Return the error with which requests to a closed engine fail."""
         if self._failure is None:
             return EngineFailed("the engine was closed")
-        error = EngineFailed(f"the engine has died: {self._failure!r}")
+        error = EngineFailed(f"the engine has died: {type(self._failure).__name__}")
         error.__cause__ = self._failure
         return error

@@ -266,7 +266,9 @@ class Worker:
             self._emitter.put(request, SupersededEvent())
             self.stats.superseded()
         elif request.n_failures >= MAX_FAILURES_PER_WINDOW:
-            error = EngineFailed(f"the engine has failed {request.n_failures} times with this window: {failure!r}")
+            # Clients read it: the log alone has the text of the failure, which may name files of the server.
+            reason = type(failure).__name__
+            error = EngineFailed(f"the engine has failed {request.n_failures} times with this window: {reason}")
             error.__cause__ = failure
             logger.error("[%s] a window fails: %s", request.window.session, error)
             self._emitter.put(request, error)

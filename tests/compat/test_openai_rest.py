@@ -267,7 +267,8 @@ def test_a_wrong_key_is_reported(locked_server: Running, n_bytes: int) -> None:
 @supported("openai-rest", "GET /v1/models")
 @supported("openai-rest", "GET /v1/models/{model}")
 def test_models(client: openai.OpenAI) -> None:
-    (model,) = client.models.list()
+    model, openai_name = client.models.list()
+    assert openai_name == client.models.retrieve("whisper-1")
     assert (model.id, model.object, model.owned_by) == (SMALL_MODEL_NAME, "model", "tutti")
     assert model.created > 0
     assert client.models.retrieve(SMALL_MODEL_NAME) == model

@@ -590,15 +590,27 @@ async def test_info_describes_what_is_loaded(runner: FakeRunner) -> None:
 async def test_a_model_in_a_folder_has_the_name_of_the_folder(
     runner: FakeRunner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Clients see no paths. A link keeps its name, and `.` is the folder itself."""
+    """Clients see no paths. A link keeps its name, `.` is the folder, and the hub's cache knows the hub's name."""
     (tmp_path / "whisper-7").mkdir()
     (tmp_path / "newest").symlink_to(tmp_path / "whisper-7")
+    cached = tmp_path / "models--some-one--whisper-9" / "snapshots" / ("0" * 40)
+    cached.mkdir(parents=True)
     monkeypatch.chdir(tmp_path / "whisper-7")
     checkpoint = runner.checkpoint
-    for given, name in ((f"{tmp_path}/whisper-7/", "whisper-7"), (f"{tmp_path}/newest", "newest"), (".", "whisper-7")):
+    for given, name in (
+        (f"{tmp_path}/whisper-7/", "whisper-7"),
+        (f"{tmp_path}/newest", "newest"),
+        (".", "whisper-7"),
+        (str(cached), "some-one/whisper-9"),
+    ):
         runner.checkpoint = replace(checkpoint, name=given)
         async with start_engine(runner) as engine:
             assert engine.info.name == name
+
+
+async def test_the_operator_names_the_model(runner: FakeRunner) -> None:
+    async with start_engine(runner, served_names=("calls", "whisper", "legal")) as engine:
+        assert (engine.info.name, engine.info.aliases) == ("calls", ("whisper", "legal"))
 
 
 @pytest.mark.parametrize(

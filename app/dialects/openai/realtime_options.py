@@ -171,11 +171,15 @@ def updated(settings: RealtimeSettings, session: object, model: api.ModelInfo) -
 
 
 def named(settings: RealtimeSettings, name: str | None, model: api.ModelInfo) -> tuple[RealtimeSettings, Warnings]:
-    """The settings after the client asked for a model by name. The server answers every name with its one model."""
+    """The settings after the client asked for a model by name. The server answers every name with its one model.
+
+    Where that is not a name of the model, a warning says so.
+    """
     if name is None or name == model.name:
         return settings, []
     message = f"{name[:MAX_NAME_CHARS]!r} was asked for, {model.name!r} is served"
-    return replace(settings, requested_model=name), [{"param": "model", "message": message}]
+    warnings = [] if name in model.aliases else [{"param": "model", "message": message}]
+    return replace(settings, requested_model=name), warnings
 
 
 def is_flat(session: object) -> bool | None:

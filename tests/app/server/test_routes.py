@@ -68,8 +68,9 @@ async def test_models_lists_the_one_that_is_served(serve: Serve) -> None:
     server = await serve(api_keys="k")
     assert (await get(f"{server.http}/v1/models")).status_code == 401
     response = await get(f"{server.http}/v1/models", headers={"Authorization": "Bearer k"})
-    (model,) = response.json()["data"]
+    model, openai_name = response.json()["data"]
     assert (model["id"], model["object"], model["languages"]) == ("fake", "model", ["en", "de"])
+    assert openai_name == model | {"id": "whisper-1"}
 
 
 async def test_the_page_learns_of_the_model_without_a_key(serve: Serve) -> None:
@@ -128,9 +129,22 @@ async def test_a_model_is_found_by_its_name(serve: Serve) -> None:
     headers = {"Authorization": "Bearer k"}
     response = await get(f"{server.http}/v1/models/openai%2Fwhisper-small", headers=headers)
     assert response.json()["id"] == "openai/whisper-small"
-    missing = await get(f"{server.http}/v1/models/whisper-1", headers=headers)
+    missing = await get(f"{server.http}/v1/models/whisper-2", headers=headers)
     assert (missing.status_code, missing.json()["error"]["code"]) == (404, "model_not_found")
     assert (await get(f"{server.http}/v1/models/whisper-1")).status_code == 401
+
+
+async def test_a_model_is_found_by_each_of_its_names(serve: Serve) -> None:
+    """Programs written for OpenAI look for `whisper-1`. `root` says that all are one model."""
+    server = await serve(FakeTranscriber(info=replace(MODEL, name="calls", aliases=("legal", "whisper-large"))))
+    listed = (await get(f"{server.http}/v1/models")).json()["data"]
+    assert [(each["id"], each["root"]) for each in listed] == [
+        (name, "calls") for name in ("calls", "legal", "whisper-large", "whisper-1")
+    ]
+    for each in listed:
+        assert (await get(f"{server.http}/v1/models/{each['id']}")).json() == each
+    missing = await get(f"{server.http}/v1/models/large-v3")
+    assert "expected calls or legal or whisper-large or whisper-1" in missing.json()["error"]["message"]
 
 
 @pytest.mark.parametrize("path", ["/", "/v1/models", "/v1/audio/transcriptions", "/v2/nothing"])

@@ -57,6 +57,7 @@ def test_a_loopback_address_needs_no_keys(host: str) -> None:
         ("log_level", "loud"),
         ("detector", "ears"),
         ("speech_threshold", 1.0),
+        ("served_model_name", "calls,a b"),
     ],
 )
 def test_values_out_of_range_are_named(name: str, value: Any) -> None:

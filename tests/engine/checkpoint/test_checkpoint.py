@@ -12,8 +12,15 @@ from transformers import WhisperForConditionalGeneration
 
 from tests.engine.checkpoints import SHAPES, Shape, edit_json, make_checkpoint
 from tests.small_model import SMALL_MODEL
+from tutti_server.engine.checkpoint import checkpoint
 from tutti_server.engine.checkpoint.catalog import EMBEDDED_MODEL, KNOWN_MODELS
-from tutti_server.engine.checkpoint.checkpoint import EMBEDDED_FOLDER, MOST, find_checkpoint, read_checkpoint
+from tutti_server.engine.checkpoint.checkpoint import (
+    EMBEDDED_FOLDER,
+    MOST,
+    find_checkpoint,
+    is_hub_name,
+    read_checkpoint,
+)
 from tutti_server.engine.config import EngineConfig
 from tutti_server.engine.errors import CheckpointError
 from tutti_server.engine.model.weights import load_model
@@ -93,11 +100,25 @@ def test_a_checkpoint_without_generation_config_is_understood(tmp_path: Path, sh
     assert generation.suppress_tokens == (4, 5)
 
 
-@pytest.mark.parametrize("name", ["./nowhere", "/nowhere", "whisper-small", "a/b/c"])
+@pytest.mark.parametrize("name", ["./nowhere", "/nowhere", "whisper", "a/b/c"])
 def test_names_that_cannot_be_on_the_hub_are_refused(name: str) -> None:
     """The error says which names are possible."""
-    with pytest.raises(CheckpointError, match=f"expected {EMBEDDED_MODEL}, a folder, a file, or a hub name"):
+    with pytest.raises(CheckpointError, match=f"expected {EMBEDDED_MODEL}, a short name like small, a folder"):
         find_checkpoint(name)
+
+
+def test_a_name_with_a_slip_is_answered_with_the_right_one() -> None:
+    with pytest.raises(CheckpointError, match=r"did you mean turbo\?$"):
+        find_checkpoint("tubro")
+
+
+def test_a_short_name_is_fetched_unless_there_is_such_a_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """As every other name, it is that of a folder first."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(checkpoint, "fetch", lambda name, check: Path(name.repository))
+    assert is_hub_name("base") and find_checkpoint("base") == Path("openai/whisper-base")
+    (tmp_path / "base").mkdir()
+    assert not is_hub_name("base") and find_checkpoint("base") == Path("base")
 
 
 def test_without_a_network_the_error_says_what_to_do(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

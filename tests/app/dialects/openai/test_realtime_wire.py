@@ -37,6 +37,14 @@ def open_talk(
     return Talk(dialect, model, answers=answers)
 
 
+def test_an_alias_of_the_model_needs_no_warning() -> None:
+    """What clients of such a model expect holds for it, too."""
+    model = replace(MODEL, aliases=("gpt-4o-transcribe-diarize",))
+    settings, warnings = named(RealtimeSettings(), "gpt-4o-transcribe-diarize", model)
+    assert settings.requested_model == "gpt-4o-transcribe-diarize" and not warnings
+    assert named(RealtimeSettings(), "other", model)[1]
+
+
 def update(turn_detection: Any = ..., include: Any = ..., **source: Any) -> dict[str, Any]:
     """`session.update` in the GA shape, at 16 kHz by default."""
     if turn_detection is not ...:
