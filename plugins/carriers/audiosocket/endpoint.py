@@ -6,24 +6,17 @@ Each packet becomes a message of a WebSocket inside the server.
 import asyncio
 import ipaddress
 import logging
-import socket
 import uuid
 from collections.abc import Mapping
-from typing import Any
-
-from starlette.applications import Starlette
-from starlette.types import Message, Scope
-from starlette.websockets import WebSocket
 
 from tutti_server.app.dialects.call_streams.call_stream import Opening
 from tutti_server.app.dialects.call_streams.endpoint import serve_call
 from tutti_server.app.dialects.native.wire import messages
-from tutti_server.app.errors import BadMessage, RequestError, SettingsError
+from tutti_server.app.errors import BadMessage, RequestError
+from tutti_server.app.live.tcp_port import TcpClient, TcpPort
 from tutti_server.app.service.auth import Client
-from tutti_server.app.service.request_ids import request_id
 from tutti_server.app.service.service import Service
 from tutti_server.app.service.settings import Settings
-from tutti_server.app.service.strangers import STATE_KEY, Visitor
 from tutti_server.app.sharing.store import StoreAway
 from tutti_server.plugins.carriers.audiosocket.announcements import Announcements
 from tutti_server.plugins.carriers.audiosocket.wire import (
@@ -35,135 +28,50 @@ from tutti_server.plugins.carriers.audiosocket.wire import (
 )
 from tutti_server.plugins.carriers.settings import CarrierSettings
 
-BACKLOG = 1024
-"""Connections that wait to be accepted; the kernel refuses more."""
-ABNORMAL = 1006
-"""The code that stands for a connection that has ended without a close frame (RFC 6455, section 7.4.1)."""
-
 logger = logging.getLogger(__name__)
 
 
-class AudioSocketListener:
+class AudioSocketListener(TcpPort):
     """The port of AudioSocket."""
+
+    name = "audiosocket"
+    path = "/v1/audiosocket"
 
     def __init__(self, settings: Settings) -> None:
         """Prepare; the settings have the address."""
         own = settings.of(CarrierSettings)
-        self._host, self._port = own.host(settings), own.audiosocket_port
+        super().__init__(own.host(settings), own.audiosocket_port)
 
-    def bind(self, *, shares_port: bool = False) -> socket.socket:
-        """See `Listener.bind`."""
-        family = socket.AF_INET6 if ":" in self._host else socket.AF_INET
+    async def serve_client(self, client: TcpClient) -> None:
+        """See `TcpPort.serve_client`."""
+        service = client.service
         try:
-            address = (self._host, self._port)
-            return socket.create_server(address, family=family, backlog=BACKLOG, reuse_port=shares_port)
-        except OSError as error:
-            raise SettingsError(
-                f"cannot listen on {self._host}:{self._port}: {error.strerror}; try another --audiosocket-port or "
-                "--audiosocket-host"
-            ) from error
-
-    async def serve(self, listener: socket.socket, app: Starlette) -> "AudioSocketServer":
-        """See `Listener.serve`."""
-        return await AudioSocketServer.start(listener, app)
-
-
-class AudioSocketServer:
-    """Serves the connections of one listening socket. Has the methods of `asyncio.Server` that uvicorn calls."""
-
-    def __init__(self, app: Starlette) -> None:
-        """Prepare; `start` accepts connections."""
-        self._app = app
-        self._service: Service = app.state.service
-        self._server: asyncio.Server
-        self._tasks: set[asyncio.Task[None]] = set()
-
-    @classmethod
-    async def start(cls, listener: socket.socket, app: Starlette) -> "AudioSocketServer":
-        """Accept connections until `close`."""
-        self = cls(app)
-        self._server = await asyncio.start_server(self._connected, sock=listener, backlog=BACKLOG)
-        return self
-
-    def close(self) -> None:
-        """Accept no more connections, and end those that are left. Sessions have been drained before."""
-        self._server.close()
-        for task in self._tasks:
-            task.cancel()
-
-    async def wait_closed(self) -> None:
-        """Wait until all connections have ended."""
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-
-    def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Called by asyncio for each connection."""
-        peer = writer.get_extra_info("peername")
-        visitor = self._service.strangers.arrive(peer[0] if peer else None, lambda reason: writer.transport.abort())
-        visitor.expect(self._service.settings.head_timeout_s)
-        task = asyncio.get_running_loop().create_task(self._run(reader, writer, visitor))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
-    async def _run(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, visitor: Visitor) -> None:
-        try:
-            await self._serve(reader, writer, visitor)
-        except OSError:
-            # The client has left, or was cut off.
-            pass
-        except Exception:
-            logger.exception("a connection of AudioSocket failed")
-        finally:
-            visitor.leave()
-            writer.close()
-
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, visitor: Visitor) -> None:
-        """Serve one connection to its end. Raises `OSError` when the client has left."""
-        peer = writer.get_extra_info("peername")
-        scope = _scope(self._app, peer, visitor)
-        service = self._service
-        try:
-            first = await _read_packet(reader)
+            first = await _read_packet(client.reader)
             call = read_id(first)
         except (asyncio.IncompleteReadError, BadMessage):
             service.strangers.note_refusal("malformed")
             return
-        found = await _client(service, call, peer[0] if peer else "")
+        found = await _client(service, call, client.address)
         if found is None:
-            logger.info("[%s] a call is not taken: %s was not announced", request_id(scope), call)
+            logger.info("[%s] a call is not taken: %s was not announced", client.request, call)
             service.metrics.refused_total.labels("unauthorized").inc()
-            writer.write(HANGUP_PACKET)
+            client.writer.write(HANGUP_PACKET)
             return
-        client, parameters = found
-        visitor.wait()
-        packets = _Packets(reader, writer, first)
-        websocket = WebSocket(scope, packets.receive, packets.send)
+        caller, parameters = found
+        client.visitor.wait()
+        due = [first]
+
+        async def read() -> bytes:
+            return due.pop() if due else await _read_packet(client.reader)
+
+        def write(text: str | None) -> None:
+            # Asterisk is asked to hang up at the end. There is nothing else to send.
+            if text is None:
+                client.writer.write(HANGUP_PACKET)
+
         opening = Opening(parameters=parameters)
-        await serve_call(websocket, lambda sink: AudioSocket(sink, opening), messages, client=client)
-
-
-class _Packets:
-    """One connection as the messages of a WebSocket."""
-
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, first: bytes) -> None:
-        """Make messages of what comes after the packet `first`, which has been read."""
-        self._reader = reader
-        self._writer = writer
-        self._due: list[Message] = [{"type": "websocket.connect"}, {"type": "websocket.receive", "bytes": first}]
-
-    async def receive(self) -> Message:
-        """The next message."""
-        if self._due:
-            return self._due.pop(0)
-        try:
-            return {"type": "websocket.receive", "bytes": await _read_packet(self._reader)}
-        except (asyncio.IncompleteReadError, OSError):
-            return {"type": "websocket.disconnect", "code": ABNORMAL}
-
-    async def send(self, message: Message) -> None:
-        """Ask Asterisk to hang up where a WebSocket is closed or refused. There is nothing else to send."""
-        if message["type"] in ("websocket.close", "websocket.http.response.start"):
-            self._writer.write(HANGUP_PACKET)
-            await self._writer.drain()
+        websocket = client.websocket(read, write)
+        await serve_call(websocket, lambda sink: AudioSocket(sink, opening), messages, client=caller)
 
 
 async def _client(service: Service, call: uuid.UUID, address: str) -> tuple[Client, Mapping[str, str]] | None:
@@ -199,21 +107,3 @@ async def _read_packet(reader: asyncio.StreamReader) -> bytes:
     """
     header = await reader.readexactly(HEADER_BYTES)
     return header + await reader.readexactly(payload_bytes(header))
-
-
-def _scope(app: Starlette, peer: Any, visitor: Visitor) -> Scope:
-    """The scope of a WebSocket for a connection without a request."""
-    return {
-        "type": "websocket",
-        "app": app,
-        "client": tuple(peer[:2]) if peer else None,
-        "extensions": {"websocket.http.response": {}},
-        "headers": [],
-        "path": "/v1/audiosocket",
-        "path_params": {},
-        "query_string": b"",
-        "root_path": "",
-        "scheme": "ws",
-        "state": {STATE_KEY: visitor},
-        "subprotocols": [],
-    }

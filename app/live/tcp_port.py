@@ -1,0 +1,190 @@
+"""A port for a protocol over plain TCP: inside the server each connection becomes a WebSocket.
+
+A client counts as unauthenticated until `TcpClient.visitor` waits for it or its session is admitted.
+"""
+
+import asyncio
+import logging
+import socket
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, ClassVar
+
+from starlette.applications import Starlette
+from starlette.types import Message, Scope
+from starlette.websockets import WebSocket
+
+from tutti_server.app.errors import SettingsError
+from tutti_server.app.service.request_ids import request_id
+from tutti_server.app.service.service import Service
+from tutti_server.app.service.strangers import STATE_KEY, Visitor
+
+BACKLOG = 1024
+"""Connections that wait to be accepted; the kernel refuses more."""
+ABNORMAL = 1006
+"""The code that stands for a connection that has ended without a close frame (RFC 6455, section 7.4.1)."""
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(kw_only=True)
+class TcpClient:
+    """One connection."""
+
+    app: Starlette
+    path: str
+    """The path that logs and traces show."""
+    reader: asyncio.StreamReader
+    writer: asyncio.StreamWriter
+    visitor: Visitor
+
+    @property
+    def service(self) -> Service:
+        """The service that is asked."""
+        service: Service = self.app.state.service
+        return service
+
+    @property
+    def address(self) -> str:
+        """The IP address of the client; empty where it is not known."""
+        return self._peer[0] if self._peer else ""
+
+    @property
+    def request(self) -> str:
+        """The id of the connection in the log."""
+        return request_id(self.scope)
+
+    @cached_property
+    def scope(self) -> Scope:
+        """The scope of a WebSocket for a connection without a request."""
+        return {
+            "type": "websocket",
+            "app": self.app,
+            "client": tuple(self._peer[:2]) if self._peer else None,
+            "extensions": {"websocket.http.response": {}},
+            "headers": [],
+            "path": self.path,
+            "path_params": {},
+            "query_string": b"",
+            "root_path": "",
+            "scheme": "ws",
+            "state": {STATE_KEY: self.visitor},
+            "subprotocols": [],
+        }
+
+    def websocket(self, read: Callable[[], Awaitable[str | bytes]], write: Callable[[str | None], None]) -> WebSocket:
+        """The connection as a WebSocket that is not accepted yet.
+
+        Args:
+            read: the next message of the client. Raises `IncompleteReadError` or `OSError` where it has left.
+            write: puts a message of the server into `writer`; `None` where the session has ended or was refused.
+        """
+        due: list[Message] = [{"type": "websocket.connect"}]
+
+        async def receive() -> Message:
+            if due:
+                return due.pop()
+            try:
+                message = await read()
+            except (asyncio.IncompleteReadError, OSError):
+                return {"type": "websocket.disconnect", "code": ABNORMAL}
+            return {"type": "websocket.receive", "text" if isinstance(message, str) else "bytes": message}
+
+        async def send(message: Message) -> None:
+            if message["type"] == "websocket.send":
+                write(message["text"])
+            elif message["type"] in ("websocket.close", "websocket.http.response.start"):
+                write(None)
+            await self.writer.drain()
+
+        return WebSocket(self.scope, receive, send)
+
+    @property
+    def _peer(self) -> Any:
+        return self.writer.get_extra_info("peername")
+
+
+class TcpPort(ABC):
+    """One port. See `tutti_server.app.server.plugins.Listener`."""
+
+    name: ClassVar[str]
+    """The name of the protocol, as its settings begin: `NAME_port` and `NAME_host`."""
+    path: ClassVar[str]
+    """See `TcpClient.path`."""
+
+    def __init__(self, host: str, port: int) -> None:
+        """Prepare to listen on this address."""
+        self._host, self._port = host, port
+
+    @abstractmethod
+    async def serve_client(self, client: TcpClient) -> None:
+        """Serve one connection to its end. Raises `OSError` when the client has left."""
+
+    def bind(self, *, shares_port: bool = False) -> socket.socket:
+        """See `Listener.bind`."""
+        family = socket.AF_INET6 if ":" in self._host else socket.AF_INET
+        try:
+            address = (self._host, self._port)
+            return socket.create_server(address, family=family, backlog=BACKLOG, reuse_port=shares_port)
+        except OSError as error:
+            raise SettingsError(
+                f"cannot listen on {self._host}:{self._port}: {error.strerror}; try another --{self.name}-port or "
+                f"--{self.name}-host"
+            ) from error
+
+    async def serve(self, listener: socket.socket, app: Starlette) -> "_Server":
+        """See `Listener.serve`."""
+        return await _Server.start(self, listener, app)
+
+
+class _Server:
+    """Serves the connections of one listening socket. Has the methods of `asyncio.Server` that uvicorn calls."""
+
+    def __init__(self, port: TcpPort, app: Starlette) -> None:
+        """Prepare; `start` accepts connections."""
+        self._port = port
+        self._app = app
+        self._service: Service = app.state.service
+        self._server: asyncio.Server
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    @classmethod
+    async def start(cls, port: TcpPort, listener: socket.socket, app: Starlette) -> "_Server":
+        """Accept connections until `close`."""
+        self = cls(port, app)
+        self._server = await asyncio.start_server(self._connected, sock=listener, backlog=BACKLOG)
+        return self
+
+    def close(self) -> None:
+        """Accept no more connections, and end those that are left. Sessions have been drained before."""
+        self._server.close()
+        for task in self._tasks:
+            task.cancel()
+
+    async def wait_closed(self) -> None:
+        """Wait until all connections have ended."""
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Called by asyncio for each connection."""
+        peer = writer.get_extra_info("peername")
+        visitor = self._service.strangers.arrive(peer[0] if peer else None, lambda reason: writer.transport.abort())
+        visitor.expect(self._service.settings.head_timeout_s)
+        client = TcpClient(app=self._app, path=self._port.path, reader=reader, writer=writer, visitor=visitor)
+        task = asyncio.get_running_loop().create_task(self._run(client))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _run(self, client: TcpClient) -> None:
+        try:
+            await self._port.serve_client(client)
+        except OSError:
+            # The client has left, or was cut off.
+            pass
+        except Exception:
+            logger.exception("a connection of %s failed", self._port.name)
+        finally:
+            client.visitor.leave()
+            client.writer.close()
