@@ -110,7 +110,7 @@ class TcpPort(ABC):
     """One port. See `tutti_server.app.server.plugins.Listener`."""
 
     name: ClassVar[str]
-    """The name of the protocol, as its settings begin: `NAME_port` and `NAME_host`."""
+    """The name of the protocol, as its setting begins: `NAME_port`."""
     path: ClassVar[str]
     """See `TcpClient.path`."""
 
@@ -120,7 +120,7 @@ class TcpPort(ABC):
 
     @abstractmethod
     async def serve_client(self, client: TcpClient) -> None:
-        """Serve one connection to its end. Raises `OSError` when the client has left."""
+        """Serve one connection to its end. Raises `OSError` or `IncompleteReadError` when the client has left."""
 
     def bind(self, *, shares_port: bool = False) -> socket.socket:
         """See `Listener.bind`."""
@@ -130,8 +130,7 @@ class TcpPort(ABC):
             return socket.create_server(address, family=family, backlog=BACKLOG, reuse_port=shares_port)
         except OSError as error:
             raise SettingsError(
-                f"cannot listen on {self._host}:{self._port}: {error.strerror}; try another --{self.name}-port or "
-                f"--{self.name}-host"
+                f"cannot listen on {self._host}:{self._port}: {error.strerror}; try another --{self.name}-port"
             ) from error
 
     async def serve(self, listener: socket.socket, app: Starlette) -> "_Server":
@@ -180,7 +179,7 @@ class _Server:
     async def _run(self, client: TcpClient) -> None:
         try:
             await self._port.serve_client(client)
-        except OSError:
+        except (OSError, asyncio.IncompleteReadError):
             # The client has left, or was cut off.
             pass
         except Exception:

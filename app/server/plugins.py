@@ -38,6 +38,7 @@ OURS: Mapping[str, tuple[str, ...]] = {
     ),
     "tutti_server.plugins.carriers.plugin": ("audiohook_", "audiosocket_"),
     "tutti_server.plugins.telemetry.plugin": (),
+    "tutti_server.plugins.wyoming.plugin": ("wyoming_",),
 }
 """The plug-ins of this repository, and how the names of their settings begin.
 

@@ -1,0 +1,187 @@
+"""Wyoming: one JSON line for each event over TCP, with more JSON and with audio behind it. A connection has one text.
+
+Source: wyoming 1.10.2 on PyPI, `wyoming/event.py`, `asr.py`, `audio.py` and `info.py`.
+"""
+
+import asyncio
+import ipaddress
+from collections.abc import Iterable
+from typing import Any
+
+from tutti_server.app.dialects.checks import are_texts, integer_from
+from tutti_server.app.dialects.json_text import read_object, write_object
+from tutti_server.app.errors import CLOSE_POLICY, BadStart, SessionError
+from tutti_server.app.languages import WITHOUT_SPACES, language_of
+from tutti_server.app.live.accept import serve_session
+from tutti_server.app.live.dialect import ClientMessage
+from tutti_server.app.live.tcp_port import TcpClient, TcpPort
+from tutti_server.app.media.pcm import AudioFormat
+from tutti_server.app.service.settings import Settings
+from tutti_server.app.session.core.effects import Close
+from tutti_server.app.session.messages import commands, events
+from tutti_server.app.version import VERSION
+from tutti_server.engine.api import MAX_HOTWORD_BYTES, MAX_HOTWORDS, ModelInfo
+from tutti_server.plugins.wyoming.plugin import WyomingSettings
+
+MAX_EVENT_BYTES = 1 << 16
+"""The longest line of an event, and the longest JSON behind it."""
+FORMAT = ("rate", "width", "channels")
+
+
+class WyomingDialect:
+    """One connection, from its first event that is neither `describe` nor `ping`."""
+
+    idle_timeout_s = None
+    max_text_chars = 2 * MAX_EVENT_BYTES
+
+    def __init__(self, model: ModelInfo) -> None:
+        """Translate for a client of this model."""
+        self._model = model
+        self._wanted: dict[str, Any] = {}
+        """What `transcribe` asked for."""
+        self._texts: list[str] = []
+        self._language: str | None = None
+
+    def open(self) -> Iterable[ClientMessage]:
+        """Nothing: the client speaks first."""
+        return ()
+
+    def read(self, message: str | bytes) -> Iterable[ClientMessage]:
+        """Translate an event. Events without a meaning here are left out, as Wyoming asks of a server."""
+        if isinstance(message, bytes):
+            return (commands.Audio(message),)
+        event = read_object(message)
+        data: dict[str, Any] = event["data"]
+        match event["type"]:
+            case "transcribe":
+                self._wanted = data
+            case "audio-start":
+                return (self._start(data),)
+            case "audio-stop":
+                return (commands.Stop(),)
+            case "describe" | "ping" as kind:
+                return (events.Reply(answer(kind, data, self._model)),)
+            case "audio-chunk" | "error":
+                raise SessionError("bad_message", f"Wyoming: {data.get('text')}", CLOSE_POLICY)
+        return ()
+
+    def audio_received(self, until_s: float) -> Iterable[events.Reply]:
+        """Nothing: no event depends on time alone."""
+        return ()
+
+    def close(self, close: Close) -> Close:
+        """The session's own close code and reason, which only the log shows."""
+        return close
+
+    def write(self, event: events.Event) -> Iterable[str]:
+        """Translate an event: there is one text, at the end, or an error."""
+        match event:
+            case events.Utterance():
+                self._texts.append(event.text.strip())
+                self._language = event.language or self._language
+            case events.Failure():
+                yield line("error", text=event.message, code=event.code)
+            case events.Stopped():
+                gap = "" if self._language in WITHOUT_SPACES else " "
+                language = {"language": self._language} if self._language else {}
+                yield line("transcript", text=gap.join(filter(None, self._texts)), **language)
+
+    def _start(self, data: dict[str, Any]) -> commands.Start:
+        for name, low, high in (("rate", 8000, 192_000), ("width", 2, 2), ("channels", 1, 8)):
+            if not integer_from(low, high)(data.get(name)):
+                raise BadStart(name, f"an integer from {low} to {high}", data.get(name))
+        wanted, model = self._wanted, self._model
+        if wanted.get("name") not in (None, model.name, *model.aliases):
+            raise BadStart("name", model.name, wanted["name"])
+        named = str(wanted.get("language") or "")
+        self._language = language_of(named, model.languages)
+        if self._language and self._language not in model.languages:
+            raise BadStart("language", f"one of {', '.join(model.languages)}", named)
+        names = [*wanted.get("transcript_names", ()), *wanted.get("transcript_terms", ())]
+        if not are_texts(names):
+            raise BadStart("transcript_names", "lists of texts", names)
+        # A home has more names than a window takes: the first ones count, and Wyoming has no event for a warning.
+        hotwords = [each.strip() for each in names if 1 <= len(each.strip().encode()) <= MAX_HOTWORD_BYTES]
+        return commands.Start(
+            audio=AudioFormat("pcm_s16le", data["rate"], data["channels"], is_mixed=data["channels"] > 1),
+            language=self._language,
+            hotwords=tuple(hotwords[:MAX_HOTWORDS]),
+            interim=False,
+        )
+
+
+class WyomingPort(TcpPort):
+    """The port of Wyoming."""
+
+    name = "wyoming"
+    path = "/wyoming"
+
+    def __init__(self, settings: Settings) -> None:
+        """Prepare; the settings have the address, and who may connect."""
+        own = settings.of(WyomingSettings)
+        super().__init__(settings.host, own.wyoming_port)
+        self._networks = own.networks
+        self._max_audio_bytes = settings.max_message_kb * 1024
+
+    async def serve_client(self, client: TcpClient) -> None:
+        """See `TcpPort.serve_client`."""
+        access, model = client.service.access, client.service.transcriber.info
+        write = client.writer.write
+        if not (access.is_open or any(ipaddress.ip_address(client.address) in each for each in self._networks)):
+            write(line("error", text="this address is not one of wyoming_networks", code="unauthorized").encode())
+            return
+        audio: list[Any] = []
+
+        async def read() -> str | bytes:
+            event, payload = await self._read(client.reader)
+            kind, data = event["type"], event["data"]
+            if kind == "audio-start":
+                audio[:] = map(data.get, FORMAT)
+            elif kind == "audio-chunk":
+                if list(map(data.get, FORMAT)) == audio:
+                    return payload
+                data["text"] = f"expected audio-start and then audio of its format, got {list(map(data.get, FORMAT))}"
+            return write_object(event)
+
+        while isinstance(first := await read(), str) and read_object(first)["type"] in ("describe", "ping"):
+            event = read_object(first)
+            write(answer(event["type"], event["data"], model).encode())
+            client.visitor.expect(client.service.settings.head_timeout_s)
+        client.visitor.wait()
+        due = [first]
+
+        async def read_next() -> str | bytes:
+            return due.pop() if due else await read()
+
+        websocket = client.websocket(read_next, lambda text: write(text.encode()) if text else None)
+        try:
+            await serve_session(websocket, WyomingDialect(model), None, client=access.client_without_key())
+        except SessionError as error:
+            write(line("error", text=str(error), code=error.code).encode())
+
+    async def _read(self, reader: asyncio.StreamReader) -> tuple[dict[str, Any], bytes]:
+        """The next event and its audio. What is no event becomes one of type `error`."""
+        try:
+            event = read_object((await reader.readuntil(b"\n")).decode())
+            n_data, n_audio = event.get("data_length") or 0, event.get("payload_length") or 0
+            if not (integer_from(0, MAX_EVENT_BYTES)(n_data) and integer_from(0, self._max_audio_bytes)(n_audio)):
+                raise ValueError(f"lengths of {n_data} and {n_audio}")
+            more = read_object((await reader.readexactly(n_data)).decode()) if n_data else {}
+            event = {"type": str(event["type"]), "data": {**(event.get("data") or {}), **more}}
+        except (asyncio.LimitOverrunError, LookupError, TypeError, ValueError, SessionError) as error:
+            return {"type": "error", "data": {"text": f"expected an event, got {error}"[:200]}}, b""
+        return event, await reader.readexactly(n_audio) if n_audio else b""
+
+
+def line(kind: str, **data: Any) -> str:
+    """An event as it is sent."""
+    return write_object({"type": kind, "data": data}) + "\n"
+
+
+def answer(kind: str, data: dict[str, Any], model: ModelInfo) -> str:
+    """The answer to `describe` or `ping`."""
+    if kind == "ping":
+        return line("pong", text=data.get("text"))
+    about = {"attribution": {"name": "tutti", "url": ""}, "installed": True, "version": VERSION}
+    served = {"name": model.name, "description": model.name, "languages": list(model.languages)} | about
+    return line("info", asr=[{"name": "tutti", "description": "Whisper", "models": [served]} | about])
