@@ -19,7 +19,7 @@ from tutti_server.app.media.pcm import Samples
 from tutti_server.app.server.plugins import make_settings
 from tutti_server.plugins.wyoming.plugin import WyomingSettings
 
-FORMAT = {"rate": 16_000, "width": 2, "channels": 1}
+FORMAT: dict[str, Any] = {"rate": 16_000, "width": 2, "channels": 1}
 
 
 def pcm(samples: Samples) -> bytes:
