@@ -7,6 +7,7 @@ its own name point to 127.0.0.1 (DNS rebinding). Programs that are no browser se
 """
 
 import ipaddress
+import logging
 from collections.abc import Iterator
 from urllib.parse import urlsplit
 
@@ -22,8 +23,25 @@ from tutti_server.app.service.service import Service
 from tutti_server.app.service.settings import ANY, Settings
 from tutti_server.app.service.strangers import STATE_KEY
 
-PUBLIC_PATH = "/captions/"
-"""Paths that begin with this are rooms, for readers everywhere."""
+logger = logging.getLogger(__name__)
+
+CLIENT_PATH = "/static/tutti/"
+"""Paths that begin with this are files of the JavaScript client, which pages of any origin load."""
+PUBLIC_PATHS = ("/captions/", CLIENT_PATH)
+"""Paths that begin with one of these are for pages of any origin: rooms, and the client."""
+ORIGIN_HEADER = "x-tutti-origin"
+"""Answers for files of the client say `refused` in this header to a page that may use nothing else of the server.
+
+A page needs it to tell a server that refuses it from one that is not there: browsers say of both the same.
+"""
+CLIENT_HEADERS = {
+    "access-control-allow-origin": "*",
+    "access-control-expose-headers": ORIGIN_HEADER,
+    "vary": "origin",
+}
+"""The headers of answers for files of the client, beside those of every answer."""
+MAX_LOGGED = 32
+"""This many refused origins and hosts get a line in the log, each once, as unauthenticated clients could fill it."""
 DEFAULT_PORTS = (None, 80, 443)
 """Ports that an address need not name."""
 
@@ -35,6 +53,7 @@ class Guard:
         self._app = app
         self._settings = settings
         self._needs_key = bool(settings.keys)
+        self._logged: set[str] = set()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
@@ -42,25 +61,44 @@ class Guard:
             await self._app(scope, receive, send)
             return
 
+        request_headers = Headers(scope=scope)
+        answer_headers = ANSWER_HEADERS | self._client_headers(scope, request_headers)
+
         async def send_with_headers(message: Message) -> None:
             if message["type"] in RESPONSE_STARTS:
                 headers = MutableHeaders(scope=message)
-                for name, value in ANSWER_HEADERS.items():
+                for name, value in answer_headers.items():
                     headers.setdefault(name, value)
             await send(message)
 
         service: Service = scope["app"].state.service
         if (visitor := scope["state"].get(STATE_KEY)) is not None and scope.get("client"):
             visitor.come_from(scope["client"][0])
-        error = next(self._objections(Headers(scope=scope), is_public=_is_public(scope)), None)
+        error = next(self._objections(request_headers, is_public=_is_public(scope)), None)
         if error is None:
             await self._app(scope, receive, send_with_headers)
             return
         service.strangers.note_refusal("foreign")
+        self._log_once(error.message)
         if scope["type"] == "websocket":
             await WebSocket(scope, receive, send_with_headers).send_denial_response(error_response(error))
         else:
             await error_response(error)(scope, receive, send_with_headers)
+
+    def _client_headers(self, scope: Scope, headers: Headers) -> dict[str, str]:
+        """The further headers of an answer: none but for files of the client."""
+        if scope["type"] != "http" or not scope["path"].startswith(CLIENT_PATH):
+            return {}
+        is_refused = any(self._objections(headers, is_public=False))
+        return CLIENT_HEADERS | ({ORIGIN_HEADER: "refused"} if is_refused else {})
+
+    def _log_once(self, message: str) -> None:
+        """Write why a page was refused, which its own browser does not say, unless the log has this line already."""
+        if message in self._logged or len(self._logged) >= MAX_LOGGED:
+            return
+        self._logged.add(message)
+        rest = "; further ones are counted only" if len(self._logged) == MAX_LOGGED else ""
+        logger.warning("a web page was refused: %s%s", message, rest)
 
     def _objections(self, headers: Headers, is_public: bool) -> Iterator[RequestError]:
         """Why a request with these headers is refused; pages of any origin may read what is public."""
@@ -89,9 +127,9 @@ class Guard:
 
 
 def _is_public(scope: Scope) -> bool:
-    """Whether a request only reads a room, which its speaker has published."""
+    """Whether a request only reads what pages of any origin may read."""
     is_reading = scope["type"] == "http" and scope["method"] in ("GET", "HEAD")
-    return is_reading and scope["path"].startswith(PUBLIC_PATH)
+    return is_reading and scope["path"].startswith(PUBLIC_PATHS)
 
 
 def _is_own(origin: str, host: str) -> bool:

@@ -305,7 +305,7 @@ async def test_a_lost_connection_of_the_microphone_mends_itself(page: Page, serv
     await wait_inside(page, "part('open').includes('every')")
     await server.close(1012)
     await wait_inside(page, "part('status').includes('Reconnecting')")
-    await wait_inside(page, "root.querySelector('.status').hidden")
+    await wait_inside(page, "part('status') === 'Listening'")
     assert await page.evaluate("captions.state") == "live"
     # Taken out of the document, it lets go of the microphone.
     assert (

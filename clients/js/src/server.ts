@@ -7,7 +7,7 @@ import type { Socket } from "./socket.js";
 
 const SUBPROTOCOL = "tutti.v1";
 const KEY_SUBPROTOCOL_PREFIX = "tutti.key.";
-const STREAM_PATH = "/v1/stream";
+export const STREAM_PATH = "/v1/stream";
 /** How long the request that finds out whether the server is there may take. */
 const PROBE_TIMEOUT_MS = 5_000;
 /** The scheme, the host with its port, the path and the query of an address. React Native's `URL` does not know them all. */

@@ -1,5 +1,6 @@
 """Which web pages may use the server, by which names, and what browsers learn from every answer."""
 
+import logging
 from typing import Any
 
 import httpx
@@ -10,6 +11,7 @@ from websockets.typing import Origin
 
 from tests.app.conftest import Running, Serve
 from tutti_server.app.server.answer_headers import PAGE_POLICY
+from tutti_server.app.server.guard import MAX_LOGGED
 
 SOCKETS = (
     *("/", "/v1/stream", "/v1/listen", "/v2/listen?model=flux-general-en"),
@@ -125,3 +127,40 @@ async def test_every_answer_tells_browsers_what_it_may_do(serve: Serve) -> None:
     for each in (*headers, refused.value.response.headers):
         assert each["x-content-type-options"] == "nosniff"
         assert each["content-security-policy"] == PAGE_POLICY
+
+
+async def test_pages_of_any_origin_load_the_client_and_nothing_else(serve: Serve) -> None:
+    """A module of another origin needs the header; the answer says as well whether the page may open sessions."""
+    for settings, is_refused in (({}, True), ({"api_keys": "k"}, False), ({"allowed_origins": EVIL}, False)):
+        server = await serve(**settings)
+        async with httpx.AsyncClient(headers={"origin": EVIL}) as client:
+            files = [await client.get(f"{server.http}/static/tutti/{name}") for name in ("index.js", "worklet.js")]
+            tag = files[0].headers["etag"]
+            unchanged = await client.head(f"{server.http}/static/tutti/index.js", headers={"if-none-match": tag})
+            others = [await client.get(server.http + path) for path in ("/", "/static/captions.js", "/v1/models")]
+        assert [each.status_code for each in (*files, unchanged)] == [200, 200, 304]
+        for each in (*files, unchanged):
+            assert each.headers["access-control-allow-origin"] in ("*", EVIL)
+            assert (each.headers.get("x-tutti-origin") == "refused") is is_refused
+        expected = EVIL if "allowed_origins" in settings else None
+        assert {each.headers.get("access-control-allow-origin") for each in others} == {expected}
+
+
+async def test_the_log_names_a_refused_origin_and_its_setting_once(
+    serve: Serve, caplog: pytest.LogCaptureFixture
+) -> None:
+    """So does it a host; a flood of made-up origins does not fill it."""
+    caplog.set_level(logging.WARNING, "tutti_server.app.server.guard")
+    server = await serve()
+    for _ in range(2):
+        await upgrade(server, origin=Origin(EVIL))
+        await post(server, host="evil.example")
+    assert [record.getMessage() for record in caplog.records] == [
+        f"a web page was refused: origin: expected the server's own, or one of TUTTI_ALLOWED_ORIGINS, got '{EVIL}'",
+        "a web page was refused: host: expected a name of this machine, or one of TUTTI_ALLOWED_HOSTS, "
+        "got 'evil.example'",
+    ]
+    for number in range(MAX_LOGGED):
+        await post(server, origin=f"{EVIL}:{number + 1}")
+    assert len(caplog.records) == MAX_LOGGED
+    assert "further ones are counted only" in caplog.records[-1].getMessage()

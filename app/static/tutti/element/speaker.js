@@ -1,5 +1,6 @@
 /** Captions of the microphone: one session from `open` until everything that was said is final. */
 import { connect, openMicrophone, } from "../index.js";
+import { explain } from "./refusal.js";
 /** How often a session without audio tells the server that it is still there. Servers wait for a minute by default. */
 const KEEPALIVE_MS = 15_000;
 /** The states of the microphone in which not even silence comes from it. */
@@ -31,15 +32,17 @@ export class Speaker {
     async open() {
         const { server, apiKey, start, workletUrl, fromS } = this.#options;
         const { signal } = this.#controller;
+        let key;
         try {
             this.#listener.onState("asking");
             const microphone = await openMicrophone({ signal, workletUrl, keepScreenOn: true });
             this.#microphone = microphone;
             microphone.start((samples) => this.#send(samples), (error) => this.#onLost(error), (state) => this.#onMicrophone(state));
             this.#listener.onState("connecting");
+            key = await apiKey();
             this.#session = await connect(server, {
                 signal,
-                apiKey: await apiKey(),
+                apiKey: key,
                 start: {
                     ...start,
                     audio: { encoding: "pcm_s16le", sample_rate: microphone.sampleRate, channels: 1 },
@@ -53,7 +56,7 @@ export class Speaker {
         }
         catch (error) {
             this.close();
-            throw this.#error ?? error;
+            throw this.#error ?? (await explain(error, server, key));
         }
     }
     /**

@@ -14,6 +14,7 @@ const TEXTS = {
     states: {
         asking: "Waiting for the microphone…",
         connecting: "Connecting…",
+        listening: "Listening",
         waiting: "Waiting for the speaker…",
         reconnecting: "Connection lost. Reconnecting…",
         finishing: "Finishing…",
@@ -246,7 +247,8 @@ export class TuttiCaptions extends Base {
     #showStatus() {
         const { states } = this.#texts;
         const trouble = this.#microphone === undefined ? undefined : states[this.#microphone];
-        this.#view.showStatus(trouble ?? states[this.#state] ?? "");
+        const isListening = this.#state === "live" && this.#speaker !== undefined;
+        this.#view.showStatus(trouble ?? states[isListening ? "listening" : this.#state] ?? "");
     }
     #fail(error) {
         this.#microphone = undefined;

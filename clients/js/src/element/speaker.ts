@@ -10,6 +10,7 @@ import {
   type StartOptions,
   type TuttiError,
 } from "../index.js";
+import { explain } from "./refusal.js";
 
 /** How often a session without audio tells the server that it is still there. Servers wait for a minute by default. */
 const KEEPALIVE_MS = 15_000;
@@ -67,6 +68,7 @@ export class Speaker {
   async open(): Promise<Session> {
     const { server, apiKey, start, workletUrl, fromS } = this.#options;
     const { signal } = this.#controller;
+    let key: string | undefined;
     try {
       this.#listener.onState("asking");
       const microphone = await openMicrophone({ signal, workletUrl, keepScreenOn: true });
@@ -77,9 +79,10 @@ export class Speaker {
         (state) => this.#onMicrophone(state),
       );
       this.#listener.onState("connecting");
+      key = await apiKey();
       this.#session = await connect(server, {
         signal,
-        apiKey: await apiKey(),
+        apiKey: key,
         start: {
           ...start,
           audio: { encoding: "pcm_s16le", sample_rate: microphone.sampleRate, channels: 1 },
@@ -92,7 +95,7 @@ export class Speaker {
       return this.#session;
     } catch (error) {
       this.close();
-      throw this.#error ?? error;
+      throw this.#error ?? (await explain(error, server, key));
     }
   }
 

@@ -19,7 +19,8 @@ export interface CaptionsTexts {
   readonly latest: string;
   /** Stands in the place of lost audio; `{time}` is its end. */
   readonly gap: string;
-  readonly states: Readonly<Partial<Record<CaptionsState | MicrophoneState, string>>>;
+  /** `listening` is shown while a session of the microphone is `live`. */
+  readonly states: Readonly<Partial<Record<CaptionsState | MicrophoneState | "listening", string>>>;
 }
 
 /** The detail of `tutti-start`: the session of the microphone, or the room. */
@@ -39,6 +40,7 @@ const TEXTS: CaptionsTexts = {
   states: {
     asking: "Waiting for the microphone…",
     connecting: "Connecting…",
+    listening: "Listening",
     waiting: "Waiting for the speaker…",
     reconnecting: "Connection lost. Reconnecting…",
     finishing: "Finishing…",
@@ -288,7 +290,8 @@ export class TuttiCaptions extends Base {
   #showStatus(): void {
     const { states } = this.#texts;
     const trouble = this.#microphone === undefined ? undefined : states[this.#microphone];
-    this.#view.showStatus(trouble ?? states[this.#state] ?? "");
+    const isListening = this.#state === "live" && this.#speaker !== undefined;
+    this.#view.showStatus(trouble ?? states[isListening ? "listening" : this.#state] ?? "");
   }
 
   #fail(error: unknown): void {
