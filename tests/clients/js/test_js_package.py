@@ -75,7 +75,8 @@ def test_the_package_has_what_users_need_and_nothing_else(package: Path) -> None
         files = {member.name.removeprefix("package/") for member in archive}
         modules = {str(path.relative_to(CLIENT / "src").with_suffix("")) for path in (CLIENT / "src").rglob("*.ts")}
         built = {f"dist/{module}{ending}" for module in modules for ending in (".js", ".d.ts")}
-        assert files == {"LICENSE", "README.md", "package.json", *built}
+        types = {"types/react.d.ts", "types/vue.d.ts"}
+        assert files == {"LICENSE", "README.md", "package.json", *types, *built}
 
         def text(name: str) -> str:
             file = archive.extractfile(f"package/{name}")
@@ -212,6 +213,97 @@ def test_the_types_of_the_installed_package_fit_the_examples(project: Path, reso
     }
     (project / "tsconfig.json").write_text(json.dumps({"compilerOptions": options, "include": ["*.js", "page.d.ts"]}))
     run(project, str(CLIENT / "node_modules" / ".bin" / "tsc"), "-p", ".")
+
+
+REACT_APP = """
+import { useRef } from "react";
+import { type TuttiCaptions } from "tutti-asr-client/element/react";
+
+export function App() {
+  const element = useRef<TuttiCaptions>(null);
+  return (
+    <main>
+      <tutti-captions
+        ref={element} className="captions" server="https://captions.example.org" lines={2} clear-after="8" times=""
+        ontutti-line={(event) => console.log(event.detail.line.text)}
+        onClick={() => void element.current?.start()}
+      >
+        Press Start and speak.
+      </tutti-captions>
+      {/* @ts-expect-error `show` has other values */}
+      <tutti-captions show="nothing" />
+      {/* @ts-expect-error there is no such attribute */}
+      <tutti-captions lang="en" langauge="de" />
+      {/* @ts-expect-error the detail of the event is a line */}
+      <tutti-captions ontutti-line={(event) => event.detail.lines} />
+    </main>
+  );
+}
+"""
+VUE_APP = """
+<script setup lang="ts">
+import { useTemplateRef } from "vue";
+import { type TuttiCaptions } from "tutti-asr-client/element/vue";
+
+const captions = useTemplateRef<TuttiCaptions>("captions");
+// In a template, `vue-tsc` 3.3 takes what follows "//" in an attribute for a comment, and loses the types of events.
+const server = "https://captions.example.org";
+</script>
+
+<template>
+  <button @click="captions?.start()">Start</button>
+  <tutti-captions
+    ref="captions" class="captions" :server="server" :lines="2" clear-after="8" times
+    @tutti-line="(event) => event.detail.line.text.trim()"
+  >Press Start and speak.</tutti-captions>
+  <!-- @vue-expect-error `show` has other values -->
+  <tutti-captions show="nothing" />
+  <!-- @vue-expect-error the detail of the event is a line -->
+  <tutti-captions @tutti-line="(event) => event.detail.lines" />
+</template>
+"""
+STRICT = {
+    **{"strict": True, "exactOptionalPropertyTypes": True, "noEmit": True, "types": [], "skipLibCheck": False},
+    **{"target": "ES2022", "lib": ["ES2022", "DOM", "DOM.Iterable"], "module": "ESNext", "moduleResolution": "Bundler"},
+}
+
+
+def link_package(project: Path, name: str, own_name: str | None = None) -> None:
+    """Put a development package of the client into a project, perhaps under another name."""
+    place = project / "node_modules" / name
+    place.parent.mkdir(exist_ok=True)
+    place.symlink_to(CLIENT / "node_modules" / (own_name or name))
+
+
+@pytest.mark.parametrize("types", ["react-18-types", "@types/react"])
+@pytest.mark.parametrize("jsx", ["react-jsx", "react"])
+def test_react_knows_the_element(project: Path, types: str, jsx: str) -> None:
+    """Attributes, events and the methods of a ref, in strict TypeScript, with React 18 and with React 19."""
+    link_package(project, "@types/react", types)
+    (project / "app.tsx").write_text(("" if jsx == "react-jsx" else 'import React from "react";') + REACT_APP)
+    options = STRICT | {"jsx": jsx, "esModuleInterop": True, "skipLibCheck": types == "react-18-types"}
+    (project / "tsconfig.json").write_text(json.dumps({"compilerOptions": options, "include": ["app.tsx"]}))
+    run(project, str(CLIENT / "node_modules" / ".bin" / "tsc"), "-p", ".")
+
+
+def test_the_types_have_every_attribute() -> None:
+    """Those of the table in the documentation."""
+    page = (REPOSITORY / "docs" / "captions_element.md").read_text()
+    table = page.split("## Attributes")[1].split("## Properties")[0]
+    types = (CLIENT / "src" / "element" / "attributes.ts").read_text()
+    assert set(re.findall(r'readonly "?([\w-]+)"?\?:', types)) == set(
+        re.findall(r"^\| `([\w-]+)`", table, re.MULTILINE)
+    )
+
+
+def test_vue_knows_the_element(project: Path) -> None:
+    """Attributes and events in a template, which `vue-tsc` checks."""
+    link_package(project, "vue")
+    (project / "App.vue").write_text(VUE_APP)
+    options = STRICT | {"jsx": "preserve", "skipLibCheck": True}
+    checked = {"compilerOptions": options, "vueCompilerOptions": {"strictTemplates": True}, "include": ["App.vue"]}
+    (project / "tsconfig.json").write_text(json.dumps(checked))
+    run(project, str(CLIENT / "node_modules" / ".bin" / "vue-tsc"), "-p", ".")
 
 
 async def test_the_examples_for_node_transcribe_a_file(project: Path) -> None:

@@ -21,6 +21,7 @@ export type {
   CaptionsTexts,
   CaptionsWarningEvent,
 };
+export type { CaptionsAttributes } from "./attributes.js";
 export type { CaptionEvent, EndedEvent, RetractEvent, RoomEvent, Translation } from "./events.js";
 export type { CaptionLine, Transcript } from "./transcript.js";
 
