@@ -607,6 +607,14 @@ PATHS: dict[str, dict[str, Schema]] = {
             needs_key=False,
         )
     },
+    "/page/sample.flac": {
+        "get": operation(
+            "pageSample",
+            "The recording of a person that the page plays.",
+            {"200": answer("The recording.", audio_flac={})},
+            needs_key=False,
+        )
+    },
     "/healthz": {
         "get": operation(
             "healthz",

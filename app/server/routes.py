@@ -30,6 +30,7 @@ from tutti_server.app.service.service import Service
 from tutti_server.app.session.decoding.translations import languages_of
 
 STATIC = Path(__file__).parents[1] / "static"
+SAMPLE = Path(__file__).parents[1] / "assets" / "sample.flac"
 REVALIDATE = {"cache-control": "no-cache"}
 """A browser may keep the file, and asks each time whether it is still the same."""
 PAGE_HEADERS = {
@@ -47,6 +48,7 @@ def routes() -> list[BaseRoute]:
         Route("/", page),
         Route("/calls", calls_page),
         Route("/page/model", page_model),
+        Route("/page/sample.flac", sample),
         WebSocketRoute("/", whisperlive),
         Route("/service-worker.js", service_worker),
         Mount("/static", PageFiles(directory=STATIC), name="static"),
@@ -116,6 +118,11 @@ async def page_model(request: Request) -> Response:
         "rooms": service.has_rooms,
     }
     return JSONResponse(description, headers=PAGE_HEADERS)
+
+
+async def sample(request: Request) -> Response:
+    """The recording of a person that the page plays."""
+    return FileResponse(SAMPLE, headers=REVALIDATE)
 
 
 async def healthz(request: Request) -> Response:

@@ -3,6 +3,7 @@
  * handles the sessions and their messages; each module in ./page/ has one job, and this one connects them.
  */
 
+import "./page/code.js";
 import { page } from "./page/elements.js";
 import { startFile, stopFile } from "./page/file_run.js";
 import { onFile } from "./page/files.js";
@@ -12,7 +13,7 @@ import { onKey } from "./page/keys.js";
 import "./page/line_actions.js";
 import { hideMessage } from "./page/messages.js";
 import { showModel } from "./page/model.js";
-import { applyOptions, startLive, stopLive, togglePause } from "./page/run.js";
+import { applyOptions, startLive, startSample, stopLive, togglePause } from "./page/run.js";
 import { whenCleared } from "./page/save_sheet.js";
 import "./page/scrolling.js";
 import { change, settings } from "./page/settings.js";
@@ -40,6 +41,12 @@ page.toggle.addEventListener("click", () => {
   }
 });
 page.pause.addEventListener("click", togglePause);
+page.playSample.addEventListener("click", () => {
+  // The button is gone with the first words.
+  page.toggle.focus();
+  again = startSample;
+  void startSample();
+});
 
 onFile((file) => {
   again = () => startFile(file);

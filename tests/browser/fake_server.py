@@ -6,6 +6,7 @@ import socket
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from starlette.routing import Mount, Route, WebSocketRoute
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from tutti_server.app.server.answer_headers import ANSWER_HEADERS
-from tutti_server.app.server.routes import PAGE_HEADERS, REVALIDATE, STATIC, PageFiles
+from tutti_server.app.server.routes import PAGE_HEADERS, REVALIDATE, SAMPLE, STATIC, PageFiles
 
 LOUD = 0.05
 """A message whose root mean square is at least this fraction of full scale counts as sound."""
@@ -68,6 +69,8 @@ class FakeServer:
     api_key: str | None = None
     model: Message | None = field(default_factory=lambda: MODEL)
     """What the page learns of the model; `None`: the server fails to answer."""
+    sample: Path = SAMPLE
+    """The recording that the page plays."""
     room: Message | None = None
     """The room of a session that asks for one; `None`: the server gives none."""
     file_events: Sequence[Message] = ()
@@ -99,6 +102,7 @@ class FakeServer:
             routes=[
                 Route("/", self._page),
                 Route("/page/model", self._model),
+                Route("/page/sample.flac", self._sample),
                 Route("/service-worker.js", self._service_worker),
                 Route("/v1/models", self._models),
                 Route("/v1/audio/transcriptions", self._transcribe, methods=["POST"]),
@@ -109,6 +113,9 @@ class FakeServer:
 
     async def _page(self, request: Request) -> Response:
         return FileResponse(STATIC / "index.html", headers=ANSWER_HEADERS | PAGE_HEADERS)
+
+    async def _sample(self, request: Request) -> Response:
+        return FileResponse(self.sample)
 
     async def _service_worker(self, request: Request) -> Response:
         return FileResponse(STATIC / "service_worker.js", headers=REVALIDATE)

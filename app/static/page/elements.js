@@ -10,6 +10,8 @@ export const page = {
   transcript: element("transcript"),
   model: element("model"),
   empty: element("empty"),
+  playSample: element("play-sample"),
+  showCode: element("show-code"),
   finals: element("finals"),
   live: element("live"),
   latest: element("latest"),
@@ -56,6 +58,12 @@ export const page = {
   install: element("install"),
   useShortcuts: element("use-shortcuts"),
   shortcuts: element("shortcuts"),
+
+  showCodeToo: element("show-code-too"),
+  codeSheet: element("code-sheet"),
+  code: element("code"),
+  codeNote: element("code-note"),
+  copyCode: element("copy-code"),
 
   saveSheet: element("save-sheet"),
   saveLanguageField: element("save-language-field"),

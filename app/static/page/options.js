@@ -22,6 +22,13 @@ export function sessionOptions() {
   };
 }
 
+/** The same for the sample, whose language is known. */
+export function sampleOptions() {
+  const isKnown = [...page.language.options].some(({ value }) => value === "en");
+  const { languages: _, ...others } = sessionOptions();
+  return isKnown ? { ...others, language: "en" } : sessionOptions();
+}
+
 /** The same for a file. */
 export function fileOptions() {
   return { language: detects() ? null : page.language.value, ...candidates(), ...hotwords() };

@@ -10,7 +10,8 @@ import { Feed } from "./feed.js";
 import { kept } from "./keeper.js";
 import { apiKey } from "./keys.js";
 import { hideMessage, sentence, showMessage, warn } from "./messages.js";
-import { sessionOptions } from "./options.js";
+import { sampleOptions, sessionOptions } from "./options.js";
+import { Sample } from "./sample.js";
 import { SessionText } from "./session_text.js";
 import { settings } from "./settings.js";
 import { noteRoom, roomOption } from "./share.js";
@@ -30,8 +31,17 @@ let run;
 
 /** Begins a run with the source of the settings. Call it from a click. */
 export async function startLive() {
+  await start(new Run());
+}
+
+/** Begins a run with the sample. Call it from a click. */
+export async function startSample() {
+  await start(new Run(new Sample()));
+}
+
+async function start(next) {
   hideMessage();
-  run = new Run();
+  run = next;
   await run.go();
 }
 
@@ -56,6 +66,8 @@ export function applyOptions() {
 }
 
 class Run {
+  /** What is played; undefined: the source of the settings is heard. */
+  #sample;
   #controller = new AbortController();
   #microphone;
   #feed;
@@ -69,6 +81,10 @@ class Run {
   #isAway = false;
   #keepalive;
 
+  constructor(sample) {
+    this.#sample = sample;
+  }
+
   cancel() {
     this.#controller.abort();
   }
@@ -77,7 +93,7 @@ class Run {
     const { signal } = this.#controller;
     try {
       show("asking");
-      this.#microphone = await openSource(settings, signal);
+      this.#microphone = await this.#openSource(signal);
       await kept;
       this.#listen();
       show("connecting");
@@ -97,6 +113,7 @@ class Run {
       }
     } finally {
       this.#microphone?.stop();
+      this.#sample?.close();
       this.#session?.close();
       clearInterval(this.#keepalive);
       showTrouble("connection", undefined);
@@ -124,6 +141,7 @@ class Run {
   /** While the run is paused, nothing is sent and the time stands still. */
   pause(isPaused) {
     this.#feed.isPaused = isPaused;
+    this.#sample?.pause(isPaused);
     if (isPaused) {
       this.#flush();
       showDelay(undefined);
@@ -134,10 +152,20 @@ class Run {
 
   /** Without a connection, the old session first goes on: only the server knows how its last words end. */
   renewIfChanged() {
-    if (!this.#isRenewing && !this.#isAway && JSON.stringify(this.#options) !== JSON.stringify(optionsNow())) {
+    if (!this.#isRenewing && !this.#isAway && JSON.stringify(this.#options) !== JSON.stringify(this.#optionsNow())) {
       this.#isRenewing = true;
       this.#feed.detach().stop();
     }
+  }
+
+  async #openSource(signal) {
+    return this.#sample === undefined ? openSource(settings, signal) : this.#sample.open(signal, () => this.#onPlayed());
+  }
+
+  /** Ends the run with the sample: also one whose session is still to be opened. */
+  #onPlayed() {
+    this.#stopsSoon = true;
+    void this.finish();
   }
 
   #listen() {
@@ -173,7 +201,7 @@ class Run {
   }
 
   async #openSession() {
-    this.#options = optionsNow();
+    this.#options = this.#optionsNow();
     const fromS = this.#feed.sentS;
     const session = await connect(location.origin, {
       signal: this.#controller.signal,
@@ -190,7 +218,7 @@ class Run {
     this.#session = session;
     this.#isRenewing = false;
     // The room has its token now: with it, the same room is asked for.
-    this.#options = optionsNow();
+    this.#options = this.#optionsNow();
     this.#feed.attach(session);
     if (this.#stopsSoon) {
       session.stop();
@@ -239,6 +267,12 @@ class Run {
     }
   }
 
+  #optionsNow() {
+    const room = roomOption();
+    const options = this.#sample === undefined ? sessionOptions() : sampleOptions();
+    return { ...options, ...(room === undefined ? {} : { room }) };
+  }
+
   /** Keeps a session without audio open. */
   #keepOpen() {
     const comes = !this.#feed.isPaused && !AUDIO_STOPS.includes(this.#microphone.state);
@@ -246,9 +280,4 @@ class Run {
       this.#session.keepalive();
     }
   }
-}
-
-function optionsNow() {
-  const room = roomOption();
-  return { ...sessionOptions(), ...(room === undefined ? {} : { room }) };
 }

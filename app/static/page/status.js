@@ -63,6 +63,7 @@ export function show(next) {
   page.pause.hidden = next !== "live" && next !== "paused";
   page.pause.setAttribute("aria-pressed", String(next === "paused"));
   page.source.disabled = isRunning();
+  page.playSample.disabled = isRunning();
   page.language.disabled = isRunning() && next !== "live" && next !== "paused";
   page.keyForm.querySelector("button").disabled = isRunning();
   showContents();

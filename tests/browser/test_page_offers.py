@@ -1,0 +1,151 @@
+"""What the page offers before anything is said: the sample, and the code of a program that does the same."""
+
+import asyncio
+import json
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, Response
+from starlette.routing import Route
+
+from tests.app.conftest import make_settings, running
+from tests.app.dialects.openai.test_files_endpoint import TALK, wav
+from tests.browser.axe import violations
+from tests.browser.chromium import OpenWindow, Page
+from tests.browser.fake_server import FakeServer, Step, final, serve
+from tests.fakes import FakeTranscriber
+
+pytestmark = pytest.mark.browser
+
+CODE = "document.querySelector('#code').textContent"
+PAGE = "<!doctype html><title>A page</title><button>Start</button>"
+HOTWORDS = ["Ada's", "@HDMI"]
+
+
+class CodeServer(FakeServer):
+    """A fake server that serves the code of the page as a page of its own, too."""
+
+    code = ""
+
+    def app(self) -> Starlette:
+        own = [Route("/own", self._own), Route("/own.js", self._script)]
+        return Starlette(routes=[*own, *super().app().routes])
+
+    async def _own(self, request: Request) -> Response:
+        return HTMLResponse(f'{PAGE}<script type="module" src="own.js"></script>')
+
+    async def _script(self, request: Request) -> Response:
+        return Response(self.code, media_type="text/javascript")
+
+
+@pytest.fixture
+async def code_server() -> AsyncIterator[CodeServer]:
+    server = CodeServer()
+    async with serve(server):
+        yield server
+
+
+async def ready(page: Page, server: FakeServer) -> None:
+    await page.open(server.url)
+    await page.wait_for("document.querySelector('#language').length > 1")
+
+
+async def test_the_sample_is_played_and_becomes_text(
+    page_server: FakeServer, microphone: Path, open_window: OpenWindow
+) -> None:
+    """It is sent as a microphone's sound is, needs no microphone, and ends the session when it ends."""
+    page_server.script = [Step(1.0, final(" Printing."))]
+    page_server.sample = microphone
+    async with open_window(None) as page:
+        await ready(page, page_server)
+        await page.evaluate("navigator.mediaDevices.getUserMedia = undefined")
+        assert await violations(page) == []
+        await page.click("#play-sample")
+        await page.wait_for("document.querySelector('#status').textContent === 'Listening'")
+        await page.wait_for("document.querySelector('#finals').innerText.includes('Printing.')")
+        await page.wait_for("document.body.dataset.state === 'done'")
+        assert page_server.starts[0]["language"] == "en"
+        assert page_server.loud_s == pytest.approx(10, abs=1)
+        assert await page.evaluate("document.activeElement.id") == "toggle"
+        assert page.errors == []
+
+
+async def test_the_shipped_sample_can_be_decoded(page_server: FakeServer, open_window: OpenWindow) -> None:
+    async with open_window(None) as page:
+        await ready(page, page_server)
+        duration = await page.evaluate(
+            """fetch('/page/sample.flac').then((answer) => answer.arrayBuffer())
+            .then((bytes) => new OfflineAudioContext(1, 1, 48000).decodeAudioData(bytes))
+            .then(({duration}) => duration)"""
+        )
+        assert duration == pytest.approx(21, abs=0.5)
+
+
+async def code_of(page: Page, language: str) -> str:
+    await page.click(f"label:has([value={language}])")
+    code: str = await page.evaluate(CODE)
+    return code
+
+
+async def run(*command: str, folder: Path) -> str:
+    process = await asyncio.create_subprocess_exec(
+        *command, cwd=folder, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
+    )
+    output, errors = await process.communicate()
+    assert process.returncode == 0, errors.decode()
+    return output.decode()
+
+
+async def test_the_code_does_what_the_page_does(
+    code_server: CodeServer, microphone: Path, open_window: OpenWindow, tmp_path: Path
+) -> None:
+    """Each text runs as it stands, with the options of the page, and shows no key."""
+    (tmp_path / "talk.mp3").write_bytes(wav(TALK))
+    code_server.script = [Step(0.1, final(" Hello."))]
+    settings = {"language": "", "candidates": ["en", "de"], "hotwords": ", ".join(HOTWORDS), "lock": True}
+    async with open_window(microphone) as page:
+        await page.open(code_server.url)
+        await page.evaluate(f"localStorage.setItem('tutti.settings', {json.dumps(json.dumps(settings))})")
+        await ready(page, code_server)
+        await page.click("#show-code")
+        assert await violations(page) == []
+        codes = {language: await code_of(page, language) for language in ("python", "javascript", "curl")}
+        wait_for_click = "await new Promise((done) => document.addEventListener('click', done));"
+        code_server.code = (
+            codes["javascript"]
+            .replace("console.log", "document.body.textContent = ")
+            .replace("// Call this from a click.", f"document.body.dataset.isLoaded = true; {wait_for_click}")
+        )
+        await page.open(f"{code_server.url}/own")
+        await page.wait_for("document.body.dataset.isLoaded")
+        await page.click("button")
+        await page.wait_for("document.body.textContent.trim() === 'Hello.'")
+        (start,) = code_server.starts
+        wanted = {"language": "lock", "languages": ["en", "de"], "hotwords": HOTWORDS}
+        assert {name: start[name] for name in wanted} == wanted
+
+        async with running(make_settings({"port": 0}), FakeTranscriber()) as real:
+            python, curl = (codes[name].replace(code_server.url, real.http) for name in ("python", "curl"))
+            printed = await run(sys.executable, "-c", python, folder=tmp_path)
+            answer = await run("sh", "-c", curl.replace("curl", "curl --silent --show-error", 1), folder=tmp_path)
+            options = [window.options for window in real.transcriber.windows]
+        transcript = json.loads(answer)
+        assert "warnings" not in transcript and transcript["text"]
+        assert [line.split(" ", 1)[1] for line in printed.splitlines()] == [
+            segment["text"].strip() for segment in transcript["segments"]
+        ]
+        assert {(each.languages, each.hotwords) for each in options} == {(("en", "de"), tuple(HOTWORDS))}
+
+        await ready(page, code_server)
+        await page.evaluate("document.querySelector('#key').value = 'secret'")
+        await page.evaluate("document.querySelector('#key-form').requestSubmit()")
+        await page.wait_for("document.body.dataset.state === 'live'")
+        await page.evaluate("document.querySelector('#show-code-too').click()")
+        for language in codes:
+            with_key = await code_of(page, language)
+            assert "YOUR_API_KEY" in with_key and "secret" not in with_key
+        assert page.errors == []
