@@ -14,6 +14,7 @@ import { parseRecord } from "./calls/record.js";
 import { offerDownload } from "./calls/save_sheet.js";
 import { clearSearch } from "./calls/search.js";
 import { jobResult, languages, transcribe } from "./calls/server.js";
+import { sidesOf } from "./calls/sides.js";
 import { useShortcutsFor } from "./calls/shortcuts.js";
 import { showTimeline } from "./calls/timeline.js";
 import { showTurns } from "./calls/turns.js";
@@ -23,6 +24,10 @@ import { keepShell } from "./page/shell.js";
 let record;
 /** A recording that was given before its record. */
 let recording;
+/** Resolves when it is known whether the channels of this recording are the sides of a call. */
+let sides;
+/** The names that the page has filled in; undefined: none. */
+let filledIn;
 
 onFiles((files) => {
   const records = files.filter(isRecord);
@@ -84,6 +89,26 @@ function offerToTranscribe(file) {
   if (file !== undefined) {
     page.recordingName.textContent = file.name;
     page.channelNames.focus();
+    sides = offerSides(file);
+  }
+}
+
+/** Fills in the names of the sides, if there are two, unless the user has named them before. */
+async function offerSides(file) {
+  page.sidesNote.hidden = true;
+  if (page.channelNames.value === filledIn) {
+    page.channelNames.value = "";
+  }
+  filledIn = undefined;
+  const names = await sidesOf(file);
+  if (names.length === 0 || file !== recording || page.channelNames.value !== "") {
+    return;
+  }
+  page.channelNames.value = filledIn = names.join(", ");
+  page.sidesNote.hidden = false;
+  if (document.activeElement === page.channelNames) {
+    // What is typed takes the place of the names.
+    page.channelNames.select();
   }
 }
 
@@ -94,9 +119,10 @@ function openJob(id) {
 page.transcribeForm.addEventListener("submit", (event) => {
   event.preventDefault();
   const file = recording;
-  const names = page.channelNames.value.split(",").map((name) => name.trim());
-  const options = { channelNames: names.filter((name) => name !== ""), language: page.language.value };
   void ask(file.name, async (signal) => {
+    await sides;
+    const names = page.channelNames.value.split(",").map((name) => name.trim());
+    const options = { channelNames: names.filter((name) => name !== ""), language: page.language.value };
     const text = await transcribe(file, { ...options, signal, onUploaded: showUpload });
     show(text, nameOf(file), file);
   });

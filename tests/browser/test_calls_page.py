@@ -3,12 +3,15 @@
 import asyncio
 import base64
 import copy
+import io
 import json
+import wave
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 import pytest_asyncio
 from starlette.responses import JSONResponse, PlainTextResponse, Response
@@ -226,6 +229,36 @@ async def test_a_recording_becomes_a_record(page: Page, calls: FakeCalls, tmp_pa
     assert await page.evaluate("document.querySelector('#record').hidden")
     await page.click("#return")
     assert await page.evaluate("!document.querySelector('#record').hidden")
+
+
+def two_channels(left: npt.NDArray[np.float64], right: npt.NDArray[np.float64]) -> tuple[str, str, str]:
+    """A WAV file with these two channels."""
+    content = io.BytesIO()
+    with wave.open(content, "wb") as writer:
+        writer.setnchannels(2)
+        writer.setsampwidth(2)
+        writer.setframerate(RATE)
+        writer.writeframes((np.stack((left, right), 1) * 32767).astype("<i2").tobytes())
+    return "call.wav", "audio/wav", base64.b64encode(content.getvalue()).decode()
+
+
+async def test_two_different_channels_are_two_sides(page: Page, calls: FakeCalls) -> None:
+    """The page names them by itself, also where nobody waits for it. Channels that are alike are none."""
+    tone = 0.5 * np.sin(2 * np.pi * 440 * np.arange(4 * RATE) / RATE)
+    turn = np.arange(len(tone)) < len(tone) / 2
+    sides = two_channels(tone * turn + 0.01 * tone, tone * ~turn)
+    stereo = two_channels(tone * turn + 0.6 * tone, tone * ~turn + 0.6 * tone * turn)
+    for file, names in ((sides, ["Side 1", "Side 2"]), (stereo, []), (sides, ["Side 1", "Side 2"])):
+        await drop(page, file)
+        await page.evaluate("document.querySelector('#transcribe-form').requestSubmit()")
+        await page.wait_for("document.body.dataset.state === 'open'")
+        assert [value for name, value in calls.uploads[-1] if name == "channel_names[]"] == names
+        await page.click("#another")
+    await drop(page, sides)
+    await page.wait_for("!document.querySelector('#sides-note').hidden")
+    assert await violations(page) == []
+    await page.type_text("agent, caller")
+    assert await page.evaluate("document.querySelector('#channel-names').value") == "agent, caller"
 
 
 @pytest.mark.parametrize(
