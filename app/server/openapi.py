@@ -1,10 +1,11 @@
-"""The OpenAPI document of everything that is served over HTTP; WebSockets are described in `docs/protocol.md`.
+"""The OpenAPI document of everything that is served over HTTP; `asyncapi.py` describes WebSockets.
 
 Written by hand, as no framework knows what the endpoints accept. A test sends requests made from it to the real
 application, and compares each answer with it; another one compares its paths with the table of routes.
 """
 
 from collections.abc import Iterable, Mapping
+from itertools import chain
 from typing import Any
 
 from starlette.requests import Request
@@ -16,6 +17,7 @@ from tutti_server.app.dialects.limits import MAX_SPEAKERS
 from tutti_server.app.dialects.openai.files_wire import FORMATS
 from tutti_server.app.dialects.openai.realtime_endpoint import DEFAULT_SECRET_S, MAX_SECRET_S, MIN_SECRET_S
 from tutti_server.app.files.subtitles import DEFAULT_LAYOUT, LAYOUT_LIMITS
+from tutti_server.app.server.openapi_examples import ANSWERS, PLUGINS_TAG, REQUESTS, TAGS, tag_of
 from tutti_server.app.version import VERSION
 from tutti_server.engine.api import MAX_BEAM_SIZE, MAX_BEST_OF
 
@@ -367,6 +369,28 @@ def json_body(schema: Schema) -> Schema:
     return {"required": False, "content": {"application/json": {"schema": schema}}}
 
 
+def with_examples(operation: Schema, request: Any, answer: Any) -> Schema:
+    """An operation with an example of its request and of the JSON of its successful answer; `None` adds none."""
+    answers = {
+        status: response | {"content": _with_example(response["content"], answer, "application/json")}
+        if status < "300"
+        else response
+        for status, response in operation["responses"].items()
+    }
+    body = operation.get("requestBody")
+    if body is None:
+        return operation | {"responses": answers}
+    content = _with_example(body["content"], request, "application/json", "multipart/form-data")
+    return operation | {"responses": answers, "requestBody": body | {"content": content}}
+
+
+def _with_example(content: Schema, example: Any, *kinds: str) -> Schema:
+    """The content types of a body, those of these kinds with an example."""
+    if example is None:
+        return content
+    return content | {kind: content[kind] | {"example": example} for kind in kinds if kind in content}
+
+
 def _file_operation(name: str, summary: str) -> Schema:
     either = {"oneOf": [_ref("Transcript"), _ref("VerboseTranscript")]}
     headers = {"x-tutti-ignored": IGNORED, "x-tutti-model": ANSWERING_MODEL}
@@ -646,15 +670,24 @@ PATHS: dict[str, dict[str, Schema]] = {
             needs_key=False,
         )
     },
+    "/asyncapi.json": {
+        "get": operation(
+            "asyncapi",
+            "The AsyncAPI document of live sessions, which are WebSockets.",
+            {"200": answer("The document.", application_json=ANY_OBJECT)},
+            needs_key=False,
+        )
+    },
 }
 _DOCUMENT: Schema = {
     "openapi": "3.1.0",
     "info": {
         "title": "tutti",
         "version": VERSION,
-        "description": "Speech to text. Live sessions are WebSockets, which OpenAPI does not describe.",
+        "description": "Speech to text. Live sessions are WebSockets, which /asyncapi.json describes.",
         "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
     },
+    "tags": [{"name": name, "description": text} for name, text in TAGS.items()],
     "components": {"schemas": SCHEMAS, "securitySchemes": {"key": {"type": "http", "scheme": "bearer"}}},
 }
 
@@ -662,12 +695,20 @@ _DOCUMENT: Schema = {
 def document(plugins: Iterable[Mapping[str, Any]] = ()) -> Schema:
     """The document of a service: its own paths, and the paths of its plug-ins. What answers a request describes it."""
     paths: dict[str, Any] = {}
-    for each in (PATHS, *plugins):
-        for path, operations in each.items():
-            paths[path] = {**operations, **paths.get(path, {})}
+    for path, operations in PATHS.items():
+        paths[path] = {method: _described(path, each) for method, each in operations.items()}
+    for path, operations in chain.from_iterable(each.items() for each in plugins):
+        tagged = {method: {"tags": [PLUGINS_TAG]} | each for method, each in operations.items()}
+        paths[path] = {**tagged, **paths.get(path, {})}
     return _DOCUMENT | {"paths": paths}
 
 
+def _described(path: str, operation: Schema) -> Schema:
+    name = operation["operationId"]
+    return with_examples(operation, REQUESTS.get(name), ANSWERS.get(name)) | {"tags": [tag_of(path)]}
+
+
 async def openapi(request: Request) -> Response:
-    """The document. It needs no key, and is the same for every server with the same version and plug-ins."""
-    return JSONResponse(request.app.state.openapi)
+    """The document. It needs no key. Its server is the address of the request."""
+    servers = [{"url": str(request.base_url).rstrip("/"), "description": "This server."}]
+    return JSONResponse(request.app.state.openapi | {"servers": servers})

@@ -1,5 +1,6 @@
 """The table of routes, and the endpoints that belong to no dialect: the pages, health and metrics."""
 
+import gzip
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,8 @@ from tutti_server.app.dialects.twilio.endpoint import TwilioEndpoint
 from tutti_server.app.dialects.whisperlive.endpoint import whisperlive
 from tutti_server.app.errors import RETRY_AFTER_S, RequestError
 from tutti_server.app.languages import NAMES
+from tutti_server.app.server.answer_headers import PAGE_POLICY
+from tutti_server.app.server.asyncapi import asyncapi
 from tutti_server.app.server.openapi import openapi
 from tutti_server.app.service import metrics
 from tutti_server.app.service.auth import header_key
@@ -30,6 +33,7 @@ from tutti_server.app.service.service import Service
 from tutti_server.app.session.decoding.translations import languages_of
 
 STATIC = Path(__file__).parents[1] / "static"
+VIEWER = STATIC / "docs" / "openapi-explorer.min.js.gz"
 SAMPLE = Path(__file__).parents[1] / "assets" / "sample.flac"
 REVALIDATE = {"cache-control": "no-cache"}
 """A browser may keep the file, and asks each time whether it is still the same."""
@@ -39,6 +43,11 @@ PAGE_HEADERS = {
 }
 CALLS_HEADERS = PAGE_HEADERS | {"permissions-policy": "microphone=(), display-capture=()"}
 """Of the page for call records, which records nothing."""
+
+DOCS_HEADERS = REVALIDATE | {
+    "content-security-policy": PAGE_POLICY.replace("style-src 'self'", "style-src 'self' 'unsafe-inline'")
+}
+"""Of the page that describes the service, whose viewer brings its styles with it."""
 
 
 def routes() -> list[BaseRoute]:
@@ -77,6 +86,9 @@ def routes() -> list[BaseRoute]:
         Route("/readyz", readyz),
         Route("/metrics", show_metrics),
         Route("/openapi.json", openapi),
+        Route("/asyncapi.json", asyncapi),
+        Route("/docs", docs_page),
+        Route("/docs/viewer.js", docs_viewer),
     ]
 
 
@@ -98,6 +110,19 @@ async def page(request: Request) -> Response:
 async def calls_page(request: Request) -> Response:
     """The page that shows the records of calls."""
     return FileResponse(STATIC / "calls.html", headers=CALLS_HEADERS)
+
+
+async def docs_page(request: Request) -> Response:
+    """The page that shows the description of everything that is served over HTTP."""
+    return FileResponse(STATIC / "docs" / "docs.html", headers=DOCS_HEADERS)
+
+
+async def docs_viewer(request: Request) -> Response:
+    """The program of that page, which is stored compressed."""
+    headers = REVALIDATE | {"vary": "accept-encoding"}
+    if "gzip" in request.headers.get("accept-encoding", ""):
+        return FileResponse(VIEWER, media_type="text/javascript", headers=headers | {"content-encoding": "gzip"})
+    return Response(gzip.decompress(VIEWER.read_bytes()), media_type="text/javascript", headers=headers)
 
 
 async def service_worker(request: Request) -> Response:

@@ -16,6 +16,7 @@ from tutti_server.app.server.openapi import (
     json_body,
     object_of,
     operation,
+    with_examples,
 )
 from tutti_server.plugins.carriers.asterisk import Asterisk
 from tutti_server.plugins.carriers.audiohook.endpoint import AudioHookEndpoint
@@ -48,25 +49,32 @@ def routes() -> list[BaseRoute]:
     ]
 
 
+CALL_ID = "1b671a64-40d5-491e-99b0-da01ff1f3341"
+"""The id of a call in the example."""
+
 PATHS: dict[str, dict[str, Any]] = {
     "/v1/audiosocket/calls": {
-        "post": operation(
-            "announceCall",
-            "Expect a call over Asterisk's AudioSocket, which has no keys, for five minutes.",
-            {
-                "201": answer(
-                    "The id with which Asterisk must connect.",
-                    application_json=object_of({"id": TEXT, "expires_at": INTEGER}),
-                )
-            },
-            refusals={
-                **BODY_REFUSALS,
-                "404": "AudioSocket is not served.",
-                "409": "A call was announced under this id lately.",
-                "501": "There are several gateways without Redis.",
-                "503": "The other gateways cannot be reached.",
-            },
-            requestBody=json_body(object_of({}, {"id": TEXT, "parameters": ANY_OBJECT})),
+        "post": with_examples(
+            operation(
+                "announceCall",
+                "Expect a call over Asterisk's AudioSocket, which has no keys, for five minutes.",
+                {
+                    "201": answer(
+                        "The id with which Asterisk must connect.",
+                        application_json=object_of({"id": TEXT, "expires_at": INTEGER}),
+                    )
+                },
+                refusals={
+                    **BODY_REFUSALS,
+                    "404": "AudioSocket is not served.",
+                    "409": "A call was announced under this id lately.",
+                    "501": "There are several gateways without Redis.",
+                    "503": "The other gateways cannot be reached.",
+                },
+                requestBody=json_body(object_of({}, {"id": TEXT, "parameters": ANY_OBJECT})),
+            ),
+            request={"id": CALL_ID, "parameters": {"language": "en"}},
+            answer={"id": CALL_ID, "expires_at": 1767323645},
         )
     },
 }

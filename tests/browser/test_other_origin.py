@@ -11,10 +11,11 @@ from threading import Thread
 
 import pytest
 
-from tests.app.conftest import make_settings, running
+from tests.app.conftest import running
 from tests.browser.chromium import OpenWindow, Page
 from tests.browser.fake_room import INSIDE, wait_inside
 from tests.fakes import FakeTranscriber
+from tutti_server.app.server.plugins import make_settings
 
 pytestmark = pytest.mark.browser
 

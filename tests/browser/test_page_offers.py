@@ -12,12 +12,13 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route
 
-from tests.app.conftest import make_settings, running
+from tests.app.conftest import running
 from tests.app.dialects.openai.test_files_endpoint import TALK, wav
 from tests.browser.axe import violations
 from tests.browser.chromium import OpenWindow, Page
 from tests.browser.fake_server import FakeServer, Step, final, serve
 from tests.fakes import FakeTranscriber
+from tutti_server.app.server.plugins import make_settings
 
 pytestmark = pytest.mark.browser
 

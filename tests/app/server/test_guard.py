@@ -131,7 +131,12 @@ async def test_every_answer_tells_browsers_what_it_may_do(serve: Serve) -> None:
 
 async def test_pages_of_any_origin_load_the_client_and_nothing_else(serve: Serve) -> None:
     """A module of another origin needs the header; the answer says as well whether the page may open sessions."""
-    for settings, is_refused in (({}, True), ({"api_keys": "k"}, False), ({"allowed_origins": EVIL}, False)):
+    cases: list[tuple[dict[str, Any], bool]] = [
+        ({}, True),
+        ({"api_keys": "k"}, False),
+        ({"allowed_origins": EVIL}, False),
+    ]
+    for settings, is_refused in cases:
         server = await serve(**settings)
         async with httpx.AsyncClient(headers={"origin": EVIL}) as client:
             files = [await client.get(f"{server.http}/static/tutti/{name}") for name in ("index.js", "worklet.js")]

@@ -32,7 +32,8 @@ from tutti_server.app.dialects.deepgram.query import Query
 from tutti_server.app.dialects.openai import files_wire
 from tutti_server.app.dialects.openai.form import Form
 from tutti_server.app.errors import BadStart, RequestError
-from tutti_server.app.server.openapi import DEEPGRAM_PARAMETERS, FORM, document
+from tutti_server.app.server.openapi import ANY_OBJECT, DEEPGRAM_PARAMETERS, FORM, document
+from tutti_server.app.server.openapi_examples import REQUESTS, TAGS
 from tutti_server.app.server.plugins import installed_plugins
 from tutti_server.app.server.routes import routes
 
@@ -50,6 +51,7 @@ EXAMPLES = hypothesis.settings(
 PLUGINS = installed_plugins()
 DOCUMENT = document(plugin.openapi() for plugin in PLUGINS)
 PATHS = DOCUMENT["paths"]
+PAGES = ("/", "/calls", "/docs", "/docs/viewer.js", "/service-worker.js")
 SCHEMA = schemathesis.openapi.from_dict(DOCUMENT)
 
 
@@ -60,7 +62,7 @@ async def test_every_route_over_http_is_described(serve: Serve) -> None:
     expected = {
         (re.sub(r":\w+", "", route.path), method.lower())
         for route in served
-        if isinstance(route, Route) and route.path not in ("/", "/calls", "/service-worker.js")
+        if isinstance(route, Route) and route.path not in PAGES
         for method in route.methods or {"POST"}
         if method != "HEAD"
     }
@@ -71,7 +73,7 @@ def test_the_description_of_a_plugin_takes_no_place_of_another() -> None:
     """The service answers at its own paths, whatever a plug-in describes there."""
     theirs = {"/healthz": {"get": {"operationId": "theirs"}, "post": {"operationId": "new"}}}
     described = document([theirs])["paths"]["/healthz"]
-    assert described == {**PATHS["/healthz"], "post": {"operationId": "new"}}
+    assert described == {**PATHS["/healthz"], "post": {"operationId": "new", "tags": ["Plug-ins"]}}
 
 
 @pytest.fixture
@@ -234,7 +236,44 @@ async def test_transcripts_are_as_described(serve: Serve) -> None:
 
 
 async def test_the_document_is_served_without_a_key(serve: Serve) -> None:
+    """It names the address of the request as its server."""
     server = await serve(api_keys="k")
     async with httpx.AsyncClient() as client:
         response = await client.get(f"{server.http}/openapi.json")
-    assert response.json() == DOCUMENT
+    assert response.json() == DOCUMENT | {"servers": [{"url": server.http, "description": "This server."}]}
+
+
+def test_every_operation_has_a_tag_and_examples() -> None:
+    """Each example is one of its schema; the recording of a form stands in none."""
+    described: list[str] = []
+    for operations in PATHS.values():
+        for operation in operations.values():
+            assert set(operation["tags"]) <= set(TAGS)
+            contents = [each["content"] for status, each in operation["responses"].items() if status < "300"]
+            if "requestBody" in operation:
+                contents.append(operation["requestBody"]["content"])
+                described.append(operation["operationId"])
+            for content in contents:
+                for kind in {"application/json", "multipart/form-data"} & content.keys():
+                    schema = content[kind]["schema"]
+                    if schema == ANY_OBJECT:
+                        continue
+                    example = content[kind]["example"]
+                    whole = {"file": ""} | example if kind == "multipart/form-data" else example
+                    jsonschema_rs.Draft202012Validator(schema | COMPONENTS).validate(whole)
+    assert set(REQUESTS) <= set(described)
+
+
+async def test_the_page_of_the_document_is_served_with_its_viewer(serve: Serve) -> None:
+    """Compressed as it is stored, or plain for those that do not decompress."""
+    server = await serve()
+    async with httpx.AsyncClient() as client:
+        page = await client.get(f"{server.http}/docs")
+        answers = [
+            await client.get(f"{server.http}/docs/viewer.js", headers={"accept-encoding": encoding})
+            for encoding in ("gzip, br", "identity")
+        ]
+    assert "/docs/viewer.js" in page.text and "'unsafe-inline'" in page.headers["content-security-policy"]
+    assert [each.headers.get("content-encoding") for each in answers] == ["gzip", None]
+    assert answers[0].text == answers[1].text
+    assert {each.headers["content-type"] for each in answers} == {"text/javascript; charset=utf-8"}
