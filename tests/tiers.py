@@ -80,6 +80,7 @@ DEFAULT: tuple[str, ...] = (
     "engine/scheduling/test_batch_invariance.py",
     "engine/scheduling/test_emitter.py",
     "engine/scheduling/test_encoder_time.py",
+    "engine/scheduling/test_encoding_beside_steps.py",
     "engine/scheduling/test_request.py",
     "engine/scheduling/test_request_queue.py",
     "engine/scheduling/test_steps_ahead.py",
