@@ -31,7 +31,7 @@ class WyomingSettings(PluginSettings):
             raise SettingsError(f"wyoming_port: expected 0 to 65535, and another one than port, got {port!r}")
         if self.networks and not port:
             raise SettingsError("wyoming_networks: expected wyoming_port with it, got none")
-        if port and not self.networks and (settings.keys or settings.database_keys):
+        if port and not self.networks and settings.needs_key:
             raise SettingsError("wyoming_port: expected wyoming_networks with it, as the server has API keys, got none")
 
     @property
