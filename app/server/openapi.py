@@ -700,7 +700,11 @@ def document(plugins: Iterable[Mapping[str, Any]] = ()) -> Schema:
     for path, operations in chain.from_iterable(each.items() for each in plugins):
         tagged = {method: {"tags": [PLUGINS_TAG]} | each for method, each in operations.items()}
         paths[path] = {**tagged, **paths.get(path, {})}
-    return _DOCUMENT | {"paths": paths}
+    used = {tag for operations in paths.values() for each in operations.values() for tag in each["tags"]}
+    return _DOCUMENT | {
+        "paths": paths,
+        "tags": [*_DOCUMENT["tags"], *({"name": tag} for tag in sorted(used - set(TAGS)))],
+    }
 
 
 def _described(path: str, operation: Schema) -> Schema:

@@ -5,18 +5,16 @@ from typing import Any
 PLUGINS_TAG = "Plug-ins"
 TAGS = {
     "Files": "Recordings that are transcribed at once, as OpenAI's clients ask for it.",
-    "Jobs": "Recordings that are transcribed later.",
     "Live sessions": "Credentials for live sessions. The sessions are WebSockets: see /asyncapi.json.",
     "Deepgram": "Deepgram's protocol.",
     "Rooms": "Captions for readers without a key.",
     "Models": "What the server can transcribe.",
     PLUGINS_TAG: "What plug-ins serve.",
-    "Operation": "Health, metrics, usage, and the server's own pages.",
+    "Operation": "Health, metrics, and the server's own pages.",
 }
 """The tags, and what each is for, in the order in which they are shown."""
 _TAG_OF_PREFIX = {
     "/v1/audio/": "Files",
-    "/v1/jobs": "Jobs",
     "/v1/realtime/": "Live sessions",
     "/v1/listen": "Deepgram",
     "/v1/auth/": "Deepgram",
@@ -31,18 +29,11 @@ def tag_of(path: str) -> str:
 
 
 _TEXT = "Printing differs from most if not from all the arts."
-_JOB = {
-    **{"id": "job_5f0c1b2a", "object": "job", "status": "done", "created_at": "2026-01-02T03:04:05Z"},
-    **{"started_at": "2026-01-02T03:04:06Z", "ended_at": "2026-01-02T03:04:09Z", "attempts": 1, "audio_s": 21.0},
-    **{"error": None, "result_url": "/v1/jobs/job_5f0c1b2a/result"},
-}
-_QUEUED = _JOB | {"status": "queued", "started_at": None, "ended_at": None, "attempts": 0, "audio_s": None}
-_QUEUED = _QUEUED | {"result_url": None}
 _MODEL = {
-    **{"id": "tutti-base", "object": "model", "created": 1767323045, "owned_by": "tutti"},
+    **{"id": "tutti-base", "object": "model", "created": 1767323045, "owned_by": "tutti", "root": "tutti-base"},
     **{"languages": ["en", "de"], "tasks": ["transcribe", "translate"]},
 }
-_TRANSCRIPT = {"text": _TEXT, "usage": {"type": "duration", "seconds": 4}, "languages": [{"code": "en"}]}
+TRANSCRIPT = {"text": _TEXT, "usage": {"type": "duration", "seconds": 4}, "languages": [{"code": "en"}]}
 _SESSION = {"id": "sess_7a1d", "object": "realtime.transcription_session", "include": []}
 _TRANSCRIPTION = {"model": "whisper-1", "language": "en"}
 _FILE_FIELDS = {"model": "whisper-1", "language": "en", "response_format": "json", "hotwords": "Morris, Walker"}
@@ -50,7 +41,6 @@ _FILE_FIELDS = {"model": "whisper-1", "language": "en", "response_format": "json
 REQUESTS: dict[str, Any] = {
     "transcribe": _FILE_FIELDS,
     "translate": {"model": "whisper-1", "response_format": "json"},
-    "createJob": {"url": "https://media.example.org/talk.mp3", "response_format": "verbose_json"},
     "createClientSecret": {
         "expires_after": {"anchor": "created_at", "seconds": 600},
         "session": {"type": "transcription", "audio": {"input": {"transcription": _TRANSCRIPTION}}},
@@ -62,14 +52,8 @@ REQUESTS: dict[str, Any] = {
 }
 """The body of a request for each operation that takes one; of a form, its fields beside the recording."""
 ANSWERS: dict[str, Any] = {
-    "transcribe": _TRANSCRIPT,
-    "translate": _TRANSCRIPT,
-    "createJob": _QUEUED,
-    "listJobs": {"object": "list", "data": [_JOB], "has_more": False},
-    "retrieveJob": _JOB,
-    "deleteJob": {"id": _JOB["id"], "object": "job", "deleted": True},
-    "jobResult": _TRANSCRIPT,
-    "cancelJob": _QUEUED | {"status": "cancelled", "ended_at": "2026-01-02T03:04:06Z"},
+    "transcribe": TRANSCRIPT,
+    "translate": TRANSCRIPT,
     "listModels": {"object": "list", "data": [_MODEL]},
     "retrieveModel": _MODEL,
     "createClientSecret": {
@@ -95,12 +79,6 @@ ANSWERS: dict[str, Any] = {
     "pageModel": {
         **{"name": "tutti-base", "languages": [{"code": "en", "name": "English"}]},
         **{"translations": ["en"], "rooms": True},
-    },
-    "usage": {
-        **{"object": "list", "from": "2026-01-01", "to": "2026-01-02"},
-        "data": [
-            {"key_id": "k_01", "key": "shop", "day": "2026-01-02", "kind": "live", "audio_s": 93.5, "n": 4},
-        ],
     },
 }
 """The JSON of a successful answer of each operation that has one."""

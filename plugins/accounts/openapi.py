@@ -1,5 +1,6 @@
 """The description of the paths of accounts."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from tutti_server.app.jobs import STATES
@@ -20,8 +21,10 @@ from tutti_server.app.server.openapi import (
     object_of,
     operation,
     query,
+    with_examples,
 )
 from tutti_server.plugins.accounts.jobs.wire import MAX_LISTED, TASKS
+from tutti_server.plugins.accounts.openapi_examples import ANSWERS, REQUESTS
 
 DAY: Schema = {"type": "string", "format": "date"}
 TIME: Schema = {"type": "string", "format": "date-time"}
@@ -144,8 +147,7 @@ JOB_PATHS: dict[str, dict[str, Schema]] = {
 }
 
 
-PATHS: dict[str, dict[str, Schema]] = {
-    **JOB_PATHS,
+USAGE_PATHS: dict[str, dict[str, Schema]] = {
     "/v1/usage": {
         "get": operation(
             "usage",
@@ -160,3 +162,19 @@ PATHS: dict[str, dict[str, Schema]] = {
         )
     },
 }
+
+
+def _described(tag: str, paths: Mapping[str, Mapping[str, Schema]]) -> dict[str, dict[str, Schema]]:
+    """Operations with their tag and their examples."""
+    return {
+        path: {
+            method: with_examples(each, REQUESTS.get(each["operationId"]), ANSWERS.get(each["operationId"]))
+            | {"tags": [tag]}
+            for method, each in operations.items()
+        }
+        for path, operations in paths.items()
+    }
+
+
+PATHS = _described("Jobs", JOB_PATHS) | _described("Usage", USAGE_PATHS)
+"""The paths of accounts."""

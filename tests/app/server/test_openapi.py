@@ -33,7 +33,7 @@ from tutti_server.app.dialects.openai import files_wire
 from tutti_server.app.dialects.openai.form import Form
 from tutti_server.app.errors import BadStart, RequestError
 from tutti_server.app.server.openapi import ANY_OBJECT, DEEPGRAM_PARAMETERS, FORM, document
-from tutti_server.app.server.openapi_examples import REQUESTS, TAGS
+from tutti_server.app.server.openapi_examples import REQUESTS
 from tutti_server.app.server.plugins import installed_plugins
 from tutti_server.app.server.routes import routes
 
@@ -246,9 +246,10 @@ async def test_the_document_is_served_without_a_key(serve: Serve) -> None:
 def test_every_operation_has_a_tag_and_examples() -> None:
     """Each example is one of its schema; the recording of a form stands in none."""
     described: list[str] = []
+    tags = {each["name"] for each in DOCUMENT["tags"]}
     for operations in PATHS.values():
         for operation in operations.values():
-            assert set(operation["tags"]) <= set(TAGS)
+            assert set(operation["tags"]) <= tags
             contents = [each["content"] for status, each in operation["responses"].items() if status < "300"]
             if "requestBody" in operation:
                 contents.append(operation["requestBody"]["content"])
