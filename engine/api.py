@@ -419,15 +419,20 @@ class EngineStats:
     """Seconds per encoder call."""
     step_s: Histogram
     """Seconds per decode step."""
+    busy_s: float
+    """Seconds of the device that encoder calls and decode steps took.
+
+    On a CPU they run at the same time: each counts with its part of the cores.
+    """
     final_busy_s: float
-    """Seconds of encoder calls and decode steps that finals took, speculative ones and those of files included.
+    """The part of `busy_s` that finals took, speculative ones and those of files included.
 
     A final is charged its part of a call or a step.
     """
     utterance_encode_s: float
-    """Seconds of encoder time for the final window of an utterance of usual length, as measured lately."""
+    """Seconds of the device to encode the final window of an utterance of usual length, as measured lately."""
     window_decode_s: float
-    """Seconds of decode steps that one window takes in a full batch, as measured lately."""
+    """Seconds of the device for the steps of one window in a full batch, as measured lately."""
     work_waiting_s: float
     """Seconds of encoder and decode time that all windows which wait or run still need: when they would be done."""
     final_work_waiting_s: float

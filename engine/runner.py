@@ -309,8 +309,22 @@ class Runner:
         Until `finish_encoding` their slots take part in nothing else. A core is left to the steps while slots run.
         """
         assert self._beside
-        n_threads = max(1, self._n_threads - self._n_step_threads) if self.states.running else self._n_threads
-        self._beside.begin(windows, slots, are_interims, n_threads)
+        self._beside.begin(windows, slots, are_interims, self._n_encode_threads)
+
+    @property
+    def _n_encode_threads(self) -> int:
+        """The tensor threads of an encoder call that begins now: all, less those of steps while slots run."""
+        return max(1, self._n_threads - self._n_step_threads) if self.states.running else self._n_threads
+
+    @property
+    def encode_device_share(self) -> float:
+        """The part of the device that an encoder call has that begins now."""
+        return self._n_encode_threads / self._n_threads if self._beside else 1.0
+
+    @property
+    def step_device_share(self) -> float:
+        """The part of the device that a step of few rows has."""
+        return min(1.0, self._n_step_threads / self._n_threads) if self._beside else 1.0
 
     def finish_encoding(self) -> None:
         """Wait until the windows of `begin_encoding` are encoded, if a call is under way."""

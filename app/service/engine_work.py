@@ -46,5 +46,5 @@ def _work_of(stats: EngineStats) -> WorkDone:
     return WorkDone(
         sum(sum(queue_s.counts) for queue_s in queues),
         stats.final_busy_s,
-        stats.encode_s.total + stats.step_s.total - stats.final_busy_s,
+        stats.busy_s - stats.final_busy_s,
     )

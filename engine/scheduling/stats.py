@@ -42,6 +42,7 @@ class _Totals:
     tokens_drafted: int = 0
     tokens_accepted: int = 0
     audio_s: float = 0.0
+    busy_s: float = 0.0
     final_busy_s: float = 0.0
 
 
@@ -62,16 +63,23 @@ class StatsRecorder:
         with self._lock:
             self._queue_s[priority].observe(queued_s)
 
-    def encoded(self, n_windows: int, audio_s: float, elapsed_s: float, final_share: float) -> None:
-        """Count an encoder call. `final_share` is the fraction of its work that finals were.
+    def encoded(
+        self, n_windows: int, audio_s: float, elapsed_s: float, final_share: float, device_share: float = 1.0
+    ) -> None:
+        """Count an encoder call.
 
-        Speculative finals and those of files count, too, here and in `stepped`.
+        Args:
+            n_windows: its windows.
+            audio_s: seconds of their audio.
+            elapsed_s: seconds that it took.
+            final_share: the fraction of its work that finals were, speculative ones and those of files included.
+            device_share: the part of the device that it had.
         """
         with self._lock:
             self._encode_batch.observe(n_windows)
             self._encode_s.observe(elapsed_s)
             self._totals.audio_s += audio_s
-            self._totals.final_busy_s += elapsed_s * final_share
+            self._add_work(elapsed_s * device_share, final_share)
 
     def launched(self, n_running: int) -> None:
         """Count a decode step that was launched."""
@@ -79,11 +87,15 @@ class StatsRecorder:
             self._decode_batch.observe(n_running)
             self._totals.tokens_decoded += n_running
 
-    def stepped(self, elapsed_s: float, final_share: float) -> None:
-        """Record how long a decode step took. `final_share` is the fraction of it that finals used."""
+    def stepped(self, elapsed_s: float, final_share: float, device_share: float = 1.0) -> None:
+        """Record how long a decode step took; the shares are those of `encoded`."""
         with self._lock:
             self._step_s.observe(elapsed_s)
-            self._totals.final_busy_s += elapsed_s * final_share
+            self._add_work(elapsed_s * device_share, final_share)
+
+    def _add_work(self, busy_s: float, final_share: float) -> None:
+        self._totals.busy_s += busy_s
+        self._totals.final_busy_s += busy_s * final_share
 
     def prefilled(self, n_windows: int, n_drafted: int, n_accepted: int) -> None:
         """Count a prefill. It samples one token for each window, and one more for each accepted draft token."""

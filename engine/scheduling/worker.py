@@ -77,6 +77,8 @@ class EncoderCall:
     batch: list[Request]
     slots: list[int]
     start_s: float
+    device_share: float
+    """The part of the device that it has."""
 
 
 class EndedWorker:
@@ -138,6 +140,8 @@ class Worker:
         n_full_step = SEQUENCES_OF_FULL_STEP[runner.device.type]
         window_decode_s = USUAL_STEPS * speed.step_s / max(speed.n_running, n_full_step)
         self._decode_time = DecodeTime(n_full_step, window_decode_s)
+        self._encode_device_share = 1.0
+        """The part of the device that the last encoder call had."""
         self._call: EncoderCall | None = None
         """The encoder call under way beside the steps; always `None` where the runner encodes between them."""
         self._suspects: deque[Request] = deque()
@@ -184,9 +188,9 @@ class Worker:
 
     def snapshot(self) -> EngineStats:
         """Return the engine's counters as they are now."""
-        decode_s = self._decode_time.window_s
+        decode_s = self._decode_s
         # On average, a running window is half decoded.
-        begun_s = self._encoder_time.begun_s + 0.5 * decode_s * len(self._sequences)
+        begun_s = self._encode_device_share * self._encoder_time.begun_s + 0.5 * decode_s * len(self._sequences)
         final_s = begun_s + self._waiting_s(Priority.FINAL) + self._waiting_s(Priority.SPECULATIVE)
         return self.stats.snapshot(
             window_decode_s=decode_s,
@@ -194,13 +198,23 @@ class Worker:
             final_work_waiting_s=final_s,
             n_waiting=self._queue.n_waiting,
             running=len(self._sequences),
-            utterance_encode_s=self._encoder_time.window_s * self._runner.encode_share(USUAL_UTTERANCE_SAMPLES, False),
+            utterance_encode_s=self._window_s * self._runner.encode_share(USUAL_UTTERANCE_SAMPLES, False),
         )
 
     def _waiting_s(self, priority: Priority) -> float:
         """Return the seconds of work that the waiting windows of a priority need."""
-        encode_s = self._encoder_time.window_s * self._queue.encode_share(priority)
-        return encode_s + self._decode_time.window_s * self._queue.n_waiting(priority)
+        encode_s = self._window_s * self._queue.encode_share(priority)
+        return encode_s + self._decode_s * self._queue.n_waiting(priority)
+
+    @property
+    def _window_s(self) -> float:
+        """Seconds of the device to encode a full window."""
+        return self._encode_device_share * self._encoder_time.window_s
+
+    @property
+    def _decode_s(self) -> float:
+        """Seconds of the device for the steps of one window."""
+        return self._runner.step_device_share * self._decode_time.window_s
 
     def run(self) -> None:
         """Work until closed, or until steps fail again and again: then every open and every later request fails."""
@@ -317,14 +331,16 @@ class Worker:
                 return False
             start_s = time.monotonic()
             self._memory.before_encoding(start_s)
-            self._call = EncoderCall(batch, self._begin_encoding(batch, self._runner.begin_encoding), start_s)
+            share = self._encode_device_share = self._runner.encode_device_share
+            slots = self._begin_encoding(batch, self._runner.begin_encoding)
+            self._call = EncoderCall(batch, slots, start_s, share)
             self._encoder_time.begun_s = self._encoder_time.expected_s(batch)
         if not (self._sequences.n_decoding and self._runner.is_encoding()):
             call, self._call = self._call, None
             self._runner.finish_encoding()
             elapsed_s = time.monotonic() - call.start_s
             self._prefill([call.batch], call.slots)
-            self._count_calls([call.batch], elapsed_s)
+            self._count_calls([call.batch], elapsed_s, call.device_share)
             # The running sequences have lost no time.
             self._encoder_time.forgive()
         return True
@@ -389,12 +405,13 @@ class Worker:
         for request in itertools.chain.from_iterable(batches):
             request.reached.prefill_s, request.reached.decoding_s = prefill_s, decoding_s
 
-    def _count_calls(self, batches: Sequence[list[Request]], elapsed_s: float) -> None:
-        """Count encoder calls, which took this long together."""
+    def _count_calls(self, batches: Sequence[list[Request]], elapsed_s: float, device_share: float = 1.0) -> None:
+        """Count encoder calls, which took this long together, and had this part of the device."""
         calls_s = self._encoder_time.record(batches, elapsed_s)
         for encoded, call_s in zip(batches, calls_s, strict=True):
             final_share = self._encoder_time.final_share(encoded)
-            self.stats.encoded(len(encoded), sum(request.audio_s for request in encoded), call_s, final_share)
+            audio_s = sum(request.audio_s for request in encoded)
+            self.stats.encoded(len(encoded), audio_s, call_s, final_share, device_share)
 
     def _begin_encoding(self, batch: list[Request], encode: Encode) -> list[int]:
         """Give a batch its slots, announce it and start its encoder call. Returns the slots."""
@@ -415,7 +432,7 @@ class Worker:
         final_share = self._sequences.n_finals / max(n_running, self._decode_time.n_full_step)
         if self._sequences.step():
             elapsed_s = time.monotonic() - start_s
-            self.stats.stepped(elapsed_s, final_share)
+            self.stats.stepped(elapsed_s, final_share, self._runner.step_device_share)
             self._encoder_time.pay(elapsed_s)
             self._decode_time.record(elapsed_s, n_running, self.stats.n_done)
 

@@ -61,6 +61,7 @@ class FakeRunner:
         self.encode_s = 0.001
         """Seconds of encoder time per full window, as `warm_up` reports."""
         self.encodes_beside_steps = False
+        self.encode_device_share = self.step_device_share = 1.0
         self._thread = ThreadPoolExecutor(1)
         self._under_way: Future[None] | None = None
         self.still_encodes: Callable[[], bool] = lambda: False

@@ -11,9 +11,8 @@ from tutti_server.engine.api import EngineStats, Histogram
 
 def counters(n_finals: int) -> EngineStats:
     """The counters of an engine that needs half a second for each final."""
-    busy = Histogram((1.0,), (0, 0), 2.0 * n_finals)
     queue = Histogram((1.0,), (n_finals, 0), 0.0)
-    return replace(FakeTranscriber().stats(), final_queue_s=queue, final_busy_s=0.5 * n_finals, encode_s=busy)
+    return replace(FakeTranscriber().stats(), final_queue_s=queue, final_busy_s=0.5 * n_finals, busy_s=2.0 * n_finals)
 
 
 def several(**n_finals: int) -> EngineStats:

@@ -62,6 +62,7 @@ class Simulation:
     def stats(self) -> EngineStats:
         return replace(
             FakeTranscriber().stats(),
+            busy_s=self._busy_s,
             final_busy_s=self._busy_s,
             final_queue_s=Histogram((1.0,), (len(self.waits_s) - self._n_before, 0), 0.0),
             utterance_encode_s=self._utterance_encode_s,

@@ -204,3 +204,13 @@ async def test_the_same_comes_out(small_checkpoint: Checkpoint, script: Script) 
             ended = await asyncio.gather(*(collect(engine, each) for each in windows))
         pieces.append([events[-1].pieces for events in ended if isinstance(events[-1], DoneEvent)])
     assert pieces[0] == pieces[1] and len(pieces[0]) == 9
+
+
+async def test_work_counts_by_its_part_of_the_cores(runner: FakeRunner) -> None:
+    """Calls and steps run at the same time: otherwise a busy device would do more than a second of work in a second."""
+    runner.encode_device_share, runner.step_device_share = 0.75, 0.25
+    async with start_engine(runner) as engine:
+        await asyncio.gather(*(collect(engine, window(f"s{index}")) for index in range(5)))
+        stats = engine.stats()
+    assert stats.busy_s == pytest.approx(0.75 * stats.encode_s.total + 0.25 * stats.step_s.total)
+    assert 0 < stats.final_busy_s < stats.busy_s
