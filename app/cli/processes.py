@@ -25,6 +25,7 @@ from starlette.applications import Starlette
 
 from tutti_server.app.cli.engine_places import EnginePlace, place_engines
 from tutti_server.app.cli.interrupts import EXIT_CODE_OF_SIGNAL
+from tutti_server.app.cli.json_log import JsonFormatter
 from tutti_server.app.cli.terminal import banner, console
 from tutti_server.app.errors import SettingsError
 from tutti_server.app.server.descriptors import reserve_descriptors
@@ -59,14 +60,16 @@ OWN_PACKAGES = ("tutti_server", "tutti")
 def set_up_logging(settings: Settings) -> None:
     """Log to the error stream: our own lines from the level of the settings on, others from warnings on.
 
-    With gateways or several engines, each line has the name of its process.
+    With gateways or several engines, each line has the name of its process. It is text, or an object in JSON.
     """
-    process = " %(processName)s" if settings.gateways or settings.engines != "1" else ""
+    is_one_of_several = bool(settings.gateways) or settings.engines != "1"
+    process = " %(processName)s" if is_one_of_several else ""
     level = logging.getLevelNamesMapping()[settings.log_level.upper()]
     handler = logging.StreamHandler(sys.stderr)
     # The plug-in of telemetry fills in the trace, where there are traces.
     form = f"%(asctime)s %(levelname)s{process} %(name)s: %(message)s%(trace)s"
-    handler.setFormatter(logging.Formatter(form, defaults={"trace": ""}))
+    text_formatter = logging.Formatter(form, defaults={"trace": ""})
+    handler.setFormatter(JsonFormatter(is_one_of_several) if settings.log_format == "json" else text_formatter)
     # Other libraries log a line for every request or connection.
     logging.basicConfig(level=max(level, logging.WARNING), handlers=[handler])
     for package in OWN_PACKAGES:

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import MutableMapping
+from contextvars import ContextVar
 from secrets import token_hex
 from typing import Any
 
@@ -15,6 +16,8 @@ logger = logging.getLogger(__name__)
 
 HEADER = "x-request-id"
 _STATE_KEY = "request_id"
+CURRENT: ContextVar[str] = ContextVar("request_id", default="")
+"""The id of the request that is being served here; empty outside of requests."""
 RESPONSE_STARTS = ("http.response.start", "websocket.http.response.start", "websocket.accept")
 """The ASGI messages that begin an answer."""
 
@@ -39,6 +42,7 @@ class RequestIds:
             return
         # All requests share the state of the server's lifespan, so each one gets its own copy.
         scope["state"] = dict(scope.get("state", {}))
+        CURRENT.set(request_id(scope))
         has_started = False
 
         async def send_with_id(message: Message) -> None:

@@ -33,6 +33,7 @@ DETECTORS = ("webrtc", "silero")
 LOG_LEVELS = ("debug", "info", "warning", "error")
 MAX_NAME_CHARS = 100
 """The most characters of a name that the operator gives the model."""
+LOG_FORMATS = ("text", "json")
 AUTO = "auto"
 """The value of `engines` for one engine on each GPU."""
 

@@ -55,6 +55,7 @@ def test_a_loopback_address_needs_no_keys(host: str) -> None:
         ("final_deadline_s", 0.0),
         ("max_ahead_s", float("inf")),
         ("log_level", "loud"),
+        ("log_format", "xml"),
         ("detector", "ears"),
         ("speech_threshold", 1.0),
         ("served_model_name", "calls,a b"),
