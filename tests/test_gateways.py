@@ -75,6 +75,12 @@ async def test_metrics_are_those_of_the_whole_service(supervisor: Supervisor) ->
             pass
 
 
+async def test_metrics_have_the_memory_of_each_process(supervisor: Supervisor) -> None:
+    counters = await supervisor.counters()
+    for process in ("supervisor", "engine", "gateway-0", "gateway-1"):
+        assert counters.value("process_resident_memory_bytes", process=process) > 1 << 20, process
+
+
 async def test_limits_count_the_sessions_of_all(supervisor: Supervisor) -> None:
     """Exactly `MAX_SESSIONS` sessions are accepted, on any gateway."""
     async with AsyncExitStack() as stack:

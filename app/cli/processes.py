@@ -33,6 +33,7 @@ from tutti_server.app.server.main import Server, bind, bind_each, build_app, try
 from tutti_server.app.server.plugins import installed_plugins
 from tutti_server.app.service.idle_memory import return_memory
 from tutti_server.app.service.lost_places import KEEP_S
+from tutti_server.app.service.process_metrics import note_process
 from tutti_server.app.service.settings import Settings
 from tutti_server.app.service.shared_state import N_COUNTS, AdmissionCounter, SharedState, keep_counts
 from tutti_server.app.service.tls import load_tls
@@ -207,9 +208,10 @@ async def _serve_gateways(settings: Settings, engines: Sequence[EnginePlace]) ->
         # Each gateway inherits it; prometheus_client reads it when it is imported there.
         os.environ["PROMETHEUS_MULTIPROC_DIR"] = folder
         shared = SharedState(n_gateways=settings.gateways, metrics_folder=folder)
+        note_process(folder)
         supervisor = Supervisor(
             SupervisorConfig(
-                start_engines=tuple(partial(_start_engine_process, settings, place) for place in engines),
+                start_engines=tuple(partial(_start_engine_process, settings, folder, place) for place in engines),
                 serve=partial(_serve_gateway, settings, shared),
                 folder=Path(folder),
                 listeners=listeners,
@@ -235,10 +237,11 @@ async def _serve_gateways(settings: Settings, engines: Sequence[EnginePlace]) ->
 
 
 def _start_engine_process(
-    settings: Settings, place: EnginePlace
+    settings: Settings, folder: str, place: EnginePlace
 ) -> AbstractAsyncContextManager[api.CallbackTranscriber]:
     """Called in each engine process."""
     set_up_logging(settings)
+    note_process(folder)
     # Before torch is loaded, which reads it.
     os.environ.update(place.environment)
     return start_engine(replace(settings, threads=place.threads))
@@ -253,6 +256,7 @@ async def _serve_gateway(
 ) -> None:
     """Called in each gateway process."""
     set_up_logging(settings)
+    note_process(shared.metrics_folder or "")
     reserve_descriptors(settings)
     shared = replace(shared, counter=AdmissionCounter(slot.admission_counts, slot.number))
     app = build_app(settings, transcriber, shared=shared)

@@ -378,6 +378,7 @@ class Settings:
         20.0, "How long a stopping server waits for sessions to receive their final text, in seconds.", above=0
     )
     log_level: str = setting("info", "The least severe messages in the log.", LOG_LEVELS)
+    log_format: str = setting("text", "Lines for people, or one JSON object a line for programs.", LOG_FORMATS)
     url_hosts: str = setting(
         "",
         "Hosts from which recordings are fetched when a client names their address, separated by commas; "

@@ -1,9 +1,13 @@
 """What Prometheus scrapes of one engine and of several."""
 
+import multiprocessing
+import os
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from tests.fakes import FakeTranscriber
 from tutti_server.app.service.metrics import Metrics
+from tutti_server.app.service.process_metrics import ProcessMetrics, note_process
 from tutti_server.engine.api import EngineStats
 
 
@@ -36,3 +40,22 @@ def test_each_of_several_engines_has_its_label() -> None:
     ):
         assert f"\n{line}\n" in page
     assert "tutti_engine_up 1" not in page
+
+
+def test_a_page_shows_its_process_and_not_when_series_began() -> None:
+    """`_created` series would double the page."""
+    page = Metrics(FakeTranscriber()).render().decode()
+    assert "_created" not in page
+    for name in ("resident_memory_bytes", "cpu_seconds_total", "open_fds", "max_fds"):
+        assert f'process_{name}{{process="server"}}' in page
+
+
+def test_processes_that_are_noted_are_shown_by_their_names(tmp_path: Path) -> None:
+    """And nothing of one that has ended."""
+    note_process(str(tmp_path))
+    (tmp_path / "gateway-0.pid").write_text(str(os.getppid()))
+    (tmp_path / "gateway-1.pid").write_text(str(2**31 - 1))
+    metrics = {metric.name: metric for metric in ProcessMetrics(str(tmp_path)).collect()}
+    named = {sample.labels["process"] for metric in metrics.values() for sample in metric.samples}
+    assert named == {multiprocessing.current_process().name, "gateway-0"}
+    assert len(metrics["process_resident_memory_bytes"].samples) == 2
