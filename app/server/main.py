@@ -2,9 +2,8 @@
 
 import asyncio
 import socket
-import ssl
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, closing
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, closing, nullcontext
 from functools import partial
 from itertools import chain
 from types import FrameType
@@ -28,6 +27,7 @@ from tutti_server.app.service.request_ids import RequestIds
 from tutti_server.app.service.service import Service
 from tutti_server.app.service.settings import Settings
 from tutti_server.app.service.shared_state import SharedState
+from tutti_server.app.service.tls import Certificate
 from tutti_server.app.session.session import SessionConfig
 from tutti_server.engine import api
 
@@ -197,7 +197,7 @@ class Server(uvicorn.Server):
         self,
         app: Starlette,
         settings: Settings,
-        tls: ssl.SSLContext | None = None,
+        certificate: Certificate | None = None,
         on_started: Callable[[], None] = lambda: None,
     ) -> None:
         super().__init__(
@@ -218,7 +218,7 @@ class Server(uvicorn.Server):
         )
         self._app = app
         self._service: Service = app.state.service
-        self._tls = tls
+        self._certificate = certificate
         self._loop: asyncio.AbstractEventLoop | None = None
         self._drain: asyncio.Task[None] | None = None
         self._last_signal: int | None = None
@@ -228,7 +228,8 @@ class Server(uvicorn.Server):
     async def serve(self, sockets: list[socket.socket] | None = None) -> None:
         """Serve until the server has stopped."""
         self._loop = asyncio.get_running_loop()
-        await super().serve(sockets)
+        async with self._certificate.running() if self._certificate else nullcontext():
+            await super().serve(sockets)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Start to accept connections, then call `on_started`."""
@@ -246,8 +247,8 @@ class Server(uvicorn.Server):
     async def _listen(self, listener: socket.socket) -> asyncio.Server | TlsListener:
         settings, strangers = self._service.settings, self._service.strangers
         make_protocol = partial(HttpProtocol, self.config, self.server_state, self.lifespan.state, settings, strangers)
-        if self._tls is not None:
-            return TlsListener(listener, self._tls, make_protocol, settings, strangers)
+        if self._certificate is not None:
+            return TlsListener(listener, self._certificate, make_protocol, settings, strangers)
         return await asyncio.get_running_loop().create_server(make_protocol, sock=listener, backlog=BACKLOG)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:

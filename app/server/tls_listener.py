@@ -14,6 +14,7 @@ from typing import Protocol
 
 from tutti_server.app.service.settings import Settings
 from tutti_server.app.service.strangers import Strangers, Visitor
+from tutti_server.app.service.tls import Certificate
 
 MAX_ACCEPTED_AT_ONCE = 64
 """The most connections that are accepted before other events of the loop are handled."""
@@ -37,7 +38,7 @@ class TlsListener:
     def __init__(
         self,
         listener: socket.socket,
-        tls: ssl.SSLContext,
+        certificate: Certificate,
         make_protocol: MakeProtocol,
         settings: Settings,
         strangers: Strangers,
@@ -45,7 +46,7 @@ class TlsListener:
         """Begin to accept connections. Must be called on the event loop."""
         self._listener = listener
         self._fd = listener.fileno()
-        self._tls = tls
+        self._certificate = certificate
         self._make_protocol = make_protocol
         self._timeout_s = settings.head_timeout_s
         self._strangers = strangers
@@ -95,7 +96,7 @@ class TlsListener:
             await self._loop.connect_accepted_socket(
                 partial(self._make_protocol, visitor=visitor),
                 connection,
-                ssl=self._tls,
+                ssl=self._certificate.context,
                 ssl_handshake_timeout=self._timeout_s,
                 ssl_shutdown_timeout=self._timeout_s,
             )

@@ -1,7 +1,9 @@
 """Encrypted connections: the server itself speaks https and wss to clients that trust its certificate."""
 
 import asyncio
+import logging
 import os
+import shutil
 import ssl
 import sys
 import wave
@@ -17,6 +19,7 @@ import tutti
 from tests.app.conftest import Serve
 from tests.fakes import pcm, said, silence, speech
 from tutti_server.app.errors import SettingsError
+from tutti_server.app.service import tls
 from tutti_server.app.service.settings import Settings
 from tutti_server.app.service.tls import load_tls
 
@@ -99,6 +102,61 @@ async def test_https_and_wss_are_served(serve: Serve, files: dict[str, str], aut
     with pytest.raises(ssl.SSLCertVerificationError):
         async with connect(f"wss://{server.address}/v1/stream"):
             pass
+
+
+async def test_a_renewed_certificate_is_used_without_a_restart(
+    serve: Serve, files: dict[str, str], authority: trustme.CA, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """For new connections. Between its two files, and with files that cannot be used, the old one stays."""
+    caplog.set_level(logging.INFO, "tutti_server.app.service.tls")
+    own = {"tls_cert": tmp_path / "own.pem", "tls_key": tmp_path / "own.key"}
+
+    def install(name: str) -> None:
+        # As programs that renew certificates do it: the new file takes the place of the old one.
+        path = own["tls_key" if name.endswith("key") else "tls_cert"]
+        shutil.copy(files[name], path.with_suffix(".new"))
+        path.with_suffix(".new").rename(path)
+
+    install("one.pem")
+    install("one.key")
+    server = await serve(**{name: str(path) for name, path in own.items()})
+    certificate = server.server._certificate
+    assert certificate
+    trusting = ssl.create_default_context()
+    authority.configure_trust(trusting)
+
+    async def shown() -> bytes:
+        host, port = server.address.split(":")
+        _, writer = await asyncio.open_connection(host, int(port), ssl=trusting)
+        shown: bytes = writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
+        writer.close()
+        return shown
+
+    def der(name: str) -> bytes:
+        first, _, _ = Path(files[name]).read_text().partition("-----END CERTIFICATE-----")
+        return ssl.PEM_cert_to_DER_cert(f"{first}-----END CERTIFICATE-----")
+
+    assert await shown() == der("one.pem")
+    for name, expected in (("two.pem", "one.pem"), ("two.key", "two.pem"), ("text", "two.pem")):
+        install(name)
+        await certificate.refresh()
+        assert await shown() == der(expected), name
+    said_in_log = [record.getMessage() for record in caplog.records]
+    assert [text.split(":")[0] for text in said_in_log] == [
+        "the certificate stays as it was",
+        f"the certificate was read again from {own['tls_cert']}",
+        "the certificate stays as it was",
+    ]
+
+
+async def test_the_files_are_followed_while_the_server_runs(
+    serve: Serve, files: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked = asyncio.Event()
+    monkeypatch.setattr(tls, "POLL_S", 0.0)
+    monkeypatch.setattr(tls.Certificate, "refresh", lambda self: asyncio.sleep(0, looked.set()))
+    await serve(tls_cert=files["one.pem"], tls_key=files["one.key"])
+    await looked.wait()
 
 
 @pytest.mark.parametrize(("ca_file", "code"), [("ca.pem", 0), (None, 1), ("text", 2), ("missing", 2)])
