@@ -11,7 +11,7 @@ NEEDS_MONO = False
 async def play(recording: Recording, url: str, key: str, call: str, speed: float) -> None:
     """Be the module: metadata first, then audio. The other end of `uuid_audio_stream stop` is a close."""
     mix = "mono" if recording.channels == 1 else "stereo"
-    rate = recording.sample_rate if recording.sample_rate not in (8000, 16_000) else f"{recording.sample_rate // 1000}k"
+    rate = f"{recording.sample_rate // 1000}k"
     headers = {"Authorization": f"Bearer {key}"} if key else {}
     address = f"{url}/v1/freeswitch?mix={mix}&rate={rate}&answers=false"
     async with connect(address, additional_headers=headers, compression=None) as stream:

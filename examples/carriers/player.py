@@ -7,7 +7,6 @@ import json
 import os
 import sys
 import uuid
-import wave
 from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
@@ -73,18 +72,26 @@ async def print_utterances(subscriber: ClientConnection) -> None:
                 print(event["message"], file=sys.stderr)
 
 
+def socket_url(url: str) -> str:
+    """The address of a server for WebSockets, from one of HTTP, too."""
+    scheme, separator, rest = url.rstrip("/").partition("://")
+    if not rest or scheme not in ("ws", "wss", "http", "https"):
+        raise argparse.ArgumentTypeError(f"expected an address with ws, wss, http or https, got {url}")
+    return f"{scheme.replace('http', 'ws')}{separator}{rest}"
+
+
 def main() -> int:
     """Run the command line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("carrier", choices=CARRIERS)
-    parser.add_argument("recording", type=Path, help="a WAV file with 16 bits; two channels are two sides of a call")
-    parser.add_argument("--url", default="ws://127.0.0.1:8000", help="the server")
+    parser.add_argument("recording", type=Path, help="any audio; two channels are two sides of a call")
+    parser.add_argument("--url", type=socket_url, default="ws://127.0.0.1:8000", help="the server")
     parser.add_argument("--port", type=int, default=9092, help="the server's port for AudioSocket")
     parser.add_argument("--key", default=os.environ.get("TUTTI_API_KEY", ""), help="the server's API key")
     parser.add_argument("--speed", type=float, default=1.0, help="how many times as fast as speech")
     try:
         asyncio.run(show(parser.parse_args()))
-    except (OSError, ValueError, EOFError, wave.Error, WebSocketException) as error:
+    except (OSError, ValueError, WebSocketException) as error:
         print(f"player.py: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:

@@ -1,15 +1,18 @@
-"""A WAV file of 16-bit samples as the pieces that a telephone system sends."""
+"""The audio of a file as the pieces that a telephone system sends."""
 
 import array
 import asyncio
 import sys
-import wave
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import av
+
 FRAME_S = 0.02
 """The audio in one message, in seconds."""
+RATES = (8000, 16_000)
+"""The sample rates that all telephone systems know, in Hz. A recording with another one is resampled to the last."""
 
 
 @dataclass(frozen=True)
@@ -22,28 +25,31 @@ class Recording:
 
     @classmethod
     def open(cls, path: Path) -> "Recording":
-        """Read a file.
+        """Read the first audio track of a file in any format of FFmpeg. More than two channels become two.
 
         Raises:
-            ValueError: its samples have not 16 bits.
+            ValueError: there is no audio that can be decoded.
         """
-        with wave.open(str(path)) as file:
-            if file.getsampwidth() != 2:
-                raise ValueError(f"{path}: expected samples of 16 bits, got {8 * file.getsampwidth()}")
-            return cls(file.readframes(file.getnframes()), file.getframerate(), file.getnchannels())
+        try:
+            with av.open(str(path)) as container:
+                if not container.streams.audio:
+                    raise ValueError(f"{path}: expected a file with sound, got one without")
+                track = container.streams.audio[0]
+                rate = track.rate if track.rate in RATES else RATES[-1]
+                channels = min(track.channels, 2)
+                resampler = av.AudioResampler(format="s16", layout=("mono", "stereo")[channels - 1], rate=rate)
+                frames = [frame for each in container.decode(track) for frame in resampler.resample(each)]
+                frames += resampler.resample(None)
+        except av.FFmpegError as error:
+            raise ValueError(f"{path}: expected a file with sound, got {error.strerror}") from error
+        return cls(b"".join(frame.to_ndarray().tobytes() for frame in frames), rate, channels)
 
     def channel(self, number: int) -> "Recording":
         """One channel alone."""
         return Recording(self._samples()[number :: self.channels].tobytes(), self.sample_rate, 1)
 
     def mulaw(self) -> bytes:
-        """The recording at 8 kHz in mu-law: half of 16 kHz, the mean of two samples each.
-
-        Raises:
-            ValueError: it has another sample rate than 8 or 16 kHz.
-        """
-        if self.sample_rate not in (8000, 16_000):
-            raise ValueError(f"expected a recording at 8000 or 16000 Hz, got {self.sample_rate}")
+        """The recording at 8 kHz in mu-law: half of 16 kHz, the mean of two samples each."""
         sides = [self._samples()[number :: self.channels] for number in range(self.channels)]
         if self.sample_rate == 16_000:
             sides = [array.array("h", ((a + b) // 2 for a, b in zip(s[::2], s[1::2], strict=False))) for s in sides]

@@ -1,13 +1,16 @@
 """examples/carriers: each telephone system plays a call, and its text is that of the same recording as a file."""
 
 import base64
+import importlib.util
 import re
 import subprocess
+import sys
 import wave
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import av
 import httpx
 import numpy as np
 import pytest
@@ -15,7 +18,7 @@ from starlette.routing import WebSocketRoute
 
 from benchmarks.server import free_port
 from tests.compat.conftest import Host, Running
-from tests.examples.conftest import run
+from tests.examples.conftest import EXAMPLES, run
 from tests.recordings import read, words
 from tutti_server.app.server.routes import routes
 from tutti_server.plugins.carriers import routes as carriers
@@ -81,10 +84,9 @@ def as_file(server: Running, name: str) -> list[str]:
 def test_each_player_gives_the_text_of_the_file(exchange: tuple[Running, int], call: Path) -> None:
     """Both sides by their names, on one connection or on two. The audio of some is mu-law at 8 kHz."""
     server, port = exchange
-    url = server.http.replace("http", "ws", 1)
 
     def play(carrier: str) -> subprocess.CompletedProcess[str]:
-        options = ("--url", url, "--port", port, "--speed", 20)
+        options = ("--url", server.http, "--port", port, "--speed", 20)
         return run(PROGRAM, carrier, call, *options, TUTTI_API_KEY="k", AUDIOHOOK_SECRET=SECRET)
 
     with ThreadPoolExecutor() as pool:
@@ -97,6 +99,43 @@ def test_each_player_gives_the_text_of_the_file(exchange: tuple[Running, int], c
             name, _, text = line.partition(": ")
             found.setdefault(name, []).extend(words(text))
         assert found == dict(zip(names, (train, hello), strict=True)), carrier
+
+
+@pytest.mark.parametrize(("rate", "played"), [(44_100, 16_000), (8000, 8000)])
+def test_any_audio_can_be_played(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rate: int, played: int) -> None:
+    """At a rate that telephone systems know, with its sides apart."""
+    spec = importlib.util.spec_from_file_location("recording", EXAMPLES / "carriers" / "recording.py")
+    assert spec and spec.loader
+    module = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, "recording", module)
+    spec.loader.exec_module(module)
+    tone = (8000 * np.sin(2 * np.pi * 440 * np.arange(rate) / rate)).astype("<i2")
+    with av.open(str(tmp_path / "call.flac"), "w") as container:
+        track = container.add_stream("flac", rate=rate, layout="stereo")
+        frame = av.AudioFrame.from_ndarray(np.stack([tone, tone * 0], axis=1).reshape(1, -1), "s16", "stereo")
+        frame.sample_rate = rate
+        container.mux(track.encode(frame))
+        container.mux(track.encode(None))
+    recording = module.Recording.open(tmp_path / "call.flac")
+    assert (recording.sample_rate, recording.channels) == (played, 2)
+    loud, silent = (np.frombuffer(recording.channel(number).data, "<i2") for number in (0, 1))
+    assert len(loud) == pytest.approx(played, abs=50) and np.abs(loud).max() > 7000
+    assert np.abs(silent).max() == 0
+    assert len(recording.mulaw()) == pytest.approx(2 * 8000, abs=100)
+
+
+@pytest.mark.parametrize("content", ["no audio\n", ""])
+def test_a_file_without_sound_is_one_line(tmp_path: Path, content: str) -> None:
+    (tmp_path / "text.txt").write_text(content)
+    done = run(PROGRAM, "twilio", tmp_path / "text.txt")
+    assert done.returncode == 1
+    assert re.fullmatch(r"player\.py: .*text\.txt: expected a file with sound, got .+\n", done.stderr)
+
+
+def test_another_scheme_is_refused() -> None:
+    done = run(PROGRAM, "twilio", "call.wav", "--url", "ftp://127.0.0.1")
+    assert done.returncode == 2
+    assert "expected an address with ws, wss, http or https, got ftp://127.0.0.1" in done.stderr
 
 
 @pytest.mark.parametrize("carrier", ["freeswitch", "asterisk"])
