@@ -3,7 +3,9 @@
 import json
 import re
 import shlex
+import shutil
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -42,6 +44,7 @@ DASHBOARDS: dict[str, dict[str, Any]] = {
     for path in sorted((REPOSITORY / "deploy/grafana/dashboards").glob("*.json"))
 }
 NGINX = (REPOSITORY / "deploy/nginx/tutti.conf").read_text()
+UNIT = (REPOSITORY / "deploy/systemd/tutti.service").read_text()
 OPERATIONS = (REPOSITORY / "docs/operations.md").read_text()
 MONITORING = (REPOSITORY / "docs/monitoring.md").read_text()
 SUFFIXES = {"counter": ("_total",), "gauge": ("",), "histogram": ("_bucket", "_sum", "_count")}
@@ -483,3 +486,28 @@ def test_the_operators_page_lists_every_metric() -> None:
     families = text_string_to_metric_families(service_metrics().render().decode())
     expected = [(family.name + ("_total" if family.type == "counter" else ""), family.type) for family in families]
     assert re.findall(r"^\| `((?:tutti|process)_\w+)` \| (\w+) \|", MONITORING, re.MULTILINE) == expected
+
+
+def unit_values(name: str) -> list[str]:
+    """The values of a key of the unit of systemd."""
+    return re.findall(rf"^{name}=(.*)$", UNIT, re.MULTILINE)
+
+
+def test_the_unit_of_systemd_lets_a_server_drain() -> None:
+    """It waits for longer than the server, and gives settings that there are."""
+    (stop_s,) = map(float, unit_values("TimeoutStopSec"))
+    assert stop_s > Settings().drain_timeout_s + max(STOP_SLACK_S, ABANDON_S + SHUTDOWN_S)
+    (environment,) = unit_values("Environment")
+    values = dict(pair.split("=", 1) for pair in shlex.split(environment))
+    check_environment({name: value for name, value in values.items() if name.startswith(ENV_PREFIX)})
+
+
+def test_systemd_finds_no_mistake_in_the_unit(tmp_path: Path) -> None:
+    """The program itself is not installed here, so another one takes its place."""
+    if shutil.which("systemd-analyze") is None:
+        pytest.skip("systemd-analyze is not installed")
+    (command,) = unit_values("ExecStart")
+    unit = tmp_path / "tutti.service"
+    unit.write_text(UNIT.replace(command, f"{sys.executable} serve"))
+    done = subprocess.run(["systemd-analyze", "verify", unit], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout + done.stderr) == (0, "")
