@@ -17,7 +17,7 @@ from tutti_server.app.session.messages import events
 from tutti_server.engine import api
 
 # Prometheus takes no notice of when a series began, which doubles the page.
-disable_created_metrics()
+disable_created_metrics()  # type: ignore[no-untyped-call]
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 LATENCY_BUCKETS = (0.05, 0.1, 0.2, 0.3, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 5.0, 10.0, 30.0)

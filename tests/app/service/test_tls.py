@@ -119,7 +119,7 @@ async def test_a_renewed_certificate_is_used_without_a_restart(
 
     install("one.pem")
     install("one.key")
-    server = await serve(**{name: str(path) for name, path in own.items()})
+    server = await serve(tls_cert=str(own["tls_cert"]), tls_key=str(own["tls_key"]))
     certificate = server.server._certificate
     assert certificate
     trusting = ssl.create_default_context()
@@ -154,7 +154,11 @@ async def test_the_files_are_followed_while_the_server_runs(
 ) -> None:
     looked = asyncio.Event()
     monkeypatch.setattr(tls, "POLL_S", 0.0)
-    monkeypatch.setattr(tls.Certificate, "refresh", lambda self: asyncio.sleep(0, looked.set()))
+
+    async def refresh(self: tls.Certificate) -> None:
+        looked.set()
+
+    monkeypatch.setattr(tls.Certificate, "refresh", refresh)
     await serve(tls_cert=files["one.pem"], tls_key=files["one.key"])
     await looked.wait()
 
