@@ -96,7 +96,7 @@ async def test_a_page_that_is_refused_says_who_can_allow_it(
         async with opened(open_window, microphone, url) as page:
             assert await failed(page) == (
                 "origin_not_allowed",
-                f"The server at {server.http} is there, but it refuses this page: "
+                f"The server at {server.http} refuses this page: "
                 f"its operator can add {url.rstrip('/')} to TUTTI_ALLOWED_ORIGINS.",
             )
 
@@ -108,7 +108,7 @@ async def test_a_page_without_a_key_says_what_is_known(
     origin = show_lines("").rstrip("/")
     for values, code, text in (
         ({"allowed_origins": origin}, "unauthorized", "needs an API key."),
-        ({}, "connect_failed", "is there, but it opens no session: it may be full, or it needs an API key."),
+        ({}, "connect_failed", "opens no session: it may be full, or it needs an API key."),
     ):
         settings = make_settings({"port": 0, "api_keys": "k", **values})
         async with (
@@ -127,5 +127,5 @@ async def test_a_server_that_is_not_there_is_told_apart(
         running(make_settings({"port": 0}), FakeTranscriber()) as server,
         opened(open_window, microphone, show_lines(address, server.http)) as page,
     ):
-        reason = "the address is wrong, or the server does not run"
-        assert await failed(page) == ("connect_failed", f"There is no server at {address}: {reason}.")
+        reason = "is not there: its address is wrong, or it does not run"
+        assert await failed(page) == ("connect_failed", f"The server at {address} {reason}.")

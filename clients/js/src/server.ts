@@ -9,7 +9,7 @@ const SUBPROTOCOL = "tutti.v1";
 const KEY_SUBPROTOCOL_PREFIX = "tutti.key.";
 export const STREAM_PATH = "/v1/stream";
 /** How long the request that finds out whether the server is there may take. */
-const PROBE_TIMEOUT_MS = 5_000;
+export const PROBE_TIMEOUT_MS = 5_000;
 /** The scheme, the host with its port, the path and the query of an address. React Native's `URL` does not know them all. */
 const ADDRESS = /^(http|ws)(s?):\/\/((?:[^\s/?#@:[\]\\]+|\[[\da-f:.]+\])(?::\d+)?)(\/[^?#]*)?(\?[^#]*)?(?:#.*)?$/i;
 
@@ -81,7 +81,8 @@ function openWebSocket(url: string, protocols: string[]): Socket {
   return new WebSocket(url, protocols);
 }
 
-async function probe(target: string, apiKey: string | undefined): Promise<number | undefined> {
+/** Asks whether the server is there and takes the key, as `Server.probe` does. */
+export async function probe(target: string, apiKey: string | undefined): Promise<number | undefined> {
   if (typeof fetch === "undefined" || !target.split("?")[0]?.endsWith(STREAM_PATH)) {
     return undefined;
   }

@@ -173,7 +173,7 @@ def test_the_types_need_no_dom(project: Path) -> None:
 
 @pytest.mark.nightly
 def test_the_element_adds_little(project: Path) -> None:
-    """`<tutti-captions>` adds less than 8 kB to a page that has the client already, minified and compressed."""
+    """`<tutti-captions>` adds less than 8.5 kB to a page that has the client already, minified and compressed."""
     bundler = str(CLIENT / "node_modules" / ".bin" / "esbuild")
     client = 'export { connect, openMicrophone, Captions } from "tutti-asr-client";\n'
     sizes = []
@@ -181,7 +181,7 @@ def test_the_element_adds_little(project: Path) -> None:
         (project / "page.js").write_text(source)
         bundle = run(project, bundler, "page.js", "--bundle", "--minify", "--format=esm", "--target=es2022")
         sizes.append(len(gzip.compress(bundle.encode())))
-    assert 4_000 < sizes[1] - sizes[0] < 8_000
+    assert 4_000 < sizes[1] - sizes[0] < 8_500
 
 
 def test_node_imports_the_element(project: Path) -> None:
