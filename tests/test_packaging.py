@@ -110,7 +110,7 @@ def test_the_installed_server_finds_its_plugins(environment: Path) -> None:
         "from tutti_server.app.server.plugins import installed_plugins; "
         "print(*(each.name for each in installed_plugins()))"
     )
-    assert run(environment, "python", "-c", show).split() == ["accounts", "carriers", "telemetry"]
+    assert run(environment, "python", "-c", show).split() == ["accounts", "carriers", "telemetry", "wyoming"]
 
 
 def test_users_own_packages_of_common_names_are_not_imported(environment: Path, tmp_path: Path) -> None:
