@@ -198,14 +198,14 @@ async def test_translated_tokens_equal_those_of_a_separate_window(
 ) -> None:
     """Windows of a batch give text and translation with one encoding each, as two windows would with two."""
     runner, n_encoded = multilingual_runner, 0
-    encode = runner.encode
+    encode = runner.begin_encoding
 
-    def count(windows: list[Samples], slots: list[int], are_interims: Sequence[bool] = ()) -> None:
+    def count(windows: list[Samples], slots: list[int], are_interims: Sequence[bool]) -> None:
         nonlocal n_encoded
         n_encoded += len(windows)
         encode(windows, slots, are_interims)
 
-    monkeypatch.setattr(runner, "encode", count)
+    monkeypatch.setattr(runner, "begin_encoding", count)
 
     def windows(**options: Any) -> list[Window]:
         chosen = DecodeOptions(language="de", **options)
