@@ -96,7 +96,7 @@ class EagerForward:
     def write_windows(self, samples: Tensor, slots: Sequence[int], runs: Sequence[Run]) -> None:
         """Encode windows, and write what cross-attention reads, but do not set the lengths of the slots.
 
-        Another thread than that of the steps may call it, if the cache has reserved the slots.
+        A thread other than the engine's may call it once the cache has reserved the slots.
         """
         if self._encodes_alone and len(slots) > 1:
             for run in runs:

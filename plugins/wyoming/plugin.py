@@ -24,7 +24,7 @@ class WyomingSettings(PluginSettings):
         """Check these settings.
 
         Raises:
-            SettingsError: a value is not valid, or nobody could use the port.
+            SettingsError: a value is not valid, or no client could use the port.
         """
         port = self.wyoming_port
         if not 0 <= port <= 65535 or (port and port == settings.port):

@@ -243,7 +243,7 @@ def two_channels(left: npt.NDArray[np.float64], right: npt.NDArray[np.float64]) 
 
 
 async def test_two_different_channels_are_two_sides(page: Page, calls: FakeCalls) -> None:
-    """The page names them by itself, also where nobody waits for it. Channels that are alike are none."""
+    """The page fills in the names of the two sides without being asked. Equal channels are one side."""
     tone = 0.5 * np.sin(2 * np.pi * 440 * np.arange(4 * RATE) / RATE)
     turn = np.arange(len(tone)) < len(tone) / 2
     sides = two_channels(tone * turn + 0.01 * tone, tone * ~turn)

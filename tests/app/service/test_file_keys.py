@@ -40,7 +40,7 @@ def replace_with(path: Path, text: str | None) -> None:
 
 
 async def test_a_change_is_known_without_a_restart(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tutti_server.app.service.file_keys.POLL_S", 0.01)
+    monkeypatch.setattr("tutti_server.app.service.followed_files.POLL_S", 0.01)
     keys = FileKeys(file)
     async with asyncio.timeout(30), keys.running():
         assert list(keys.by_key) == ["a"]

@@ -108,7 +108,7 @@ async def test_a_renewed_certificate_is_used_without_a_restart(
     serve: Serve, files: dict[str, str], authority: trustme.CA, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """For new connections. Between its two files, and with files that cannot be used, the old one stays."""
-    caplog.set_level(logging.INFO, "tutti_server.app.service.tls")
+    caplog.set_level(logging.INFO, "tutti_server.app.service.followed_files")
     own = {"tls_cert": tmp_path / "own.pem", "tls_key": tmp_path / "own.key"}
 
     def install(name: str) -> None:
@@ -143,9 +143,9 @@ async def test_a_renewed_certificate_is_used_without_a_restart(
         assert await shown() == der(expected), name
     said_in_log = [record.getMessage() for record in caplog.records]
     assert [text.split(":")[0] for text in said_in_log] == [
-        "the certificate stays as it was",
-        f"the certificate was read again from {own['tls_cert']}",
-        "the certificate stays as it was",
+        "the certificate and its key stay as they were",
+        f"the certificate and its key were read again from {own['tls_cert']}, {own['tls_key']}",
+        "the certificate and its key stay as they were",
     ]
 
 
@@ -153,7 +153,7 @@ async def test_the_files_are_followed_while_the_server_runs(
     serve: Serve, files: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looked = asyncio.Event()
-    monkeypatch.setattr(tls, "POLL_S", 0.0)
+    monkeypatch.setattr("tutti_server.app.service.followed_files.POLL_S", 0.0)
 
     async def refresh(self: tls.Certificate) -> None:
         looked.set()
