@@ -68,7 +68,13 @@ class Sampling:
     beam_size: int = 1
     """Beams at temperature 0: the likeliest beginnings of the text that are decoded side by side; 1 is greedy.
 
-    Each takes a slot of the engine. The text of a window with several comes at its end, and its draft is not used.
+    Each takes a slot of the engine. The text that a search decodes comes at its end, and the draft is not used.
+    """
+    sure_logprob: float | None = None
+    """With beams: decode greedily as long as each text token is at least this likely, and search from the first below.
+
+    The tokens before it stay, and the draft is used up to there. Punctuation counts as sure. `None` searches from the
+    beginning. It is a log-probability, below 0.
     """
     patience: float = 1.0
     """A beam search ends when `beam_size` times this many hypotheses have ended, rounded; above 1 it looks further."""

@@ -107,9 +107,12 @@ def _check_sampling(sampling: Sampling) -> None:
         raise InvalidWindow("best_of", f"1 to {MAX_BEST_OF}", sampling.best_of)
     if not 1 <= sampling.beam_size <= MAX_BEAM_SIZE:
         raise InvalidWindow("beam_size", f"1 to {MAX_BEAM_SIZE}", sampling.beam_size)
-    if sampling.beam_size == 1 and (sampling.patience != 1 or sampling.length_penalty is not None):
-        name = "length_penalty" if sampling.patience == 1 else "patience"
-        raise InvalidWindow(name, "none without beams: beam_size is 1", getattr(sampling, name))
+    if sampling.beam_size == 1:
+        for name, without in (("patience", 1.0), ("length_penalty", None), ("sure_logprob", None)):
+            if getattr(sampling, name) != without:
+                raise InvalidWindow(name, "none without beams: beam_size is 1", getattr(sampling, name))
+    if sampling.sure_logprob is not None and not -math.inf < sampling.sure_logprob < 0:
+        raise InvalidWindow("sure_logprob", "a finite number below 0, or None", sampling.sure_logprob)
     if not 0 < sampling.patience <= MAX_PATIENCE or round(sampling.beam_size * sampling.patience) < 1:
         expected = f"above 0 and at most {MAX_PATIENCE:g}, and at least 1 when multiplied by beam_size and rounded"
         raise InvalidWindow("patience", expected, sampling.patience)

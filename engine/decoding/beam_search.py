@@ -80,8 +80,9 @@ class BeamSearch:
         max_tokens: int,
         prefix: Sequence[int] = (),
         slots: Sequence[int] = (),
+        begun: Sequence[SampledToken] = (),
     ) -> None:
-        """Begin with one beam that has no sampled token.
+        """Begin with one beam.
 
         Args:
             options: what it looks for.
@@ -89,14 +90,16 @@ class BeamSearch:
             max_tokens: the most tokens of a hypothesis, the forced prefix included and the end token left out.
             prefix: the forced prefix.
             slots: the slot of every beam; the first slot holds the window.
+            begun: the tokens that were sampled after the prefix before the search began. All hypotheses have them.
         """
         self.options = options
         self.slots = tuple(slots)
-        self.beams: list[Hypothesis] = [Hypothesis()]
+        self.beams: list[Hypothesis] = [Hypothesis(tuple(begun), sum(each.logprob for each in begun))]
         """The hypotheses that go on, in the order of their slots. After the first `advance` there are `beam_size`."""
         self.ended: list[Hypothesis] = []
         """The hypotheses that have ended, with their end tokens."""
         self._eot = eot
+        self._n_begun = len(begun)
         self._prefix_text = [token for token in prefix if token < eot]
         self._n_left = max_tokens - len(prefix)
 
@@ -114,12 +117,15 @@ class BeamSearch:
 
     @property
     def result(self) -> tuple[SampledToken, ...]:
-        """The tokens of the best hypothesis, the end token included where it has ended. Nothing before `is_over`."""
+        """The tokens that the search found: those of the best hypothesis, with its end token where it has ended.
+
+        Nothing before `is_over`.
+        """
         if not self.is_over:
             return ()
         n_missing = max(0, self.options.beam_size - len(self.ended))
         unfinished = sorted(self.beams, key=_logprob, reverse=True)[:n_missing]
-        return max([*self.ended, *unfinished], key=self._score).sampled
+        return max([*self.ended, *unfinished], key=self._score).sampled[self._n_begun :]
 
     def advance(self, candidates: Sequence[Sequence[SampledToken]]) -> list[Move]:
         """Go on with the likeliest hypotheses, each of them a beam and one of its next tokens.

@@ -6,7 +6,7 @@ Source: openai/whisper, whisper/transcribe.py, `decode_with_fallback`. One thing
 enough, the likeliest one counts instead of the last one, as in faster-whisper.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
 from tutti_server.engine.api import DecodeOptions, Sampling
@@ -25,6 +25,8 @@ class DecodingAttempt:
     seed: int
     has_previous_text: bool = True
     """Whether the prompt has the previous text and the hotwords."""
+    searches: bool = False
+    """Whether beams decode its next tokens, not one greedy choice after the other."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +70,10 @@ class TemperatureFallback(Generic[Output]):
         sampling = self._sampling
         return len(sampling.temperatures) > 1 or (sampling.best_of > 1 and sampling.temperatures[0] > 0)
 
+    def search_on(self) -> None:
+        """Let beams decode the rest of the current attempt."""
+        self.current = replace(self.current, searches=True)
+
     def judge(self, outcome: Outcome, output: Output, *, may_drop_previous_text: bool) -> Output | None:
         """Judge the output of the current attempt.
 
@@ -99,9 +105,12 @@ class TemperatureFallback(Generic[Output]):
         return None
 
     def _next_attempt(self) -> DecodingAttempt:
-        seed = self._sampling.seed * _SEED_STRIDE + self._n_attempts
+        sampling = self._sampling
+        seed = sampling.seed * _SEED_STRIDE + self._n_attempts
         self._n_attempts += 1
-        return DecodingAttempt(self._sampling.temperatures[self._temperature_index], seed, self._has_previous_text)
+        temperature = sampling.temperatures[self._temperature_index]
+        searches = temperature == 0 and sampling.beam_size > 1 and sampling.sure_logprob is None
+        return DecodingAttempt(temperature, seed, self._has_previous_text, searches)
 
     def _likeliest(self, outputs: list[tuple[Outcome, Output]]) -> tuple[Outcome, Output]:
         # A repetition was cut to its first round, which is better than what high temperatures give.

@@ -20,6 +20,7 @@ from tutti_server.engine.api import (
     text_logprob,
 )
 from tutti_server.engine.checkpoint.tokenizer import CharacterDecoder, Tokenizer
+from tutti_server.engine.decoding.beam_search import SampledToken
 from tutti_server.engine.decoding.temperature_fallback import Outcome
 from tutti_server.engine.decoding.word_placement import N_FIRST_WORDS, SENTENCE_ENDS, place, place_all
 from tutti_server.engine.decoding.word_timing import Alignment
@@ -100,6 +101,12 @@ class TokenTranscript:
     def tokens(self) -> tuple[int, ...]:
         """The tokens so far, with the forced prefix and without the end token."""
         return tuple(self._tokens)
+
+    @property
+    def sampled(self) -> list[SampledToken]:
+        """The tokens so far that no prefix forced."""
+        columns = zip(self._tokens, self._token_logprobs, self._attention_peaks_s, strict=True)
+        return [SampledToken(token, logprob, peak_s) for token, logprob, peak_s in columns if logprob is not None]
 
     @property
     def outcome(self) -> Outcome:

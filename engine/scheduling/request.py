@@ -52,7 +52,7 @@ class AttemptOutput:
     is_truncated: bool = False
     """Whether the token limit ended the attempt."""
     search: BeamSearch | None = field(default=None, kw_only=True)
-    """The beam search that decodes the attempt; `None` where tokens are sampled one by one."""
+    """The beam search that decodes the attempt, or its rest; `None` where tokens are sampled one by one."""
     translation: Translation = field(default=Translation.NONE, kw_only=True)
     """Whether the window is translated, decided when its text is known."""
 
@@ -103,6 +103,8 @@ class Request:
     """The probability of every candidate for the language; `None` unless they were detected."""
     output: AttemptOutput | None = None
     """The output of the current attempt; `None` until its prompt is prefilled."""
+    begun: AttemptOutput | None = None
+    """What greedy choices gave, while beams are about to go on from it."""
     has_segments_out: bool = False
     """Whether a segment was handed out. Then the window cannot be decoded again."""
 
@@ -117,7 +119,7 @@ class Request:
         self.replay.restart()
         self.fallback = TemperatureFallback(self.window.options)
         self.language_probabilities = None
-        self.output = None
+        self.output = self.begun = None
         self.has_segments_out = False
 
     def last_events(self, output: AttemptOutput, events: list[EngineEvent]) -> list[EngineEvent]:

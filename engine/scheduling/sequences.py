@@ -5,7 +5,7 @@ from collections import deque
 from collections.abc import Collection, Iterable
 from dataclasses import replace
 
-from tutti_server.engine.api import DecodeOptions, EngineEvent, SegmentEvent
+from tutti_server.engine.api import DecodeOptions, EngineEvent, SegmentEvent, is_punctuation
 from tutti_server.engine.decoding.beam_search import BeamSearch, SampledToken, SearchOptions
 from tutti_server.engine.decoding.prompt import Prompt, build_prompt, max_output_tokens
 from tutti_server.engine.decoding.repetition import repeated_tokens
@@ -184,15 +184,20 @@ class RunningSequences:
         )
         self._stats.prefilled(len(requests), sum(len(prompt.draft) for prompt in prompts), n_accepted)
         for (slot, request), draw, prompt, result in zip(requests.items(), draws, prompts, prefilled, strict=True):
-            output = request.output = self._new_output(request, draw, prompt, result)
-            for token in request.window.options.prefix:
-                self._publish(request, output, output.transcript.push(token, None))
+            output, request.begun = request.begun, None
+            if output is None:
+                output = request.output = self._new_output(request, draw, prompt, result)
+                for token in request.window.options.prefix:
+                    self._publish(request, output, output.transcript.push(token, None))
+            output.search = draw.search
             self._accept(slot, request, output, result.tokens)
 
     def _build_prompt(self, request: Request, attempt: DecodingAttempt) -> Prompt:
         options = request.window.options
         if not attempt.has_previous_text:
             options = replace(options, previous_text="", hotwords=())
+        if request.begun:
+            options = replace(options, prefix=request.begun.transcript.tokens)
         prompt = build_prompt(self._runner.checkpoint, options, request.language)
         return replace(prompt, draft=_usable_draft(request, attempt))
 
@@ -207,7 +212,7 @@ class RunningSequences:
             language_probabilities=request.language_probabilities,
         )
         transcript = TokenTranscript(self._runner.checkpoint.tokenizer, info)
-        return AttemptOutput(transcript, prompt.control, search=draw.search)
+        return AttemptOutput(transcript, prompt.control)
 
     def _launch(self) -> None:
         step = self._runner.launch()
@@ -227,6 +232,11 @@ class RunningSequences:
         """Add sampled tokens to the output, and end the attempt where they end it: with one, or in a repetition."""
         transcript, eot = output.transcript, self._runner.checkpoint.tokenizer.eot
         for sampled in tokens:
+            if self._must_search(request, sampled):
+                request.fallback.search_on()
+                request.begun = output
+                self._for_next_attempt[slot] = request
+                return
             events = transcript.push(sampled.token, sampled.logprob, sampled.attention_peak_s)
             self._publish(request, output, events)
             is_ended = sampled.token == eot
@@ -238,6 +248,14 @@ class RunningSequences:
             if is_ended or n_repeated or output.is_truncated:
                 self._end_attempt(slot, request, output)
                 return
+
+    def _must_search(self, request: Request, sampled: SampledToken) -> bool:
+        """Return whether a greedy choice is so unlikely that beams decode the text from there."""
+        attempt, sure_logprob = request.fallback.current, request.window.options.sampling.sure_logprob
+        if attempt.searches or attempt.temperature > 0 or request.n_slots == 1 or sure_logprob is None:
+            return False
+        text = self._runner.checkpoint.tokenizer.whole_text(sampled.token)
+        return sampled.logprob < sure_logprob and text != "" and not is_punctuation(text or "")
 
     def _end_attempt(self, slot: int, request: Request, output: AttemptOutput) -> None:
         """Decide whether the window is decoded again, aligned or finished."""
@@ -314,15 +332,21 @@ class RunningSequences:
 
 
 def _draw(request: Request, slots: tuple[int, ...], eot: int) -> Draw:
-    """Return how the tokens of a request's current attempt are sampled. Beams are for temperature 0."""
+    """Return how the next tokens of a request's current attempt are sampled."""
     window, attempt = request.window, request.fallback.current
     sampling, search = window.options.sampling, None
-    if request.n_slots > 1 and attempt.temperature == 0:
+    if attempt.searches:
         wanted = SearchOptions(
             beam_size=sampling.beam_size, patience=sampling.patience, length_penalty=sampling.length_penalty
         )
-        prefix = window.options.prefix
-        search = BeamSearch(wanted, eot=eot, max_tokens=request.max_tokens, prefix=prefix, slots=slots)
+        search = BeamSearch(
+            wanted,
+            eot=eot,
+            max_tokens=request.max_tokens,
+            prefix=window.options.prefix,
+            slots=slots,
+            begun=request.begun.transcript.sampled if request.begun else (),
+        )
     n_attention_samples = len(window.samples) if window.options.attention_times else 0
     return Draw(attempt.temperature, attempt.seed, n_attention_samples, search)
 
@@ -334,6 +358,6 @@ def _usable_draft(request: Request, attempt: DecodingAttempt) -> tuple[int, ...]
     looks at several tokens at every place.
     """
     options = request.window.options
-    if attempt.temperature > 0 or options.hotwords or request.n_slots > 1:
+    if attempt.temperature > 0 or options.hotwords or attempt.searches:
         return ()
     return options.draft[: request.max_tokens - len(options.prefix) - 1]

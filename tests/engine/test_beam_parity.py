@@ -8,7 +8,15 @@ from tests.engine.beam_reference import Search, Searched
 from tests.engine.engines import Samples, collect, noise, read_clip, start_engine
 from tests.engine.reference import Reference
 from tests.engine.test_parity import decode, decode_alone, tokens_of
-from tutti_server.engine.api import DecodeOptions, DoneEvent, Sampling, StartedEvent, TranslatedEvent, Window
+from tutti_server.engine.api import (
+    DecodeOptions,
+    DoneEvent,
+    Sampling,
+    StartedEvent,
+    TranslatedEvent,
+    Window,
+    is_punctuation,
+)
 from tutti_server.engine.decoding.prompt import build_prompt, max_output_tokens
 from tutti_server.engine.runner import Runner
 
@@ -176,3 +184,49 @@ async def test_a_translation_is_searched_in_the_slots_of_its_window(small_runner
     assert isinstance(done, DoneEvent) and isinstance(translated, TranslatedEvent) and translated.done is not None
     assert isinstance(expected, DoneEvent) and translated.done.pieces == expected.pieces
     assert small_runner.slots.n_free == 8
+
+
+async def first_unlikely(
+    runner: Runner, audio: Samples, options: DecodeOptions, greedy: list[int], sure_logprob: float
+) -> int:
+    """Where greedy decoding first takes a text token that is less likely; its punctuation is never doubted."""
+    for at in range(len(greedy)):
+        one = replace(options, prefix=tuple(greedy[:at]), max_tokens=at + 1, sampling=Sampling())
+        (done,) = await decode(runner, (audio, one))
+        *_, piece = done.pieces
+        text = runner.checkpoint.tokenizer.whole_text(greedy[at])
+        logprob = piece.marks_logprob if piece.logprob is None else piece.logprob
+        # Part of a character is no punctuation, and timestamps have no text.
+        if logprob is not None and logprob < sure_logprob and text != "" and not is_punctuation(text or ""):
+            return at
+    raise AssertionError("every token is likely")
+
+
+@pytest.mark.parametrize("sure_logprob", [-1.0, -1.9])
+async def test_a_search_goes_on_from_the_first_unlikely_token(
+    random_runner: Runner, random_reference: Reference, sure_logprob: float
+) -> None:
+    """Greedy tokens before it stay, the draft changes nothing, and the rest is what the reference finds after them."""
+    audio = noise(5, 48_000)
+    # Without a penalty the length of what came before does not matter to the reference either.
+    sampling = Sampling(beam_size=3, length_penalty=0.0)
+    options = DecodeOptions(language=language_of(random_runner), max_tokens=16, sampling=sampling)
+    (greedy,) = await decode(random_runner, (audio, replace(options, sampling=Sampling())))
+    first = await first_unlikely(random_runner, audio, options, tokens_of(greedy), sure_logprob)
+    unsure = replace(options, sampling=replace(sampling, sure_logprob=sure_logprob))
+    for draft in ((), tokens_of(greedy), tokens_of(greedy)[: first + 2]):
+        (done,) = await decode(random_runner, (audio, replace(unsure, draft=tuple(draft))))
+        check(
+            done,
+            search(random_runner, random_reference, audio, replace(options, prefix=tuple(tokens_of(greedy)[:first]))),
+        )
+
+
+async def test_where_every_token_is_likely_nothing_is_searched(random_runner: Runner) -> None:
+    """The text is that of greedy decoding, and its draft saves the steps."""
+    audio, options = noise(3, 48_000), DecodeOptions(language=language_of(random_runner), max_tokens=16)
+    (greedy,) = await decode(random_runner, (audio, options))
+    sampling = Sampling(beam_size=3, sure_logprob=-50.0)
+    for draft, n_steps in (((), greedy.n_steps), (tokens_of(greedy), 0)):
+        (done,) = await decode(random_runner, (audio, replace(options, draft=tuple(draft), sampling=sampling)))
+        assert (tokens_of(done), done.n_steps) == (tokens_of(greedy), n_steps)

@@ -767,6 +767,8 @@ async def test_a_bias_decides_between_languages_that_are_nearly_as_likely(runner
         (Sampling(beam_size=11), "beam_size"),
         (Sampling(beam_size=5), "beam_size"),
         (Sampling(beam_size=2, patience=0.0), "patience"),
+        (Sampling(sure_logprob=-1.0), "sure_logprob"),
+        (Sampling(beam_size=2, sure_logprob=0.0), "sure_logprob"),
         (Sampling(beam_size=2, patience=0.2), "patience"),
         (Sampling(beam_size=2, patience=float("nan")), "patience"),
         (Sampling(patience=2.0), "patience"),

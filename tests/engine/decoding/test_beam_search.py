@@ -111,3 +111,16 @@ def test_a_search_that_only_repeats_itself_ends() -> None:
         search.beams = [Hypothesis((*beam.sampled, beam.sampled[0])) for beam in search.beams]
     assert search.is_over and len(search.beams[0].sampled) == 24
     assert set(result_of(search)) in ({3}, {4})
+
+
+def test_a_search_can_begin_in_the_middle() -> None:
+    """What was sampled before counts towards length and likelihood, but is not found again."""
+    before = candidates((1, -4.0), (2, -4.0))
+    search = BeamSearch(SearchOptions(beam_size=2), eot=EOT, max_tokens=10, begun=before)
+    search.advance([candidates((EOT, -0.5), (5, -0.6), (7, -9))])
+    search.advance([candidates((EOT, -0.2), (8, -1), (9, -2)), candidates((EOT, -8), (8, -9), (9, -9))])
+    # Of all its tokens, the longer one is likelier for each: -8.8 / 3 against -8.5 / 2. Of the new ones it is not.
+    assert result_of(search) == [5, EOT]
+    longest = BeamSearch(SearchOptions(beam_size=2), eot=EOT, max_tokens=3, begun=before)
+    longest.advance([candidates((5, -0.1), (6, -0.5), (7, -9))])
+    assert result_of(longest) == [5]
