@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tutti_server.app.session.speech.coverage import count_letters
+from tutti_server.app.session.text.stock_phrases import is_stock_phrase
 from tutti_server.engine.api import Piece
 
 TIMESTAMP_SLACK_S = 0.3
@@ -34,7 +35,7 @@ class HallucinationFilter:
     silent_logprob_threshold: float = -0.8
     """The same where the model takes the audio for silence: where its probability is at least `no_speech_threshold`.
 
-    Between `speech_threshold` and that, the threshold rises in proportion.
+    Between `speech_threshold` and that, the threshold rises in proportion; for a stock phrase alone it is this at once.
     """
     speech_threshold: float = 0.3
     """A probability of silence. Up to it, it says nothing against the text: short answers of people have as much."""
@@ -80,6 +81,8 @@ class HallucinationFilter:
             return False
         if text_logprob is None:
             return True
+        if no_speech_prob > self.speech_threshold and is_stock_phrase(text):
+            return text_logprob >= self.silent_logprob_threshold
         is_short = count_letters(text) <= self.short_text_letters
         return text_logprob >= self._needed_logprob(no_speech_prob, is_short=is_short)
 

@@ -11,7 +11,7 @@ from itertools import takewhile
 from typing import Protocol
 
 from tutti_server.app.session.text.stable_words import Words, grow, not_before, words_at_end, words_between
-from tutti_server.app.session.text.stock_phrases import STOCK_PHRASES
+from tutti_server.app.session.text.stock_phrases import is_stock_phrase, spoken
 from tutti_server.engine.api import SAMPLE_RATE, Piece, is_punctuation
 
 WORDS_KEPT_BACK = 1
@@ -43,8 +43,6 @@ SURE_LOGPROB = -0.12
 """A word with at least this log-probability is stable when two hypotheses in a row have it."""
 LOGPROB_PER_AGREEMENT = 0.05
 """How far below `SURE_LOGPROB` a word needs the agreement of one more hypothesis."""
-MAX_STOCK_CHARS = 2 * max(map(len, STOCK_PHRASES))
-"""Longer text is no stock phrase, whatever spaces and punctuation it has."""
 MOST_AGREEMENTS = 10
 """No word needs more hypotheses than these. All of these figures: docs/results/accuracy.md."""
 
@@ -217,9 +215,9 @@ class Stabilizer:
         was_short = len(self._seen) < len(self._shown)
         seen = _seen_words(new_pieces, self._seen)
         texts = [word.text for word in seen]
-        is_stock = self._is_stock(texts)
+        is_stock = is_stock_phrase(self.stable + "".join(texts))
         n_stable = self._count_stable(seen, audio_s) if is_certain and not is_stock else 0
-        if self._is_stock(texts[:n_stable]):
+        if is_stock_phrase(self.stable + "".join(texts[:n_stable])):
             # What follows it may change, and then it would stand alone.
             n_stable = 0
         stable_until = self._seen_end if self._policy.needs_agreement else audio_end
@@ -263,12 +261,7 @@ class Stabilizer:
             if not word.is_shown(is_first=is_first, n_after=last - place, shown=shown):
                 break
             words.append(word.text)
-        return [] if self._is_stock(words) else words
-
-    def _is_stock(self, words: list[str]) -> bool:
-        """Whether the window would have nothing but a stock phrase with these words after its stable text."""
-        text = self.stable + "".join(words)
-        return len(text) <= MAX_STOCK_CHARS and spoken(text) in STOCK_PHRASES
+        return [] if is_stock_phrase(self.stable + "".join(words)) else words
 
     def _shown_after(self, new_stable: list[str]) -> list[str]:
         """The words shown before, without those that have become stable. Empty if other words have become stable."""
@@ -322,14 +315,6 @@ def _divide(words: list[SeenWord], n_stable: int) -> tuple[list[Piece], list[See
 def _is_same(words: list[str], others: list[str]) -> bool:
     """Whether two lists have the same words, whatever the punctuation."""
     return list(map(spoken, words)) == list(map(spoken, others))
-
-
-def spoken(text: str) -> str:
-    """What is spoken of a text: without punctuation, symbols and spaces, and in small letters.
-
-    Nothing is cached: what is redacted must not stay in memory.
-    """
-    return "".join(each for each in text.casefold() if not is_punctuation(each))
 
 
 def _without_marks(text: str) -> str:

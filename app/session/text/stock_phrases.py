@@ -3,9 +3,12 @@
 Such a text alone is no evidence that somebody has said it: it is not shown before it is final.
 """
 
+from tutti_server.engine.api import is_punctuation
+
 STOCK_PHRASES = frozenset(
     (
         *("thankyou", "thanks", "thankyouverymuch", "thankyousomuch", "thanksforwatching", "thankyouforwatching"),
+        *("thankyouverymuchforwatching", "thankyousomuchforwatching"),
         *("bye", "byebye", "goodbye"),
         *("danke", "vielendank", "dankeschön", "tschüss"),
         *("merci", "mercibeaucoup", "aurevoir"),
@@ -17,4 +20,19 @@ STOCK_PHRASES = frozenset(
         *("谢谢", "谢谢大家", "谢谢观看", "谢谢收看", "謝謝", "謝謝大家", "謝謝觀看", "شكرا", "धन्यवाद"),
     )
 )
-"""The phrases as `stabilizer.spoken` gives them: in small letters, without spaces and punctuation."""
+"""The phrases as `spoken` gives them."""
+MAX_STOCK_CHARS = 2 * max(map(len, STOCK_PHRASES))
+"""Longer text is no stock phrase, whatever spaces and punctuation it has."""
+
+
+def is_stock_phrase(text: str) -> bool:
+    """Whether a text is a stock phrase and nothing else."""
+    return len(text) <= MAX_STOCK_CHARS and spoken(text) in STOCK_PHRASES
+
+
+def spoken(text: str) -> str:
+    """What is spoken of a text: without punctuation, symbols and spaces, and in small letters.
+
+    Nothing is cached: what is redacted must not stay in memory.
+    """
+    return "".join(each for each in text.casefold() if not is_punctuation(each))
