@@ -39,6 +39,7 @@ from tutti_server.app.service.shared_state import N_COUNTS, AdmissionCounter, Sh
 from tutti_server.app.service.tls import load_tls
 from tutti_server.app.voices.onnx_network import OnnxNetwork
 from tutti_server.app.voices.turn_model import AudioTurnModel
+from tutti_server.cluster.local.process import StartError
 from tutti_server.cluster.local.roles import GatewaySlot
 from tutti_server.cluster.local.supervisor import Supervisor, SupervisorConfig
 from tutti_server.engine import api
@@ -254,16 +255,23 @@ async def _serve_gateway(
     slot: GatewaySlot,
     on_started: Callable[[], None],
 ) -> None:
-    """Called in each gateway process."""
+    """Serve clients in a gateway process.
+
+    Raises:
+        StartError: that is not possible with these settings.
+    """
     set_up_logging(settings)
     note_process(shared.metrics_folder or "")
     reserve_descriptors(settings)
     shared = replace(shared, counter=AdmissionCounter(slot.admission_counts, slot.number))
-    app = build_app(settings, transcriber, shared=shared)
-    # What is loaded stays: the search for garbage then takes a few milliseconds, which sessions do not notice.
-    gc.freeze()
-    async with _returning_memory(app):
-        await Server(app, settings, load_tls(settings), on_started).serve([slot.listener])
+    try:
+        app = build_app(settings, transcriber, shared=shared)
+        # What is loaded stays: the search for garbage then takes a few milliseconds, which sessions do not notice.
+        gc.freeze()
+        async with _returning_memory(app):
+            await Server(app, settings, load_tls(settings), on_started).serve([slot.listener])
+    except SettingsError as error:
+        raise StartError(str(error)) from error
 
 
 @asynccontextmanager

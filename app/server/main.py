@@ -3,7 +3,7 @@
 import asyncio
 import socket
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, closing, nullcontext
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, closing
 from functools import partial
 from itertools import chain
 from types import FrameType
@@ -209,7 +209,8 @@ class Server(uvicorn.Server):
                 ws_ping_timeout=PING_TIMEOUT_S,
                 ws_per_message_deflate=False,
                 http="h11",
-                lifespan="on",
+                # `startup` and `shutdown` do it: uvicorn would show a traceback where the application cannot start.
+                lifespan="off",
                 log_config=None,
                 access_log=False,
                 timeout_graceful_shutdown=SHUTDOWN_TIMEOUT_S,
@@ -217,6 +218,8 @@ class Server(uvicorn.Server):
             )
         )
         self._app = app
+        self._app_life = AsyncExitStack()
+        """Ends what has started with the application."""
         self._service: Service = app.state.service
         self._certificate = certificate
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -226,13 +229,21 @@ class Server(uvicorn.Server):
         self._on_started = on_started
 
     async def serve(self, sockets: list[socket.socket] | None = None) -> None:
-        """Serve until the server has stopped."""
+        """Serve until the server has stopped.
+
+        Raises:
+            SettingsError: the application cannot start with these settings, or a port of a plug-in is in use.
+        """
         self._loop = asyncio.get_running_loop()
-        async with self._certificate.running() if self._certificate else nullcontext():
+        async with AsyncExitStack() as stack:
+            if self._certificate:
+                await stack.enter_async_context(self._certificate.running())
+            await stack.enter_async_context(self._app_life)
             await super().serve(sockets)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Start to accept connections, then call `on_started`."""
+        """Start the application, accept connections, then call `on_started`. Called by uvicorn."""
+        await self._app_life.enter_async_context(self._app.router.lifespan_context(self._app))
         await super().startup([])
         # A third of a second, in which live sessions would stand still if the first client that needs it loaded it.
         await asyncio.to_thread(lambda: self._service.speaker_model)
@@ -250,6 +261,13 @@ class Server(uvicorn.Server):
         if self._certificate is not None:
             return TlsListener(listener, self._certificate, make_protocol, settings, strangers)
         return await asyncio.get_running_loop().create_server(make_protocol, sock=listener, backlog=BACKLOG)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Stop to accept connections, let open requests end, then end the application. Called by uvicorn."""
+        await super().shutdown(sockets)
+        if not self.force_exit:
+            # Before uvicorn lets the signal end the process.
+            await self._app_life.aclose()
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """Drain at the first signal, and wait no longer at the second one. Called by uvicorn, at any moment."""

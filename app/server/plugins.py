@@ -121,7 +121,11 @@ class Plugin:
         return None
 
     def running(self, service: "Service") -> AbstractAsyncContextManager[None]:
-        """Start before the service accepts its first client, and stop after its last one has gone."""
+        """Start before the service accepts its first client, and stop after its last one has gone.
+
+        Raises:
+            SettingsError: that is not possible with these settings. The server does not start.
+        """
         return nullcontext()
 
 

@@ -15,7 +15,7 @@ from tutti_server.cluster.local.control_messages import ControlMessage, EngineUp
 from tutti_server.cluster.local.engine_link import GatewayEnd
 from tutti_server.cluster.local.engine_server import EngineServer
 from tutti_server.cluster.local.gateway_engines import GatewayEngines
-from tutti_server.cluster.local.process import EXIT_FAILED, ControlPipe, exit_now
+from tutti_server.cluster.local.process import EXIT_FAILED, ControlPipe, StartError, exit_now
 from tutti_server.cluster.local.shared_audio import SharedAudioPool
 from tutti_server.cluster.local.shared_counts import Counts, counts_in
 from tutti_server.cluster.local.shared_memory import buffer_of
@@ -44,7 +44,10 @@ StartEngine = Callable[[], AbstractAsyncContextManager[CallbackTranscriber]]
 """Starts the engine. The engine runs until the context is left."""
 
 Serve = Callable[[Transcriber, GatewaySlot, Callable[[], None]], Coroutine[Any, Any, None]]
-"""Serves clients. It calls its last argument when it is ready for them, and returns when it has drained."""
+"""Serves clients. It calls its last argument when it is ready for them, and returns when it has drained.
+
+It raises `StartError` if it cannot start.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +106,7 @@ class GatewayRole:
     n_engines: int
 
     async def __call__(self, pipe: ControlPipe) -> None:
-        """Do the work of the process."""
+        """Do the work of the process. If the gateway cannot start, the supervisor receives the reason."""
         async with asyncio.TaskGroup() as tasks:
             end = GatewayEnd(self.route, SharedAudioPool(buffer_of(self.pool)), tasks)
             engines = GatewayEngines(end, self.n_engines, gateway=self.number, n_gateways=self.n_gateways)
@@ -119,5 +122,9 @@ class GatewayRole:
                 await has_engine.wait()
                 counts = counts_in(self.admission_counts, self.counts_shape)
                 slot = GatewaySlot(self.number, self.listener, counts)
-                await self.serve(engines.transcriber, slot, lambda: pipe.send(Ready()))
+                try:
+                    await self.serve(engines.transcriber, slot, lambda: pipe.send(Ready()))
+                except StartError as error:
+                    pipe.send(Failed(str(error)))
+                    exit_now(EXIT_FAILED)
             engines.close("the gateway has ended")

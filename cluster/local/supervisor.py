@@ -120,8 +120,8 @@ class Supervisor:
         """Run the processes until `stop` has been called and all of them have ended.
 
         Raises:
-            SupervisorError: there is not enough shared memory, an engine cannot start, or a process dies again and
-                again while it starts.
+            SupervisorError: there is not enough shared memory, an engine or a gateway cannot start, or a process dies
+                again and again while it starts.
         """
         with self._shared_memory():
             try:
@@ -234,14 +234,6 @@ class Supervisor:
         self._send_to_gateways(up)
         self._note_ready()
 
-    def _note_bad_start(self, engine: ManagedProcess, reason: str) -> None:
-        """Note why an engine cannot be used. At the start of the service this is its end."""
-        engine.problem = reason
-        if self._was_ready:
-            logger.error("the %s cannot be used: %s", engine.name, reason)
-        else:
-            self._fail(reason)
-
     # Gateways.
 
     def _start_gateway(self, number: int) -> ChildProcess:
@@ -257,11 +249,18 @@ class Supervisor:
             n_gateways=len(self._gateways),
             n_engines=len(self._engines),
         )
-        process = ChildProcess(gateway.name, config.folder, role, lambda _: self._note_ready())
+        process = ChildProcess(gateway.name, config.folder, role, partial(self._handle_gateway_report, gateway))
         known: list[ControlMessage] = [*self._engines_up.values(), *self._engines_lost.values()]
         for message in known:
             process.send(message)
         return process
+
+    def _handle_gateway_report(self, gateway: ManagedProcess, report: StartReport) -> None:
+        if isinstance(report, Failed):
+            self._note_bad_start(gateway, report.reason)
+        else:
+            gateway.problem = None
+            self._note_ready()
 
     def _send_to_gateways(self, message: EngineUp | EngineDown | EngineLost) -> None:
         for gateway in self._gateways:
@@ -272,6 +271,14 @@ class Supervisor:
     def _managed(self, name: str) -> ManagedProcess:
         restarts = RestartPolicy(self.config.first_pause_s, self.config.max_failed_starts)
         return ManagedProcess(name=name, restarts=restarts)
+
+    def _note_bad_start(self, managed: ManagedProcess, reason: str) -> None:
+        """Note why a process cannot be used. At the start of the service this is its end."""
+        managed.problem = reason
+        if self._was_ready:
+            logger.error("the %s cannot be used: %s", managed.name, reason)
+        else:
+            self._fail(reason)
 
     def _note_ready(self) -> None:
         is_ready = all(gateway.process and gateway.process.is_ready for gateway in self._gateways)

@@ -147,6 +147,37 @@ def test_a_database_of_a_newer_release_is_explained(prepared: PreparedTutti, tmp
     assert "loading" in loading and "or older, got version 9999 of a newer release" in error
 
 
+FAILING_PLUGIN = """
+from contextlib import asynccontextmanager
+
+from tutti_server.app.errors import SettingsError
+from tutti_server.app.server.plugins import Plugin
+
+
+class Failing(Plugin):
+    name = "failing"
+
+    @asynccontextmanager
+    async def running(self, service):
+        raise SettingsError("tape: expected one")
+        yield
+
+
+plugin = Failing()
+"""
+
+
+@pytest.mark.parametrize("gateways", [pytest.param("0", marks=pytest.mark.nightly), "1"])
+def test_a_plugin_that_cannot_start_says_why_in_one_line(tmp_path: Path, gateways: str) -> None:
+    (tmp_path / "failing.py").write_text(FAILING_PLUGIN)
+    (tmp_path / "failing-1.dist-info").mkdir()
+    (tmp_path / "failing-1.dist-info" / "entry_points.txt").write_text("[tutti.plugins]\nfailing = failing:plugin\n")
+    path = os.pathsep.join([str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])])
+    done = tutti("serve", "--port", "0", "--gateways", gateways, PYTHONPATH=path)
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[1:] == ["Error: tape: expected one"]
+
+
 @pytest.mark.parametrize("gateways", ["0", "2"])
 def test_a_port_in_use_is_explained(gateways: str) -> None:
     """Also for gateways, which share a port, and if the other program allows to share it."""

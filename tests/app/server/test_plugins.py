@@ -5,7 +5,8 @@ import json
 import os
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import httpx
@@ -19,7 +20,7 @@ from tests.fakes import FakeTranscriber, said, speech
 from tutti_server.app.cli.commands import cli
 from tutti_server.app.errors import SettingsError
 from tutti_server.app.server import plugins
-from tutti_server.app.server.main import build_app
+from tutti_server.app.server.main import Server, build_app
 from tutti_server.app.server.plugins import Plugin, check_environment, find_plugins, installed_plugins, make_settings
 from tutti_server.app.service.account_service import AccountService
 from tutti_server.app.service.service import Service
@@ -206,6 +207,37 @@ def test_its_commands_are_those_of_tutti(folder: Path) -> None:
 def test_a_missing_plugin_has_no_commands(bare: None) -> None:
     assert "keys" not in CliRunner().invoke(cli, ["--help"]).output.partition("Commands:")[2]
     assert "No such command 'keys'" in CliRunner().invoke(cli, ["keys"]).output
+
+
+async def test_a_plugin_that_cannot_start_stops_the_server_with_one_line(caplog: pytest.LogCaptureFixture) -> None:
+    """The plug-ins that have started before it are stopped, and no client is accepted."""
+    done: list[str] = []
+
+    class Starting(Plugin):
+        name = "starting"
+
+        @asynccontextmanager
+        async def running(self, service: Service) -> AsyncIterator[None]:
+            done.append("started")
+            try:
+                yield
+            finally:
+                done.append("stopped")
+
+    class Failing(Plugin):
+        name = "failing"
+
+        @asynccontextmanager
+        async def running(self, service: Service) -> AsyncIterator[None]:
+            raise SettingsError("greeting: expected a tape that exists, got none")
+            yield
+
+    app = build_app(Settings(), FakeTranscriber(), plugins=[Starting(), Failing()])
+    server = Server(app, Settings(), on_started=lambda: done.append("accepts clients"))
+    with pytest.raises(SettingsError, match="greeting: expected a tape"):
+        await server.serve()
+    assert done == ["started", "stopped"]
+    assert "Traceback" not in caplog.text
 
 
 def test_accounts_are_those_of_one_plugin() -> None:

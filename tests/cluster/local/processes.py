@@ -12,6 +12,7 @@ from pathlib import Path
 
 from tests.cluster.local.conftest import DyingTranscriber
 from tests.fakes import MODEL, FakeTranscriber, speech
+from tutti_server.cluster.local.process import StartError
 from tutti_server.cluster.local.roles import GatewaySlot
 from tutti_server.engine.api import CallbackTranscriber, DoneEvent, Transcriber, Window
 from tutti_server.engine.errors import CheckpointError
@@ -56,6 +57,10 @@ def start_dying_once(has_died: Path) -> AbstractAsyncContextManager[CallbackTran
 async def start_nothing() -> AsyncIterator[CallbackTranscriber]:
     raise CheckpointError("no such model")
     yield
+
+
+async def serve_nothing(transcriber: Transcriber, slot: GatewaySlot, on_started: Callable[[], None]) -> None:
+    raise StartError("no such port")
 
 
 async def die_while_serving(transcriber: Transcriber, slot: GatewaySlot, on_started: Callable[[], None]) -> None:

@@ -254,6 +254,13 @@ async def test_an_engine_that_cannot_start_gives_the_reason(tmp_path: Path) -> N
             await RunningService(tmp_path, start_engines=(processes.start_nothing,)).supervisor.run()
 
 
+async def test_a_gateway_that_cannot_start_gives_the_reason(tmp_path: Path) -> None:
+    """As when a plug-in cannot use its settings: it is not tried again."""
+    with pytest.raises(SupervisorError, match=r"^no such port$"):
+        async with asyncio.timeout(PATIENCE_S):
+            await RunningService(tmp_path, serve=processes.serve_nothing).supervisor.run()
+
+
 async def test_an_engine_that_dies_at_every_start_is_given_up(tmp_path: Path) -> None:
     """The supervisor stops after `max_failed_starts`."""
     with pytest.raises(SupervisorError, match="engine has died 2 times"):
