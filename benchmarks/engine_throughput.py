@@ -101,9 +101,9 @@ VARIANTS = (
     Variant("with sampling on the host", {"steps_ahead": False}, sample_on_host),
     Variant("with FlashInfer's attention", {"kernels": "flashinfer"}),
     Variant("with an fp8 encoder", {"encoder_dtype": "fp8"}),
-    Variant("with an int8 cross-attention cache", {"cross_dtype": "int8", "cross_cache": "auto"}),
-    Variant("with encoder states instead of keys and values", {"cross_dtype": "auto", "cross_cache": "states"}),
-    Variant("with both in 8 bits", {"encoder_dtype": "fp8", "cross_dtype": "int8", "cross_cache": "auto"}),
+    Variant("with an int8 cross-attention cache", {"cross_cache": "int8"}),
+    Variant("with encoder states instead of keys and values", {"cross_cache": "states"}),
+    Variant("with both in 8 bits", {"encoder_dtype": "fp8", "cross_cache": "int8"}),
 )
 
 
@@ -314,7 +314,6 @@ def describe_device(config: EngineConfig) -> dict[str, Any]:
 @click.option("--device", default="auto", show_default=True)
 @click.option("--dtype", default="auto", show_default=True)
 @click.option("--encoder-dtype", default="auto", show_default=True)
-@click.option("--cross-dtype", default="auto", show_default=True)
 @click.option("--cross-cache", default="auto", show_default=True)
 @click.option("--stages", is_flag=True, help="Also time the encoder, the prefill and decode steps alone.")
 @click.option(
@@ -346,7 +345,6 @@ def main(
     device: str,
     dtype: str,
     encoder_dtype: str,
-    cross_dtype: str,
     cross_cache: str,
     stages: bool,
     ablation: bool,
@@ -375,7 +373,6 @@ def main(
             device=device,  # type: ignore[arg-type]  # checked by the config
             dtype=dtype,  # type: ignore[arg-type]
             encoder_dtype=encoder_dtype,  # type: ignore[arg-type]
-            cross_dtype=cross_dtype,  # type: ignore[arg-type]
             cross_cache=cross_cache,  # type: ignore[arg-type]
             n_slots=slots,
             max_encode_batch=max_encode_batch,

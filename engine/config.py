@@ -6,8 +6,7 @@ from typing import Literal, get_args, get_type_hints
 Device = Literal["auto", "cpu", "cuda"]
 Dtype = Literal["auto", "float32", "bfloat16", "float16", "int8"]
 EncoderDtype = Literal["auto", "fp8"]
-CrossDtype = Literal["auto", "int8"]
-CrossCache = Literal["auto", "states"]
+CrossCache = Literal["auto", "int8", "states"]
 AudioContext = Literal["auto", "interims", "full"]
 Kernels = Literal["auto", "torch", "triton", "flashinfer"]
 
@@ -43,18 +42,13 @@ class EngineConfig:
     `auto`: the type of all others. `fp8`: faster and less exact; it needs a GPU of compute capability 8.9 or newer. A
     checkpoint that loses too much accuracy with it is refused at start.
     """
-    cross_dtype: CrossDtype = "auto"
-    """The type of the keys and values of encoder states that the decoder keeps, and reads in every step.
-
-    `auto`: the type of all others. `int8`: with a scale for each key and value; steps of many rows are faster and slots
-    smaller. It needs the fused kernels. A checkpoint that loses too much accuracy with it is refused at start.
-    """
     cross_cache: CrossCache = "auto"
-    """What is kept of a window's encoder states for the decoder.
+    """What the decoder keeps of a window's encoder states, and reads in every step.
 
-    `auto`: their keys and values for every layer. `states`: the states themselves, once for all layers. With decoders
-    of many layers, many requests at a time are faster, few at a time slower, and slots are smaller. It needs a Hopper
-    or data-centre Blackwell GPU. A checkpoint that loses too much accuracy with it is refused at start.
+    `auto`: their keys and values for every layer. `int8`: the same in 8 bits, with a scale for each; steps of many rows
+    are faster and slots smaller. It needs the fused kernels. `states`: the states themselves, once for all layers. With
+    decoders of many layers, many requests at a time are faster, few at a time slower, and slots are smaller. It needs a
+    Hopper or data-centre Blackwell GPU. A checkpoint that loses too much accuracy with one of them is refused at start.
     """
     audio_context: AudioContext = "auto"
     """How much of a window is encoded.
@@ -108,7 +102,7 @@ class EngineConfig:
 
     def __post_init__(self) -> None:
         hints = get_type_hints(EngineConfig)
-        for name in ("device", "dtype", "encoder_dtype", "cross_dtype", "cross_cache", "audio_context", "kernels"):
+        for name in ("device", "dtype", "encoder_dtype", "cross_cache", "audio_context", "kernels"):
             choices = get_args(hints[name])
             self._require(name, getattr(self, name) in choices, "one of " + ", ".join(choices))
         self._require("model", bool(self.model), "a name or a folder")
@@ -124,9 +118,6 @@ class EngineConfig:
         self._require("min_decode_share", share is None or 0 <= share < 1, "at least 0 and below 1")
         self._require("dtype", (self.device, self.dtype) != ("cpu", "float16"), "float32, bfloat16 or int8 on the CPU")
         self._require("dtype", (self.device, self.dtype) != ("cuda", "int8"), "float32, bfloat16 or float16 on CUDA")
-
-        has_one = "auto" in (self.cross_dtype, self.cross_cache)
-        self._require("cross_cache", has_one, f"auto with cross_dtype {self.cross_dtype}")
 
     def _require(self, name: str, is_met: bool, expected: str) -> None:
         assert name in {field.name for field in fields(self)}

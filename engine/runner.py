@@ -134,7 +134,7 @@ class Runner:
             n_slots + is_fused,
             self.device,
             dtype,
-            has_int8_cross=config.cross_dtype == "int8",
+            has_int8_cross=config.cross_cache == "int8",
             project_states=self.model.decoder.cross_keys_values if config.cross_cache == "states" else None,
             has_columns=lengths.are_full and self.device.type == "cpu" and dtype == torch.float32,
         )

@@ -35,7 +35,6 @@ ENGINE_SETTINGS = (
     "device",
     "dtype",
     "encoder_dtype",
-    "cross_dtype",
     "cross_cache",
     "audio_context",
     "kernels",

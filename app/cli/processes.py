@@ -292,7 +292,6 @@ def _engine_config(settings: Settings) -> EngineConfig:
             device=settings.device,  # type: ignore[arg-type]  # EngineConfig checks it
             dtype=settings.dtype,  # type: ignore[arg-type]  # EngineConfig checks it
             encoder_dtype=settings.encoder_dtype,  # type: ignore[arg-type]  # EngineConfig checks it
-            cross_dtype=settings.cross_dtype,  # type: ignore[arg-type]  # EngineConfig checks it
             cross_cache=settings.cross_cache,  # type: ignore[arg-type]  # EngineConfig checks it
             audio_context=settings.audio_context,  # type: ignore[arg-type]  # EngineConfig checks it
             n_threads=settings.threads or None,

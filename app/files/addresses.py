@@ -56,7 +56,6 @@ class AddressRules:
         hosts: Sequence[str],
         *,
         private_networks: Sequence[Network] = (),
-        allows_http: bool = False,
         resolve: Resolve = resolve_name,
     ) -> None:
         """Create the rules.
@@ -64,14 +63,12 @@ class AddressRules:
         Args:
             setting: the name of the setting that lists the hosts, for messages.
             hosts: names in lower case. `*.example.org` are all names below that one, `*` are all.
-            private_networks: networks that may be connected to although they are private.
-            allows_http: whether connections may be without encryption.
+            private_networks: networks that may be connected to although they are private, and without encryption.
             resolve: replaced by tests.
         """
         self._setting = setting
         self._hosts = tuple(hosts)
         self._private_networks = tuple(private_networks)
-        self._allows_http = allows_http
         self._resolve = resolve
 
     def check(self, url: str) -> SplitResult:
@@ -80,7 +77,7 @@ class AddressRules:
         Raises:
             AddressRefused: it is no address of an allowed host.
         """
-        schemes = ("https", "http") if self._allows_http else ("https",)
+        schemes = ("https", "http") if self._private_networks else ("https",)
         try:
             parts = urlsplit(url)
             port = parts.port
@@ -119,16 +116,23 @@ class AddressRules:
             if error.errno not in NO_ADDRESS:
                 raise
         # All of them, as a name with both a public and a private address is no name of the public network.
-        if not addresses or not all(map(self._is_allowed, addresses)):
+        is_allowed = self._is_private if parts.scheme == "http" else self._is_allowed
+        if not addresses or not all(map(is_allowed, map(_parsed, addresses))):
             raise AddressRefused(f"expected a host with public addresses only, got {host[:80]!r}")
         return Target(host, tuple(addresses))
 
-    def _is_allowed(self, text: str) -> bool:
-        address = ipaddress.ip_address(text.partition("%")[0])
-        if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped:
-            address = address.ipv4_mapped
-        is_private = any(address in each for each in self._private_networks if each.version == address.version)
-        return is_private or is_public(address)
+    def _is_allowed(self, address: Address) -> bool:
+        return self._is_private(address) or is_public(address)
+
+    def _is_private(self, address: Address) -> bool:
+        """Whether an address is in a private network of the operator's."""
+        return any(address in each for each in self._private_networks if each.version == address.version)
+
+
+def _parsed(text: str) -> Address:
+    """An address as the resolver writes it. One of IPv4 within IPv6 counts as itself."""
+    address = ipaddress.ip_address(text.partition("%")[0])
+    return (address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None) or address
 
 
 def is_public(address: Address) -> bool:

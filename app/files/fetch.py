@@ -171,7 +171,6 @@ def address_rules(settings: Settings, name: str, hosts: str) -> AddressRules:
         name,
         listed(hosts.lower()),
         private_networks=settings.networks_of_clients,
-        allows_http=settings.allow_http_urls,
     )
 
 

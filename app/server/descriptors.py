@@ -16,9 +16,8 @@ logger = logging.getLogger(__name__)
 
 def n_needed(settings: Settings) -> int:
     """How many descriptors a process needs when all its limits are reached at the same time."""
-    readers = settings.max_room_readers if settings.max_rooms else 0
     sessions = settings.max_sessions * (1 + MAX_SUBSCRIBERS_PER_CALL)
-    return sessions + readers + PER_UPLOAD * settings.max_uploads + settings.max_strangers + SPARE
+    return sessions + settings.max_room_readers + PER_UPLOAD * settings.max_uploads + settings.max_strangers + SPARE
 
 
 def reserve_descriptors(settings: Settings) -> None:

@@ -206,9 +206,9 @@ class RoomMetrics:
         )
         self.refused_total = _labelled_counter(
             "tutti_room_refused",
-            "Rooms and readers of rooms that were refused, by reason",
+            "Readers of rooms that were refused, by reason",
             "reason",
-            ("rooms", "readers", "slow"),
+            ("readers", "slow"),
             registry,
         )
 

@@ -35,6 +35,11 @@ if TYPE_CHECKING:
     from tutti_server.app.translation.chat_translator import ChatTranslator
     from tutti_server.app.voices.speaker_model import SpeakerModel
 
+KNOWS_MORE = 0.1
+"""How much more alike than two stretches of one speaker a speaker and a known one must be: their voices are means."""
+KNOWS_MOST = 0.99
+"""The highest similarity that is asked of a known speaker: two recordings of one voice are never quite alike."""
+
 
 class Service:
     """One service, or one of its gateways. The application keeps it as `app.state.service`."""
@@ -122,7 +127,7 @@ class Service:
     @property
     def has_rooms(self) -> bool:
         """Whether sessions may be published in rooms: every gateway must know all of them."""
-        return self.settings.max_rooms > 0 and self.is_known_everywhere
+        return self.settings.max_room_readers > 0 and self.is_known_everywhere
 
     @cached_property
     def speaker_model(self) -> "SpeakerModel | None":
@@ -133,8 +138,8 @@ class Service:
 
         if not (path := self.settings.speaker_model):
             return load()
-        thresholds = Thresholds(joins=self.settings.speaker_joins, knows=self.settings.speaker_knows)
-        return load_onnx(Path(path), thresholds)
+        joins = self.settings.speaker_joins
+        return load_onnx(Path(path), Thresholds(joins=joins, knows=min(joins + KNOWS_MORE, KNOWS_MOST)))
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:

@@ -79,6 +79,11 @@ REMOVED = {
     "translate_requests": "it is always 16",
     "url_types": "audio and video of every type are fetched, and files of no certain type",
     "url_timeout_s": "it is always 300 s",
+    "cross_dtype": "cross_cache int8 is the same",
+    "speaker_knows": "it is speaker_joins and 0.1 more, at most 0.99",
+    "speculative_finals": "a pause is always decoded, unless the engine answers slowly",
+    "max_rooms": "there may be as many as sessions; max_room_readers 0 switches rooms off",
+    "allow_http_urls": "addresses in private_networks may begin with http://",
 }
 """Settings of version 0.1, and what stands in their place."""
 
@@ -184,16 +189,12 @@ class Settings:
         "Number format of the encoder's matrix products. fp8: 8 bits, faster and less exact, on GPUs that support it. "
         "auto: the same as dtype.",
     )
-    cross_dtype: str = setting(
-        "auto",
-        "Number format of the keys and values of encoder states that each decode step reads. int8: 8 bits, faster for "
-        "many requests, with our own kernels on NVIDIA GPUs. auto: the same as dtype.",
-    )
     cross_cache: str = setting(
         "auto",
-        "What is kept of encoder states for decode steps. states: the states themselves, once for all layers of the "
-        "decoder, on Hopper and data-centre Blackwell GPUs; with large-v3, faster with 32 requests at a time and more, "
-        "slower below, and a quarter of the memory. auto: their keys and values for every layer.",
+        "What is kept of encoder states for decode steps. auto: their keys and values for every layer. int8: the same "
+        "in 8 bits, faster for many requests, with our own kernels on NVIDIA GPUs. states: the states themselves, once "
+        "for all layers of the decoder, on Hopper and data-centre Blackwell GPUs; with large-v3, faster with 32 "
+        "requests at a time and more, slower below, and a quarter of the memory.",
     )
     audio_context: str = setting(
         "auto",
@@ -268,16 +269,11 @@ class Settings:
         "Origins whose pages may use the server, such as https://app.example.org, separated by commas, beside its own; "
         "* is any. Empty: with API keys any page may open WebSockets, without keys no other.",
     )
-    max_rooms: int = setting(
-        32,
-        "The most rooms in which sessions speak at the same time, for readers without a microphone. 0: no rooms.",
-        least=0,
-    )
     max_room_readers: int = setting(
         1000,
         "The most readers of all rooms at the same time. One address has half of them at most, and one room four "
-        "fifths, less while others have some: as many, and four times as many, as are left.",
-        above=0,
+        "fifths, less while others have some: as many, and four times as many, as are left. 0: there are no rooms.",
+        least=0,
     )
     room_keep_s: float = setting(
         3600.0, "The text of a room that has ended can be read for this many seconds.", above=0
@@ -287,11 +283,6 @@ class Settings:
         "The least audio between two interims of an utterance, in milliseconds. There is more audio between them if "
         "the engine answers slowly. Raise it for fewer interims and less work.",
         least=MIN_INTERIM_INTERVAL_MS,
-    )
-    speculative_finals: bool = setting(
-        True,
-        "Decode a pause as if the utterance ended there, so that the final text is ready when it does. Where the "
-        "engine answers slowly, this is left out.",
     )
     beam_size: int = setting(
         0,
@@ -332,13 +323,8 @@ class Settings:
     )
     speaker_joins: float = setting(
         0.45,
-        "With speaker_model: two voices are one speaker if the mean cosine of their embeddings is at least this.",
-        above=0,
-        below=1,
-    )
-    speaker_knows: float = setting(
-        0.55,
-        "With speaker_model: a speaker is a known one if the cosine of their mean embeddings is at least this.",
+        "With speaker_model: two voices are one speaker if the mean cosine of their embeddings is at least this; a "
+        "speaker is a known one from 0.1 more on.",
         above=0,
         below=1,
     )
@@ -384,11 +370,10 @@ class Settings:
         "Hosts from which recordings are fetched when a client names their address, separated by commas; "
         "*.example.org for all names below one, * for all. Empty: none.",
     )
-    allow_http_urls: bool = setting(False, "Allow addresses of clients that begin with http://, without encryption.")
     private_networks: str = setting(
         "",
         "Networks such as 10.1.0.0/16, separated by commas, that addresses of clients may lead to although they are "
-        "private. Empty: none.",
+        "private, also without encryption (http://). Empty: none.",
     )
 
     # No settings, as no operator had a reason for another value. Tests make them smaller.
@@ -484,8 +469,6 @@ class Settings:
 
         if not turn_model.is_installed():
             raise SettingsError(f"turn_model: needs {turn_model.PACKAGE}: pip install 'tutti-asr[turn-model]'")
-        if not self.speculative_finals:
-            raise SettingsError("turn_model: expected speculative_finals with it, as pauses are not judged without")
         _require(Path(self.turn_model).is_file(), "turn_model", "an ONNX file", self.turn_model)
 
     def _check_tls(self) -> None:
@@ -672,7 +655,7 @@ class Settings:
         config = SessionConfig(
             limits=self.limits,
             interim_interval_ms=self.interim_interval_ms,
-            speculates=self.speculative_finals,
+            speculates=True,
             beam_size=self.beam_size or None,
             redact=redacted_kinds(self.redact),
             make_policy=POLICIES[self.stability],
@@ -684,11 +667,9 @@ class Settings:
 
 
 def _check_speaker_model(settings: Settings) -> None:
-    default = {each.name: each.default for each in own_settings()}
-    for name in ("speaker_joins", "speaker_knows"):
-        value = getattr(settings, name)
-        if not settings.speaker_model and value != default[name]:
-            raise SettingsError(f"{name}: expected speaker_model with it, as the network of tutti has its own")
+    default = next(each.default for each in own_settings() if each.name == "speaker_joins")
+    if not settings.speaker_model and settings.speaker_joins != default:
+        raise SettingsError("speaker_joins: expected speaker_model with it, as the network of tutti has its own")
     if not settings.speaker_model:
         return
     from tutti_server.app.voices import onnx_network

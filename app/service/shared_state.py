@@ -17,23 +17,21 @@ from prometheus_client.core import Metric
 GatherMetrics = Callable[[], Awaitable[Mapping[str, Sequence[Metric]]]]
 """Returns the metrics of each gateway by its name; none if they cannot be had now."""
 
-Kind = Literal["sessions", "uploads", "lost", "rooms", "readers", "resumable", "finals"]
+Kind = Literal["sessions", "uploads", "lost", "readers", "resumable", "finals"]
 """What is counted: see `COLUMNS`."""
 
 COLUMNS: dict[Kind, int] = {
     "sessions": 0,
     "uploads": 1,
     "lost": 2,
-    "rooms": 3,
-    "readers": 4,
-    "resumable": 5,
-    "finals": 6,
+    "readers": 3,
+    "resumable": 4,
+    "finals": 5,
 }
 """The column of each kind in the array of counts, which has a row for each gateway.
 
-They are live sessions; file transcriptions; places that are kept of sessions that were lost; rooms in which a session
-speaks; their readers; live sessions whose clients would come back if they were lost; and, of the time since the start,
-finals of live sessions.
+They are live sessions; file transcriptions; places that are kept of sessions that were lost; readers of rooms; live
+sessions whose clients would come back if they were lost; and, of the time since the start, finals of live sessions.
 """
 
 N_COUNTS = len(COLUMNS)

@@ -35,7 +35,7 @@ class Precision:
 
 def precision_of(config: EngineConfig) -> Precision:
     """The precision that a configuration asks for."""
-    return Precision(config.encoder_dtype == "fp8", config.cross_dtype == "int8", config.cross_cache == "states")
+    return Precision(config.encoder_dtype == "fp8", config.cross_cache == "int8", config.cross_cache == "states")
 
 
 def lower_bound_s(

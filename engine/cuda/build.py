@@ -90,16 +90,15 @@ def uses_fused_kernels(config: EngineConfig, model: ModelConfig, device: torch.d
         CheckpointError: the configuration asks for kernels that this device or dtype does not have.
     """
     is_fused = can_fuse(device, dtype, model) and config.kernels != "torch"
-    for name in ("encoder_dtype", "cross_dtype", "cross_cache"):
+    for name in ("encoder_dtype", "cross_cache"):
         value = getattr(config, name)
         if value != "auto" and not is_fused:
             raise CheckpointError(
                 f"{name} {value}: expected 16 bits and our own kernels on a CUDA device, got {dtype} and "
                 f"kernels {config.kernels} on {device}"
             )
-    for name in ("cross_dtype", "cross_cache"):
-        if getattr(config, name) != "auto" and config.kernels == "flashinfer":
-            raise CheckpointError(f"{name} {getattr(config, name)}: expected kernels auto or triton, got flashinfer")
+    if config.cross_cache != "auto" and config.kernels == "flashinfer":
+        raise CheckpointError(f"cross_cache {config.cross_cache}: expected kernels auto or triton, got flashinfer")
     if config.kernels in ("triton", "flashinfer") and not is_fused:
         raise CheckpointError(f"kernels {config.kernels}: expected 16 bits on a CUDA device, got {dtype} on {device}")
     return is_fused

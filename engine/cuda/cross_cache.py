@@ -42,15 +42,14 @@ def check(checkpoint: Checkpoint, model: Whisper, products: Products[Any], confi
     """
     features = model.log_mel(sound().to(model.log_mel.device))
     states = FusedEncoder(model.encoder, products)(features, find_runs([checkpoint.model.max_source_positions]))
-    keeps_states = config.cross_cache == "states"
-    name = "cross_cache states" if keeps_states else f"cross_dtype {config.cross_dtype}"
+    name = f"cross_cache {config.cross_cache}"
     other = KVCache(
         checkpoint.model,
         1,
         states.device,
         states.dtype,
-        has_int8_cross=config.cross_dtype == "int8",
-        project_states=model.decoder.cross_keys_values if keeps_states else None,
+        has_int8_cross=config.cross_cache == "int8",
+        project_states=model.decoder.cross_keys_values if config.cross_cache == "states" else None,
     )
     expected = _logits(checkpoint, model, states, products, KVCache(checkpoint.model, 1, states.device, states.dtype))
     try:

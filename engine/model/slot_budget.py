@@ -3,7 +3,7 @@
 from typing import Literal
 
 from tutti_server.engine.checkpoint.checkpoint import ModelConfig
-from tutti_server.engine.config import EngineConfig
+from tutti_server.engine.config import CrossCache, EngineConfig
 from tutti_server.engine.errors import CheckpointError
 
 CPU_SLOTS = 32
@@ -21,9 +21,8 @@ CrossFormat = Literal["16 bits", "8 bits", "states"]
 
 def cross_format(config: EngineConfig) -> CrossFormat:
     """The format that a configuration asks for."""
-    if config.cross_cache == "states":
-        return "states"
-    return "8 bits" if config.cross_dtype == "int8" else "16 bits"
+    formats: dict[CrossCache, CrossFormat] = {"auto": "16 bits", "int8": "8 bits", "states": "states"}
+    return formats[config.cross_cache]
 
 
 def slot_bytes(model: ModelConfig, itemsize: int, cross: CrossFormat = "16 bits") -> int:

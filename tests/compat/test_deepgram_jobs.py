@@ -30,7 +30,6 @@ ALLOWED: dict[str, Any] = {
     "url_hosts": "127.0.0.1",
     "callback_hosts": "127.0.0.1",
     "private_networks": "127.0.0.0/8",
-    "allow_http_urls": True,
     "job_secret": "secret",
 }
 

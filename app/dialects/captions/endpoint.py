@@ -213,7 +213,7 @@ async def _room(service: Service, name: str) -> AsyncIterator[Followed]:
     """
     if service.rooms.is_draining:
         raise RequestError(503, "the server is going down; try another", code="draining")
-    if service.settings.max_rooms and not service.is_known_everywhere:
+    if service.settings.max_room_readers and not service.is_known_everywhere:
         # The room may be at another gateway.
         raise RequestError(501, "with more than one gateway, rooms need TUTTI_REDIS_URL", code="not_supported")
     try:

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from contextlib import ExitStack
 
-from tutti_server.app.errors import CLOSE_OVERLOADED, CLOSE_POLICY, RETRY_AFTER_S, LimitExceeded, SessionError
+from tutti_server.app.errors import CLOSE_POLICY, SessionError
 from tutti_server.app.publish.room_speaker import Claim, Speaker
 from tutti_server.app.service.auth import Client
 from tutti_server.app.service.service import Service
@@ -30,14 +30,14 @@ class Publication:
         self._is_over = False
         self._speaks = False
         """Readers received this session when it was looked at last."""
-        self._place = ExitStack()
-        """The place of the room among those that there may be."""
+        self._counted = ExitStack()
+        """Ends that the metrics count the room."""
 
     async def open(self, start: commands.Start) -> None:
         """See `Publisher`."""
         assert start.room
         self._check()
-        self._take_place()
+        self._counted.enter_context(self._service.metrics.rooms.rooms.track_inprogress())
         self._claim = await self._service.rooms.claim(self._client.account, start.room.name, start.room.token)
         self._start = start
 
@@ -72,7 +72,7 @@ class Publication:
         """The connection has ended."""
         if self._speaker is not None:
             self._speaker.leave(self._is_over)
-        self._place.close()
+        self._counted.close()
 
     def _check(self) -> None:
         """Refuse a room that the client may not open.
@@ -80,7 +80,7 @@ class Publication:
         Raises:
             SessionError: it may not.
         """
-        if not self._service.settings.max_rooms:
+        if not self._service.settings.max_room_readers:
             raise SessionError("no_rooms", "room: expected null, as this server has no rooms", CLOSE_POLICY)
         if not self._service.is_known_everywhere:
             message = "room: expected null, as with more than one gateway rooms need TUTTI_REDIS_URL"
@@ -88,19 +88,3 @@ class Publication:
         if not self._client.may_open_rooms:
             message = "room: expected null, as this API key or client secret may publish no rooms"
             raise SessionError("room_not_allowed", message, CLOSE_POLICY)
-
-    def _take_place(self) -> None:
-        """Take the place of one room.
-
-        Raises:
-            LimitExceeded: there is none.
-        """
-        metrics, limit = self._service.metrics.rooms, self._service.settings.max_rooms
-        with ExitStack() as place:
-            n_others = place.enter_context(self._service.shared.counter.one_more("rooms"))
-            if n_others >= limit:
-                metrics.refused_total.labels("rooms").inc()
-                message = f"room: {n_others} rooms of {limit} are taken; try again in {RETRY_AFTER_S} s"
-                raise LimitExceeded("overloaded", message, CLOSE_OVERLOADED)
-            place.enter_context(metrics.rooms.track_inprogress())
-            self._place = place.pop_all()

@@ -61,7 +61,6 @@ async def realtime(websocket: WebSocket) -> None:
             service.transcriber.info,
             settings,
             is_flat,
-            service.session_config.speculates,
             lambda: service.speaker_model is not None,
         ),
         warnings=warnings,

@@ -22,7 +22,6 @@ class RealtimeSession:
         model: api.ModelInfo,
         settings: RealtimeSettings,
         is_flat: bool,
-        judges_turns: bool = True,
         tells_speakers: Callable[[], bool] = lambda: False,
     ) -> None:
         """Begin with the settings of the connection's URL.
@@ -32,14 +31,12 @@ class RealtimeSession:
             model: the one that the server runs.
             settings: those before the first update.
             is_flat: the client is known to use the older shape.
-            judges_turns: the server can tell from what was spoken whether a turn has ended.
             tells_speakers: returns whether the server can tell speakers apart.
         """
         self.id = id_
         self.settings = settings
         self.is_flat = is_flat
         self._model = model
-        self._judges_turns = judges_turns
         self._tells_speakers = tells_speakers
         self._is_started = False
 
@@ -69,10 +66,6 @@ class RealtimeSession:
         is_flat = True if is_flat_event else options.is_flat(fields)
         if is_flat is not None:
             self.is_flat = is_flat
-        if self.settings.eagerness and not self._judges_turns:
-            silence_ms = self.settings.endpointing.silence_ms
-            message = f"turns end after {silence_ms} ms of silence: speculative finals are switched off on this server"
-            warnings = [*warnings, {"param": "turn_detection.type", "message": message}]
         return warnings
 
     @property

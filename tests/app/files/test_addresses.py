@@ -8,14 +8,12 @@ import pytest
 from tutti_server.app.files.addresses import AddressRefused, AddressRules, is_public
 
 
-def rules(
-    hosts: Sequence[str] = ("*",), found: Sequence[str] = ("93.184.215.14",), networks: str = "", http: bool = False
-) -> AddressRules:
+def rules(hosts: Sequence[str] = ("*",), found: Sequence[str] = ("93.184.215.14",), networks: str = "") -> AddressRules:
     async def resolve(host: str, port: int) -> Sequence[str]:
         return found
 
     private = [ipaddress.ip_network(networks)] if networks else []
-    return AddressRules("url_hosts", hosts, private_networks=private, allows_http=http, resolve=resolve)
+    return AddressRules("url_hosts", hosts, private_networks=private, resolve=resolve)
 
 
 @pytest.mark.parametrize(
@@ -44,6 +42,14 @@ async def test_the_operator_may_allow_private_networks() -> None:
         assert target.addresses == (address,)
     with pytest.raises(AddressRefused):
         await rules(found=["10.2.0.1"], networks="10.1.0.0/16").target("https://minio.example.org/")
+
+
+async def test_an_address_without_encryption_leads_to_private_networks_alone() -> None:
+    own = "http://minio.example.org/"
+    assert (await rules(found=["10.1.2.3"], networks="10.1.0.0/16").target(own)).addresses == ("10.1.2.3",)
+    for found in (["93.184.215.14"], ["10.1.2.3", "93.184.215.14"], ["10.2.0.1"], []):
+        with pytest.raises(AddressRefused):
+            await rules(found=found, networks="10.1.0.0/16").target(own)
 
 
 @pytest.mark.parametrize(
@@ -84,4 +90,3 @@ def test_other_addresses_are_refused(url: str) -> None:
 def test_nothing_is_allowed_by_default() -> None:
     with pytest.raises(AddressRefused, match="its operator can allow hosts: url_hosts"):
         rules(()).check("https://example.org/")
-    assert rules(http=True).check("http://example.org/").scheme == "http"

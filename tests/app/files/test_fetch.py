@@ -77,7 +77,7 @@ def fetcher(names: dict[str, Sequence[str]] | None = None, **values: Any) -> Rec
         return (names or {}).get(host, ["127.0.0.1"])
 
     hosts = ("*.example.org",)
-    rules = AddressRules("url_hosts", hosts, private_networks=LOOPBACK, allows_http=True, resolve=resolve)
+    rules = AddressRules("url_hosts", hosts, private_networks=LOOPBACK, resolve=resolve)
     defaults: dict[str, Any] = {"types": ("audio/", "application/ogg"), "max_bytes": 1_000_000, "timeout_s": 20.0}
     return RecordingFetcher(rules=rules, **defaults | values)
 
@@ -145,7 +145,7 @@ async def test_a_name_that_changes_its_address_gains_nothing() -> None:
     async def resolve(host: str, port: int) -> Sequence[str]:
         return next(answers)
 
-    rules = AddressRules("url_hosts", ("*",), private_networks=LOOPBACK, allows_http=True, resolve=resolve)
+    rules = AddressRules("url_hosts", ("*",), private_networks=LOOPBACK, resolve=resolve)
     web = Web(lambda path: answer(status="302 Found", location="/b"))
     async with web.running():
         with pytest.raises(JobFailed, match="public addresses only"):

@@ -189,8 +189,6 @@ def test_a_wrong_turn_model_stops_the_start(tmp_path: Path, monkeypatch: pytest.
     path.write_text("no model")
     with pytest.raises(SettingsError, match=r"turn_model: .*turns\.onnx: expected a model with one input"):
         _ = Settings(turn_model=str(path)).session_config
-    with pytest.raises(SettingsError, match="turn_model: expected speculative_finals"):
-        Settings(turn_model=str(path), speculative_finals=False)
     monkeypatch.setattr("tutti_server.app.voices.turn_model.PACKAGE", "no_such_package")
     with pytest.raises(SettingsError, match=r"needs no_such_package: pip install 'tutti-asr\[turn-model\]'"):
         Settings(turn_model=str(path))

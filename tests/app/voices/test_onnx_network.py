@@ -75,5 +75,5 @@ class TestFile:
 def test_thresholds_belong_to_a_network_of_the_operator() -> None:
     with pytest.raises(SettingsError, match="speaker_joins: expected speaker_model with it"):
         Settings(speaker_joins=0.3)
-    with pytest.raises(SettingsError, match="speaker_knows: expected above 0 and below 1"):
-        Settings(speaker_knows=1.0)
+    with pytest.raises(SettingsError, match="speaker_joins: expected above 0 and below 1"):
+        Settings(speaker_joins=1.0)

@@ -32,7 +32,7 @@ def test_importing_the_choice_needs_no_triton() -> None:
     ("config", "expected"),
     [
         (EngineConfig(encoder_dtype="fp8"), "encoder_dtype fp8: expected 16 bits and our own kernels on a CUDA device"),
-        (EngineConfig(cross_dtype="int8"), "cross_dtype int8: expected 16 bits and our own kernels on a CUDA device"),
+        (EngineConfig(cross_cache="int8"), "cross_cache int8: expected 16 bits and our own kernels on a CUDA device"),
         (EngineConfig(cross_cache="states"), "cross_cache states: expected 16 bits and our own kernels on a CUDA"),
         (EngineConfig(kernels="triton"), "kernels triton: expected 16 bits on a CUDA device, got torch.float32 on cpu"),
         (EngineConfig(kernels="flashinfer"), "kernels flashinfer: expected 16 bits on a CUDA device"),

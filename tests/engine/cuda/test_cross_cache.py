@@ -26,7 +26,7 @@ from tutti_server.engine.model.whisper import build as build_model
 
 SIZES = replace(SMALL, decoder_layers=1, max_source_positions=24)
 CPU = torch.device("cpu")
-IN_8_BITS = EngineConfig(cross_dtype="int8")
+IN_8_BITS = EngineConfig(cross_cache="int8")
 
 
 def test_numbers_lose_little_whatever_is_beside_them() -> None:
@@ -76,15 +76,15 @@ def test_a_checkpoint_is_compared_with_sixteen_bits(monkeypatch: pytest.MonkeyPa
     error = cross_cache.check(checkpoint, model, HalfProducts(model.encoder), IN_8_BITS)
     assert 0 < error < 0.02
     monkeypatch.setattr(cross_cache, "MAX_ERROR", error / 2)
-    with pytest.raises(CheckpointError, match=r"cross_dtype int8: expected logits within .*, got 0"):
+    with pytest.raises(CheckpointError, match=r"cross_cache int8: expected logits within .*, got 0"):
         cross_cache.check(checkpoint, model, HalfProducts(model.encoder), IN_8_BITS)
 
 
 def test_flashinfers_steps_are_refused(small_checkpoint: Checkpoint, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its kernels do not know the format."""
     monkeypatch.setattr(build, "can_fuse", lambda *_: True)
-    config = EngineConfig(cross_dtype="int8", kernels="flashinfer")
-    with pytest.raises(CheckpointError, match="cross_dtype int8: expected kernels auto or triton, got flashinfer"):
+    config = EngineConfig(cross_cache="int8", kernels="flashinfer")
+    with pytest.raises(CheckpointError, match="cross_cache int8: expected kernels auto or triton, got flashinfer"):
         build.uses_fused_kernels(config, small_checkpoint.model, CPU, torch.bfloat16)
 
 
@@ -101,7 +101,7 @@ async def test_the_small_model_says_the_same_words(monkeypatch: pytest.MonkeyPat
     expected = [await transcribe(config, name) for name in NAMES]
     # A CPU gains nothing from it, and so refuses it.
     monkeypatch.setattr("tutti_server.engine.runner.uses_fused_kernels", lambda *_: False)
-    found = [await transcribe(replace(config, cross_dtype="int8"), name) for name in NAMES]
+    found = [await transcribe(replace(config, cross_cache="int8"), name) for name in NAMES]
     assert [done.text for done in found] == [done.text for done in expected]
     for ours, theirs in zip(found, expected, strict=True):
         assert ours.avg_logprob == pytest.approx(theirs.avg_logprob, abs=0.005)

@@ -220,11 +220,6 @@ def test_flashinfers_steps_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
         build.uses_fused_kernels(config, SMALL, CPU, torch.bfloat16)
 
 
-def test_two_formats_at_a_time_are_refused() -> None:
-    with pytest.raises(ValueError, match="cross_cache: expected auto with cross_dtype int8, got 'states'"):
-        EngineConfig(cross_dtype="int8", cross_cache="states")
-
-
 def test_arguments_are_in_the_order_of_the_kernels_source() -> None:
     body = re.search(r"struct Arguments {(.*?)};", states_attention.SOURCE.read_text(), re.DOTALL)
     assert body

@@ -27,7 +27,7 @@ def test_a_slot_with_encoder_states_holds_them_once() -> None:
     assert slot_bytes(LARGE, 2, "states") == (2 * 32 * 448 + 1500) * 1280 * 2
     config = EngineConfig(cross_cache="states")
     assert slot_bytes(LARGE, 2, cross_format(config)) == slot_bytes(LARGE, 2, "states")
-    assert cross_format(EngineConfig(cross_dtype="int8")) == "8 bits"
+    assert cross_format(EngineConfig(cross_cache="int8")) == "8 bits"
     assert cross_format(EngineConfig()) == "16 bits"
 
 

@@ -23,9 +23,9 @@ SERVE_YAML = Path(__file__).parents[3] / "deploy/ray/serve.yaml"
 
 def test_arguments_come_before_variables_and_those_before_defaults() -> None:
     """The settings are those of `tutti serve`."""
-    variables = {"TUTTI_MAX_SESSIONS": "7", "TUTTI_API_KEYS": "k1,k2", "TUTTI_SPECULATIVE_FINALS": "false", "HOME": "/"}
+    variables = {"TUTTI_MAX_SESSIONS": "7", "TUTTI_API_KEYS": "k1,k2", "TUTTI_METRICS_NEED_KEY": "true", "HOME": "/"}
     settings = read_settings({"max_sessions": 9, "drain_timeout_s": 5}, variables)
-    assert (settings.max_sessions, settings.drain_timeout_s, settings.speculative_finals) == (9, 5.0, False)
+    assert (settings.max_sessions, settings.drain_timeout_s, settings.metrics_need_key) == (9, 5.0, True)
     assert settings.keys == {"k1", "k2"}
 
 

@@ -536,17 +536,6 @@ def test_semantic_turns_depend_on_what_was_spoken(eagerness: str | None, max_sil
     assert (start.endpointing.mode, start.endpointing.max_silence_ms) == ("adaptive", max_silence_ms)
 
 
-def test_a_server_that_cannot_judge_turns_says_so() -> None:
-    """Its operator has switched speculative finals off."""
-    session = RealtimeSession("x", MODEL, RealtimeSettings(), False, judges_turns=False)
-    talk = Talk(OpenAIRealtime(session, warnings=[], max_text_chars=1 << 20))
-    (updated,) = talk.say(update(turn_detection={"type": "semantic_vad", "eagerness": "high"}))
-    assert warned(updated) == ["turn_detection.type"]
-    assert "300 ms of silence" in updated["warnings"][0]["message"]
-    (updated,) = talk.say(update(turn_detection={"type": "server_vad"}))
-    assert warned(updated) == []
-
-
 def test_eagerness_orders_how_sure_the_server_must_be() -> None:
     low, medium, high = (EAGERNESS[name] for name in ("low", "medium", "high"))
     assert low.end_confidence > medium.end_confidence > high.end_confidence

@@ -48,7 +48,6 @@ async def main(url: str, folder: str, callback_host: str, spool: str = "") -> No
             "job_spool": spool,
             "callback_hosts": callback_host,
             "private_networks": "127.0.0.0/8",
-            "allow_http_urls": True,
             "database_keys": True,
             "database_url": url,
             "data_folder": folder,

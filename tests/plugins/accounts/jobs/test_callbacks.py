@@ -71,7 +71,7 @@ class Sender:
         self.outcomes: list[str] = []
         jobs = Jobs(database, FolderSpool(tmp_path), CONFIG)
         networks = [ipaddress.ip_network("127.0.0.0/8")]
-        rules = AddressRules("callback_hosts", hosts, private_networks=networks, allows_http=True)
+        rules = AddressRules("callback_hosts", hosts, private_networks=networks)
         kinds = {KIND: JobKind(work=None, callback=callback_message)}  # type: ignore[arg-type]  # nothing is worked on
         self.sender = CallbackSender(jobs, kinds, rules, SECRET, self.outcomes.append)
 
@@ -202,7 +202,7 @@ async def test_a_receiver_that_stays_away_is_given_up(sender: Sender) -> None:
 
 @pytest.mark.default
 async def test_a_server_reports_its_jobs(serve_jobs: ServeJobs, http: httpx.AsyncClient) -> None:
-    settings = {"callback_hosts": "127.0.0.1", "private_networks": "127.0.0.0/8", "allow_http_urls": True}
+    settings = {"callback_hosts": "127.0.0.1", "private_networks": "127.0.0.0/8"}
     server = await serve_jobs(job_secret=SECRET, **settings)
     async with asyncio.timeout(60), Receiver().running() as receiver:
         id_ = (await submit(http, server, callback=receiver.url)).json()["id"]
@@ -221,7 +221,7 @@ async def test_an_address_is_kept_nowhere_but_sealed(
     """In both protocols. It is opened for the report, whose receiver gets the password."""
     keys = tmp_path / "keys"
     keys.write_text(b64encode(bytes(32)).decode())
-    settings = {"callback_hosts": "127.0.0.1", "private_networks": "127.0.0.0/8", "allow_http_urls": True}
+    settings = {"callback_hosts": "127.0.0.1", "private_networks": "127.0.0.0/8"}
     server = await serve_jobs(job_secret=SECRET, secret_keys_file=str(keys), **settings)
     async with asyncio.timeout(60), Receiver().running() as receiver:
         address = receiver.url.replace("://", "://user:password@")

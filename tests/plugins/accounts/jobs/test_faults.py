@@ -368,7 +368,6 @@ async def campaign(serve_jobs: ServeJobs, url: URL, postgres: PostgresServer | N
                 job_secret="secret",
                 callback_hosts="127.0.0.1",
                 private_networks="127.0.0.0/8",
-                allow_http_urls=True,
             )
             run = Campaign(
                 server=server,
