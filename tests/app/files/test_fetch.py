@@ -178,11 +178,13 @@ async def test_what_is_no_recording_is_refused(content: bytes, error: type[Excep
 
 async def test_a_slow_server_is_given_up() -> None:
     web = Web(lambda path: answer(b"x").replace(b"content-length: 1", b"content-length: 5"))
-    stays = asyncio.Event()
+    stays, closed = asyncio.Event(), asyncio.Event()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await stays.wait()
         writer.close()
+        await writer.wait_closed()
+        closed.set()
 
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
     async with server:
@@ -190,6 +192,7 @@ async def test_a_slow_server_is_given_up() -> None:
         with pytest.raises(JobDelayed, match=r"within 0\.1 s"):
             await fetcher(timeout_s=0.1).fetch(f"http://a.example.org:{port}/", BytesIO())
         stays.set()
+        await closed.wait()
     assert web.requests == []
 
 
