@@ -1,4 +1,4 @@
-"""Writes the table of settings in `docs/operations.md`, with those of plug-ins: `python -m tests.settings_table`."""
+"""Writes the table of settings in `docs/settings.md`, with those of plug-ins: `python -m tests.settings_table`."""
 
 from pathlib import Path
 
@@ -6,7 +6,7 @@ from tutti_server.app.cli.commands import choices
 from tutti_server.app.server.plugins import plugin_settings
 from tutti_server.app.service.settings import ENV_PREFIX, own_settings
 
-PAGE = Path(__file__).parents[1] / "docs" / "operations.md"
+PAGE = Path(__file__).parents[1] / "docs" / "settings.md"
 HEAD = "| variable | default | meaning |\n|---|---|---|\n"
 
 
