@@ -41,7 +41,7 @@ GRANTED = ("mip_opt_out",)
 
 @dataclass(frozen=True, slots=True)
 class Thresholds:
-    """When a turn ends."""
+    """The confidences and the silence that end a turn."""
 
     eot_threshold: float = 0.7
     """A turn ends early if the confidence that its speaker has finished is at least this, 0 to 1."""

@@ -30,7 +30,7 @@ OUR_FAULTS = ("engine_failed", "engine_stalled", "internal_error")
 
 
 class Flux:
-    """Flux on one connection.
+    """Translates one connection of Flux.
 
     Every message has a number. Messages are numbered when they are sent, so an answer to the client waits for its turn.
     """

@@ -97,7 +97,7 @@ class Options:
     max_speakers: int | None = None
     """Say who has spoken each word, up to this many speakers; `None`: do not."""
     callback: str = ""
-    """Where the answer of a recording is sent later; empty: it is the answer to the request."""
+    """The address to which the answer of a recording is sent later; empty if it answers the request."""
     callback_method: Literal["POST", "PUT"] = "POST"
     text_rules: TextRuleOptions = field(default_factory=TextRuleOptions)
     """What is done with the text."""
@@ -186,7 +186,7 @@ def parse(
 
 
 def _callback(values: Query) -> tuple[str, Literal["POST", "PUT"]]:
-    """Where the answer is sent later, and how; empty for nowhere."""
+    """Return the address to which the answer is sent later, and the HTTP method; empty for none."""
     callback, method = values.text("callback") or "", values.text("callback_method")
     if method and not callback:
         raise BadStart("callback_method", "callback with it", method)

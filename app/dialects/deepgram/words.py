@@ -63,7 +63,7 @@ def wire_words(words: Iterable[Word], is_formatted: bool, language: str | None =
 
 
 def phrases_in(queries: Sequence[str], words: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Where these phrases are among words as JSON objects: Deepgram's field `search`.
+    """Find phrases among words as JSON objects: Deepgram's field `search`.
 
     Deepgram looks for similar sounds; here the same words are looked for.
     """

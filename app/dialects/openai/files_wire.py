@@ -47,7 +47,7 @@ MAX_TRACKS = 16
 
 
 class Chunking(TypedDict, total=False):
-    """Where the audio may be cut: the fields of `commands.Endpointing` that the client chose."""
+    """The fields of `commands.Endpointing` that the client chose: they say where the audio may be cut."""
 
     silence_ms: int
     padding_ms: int
@@ -85,7 +85,7 @@ class FileOptions:
     falls_back: bool = True
     carries_context: bool = False
     chunking: Chunking = field(default_factory=Chunking)
-    """Where the audio may be cut."""
+    """The client's choice of where the audio may be cut."""
     known_speakers: tuple[KnownSpeaker, ...] = ()
     """The speakers that the client names; for `diarized_json`."""
     channel_names: tuple[str, ...] = ()
@@ -185,7 +185,7 @@ def _track(form: Form) -> str | None:
 
 
 def _has_all_tracks(form: Form, track: str | None, response_format: str, is_streamed: bool) -> bool:
-    """Our extension."""
+    """Whether the client asks for each track on its own. OpenAI has no such option."""
     value = form.text("tracks")
     if value is None:
         return False

@@ -135,7 +135,7 @@ async def withdraw_client_secret(request: Request) -> Response:
 
 
 async def _client(service: Service, headers: Mapping[str, str], offered: Sequence[str]) -> Client:
-    """The client that connects.
+    """Return the client that connects, by the key that it sends.
 
     Raises:
         RequestError: its credential is not valid.

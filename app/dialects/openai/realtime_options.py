@@ -89,7 +89,7 @@ class RealtimeSettings:
 
     @property
     def endpointing(self) -> commands.Endpointing:
-        """When a turn ends."""
+        """Return the client's choice of when a turn ends."""
         if self.turn_detection:
             return self.turn_detection
         return _MANUAL if (self.requested_model or "").startswith(MANUAL_MODELS) else commands.Endpointing()

@@ -59,7 +59,7 @@ class OpenAIRealtime:
         self._n_commits = 0
 
     def open(self) -> Iterable[ClientMessage]:
-        """The greeting `session.created`."""
+        """Greet the client with `session.created`."""
         return (self._session_reply("session.created", self._warnings),)
 
     def audio_received(self, until_s: float) -> Iterable[events.Reply]:

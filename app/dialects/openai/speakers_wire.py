@@ -117,9 +117,9 @@ class Spoken:
     """What was said in a file, by speaker."""
 
     texts: Sequence[SpokenText] = ()
-    """In the order of their times."""
+    """The texts in the order of their times."""
     names: Mapping[int, str] = field(default_factory=dict)
-    """Those of the known speakers that take part, by the numbers of the speakers."""
+    """The names of the known speakers that take part, by the numbers of the speakers."""
 
 
 def segments(spoken: Spoken) -> list[dict[str, Any]]:
