@@ -128,7 +128,7 @@ class Channel:
 
     @property
     def detector_from(self) -> int | None:
-        """Where a detector must begin to find the same speech from `final_until` on.
+        """Return where a detector must begin to find the same speech from `final_until` on.
 
         `None` if that lies inside an utterance, or where one was cut.
         """

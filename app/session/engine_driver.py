@@ -45,7 +45,7 @@ class SessionTrace(Protocol):
         ...
 
     def window(self, submit: Submit, submission: Submission) -> Submission:
-        """The same submission, which is followed to its end."""
+        """Return the same submission, which is followed to its end."""
         ...
 
 

@@ -140,7 +140,7 @@ class Session:
 
     @property
     def audio_s(self) -> float:
-        """Seconds of audio processed."""
+        """The seconds of audio that were processed."""
         return self._intake.position / SAMPLE_RATE if self._intake else 0.0
 
     @property
@@ -163,7 +163,7 @@ class Session:
         return sum(channel.finals.n_to_decode for channel in self._intake.channels) if self._intake else 0
 
     def acknowledged(self) -> tuple[float, ...]:
-        """For each channel the time before which no more text comes, in seconds; none of them ever decreases."""
+        """Return for each channel the time before which no more text comes, in seconds; none of them ever decreases."""
         return self._port.acknowledged().until_s
 
     # What happens to it.

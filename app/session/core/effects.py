@@ -76,7 +76,7 @@ class EmbedSpeech:
     """
 
     voices: VoiceMemory
-    """That of the session."""
+    """What the session knows of voices."""
     stretches: tuple[Stretch, ...]
 
 

@@ -93,7 +93,7 @@ class Acknowledged:
     until_s: tuple[float, ...]
     """The time before which no more text comes. None of them ever decreases."""
     detector_from_s: tuple[float | None, ...]
-    """Where the detector must begin to find the same speech after this time, if that is known."""
+    """The time at which the detector must begin to find the same speech after this time, if that is known."""
 
 
 class HasFinalUntil(Protocol):
@@ -106,7 +106,7 @@ class HasFinalUntil(Protocol):
 
     @property
     def detector_from(self) -> int | None:
-        """Where a detector must begin to find the same speech from `final_until` on, if that is known."""
+        """Return where a detector must begin to find the same speech from `final_until` on, if that is known."""
         ...
 
     @property
@@ -197,7 +197,7 @@ class SessionPort:
         )
 
     def translated_until(self) -> tuple[float, ...]:
-        """For each channel the time before which no more translations come."""
+        """Return for each channel the time before which no more translations come."""
         return tuple(channel.translated_until_s for channel in self.channels)
 
     # Jobs.

@@ -79,7 +79,7 @@ class PendingUtterance:
     request: DecodeRequest
     """How the windows of the utterance are decoded."""
     detector_from: int | None = None
-    """Where a detector must begin to find the same speech from the first window on that is not done.
+    """The position at which a detector must begin to find the same speech from the first window on that is not done.
 
     `None` if that window is not the first of the utterance, or follows one that was cut.
     """
@@ -145,7 +145,7 @@ class SentText:
     language: str | None = None
     """The language of its last segment."""
     times: list[Span] = field(default_factory=list)
-    """Where each of its segments starts and ends, in order."""
+    """The start and the end of each of its segments, in order."""
 
 
 @dataclass(slots=True)
@@ -271,7 +271,7 @@ class OpenWindow:
 
     @property
     def stable(self) -> StableText:
-        """Its text that the client was shown as stable so far."""
+        """The text of the window that the client was shown as stable so far."""
         stabilizer = self.stabilizer
         return StableText(
             text=stabilizer.stable,

@@ -41,7 +41,7 @@ MAX_QUIET_SPEECH_SAMPLES = SAMPLE_RATE // 4
 The WebRTC detector notices the end of speech 0.1 s late, and in one case of ten 0.2 s.
 """
 MAX_TAIL_CUT_SAMPLES = SAMPLE_RATE
-"""In manual mode, the most silence after speech that is left out, in samples (1 s).
+"""The most silence after speech that is left out in manual mode, in samples (1 s).
 
 Where there is more, all audio is decoded, because the detector may have missed quiet speech.
 """
@@ -148,9 +148,9 @@ class Speculations:
         self._on_text = on_text
         self._options = options
         self._current: _Speculation | None = None
-        """That of the open window."""
+        """The speculative final of the open window."""
         self._awaited: dict[int, _Speculation] = {}
-        """Those whose windows have ended, by the ids of their jobs."""
+        """The speculative finals whose windows have ended, by the ids of their decode requests."""
         self._expects_flush: bool | None = None
         """Whether the client ended the last utterance by a flush. `None`: there was none."""
         self._submitted_until = 0

@@ -29,11 +29,11 @@ class _Pause:
     audio_end: int
     """Position after the audio that it is judged by."""
     probability: float | None = None
-    """That the turn has ended, by the turn model; `None` until it has answered."""
+    """The probability that the turn has ended, by the turn model; `None` until it has answered."""
     evidence: PauseEvidence | None = None
     """`None` until there is a text."""
     confidence: float | None = None
-    """That the speaker has finished; `None` until there is a text."""
+    """How sure it is that the speaker has finished; `None` until there is a text."""
 
 
 class Turns:

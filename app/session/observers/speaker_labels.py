@@ -43,7 +43,7 @@ class _Label:
 
 
 _Painted = tuple[int, int, int]
-"""Where a stretch of a speaker begins and ends, in samples since the session began, and the speaker."""
+"""The begin and the end of a speaker's stretch, in samples since the session began, and the speaker."""
 
 
 @dataclass(slots=True)

@@ -32,7 +32,7 @@ class Stretch:
     end: int
     """Position after the last one."""
     frames: tuple[Samples, ...]
-    """Its audio, which stretches that overlap share."""
+    """The audio of the stretch, which stretches that overlap share."""
     is_run: bool = False
     """Whether it is a whole run of speech between two silences, of which its speaker is surer than windows are."""
     is_short: bool = False
@@ -40,7 +40,7 @@ class Stretch:
 
     @property
     def samples(self) -> Samples:
-        """Its audio in one piece: mono float32 at 16 kHz."""
+        """Return the audio in one piece: mono float32 at 16 kHz."""
         return np.concatenate(self.frames)
 
 

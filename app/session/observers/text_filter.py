@@ -30,7 +30,7 @@ class _Channel:
     text: str = ""
     """What was decoded and is held back."""
     words: tuple[events.Word, ...] = ()
-    """Its words."""
+    """The words of the text."""
     span: tuple[float, float] = (0.0, 0.0)
     """When it begins and ends, in seconds."""
     last: events.Segment | None = None
@@ -47,12 +47,12 @@ class _Timed:
 
     text: str
     words: tuple[events.Word, ...]
-    """Its words; none if they are not known."""
+    """The words of the text; none if they are not known."""
     start_s: float
     end_s: float
 
     def spans(self) -> list[tuple[int, int]]:
-        """Where the words stand in the text."""
+        """Find the words in the text."""
         spans, at = [], 0
         for word in self.words:
             found = self.text.find(word.text, at)
@@ -62,7 +62,7 @@ class _Timed:
         return spans
 
     def split_at(self, index: int) -> "_Timed":
-        """The same text; a word that goes on after this index becomes two, as in scripts without spaces."""
+        """Return the same text; a word that goes on after this index becomes two, as in scripts without spaces."""
         words: list[events.Word] = []
         for word, (first, last) in zip(self.words, self.spans(), strict=True):
             if not first < index < last:

@@ -12,7 +12,7 @@ from typing import Protocol
 from tutti_server.engine.api import SAMPLE_RATE
 
 RENEWAL_SAMPLES = 20 * SAMPLE_RATE
-"""In silence the detector is renewed at every multiple of this on the session's timeline, in samples (20 s).
+"""How often the detector is renewed in silence, in samples (20 s): at every multiple on the session's timeline.
 
 It bounds the audio that a session which continues this one needs before its text. Multiples of the timeline, so that
 both sessions renew at the same time.
@@ -68,7 +68,7 @@ class DetectorLife:
         self._starts.append((position, None))
 
     def start_for(self, position: int) -> int | None:
-        """Where a detector must begin to decide as this one from `position` on, if it can begin in known silence."""
+        """Return where a detector must begin to decide as this one from `position` on, if it can in known silence."""
         for since, start in reversed(self._starts):
             if since <= position:
                 return start

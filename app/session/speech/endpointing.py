@@ -1,4 +1,4 @@
-"""Where speech begins, pauses and ends: the decisions of a detector about single frames, smoothed.
+"""Decides where speech begins, pauses and ends, by smoothing a detector's decisions about single frames.
 
 Everything counts in frames of audio; there is no clock.
 """
@@ -154,7 +154,7 @@ class Endpointer:
 
     @property
     def detector(self) -> SpeechDetector:
-        """Decides about the frames."""
+        """The detector that decides about the frames."""
         return self._detector
 
     @property
