@@ -69,9 +69,9 @@ class ContainerClock:
             on_notice: receives what people should know.
         """
         self.end_s = 0.0
-        """Where the audio ends that was placed."""
+        """The end of the audio that was placed, in seconds."""
         self.n_read = 0
-        """Where the last packet ends, in bytes of the file."""
+        """The end of the last packet, in bytes of the file."""
         self._origin_s = origin_s(container, is_live)
         self._counts = container.format.name in COUNTING
         self._on_notice = on_notice
@@ -81,7 +81,7 @@ class ContainerClock:
         self._is_damaged = False
         """Whether data since the last frame was damaged."""
         self._until_s = 0.0
-        """Where the audio would end if the damaged packets were whole."""
+        """The time at which the audio would end if the damaged packets were whole."""
         self._silence_s = 0.0
         """The length of all gaps until now."""
 
@@ -167,7 +167,7 @@ class PacketPlaces:
         """Begin at the beginning of the file."""
         self._file = file
         self._at = 0
-        """Where the next packet begins, if nothing is between it and the last one."""
+        """The position at which the next packet begins, if nothing is between it and the last one."""
         self._is_first = True
         self._is_lost = False
         """Whether a packet was not found. What follows cannot be found then."""

@@ -39,7 +39,7 @@ MAX_CPU_S = 20
 
 
 class Kind(IntEnum):
-    """What follows a header."""
+    """Says what follows a header."""
 
     SAMPLES = 0
     """Float32 samples."""

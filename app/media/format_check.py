@@ -29,7 +29,7 @@ MAGIC = {
 }
 """How files begin, and what they are."""
 MP4_MARK = slice(4, 8), b"ftyp"
-"""Where MP4 and its relatives name themselves, and how."""
+"""The position and the bytes by which MP4 and its relatives are known."""
 WAV_FORMAT = re.compile(rb"RIFF....WAVE.{0,64}?fmt ....(..)(..)(....)......(..)", re.DOTALL)
 """The beginning of a WAV: its format tag, channels, sample rate and bits of a sample."""
 WAV_TAGS: dict[Encoding, tuple[int, int]] = {
@@ -189,7 +189,7 @@ class FormatCheck:
         return Notice(UNLIKELY_FORMAT, f"audio: expected {declared}, as declared, got what {appearance}")
 
     def _sound_start(self) -> int | None:
-        """Where the first sound begins, in bytes; `None` in silence."""
+        """Find the first sound, and return its position in bytes; `None` in silence."""
         samples = _first_channel(bytes(self._held), self.audio)
         n_frame = round(FRAME_S * self.audio.sample_rate)
         n_frames = len(samples) // n_frame

@@ -47,9 +47,9 @@ class StereoMixer:
         self._power: NDArray[np.float64] = np.zeros(3)
         """The power of the channels and of their mean, until now."""
         self._recent: deque[NDArray[np.float64]] = deque(maxlen=RECENT_BLOCKS)
-        """The same of each of the last blocks."""
+        """The power of the channels and of their mean, in each of the last blocks."""
         self._block: NDArray[np.float64] = np.zeros(3)
-        """The same of the present block."""
+        """The power of the channels and of their mean, in the present block."""
         self._side: int | None = None
         """The channel that is taken; `None` while both are mixed."""
         self._has_noticed = False

@@ -76,7 +76,7 @@ def _is_seekable(source: Source) -> TypeGuard[IO[bytes]]:
 
 
 def _spans(file: IO[bytes]) -> Iterator[tuple[int, int]]:
-    """Where each WAV of a file begins and ends, in bytes. Only what headers say is read where they say it."""
+    """Find where each WAV of a file begins and ends, in bytes. Only what headers say is read where they say it."""
     n_bytes = file.seek(0, os.SEEK_END)
     start: int | None = 0
     while start is not None and HEADER.match(_bytes_at(file, start, HEADER_BYTES)):
@@ -87,7 +87,7 @@ def _spans(file: IO[bytes]) -> Iterator[tuple[int, int]]:
 
 
 def _audio_end(file: IO[bytes], start: int, n_bytes: int) -> int:
-    """Where the audio of the WAV at this position ends by its header; where it begins if the header does not know."""
+    """Return where this WAV's audio ends by its header; where it begins if the header does not know."""
     at = start + HEADER_BYTES
     while len(head := _bytes_at(file, at, CHUNK.size)) == CHUNK.size:
         name, length = CHUNK.unpack(head)
@@ -106,7 +106,7 @@ def _is_unknown(length: int) -> bool:
 def _find_header(
     file: IO[bytes], at: int, header: re.Pattern[bytes] = HEADER, n_header: int = HEADER_BYTES
 ) -> int | None:
-    """Where the next WAV, or another file with such a header, begins from this position on."""
+    """Find the next WAV, or another file with such a header, from this position on."""
     while len(piece := _bytes_at(file, at, SCAN_BYTES)) >= HEADER_BYTES:
         if found := header.search(piece):
             return at + found.start()
@@ -167,7 +167,7 @@ class FilePart:
         return content
 
     def seek(self, offset: int, whence: int = os.SEEK_SET, /) -> int:
-        """As that of a file, but returns -1 for a position before its beginning.
+        """Move to a position, as a file does, but return -1 for one before the beginning.
 
         FFmpeg looks for tags at the end of a file, also of one that is too short for them. PyAV prints exceptions.
         """
@@ -178,7 +178,7 @@ class FilePart:
         return at
 
     def tell(self) -> int:
-        """As that of a file."""
+        """Return the position, as a file does."""
         return self._at
 
 
