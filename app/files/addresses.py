@@ -37,7 +37,7 @@ class Target:
     host: str
     """The name, for the head of the request and for TLS."""
     addresses: tuple[str, ...]
-    """Where to connect to: each is allowed."""
+    """The addresses to connect to: each is allowed."""
 
 
 async def resolve_name(host: str, port: int) -> Sequence[str]:
@@ -99,7 +99,7 @@ class AddressRules:
         return parts
 
     async def target(self, url: str) -> Target:
-        """Where to connect to for an address.
+        """Find out to which addresses an address of a client leads.
 
         Raises:
             AddressRefused: the host is not allowed, has an address that is not, or has none. All but the first say

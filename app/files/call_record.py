@@ -50,17 +50,17 @@ class Turn:
 
     @property
     def speaker(self) -> str:
-        """Who speaks."""
+        """The speaker of the turn."""
         return self.stretches[0].speaker
 
     @property
     def start_s(self) -> float:
-        """When it begins."""
+        """The time at which the turn begins, in seconds."""
         return self.stretches[0].start_s
 
     @property
     def end_s(self) -> float:
-        """When it ends."""
+        """The time at which the turn ends, in seconds."""
         return max(each.end_s for each in self.stretches)
 
 
@@ -91,7 +91,7 @@ class CallRecord:
     duration_s: float
     turns: tuple[Turn, ...]
     speakers: tuple[SpeakerShare, ...]
-    """In the order of their first words."""
+    """The speakers in the order of their first words."""
     silence_s: float
     """How long it was silent."""
     overlap_s: float

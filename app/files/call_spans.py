@@ -23,7 +23,7 @@ def total(spans: Iterable[Span]) -> float:
 
 
 def overlap_s(all_spans: Sequence[Sequence[Span]]) -> float:
-    """For how long at least two of several lists cover the same time. No list overlaps itself."""
+    """Return for how long at least two of several lists cover the same time. No list overlaps itself."""
     spans = [span for each in all_spans for span in each]
     edges = sorted([(start_s, 1) for start_s, _ in spans] + [(end_s, -1) for _, end_s in spans])
     n_covering, seconds, before_s = 0, 0.0, 0.0

@@ -27,7 +27,7 @@ class Layout:
     """How a transcript is written."""
 
     format: str = "txt"
-    """One of `FORMATS`."""
+    """The format of the answer: one of `FORMATS`."""
     has_words: bool = False
     """Whether words are listed with their times; for `WITH_WORDS` only."""
     has_channels: bool = False

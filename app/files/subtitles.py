@@ -29,7 +29,7 @@ PUNCTUATION = tuple(".,;:!?…。、，！？；：،؛؟۔।")
 NEVER_FIRST = ("Pe", "Pf", "Po", "Lm", "Mn", "Mc", "Me")
 """Unicode categories of characters that begin no line in scripts without spaces: they belong to the one before."""
 NEVER_LAST = ("Ps", "Pi")
-"""Those of opening brackets and quotes, which end no line there."""
+"""The categories of opening brackets and quotes, which end no line."""
 WITHOUT_WIDTH = ("Mn", "Me", "Cf")
 """Unicode categories of characters that take no column, such as the vowel signs of Arabic, Hebrew and Thai."""
 
@@ -193,7 +193,7 @@ def srt(made: Iterable[Cue]) -> str:
 
 
 def srt_cue(number: int, cue: Cue) -> str:
-    """One cue as SubRip."""
+    """Write one cue as SubRip."""
     text = (_before_text(cue.speaker) + cue.text).replace("-->", "->")
     return f"{number}\n{_clock(cue.start_ms, ',')} --> {_clock(cue.end_ms, ',')}\n{text}\n\n"
 
@@ -204,7 +204,7 @@ def vtt(made: Iterable[Cue]) -> str:
 
 
 def vtt_cue(cue: Cue) -> str:
-    """One cue as WebVTT."""
+    """Write one cue as WebVTT."""
     voice = f"<v {_escaped(_one_line(cue.speaker))}>" if cue.speaker else ""
     return f"{_clock(cue.start_ms, '.')} --> {_clock(cue.end_ms, '.')}\n{voice}{_escaped(cue.text)}\n\n"
 

@@ -45,7 +45,7 @@ class Transcript:
 
     @property
     def text(self) -> str:
-        """The whole text."""
+        """The text of all segments."""
         return separator(self.language).join(self.utterances)
 
 

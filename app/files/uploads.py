@@ -176,7 +176,7 @@ class Upload:
         return message
 
     def _spare_s(self) -> float:
-        """For how long nothing need come, in seconds, until the upload is too slow as a whole."""
+        """Return for how many seconds no data need come until the upload is too slow as a whole."""
         earned_s = self._n_received / (self._settings.min_upload_kb_per_s * 1000)
         return max(self._settings.idle_timeout_s + earned_s - (time.monotonic() - self._started), 0.0)
 
