@@ -22,9 +22,9 @@ class Request:
     options: dict[str, Any]
     """The options as they came; the kind has checked them, and reads them again when the job is worked on."""
     url: str = ""
-    """Where the recording is fetched from; empty where it was sent in. Sealed in the database, as the callback is."""
+    """The address of the recording; empty where it was sent in. It is sealed in the database, as the callback is."""
     callback_url: str = field(default="", repr=False)
-    """Where the end of the job is reported; empty for nowhere. It may hold a password."""
+    """The address to which the end of the job is reported; empty for none. It may hold a password."""
     callback_method: CallbackMethod = "POST"
 
     @property

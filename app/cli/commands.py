@@ -53,7 +53,7 @@ OLD_VARIABLES = {"trusted_proxies": ("FORWARDED_ALLOW_IPS",)}
 """Variables of version 0.1 that settings have besides their own. The next version drops them."""
 
 PLUGIN_OPTIONS = "tutti_server.app.cli.plugin_options"
-"""Where a command keeps the options of plug-ins, among the data of its call."""
+"""The key under which the data of a command's call holds the options of plug-ins."""
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 

@@ -86,7 +86,7 @@ async def known_samples(url: str) -> list[Path]:
 
 
 def _model_url(url: str) -> httpx.URL:
-    """Where a server describes its model, by the address for streams."""
+    """Return the address at which a server describes its model, from its address for streams."""
     stream = httpx.URL(url)
     path = stream.path.removesuffix("/v1/stream").rstrip("/") + "/page/model"
     return stream.copy_with(scheme={"ws": "http", "wss": "https"}.get(stream.scheme, stream.scheme), path=path)

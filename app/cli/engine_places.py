@@ -1,4 +1,4 @@
-"""Where the engines of a service run: on which GPU each of them, or with how many CPU threads."""
+"""Decides on which GPU, or with how many CPU threads, each engine of a service runs."""
 
 import os
 import subprocess

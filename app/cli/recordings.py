@@ -23,7 +23,7 @@ SUFFIXES = frozenset(
 )
 """The files of a folder that are taken for recordings. A file that is named itself may have any suffix."""
 MP4_MARK = slice(4, 8), b"ftyp"
-"""Where MP4 and its relatives name themselves, and how. Their index is often at the end."""
+"""The position and the bytes by which MP4 and its relatives are known. Their index is often at the end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class Recording:
     name: str
     """What the user calls it."""
     path: Path | None
-    """Where it is; `None` for the standard input."""
+    """The file of the recording; `None` for the standard input."""
     output_name: Path
     """The name of the file that is written for it, without the suffix of the format, below the output folder."""
     track: int | None = None
@@ -103,7 +103,7 @@ def _inside(folder: Path) -> list[Path]:
 
 @dataclass(frozen=True, slots=True)
 class Destination:
-    """Where transcripts go."""
+    """Says to which files transcripts are written."""
 
     output: str | None = None
     """A file, or a folder for a file of each recording; `None` for the standard output."""

@@ -46,7 +46,7 @@ def banner(settings: Settings, model: api.ModelInfo, stats: api.EngineStats, por
 
 
 def _capacity(settings: Settings, stats: api.EngineStats) -> str:
-    """For how many usual live sessions the engines have time, and the measured time for a sentence."""
+    """Return for how many usual live sessions the engines have time, and the measured time for a sentence."""
     interval_s = settings.interim_interval_ms / 1000
     n = min(usual_sessions(stats, settings.max_final_wait_s, interval_s), settings.max_sessions)
     sentence_s = stats.utterance_encode_s + stats.window_decode_s

@@ -31,7 +31,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(kw_only=True)
 class TcpClient:
-    """One connection."""
+    """One client's connection over TCP."""
 
     app: Starlette
     path: str
@@ -107,7 +107,7 @@ class TcpClient:
 
 
 class TcpPort(ABC):
-    """One port. See `tutti_server.app.server.plugins.Listener`."""
+    """Serves one port over TCP. See `tutti_server.app.server.plugins.Listener`."""
 
     name: ClassVar[str]
     """The name of the protocol, as its setting begins: `NAME_port`."""

@@ -62,7 +62,7 @@ class TimedSocket:
         return self._limits.send_timeout_s
 
     async def receive(self, idle_timeout_s: float | None, on_flush_due: Callable[[], None] | None) -> str | bytes:
-        """The client's next message.
+        """Return the client's next message.
 
         Args:
             idle_timeout_s: how long to wait for it; `None` waits without limit.

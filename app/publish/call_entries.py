@@ -34,7 +34,7 @@ class CallEntry:
     """`None` at the end of the call."""
 
     def text(self) -> str:
-        """The entry as JSON."""
+        """Write the entry as JSON."""
         fields = {"call": self.call, "begun": self.begun, "number": self.number}
         if (message := self.message) is not None:
             fields |= {"texts": message.texts, "replaces": message.replaces, "is_opening": message.is_opening}

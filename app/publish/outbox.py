@@ -110,7 +110,7 @@ class Outbox(Generic[Item]):
 
 
 def _replaced(event: Outgoing | CallMessage) -> str | None:
-    """The same text for an event and for the newer events that replace it; `None` if nothing replaces it."""
+    """Return the same text for an event and for the newer events that replace it; `None` if nothing replaces it."""
     match event:
         case events.Interim(channel=channel):
             return f"interim {channel}"

@@ -100,7 +100,7 @@ class Room:
         self._stream = _Stream()
         self._utterances: dict[int, _Utterance] = {}
         self._returning: dict[int, list[tuple[int, float]]] = {}
-        """For each channel, the utterances that the session will decode again, and from which time on it does."""
+        """The utterances that the session will decode again, and the time from which on it does, for each channel."""
         self._n_utterances = 0
         self._n_segments = 0
 

@@ -16,7 +16,7 @@ class Begun:
     """When, in seconds since 1970."""
     title: str = ""
     resumed_from_s: Sequence[float] | None = None
-    """For each channel, or for all, from when on the session decodes again; `None` if it continues no lost one."""
+    """When the session begins to decode again, for each channel or for all; `None` if it continues no lost one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +58,7 @@ _KINDS: dict[str, type[Entry]] = {each.__name__.lower(): each for each in (Begun
 
 
 def write_entry(entry: Entry) -> str:
-    """The entry as JSON."""
+    """Write the entry as JSON."""
     fields = {"kind": type(entry).__name__.lower(), **asdict(entry)}
     return json.dumps(fields, ensure_ascii=False, separators=(",", ":"))
 

@@ -42,7 +42,7 @@ class Claim:
     owner: str
     """What gateways keep of the token."""
     account: str
-    """Of the client that has made the room."""
+    """The account of the client that has made the room."""
 
     @property
     def record(self) -> str:

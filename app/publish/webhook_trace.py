@@ -14,7 +14,7 @@ class DeliveryTrace:
         """Note an attempt: the status of the response, or what went wrong."""
 
     def ended(self, outcome: str) -> None:
-        """Note the outcome."""
+        """Note how the delivery has ended."""
 
 
 UNTRACED = DeliveryTrace()
@@ -24,5 +24,5 @@ TraceDelivery = Callable[[str, float], AbstractContextManager[DeliveryTrace]]
 
 
 def no_trace(call_sid: str, created_s: float) -> AbstractContextManager[DeliveryTrace]:
-    """Follow nothing."""
+    """Follow no delivery."""
     return nullcontext(UNTRACED)

@@ -37,7 +37,7 @@ def object_of(required: dict[str, Schema], optional: dict[str, Schema] | None = 
 
 
 def list_of(items: Schema) -> Schema:
-    """A list of these."""
+    """Return the schema of a list."""
     return {"type": "array", "items": items}
 
 

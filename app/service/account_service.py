@@ -25,7 +25,7 @@ class KeyRecord(Protocol):
 
     @property
     def api_key(self) -> ApiKey:
-        """Its name, scopes and limits."""
+        """The name, the scopes and the limits of the key."""
         ...
 
 
@@ -68,7 +68,7 @@ class Usage(Protocol):
 
 
 class Jobs(Protocol):
-    """Takes jobs in."""
+    """Takes in the jobs of clients."""
 
     def check_addresses(self, request: Request) -> None:
         """Check the addresses of a job, as far as can be known without the network.

@@ -34,7 +34,7 @@ class Client:
 
     @property
     def scopes(self) -> frozenset[Scope]:
-        """What it may use."""
+        """The scopes of the client's key: what it may be used for."""
         return self.key.scopes if self.key else CLIENT_SCOPES
 
 

@@ -192,7 +192,7 @@ class OtherServerMetrics:
 
 
 class RoomMetrics:
-    """Rooms and their readers."""
+    """Counts rooms and their readers."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self.rooms = Gauge(
@@ -300,7 +300,7 @@ def _labelled_counter(
 
 
 class _Page:
-    """What `/metrics` shows."""
+    """Renders what `/metrics` shows."""
 
     def __init__(self, registry: CollectorRegistry, metrics_of_all: GatherMetrics | None) -> None:
         self.registry = registry
@@ -316,7 +316,7 @@ class _Page:
 
 
 class _LabelledCollector(Collector):
-    """The same metrics of several gateways, told apart by a label."""
+    """Collects the metrics of several gateways, told apart by a label."""
 
     def __init__(self, label: str, metrics: Mapping[str, Sequence[Metric]]) -> None:
         self._label = label
@@ -438,7 +438,7 @@ class _EngineFamilies:
         self._drafts.add_metric([*labels, "rejected"], stats.tokens_drafted - stats.tokens_accepted)
 
     def all(self) -> Iterator[Metric]:
-        """All families."""
+        """All families of metrics."""
         yield from self._gauges.values()
         yield self._waiting
         yield from self._histograms.values()

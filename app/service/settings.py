@@ -89,7 +89,7 @@ REMOVED = {
 
 
 def setting(default: object, meaning: str, choices: Iterable[str] = (), **bounds: float) -> Any:
-    """A field of settings.
+    """Make a field of settings.
 
     Args:
         default: its value where the operator says nothing.

@@ -13,7 +13,7 @@ from tutti_server.app.service.metrics import StrangerMetrics
 from tutti_server.app.service.settings import Settings
 
 STATE_KEY = "visitor"
-"""Where the `state` of a request's scope holds the `Visitor` of its connection."""
+"""The key under which the `state` of a request's scope holds the `Visitor` of its connection."""
 IPV6_PREFIX = 64
 """Addresses of IPv6 are counted by their network of this many bits, which is what one customer has."""
 

@@ -53,22 +53,22 @@ class Tracing(Protocol):
 
 
 class NoTracing:
-    """Follows nothing."""
+    """Follows no request."""
 
     def session(
         self, scope: MutableMapping[str, Any], request: str, session: str, model: str
     ) -> AbstractContextManager[Trace | None]:
-        """Nothing; see `Tracing.session`."""
+        """Follow nothing; see `Tracing.session`."""
         return nullcontext()
 
     def upload(self, scope: MutableMapping[str, Any], request: str, model: str) -> AbstractContextManager[Trace | None]:
-        """Nothing; see `Tracing.upload`."""
+        """Follow nothing; see `Tracing.upload`."""
         return nullcontext()
 
     def delivery(self, call_sid: str, created_s: float) -> AbstractContextManager[DeliveryTrace]:
-        """Nothing; see `Tracing.delivery`."""
+        """Follow nothing; see `Tracing.delivery`."""
         return nullcontext(UNTRACED)
 
 
 NO_TRACING = NoTracing()
-"""Of a service without traces."""
+"""The tracing of a service without traces."""

@@ -12,7 +12,7 @@ class UsedNonces:
     def __init__(self, store: SharedStore) -> None:
         self._store = store
         self._known = LocalStore()
-        """Those that this gateway has taken, for when the store is away."""
+        """The nonces that this gateway has taken, for when the store is away."""
 
     async def use(self, nonce: str, keep_s: float) -> bool:
         """Use a nonce. False if it was used before: at any gateway, or without the store at this one.

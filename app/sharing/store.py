@@ -31,7 +31,7 @@ class Entry(NamedTuple):
     """One entry of a log."""
 
     position: str
-    """Where the entry stands in its log: `read` continues after it."""
+    """The position of the entry in its log: `read` continues after it."""
     value: str
 
 
@@ -78,7 +78,7 @@ class SharedStore(Protocol):
         ...
 
     async def totals(self, counters: Sequence[str]) -> list[float]:
-        """The values of counters."""
+        """Return the values of counters."""
         ...
 
     async def next_number(self, name: str) -> int:

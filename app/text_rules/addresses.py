@@ -25,7 +25,7 @@ _AT_SIGN = frozenset({"sign", "symbol"})
 
 
 def addresses(text: str) -> Iterator[tuple[int, int]]:
-    """Where addresses begin and end. A spoken one may be inside a written one."""
+    """Find addresses, and return where each begins and ends. A spoken one may be inside a written one."""
     for match in _WRITTEN.finditer(text):
         yield match.span()
     tokens: list[re.Match[str]] | None = None

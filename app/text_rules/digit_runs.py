@@ -65,14 +65,14 @@ _NO_DIGITS = re.compile(r"\d{1,3}(?:st|nd|rd|th|am|pm|s|k|m|g|x|kg|km|cm|mm|ml|m
 
 @dataclass(frozen=True, slots=True)
 class DigitRun:
-    """A sequence of digits."""
+    """A sequence of digits among the words of a text."""
 
     start: int
     """The index of its first character in the text."""
     end: int
     """The index after the last character."""
     digits: str
-    """Its digits. "forty one hundred" has 4100."""
+    """The digits of the run. "forty one hundred" has 4100."""
     goes_on: bool = False
     """Whether nothing that ends it follows in the text."""
 

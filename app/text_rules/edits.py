@@ -33,7 +33,7 @@ class Found:
     """
 
     edits: Sequence[Edit]
-    """In order; none overlaps another. Those at or after `decided` hold if the text ends here."""
+    """The edits in order; none overlaps another. Those at or after `decided` hold if the text ends here."""
     decided: int
     """The index before which no text that follows can change anything."""
     whole: Sequence[tuple[int, int]] = ()

@@ -23,7 +23,7 @@ ORDINALS = {
 } | {word[:-1] + "ieth": value for word, value in DECADES.items()}
 PLURAL_DECADES = {word[:-1] + "ies": value for word, value in DECADES.items()}
 MONTHS = frozenset("january february march april May june july august september october november december".split())
-"""In small letters but for May, which is another word in them."""
+"""The names of months in small letters, but for May, which is another word in them."""
 CURRENCIES = {"dollar": "$", "dollars": "$", "euro": "€", "euros": "€"}
 HALF_DAYS = {"am": 1, "pm": 1, "a": 2, "p": 2}
 """The words of "am" and "p m", by the first."""
@@ -84,7 +84,7 @@ class _Parsed:
 
 
 class Numerals:
-    """The rule."""
+    """Writes numbers that were spoken as figures."""
 
     def find(self, text: str) -> Found:
         """The edits of a text that may go on."""

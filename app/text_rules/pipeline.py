@@ -50,7 +50,7 @@ class TextRules:
         replacing = [Replacing(options.replace)] if options.replace else []
         numerals = [Numerals()] if options.numerals else []
         self._others: Sequence[Masking | Replacing | Numerals] = (*masking, *replacing, *numerals)
-        """In the order of their precedence where they overlap."""
+        """The other rules, in the order of their precedence where they overlap."""
         self._of_translations: Sequence[Masking | Replacing | Numerals] = masking
 
     def find(self, text: str, before: Before, changes_from: int | None = None) -> Found:

@@ -128,7 +128,7 @@ class Redaction:
         return edits
 
     def _announced(self, text: str, runs: Sequence[DigitRun]) -> list[int]:
-        """Where the numbers of cards end, and the words that announce a security code."""
+        """Return where the numbers of cards end, and the words that announce a security code."""
         ends = [each.end for each in runs if len(each.digits) >= MIN_CARD]
         return sorted(ends + [each.end() for each in _SECURITY.finditer(text)])
 

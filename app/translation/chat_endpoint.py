@@ -25,7 +25,7 @@ TRANSIENT_STATUSES = frozenset({408, 425, 429})
 
 
 class _Transient(TranslationFailed):
-    """Another attempt may succeed."""
+    """The attempt has failed, and another one may succeed."""
 
     def __init__(self, message: str, retry_after_s: float = 0.0) -> None:
         super().__init__(message)

@@ -55,7 +55,7 @@ class EmbedderBatcher:
         return await self._embed(stretches, self._waiting)
 
     async def embed_live(self, stretches: Sequence[Samples]) -> NDArray[np.float32]:
-        """The same, before all stretches that are not live."""
+        """Embed a stretch of a live session, before all stretches that are not live."""
         return await self._embed(stretches, self._waiting_live)
 
     async def _embed(self, stretches: Sequence[Samples], waiting: deque[_Request]) -> NDArray[np.float32]:

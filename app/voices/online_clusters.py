@@ -36,7 +36,7 @@ MAX_WEIGHT = 255
 
 @dataclass(slots=True)
 class _Group:
-    """Similar embeddings."""
+    """A group of similar embeddings."""
 
     speaker: int
     """The number of its speaker, as it was last answered."""

@@ -20,7 +20,7 @@ from tutti_server.engine.api import SAMPLE_RATE
 PACKAGES = ("onnxruntime", "silero_vad")
 """The packages that this detector needs; the extra `silero` of `tutti-asr` installs them."""
 DISTRIBUTIONS = ("onnxruntime", "silero-vad")
-"""Their names on the package index."""
+"""The names of the packages on the package index."""
 CHUNK_SAMPLES = 512
 """The network judges this many new samples at a time: 32 ms."""
 CONTEXT_SAMPLES = 64

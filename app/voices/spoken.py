@@ -37,7 +37,7 @@ class SpokenText:
 
 
 def speech_of(segments: Iterable[events.Segment]) -> list[Span]:
-    """Where words are, in seconds; the whole segment where its words are not known."""
+    """Return when words are spoken, in seconds; the whole segment where its words are not known."""
     return [
         span
         for segment in segments
