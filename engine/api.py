@@ -200,7 +200,7 @@ class Piece:
     its last digits depend on what shares the batch.
     """
     marks_logprob: float | None = field(default=None, kw_only=True, compare=False)
-    """The same of its last `n_marks` tokens: a word can be certain where its punctuation is not."""
+    """The least log-probability of the last `n_marks` tokens: punctuation can be doubted where its word is certain."""
 
     @property
     def is_spoken(self) -> bool:
@@ -253,7 +253,7 @@ class Segment:
     temperature: float = 0.0
     """The temperature at which its tokens were sampled."""
     text_logprob: float | None = None
-    """As the function `text_logprob`: `None` where the prefix forced all words, or the engine does not tell.
+    """What the function `text_logprob` computes; `None` where the prefix forced all words, or the engine does not tell.
 
     Timestamps do not count. Their probability is spread over neighbouring times, so that `avg_logprob` is low for one
     word that the model is sure of.
@@ -283,17 +283,17 @@ class SegmentEvent:
     language: str | None = None
     """The language of the window, as in `DoneEvent.language`."""
     language_probability: float | None = None
-    """Its probability among the candidates; `None` unless the probabilities were detected."""
+    """The probability of the language among the candidates; `None` unless the probabilities were detected."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WindowTiming:
-    """Where the time of a decoded window went, in seconds: four stages that follow one another without a gap."""
+    """The time that a decoded window took, in seconds: four stages that follow one another without a gap."""
 
     queued_s: float
-    """In the queue."""
+    """The time in the queue."""
     encode_s: float
-    """From there to the prefill of its prompt. A GPU still encodes when the prefill begins, which then takes longer."""
+    """The time from then to the prefill of its prompt. A GPU still encodes when the prefill begins, which then takes longer."""
     prefill_s: float
     """The prefill, up to the first token, with the detection of the language."""
     decode_s: float
@@ -331,7 +331,7 @@ class DoneEvent:
     end_logprob: float | None = None
     """The log-probability of the end token, against more text or another segment; `None` where no end was sampled."""
     timing: WindowTiming | None = field(default=None, compare=False)
-    """Where its time went. Events are equal without it: a window that is decoded again takes another time."""
+    """The time of each stage. Events are equal without it: a window that is decoded again takes another time."""
     translation_follows: bool = False
     """Whether a `TranslatedEvent` comes after this event."""
 
@@ -468,7 +468,7 @@ class Transcriber(Protocol):
 
     @property
     def info(self) -> ModelInfo:
-        """What is loaded."""
+        """The model that is loaded."""
         ...
 
     @property

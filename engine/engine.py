@@ -96,7 +96,7 @@ class Engine:
 
     @property
     def info(self) -> ModelInfo:
-        """What is loaded."""
+        """The model that is loaded."""
         return self._info
 
     @property

@@ -23,7 +23,7 @@ from tutti_server.engine.checkpoint.layout import read_json
 from tutti_server.engine.checkpoint.transformers_folder import read_tensors
 
 MIN_MINUTES = 10.0
-"""With less audio to train on, a model learns the voices and not the short windows."""
+"""The least audio to train on: with less, a model learns the voices and not the short windows."""
 AUDIO_CONTEXT = AudioContext(min_frames=300, margin_frames=50)
 """What the adapted checkpoint says of itself: windows of 3 s and more, with half a second after their audio."""
 __all__ = ["Adaptation", "AdaptationError", "Progress", "Training", "adapt", "write_checkpoint"]
@@ -45,7 +45,7 @@ class Adaptation:
     """What to adapt, and how."""
 
     model: str
-    """As in `EngineConfig.model`."""
+    """The model to adapt, as in `EngineConfig.model`."""
     output: Path
     training: Training = field(default_factory=Training)
     device: str = "auto"

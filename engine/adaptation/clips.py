@@ -83,7 +83,7 @@ class Clips:
         return min(self._n_full_states, n_states)
 
     def batch(self, group: int, part: int, n_clips: int) -> ClipBatch:
-        """One of the batches of a group: the same clips each time that it is asked for."""
+        """Return one of the batches of a group: the same clips each time that it is asked for."""
         rng = np.random.default_rng((self._seed, group, part))
         n_states = self.n_states(group)
         n_window = n_states * STATE_SAMPLES

@@ -24,7 +24,7 @@ SHIFT_S = 0.1
 MAX_WORSE = 0.3
 """By how many points (hundredths of all words) errors, and the share of clips with repetition, may be more."""
 MAX_UNSTEADY = 1.25
-"""Without transcripts, the words that may differ: those that the shift changes, times this, and a point more."""
+"""How many words may differ without transcripts: those that the shift changes, times this, and a point more."""
 MAX_SHIFTED = 25.0
 """If more per cent of the words change by the shift, the original does not understand the audio, and shows nothing."""
 _SPEECHLESS_S = (1.0, 2.0, 4.0, 8.0, 15.0, 28.0)
@@ -40,7 +40,7 @@ class HeldClip:
 
     samples: Samples
     text: str | None = None
-    """Its transcript, if there is one."""
+    """The transcript of the clip, if there is one."""
     is_speech: bool = True
 
 

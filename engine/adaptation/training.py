@@ -30,7 +30,7 @@ MAX_GRADIENT = 1.0
 MAX_TEXTS_AT_ONCE = 256
 """On a GPU up to this many clips are read together: a decode step takes about as long for all of them as for one."""
 MAX_CACHE_BYTES = 8_000_000_000
-"""Of the keys and values of encoder states while clips are read: fewer clips are read together by large decoders."""
+"""The most memory of the keys and values of encoder states: large decoders read fewer clips together."""
 GROUPS_MIXED = 4
 """This many groups of batches, each read together, are trained on in a mixed order."""
 MAX_LOGITS = 200_000_000
@@ -69,7 +69,7 @@ class Progress:
 
 
 class Student(Protocol):
-    """What is trained."""
+    """The model that is trained."""
 
     weights: list[Tensor]
     """The weights that are trained, with gradients."""
@@ -87,7 +87,7 @@ class Student(Protocol):
         """Decoder states before the vocabulary's product: `(clips, tokens, d_model)`."""
 
     def logits(self, hidden: Tensor) -> Tensor:
-        """The vocabulary's product."""
+        """Multiply by the vocabulary."""
 
 
 class EncoderStudent:

@@ -9,7 +9,7 @@ EMBEDDED_MODEL = "tutti-base"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownModel:
-    """A published checkpoint."""
+    """A published checkpoint and its short names."""
 
     name: str
     """The value of `EngineConfig.model` that selects it."""

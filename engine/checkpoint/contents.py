@@ -87,7 +87,7 @@ class BinaryFile:
         return start
 
     def bytes(self, n_bytes: int, what: str) -> bytes:
-        """The next bytes."""
+        """Return the next bytes."""
         start = self.skip(n_bytes, what)
         self._file.seek(start)
         return self._file.read(n_bytes)
@@ -97,7 +97,7 @@ class BinaryFile:
         return struct.unpack(f"<{form}", self.bytes(struct.calcsize(f"<{form}"), what))
 
     def number(self, form: str, what: str) -> int:
-        """The next number."""
+        """Return the next number."""
         return self.numbers(form, what)[0]
 
     def is_at_end(self) -> bool:

@@ -27,7 +27,7 @@ _TRIAL_STATES = 64
 
 
 class _PagedCache:
-    """One of the two caches as pages, each of which holds some positions of a slot, for all heads."""
+    """One of the two caches as pages. Each page holds some positions of a slot, for all heads."""
 
     def __init__(self, cache: Tensor, page_positions: int, rows: int, workspace: Tensor) -> None:
         """Make views of the cache's pages.

@@ -187,7 +187,7 @@ def _nvrtc() -> Any:
 
 
 def _package_libraries(name: str) -> Iterator[str]:
-    """Where PyTorch's wheels bring a library: the packages of NVIDIA."""
+    """Find the folders in which packages of NVIDIA bring a library to PyTorch's wheels."""
     spec = importlib.util.find_spec("nvidia")
     for folder in spec.submodule_search_locations or () if spec else ():
         yield from map(str, sorted(Path(folder).glob(f"*/lib/{name}")))

@@ -12,7 +12,7 @@ from torch import Tensor
 
 
 class Places(NamedTuple):
-    """Where packed encoder states go in a cache."""
+    """Says where packed encoder states go in a cache."""
 
     slots: Tensor
     """`(states,)`: the slot of each state."""
@@ -27,7 +27,7 @@ def places_of(slots: Tensor, n_states: int) -> Places:
 
 
 class PackedWindows:
-    """Where windows lie among packed states."""
+    """Says where windows lie among packed states."""
 
     def __init__(self, lengths: Tensor, n_states: int, longest: int) -> None:
         """Lay windows out one after another.
@@ -46,7 +46,7 @@ class PackedWindows:
         """The window of each state; the number of windows for a state of none."""
         self._positions = at - starts[self._windows]
         self._bounds = F.pad(starts, (0, 1), value=n_states).int()
-        """Where each window begins, where the states of none begin, and the end."""
+        """The begin of each window, the begin of the states of none, and the end."""
 
     @property
     def frames(self) -> Tensor:
@@ -54,7 +54,7 @@ class PackedWindows:
         return torch.arange(2 * self._longest, device=self._lengths.device) < 2 * self._lengths[:, None]
 
     def places(self, slots: Tensor) -> Places:
-        """Where the states go; `(windows + 1,)` slots, of which the last is for states of no window."""
+        """Return where the states go: `(windows + 1,)` slots, of which the last is for states of no window."""
         return Places(slots[self._windows], self._positions.clamp(max=self._longest - 1))
 
     def pack(self, x: Tensor) -> Tensor:

@@ -26,7 +26,7 @@ USUAL_S, USUAL_LETTER_S = 0.05, 0.06
 SHORTEST_S = 0.1
 """The shortest time that a word takes, in seconds; a shorter sound before a pause is none."""
 LETTERS_OF_A_SIGN = 3
-"""For how many letters a digit, an ideograph or a letter that is spelled counts, as in URL."""
+"""The number of letters that a digit, an ideograph or a letter that is spelled counts for, as in URL."""
 FIRST_IDEOGRAPH = "\u2e80"
 """The characters from here on are those of East Asia."""
 SENTENCE_ENDS = tuple(".?!。？！")

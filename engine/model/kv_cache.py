@@ -75,7 +75,7 @@ class KVCache:
         else:
             self.cross_attention = memory.zeros((*cross_shape, head_dim), device, cross_dtype)
         self.cross_scales: Tensor | None = None
-        """In 8 bits, the scale of every key and value: `(layers, 2, slots, heads, positions)`."""
+        """The scale of every key and value in 8 bits: `(layers, 2, slots, heads, positions)`."""
         if has_int8_cross:
             self.cross_scales = memory.zeros(cross_shape, device, dtype)
         self.encoder_lengths = [0] * n_slots
@@ -93,7 +93,7 @@ class KVCache:
 
     @property
     def device(self) -> torch.device:
-        """Where the buffers lie."""
+        """The device of the buffers."""
         return self.self_attention.device
 
     @property
@@ -113,7 +113,7 @@ class KVCache:
 
     @property
     def padding_slot(self) -> int:
-        """The last slot.
+        """The last slot, which belongs to no sequence.
 
         The fused forward passes, on a GPU, pad their batches with it, and it never belongs to a window. Where the plain
         forward pass is used, for example on a CPU, it is a slot like the others, and nothing asks for it.

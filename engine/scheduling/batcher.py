@@ -126,7 +126,7 @@ class Load:
 
 
 class Batcher:
-    """The queue of windows."""
+    """Decides which waiting windows are encoded now."""
 
     def __init__(self, limits: BatchLimits) -> None:
         self._limits = limits
