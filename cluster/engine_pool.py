@@ -284,7 +284,7 @@ class _Submission:
         """Whether the engine that had it last was killed from outside."""
         self._pool = pool
         self._stream: AsyncExitStack | None = None
-        """Its exit leaves the engine."""
+        """The stream of events; its exit leaves the engine."""
         self._events: AsyncIterator[EngineEvent] | None = None
         """The events of that engine."""
         self._replay = Replay()

@@ -101,7 +101,7 @@ class GatewayRole:
     admission_counts: SharedMemory
     """The admission counts of all gateways."""
     counts_shape: tuple[int, int]
-    """Their rows, and how many counts each row has."""
+    """The number of rows, and of counts in each row."""
     n_gateways: int
     n_engines: int
 

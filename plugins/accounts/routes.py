@@ -1,4 +1,4 @@
-"""The paths of accounts."""
+"""Serves the paths of accounts."""
 
 from starlette.routing import BaseRoute, Route
 

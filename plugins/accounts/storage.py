@@ -1,4 +1,4 @@
-"""Where the settings say that keys and jobs are kept, and that a start ends where that cannot be used."""
+"""Finds where the settings say that keys and jobs are kept. A start ends where that cannot be used."""
 
 import logging
 import shlex

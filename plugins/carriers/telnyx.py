@@ -131,7 +131,7 @@ class Chunk:
 
     number: int
     start_ms: int
-    """Where it begins, in milliseconds since the start of the stream."""
+    """The begin of the piece, in milliseconds since the start of the stream."""
     data: bytes
 
 

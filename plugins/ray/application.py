@@ -42,7 +42,7 @@ NOT_HERE = {
 }
 """Settings that a Ray cluster has elsewhere, and where."""
 ANY_ADDRESS = "0.0.0.0"
-"""Where Serve's proxies may listen, for the check of the settings: other machines can reach them."""
+"""An address for the check of the settings: Serve's proxies listen where other machines can reach them."""
 MAX_ONGOING = 100_000
 """Calls that a replica may have at the same time. Limits of tutti come first: `max_sessions`, the engine's queue."""
 STOP_SLACK_S = 20.0

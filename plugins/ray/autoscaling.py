@@ -15,7 +15,7 @@ WORK_WAITING = "work_waiting_s"
 BUSY = "busy_share"
 """The measure of an engine: the share of the last period in which it encoded or decoded."""
 TARGET_WAITING_S = 0.3
-"""With more work waiting than this for each engine, in seconds, there are too few of them: finals must be quick."""
+"""The work that may wait for each engine, in seconds. With more there are too few engines: finals must be quick."""
 TARGET_BUSY = 0.6
 """The share of the time that engines are busy if there are neither too many nor too few of them.
 

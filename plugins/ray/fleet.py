@@ -19,7 +19,7 @@ class Entry:
     """What a gateway sent last."""
 
     counts: tuple[int, ...]
-    """Its row of counts; see `app/service/shared_state.py`."""
+    """The gateway's row of counts; see `app/service/shared_state.py`."""
     age_s: float
     """How long ago that was, in seconds."""
 

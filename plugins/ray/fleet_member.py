@@ -21,7 +21,7 @@ logger = logging.getLogger(__name__)
 EXCHANGE_PERIOD_S = 0.25
 """How often a gateway sends its counts, in seconds. So old may be what it knows of the others."""
 METRICS_EVERY = 4
-"""With every such exchange it sends its metrics, too."""
+"""The number of exchanges of counts after which it sends its metrics, too."""
 RETRY_S = 1.0
 """How long it waits after an exchange that has failed, in seconds."""
 SILENT_S = 2.0

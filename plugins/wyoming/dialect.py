@@ -111,7 +111,7 @@ class WyomingDialect:
 
 
 class WyomingPort(TcpPort):
-    """The port of Wyoming."""
+    """Serves the port of Wyoming."""
 
     name = "wyoming"
     path = "/wyoming"

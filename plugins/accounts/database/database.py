@@ -99,7 +99,7 @@ class Database:
 
     @property
     def name(self) -> str:
-        """Its address without the password, for messages."""
+        """The address of the database without the password, for messages."""
         return self._url.render_as_string(hide_password=True)
 
     async def run(self, work: Callable[[Connection], Result]) -> Result:

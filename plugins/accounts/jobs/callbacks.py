@@ -47,7 +47,7 @@ POLL_S = 1.0
 N_SENDERS = 8
 """Reports that one gateway sends at the same time."""
 MAX_OF_OWNER = 4
-"""Those of one owner among them, whose receiver may be slow."""
+"""The most of these reports that are of one owner, whose receiver may be slow."""
 
 _Taken = tuple[Job, JobResult | None, int]
 """A report to send: its job, the result, and the number of this attempt."""

@@ -310,7 +310,7 @@ def find(connection: Connection, id_: str, owner: str) -> Job | None:
 
 
 def found(connection: Connection, id_: str, owner: str) -> Job:
-    """The same, which is there."""
+    """Return the job, which must be there."""
     job = find(connection, id_, owner)
     assert job, "it was added in this transaction"
     return job
@@ -386,7 +386,7 @@ def remove_old(connection: Connection, keep_s: float) -> int:
 
 
 def known_among(connection: Connection, ids: Sequence[str]) -> set[str]:
-    """Those of these ids that belong to jobs."""
+    """Return which of these ids belong to jobs."""
     return set(connection.execute(select(_jobs.c.id).where(_jobs.c.id.in_(ids))).scalars())
 
 

@@ -275,7 +275,7 @@ class Jobs:
 
 
 def _fingerprint(request: Request, file: IO[bytes] | None) -> str:
-    """The same for the same recording with the same options. Leaves the file at its beginning."""
+    """Return a hash that is the same for the same recording with the same options. Leaves the file at its beginning."""
     sha256 = hashlib.sha256("\0".join((request.kind, request.options_json, request.url, request.callback_url)).encode())
     if file is not None:
         while piece := file.read(PIECE_BYTES):

@@ -121,7 +121,7 @@ class FolderSpool:
 
     @property
     def folder(self) -> Path:
-        """Where the recordings are."""
+        """The folder or the object store of the recordings."""
         return self._folder
 
     def keep_private(self) -> None:

@@ -43,7 +43,7 @@ class Fetch(Protocol):
     """Fetches a recording from an address into a file. Raises `JobFailed` or `JobDelayed`."""
 
     async def __call__(self, url: str, file: IO[bytes]) -> None:
-        """Fetch it."""
+        """Fetch the recording of a job."""
         ...
 
 

@@ -70,7 +70,7 @@ class KeyRecord:
     expires: float | None
     withdrawn: float | None
     api_key: ApiKey
-    """Its name, scopes and limits."""
+    """The name, the scopes and the limits of the key."""
     version: int
     """The number of its last change."""
 

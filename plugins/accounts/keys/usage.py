@@ -58,7 +58,7 @@ class Report:
     source: str
     """Tells it from all other sources."""
     account: str
-    """Of the key: `usage_account`."""
+    """The account of the key: `usage_account`."""
     kind: Kind
     audio_s: float
     """All of its audio, in seconds."""

@@ -37,7 +37,7 @@ class Client:
     """What is known of a client before its first message."""
 
     parameters: Mapping[str, str]
-    """Those of the address."""
+    """The parameters of the address."""
     organization: str | None
     """The id in the header `Audiohook-Organization-Id`, which the signature covers."""
     session: str | None
@@ -47,7 +47,7 @@ class Client:
 
 
 class AudioHook(CallStream):
-    """One session."""
+    """Translates one session of AudioHook."""
 
     def __init__(self, sink: CallSink, client: Client) -> None:
         """Translate for one session; `sink` receives the events of the conversation."""

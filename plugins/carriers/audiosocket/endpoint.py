@@ -32,7 +32,7 @@ logger = logging.getLogger(__name__)
 
 
 class AudioSocketListener(TcpPort):
-    """The port of AudioSocket."""
+    """Serves the port of AudioSocket."""
 
     name = "audiosocket"
     path = "/v1/audiosocket"
@@ -100,7 +100,7 @@ def _is_in(address: str, service: Service) -> bool:
 
 
 async def _read_packet(reader: asyncio.StreamReader) -> bytes:
-    """The next packet, whole.
+    """Read the next packet, whole.
 
     Raises:
         IncompleteReadError: the connection has ended.
