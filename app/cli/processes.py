@@ -39,8 +39,7 @@ from tutti_server.app.service.shared_state import N_COUNTS, AdmissionCounter, Sh
 from tutti_server.app.service.tls import load_tls
 from tutti_server.app.voices.onnx_network import OnnxNetwork
 from tutti_server.app.voices.turn_model import AudioTurnModel
-from tutti_server.cluster.local.process import StartError
-from tutti_server.cluster.local.roles import GatewaySlot
+from tutti_server.cluster.local.roles import GatewaySlot, StartError
 from tutti_server.cluster.local.supervisor import Supervisor, SupervisorConfig
 from tutti_server.engine import api
 from tutti_server.engine.config import EngineConfig

@@ -26,10 +26,6 @@ EXIT_FAILED = 1
 """Exit status of a process that has given the reason for its end, in its log or in a `Failed` message."""
 
 
-class StartError(Exception):
-    """A process cannot start, for a reason that the operator can remove."""
-
-
 class ControlPipe:
     """The process's end of the pipe to the supervisor."""
 

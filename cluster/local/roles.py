@@ -15,13 +15,17 @@ from tutti_server.cluster.local.control_messages import ControlMessage, EngineUp
 from tutti_server.cluster.local.engine_link import GatewayEnd
 from tutti_server.cluster.local.engine_server import EngineServer
 from tutti_server.cluster.local.gateway_engines import GatewayEngines
-from tutti_server.cluster.local.process import EXIT_FAILED, ControlPipe, StartError, exit_now
+from tutti_server.cluster.local.process import EXIT_FAILED, ControlPipe, exit_now
 from tutti_server.cluster.local.shared_audio import SharedAudioPool
 from tutti_server.cluster.local.shared_counts import Counts, counts_in
 from tutti_server.cluster.local.shared_memory import buffer_of
 from tutti_server.engine.api import CallbackTranscriber, Transcriber
 from tutti_server.engine.errors import EngineError
 from tutti_server.engine.process_environment import prepare_environment
+
+
+class StartError(Exception):
+    """A process cannot start, for a reason that the operator can remove."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,8 +12,7 @@ from pathlib import Path
 
 from tests.cluster.local.conftest import DyingTranscriber
 from tests.fakes import MODEL, FakeTranscriber, speech
-from tutti_server.cluster.local.process import StartError
-from tutti_server.cluster.local.roles import GatewaySlot
+from tutti_server.cluster.local.roles import GatewaySlot, StartError
 from tutti_server.engine.api import CallbackTranscriber, DoneEvent, Transcriber, Window
 from tutti_server.engine.errors import CheckpointError
 
