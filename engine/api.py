@@ -293,7 +293,7 @@ class WindowTiming:
     queued_s: float
     """The time in the queue."""
     encode_s: float
-    """The time from then to the prefill of its prompt. A GPU still encodes when the prefill begins, which then takes longer."""
+    """The time from then to the prefill of its prompt. A GPU still encodes when that begins, and so prolongs it."""
     prefill_s: float
     """The prefill, up to the first token, with the detection of the language."""
     decode_s: float
