@@ -14,6 +14,7 @@ from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
 
+from tutti_server.app.background import in_background
 from tutti_server.app.dialects.deepgram import jobs_endpoint, recordings_endpoint
 from tutti_server.app.errors import RequestError, SettingsError
 from tutti_server.app.media.decoders import Decoders
@@ -88,16 +89,13 @@ def build_app(
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
-        measuring = asyncio.create_task(service.metrics.measure_loop_lag())
         with closing(own_decoders):
-            async with AsyncExitStack() as stack:
+            async with in_background(service.metrics.measure_loop_lag()), AsyncExitStack() as stack:
                 for plugin in plugins:
                     await stack.enter_async_context(plugin.running(service))
                 await stack.enter_async_context(service.running())
                 await stack.enter_async_context(service.accounts.doing_jobs(jobs))
                 yield
-        measuring.cancel()
-        await asyncio.gather(measuring, return_exceptions=True)
 
     # Its type allows no handler for both requests and WebSockets.
     answers: dict[Any, Any] = {404: not_found, 405: not_found, RequestError: refused}

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+from tutti_server.app.background import in_background
 from tutti_server.app.errors import SettingsError
 
 logger = logging.getLogger(__name__)
@@ -35,12 +36,8 @@ class FollowedFiles(ABC):
         if not self._paths:
             yield
             return
-        polling = asyncio.create_task(self._keep_polling())
-        try:
+        async with in_background(self._keep_polling()):
             yield
-        finally:
-            polling.cancel()
-            await asyncio.gather(polling, return_exceptions=True)
 
     async def refresh(self) -> None:
         """Read the files again if one has changed. The log says what is wrong with files that cannot be used."""

@@ -6,6 +6,7 @@ from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
 from datetime import UTC, datetime, timedelta
 from secrets import token_hex
 
+from tutti_server.app.background import in_background
 from tutti_server.app.errors import RETRY_AFTER_S, KeyLimitExceeded
 from tutti_server.app.service.account_service import Kind, Usage
 from tutti_server.app.service.api_keys import ApiKey
@@ -74,12 +75,10 @@ class KeyLimits:
     async def running(self) -> AsyncIterator[None]:
         """Count while the context is open, and once more at its end."""
         async with self._leases.running():
-            counting = asyncio.create_task(self._keep_counting())
             try:
-                yield
+                async with in_background(self._keep_counting()):
+                    yield
             finally:
-                counting.cancel()
-                await asyncio.gather(counting, return_exceptions=True)
                 await self._count()
 
     @asynccontextmanager

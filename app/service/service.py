@@ -1,13 +1,13 @@
 """What the routes of one running service share: its settings, engine, metrics, admission and deliveries."""
 
-import asyncio
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tutti_server.app.background import in_background
 from tutti_server.app.errors import SettingsError
 from tutti_server.app.media.decoders import Decoders
 from tutti_server.app.publish.call_subscribers import MAX_SUBSCRIBERS_PER_CALL, CallHub, Calls
@@ -156,7 +156,7 @@ class Service:
                 await stack.enter_async_context(self.webhook.running())
             if self.session_config.translator is not None:
                 await stack.enter_async_context(self.session_config.translator.running())
-            await stack.enter_async_context(_running(self.admission.watch()))
+            await stack.enter_async_context(in_background(self.admission.watch()))
             yield
 
     def _make_store(self) -> SharedStore:
@@ -203,14 +203,3 @@ class Service:
             # Not the method itself: a plug-in puts other tracing here when it starts.
             trace=lambda call_sid, created_s: self.tracing.delivery(call_sid, created_s),  # noqa: PLW0108
         )
-
-
-@asynccontextmanager
-async def _running(work: Coroutine[None, None, None]) -> AsyncIterator[None]:
-    """Do some work while the context is open."""
-    task = asyncio.create_task(work)
-    try:
-        yield
-    finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from secrets import token_hex
 
+from tutti_server.app.background import in_background
 from tutti_server.app.sharing.store import SharedStore, StoreAway
 
 logger = logging.getLogger(__name__)
@@ -46,12 +47,8 @@ class EmptiedWatch:
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         """Watch while the context is open."""
-        watching = asyncio.create_task(self._keep_watching())
-        try:
+        async with in_background(self._keep_watching()):
             yield
-        finally:
-            watching.cancel()
-            await asyncio.gather(watching, return_exceptions=True)
 
     async def settled(self) -> None:
         """Wait until what is missing in the store is missing at all gateways, and is only not written again.

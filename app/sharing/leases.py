@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 
+from tutti_server.app.background import in_background
 from tutti_server.app.sharing.store import LEASE_S, Lease, SharedStore, StoreAway
 
 RENEW_S = LEASE_S / 4
@@ -47,12 +48,10 @@ class Leases:
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         """Renew and give back leases while the context is open, and give back the last ones at its end."""
-        renewing = asyncio.create_task(self._keep_renewing())
         try:
-            yield
+            async with in_background(self._keep_renewing()):
+                yield
         finally:
-            renewing.cancel()
-            await asyncio.gather(renewing, return_exceptions=True)
             with suppress(StoreAway):
                 await self._release()
 

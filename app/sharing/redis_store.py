@@ -15,6 +15,7 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import AuthenticationError, AuthorizationError, RedisError, ResponseError
 
+from tutti_server.app.background import in_background
 from tutti_server.app.errors import SettingsError
 from tutti_server.app.sharing.store import (
     KEEP_LOG_S,
@@ -175,12 +176,10 @@ class RedisStore:
         await self._probe()
         if not self.is_up:
             self._on_change(False)
-        probing = asyncio.create_task(self._keep_probing())
         try:
-            yield
+            async with in_background(self._keep_probing()):
+                yield
         finally:
-            probing.cancel()
-            await asyncio.gather(probing, return_exceptions=True)
             await self._client.aclose()
 
     async def wait_until_up(self) -> None:

@@ -15,6 +15,7 @@ from typing import Literal
 import httpx
 from sqlalchemy import Connection, select, update
 
+from tutti_server.app.background import in_background
 from tutti_server.app.files.addresses import AddressRefused, AddressRules
 from tutti_server.app.files.fetch import sent
 from tutti_server.app.jobs import CallbackMessage, Job, JobKind, JobResult
@@ -88,13 +89,8 @@ class CallbackSender:
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         """Send while the context is open."""
-        tasks = [asyncio.create_task(self._keep_sending()) for _ in range(N_SENDERS)]
-        try:
+        async with in_background(*(self._keep_sending() for _ in range(N_SENDERS))):
             yield
-        finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _keep_sending(self) -> None:
         while True:

@@ -9,6 +9,7 @@ from typing import IO, TypeVar
 
 from sqlalchemy import Connection
 
+from tutti_server.app.background import in_background
 from tutti_server.app.errors import RETRY_AFTER_S, RequestError
 from tutti_server.app.files.addresses import AddressRefused, AddressRules
 from tutti_server.app.files.fetch import address_rules, fetcher
@@ -101,13 +102,11 @@ class JobService:
             await stack.enter_async_context(worker.running())
             await stack.enter_async_context(sender.running())
             repeated = (
-                (self._jobs.sweep, SWEEP_EVERY_S),
-                (self._measure, MEASURE_EVERY_S),
-                (self._look_for_spool, MEASURE_EVERY_S),
+                self._keep(self._jobs.sweep, SWEEP_EVERY_S),
+                self._keep(self._measure, MEASURE_EVERY_S),
+                self._keep(self._look_for_spool, MEASURE_EVERY_S),
             )
-            for work, period_s in repeated:
-                task = asyncio.create_task(self._keep(work, period_s))
-                stack.push_async_callback(_stopped, task)
+            await stack.enter_async_context(in_background(*repeated))
             yield
 
     def check_addresses(self, request: Request) -> None:
@@ -265,8 +264,3 @@ def _away(error: DatabaseAway | SpoolAway) -> RequestError:
     logger.warning("a request about jobs is refused: %s", error)
     message = f"the {what} of jobs cannot be reached; try again in {RETRY_AFTER_S} s"
     return RequestError(503, message, code="jobs_away")
-
-
-async def _stopped(task: "asyncio.Task[None]") -> None:
-    task.cancel()
-    await asyncio.gather(task, return_exceptions=True)

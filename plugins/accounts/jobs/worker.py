@@ -12,6 +12,7 @@ from typing import IO, Protocol, TypeVar
 
 from sqlalchemy import Connection
 
+from tutti_server.app.background import in_background
 from tutti_server.app.jobs import Job, JobDelayed, JobFailed, JobKind, JobResult, Step
 from tutti_server.plugins.accounts.database.database import DatabaseAway
 from tutti_server.plugins.accounts.database.seals import SealKeyMissing
@@ -84,13 +85,8 @@ class JobWorker:
         """Work while the context is open. Jobs that are not done at its end are given back."""
         config = self._jobs.config
         works = [self._decode_one] * config.n_workers + [self._fetch_one] * config.n_fetchers
-        tasks = [asyncio.create_task(self._keep_working(work)) for work in works]
-        try:
+        async with in_background(*map(self._keep_working, works)):
             yield
-        finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _keep_working(self, work_on_one: Callable[[], Awaitable[None]]) -> None:
         while True:

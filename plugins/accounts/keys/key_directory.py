@@ -6,6 +6,7 @@ import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
+from tutti_server.app.background import in_background
 from tutti_server.app.errors import RETRY_AFTER_S, RequestError
 from tutti_server.plugins.accounts.database.database import Database, DatabaseAway
 from tutti_server.plugins.accounts.database.seals import NO_SEALS, SealKeyMissing, Seals
@@ -58,12 +59,8 @@ class KeyDirectory:
     async def running(self) -> AsyncIterator[None]:
         """Know the keys, and their changes while the context is open. A database that is away may come back."""
         await self.refresh()
-        polling = asyncio.create_task(self._keep_polling())
-        try:
+        async with in_background(self._keep_polling()):
             yield
-        finally:
-            polling.cancel()
-            await asyncio.gather(polling, return_exceptions=True)
 
     @property
     def problem(self) -> str | None:

@@ -8,6 +8,7 @@ from datetime import UTC, date, datetime
 from secrets import token_hex
 from typing import Protocol
 
+from tutti_server.app.background import in_background
 from tutti_server.app.service.account_service import Kind
 from tutti_server.app.service.accounts import usage_account
 from tutti_server.app.service.api_keys import ApiKey
@@ -75,12 +76,10 @@ class UsageCounter:
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         """Save while the context is open, and once more at its end."""
-        saving = asyncio.create_task(self._keep_saving())
         try:
-            yield
+            async with in_background(self._keep_saving()):
+                yield
         finally:
-            saving.cancel()
-            await asyncio.gather(saving, return_exceptions=True)
             await self.save()
             if self._unsaved:
                 logger.error("the usage of %d sessions and files is lost: no database", len(self._unsaved))
