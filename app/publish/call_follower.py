@@ -20,7 +20,7 @@ from tutti_server.app.publish.outbox import CallId
 from tutti_server.app.session.messages import events
 from tutti_server.app.sharing.leases import RENEW_S
 from tutti_server.app.sharing.store import Entry, SharedStore, StoreAway
-from tutti_server.app.sharing.waiting import read_unless
+from tutti_server.app.sharing.waiting import keep_following, read_unless
 
 logger = logging.getLogger(__name__)
 
@@ -28,8 +28,6 @@ UNHELD_S = 2 * RENEW_S
 """A stream that has had no lease for this time, in seconds, is lost: its gateway has died."""
 READY_S = 2.0
 """How long a subscriber waits until its call is followed, in seconds."""
-RETRY_S = 1.0
-"""The wait after an unexpected failure, in seconds."""
 RESUME_S = 60.0
 """How long subscribers wait for a lost call to go on in another stream, in seconds."""
 
@@ -106,19 +104,9 @@ class CallFollower:
 
     async def run(self) -> None:
         """Follow calls until cancelled."""
-        while True:
-            if not self._followed:
-                await self._has_changed.wait()
-            self._has_changed.clear()
-            try:
-                await self._follow()
-            except StoreAway:
-                self._pause()
-                await self._store.wait_until_up()
-            except Exception:
-                # Other calls go on.
-                logger.exception("calls cannot be followed; trying again in %g s", RETRY_S)
-                await asyncio.sleep(RETRY_S)
+        await keep_following(
+            self._store, "calls", lambda: bool(self._followed), self._has_changed, self._follow, self._pause
+        )
 
     async def _follow(self) -> None:
         """Look up what is new, read until something comes or changes, and check that streams are alive."""

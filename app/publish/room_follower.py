@@ -14,14 +14,12 @@ from tutti_server.app.publish.room_config import RoomConfig
 from tutti_server.app.publish.room_entries import Ended, read_entry, write_entry
 from tutti_server.app.sharing.leases import RENEW_S
 from tutti_server.app.sharing.store import Lease, SharedStore, StoreAway
-from tutti_server.app.sharing.waiting import read_unless
+from tutti_server.app.sharing.waiting import keep_following, read_unless
 
 logger = logging.getLogger(__name__)
 
 READY_S = 2.0
 """How long a reader waits until its room is followed, in seconds."""
-RETRY_S = 1.0
-"""The wait after an unexpected failure, in seconds."""
 UNREADABLE = (AttributeError, LookupError, RecursionError, TypeError, ValueError)
 """What reading something may raise that another version or another program has written."""
 LINGER_S = 30.0
@@ -122,18 +120,7 @@ class RoomFollower:
 
     async def run(self) -> None:
         """Follow rooms until cancelled."""
-        while True:
-            if not self._followed:
-                await self._has_changed.wait()
-            self._has_changed.clear()
-            try:
-                await self._follow()
-            except StoreAway:
-                await self._store.wait_until_up()
-            except Exception:
-                # Such as an entry that another version has written. Other rooms go on.
-                logger.exception("rooms cannot be followed; trying again in %g s", RETRY_S)
-                await asyncio.sleep(RETRY_S)
+        await keep_following(self._store, "rooms", lambda: bool(self._followed), self._has_changed, self._follow)
 
     async def _follow(self) -> None:
         """Look up what is new, read until something comes or changes, and check that speakers are alive."""

@@ -1,9 +1,48 @@
 """Waits of those who write and read logs of the shared store."""
 
 import asyncio
-from collections.abc import Mapping
+import logging
+from collections.abc import Awaitable, Callable, Mapping
 
-from tutti_server.app.sharing.store import Entry, SharedStore
+from tutti_server.app.sharing.store import Entry, SharedStore, StoreAway
+
+logger = logging.getLogger(__name__)
+
+RETRY_S = 1.0
+"""The wait after an unexpected failure, in seconds."""
+
+
+async def keep_following(
+    store: SharedStore,
+    what: str,
+    is_needed: Callable[[], bool],
+    changed: asyncio.Event,
+    follow: Callable[[], Awaitable[None]],
+    on_away: Callable[[], None] = lambda: None,
+) -> None:
+    """Follow logs of the store until cancelled, also after failures.
+
+    Args:
+        store: has the logs.
+        what: names them in the log of the service.
+        is_needed: whether there is anything to follow.
+        changed: set when there is something new to follow.
+        follow: reads what is new; it is called again and again, while it is needed.
+        on_away: called when the store cannot be reached, before the wait until it is back.
+    """
+    while True:
+        if not is_needed():
+            await changed.wait()
+        changed.clear()
+        try:
+            await follow()
+        except StoreAway:
+            on_away()
+            await store.wait_until_up()
+        except Exception:
+            # Such as an entry that another version has written. All others go on.
+            logger.exception("%s cannot be followed; trying again in %g s", what, RETRY_S)
+            await asyncio.sleep(RETRY_S)
 
 
 async def read_unless(
