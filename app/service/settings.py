@@ -161,22 +161,22 @@ class Settings:
     )
     redis_url: str = setting(
         "",
-        "Redis or Valkey that all gateways and machines of the service share: redis://, rediss:// or unix://. Needed "
-        "by rooms, by subscribers of calls, by limits of keys and by withdrawn client secrets where there is more than "
-        "one gateway; needs the extra redis. Empty: this process remembers them by itself.",
+        "Redis or Valkey that all gateways and machines share: redis://, rediss:// or unix://. With more than one "
+        "gateway it is needed by rooms, subscribers of calls, limits of keys and withdrawn client secrets. Needs the "
+        "extra redis.",
     )
     metrics_need_key: bool = setting(False, "Ask for a key with the scope metrics at /metrics.")
     allow_anyone: bool = setting(False, "Allow an address that other machines can reach without API keys.")
     model: str = setting(
         "tutti-base",
-        "A name from `tutti models`, a folder with a Whisper checkpoint of transformers or CTranslate2, a .pt file of "
-        "OpenAI's package, a .bin file of whisper.cpp, or a name on the Hugging Face hub, owner/name or "
-        "owner/name@revision. Known models have short names: base, large-v3, turbo.",
+        "A name from `tutti models`, such as turbo; a folder with a Whisper checkpoint of transformers or CTranslate2, "
+        "a .pt file of OpenAI's package, a .bin file of whisper.cpp; or a name on the Hugging Face hub, owner/name or "
+        "owner/name@revision.",
     )
     served_model_name: str = setting(
         "",
-        "Name under which clients see the model, and after commas more names that they may use for it. Empty: the name "
-        "of --model, and of a folder or a file its last part.",
+        "Name under which clients see the model, and after commas more names for it. Empty: the name of --model, of a "
+        "folder or a file its last part.",
     )
     device: str = setting("auto", "Where the model runs. auto: on the GPU if there is one.")
     dtype: str = setting(
@@ -235,22 +235,19 @@ class Settings:
     )
     max_sessions: int = setting(
         32,
-        "The most live sessions at the same time. More are refused and asked to come back later. Raise it if the "
-        "machine has room under real load.",
+        "The most live sessions at the same time. Raise it if the machine has room under real load.",
         above=0,
     )
     max_final_wait_s: float = setting(
         1.0,
         "New live sessions are refused when more than 5 % of the finals wait longer than this for the engine, in "
-        "seconds, or would do so with one session more. A session is accepted if no other one is open. A value above "
-        "final_deadline_s switches this off.",
+        "seconds, or would do so with one session more. A value above final_deadline_s switches this off.",
         above=0,
     )
     max_uploads: int = setting(
         8,
-        "The most file transcriptions at the same time. More are refused and asked to come back later. Their files "
-        "need max_uploads x max_upload_mb of disk space in the temporary folder. Where there are several keys, one of "
-        "them has no more than are free.",
+        "The most file transcriptions at the same time. Their files need max_uploads x max_upload_mb of disk space in "
+        "the temporary folder. Where there are several keys, one of them has no more than are free.",
         above=0,
     )
     max_upload_mb: int = setting(512, "Size limit of a file for transcription, in megabytes.", above=0)
