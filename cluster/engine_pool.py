@@ -32,7 +32,7 @@ logger = logging.getLogger(__name__)
 MAX_ENGINE_CRASHES_PER_WINDOW = 2
 """A window that was open in this many engine crashes is assumed to have caused them, and fails."""
 MAX_ENGINE_ENDS_PER_WINDOW = 6
-"""So is one that was open when this many engines ended for any reason, also where something from outside killed them.
+"""A window that was open when this many engines ended for any reason, also if they were killed from outside, fails too.
 
 The system kills an engine where memory is short, and the window may be the reason for that.
 """

@@ -197,7 +197,7 @@ class AviIndex:
         # Older releases of PyAV, which may be installed, do not give it.
         self._entries = getattr(stream, "index_entries", ())
         self._lost_s = 0.0
-        """By how much packets are later than FFmpeg counts, until now."""
+        """The time by which packets are later than FFmpeg counts, until now."""
 
     def lost_s(self, packet: "av.Packet[av.AudioStream]") -> float:
         """By how much more this packet is later than FFmpeg counts than the one before, in seconds."""

@@ -108,7 +108,7 @@ PITCH_WEIGHT = 0.75
 SLOW, FAST = -1.15, 1.1
 """Natural logarithms of speeds, where 1.1 is three times as fast. No voice or music of 255 recordings is beyond."""
 SLOW_WITHOUT_HIGHS, FAST_WITH_HIGHS = -0.35, 0.35
-"""The same where the spectrum says so, too."""
+"""The speeds beyond which a voice is too slow or too fast where its spectrum says so, too."""
 NO_HIGHS_DB, HIGHS_DB = -45.0, -30.0
 """Energy above a sixth of the rate, of a third of the rate for fast voices, in decibels of all.
 

@@ -45,7 +45,7 @@ class _Followed:
     is_ready: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when nothing that is published from now on is missed."""
     position: str | None = None
-    """Up to where its log was read; `None` if that must be looked up."""
+    """The position up to which its log was read; `None` if that must be looked up."""
     stream: str | None = None
     """The id of the stream that the call comes from; `None` while the call is not active."""
     begun: int = 0
@@ -55,7 +55,7 @@ class _Followed:
     feed: CallFeed | None = None
     """Set while the call is active."""
     unheld_since: float | None = None
-    """Since when its stream has had no lease."""
+    """The time since which its stream has had no lease."""
     is_lost: bool = False
 
 

@@ -46,7 +46,7 @@ class _Utterance:
     number: int
     channel: int
     start_s: float
-    """On the timeline of its session, as `final_to_s` is."""
+    """The begin on the timeline of its session, as `final_to_s` is."""
     timeline: int
     text: str = ""
     """The text of its segments."""

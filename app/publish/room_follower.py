@@ -36,13 +36,13 @@ class Followed:
     is_ready: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when the room has everything that was in its log."""
     position: str | None = None
-    """Up to where its log was read; `None` before it was looked up."""
+    """The position up to which its log was read; `None` before it was looked up."""
     n_unsaved: int = 0
     """Entries that were read since the last snapshot."""
     saved_at: float = 0.0
     """When this gateway has made the last snapshot, in seconds since 1970."""
     unheld_since: float | None = None
-    """Since when its speaker has held no lease, in seconds since 1970."""
+    """The time since which its speaker has held no lease, in seconds since 1970."""
     changed: asyncio.Event = field(default_factory=asyncio.Event)
     """Set with the next change. Those who wait for the change after it wait for another one."""
 
@@ -80,7 +80,7 @@ class RoomFollower:
         self._clock = clock
         self._now = now
         self._followed: dict[str, Followed] = {}
-        """By the ids of rooms."""
+        """The rooms that are followed, by their ids."""
         self._has_changed = asyncio.Event()
         """Set when a room is new among the followed ones."""
         self._checked_at = 0.0

@@ -10,7 +10,7 @@ from tutti_server.app.session.speech.coverage import Span
 from tutti_server.engine.api import SAMPLE_RATE
 
 ROUNDING_SAMPLES = SAMPLE_RATE // 100
-"""By how many samples times of the client may differ from positions: they are rounded to milliseconds."""
+"""How much times of the client may differ from positions, in samples: they are rounded to milliseconds."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -81,7 +81,7 @@ class ChatSession:
     def __init__(self, translate: Callable[[Translate, _Line], Awaitable[str]]) -> None:
         self._translate = translate
         self._lines: dict[tuple[int, str], _Line] = {}
-        """By channel and language; the options of the session bound their number."""
+        """The lines by channel and language; the options of the session bound their number."""
 
     async def translate(self, request: Translate) -> str:
         """Return the translation of a text. Raises `TranslationFailed` where there is none in time."""

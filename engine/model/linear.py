@@ -25,7 +25,7 @@ class Form(Enum):
     INT8 = "int8"
     """8 bits. This needs `tutti_server.engine.model.int8.is_available`."""
     INT8_MANY_ROWS = "int8 for many rows"
-    """The same numbers, with the kernels that are faster for many rows where the processor has products of 8 bits."""
+    """8 bits, with the kernels that are faster for many rows where the processor has products of 8 bits."""
 
 
 INT8_FORMS = (Form.INT8, Form.INT8_MANY_ROWS)

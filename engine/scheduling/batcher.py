@@ -24,7 +24,7 @@ RECENT_S = 1.5
 MAX_FINAL_LOAD = 0.4
 """Speculative finals give way while finals and they take this fraction of the time for encoding, or more."""
 SHORT_STALL_SHARE = 0.5
-"""Until then interims may cause this fraction of their stall: a speculative final has little time.
+"""The part of their stall that interims may cause until then: a speculative final has little time.
 
 A client that flushes 150 ms after its speech leaves 70 ms. A busy device needs the larger batches of longer stalls.
 """

@@ -23,7 +23,7 @@ logger = logging.getLogger(__name__)
 REPORT_PERIOD_S = 0.5
 """How often an engine reports to each gateway, in seconds."""
 REPORTS_PER_CALL = 10
-"""After this number of reports a call ends, and the gateway makes another one if it still needs them."""
+"""The number of reports after which a call ends, and the gateway makes another one if it still needs them."""
 MAX_SILENCE_S = 5.0
 """An engine without a report for this many seconds is taken for gone, and its windows go to another one.
 

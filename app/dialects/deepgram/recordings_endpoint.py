@@ -1,4 +1,4 @@
-"""Where a recording for Deepgram's API comes from: the body of its request, or an address; and jobs with a callback."""
+"""Reads recordings for Deepgram's API from requests or from addresses, and makes jobs of those with a callback."""
 
 import asyncio
 import hashlib

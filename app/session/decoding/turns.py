@@ -31,7 +31,7 @@ class _Pause:
     probability: float | None = None
     """The probability that the turn has ended, by the turn model; `None` until it has answered."""
     evidence: PauseEvidence | None = None
-    """`None` until there is a text."""
+    """What the text says about the pause; `None` until there is a text."""
     confidence: float | None = None
     """How sure it is that the speaker has finished; `None` until there is a text."""
 

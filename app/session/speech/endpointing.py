@@ -27,7 +27,7 @@ ONSET_WINDOW = 10
 ONSET_VOICED = 6
 """Speech begins when this many of the last `ONSET_WINDOW` frames are voiced, and it began at the first of them."""
 ONSET_VOICED_AT_FLUSH = 3
-"""The same at a flush, which can end speech before it is announced. Fewer voiced frames are taken for a click."""
+"""How many voiced frames begin speech at a flush, which can end it before it is announced. Fewer are a click."""
 SPEECH_WINDOW = 5
 """How many of the last frames decide whether speech goes on (100 ms)."""
 SPEECH_VOICED = 3

@@ -64,9 +64,9 @@ class InterimSchedule:
         self._replace_after = min(REPLACE_SAMPLES, interval_samples)
         self._silence = silence_samples
         self._next = 0
-        """Where the next interim is due, without the extra interval."""
+        """The position at which the next interim is due, without the extra interval."""
         self._extra_from = -math.inf
-        """Where the extra interval begins."""
+        """The position at which the extra interval begins."""
         self._submitted_until = 0
         self._waiting_since: int | None = None
         self._delay = 0

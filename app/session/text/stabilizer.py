@@ -32,7 +32,7 @@ The attention peaks near the beginning of a word. Chosen with `benchmarks.stabil
 SHOWN_LOGPROB = -1.0
 """A log-probability. A word below it is not shown before three hypotheses in a row have it."""
 FIRST_SHOWN_LOGPROB = -1.1
-"""The same for the first word of an utterance: people wait for it most."""
+"""The log-probability below which the first word of an utterance waits so: people wait for it most."""
 LAST_WORDS = 2
 """The last words of a hypothesis are less certain than the ones before: the audio ends while they are spoken."""
 LAST_SHOWN_LOGPROB = -0.1

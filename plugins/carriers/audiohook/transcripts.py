@@ -8,7 +8,7 @@ from tutti_server.app.session.messages import events
 from tutti_server.plugins.carriers.audiohook.timeline import Timeline, write_duration
 
 NAMESPACE = uuid.UUID("6f9619ff-8b86-d011-b42d-00cf4fc964ff")
-"""From it and the id of the session, the ids of transcripts are made."""
+"""The namespace that makes ids of transcripts, with the id of the session."""
 
 
 class Transcripts:
