@@ -14,7 +14,6 @@ from dataclasses import replace
 from typing import Protocol, Self
 
 from tutti_server.cluster.balancing import Balancer
-from tutti_server.cluster.engine_stats import add_up, without_work
 from tutti_server.engine.api import (
     EngineEvent,
     EngineStats,
@@ -24,6 +23,7 @@ from tutti_server.engine.api import (
     Window,
     is_terminal,
 )
+from tutti_server.engine.engine_stats import add_up, without_work
 from tutti_server.engine.errors import EngineError, EngineFailed, EngineOverloaded
 from tutti_server.engine.replay import Replay
 

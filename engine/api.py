@@ -364,25 +364,31 @@ def is_terminal(event: EngineEvent) -> bool:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ModelInfo:
-    """What is loaded, for greetings, `/v1/models` and the command line."""
+class ModelCard:
+    """What is known of a model before it is loaded."""
 
     name: str
-    device: str
-    dtype: str
     is_multilingual: bool
     languages: tuple[str, ...]
     """The codes that `DecodeOptions.language` may name, in the checkpoint's order."""
     tasks: tuple[Task, ...]
+    adaptive_endpointing: bool = False
+    """Whether adaptive endpointing was measured for this model, and found better than a fixed silence."""
+    aliases: tuple[str, ...] = ()
+    """More names that the operator gave the model."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelInfo(ModelCard):
+    """What is loaded, for greetings, `/v1/models` and the command line."""
+
+    device: str
+    dtype: str
     n_parameters: int
     n_slots: int
     """Sequences that can be decoded at the same time."""
     max_encode_batch: int
     """The most windows in one encoder call."""
-    adaptive_endpointing: bool = False
-    """Whether adaptive endpointing was measured for this model, and found better than a fixed silence."""
-    aliases: tuple[str, ...] = ()
-    """More names that the operator gave the model."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,33 +5,28 @@ It is the only module of the engine that mixes threads with asyncio.
 
 import asyncio
 import gc
-import re
 import sys
 import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import fields
 from functools import partial
-from pathlib import Path
 
 from tutti_server.engine.api import EngineEvent, EngineStats, ModelInfo, Window
-from tutti_server.engine.checkpoint.catalog import known_model
 from tutti_server.engine.config import EngineConfig
 from tutti_server.engine.errors import EngineFailed, InvalidWindow
 from tutti_server.engine.event_stream import Inbox
+from tutti_server.engine.model_card import card_of
 from tutti_server.engine.runner import Runner, load_runner
 from tutti_server.engine.scheduling.request import Item, Request
 from tutti_server.engine.scheduling.worker import EndedWorker, Worker
-from tutti_server.engine.validation import check_options, check_samples, tasks
+from tutti_server.engine.validation import check_options, check_samples
 
 _SWITCH_INTERVAL_S = 0.00005
 """How long a thread may keep Python's interpreter while another thread waits for it, in seconds; the default is 5 ms.
 
 Every tensor operation releases the interpreter, and the engine's thread would then wait this long for it.
 """
-
-
-_IN_HUB_CACHE = re.compile(r"/models--(?P<owner>[^/]+?)--(?P<name>[^/]+)/snapshots/[^/]+$")
-"""The end of the path of a model in the cache of huggingface_hub."""
 
 
 class Engine:
@@ -193,34 +188,12 @@ def _close(loaded: "asyncio.Future[Engine]") -> None:
 
 
 def _describe(runner: Runner, config: EngineConfig) -> ModelInfo:
-    generation = runner.checkpoint.generation
-    known = known_model(runner.checkpoint.name)
-    is_english = not generation.is_multilingual or (known is not None and known.is_english)
-    can_translate = known is None or known.can_translate
+    card = card_of(runner.checkpoint, config.served_names)
     return ModelInfo(
-        name=config.served_names[0] if config.served_names else _public_name(runner.checkpoint.name),
-        aliases=config.served_names[1:],
+        **{each.name: getattr(card, each.name) for each in fields(card)},
         device=runner.device.type,
         dtype=runner.dtype,
-        is_multilingual=generation.is_multilingual,
-        languages=("en",) if is_english else tuple(generation.languages),
-        tasks=tuple(task for task in tasks(runner.checkpoint) if task != "translate" or can_translate),
         n_parameters=runner.n_parameters,
         n_slots=runner.slots.n_free,
         max_encode_batch=config.max_encode_batch,
-        adaptive_endpointing=generation.adaptive_endpointing,
     )
-
-
-def _public_name(name: str) -> str:
-    """What clients see of a model's name: the last part of a folder or file, as its place is the operator's affair.
-
-    A folder in the cache of the hub, which is named by its commit, has the name that it has on the hub.
-    """
-    path = Path(name).expanduser()
-    if not path.exists():
-        return name
-    if cached := _IN_HUB_CACHE.search(str(path.resolve())):
-        return f"{cached['owner']}/{cached['name']}"
-    # `.` and `..` have no name of their own; that of a link is the operator's choice.
-    return (path if path.name.strip(".") else path.resolve()).name

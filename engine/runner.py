@@ -17,7 +17,7 @@ from torch import Tensor
 
 from tutti_server.engine.api import WINDOW_SAMPLES
 from tutti_server.engine.beam_slots import BeamSlots, peak_s
-from tutti_server.engine.checkpoint.checkpoint import Checkpoint, read_checkpoint
+from tutti_server.engine.checkpoint.checkpoint import Checkpoint
 from tutti_server.engine.config import EngineConfig
 from tutti_server.engine.cuda.build import (
     build_cuda_forward,
@@ -38,7 +38,7 @@ from tutti_server.engine.model.forward import EagerForward, ForwardPass, n_rows_
 from tutti_server.engine.model.host_transfer import HostRows, HostTransfer, to_device, to_host
 from tutti_server.engine.model.int8 import Int8Part
 from tutti_server.engine.model.kv_cache import KVCache, SlotAllocator
-from tutti_server.engine.model.random_weights import PREFIX, random_checkpoint
+from tutti_server.engine.model.random_weights import open_checkpoint
 from tutti_server.engine.model.slot_budget import cross_format, slot_bytes
 from tutti_server.engine.model.weights import load_model
 from tutti_server.engine.probe import PROBE_S, PROBE_STEPS, PROBE_WINDOWS, USUAL_UTTERANCE_SAMPLES, Speed, shortest_s
@@ -599,5 +599,4 @@ def load_runner(config: EngineConfig) -> Runner:
     """
     if config.n_threads is not None:
         torch.set_num_threads(config.n_threads)
-    is_random = config.model.startswith(PREFIX)
-    return Runner(random_checkpoint(config.model) if is_random else read_checkpoint(config.model), config)
+    return Runner(open_checkpoint(config.model), config)

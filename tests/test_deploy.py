@@ -25,10 +25,10 @@ from tutti_server.app.service.admission import ABANDON_S, Admission
 from tutti_server.app.service.metrics import Metrics
 from tutti_server.app.service.settings import ENV_PREFIX, Settings, own_settings
 from tutti_server.app.service.shared_state import AdmissionCounter
-from tutti_server.cluster.engine_stats import add_up
 from tutti_server.cluster.local.shared_audio import BLOCK_BYTES
 from tutti_server.cluster.local.supervisor import pool_blocks
 from tutti_server.engine.api import EngineStats
+from tutti_server.engine.engine_stats import add_up
 from tutti_server.plugins.accounts.jobs.job_metrics import JobMetrics
 from tutti_server.plugins.accounts.keys.key_metrics import KeyMetrics
 from tutti_server.plugins.telemetry.open_telemetry import CLOSE_TIMEOUT_S

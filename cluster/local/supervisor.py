@@ -17,7 +17,6 @@ from multiprocessing.shared_memory import SharedMemory
 from pathlib import Path
 from socket import socket
 
-from tutti_server.cluster.engine_stats import add_up
 from tutti_server.cluster.local.control_messages import (
     ControlMessage,
     EngineDown,
@@ -35,6 +34,7 @@ from tutti_server.cluster.local.shared_audio import BLOCK_BYTES
 from tutti_server.cluster.local.shared_counts import COUNT_BYTES, KeepCounts, SharedCounts
 from tutti_server.cluster.local.shared_memory import SharedMemoryTooSmall, create_shared_memory
 from tutti_server.engine.api import EngineStats, ModelInfo
+from tutti_server.engine.engine_stats import add_up
 
 logger = logging.getLogger(__name__)
 

@@ -13,7 +13,7 @@ from tokenizers.models import BPE
 from tokenizers.pre_tokenizers import ByteLevel
 from torch import nn
 
-from tutti_server.engine.checkpoint.checkpoint import Checkpoint, GenerationConfig, ModelConfig
+from tutti_server.engine.checkpoint.checkpoint import Checkpoint, GenerationConfig, ModelConfig, read_checkpoint
 from tutti_server.engine.checkpoint.contents import Weight
 from tutti_server.engine.checkpoint.openai import LANGUAGES, N_TIMESTAMPS, special_tokens
 from tutti_server.engine.checkpoint.tokenizer import Tokenizer
@@ -64,6 +64,11 @@ SIZES = {
     "turbo": _sizes(1280, 32, n_mels=128, decoder_layers=4),
 }
 """Sizes by published name. All have the vocabulary of large-v3, which has one language more than earlier ones."""
+
+
+def open_checkpoint(model: str) -> Checkpoint:
+    """Read the checkpoint of a model, or make one of random weights; see `read_checkpoint` for the errors."""
+    return random_checkpoint(model) if model.startswith(PREFIX) else read_checkpoint(model)
 
 
 def random_checkpoint(name: str) -> Checkpoint:

@@ -3,8 +3,8 @@
 from dataclasses import replace
 
 from tests.fakes import FakeTranscriber
-from tutti_server.cluster.engine_stats import add_up
 from tutti_server.engine.api import Histogram
+from tutti_server.engine.engine_stats import add_up
 
 ENGINE = replace(
     FakeTranscriber().stats(),

@@ -1,0 +1,53 @@
+"""Describes a model by its checkpoint, without loading its weights."""
+
+import re
+from pathlib import Path
+
+from tutti_server.engine.api import ModelCard
+from tutti_server.engine.checkpoint.catalog import known_model
+from tutti_server.engine.checkpoint.checkpoint import Checkpoint
+from tutti_server.engine.model.random_weights import open_checkpoint
+from tutti_server.engine.validation import tasks
+
+_IN_HUB_CACHE = re.compile(r"/models--(?P<owner>[^/]+?)--(?P<name>[^/]+)/snapshots/[^/]+$")
+"""The end of the path of a model in the cache of huggingface_hub."""
+
+
+def read_card(model: str) -> ModelCard:
+    """Describe a model of the command line; see `read_checkpoint` for its name and the errors."""
+    return card_of(open_checkpoint(model))
+
+
+def card_of(checkpoint: Checkpoint, served_names: tuple[str, ...] = ()) -> ModelCard:
+    """Describe the model of a checkpoint.
+
+    Args:
+        checkpoint: of the model.
+        served_names: the names that clients see and use; empty for the name of the checkpoint without its folder.
+    """
+    generation = checkpoint.generation
+    known = known_model(checkpoint.name)
+    is_english = not generation.is_multilingual or (known is not None and known.is_english)
+    can_translate = known is None or known.can_translate
+    return ModelCard(
+        name=served_names[0] if served_names else _public_name(checkpoint.name),
+        aliases=served_names[1:],
+        is_multilingual=generation.is_multilingual,
+        languages=("en",) if is_english else tuple(generation.languages),
+        tasks=tuple(task for task in tasks(checkpoint) if task != "translate" or can_translate),
+        adaptive_endpointing=generation.adaptive_endpointing,
+    )
+
+
+def _public_name(name: str) -> str:
+    """What clients see of a model's name: the last part of a folder or file, as its place is the operator's affair.
+
+    A folder in the cache of the hub, which is named by its commit, has the name that it has on the hub.
+    """
+    path = Path(name).expanduser()
+    if not path.exists():
+        return name
+    if cached := _IN_HUB_CACHE.search(str(path.resolve())):
+        return f"{cached['owner']}/{cached['name']}"
+    # `.` and `..` have no name of their own; that of a link is the operator's choice.
+    return (path if path.name.strip(".") else path.resolve()).name
