@@ -19,6 +19,7 @@ from tutti_server.app.live.time_limits import TimedSocket, TimeLimits
 from tutti_server.app.live.writer import Writer
 from tutti_server.app.media.format_check import UNLIKELY_FORMAT
 from tutti_server.app.publish.outbox import Outgoing
+from tutti_server.app.service.models import LIVE_WAIT_S, Lease
 from tutti_server.app.service.service import Service
 from tutti_server.app.service.tracing import Trace
 from tutti_server.app.session.core.effects import Close
@@ -82,6 +83,8 @@ class Connection:
         self._log = _SessionLog(logger, {"session": session.id})
         self._writer = Writer(self._socket, dialect, service.metrics, self._latency, self._log)
         self._driver: SessionDriver | None = None
+        self._lease: Lease | None = None
+        """The engine of the model that the client has named."""
 
     def admit_by(self, take_place: TakePlace) -> None:
         """Call this at the first valid message of the client; before, the session has no place."""
@@ -116,6 +119,8 @@ class Connection:
                 "closed with %s (%s) after %.1f s, %.1f s of audio", code, reason, self._clock() - started, audio_s
             )
             if trace:
+                if self._lease:
+                    trace.note(model=self._lease.transcriber.info.name)
                 trace.note(close_code=code, close_reason=reason, audio_s=round(audio_s, 3))
 
     @property
@@ -140,6 +145,8 @@ class Connection:
             async with asyncio.TaskGroup() as tasks:
                 await self._serve_with(tasks, trace)
         finally:
+            if self._lease:
+                self._lease.release()
             # The driver calls this connection. Without this cycle the session's audio is freed at once, and not with
             # the next full collection of garbage, which may be hundreds of sessions later.
             self._driver = None
@@ -170,6 +177,7 @@ class Connection:
             on_disconnect=self._on_disconnect,
             take_place=take_place,
         )
+        reader.choose_model_by(self._take_model)
         reading = tasks.create_task(reader.run())
         writing = tasks.create_task(self._writer.run())
         await asyncio.wait((reading, writing), return_when=asyncio.FIRST_COMPLETED)
@@ -179,6 +187,21 @@ class Connection:
         reading.cancel()
         writing.cancel()
         self._driver.cancel_windows()
+
+    async def _take_model(self, name: str) -> None:
+        """Use the model that the client has named.
+
+        Raises:
+            SessionError: there is no such model, it cannot be loaded, or it leaves no room for the session.
+        """
+        service = self._service
+        card = service.models.named(name)
+        self._lease = await service.models.take(card.name, min(LIVE_WAIT_S, service.settings.max_ahead_s))
+        if self._lease.transcriber is service.transcriber:
+            return
+        service.admission.check_room()
+        if self._driver:
+            self._driver.use(self._lease.transcriber)
 
     def _push(self, event: Outgoing) -> None:
         assert self._driver

@@ -1,7 +1,7 @@
 """The reading half of a connection: the client's messages become commands of its session."""
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import closing, suppress
 
 from starlette.websockets import WebSocketDisconnect
@@ -25,6 +25,9 @@ TakePlace = Callable[[bool], None]
 
 The argument tells whether the client goes on with a session that it lost.
 """
+
+TakeModel = Callable[[str], Awaitable[None]]
+"""Gives the session the engine of the model with this name. Raises `SessionError` if there is none."""
 
 
 class Reader:
@@ -64,9 +67,14 @@ class Reader:
         self._idle_timeout_s = idle_timeout_s
         self._on_disconnect = on_disconnect
         self._take_place = take_place
+        self._take_model: TakeModel | None = None
         self._begun_s = asyncio.get_running_loop().time()
         self.is_client_gone = False
         """The client has left, and its audio is being made final for others."""
+
+    def choose_model_by(self, take_model: TakeModel) -> None:
+        """Call this before the session starts, where the client's start names a model."""
+        self._take_model = take_model
 
     async def run(self) -> None:
         """Read until the end. What is wrong with a message is reported by the session."""
@@ -153,6 +161,9 @@ class Reader:
                     await self._audio.receive_container(data)
                 case events.Reply() | events.LateReply():
                     self._on_reply(item)
+                case commands.Start(model=str(name)) if self._take_model and not self._has_started:
+                    await self._take_model(name)
+                    self._driver.receive(item)
                 case commands.Stop():
                     await self._audio.finish()
                     self._driver.receive(item)

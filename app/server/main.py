@@ -24,6 +24,7 @@ from tutti_server.app.server.plugins import Listener, Plugin, installed_plugins
 from tutti_server.app.server.protocols import HttpProtocol, WebSocketProtocol
 from tutti_server.app.server.routes import not_found, refused, routes
 from tutti_server.app.server.tls_listener import TlsListener
+from tutti_server.app.service.models import Models
 from tutti_server.app.service.request_ids import RequestIds
 from tutti_server.app.service.service import Service
 from tutti_server.app.service.settings import Settings
@@ -57,6 +58,7 @@ def build_app(
     shared: SharedState | None = None,
     decoders: Decoders | None = None,
     plugins: Sequence[Plugin] | None = None,
+    models: Models | None = None,
 ) -> Starlette:
     """Build the application for an engine that is running.
 
@@ -67,6 +69,7 @@ def build_app(
         shared: the state that all gateways share; by default there is one gateway.
         decoders: decode uploaded files, and are closed by the caller; by default the application has its own.
         plugins: the plug-ins to use; by default all that are installed.
+        models: all models, where there are several; the engine is that of the first one.
     """
     own_decoders = Decoders()
     if plugins is None:
@@ -77,6 +80,7 @@ def build_app(
         session_config or settings.session_config,
         shared or SharedState(),
         decoders or own_decoders,
+        models,
     )
 
     for plugin in plugins:

@@ -142,6 +142,8 @@ async def page_model(request: Request) -> Response:
         "translations": languages_of(model, service.session_config.translator),
         "rooms": service.has_rooms,
     }
+    if service.models.are_several:
+        description["models"] = [each.name for each in service.models.cards]
     return JSONResponse(description, headers=PAGE_HEADERS)
 
 

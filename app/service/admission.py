@@ -12,11 +12,10 @@ from tutti_server.app.service.drain_limit import DrainLimit, draining
 from tutti_server.app.service.interim_load import InterimLoad
 from tutti_server.app.service.live_load import LiveLoad, Totals
 from tutti_server.app.service.lost_places import LostPlaces
-from tutti_server.app.service.metrics import Metrics
+from tutti_server.app.service.metrics import Engines, Metrics
 from tutti_server.app.service.settings import Settings
 from tutti_server.app.service.shared_state import AdmissionCounter
 from tutti_server.app.shares import Share
-from tutti_server.engine import api
 
 logger = logging.getLogger(__name__)
 
@@ -46,11 +45,11 @@ class Admission:
         settings: Settings,
         metrics: Metrics,
         counter: AdmissionCounter,
-        transcriber: api.Transcriber,
+        engines: Engines,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        interims = InterimLoad(transcriber.stats, settings.interim_interval_ms / 1000, clock)
-        self._load = LiveLoad(transcriber.stats, self._totals, settings.max_final_wait_s, interims, clock)
+        interims = InterimLoad(engines.stats, settings.interim_interval_ms / 1000, clock)
+        self._load = LiveLoad(engines.stats, self._totals, settings.max_final_wait_s, interims, clock)
         self._lost = LostPlaces(counter)
         self.is_draining = False
         """The server is stopping: everything new is refused."""
@@ -64,7 +63,7 @@ class Admission:
         self._settings = settings
         self._metrics = metrics
         self._counter = counter
-        self._transcriber = transcriber
+        self._engines = engines
         self._uploads = Share()
         """The uploads of this gateway, by whose they are."""
         self.drain_limit = DrainLimit()
@@ -74,6 +73,15 @@ class Admission:
     def sessions(self) -> frozenset[Drainable]:
         """The live sessions of this gateway."""
         return frozenset(each for each, has_place in self._connections.items() if has_place)
+
+    def check_room(self) -> None:
+        """Refuse an admitted session whose engine, which it has just taken, leaves no room for it.
+
+        Raises:
+            LimitExceeded: there is none.
+        """
+        if others := self._totals().n_sessions - 1:
+            self._check_load(others)
 
     @property
     def interim_load(self) -> InterimLoad:
@@ -251,7 +259,7 @@ class Admission:
             raise draining()
 
     def _check_engine(self) -> None:
-        if not self._transcriber.is_alive:
+        if not self._engines.is_alive:
             self._metrics.refused_total.labels("no_engine").inc()
             message = f"there is no engine at the moment; try again in {RETRY_AFTER_S} s"
             raise LimitExceeded("no_engine", message, CLOSE_OVERLOADED)

@@ -4,6 +4,7 @@ import asyncio
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
+from typing import Protocol
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
@@ -213,19 +214,32 @@ class RoomMetrics:
         )
 
 
+class Engines(Protocol):
+    """The engines of a service as a whole: an `api.Transcriber`, or several models."""
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether clients who name no model are answered."""
+        ...
+
+    def stats(self) -> api.EngineStats:
+        """The counters of all engines."""
+        ...
+
+
 class Metrics:
     """The metrics of one service. Each service has its own registry, so several can live in one process."""
 
     def __init__(
         self,
-        transcriber: api.Transcriber,
+        engines: Engines,
         shared_folder: str | None = None,
         metrics_of_all: GatherMetrics | None = None,
     ) -> None:
         """Register all metrics.
 
         Args:
-            transcriber: the engine whose counters are shown.
+            engines: those whose counters are shown.
             shared_folder: where prometheus_client keeps the counts of all gateways. The environment variable
                 `PROMETHEUS_MULTIPROC_DIR` must have named it before prometheus_client was imported.
             metrics_of_all: returns the metrics of all gateways where they are on several machines.
@@ -259,7 +273,7 @@ class Metrics:
         self.events_total = Counter("tutti_events", "Events sent to clients, by type", ["type"], registry=registry)
         self.latency = LatencyMetrics(registry)
         self.utterances = UtteranceMetrics(registry)
-        self._shown.registry.register(_EngineCollector(transcriber))
+        self._shown.registry.register(_EngineCollector(engines))
         (self._shown.registry if shared_folder else registry).register(ProcessMetrics(shared_folder))
 
     def show_session_load(self, session_load: Callable[[], float]) -> None:
@@ -355,8 +369,8 @@ class _SessionLoadCollector(Collector):
 class _EngineCollector(Collector):
     """Turns a snapshot of the engine's counters into metric families. Several engines have a label each."""
 
-    def __init__(self, transcriber: api.Transcriber) -> None:
-        self._transcriber = transcriber
+    def __init__(self, engines: Engines) -> None:
+        self._engines = engines
 
     def describe(self) -> Iterator[Metric]:
         """Nothing: `collect` alone names the families, and needs a running engine."""
@@ -364,7 +378,7 @@ class _EngineCollector(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """The engine's counters as they are now."""
-        total = self._transcriber.stats()
+        total = self._engines.stats()
         families = _EngineFamilies(["engine"] if total.engines else [])
         for name, stats in total.engines.items():
             families.add([name], stats)

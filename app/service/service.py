@@ -19,6 +19,7 @@ from tutti_server.app.service.admission import Admission
 from tutti_server.app.service.auth import Access
 from tutti_server.app.service.file_keys import FileKeys
 from tutti_server.app.service.metrics import Metrics
+from tutti_server.app.service.models import Models
 from tutti_server.app.service.room_readers import RoomReaders
 from tutti_server.app.service.settings import Settings
 from tutti_server.app.service.shared_state import SharedState
@@ -51,6 +52,7 @@ class Service:
         session_config: SessionConfig,
         shared: SharedState,
         decoders: Decoders,
+        models: Models | None = None,
     ) -> None:
         self.file_keys = FileKeys(
             Path(settings.keys_file) if settings.keys_file else None,
@@ -64,8 +66,10 @@ class Service:
         """Keys beside those of the settings, what they use, and their jobs: see `use_accounts`."""
         self.shared = shared
         self.transcriber = transcriber
+        """The engine of the first model."""
+        self.models = models or Models(transcriber)
         self.decoders = decoders
-        self.metrics = Metrics(transcriber, shared.metrics_folder, shared.metrics_of_all)
+        self.metrics = Metrics(self.models, shared.metrics_folder, shared.metrics_of_all)
         self.store = self._make_store()
         self.access = Access(
             settings.unnamed_keys,
@@ -74,7 +78,7 @@ class Service:
             self.store,
             lambda: self.file_keys.by_key,
         )
-        self.admission = Admission(settings, self.metrics, shared.counter, transcriber)
+        self.admission = Admission(settings, self.metrics, shared.counter, self.models)
         self.session_config = replace(
             session_config,
             extra_interval_s=self.admission.interim_load.extra_s,
@@ -145,6 +149,7 @@ class Service:
     async def running(self) -> AsyncIterator[None]:
         """Use other servers while the context is open: Redis, the webhook's receiver, and the one that translates."""
         async with AsyncExitStack() as stack:
+            await stack.enter_async_context(self.models.running())
             await stack.enter_async_context(self.store.running())
             await stack.enter_async_context(self.file_keys.running())
             await stack.enter_async_context(self.accounts.running())

@@ -88,17 +88,22 @@ REMOVED = {
 """Settings of version 0.1, and what stands in their place."""
 
 
-def setting(default: object, meaning: str, choices: Iterable[str] = (), **bounds: float) -> Any:
+def setting(
+    default: object, meaning: str, choices: Iterable[str] = (), *, is_list: bool = False, **bounds: float
+) -> Any:
     """Make a field of settings.
 
     Args:
         default: its value where the operator says nothing.
         meaning: the sentence that `--help` and the operator's page show.
         choices: its values, if it is one of a few words. The engine lists those of its own settings: `EngineConfig`.
+        is_list: whether its flag may be given more than once, for values that are otherwise separated by commas.
         bounds: of a number, as `Range` has them.
     """
     values = Range(**bounds) if bounds else None
-    return field(default=default, metadata={"help": meaning, "choices": tuple(choices), "range": values})
+    return field(
+        default=default, metadata={"help": meaning, "choices": tuple(choices), "range": values, "is_list": is_list}
+    )
 
 
 def check_values(settings: "Settings | PluginSettings") -> None:
@@ -171,12 +176,20 @@ class Settings:
         "tutti-base",
         "A name from `tutti models`, such as turbo; a folder with a Whisper checkpoint of transformers or CTranslate2, "
         "a .pt file of OpenAI's package, a .bin file of whisper.cpp; or a name on the Hugging Face hub, owner/name or "
-        "owner/name@revision.",
+        "owner/name@revision. Given more than once, or with commas, clients choose one by its name; the first one is "
+        "the default.",
+        is_list=True,
+    )
+    model_idle_s: float = setting(
+        600.0,
+        "With several models: after this many seconds without a session or a file, the memory of each but the first "
+        "is given back until it is used again. 0: never.",
+        least=0,
     )
     served_model_name: str = setting(
         "",
-        "Name under which clients see the model, and after commas more names for it. Empty: the name of --model, of a "
-        "folder or a file its last part.",
+        "Name under which clients see the first model, and after commas more names for it. Empty: the name of --model, "
+        "of a folder or a file its last part.",
     )
     device: str = setting("auto", "Where the model runs. auto: on the GPU if there is one.")
     dtype: str = setting(
@@ -450,6 +463,12 @@ class Settings:
     def _check_engines(self) -> None:
         is_valid = self.engines == AUTO or (self.engines.isdecimal() and int(self.engines) >= 1)
         _require(is_valid, "engines", f"{AUTO}, or 1 or more", self.engines)
+        _require(bool(self.models), "model", "a name or a folder", self.model)
+        if len(self.models) > 1 and (self.gateways or self.engines != "1"):
+            setting = "gateways" if self.gateways else "engines"
+            raise SettingsError(
+                f"model: expected one with {setting}, as only a server of one process loads several, got {self.model}"
+            )
 
     def _check_detector(self) -> None:
         if self.detector == "silero":
@@ -588,6 +607,11 @@ class Settings:
     def keys(self) -> frozenset[str]:
         """The API keys; empty if clients need none."""
         return self.unnamed_keys | {each.key for each in self.named_keys}
+
+    @property
+    def models(self) -> tuple[str, ...]:
+        """The models, the first one first. A folder whose name has commas is one."""
+        return (self.model,) if Path(self.model).expanduser().is_dir() else tuple(dict.fromkeys(listed(self.model)))
 
     @property
     def served_names(self) -> tuple[str, ...]:

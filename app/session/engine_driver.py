@@ -95,6 +95,11 @@ class SessionDriver:
         self._has_room = asyncio.Event()
         self._has_room.set()
 
+    def use(self, transcriber: api.Transcriber) -> None:
+        """Use another engine than the one with which this was made. Called before the session starts."""
+        self._transcriber = transcriber
+        self.session.use(transcriber.info)
+
     def receive(self, command: commands.Command) -> None:
         """Give a command to the session, and perform what follows. Does not wait for anything."""
         self.perform(self.session.receive(command))

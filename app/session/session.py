@@ -116,6 +116,11 @@ class Session:
         self._reason_to_end: SessionError | None = None
         """Why the server ends the session, if it does."""
 
+    def use(self, model: api.ModelInfo) -> None:
+        """Use another model than the one with which the session was made. Called before the start."""
+        assert self._state is not State.OPEN, "windows of one session need one model"
+        self._model = model
+
     # What the shell may ask.
 
     @property

@@ -136,6 +136,9 @@ def read_settings(arguments: Mapping[str, Any], environment: Mapping[str, str]) 
         raise SettingsError(f"{elsewhere[0]}: expected nothing, as {NOT_HERE[elsewhere[0]]} says it in a Ray cluster")
     settings = make_settings({"host": ANY_ADDRESS, **values})
     settings.check_key_limits(SEVERAL, settings.named_keys)
+    if len(settings.models) > 1:
+        expected = "expected one in a Ray cluster, as only a server of one process loads several"
+        raise SettingsError(f"model: {expected}, got {settings.model}")
     for plugin in installed_plugins():
         if plugin.listeners(settings):
             expected = "expected no ports beside that of HTTP, as Serve has none in a Ray cluster"

@@ -5,7 +5,7 @@ Source: wyoming 1.10.2 on PyPI, `wyoming/event.py`, `asr.py`, `audio.py` and `in
 
 import asyncio
 import ipaddress
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from tutti_server.app.dialects.checks import are_texts, integer_from
@@ -16,11 +16,12 @@ from tutti_server.app.live.accept import serve_session
 from tutti_server.app.live.dialect import ClientMessage
 from tutti_server.app.live.tcp_port import TcpClient, TcpPort
 from tutti_server.app.media.pcm import AudioFormat
+from tutti_server.app.service.models import Models
 from tutti_server.app.service.settings import Settings
 from tutti_server.app.session.core.effects import Close
 from tutti_server.app.session.messages import commands, events
 from tutti_server.app.version import VERSION
-from tutti_server.engine.api import MAX_HOTWORD_BYTES, MAX_HOTWORDS, ModelInfo
+from tutti_server.engine.api import MAX_HOTWORD_BYTES, MAX_HOTWORDS, ModelCard
 from tutti_server.plugins.wyoming.plugin import WyomingSettings
 
 MAX_EVENT_BYTES = 1 << 16
@@ -34,9 +35,9 @@ class WyomingDialect:
     idle_timeout_s = None
     max_text_chars = 2 * MAX_EVENT_BYTES
 
-    def __init__(self, model: ModelInfo) -> None:
-        """Translate for a client of this model."""
-        self._model = model
+    def __init__(self, models: Models) -> None:
+        """Translate for a client of these models."""
+        self._models = models
         self._wanted: dict[str, Any] = {}
         """What `transcribe` asked for."""
         self._texts: list[str] = []
@@ -60,7 +61,7 @@ class WyomingDialect:
             case "audio-stop":
                 return (commands.Stop(),)
             case "describe" | "ping" as kind:
-                return (events.Reply(answer(kind, data, self._model)),)
+                return (events.Reply(answer(kind, data, self._models.cards)),)
             case "audio-chunk" | "error":
                 raise SessionError("bad_message", f"Wyoming: {data.get('text')}", CLOSE_POLICY)
         return ()
@@ -90,9 +91,10 @@ class WyomingDialect:
         for name, low, high in (("rate", 8000, 192_000), ("width", 2, 2), ("channels", 1, 8)):
             if not integer_from(low, high)(data.get(name)):
                 raise BadStart(name, f"an integer from {low} to {high}", data.get(name))
-        wanted, model = self._wanted, self._model
-        if wanted.get("name") not in (None, model.name, *model.aliases):
-            raise BadStart("name", model.name, wanted["name"])
+        wanted, name = self._wanted, self._wanted.get("name")
+        if not isinstance(name, str | None):
+            raise BadStart("name", "a name", name)
+        model = self._models.named(name, "name")
         named = str(wanted.get("language") or "")
         self._language = language_of(named, model.languages)
         if self._language and self._language not in model.languages:
@@ -104,6 +106,7 @@ class WyomingDialect:
         hotwords = [each.strip() for each in names if 1 <= len(each.strip().encode()) <= MAX_HOTWORD_BYTES]
         return commands.Start(
             audio=AudioFormat("pcm_s16le", data["rate"], data["channels"], is_mixed=data["channels"] > 1),
+            model=name,
             language=self._language,
             hotwords=tuple(hotwords[:MAX_HOTWORDS]),
             interim=False,
@@ -125,7 +128,7 @@ class WyomingPort(TcpPort):
 
     async def serve_client(self, client: TcpClient) -> None:
         """See `TcpPort.serve_client`."""
-        access, model = client.service.access, client.service.transcriber.info
+        access, models = client.service.access, client.service.models
         write = client.writer.write
         if not (access.is_open or any(ipaddress.ip_address(client.address) in each for each in self._networks)):
             write(line("error", text="this address is not one of wyoming_networks", code="unauthorized").encode())
@@ -145,7 +148,7 @@ class WyomingPort(TcpPort):
 
         while isinstance(first := await read(), str) and read_object(first)["type"] in ("describe", "ping"):
             event = read_object(first)
-            write(answer(event["type"], event["data"], model).encode())
+            write(answer(event["type"], event["data"], models.cards).encode())
             client.visitor.expect(client.service.settings.head_timeout_s)
         client.visitor.wait()
         due = [first]
@@ -155,7 +158,7 @@ class WyomingPort(TcpPort):
 
         websocket = client.websocket(read_next, lambda text: write(text.encode()) if text else None)
         try:
-            await serve_session(websocket, WyomingDialect(model), None, client=access.client_without_key())
+            await serve_session(websocket, WyomingDialect(models), None, client=access.client_without_key())
         except SessionError as error:
             write(line("error", text=str(error), code=error.code).encode())
 
@@ -178,10 +181,12 @@ def line(kind: str, **data: Any) -> str:
     return write_object({"type": kind, "data": data}) + "\n"
 
 
-def answer(kind: str, data: dict[str, Any], model: ModelInfo) -> str:
+def answer(kind: str, data: dict[str, Any], models: Sequence[ModelCard]) -> str:
     """The answer to `describe` or `ping`."""
     if kind == "ping":
         return line("pong", text=data.get("text"))
     about = {"attribution": {"name": "tutti", "url": ""}, "installed": True, "version": VERSION}
-    served = {"name": model.name, "description": model.name, "languages": list(model.languages)} | about
-    return line("info", asr=[{"name": "tutti", "description": "Whisper", "models": [served]} | about])
+    served = [
+        {"name": each.name, "description": each.name, "languages": list(each.languages)} | about for each in models
+    ]
+    return line("info", asr=[{"name": "tutti", "description": "Whisper", "models": served} | about])

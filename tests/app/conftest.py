@@ -13,6 +13,7 @@ from tests.fakes import FakeTranscriber, LevelDetector
 from tutti_server.app.media.decoders import Decoders
 from tutti_server.app.server.main import Server, bind, build_app
 from tutti_server.app.server.plugins import Plugin, make_settings
+from tutti_server.app.service.models import FurtherModel, Models
 from tutti_server.app.service.service import Service
 from tutti_server.app.service.settings import Settings
 from tutti_server.app.service.shared_state import SharedState
@@ -72,6 +73,16 @@ class Running:
         return value if value is not None else 0.0
 
 
+class NoMemory:
+    """Has no room for a further model that needs any."""
+
+    def bytes_left(self) -> int:
+        return 0
+
+    def bytes_taken(self) -> int:
+        return 0
+
+
 class Serve(Protocol):
     """The fixture `serve`."""
 
@@ -80,6 +91,7 @@ class Serve(Protocol):
         transcriber: FakeTranscriber | None = None,
         shared: SharedState | None = None,
         plugins: Sequence[Plugin] | None = None,
+        further: Sequence[FurtherModel] = (),
         **values: Any,
     ) -> Running:
         """Start a server with these settings."""
@@ -93,10 +105,12 @@ async def running(
     shared: SharedState | None = None,
     decoders: Decoders | None = None,
     plugins: Sequence[Plugin] | None = None,
+    further: Sequence[FurtherModel] = (),
 ) -> AsyncIterator[Running]:
     """Run a server while the context is open, then drain it. It must end all windows."""
     config = SessionConfig(limits=settings.limits, make_detector=LevelDetector, redact=redacted_kinds(settings.redact))
-    app = build_app(settings, transcriber, config, shared, decoders, plugins)
+    models = Models(transcriber, further, idle_s=settings.model_idle_s, memory=NoMemory())
+    app = build_app(settings, transcriber, config, shared, decoders, plugins, models)
     server = Server(app, settings, load_tls(settings))
     with bind(settings) as listener:
         task = asyncio.create_task(server.serve([listener]))
@@ -122,11 +136,12 @@ async def serve(decoders: Decoders) -> AsyncIterator[Serve]:
             transcriber: FakeTranscriber | None = None,
             shared: SharedState | None = None,
             plugins: Sequence[Plugin] | None = None,
+            further: Sequence[FurtherModel] = (),
             **values: Any,
         ) -> Running:
             settings = make_settings({"port": 0, "drain_timeout_s": 10.0, **values})
             return await stack.enter_async_context(
-                running(settings, transcriber or FakeTranscriber(), shared, decoders, plugins)
+                running(settings, transcriber or FakeTranscriber(), shared, decoders, plugins, further)
             )
 
         yield start

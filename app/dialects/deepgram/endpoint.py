@@ -4,8 +4,9 @@ import asyncio
 import logging
 import math
 import time
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
+from dataclasses import replace
 from datetime import UTC, datetime
 from tempfile import SpooledTemporaryFile
 from typing import IO
@@ -76,7 +77,7 @@ async def listen_live(websocket: WebSocket) -> None:
     except Refusal as refusal:
         await websocket.send_denial_response(refusal.response(id_))
         return
-    dialect = Deepgram(options, _request_metadata(service, id_))
+    dialect = Deepgram(options, _request_metadata(options, service, id_))
     headers = answer_headers(id_, options.ignored, options.adjusted)
     await serve_or_refuse(
         websocket, dialect, subprotocol, lambda error: refusal_of(error).response(id_), headers, client=client
@@ -104,7 +105,7 @@ async def _listen(request: Request, upload: Upload, id_: str) -> Response:
         options = _options(request, is_live=False)
         if options.callback:
             return await take_job(request, upload, options, client)
-        model = service.transcriber.info.name
+        model = _model_name(options, service)
         async with service.access.limits.upload(client.key) as on_progress:
             with (
                 service.admission.upload(service.access.holder(client)),
@@ -195,7 +196,7 @@ async def transcribe_recording(
         if options.is_multichannel:
             n_file_channels = await _n_channels(service, file, options.track)
         audio_format = AudioFormat("pcm_f32le", channels=n_file_channels or 1)
-    recording = Recording(options, _request_metadata(service, id_), audio_format.n_transcribed)
+    recording = Recording(options, _request_metadata(options, service, id_), audio_format.n_transcribed)
     model = service.speaker_model
     speakers = RecordingSpeakers(model, audio_format, options.max_speakers) if model and options.max_speakers else None
 
@@ -210,9 +211,9 @@ async def transcribe_recording(
         else service.decoders.decode(file, n_file_channels, push, options.track)
     )
     try:
-        async with aclosing(audio):
+        async with aclosing(audio), service.models.use(_model_name(options, service)) as transcriber:
             await transcribe(
-                service.transcriber,
+                transcriber,
                 speakers.listen(audio) if speakers else audio,
                 push,
                 session_id=id_,
@@ -265,13 +266,26 @@ def _report(notice: Notice | None, on_notice: OnNotice) -> None:
 
 def _options(connection: HTTPConnection, is_live: bool) -> Options:
     """The options in the URL of a request."""
-    service: Service = connection.app.state.service
     try:
-        languages, tells_speakers = service.transcriber.info.languages, service.speaker_model is not None
-        return parse(connection.query_params.multi_items(), languages, is_live, tells_speakers)
+        return options_of(connection.app.state.service, connection.query_params.multi_items(), is_live)
     except BadStart as error:
         raise Refusal(400, "INVALID_QUERY_PARAMETER", error.message) from error
 
 
-def _request_metadata(service: Service, id_: str) -> RequestMetadata:
-    return RequestMetadata(id_, service.transcriber.info.name, VERSION, datetime.now(UTC))
+def options_of(service: Service, query: Sequence[tuple[str, str]], is_live: bool = False) -> Options:
+    """The options in a query, with the model that it means.
+
+    Raises:
+        BadStart: this service cannot follow them.
+    """
+    card = service.models.meant(dict(query).get("model"))
+    options = parse(query, card.languages, is_live, service.speaker_model is not None)
+    return replace(options, model=card.name) if service.models.are_several else options
+
+
+def _model_name(options: Options, service: Service) -> str:
+    return options.model or service.transcriber.info.name
+
+
+def _request_metadata(options: Options, service: Service, id_: str) -> RequestMetadata:
+    return RequestMetadata(id_, _model_name(options, service), VERSION, datetime.now(UTC))

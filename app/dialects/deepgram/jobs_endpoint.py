@@ -7,8 +7,7 @@ from functools import partial
 from typing import IO
 
 from tutti_server.app.dialects.deepgram.common_endpoint import Refusal
-from tutti_server.app.dialects.deepgram.endpoint import transcribe_recording
-from tutti_server.app.dialects.deepgram.options import parse
+from tutti_server.app.dialects.deepgram.endpoint import options_of, transcribe_recording
 from tutti_server.app.dialects.deepgram.recordings_endpoint import sha256_of
 from tutti_server.app.errors import BadStart, RequestError
 from tutti_server.app.files.uploads import refusing_without_resources
@@ -24,7 +23,7 @@ def job_kind(service: Service) -> JobKind:
 async def _work(service: Service, job: Job, file: IO[bytes], on_progress: Callable[[float], None]) -> JobResult:
     try:
         query = [(name, value) for name, value in job.request.options["query"]]
-        options = parse(query, service.transcriber.info.languages, False, service.speaker_model is not None)
+        options = options_of(service, query)
         with refusing_without_resources():
             sha256 = await asyncio.to_thread(sha256_of, file)
             content = await transcribe_recording(service, options, job.id, file, sha256, on_progress, None)

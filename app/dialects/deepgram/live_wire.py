@@ -61,6 +61,7 @@ class Deepgram:
         return (
             commands.Start(
                 audio=self._audio,
+                model=options.model,
                 language=options.language,
                 languages=options.languages,
                 locks_language=options.locks_language,

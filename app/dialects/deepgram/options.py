@@ -49,7 +49,7 @@ _KEYWORD = re.compile(r"(.*?)(?::([+-]?\d+(?:\.\d+)?))?", re.DOTALL)
 GRANTED = {"model", "no_delay", "mip_opt_out"}
 """Parameters that are fulfilled without an effect.
 
-The one model answers under any name, text never waits for its formatting, and no audio is kept to train a model.
+The endpoint chooses the model, text never waits for its formatting, and no audio is kept to train a model.
 """
 NO_CALLBACK: tuple[str, Literal["POST", "PUT"]] = ("", "POST")
 REFUSED = {
@@ -62,6 +62,8 @@ REFUSED = {
 class Options:
     """What the URL of a request asks for."""
 
+    model: str | None = None
+    """The name of the model that transcribes; `None` for the first one of the server."""
     track: str | None = None
     """Which audio track of a recording: a number from 0, or a language; `None` for the default one."""
     audio: AudioFormat | None = None

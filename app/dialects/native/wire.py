@@ -228,6 +228,7 @@ def _start(message: dict[str, Any]) -> commands.Start:
     language = fields.pop("language", f"a language code, {LOCK} or null", _is_language, default.language)
     return commands.Start(
         audio=audio_format,
+        model=fields.pop("model", f"text of at most {MAX_NAME_CHARS} characters", text_up_to(MAX_NAME_CHARS), None),
         language=None if language == LOCK else language,
         languages=tuple(fields.pop("languages", "a list of language codes", _are_languages, [])),
         locks_language=language == LOCK,

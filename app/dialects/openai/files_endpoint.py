@@ -98,10 +98,9 @@ class FileEndpoint:
         client = service.access.client(header_key(request.headers), "files")
         if client is None:
             raise invalid_key()
-        info = service.transcriber.info
-        if self.task not in info.tasks:
-            message = f"model: expected one that can {self.task}; this server runs {info.name}, which cannot"
-            raise RequestError(400, message, "model", "unsupported_task")
+        cards = service.models.cards
+        if not any(self.task in card.tasks for card in cards):
+            _check_task(cards[0], self.task)
         return client
 
     async def _answer(
@@ -116,10 +115,11 @@ class FileEndpoint:
         service: Service = scope["app"].state.service
         file = _file(form)
         fields = [(name, value) for name, value in form.multi_items() if isinstance(value, str) and name != "file"]
-        model = service.speaker_model
-        options = parse_options(fields, self.task, service.transcriber.info.languages, model is not None)
+        model, card = service.speaker_model, service.models.requested(dict(fields).get("model"))
+        _check_task(card, self.task)
+        options = replace(parse_options(fields, self.task, card.languages, model is not None), model=card.name)
         speakers = _speakers(model, options) if model and options.has_speakers else None
-        headers = {MODEL_HEADER: header_value(service.transcriber.info.name)}
+        headers = {MODEL_HEADER: header_value(card.name)}
         if options.ignored:
             headers[IGNORED_HEADER] = header_value(", ".join(options.ignored))
 
@@ -155,6 +155,13 @@ class FileEndpoint:
         if transcript.notices:
             headers[WARNINGS_HEADER] = header_value(" ".join(each.message for each in transcript.notices))
         await Response(content, 200, headers, media_type)(scope, receive, send)
+
+
+def _check_task(card: api.ModelCard, task: api.Task) -> None:
+    """Refuse a task that the model cannot do."""
+    if task not in card.tasks:
+        message = f"model: expected one that can {task}; this server runs {card.name}, which cannot"
+        raise RequestError(400, message, "model", "unsupported_task")
 
 
 async def _stream(
@@ -236,9 +243,13 @@ async def _transcribe(
     if speakers:
         await speakers.learn(service.decoders, file, options.track)
     try:
-        async with aclosing(service.decoders.decode(file, n_channels, on_event, options.track)) as audio:
+        name_of_model = options.model or service.transcriber.info.name
+        async with (
+            aclosing(service.decoders.decode(file, n_channels, on_event, options.track)) as audio,
+            service.models.use(name_of_model) as transcriber,
+        ):
             await transcribe(
-                service.transcriber,
+                transcriber,
                 speakers.listen(audio) if speakers else audio,
                 count_and_pass_on,
                 session_id=name,

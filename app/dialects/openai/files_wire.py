@@ -59,6 +59,8 @@ class FileOptions:
     """The options of one file's transcription."""
 
     task: api.Task = "transcribe"
+    model: str | None = None
+    """The name of the model that transcribes; `None` for the first one of the server."""
     track: str | None = None
     """Which audio track of the file: a number from 0, or a language; `None` for the default one."""
     has_all_tracks: bool = False
@@ -128,7 +130,7 @@ def parse_options(
         RequestError: a value is wrong, or asks for something that this server does not do.
     """
     form = Form(items)
-    # Any name is accepted: clients send the names of OpenAI's models. A header of the answer names the model used.
+    # The endpoint chooses the model. A header of the answer names it.
     form.text("model")
     response_format = _response_format(form, task, tells_speakers)
     is_streamed = form.boolean("stream")

@@ -1,4 +1,4 @@
-"""`GET /v1/models`: the one model that this server runs, by each of its names, in the shape of OpenAI's API."""
+"""`GET /v1/models`: the models of this server, by each of their names, in the shape of OpenAI's API."""
 
 from typing import Any
 
@@ -9,44 +9,51 @@ from tutti_server.app.errors import RequestError, shorten
 from tutti_server.app.service.auth import header_key
 from tutti_server.app.service.http_errors import error_response, invalid_key
 from tutti_server.app.service.service import Service
+from tutti_server.engine import api
 
 OPENAI_NAME = "whisper-1"
 """The name of OpenAI's own Whisper. Programs that were written for it look for it in the list, and send it."""
 
 
 async def list_models(request: Request) -> Response:
-    """The list of models: an entry for each name of the model, its own first."""
+    """The list of models: an entry for each name of each model, its own first; the first model is the default."""
     service: Service = request.app.state.service
     if not service.access.is_valid(header_key(request.headers)):
         return error_response(invalid_key())
-    return JSONResponse({"object": "list", "data": [_model(service, name) for name in _names(service)]})
+    return JSONResponse({"object": "list", "data": [_model(service, *each) for each in _names(service).items()]})
 
 
 async def retrieve_model(request: Request) -> Response:
-    """The model, by a name in the list. Transcription accepts any name, and this model answers."""
+    """A model, by a name in the list."""
     service: Service = request.app.state.service
     if not service.access.is_valid(header_key(request.headers)):
         return error_response(invalid_key())
     name = request.path_params["name"]
-    if name not in _names(service):
-        message = f"model: expected {' or '.join(_names(service))}, all names of one model, got {shorten(name)}"
+    names = _names(service)
+    if name not in names:
+        of_one = ", all names of one model" if len(service.models.cards) == 1 else ""
+        message = f"model: expected {' or '.join(names)}{of_one}, got {shorten(name)}"
         return error_response(RequestError(404, message, "model", "model_not_found"))
-    return JSONResponse(_model(service, name))
+    return JSONResponse(_model(service, name, names[name]))
 
 
-def _names(service: Service) -> list[str]:
-    info = service.transcriber.info
-    return list(dict.fromkeys((info.name, *info.aliases, OPENAI_NAME)))
+def _names(service: Service) -> dict[str, api.ModelCard]:
+    first, *others = service.models.cards
+    names = {name: card for card in (first, *others) for name in (card.name, *card.aliases)}
+    # After the names of the first model, which answers to it.
+    own = (first.name, *first.aliases, OPENAI_NAME)
+    return {name: names.get(name, first) for name in dict.fromkeys((*own, *names))}
 
 
-def _model(service: Service, name: str) -> dict[str, Any]:
-    info = service.transcriber.info
-    return {
+def _model(service: Service, name: str, card: api.ModelCard) -> dict[str, Any]:
+    first, *others = service.models.cards
+    model = {
         "id": name,
         "object": "model",
         "created": service.shared.started,
         "owned_by": "tutti",
-        "root": info.name,
-        "languages": list(info.languages),
-        "tasks": list(info.tasks),
+        "root": card.name,
+        "languages": list(card.languages),
+        "tasks": list(card.tasks),
     }
+    return model | ({"is_default": card.name == first.name} if others else {})

@@ -62,6 +62,7 @@ async def realtime(websocket: WebSocket) -> None:
             settings,
             is_flat,
             lambda: service.speaker_model is not None,
+            service.models.meant,
         ),
         warnings=warnings,
         idle_timeout_s=max(limits.idle_timeout_s, MIN_IDLE_TIMEOUT_S),
@@ -151,7 +152,9 @@ def _settings(
 ) -> tuple[RealtimeSettings, Warnings]:
     """The settings in the URL of a connection, and in the secret that opened it."""
     model = service.transcriber.info
-    settings, warnings = named(RealtimeSettings(), query.get("model"), model)
+    name = query.get("model")
+    service.models.requested(name)
+    settings, warnings = named(RealtimeSettings(), name, model, service.models.meant)
     if query.get("intent", "transcription") != "transcription":
         warnings.append({"param": "intent", "message": ANSWERS_NOTHING})
     unknown = [name[:MAX_NAME_CHARS] for name in query if name not in ("intent", "model")]
@@ -164,7 +167,7 @@ def _settings(
 
 def _updated(service: Service, settings: RealtimeSettings, session: object) -> tuple[RealtimeSettings, Warnings]:
     try:
-        return updated(settings, session, service.transcriber.info)
+        return updated(settings, session, service.transcriber.info, service.models.meant)
     except BadField as error:
         raise RequestError(400, error.message, error.param, error.code) from error
 

@@ -5,6 +5,7 @@ settings without effect. A setting that the server cannot follow fails the whole
 Source: openai 3.54 on PyPI, `types/realtime` and `types/beta/realtime`.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from tutti_server.app.dialects.checks import (
@@ -27,6 +28,7 @@ from tutti_server.app.dialects.limits import (
     MIN_SILENCE_MS,
 )
 from tutti_server.app.dialects.openai.realtime_fields import BadField, Fields, Warnings
+from tutti_server.app.errors import BadStart
 from tutti_server.app.languages import language_of
 from tutti_server.app.media.pcm import BYTES_PER_SAMPLE, AudioFormat, Encoding
 from tutti_server.app.session.messages import commands
@@ -73,7 +75,9 @@ class RealtimeSettings:
 
     audio: AudioFormat = PCM
     requested_model: str | None = None
-    """The name of a model that the client asked for and the server does not have."""
+    """The name of a model that the client asked for, if it is not the first name of one of the server's."""
+    served: api.ModelCard | None = None
+    """The server's model that the client asked for; `None` for the first one."""
     language: str | None = None
     """A language code, or `None` to detect the language."""
     languages: tuple[str, ...] = ()
@@ -113,6 +117,7 @@ class RealtimeSettings:
         """The command that starts the session with these settings."""
         return commands.Start(
             audio=self.audio,
+            model=self.served.name if self.served else None,
             language=self.language,
             languages=self.languages,
             endpointing=self.endpointing,
@@ -134,13 +139,20 @@ class RealtimeSettings:
         )
 
 
-def updated(settings: RealtimeSettings, session: object, model: api.ModelInfo) -> tuple[RealtimeSettings, Warnings]:
+Meant = Callable[[str | None], api.ModelCard]
+"""Returns the model that a client means by a name. Raises `BadStart` if there is none."""
+
+
+def updated(
+    settings: RealtimeSettings, session: object, model: api.ModelCard, meant: Meant | None = None
+) -> tuple[RealtimeSettings, Warnings]:
     """The settings after an update: absent keys keep their value, `null` restores the default.
 
     Args:
         settings: those before the update.
         session: the `session` object of the update.
-        model: the one that the server runs.
+        model: the first one of the server.
+        meant: finds the others; `None` if there are none.
 
     Returns:
         The new settings, and warnings about what has no effect.
@@ -157,7 +169,7 @@ def updated(settings: RealtimeSettings, session: object, model: api.ModelInfo) -
     settings = _audio(settings, source, fields)
     for each, key in ((source, "transcription"), (fields, "input_audio_transcription")):
         if each.has(key):
-            settings = _transcription(settings, each, key, model)
+            settings = _transcription(settings, each, key, model, meant)
     for each in (source, fields):
         if each.has("turn_detection"):
             settings = _turn_detection(settings, each)
@@ -170,15 +182,25 @@ def updated(settings: RealtimeSettings, session: object, model: api.ModelInfo) -
     return settings, fields.warnings()
 
 
-def named(settings: RealtimeSettings, name: str | None, model: api.ModelInfo) -> tuple[RealtimeSettings, Warnings]:
-    """The settings after the client asked for a model by name. The server answers every name with its one model.
+def named(
+    settings: RealtimeSettings, name: str | None, model: api.ModelCard, meant: Meant | None = None
+) -> tuple[RealtimeSettings, Warnings]:
+    """The settings after the client asked for a model by name.
 
-    Where that is not a name of the model, a warning says so.
+    Where that is not a name of the model that answers, a warning says so.
+
+    Raises:
+        BadField: none of several models answers to the name.
     """
-    if name is None or name == model.name:
+    try:
+        card = meant(name) if meant else model
+    except BadStart as error:
+        raise BadField("model", error.message, name) from error
+    settings = replace(settings, served=None if card.name == model.name else card)
+    if name is None or name == card.name:
         return settings, []
-    message = f"{name[:MAX_NAME_CHARS]!r} was asked for, {model.name!r} is served"
-    warnings = [] if name in model.aliases else [{"param": "model", "message": message}]
+    message = f"{name[:MAX_NAME_CHARS]!r} was asked for, {card.name!r} is served"
+    warnings = [] if name in card.aliases else [{"param": "model", "message": message}]
     return replace(settings, requested_model=name), warnings
 
 
@@ -211,17 +233,19 @@ def _audio(settings: RealtimeSettings, source: Fields, flat: Fields) -> Realtime
     return replace(settings, audio=AudioFormat("pcm_s16le", rate or PCM.sample_rate))
 
 
-def _transcription(settings: RealtimeSettings, parent: Fields, key: str, model: api.ModelInfo) -> RealtimeSettings:
+def _transcription(
+    settings: RealtimeSettings, parent: Fields, key: str, model: api.ModelCard, meant: Meant | None
+) -> RealtimeSettings:
     if parent.pop_null(key):
         parent.warn(key, "transcription cannot be turned off, because this server does nothing else")
-        return replace(settings, requested_model=None, language=None, languages=(), prompt="", keywords=())
+        return replace(settings, requested_model=None, served=None, language=None, languages=(), prompt="", keywords=())
     fields = parent.nested(key)
     if fields.has("model"):
         name = fields.pop("model", "a name", is_text)
-        settings, warnings = named(replace(settings, requested_model=None), name, model)
+        settings, warnings = named(replace(settings, requested_model=None), name, model, meant)
         for warning in warnings:
             fields.warn("model", warning["message"])
-    settings = _languages(settings, fields, model)
+    settings = _languages(settings, fields, settings.served or model)
     if fields.has("prompt"):
         prompt_expected = f"text of at most {MAX_PROMPT_CHARS} characters"
         prompt = fields.pop("prompt", prompt_expected, text_up_to(MAX_PROMPT_CHARS))
@@ -234,7 +258,7 @@ def _transcription(settings: RealtimeSettings, parent: Fields, key: str, model: 
     return settings
 
 
-def _languages(settings: RealtimeSettings, fields: Fields, model: api.ModelInfo) -> RealtimeSettings:
+def _languages(settings: RealtimeSettings, fields: Fields, model: api.ModelCard) -> RealtimeSettings:
     """The settings with `language` and with the hints of `languages`, which have no effect beside a language."""
     if fields.has("languages"):
         hints = fields.pop("languages", "a list of language codes", are_texts) or []
@@ -250,7 +274,7 @@ def _languages(settings: RealtimeSettings, fields: Fields, model: api.ModelInfo)
     return settings
 
 
-def _language(fields: Fields, key: str, code: str | None, model: api.ModelInfo) -> str | None:
+def _language(fields: Fields, key: str, code: str | None, model: api.ModelCard) -> str | None:
     """A language code as the model knows it: `en` for `en-GB`; `None` for one that is to be detected."""
     if code is None:
         return None

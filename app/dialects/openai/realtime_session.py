@@ -6,8 +6,8 @@ from typing import Any
 
 from tutti_server.app.dialects.limits import MAX_SPEAKERS
 from tutti_server.app.dialects.openai import realtime_options as options
-from tutti_server.app.dialects.openai.realtime_fields import Warnings
-from tutti_server.app.dialects.openai.realtime_options import RealtimeSettings
+from tutti_server.app.dialects.openai.realtime_fields import BadField, Warnings
+from tutti_server.app.dialects.openai.realtime_options import Meant, RealtimeSettings
 from tutti_server.app.media.pcm import AudioFormat
 from tutti_server.app.session.messages import commands
 from tutti_server.engine import api
@@ -19,25 +19,28 @@ class RealtimeSession:
     def __init__(
         self,
         id_: str,
-        model: api.ModelInfo,
+        model: api.ModelCard,
         settings: RealtimeSettings,
         is_flat: bool,
         tells_speakers: Callable[[], bool] = lambda: False,
+        meant: Meant | None = None,
     ) -> None:
         """Begin with the settings of the connection's URL.
 
         Args:
             id_: makes the ids of the session, its items and its events unique.
-            model: the one that the server runs.
+            model: the first one of the server.
             settings: those before the first update.
             is_flat: the client is known to use the older shape.
             tells_speakers: returns whether the server can tell speakers apart.
+            meant: finds the other models; `None` if there are none.
         """
         self.id = id_
         self.settings = settings
         self.is_flat = is_flat
         self._model = model
         self._tells_speakers = tells_speakers
+        self._meant = meant
         self._is_started = False
 
     def start(self) -> commands.Start:
@@ -58,7 +61,11 @@ class RealtimeSession:
             BadField: the server cannot follow one of the settings; nothing has changed.
         """
         before = self.settings
-        self.settings, warnings = options.updated(self.settings, fields, self._model)
+        settings, warnings = options.updated(self.settings, fields, self._model, self._meant)
+        name, before_name = ((each.served or self._model).name for each in (settings, before))
+        if self._is_started and name != before_name:
+            raise BadField("transcription.model", f"{before_name}, with which the session has started,", name)
+        self.settings = settings
         if self.settings.wants_speakers and not before.wants_speakers and not self._can_begin_to_tell_speakers:
             why = "the session has started without it" if self._is_started else "this server cannot do it"
             message = f"speakers are not told apart: {why}"
@@ -78,7 +85,7 @@ class RealtimeSession:
         return describe(self.settings, f"sess_{self.id}", self._model)
 
 
-def described(settings: RealtimeSettings, session_id: str, model: api.ModelInfo) -> dict[str, Any]:
+def described(settings: RealtimeSettings, session_id: str, model: api.ModelCard) -> dict[str, Any]:
     """A session as an object, in the GA shape."""
     source = {
         "format": _format(settings.audio),
@@ -89,7 +96,7 @@ def described(settings: RealtimeSettings, session_id: str, model: api.ModelInfo)
     return _head(session_id) | {"type": "transcription", "audio": {"input": source}, "include": _include(settings)}
 
 
-def described_flat(settings: RealtimeSettings, session_id: str, model: api.ModelInfo) -> dict[str, Any]:
+def described_flat(settings: RealtimeSettings, session_id: str, model: api.ModelCard) -> dict[str, Any]:
     """A session as an object, in the older shape."""
     names = {audio: name for name, audio in options.FLAT_FORMATS.items()}
     return _head(session_id) | {
@@ -114,8 +121,12 @@ def _format(audio: AudioFormat) -> dict[str, Any]:
     return {"type": "audio/pcm", "rate": audio.sample_rate}
 
 
-def _transcription(settings: RealtimeSettings, model: api.ModelInfo) -> dict[str, Any]:
-    transcription: dict[str, Any] = {"model": model.name, "language": settings.language, "prompt": settings.prompt}
+def _transcription(settings: RealtimeSettings, model: api.ModelCard) -> dict[str, Any]:
+    transcription: dict[str, Any] = {
+        "model": (settings.served or model).name,
+        "language": settings.language,
+        "prompt": settings.prompt,
+    }
     if settings.languages:
         transcription["languages"] = list(settings.languages)
     return transcription | ({"keywords": list(settings.keywords)} if settings.keywords else {})

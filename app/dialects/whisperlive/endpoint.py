@@ -44,7 +44,7 @@ async def whisperlive(websocket: WebSocket) -> None:
         message = "a valid API key is needed: Authorization: Bearer KEY, or ?token=KEY\n"
         await websocket.send_denial_response(PlainTextResponse(message, 401))
         return
-    dialect = WhisperLive()
+    dialect = WhisperLive(service.models.is_served if service.models.are_several else None)
     accepted = KEY_SUBPROTOCOL if KEY_SUBPROTOCOL in subprotocols else None
     try:
         await serve_session(websocket, dialect, accepted, client=client, flush_after_s=FLUSH_AFTER_S)

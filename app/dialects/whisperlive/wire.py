@@ -4,7 +4,8 @@ Source: whisper-live 0.10.0 on PyPI, `whisper_live/client.py` and `whisper_live/
 """
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Any, assert_never
 
 import numpy as np
@@ -20,6 +21,8 @@ from tutti_server.app.session.messages import commands, events
 END_OF_AUDIO = b"END_OF_AUDIO"
 BACKEND = "faster_whisper"
 """The backend that the server claims to be. The client keeps completed segments with this one only."""
+USUAL_MODEL = "small"
+"""The model that the client asks for unless its user names another one: it means any."""
 MAX_TEXT_CHARS = 1 << 20
 """The longest text message. Some clients send reference clips of speakers in their options, as base64."""
 MIN_SEGMENT_S = 0.001
@@ -38,7 +41,13 @@ class WhisperLive:
     idle_timeout_s = None
     max_text_chars = MAX_TEXT_CHARS
 
-    def __init__(self) -> None:
+    def __init__(self, is_served: Callable[[str], bool] | None = None) -> None:
+        """Begin before the client's options.
+
+        Args:
+            is_served: whether the server has a model with a name; `None` if it has one model.
+        """
+        self._is_served = is_served
         self._uid: str | None = None
         self._is_started = False
         self._model: str | None = None
@@ -124,11 +133,14 @@ class WhisperLive:
         self._language = options.start.language
         self._is_language_named = self._language is not None
         self._completed = deque(maxlen=options.n_segments)
-        return options.start
+        if not self._model or not self._is_served or (self._model == USUAL_MODEL and not self._is_served(USUAL_MODEL)):
+            return options.start
+        return replace(options.start, model=self._model)
 
     def _started(self, event: events.Started) -> Iterable[str]:
         notes = [notice.message for notice in event.notices]
-        if self._model not in (None, event.model):
+        is_served = self._is_served is not None and self._is_served(self._model or "")
+        if self._model not in (None, event.model) and not is_served:
             notes.insert(0, f"model: {shorten(self._model)} is not served here; {event.model} is")
         yield self._message(message="SERVER_READY", backend=BACKEND)
         if notes:

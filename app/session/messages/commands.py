@@ -128,6 +128,8 @@ class Start:
 
     audio: AudioFormat = field(default_factory=AudioFormat)
     """The format of the audio to come."""
+    model: str | None = None
+    """A name of the model that transcribes; `None` for the first one of the server."""
     language: str | None = None
     """A language code of the model; `None` lets the server detect the language."""
     languages: tuple[str, ...] = ()

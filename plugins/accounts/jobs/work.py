@@ -1,6 +1,7 @@
 """Does the jobs that came to `/v1/jobs`: transcribes a recording as `/v1/audio/transcriptions` does."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import IO
 
@@ -36,11 +37,12 @@ def options_of(service: Service, task: api.Task, fields: list[tuple[str, str]]) 
     Raises:
         RequestError: it cannot.
     """
-    info = service.transcriber.info
+    info = service.models.requested(dict(fields).get("model"))
     if task not in info.tasks:
         message = f"task: expected one that {info.name} can do, got {task}"
         raise RequestError(400, message, "task", "unsupported_task")
     options = parse_options(fields, task, info.languages, service.speaker_model is not None)
+    options = replace(options, model=info.name)
     if options.language is not None and options.language not in info.languages:
         known = ", ".join(info.languages) or "none, as it knows one only"
         message = f"language: expected one of the model's languages ({known}), got {shorten(options.language)}"

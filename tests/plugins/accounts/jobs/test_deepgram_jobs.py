@@ -10,6 +10,7 @@ import pytest
 from tests.fakes import FakeTranscriber
 from tutti_server.app.dialects.deepgram.jobs_endpoint import job_kind
 from tutti_server.app.jobs import Job, JobDelayed, Request
+from tutti_server.app.service.models import Models
 
 JOB = Job(
     id="id",
@@ -36,6 +37,7 @@ async def test_what_a_machine_lacks_at_present_delays_a_job(number: int) -> None
         def read(self, n: int | None = -1) -> bytes:
             raise OSError(number, "lacking")
 
-    service: Any = SimpleNamespace(transcriber=FakeTranscriber(), speaker_model=None)
+    transcriber = FakeTranscriber()
+    service: Any = SimpleNamespace(transcriber=transcriber, models=Models(transcriber), speaker_model=None)
     with pytest.raises(JobDelayed, match="the server has no room for it"):
         await job_kind(service).work(JOB, Lacking(), lambda done_s: None)

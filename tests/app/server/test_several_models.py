@@ -1,0 +1,259 @@
+"""Several models in one server: every protocol chooses one by its name."""
+
+import asyncio
+import json
+from contextlib import suppress
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+from websockets.asyncio.client import connect
+from websockets.exceptions import ConnectionClosed, InvalidStatus
+from websockets.typing import Subprotocol
+
+from benchmarks.server import free_port
+from tests.app.conftest import Running, Serve
+from tests.app.dialects.openai.test_files_endpoint import wav
+from tests.app.dialects.openai.test_realtime_endpoint import UPDATE, append, opened, told
+from tests.app.service.test_models import Shelf
+from tests.fakes import pcm, said, silence, speech
+from tests.plugins.wyoming.test_wyoming import wyoming
+
+TALK = np.concatenate((speech([1, 2, 3]), silence(0.8)))
+RECORDING = wav(TALK)
+UNKNOWN = "expected fake or large or big, got 'other'"
+
+
+async def serving(serve: Serve, shelf: Shelf, **values: Any) -> Running:
+    return await serve(further=[shelf.model], **values)
+
+
+async def posted(server: Running, path: str = "/v1/audio/transcriptions", **fields: str) -> httpx.Response:
+    async with httpx.AsyncClient(base_url=server.http) as client:
+        return await client.post(path, files={"file": ("talk.wav", RECORDING)}, data=fields)
+
+
+async def native(server: Running, **start: Any) -> list[dict[str, Any]]:
+    """The messages of a session that has said one utterance."""
+    messages = []
+    async with asyncio.timeout(10), connect(server.stream, subprotocols=[Subprotocol("tutti.v1")]) as socket:
+        await socket.send(json.dumps({"type": "start", "audio": {"encoding": "pcm_f32le"}, **start}))
+        await socket.send(pcm(TALK))
+        await socket.send(json.dumps({"type": "stop"}))
+        with suppress(ConnectionClosed):
+            while True:
+                messages.append(json.loads(await socket.recv()))
+    return messages
+
+
+@pytest.mark.parametrize(("name", "answers"), [("fake", "fake"), ("big", "large"), ("whisper-1", "fake")])
+async def test_a_file_is_transcribed_by_the_model_of_its_form(serve: Serve, name: str, answers: str) -> None:
+    shelf = Shelf()
+    server = await serving(serve, shelf)
+    answer = await posted(server, model=name)
+    assert answer.json()["text"] == said([1, 2, 3]) and answer.headers["x-tutti-model"] == answers
+    assert (shelf.n_loads, bool(shelf.transcriber.windows)) == ((1, True) if answers == "large" else (0, False))
+
+
+async def test_a_file_for_another_model_is_refused(serve: Serve) -> None:
+    answer = await posted(await serving(serve, Shelf()), model="other")
+    assert answer.status_code == 404 and UNKNOWN in answer.json()["error"]["message"]
+    assert answer.json()["error"]["code"] == "model_not_found"
+
+
+async def test_a_file_whose_model_has_no_room_is_refused_for_now(serve: Serve) -> None:
+    answer = await posted(await serving(serve, Shelf(needed_bytes=1)), model="large")
+    assert answer.status_code == 503 and answer.json()["error"]["code"] == "overloaded"
+    assert "large needs" in answer.json()["error"]["message"] and "retry-after" in answer.headers
+
+
+async def test_the_list_has_all_models_and_says_which_is_the_default(serve: Serve) -> None:
+    server = await serving(serve, Shelf())
+    async with httpx.AsyncClient(base_url=server.http) as client:
+        listed = (await client.get("/v1/models")).json()["data"]
+        assert [(each["id"], each["root"], each["is_default"]) for each in listed] == [
+            ("fake", "fake", True),
+            ("whisper-1", "fake", True),
+            ("large", "large", False),
+            ("big", "large", False),
+        ]
+        assert (await client.get("/v1/models/big")).json() == listed[-1]
+        assert (await client.get("/page/model")).json()["models"] == ["fake", "large"]
+        assert (await client.get("/readyz")).text == "ready\n"
+
+
+async def test_one_model_is_listed_as_before(serve: Serve) -> None:
+    async with httpx.AsyncClient(base_url=(await serve()).http) as client:
+        assert "is_default" not in (await client.get("/v1/models")).json()["data"][0]
+        assert "models" not in (await client.get("/page/model")).json()
+
+
+async def test_a_native_session_names_its_model(serve: Serve) -> None:
+    """It waits for the loading, while a session with the first model goes on."""
+    shelf = Shelf()
+    shelf.may_load.clear()
+    server = await serving(serve, shelf)
+    waiting = asyncio.create_task(native(server, model="large"))
+    await shelf.begun.wait()
+    first = await native(server)
+    assert first[0]["model"] == "fake" and not waiting.done()
+    shelf.may_load.set()
+    messages = await waiting
+    assert messages[0]["type"] == "started" and messages[0]["model"] == "large"
+    assert [each["text"] for each in messages if each["type"] == "utterance"] == [said([1, 2, 3])]
+    assert shelf.transcriber.windows and server.service.models.stats().engines["large"].windows_done
+
+
+async def test_a_native_session_with_another_model_is_refused(serve: Serve) -> None:
+    """Also on a server of one model: the option is our own, and no client sends it by habit."""
+    for server, expected in ((await serving(serve, Shelf()), UNKNOWN), (await serve(), "expected fake, got 'other'")):
+        (error,) = await native(server, model="other")
+        assert error["type"] == "error" and error["code"] == "bad_start" and error["fatal"]
+        assert f"model: {expected}" in error["message"]
+
+
+async def test_a_native_session_whose_model_cannot_be_loaded_ends(serve: Serve) -> None:
+    messages = await native(await serving(serve, Shelf(error=RuntimeError("broken"))), model="large")
+    assert messages[-1]["code"] == "engine_failed" and "large cannot be loaded" in messages[-1]["message"]
+
+
+async def test_a_session_for_whose_model_there_is_no_time_is_refused(serve: Serve) -> None:
+    """The first session is admitted on any server. The second one is slow by its model, which only now is known."""
+    shelf = Shelf(speed_s=5.0)
+    server = await serving(serve, shelf)
+    async with asyncio.timeout(10), connect(server.stream, subprotocols=[Subprotocol("tutti.v1")]) as socket:
+        await socket.send(json.dumps({"type": "start"}))
+        assert json.loads(await socket.recv())["type"] == "started"
+        messages = await native(server, model="large")
+        assert messages[-1]["code"] == "overloaded" and "the engine has no time" in messages[-1]["message"]
+        assert (await native(server))[0]["type"] == "started"
+
+
+async def test_a_model_is_given_back_after_its_sessions(serve: Serve) -> None:
+    shelf = Shelf()
+    server = await serving(serve, shelf, model_idle_s=0.01)
+    await native(server, model="large")
+    async with asyncio.timeout(10):
+        await shelf.ended.wait()
+    assert (await native(server, model="large"))[0]["model"] == "large" and shelf.n_loads == 2
+
+
+async def deepgram(server: Running, model: str) -> dict[str, Any]:
+    """The last result of a stream."""
+    url = f"ws://{server.address}/v1/listen?encoding=linear32&sample_rate=16000&model={model}"
+    async with asyncio.timeout(10), connect(url) as socket:
+        await socket.send(pcm(TALK))
+        await socket.send(json.dumps({"type": "CloseStream"}))
+        results = [json.loads(message) async for message in socket]
+    return next(each for each in results if each["type"] == "Results" and each["is_final"])
+
+
+@pytest.mark.parametrize(("name", "answers"), [("nova-3", "fake"), ("large", "large")])
+async def test_deepgrams_clients_choose_in_the_url(serve: Serve, name: str, answers: str) -> None:
+    server = await serving(serve, Shelf())
+    result = await deepgram(server, name)
+    assert result["metadata"]["model_info"]["name"] == answers
+    assert result["channel"]["alternatives"][0]["transcript"] == said([1, 2, 3])
+    async with httpx.AsyncClient(base_url=server.http) as client:
+        answer = (await client.post(f"/v1/listen?model={name}", content=RECORDING)).json()
+    assert [each["name"] for each in answer["metadata"]["model_info"].values()] == [answers]
+
+
+async def test_deepgrams_clients_of_another_model_are_refused(serve: Serve) -> None:
+    server = await serving(serve, Shelf())
+    with pytest.raises(InvalidStatus) as caught:
+        await deepgram(server, "other")
+    assert caught.value.response.status_code == 400 and UNKNOWN in bytes(caught.value.response.body).decode()
+    async with httpx.AsyncClient(base_url=server.http) as client:
+        answer = await client.post("/v1/listen?model=other", content=RECORDING)
+    assert answer.status_code == 400 and UNKNOWN in answer.json()["err_msg"]
+
+
+@pytest.mark.parametrize("is_in_url", [True, False])
+async def test_realtime_clients_choose_in_the_url_or_an_update(serve: Serve, is_in_url: bool) -> None:
+    shelf = Shelf()
+    server = await serving(serve, shelf)
+    update = json.loads(json.dumps(UPDATE))
+    if not is_in_url:
+        update["session"]["audio"]["input"]["transcription"] = {"model": "large"}
+    async with opened(server, "?model=large" if is_in_url else "") as socket:
+        await socket.send(json.dumps(update))
+        await told(socket)
+        session = (await told(socket))["session"]
+        assert session["audio"]["input"]["transcription"]["model"] == "large"
+        await socket.send(append([1, 2, 3], 1.0))
+        while (message := await told(socket))["type"] != "conversation.item.input_audio_transcription.completed":
+            assert message["type"] != "error", message
+        assert message["transcript"] == said([1, 2, 3]) and shelf.transcriber.windows
+        # The session has begun with this model.
+        update["session"]["audio"]["input"]["transcription"] = {"model": "fake"}
+        await socket.send(json.dumps(update))
+        error = await told(socket)
+        assert error["type"] == "error" and "large, with which the session has started" in error["error"]["message"]
+
+
+async def test_realtime_clients_of_another_model_are_refused(serve: Serve) -> None:
+    server = await serving(serve, Shelf())
+    with pytest.raises(InvalidStatus) as caught:
+        async with opened(server, "?model=other"):
+            pass
+    assert caught.value.response.status_code == 404 and UNKNOWN in bytes(caught.value.response.body).decode()
+    async with opened(server) as socket:
+        update = json.loads(json.dumps(UPDATE))
+        update["session"]["audio"]["input"]["transcription"] = {"model": "other"}
+        await socket.send(json.dumps(update))
+        await told(socket)
+        error = await told(socket)
+        assert error["type"] == "error" and UNKNOWN in error["error"]["message"]
+
+
+async def whisperlive(server: Running, model: str) -> list[dict[str, Any]]:
+    """The messages up to the readiness or an error."""
+    messages = []
+    async with asyncio.timeout(10), connect(f"ws://{server.address}/") as socket:
+        await socket.send(json.dumps({"uid": "u", "language": "en", "task": "transcribe", "model": model}))
+        while not messages or messages[-1].get("message") != "SERVER_READY":
+            messages.append(json.loads(await socket.recv()))
+            if messages[-1].get("status") == "ERROR":
+                break
+        if messages[-1].get("message") == "SERVER_READY":
+            await socket.send(pcm(TALK))
+            while not any(each.get("completed") for each in messages[-1].get("segments", ())):
+                messages.append(json.loads(await socket.recv()))
+    return messages
+
+
+async def test_whisperlives_clients_choose_in_their_options(serve: Serve) -> None:
+    """`small` is what they ask for unless their user says something else: it means any."""
+    shelf = Shelf()
+    server = await serving(serve, shelf)
+    usual = await whisperlive(server, "small")
+    assert any("'small' is not served here; fake is" in str(each.get("message")) for each in usual)
+    assert shelf.n_loads == 0
+    chosen = await whisperlive(server, "large")
+    assert shelf.transcriber.windows and not any(each.get("status") == "WARNING" for each in chosen)
+    assert UNKNOWN in (await whisperlive(server, "other"))[-1]["message"]
+
+
+async def test_wyomings_clients_choose_with_transcribe(serve: Serve) -> None:
+    shelf = Shelf()
+    server = await serving(serve, shelf, wyoming_port=free_port())
+    async with wyoming(server) as client:
+        client.send("describe")
+        (program,) = (await client.event())["data"]["asr"]
+        assert [each["name"] for each in program["models"]] == ["fake", "large"]
+        client.speak(1, 2, 3, name="large")
+        event = await client.event()
+        assert event["data"]["text"] == said([1, 2, 3]) and shelf.transcriber.windows
+    async with wyoming(server) as client:
+        client.speak(1, 2, 3, name="other")
+        assert "name: " + UNKNOWN in (await client.event())["data"]["text"]
+
+
+async def test_each_model_has_its_counters(serve: Serve) -> None:
+    server = await serving(serve, Shelf())
+    await native(server, model="large")
+    async with httpx.AsyncClient(base_url=server.http) as client:
+        page = (await client.get("/metrics")).text
+    assert 'tutti_engine_up{engine="fake"} 1.0' in page and 'tutti_engine_up{engine="large"} 1.0' in page
