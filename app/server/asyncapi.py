@@ -138,6 +138,7 @@ COMMANDS: dict[type, Schema] = {
         {"type": {"const": "start"}},
         {
             "audio": AUDIO,
+            "model": _described("A name of a model; null for the first one.", _or_null(_text(limits.MAX_NAME_CHARS))),
             "language": _described("A code, `lock` to detect it once, or null to detect it.", _or_null(LANGUAGE)),
             "languages": _described("The languages to detect one of; empty for all.", LANGUAGES),
             "translate": _described("The languages that final text is translated to.", LANGUAGES),

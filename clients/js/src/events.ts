@@ -67,6 +67,8 @@ export interface StartOptions {
   readonly prompt?: string;
   /** Names and terms to expect, as they are written. */
   readonly hotwords?: readonly string[];
+  /** A name of the model, where the server has several. `/v1/models` lists them. Default: the first one. */
+  readonly model?: string;
   /** The beams of final text, 1 to 10: more make fewer mistakes and more work. Default: what the server has chosen. */
   readonly beam_size?: number;
   /** Where to continue after a lost connection. */

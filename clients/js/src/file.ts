@@ -32,7 +32,7 @@ export interface FileProgress {
 }
 
 /** The options of `transcribeFile`. Those that `start` has too mean the same as in a live session. */
-export interface FileOptions extends Pick<StartOptions, "language" | "languages" | "task" | "words" | "prompt" | "hotwords" | "beam_size"> {
+export interface FileOptions extends Pick<StartOptions, "model" | "language" | "languages" | "task" | "words" | "prompt" | "hotwords" | "beam_size"> {
   /** The API key. */
   readonly apiKey?: string | undefined;
   /** Cancels the upload and the transcription. */
@@ -43,7 +43,7 @@ export interface FileOptions extends Pick<StartOptions, "language" | "languages"
   readonly timeoutMs?: number | undefined;
 }
 
-const OPTIONS = ["language", "languages", "task", "words", "prompt", "hotwords", "beam_size", "apiKey", "signal", "onProgress", "timeoutMs"];
+const OPTIONS = ["model", "language", "languages", "task", "words", "prompt", "hotwords", "beam_size", "apiKey", "signal", "onProgress", "timeoutMs"];
 
 /**
  * Transcribes a file. Leaving the loop over its events cancels the work.
@@ -141,10 +141,11 @@ async function openFile(source: FileSource): Promise<OpenFile> {
 }
 
 function formWith(file: OpenFile, options: FileOptions): Form {
-  const { language = "", languages = [], prompt = "", hotwords = [], words = false, beam_size } = options;
+  const { model = "", language = "", languages = [], prompt = "", hotwords = [], words = false, beam_size } = options;
   const fields = [
     ["stream", "true"],
     ["response_format", "verbose_json"],
+    ...(model ? [["model", model] as const] : []),
     ["language", language ?? ""],
     ...languages.map((code) => ["languages", code] as const),
     ["prompt", prompt],

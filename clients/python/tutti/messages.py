@@ -146,6 +146,7 @@ class Start:
     """The first command: asks for a session. A field that is None is not sent, so the server's default applies."""
 
     audio: AudioFormat | None = None
+    model: str | None = None
     language: str | None = None
     languages: tuple[str, ...] | None = None
     task: Task | None = None

@@ -94,8 +94,10 @@ class TranscriptionOptions(TypedDict, total=False):
 
 
 class DecodingOptions(TypedDict, total=False):
-    """How carefully the server decodes."""
+    """By which model, and how carefully, the server decodes."""
 
+    model: str
+    """A name of the model, where the server has several. `/v1/models` lists them. Default: the first one."""
     beam_size: int
     """The beams of final text, 1 to 10: more make fewer mistakes and more work. Default: what the server has chosen."""
 
@@ -271,6 +273,7 @@ def start_message(options: ConnectOptions) -> Start:
             sample_rate=options.get("sample_rate", 16000),
             channels=options.get("channels", 1),
         ),
+        model=options.get("model"),
         language=options.get("language"),
         languages=tuple(options.get("languages", ())) or None,
         task=options.get("task", "transcribe"),

@@ -44,7 +44,7 @@ IGNORED_HEADER = "x-tutti-ignored"
 """The header in which the server names the fields that had no effect."""
 
 _UPLOAD_OPTIONS = {
-    *("language", "languages", "task", "words", "prompt", "hotwords", "beam_size", "silence_ms"),
+    *("model", "language", "languages", "task", "words", "prompt", "hotwords", "beam_size", "silence_ms"),
     *("api_key", "ssl", "proxy", "open_timeout_s", "stop_timeout_s"),
 }
 _DEFAULTS: Mapping[str, object] = {"interim": False, "interim_words": False, "turns": False}
@@ -153,6 +153,7 @@ def _form_fields(options: SessionOptions) -> dict[str, str | list[str]]:
     fields: dict[str, str | list[str]] = {
         "stream": "true",
         "response_format": "verbose_json",
+        "model": options.get("model", ""),
         "language": options.get("language") or "",
         "languages": list(options.get("languages", ())),
         "prompt": options.get("prompt", ""),

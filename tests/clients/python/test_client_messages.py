@@ -40,6 +40,7 @@ COMMANDS: dict[str, Command] = {
     "start that resumes in the languages of before": Start(
         audio=AudioFormat(channels=2), resume=Resume((12.25, 11.0), language=("de", None))
     ),
+    "start with a model": Start(model="large-v3"),
     "start with beams": Start(beam_size=5),
     "start with words in interims": Start(words=True, interim_words=True),
     "start of a client that resumes": Start(resumes=True),

@@ -80,6 +80,7 @@ async def test_every_option_is_a_field_of_the_form(tmp_path: Path) -> None:
             prompt="names",
             hotwords=["Ada", "Grace"],
             beam_size=5,
+            model="large-v3",
             silence_ms=400,
             api_key="k1",
             interim=False,
@@ -93,6 +94,7 @@ async def test_every_option_is_a_field_of_the_form(tmp_path: Path) -> None:
     assert fields[:-1] == [
         "stream=true",
         "response_format=verbose_json",
+        "model=large-v3",
         "language=de",
         "prompt=names",
         "keywords=Ada",

@@ -55,6 +55,7 @@ CLIENT = {
     "start that resumes in the languages of before": commands.Start(
         audio=AudioFormat(channels=2), resume=commands.Resume((12.25, 11.0), language=("de", None)), endpointing=OPEN
     ),
+    "start with a model": commands.Start(model="large-v3", endpointing=OPEN),
     "start with beams": commands.Start(beam_size=5, endpointing=OPEN),
     "start with words in interims": commands.Start(words=True, interim_words=True, endpointing=OPEN),
     "start of a client that resumes": commands.Start(resumes=True, endpointing=OPEN),
