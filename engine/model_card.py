@@ -4,8 +4,9 @@ import re
 from pathlib import Path
 
 from tutti_server.engine.api import ModelCard
-from tutti_server.engine.checkpoint.catalog import known_model
+from tutti_server.engine.checkpoint.catalog import full_name, known_model, short_names
 from tutti_server.engine.checkpoint.checkpoint import Checkpoint
+from tutti_server.engine.config import EngineConfig
 from tutti_server.engine.model.random_weights import open_checkpoint
 from tutti_server.engine.validation import tasks
 
@@ -13,9 +14,16 @@ _IN_HUB_CACHE = re.compile(r"/models--(?P<owner>[^/]+?)--(?P<name>[^/]+)/snapsho
 """The end of the path of a model in the cache of huggingface_hub."""
 
 
-def read_card(model: str) -> ModelCard:
-    """Describe a model of the command line; see `read_checkpoint` for its name and the errors."""
-    return card_of(open_checkpoint(model))
+def names_of(model: str) -> tuple[str, ...]:
+    """The names by which clients may choose a model of the command line; the first one is shown."""
+    if Path(model).expanduser().exists():
+        return (_public_name(model),)
+    return tuple(dict.fromkeys((full_name(model), model, *short_names(full_name(model)))))
+
+
+def read_card(config: EngineConfig) -> ModelCard:
+    """Describe the model of a configuration; see `read_checkpoint` for the errors."""
+    return card_of(open_checkpoint(config.model), config.served_names)
 
 
 def card_of(checkpoint: Checkpoint, served_names: tuple[str, ...] = ()) -> ModelCard:

@@ -74,6 +74,10 @@ def settings_options(*names: str) -> Callable[[_Function], _Function]:
 def _option(setting: Field[Any]) -> tuple[str, dict[str, Any]]:
     """The flag of a setting, and the attributes of its option."""
     flag = setting.name.replace("_", "-")
+    if setting.metadata["is_list"]:
+        several = {"type": _Listed(), "multiple": True, "callback": _joined, "default": (setting.default,)}
+    else:
+        several = {}
     return f"--{flag}/--no-{flag}" if setting.default is True else f"--{flag}", {
         "type": click.Choice(values) if (values := choices(setting)) else setting.type,
         "is_flag": setting.type is bool,
@@ -82,7 +86,18 @@ def _option(setting: Field[Any]) -> tuple[str, dict[str, Any]]:
         "show_envvar": True,
         "show_default": setting.default is True or (setting.type is not bool and setting.default != ""),
         "help": setting.metadata["help"],
+        **several,
     }
+
+
+class _Listed(click.types.StringParamType):
+    """A text of a flag that may be given more than once. Its variable has commas between the texts."""
+
+    envvar_list_splitter = ","
+
+
+def _joined(context: click.Context, option: click.Parameter, values: tuple[str, ...]) -> str:
+    return ",".join(values)
 
 
 def choices(setting: Field[Any]) -> tuple[str, ...]:
@@ -157,9 +172,9 @@ def serve(**values: Any) -> None:
     """
     settings = _settings(values, with_plugins=True)
     from tutti_server.app.cli import processes
-    from tutti_server.app.cli.running import fetch_model, run
+    from tutti_server.app.cli.running import fetch_models, run
 
-    fetch_model(settings.model)
+    fetch_models(settings)
     run(processes.serve(settings))
 
 
@@ -286,7 +301,7 @@ def transcribe(
     settings = _settings(values)
     from tutti_server.app.cli import processes
     from tutti_server.app.cli.recordings import Destination, find_recordings
-    from tutti_server.app.cli.running import fetch_model, run
+    from tutti_server.app.cli.running import fetch_models, run
     from tutti_server.app.cli.transcribe import Job, all_tracks, prepare, transcribe_all
     from tutti_server.app.files.transcription import TranscriptionOptions
 
@@ -310,7 +325,7 @@ def transcribe(
             n_failed += await transcribe_all(engine, ready, job)
 
     if ready:
-        fetch_model(settings.model)
+        fetch_models(settings)
         run(work())
     if n_failed:
         sys.exit(1)
@@ -335,11 +350,11 @@ def demo(
     settings = _settings({**values, "port": 0, "log_level": "warning"})
     from tutti_server.app.cli import processes, terminal
     from tutti_server.app.cli.demo import known_samples, run_demo
-    from tutti_server.app.cli.running import fetch_model, run
+    from tutti_server.app.cli.running import fetch_models, run
 
     out = terminal.console()
     if not url:
-        fetch_model(settings.model)
+        fetch_models(settings)
 
     async def stream(address: str, key: str | None) -> None:
         with ExitStack() as stack:
@@ -366,12 +381,12 @@ def warm(**values: Any) -> None:
     and ends. What it has fetched and compiled stays in caches on the disk. Run it when a machine or an image is made.
     """
     settings = _settings(values)
-    from tutti_server.app.cli.running import fetch_model, run
+    from tutti_server.app.cli.running import fetch_models, run
     from tutti_server.app.cli.terminal import console
-    from tutti_server.app.cli.warm import prepare_engine
+    from tutti_server.app.cli.warm import prepare_engines
 
-    fetch_model(settings.model)
-    run(prepare_engine(settings, console()))
+    fetch_models(settings)
+    run(prepare_engines(settings, console()))
 
 
 @cli.command()

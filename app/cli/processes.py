@@ -33,6 +33,7 @@ from tutti_server.app.server.main import Server, bind, bind_each, build_app, try
 from tutti_server.app.server.plugins import installed_plugins
 from tutti_server.app.service.idle_memory import return_memory
 from tutti_server.app.service.lost_places import KEEP_S
+from tutti_server.app.service.models import FurtherModel, Models
 from tutti_server.app.service.process_metrics import note_process
 from tutti_server.app.service.settings import Settings
 from tutti_server.app.service.shared_state import N_COUNTS, AdmissionCounter, SharedState, keep_counts
@@ -77,13 +78,17 @@ def set_up_logging(settings: Settings) -> None:
         logging.getLogger(package).setLevel(level)
 
 
-def start_engine(settings: Settings) -> "AbstractAsyncContextManager[Engine]":
+def start_engine(settings: Settings, config: EngineConfig | None = None) -> "AbstractAsyncContextManager[Engine]":
     """The engine of these settings, in a thread of this process.
+
+    Args:
+        settings: with one model.
+        config: of the engine, if it is another one than that of the settings.
 
     Raises:
         SettingsError: a setting of the engine is not valid.
     """
-    config = _engine_config(settings)
+    config = config or _engine_config(settings)
     # Imported here because torch takes seconds, which `--help` and a wrong flag do not need.
     with _without_collection():
         from tutti_server.engine.engine import Engine
@@ -122,7 +127,8 @@ async def loading_engine(settings: Settings) -> AsyncIterator["Engine"]:
 async def serve(settings: Settings) -> None:
     """Run the service until it is stopped by a signal."""
     # Report the operator's mistakes before any process starts.
-    _engine_config(settings)
+    for model in settings.models:
+        _engine_config(replace(settings, model=model))
     engines = place_engines(settings)
     if settings.redis_url:
         from tutti_server.app.sharing.redis_store import check_credentials
@@ -165,12 +171,41 @@ async def _serve_one_process(settings: Settings) -> None:
     reserve_descriptors(settings)
     with bind(settings) as listener:
         try_ports(settings)
-        async with start_engine(settings) as engine:
+        first, *others = engine_configs(settings)
+        further = [further_model(settings, each) for each in others]
+        async with start_engine(settings, first) as engine:
             ready = banner(settings, engine.info, engine.stats(), listener.getsockname()[1])
-            app = build_app(settings, engine, session_config)
+            models = models_of(engine, further, settings, first)
+            app = build_app(settings, engine, session_config, models=models)
             server = Server(app, settings, tls, lambda: console().print(ready))
             async with _returning_memory(app):
                 await _serve_with(server, engine, listener)
+
+
+def models_of(engine: "Engine", further: Sequence[FurtherModel], settings: Settings, config: EngineConfig) -> Models:
+    """The models of a server, whose first engine runs."""
+    if not further:
+        return Models(engine)
+    from tutti_server.engine.model_memory import DeviceMemory
+
+    return Models(engine, further, idle_s=settings.model_idle_s, memory=DeviceMemory(config))
+
+
+def further_model(settings: Settings, config: EngineConfig) -> FurtherModel:
+    """A model that is loaded later. Its checkpoint is read now, so that the operator learns of mistakes at once."""
+    # Imported here because torch takes seconds.
+    from tutti_server.engine.model_card import read_card
+    from tutti_server.engine.model_memory import needed_bytes
+
+    @asynccontextmanager
+    async def load() -> AsyncIterator[api.Transcriber]:
+        async with start_engine(settings, config) as engine:
+            yield engine
+        await asyncio.to_thread(return_freed_memory)
+        # The end of the engine has undone this for the others.
+        gc.freeze()
+
+    return FurtherModel(card=read_card(config), load=load, needed_bytes=needed_bytes(config))
 
 
 async def _serve_with(server: Server, engine: "Engine", listener: socket) -> None:
@@ -283,7 +318,28 @@ async def _returning_memory(app: Starlette) -> AsyncIterator[None]:
         task.cancel()
 
 
+def engine_configs(settings: Settings) -> list[EngineConfig]:
+    """The configuration of each model's engine. On a GPU, each of several has its part of the memory for slots."""
+    configs = [_engine_config(replace(settings, model=model)) for model in settings.models]
+    if len(configs) == 1:
+        return configs
+    # Imported here because torch takes seconds.
+    with _without_collection():
+        from tutti_server.engine.model_card import names_of
+
+    return [
+        replace(
+            config,
+            gpu_memory_fraction=config.gpu_memory_fraction / len(configs),
+            served_names=(not number and config.served_names) or names_of(config.model),
+        )
+        for number, config in enumerate(configs)
+    ]
+
+
 def _engine_config(settings: Settings) -> EngineConfig:
+    if len(settings.models) > 1:
+        raise SettingsError(f"model: expected one for this command, got {', '.join(settings.models)}")
     try:
         return EngineConfig(
             model=settings.model,

@@ -10,6 +10,7 @@ import uvloop
 from tutti_server.app.cli.interrupts import cancelling, end_process
 from tutti_server.app.cli.output_errors import is_about_output
 from tutti_server.app.errors import MediaError, SessionError, SettingsError
+from tutti_server.app.service.settings import Settings
 from tutti_server.cluster.local.supervisor import SupervisorError
 from tutti_server.engine.errors import EngineError
 
@@ -58,6 +59,12 @@ def fetch_model(model: str) -> None:
         raise click.ClickException(str(error)) from None
     except KeyboardInterrupt:
         end_process()
+
+
+def fetch_models(settings: Settings) -> None:
+    """Fetch all models of the settings; see `fetch_model`."""
+    for model in settings.models:
+        fetch_model(model)
 
 
 async def _interruptible(work: Coroutine[Any, Any, None]) -> None:

@@ -1,6 +1,7 @@
 """Starts an engine once, so that what it fetches and compiles is there when a server starts."""
 
 import time
+from dataclasses import replace
 
 import numpy as np
 from rich.console import Console
@@ -9,6 +10,12 @@ from tutti_server.app.cli.processes import loading_engine
 from tutti_server.app.service.settings import Settings
 from tutti_server.engine import api
 from tutti_server.engine.api import SAMPLE_RATE
+
+
+async def prepare_engines(settings: Settings, out: Console) -> None:
+    """Start and end the engine of each model of these settings, one after another; see `prepare_engine`."""
+    for model in settings.models:
+        await prepare_engine(replace(settings, model=model), out)
 
 
 async def prepare_engine(settings: Settings, out: Console) -> None:

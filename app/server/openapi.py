@@ -65,6 +65,7 @@ REQUEST_ID = header("The id of the request, which is in the log, too.", TEXT)
 RETRY_AFTER = header("After how many seconds to try again.", INTEGER)
 IGNORED = header("The fields or parameters of the request that had no effect, separated by commas.", TEXT)
 ADJUSTED = header("The parameters whose value was replaced, as `name=value`, separated by commas.", TEXT)
+ANY_MODEL = "One of the names in `/v1/models`. A server of one model answers to any name."
 ANSWERING_MODEL = header("The model that has answered.", TEXT)
 
 
@@ -251,7 +252,7 @@ SCHEMAS = {
 FORM = object_of(
     {"file": {"type": "string", "format": "binary", "description": "The recording, in any format of FFmpeg."}},
     {
-        "model": {"type": "string", "description": "Any name; the server's model answers."},
+        "model": {"type": "string", "description": ANY_MODEL},
         "language": {"type": "string", "description": "A code or an English name. Without it, it is detected."},
         "languages": {
             **list_of(TEXT),
@@ -423,7 +424,7 @@ DEEPGRAM_PARAMETERS = [
     query("replace", list_of(TEXT), "`words:others`; nothing after `:` leaves the words out."),
     query("search", list_of(TEXT), "Phrases that the answer tells the places of."),
     query("extra", list_of(TEXT), "`name:value`, which the metadata repeats."),
-    query("model", TEXT, "Any name; the server's model answers."),
+    query("model", TEXT, ANY_MODEL),
     query("mip_opt_out", BOOLEAN, "Nothing is kept or learned from in any case."),
     query("no_delay", BOOLEAN, "Nothing is delayed in any case."),
     query("encoding", {"enum": ["linear16", "mulaw", "alaw"]}, "The encoding of raw audio."),
@@ -516,10 +517,10 @@ PATHS: dict[str, dict[str, Schema]] = {
     "/v1/models": {
         "get": operation(
             "listModels",
-            "The model that answers, by each of its names.",
+            "The models, by each of their names.",
             {
                 "200": answer(
-                    "An entry for each name: the model's own, the `root` of all, its aliases, and `whisper-1`.",
+                    "An entry for each name: a model's own, its `root`, its aliases, and the first one's `whisper-1`.",
                     application_json=object_of({"object": {"const": "list"}, "data": list_of(_ref("Model"))}),
                 )
             },
@@ -528,9 +529,9 @@ PATHS: dict[str, dict[str, Schema]] = {
     "/v1/models/{name}": {
         "get": operation(
             "retrieveModel",
-            "The model, by one of its names.",
+            "A model, by one of its names.",
             {"200": answer("The model.", application_json=_ref("Model"))},
-            refusals={"404": "The server has another model."},
+            refusals={"404": "The server has other models."},
             parameters=[MODEL_NAME],
         )
     },

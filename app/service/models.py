@@ -365,6 +365,7 @@ class _FurtherEngine:
             self._timer.cancel()
         life, self._life = self._life, None
         if life:
+            self._last = without_work(life.transcriber.stats()) if life.transcriber else self._last
             life.must_end.set()
 
     async def _keep(self, life: "_Life", before: asyncio.Task[None] | None) -> None:
@@ -379,7 +380,6 @@ class _FurtherEngine:
                     # All who waited have gone.
                     self._wait_for_use()
                 await life.must_end.wait()
-                self._last = without_work(life.transcriber.stats())
         except SessionError as error:
             life.failure = error
         except Exception:

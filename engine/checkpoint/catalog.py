@@ -116,6 +116,11 @@ def full_name(name: str) -> str:
     return SHORT_NAMES.get(short, short) + at + revision
 
 
+def short_names(name: str) -> tuple[str, ...]:
+    """The short names of a known checkpoint."""
+    return tuple(short for short, full in SHORT_NAMES.items() if full == name)
+
+
 def similar_names(name: str) -> str:
     """The end of an error about an unknown name: "; did you mean" and the most similar names, or nothing."""
     known = [*SHORT_NAMES, *(model.name for model in KNOWN_MODELS)]

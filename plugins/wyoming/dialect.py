@@ -91,10 +91,10 @@ class WyomingDialect:
         for name, low, high in (("rate", 8000, 192_000), ("width", 2, 2), ("channels", 1, 8)):
             if not integer_from(low, high)(data.get(name)):
                 raise BadStart(name, f"an integer from {low} to {high}", data.get(name))
-        wanted, name = self._wanted, self._wanted.get("name")
-        if not isinstance(name, str | None):
-            raise BadStart("name", "a name", name)
-        model = self._models.named(name, "name")
+        wanted, name_of_model = self._wanted, self._wanted.get("name")
+        if not isinstance(name_of_model, str | None):
+            raise BadStart("name", "a name", name_of_model)
+        model = self._models.named(name_of_model, "name")
         named = str(wanted.get("language") or "")
         self._language = language_of(named, model.languages)
         if self._language and self._language not in model.languages:
@@ -106,7 +106,7 @@ class WyomingDialect:
         hotwords = [each.strip() for each in names if 1 <= len(each.strip().encode()) <= MAX_HOTWORD_BYTES]
         return commands.Start(
             audio=AudioFormat("pcm_s16le", data["rate"], data["channels"], is_mixed=data["channels"] > 1),
-            model=name,
+            model=name_of_model,
             language=self._language,
             hotwords=tuple(hotwords[:MAX_HOTWORDS]),
             interim=False,

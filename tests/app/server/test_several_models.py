@@ -210,7 +210,7 @@ async def test_realtime_clients_of_another_model_are_refused(serve: Serve) -> No
 
 async def whisperlive(server: Running, model: str) -> list[dict[str, Any]]:
     """The messages up to the readiness or an error."""
-    messages = []
+    messages: list[dict[str, Any]] = []
     async with asyncio.timeout(10), connect(f"ws://{server.address}/") as socket:
         await socket.send(json.dumps({"uid": "u", "language": "en", "task": "transcribe", "model": model}))
         while not messages or messages[-1].get("message") != "SERVER_READY":
