@@ -14,7 +14,7 @@ from tests.small_model import SMALL_MODEL
 REPOSITORY = Path(__file__).parents[1]
 COMMAND_TIMEOUT_S = 60
 # What the service may know of the engine; the rest is behind `tutti_server.engine.api.Transcriber`.
-ENGINE_INTERFACE = {"tutti_server.engine.api", "tutti_server.engine.config", "tutti_server.engine.errors"}
+ENGINE_INTERFACE = {f"tutti_server.engine.{name}" for name in ("api", "config", "engine_stats", "errors")}
 
 
 def python(*arguments: str) -> str:

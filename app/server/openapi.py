@@ -82,7 +82,8 @@ MODEL = object_of(
         "root": TEXT,
         "languages": list_of(TEXT),
         "tasks": list_of({"enum": ["transcribe", "translate"]}),
-    }
+    },
+    {"is_default": BOOLEAN},
 )
 SEGMENT = object_of(
     {
@@ -219,7 +220,8 @@ PAGE_MODEL = object_of(
         "languages": list_of(object_of({"code": TEXT, "name": TEXT})),
         "translations": list_of(TEXT),
         "rooms": BOOLEAN,
-    }
+    },
+    {"models": list_of(TEXT)},
 )
 EXPIRY = object_of(
     {},

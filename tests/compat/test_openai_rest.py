@@ -55,7 +55,9 @@ def create(client: openai.OpenAI, **options: Any) -> Any:
 
 @supported("openai-rest", "file")
 @approximated(
-    "openai-rest", "model", how="any name is accepted; the server's one model answers, and `x-tutti-model` names it"
+    "openai-rest",
+    "model",
+    how="with one model any name is accepted; the server's one model answers, and `x-tutti-model` names it",
 )
 @supported("openai-rest", "response_format=json")
 def test_a_file_is_transcribed(client: openai.OpenAI) -> None:

@@ -30,7 +30,7 @@ async def test_a_server_whose_engine_dies_ends_with_the_reason(monkeypatch: pyte
     started: asyncio.Future[Engine] = asyncio.get_running_loop().create_future()
 
     @asynccontextmanager
-    async def start(settings: Settings) -> AsyncIterator[Engine]:
+    async def start(*_: object) -> AsyncIterator[Engine]:
         async with start_engine(runner) as engine:
             started.set_result(engine)
             yield engine
@@ -56,7 +56,7 @@ async def test_a_server_gives_memory_back_while_it_serves(monkeypatch: pytest.Mo
 
     monkeypatch.setattr(processes, "return_memory", return_memory)
     runner = FakeRunner(read_checkpoint(SMALL_MODEL), lambda _: repeat(0))
-    monkeypatch.setattr(processes, "start_engine", lambda _: start_engine(runner))
+    monkeypatch.setattr(processes, "start_engine", lambda *_: start_engine(runner))
     async with asyncio.timeout(20):
         serving = asyncio.create_task(processes.serve(Settings(port=0)))
         admission, give_back = await given

@@ -59,7 +59,7 @@ async def send_all(socket: ClientConnection, audio: bytes, n_bytes: int) -> None
 
 async def test_a_port_in_use_is_reported_before_the_engine_starts(monkeypatch: pytest.MonkeyPatch) -> None:
     """It was reported after the model was loaded, below a traceback."""
-    monkeypatch.setattr(processes, "start_engine", lambda settings: pytest.fail("the engine starts"))
+    monkeypatch.setattr(processes, "start_engine", lambda *_: pytest.fail("the engine starts"))
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
         with pytest.raises(SettingsError, match=f"cannot listen on 127.0.0.1:{port}: "):

@@ -152,8 +152,10 @@ def test_a_recording_may_have_a_callback() -> None:
         recorded(("callback", "https://example.com"), ("callback_method", "GET"))
 
 
-@approximated(LIVE, "model", how="any name is accepted; every result names the model that answers")
-@approximated(FILE, "model", how="any name is accepted; `metadata.model_info` names the model that answers")
+@approximated(LIVE, "model", how="with one model any name is accepted; every result names the model that answers")
+@approximated(
+    FILE, "model", how="with one model any name is accepted; `metadata.model_info` names the model that answers"
+)
 @supported(LIVE, "mip_opt_out")
 @supported(FILE, "mip_opt_out")
 @supported(LIVE, "no_delay")

@@ -453,7 +453,9 @@ def test_the_language_is_one_of_those_that_are_expected() -> None:
     assert warned(updated) == ["session.audio.input.transcription.languages"]
 
 
-@approximated(DIALECT, "transcription.model", how="any name is accepted; a warning names the model that answers")
+@approximated(
+    DIALECT, "transcription.model", how="with one model any name is accepted; a warning names the model that answers"
+)
 def test_any_model_may_be_named() -> None:
     talk = open_talk(requested_model="gpt-realtime")
     assert warned(talk.said[0]) == ["model"]

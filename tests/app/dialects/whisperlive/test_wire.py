@@ -87,7 +87,7 @@ STARTED = events.Started("s_0", "small", events.Limits())
 
 
 @supported("whisperlive", "SERVER_READY")
-@approximated("whisperlive", "model", how="any name is accepted; a warning names the model that answers")
+@approximated("whisperlive", "model", how="with one model any name is accepted; a warning names the model that answers")
 def test_the_server_is_ready_first() -> None:
     """It names the backend that makes the client keep its segments. A warning about other options follows."""
     dialect, _ = start()
