@@ -12,7 +12,7 @@ import { OwnSignal } from "./signal.js";
 const PATHS = { transcribe: "/v1/audio/transcriptions", translate: "/v1/audio/translations" };
 /** Default of `timeoutMs`: four of the server's comments, which it sends every 15 s when it has nothing else to send. */
 const TIMEOUT_MS = 60_000;
-const OPTIONS = ["language", "languages", "task", "words", "prompt", "hotwords", "beam_size", "apiKey", "signal", "onProgress", "timeoutMs"];
+const OPTIONS = ["model", "language", "languages", "task", "words", "prompt", "hotwords", "beam_size", "apiKey", "signal", "onProgress", "timeoutMs"];
 /**
  * Transcribes a file. Leaving the loop over its events cancels the work.
  *
@@ -95,10 +95,11 @@ async function openFile(source) {
     }
 }
 function formWith(file, options) {
-    const { language = "", languages = [], prompt = "", hotwords = [], words = false, beam_size } = options;
+    const { model = "", language = "", languages = [], prompt = "", hotwords = [], words = false, beam_size } = options;
     const fields = [
         ["stream", "true"],
         ["response_format", "verbose_json"],
+        ...(model ? [["model", model]] : []),
         ["language", language ?? ""],
         ...languages.map((code) => ["languages", code]),
         ["prompt", prompt],

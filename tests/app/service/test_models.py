@@ -250,6 +250,20 @@ async def test_without_memory_a_request_is_refused() -> None:
         (await several.take("wanted")).release()
 
 
+async def test_a_server_that_stops_waits_for_what_is_being_loaded() -> None:
+    """The loading cannot be interrupted."""
+    shelf = Shelf()
+    shelf.may_load.clear()
+    several = models(shelf)
+    async with asyncio.timeout(10):
+        async with several.running():
+            waiting = asyncio.create_task(several.take("large"))
+            await shelf.begun.wait()
+            asyncio.get_running_loop().call_soon(shelf.may_load.set)
+        assert not shelf.is_loaded and shelf.ended.is_set()
+        (await waiting).release()
+
+
 async def test_the_log_tells_the_memory(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO")
     several = models(Shelf(needed_bytes=10**9), left=3 * 10**9)
