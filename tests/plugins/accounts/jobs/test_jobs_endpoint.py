@@ -12,6 +12,7 @@ import pytest
 from tests.app.conftest import Running
 from tests.app.dialects.openai.test_files_endpoint import HoldingTranscriber, wav
 from tests.app.server.test_openapi import check_fully_described
+from tests.app.service.test_models import Shelf
 from tests.fakes import FakeTranscriber, said, silence, speech
 from tests.plugins.accounts.conftest import accounts
 from tests.plugins.accounts.jobs.conftest import ServeJobs
@@ -72,6 +73,18 @@ async def test_a_job_transcribes_all_tracks(serve_jobs: ServeJobs, http: httpx.A
     assert job["audio_s"] == pytest.approx(len(TALK) / 16_000)
     (track,) = (await http.get(server.http + job["result_url"])).json()["tracks"]
     assert (track["track"], track["text"]) == (0, TEXT)
+
+
+async def test_a_job_is_done_by_the_model_that_it_names(serve_jobs: ServeJobs, http: httpx.AsyncClient) -> None:
+    """A name of no model is refused at once, and not when a worker begins."""
+    shelf = Shelf()
+    server = await serve_jobs(further=[shelf.model])
+    refused = await submit(http, server, model="other")
+    assert refused.status_code == 404 and refused.json()["error"]["code"] == "model_not_found"
+    for query in ({"model": "large"}, {"model": "nova-3"}):
+        job = await ended(http, server, (await submit(http, server, **query)).json()["id"])
+        assert job["status"] == "done"
+    assert shelf.n_loads == 1 and len(shelf.transcriber.windows) == len(server.transcriber.windows) > 0
 
 
 async def test_jobs_are_seen_by_the_key_that_made_them(serve_jobs: ServeJobs, http: httpx.AsyncClient) -> None:
