@@ -84,7 +84,7 @@ class Connection:
         self._writer = Writer(self._socket, dialect, service.metrics, self._latency, self._log)
         self._driver: SessionDriver | None = None
         self._lease: Lease | None = None
-        """The engine of the model that the client has named."""
+        """The engine of the session, where there are several."""
 
     def admit_by(self, take_place: TakePlace) -> None:
         """Call this at the first valid message of the client; before, the session has no place."""
@@ -188,13 +188,15 @@ class Connection:
         writing.cancel()
         self._driver.cancel_windows()
 
-    async def _take_model(self, name: str) -> None:
-        """Use the model that the client has named.
+    async def _take_model(self, name: str | None) -> None:
+        """Use the model that the client has named, or the first one. Of one model nobody counts the uses.
 
         Raises:
             SessionError: there is no such model, it cannot be loaded, or it leaves no room for the session.
         """
         service = self._service
+        if name is None and not service.models.are_several:
+            return
         card = service.models.named(name)
         self._lease = await service.models.take(card.name, min(LIVE_WAIT_S, service.settings.max_ahead_s))
         if self._lease.transcriber is service.transcriber:

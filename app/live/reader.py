@@ -26,8 +26,11 @@ TakePlace = Callable[[bool], None]
 The argument tells whether the client goes on with a session that it lost.
 """
 
-TakeModel = Callable[[str], Awaitable[None]]
-"""Gives the session the engine of the model with this name. Raises `SessionError` if there is none."""
+TakeModel = Callable[[str | None], Awaitable[None]]
+"""Gives the session the engine of the model with this name; without one, that of the first.
+
+Raises `SessionError` if there is none.
+"""
 
 
 class Reader:
@@ -73,7 +76,7 @@ class Reader:
         """The client has left, and its audio is being made final for others."""
 
     def choose_model_by(self, take_model: TakeModel) -> None:
-        """Call this before the session starts, where the client's start names a model."""
+        """Call this before the session starts, with the model that the client's start names."""
         self._take_model = take_model
 
     async def run(self) -> None:
@@ -161,8 +164,8 @@ class Reader:
                     await self._audio.receive_container(data)
                 case events.Reply() | events.LateReply():
                     self._on_reply(item)
-                case commands.Start(model=str(name)) if self._take_model and not self._has_started:
-                    await self._take_model(name)
+                case commands.Start() if self._take_model and not self._has_started:
+                    await self._take_model(item.model)
                     self._driver.receive(item)
                 case commands.Stop():
                     await self._audio.finish()

@@ -130,6 +130,19 @@ async def test_a_session_for_whose_model_there_is_no_time_is_refused(serve: Serv
         assert (await native(server))[0]["type"] == "started"
 
 
+async def test_a_session_that_names_no_model_counts_for_the_first(serve: Serve) -> None:
+    """What a new session is expected to need is the mean over the models of all sessions."""
+    server = await serving(serve, Shelf(speed_s=0.4))
+    models = server.service.models
+    first_s = server.transcriber.stats().utterance_encode_s
+    async with asyncio.timeout(10), connect(server.stream, subprotocols=[Subprotocol("tutti.v1")]) as socket:
+        await socket.send(json.dumps({"type": "start"}))
+        assert json.loads(await socket.recv())["type"] == "started"
+        lease = await models.take("large")
+        assert models.stats().utterance_encode_s == pytest.approx((first_s + 0.4) / 2)
+        lease.release()
+
+
 async def test_a_model_is_given_back_after_its_sessions(serve: Serve) -> None:
     shelf = Shelf()
     server = await serving(serve, shelf, model_idle_s=0.01)
