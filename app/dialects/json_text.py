@@ -6,6 +6,8 @@ from typing import Any
 
 from tutti_server.app.errors import BadMessage
 
+_text = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
+"""`json.dumps` would make such an encoder for each message."""
 ITEMS_PER_PIECE = 64
 """How many items of a list `write_large` writes at once: with their own fields, far less than a millisecond's work."""
 
@@ -63,10 +65,6 @@ def _pieces(value: object) -> Iterable[str]:
             yield "]"
         case _:
             yield _text(value)
-
-
-def _text(value: object) -> str:
-    return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 
 
 def _has_surrogates(message: dict[str, Any]) -> bool:

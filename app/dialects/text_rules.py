@@ -3,13 +3,12 @@
 from collections.abc import Callable
 from typing import Any
 
+from tutti import messages
 from tutti_server.app.dialects.checks import Check, are_texts, is_boolean
 from tutti_server.app.text_rules.pipeline import TextRuleOptions
 from tutti_server.app.text_rules.redaction import KINDS
 
-MAX_PHRASES = 200
-"""The most names, and the most replacements."""
-MAX_PHRASE_CHARS = 100
+MAX_PHRASES, MAX_PHRASE_CHARS = messages.MAX_PHRASES, messages.MAX_PHRASE_CHARS
 
 MakeError = Callable[[str, str, object], Exception]
 """Makes the error for a field, from its name, what was expected and what came."""

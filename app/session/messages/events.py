@@ -228,8 +228,8 @@ class Utterance:
     """Whether the last of these decodings gave its final text."""
     is_complete: bool = True
     """Whether all audio was decoded. False if the session ended, or the client discarded the audio, before that."""
-    voices: str = ""
-    """What a session that goes on with this one needs to know its speakers again; empty if it tells none apart."""
+    voices: str | None = None
+    """What a session that goes on with this one needs to know its speakers again; `None` if it tells none apart."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -193,7 +193,7 @@ class SpeakerLabels:
                 words, tail = _labelled(event.stable_words, spans), _labelled(event.tail_words, spans)
                 return replace(event, stable_words=words, tail_words=tail)
             case events.Utterance() if self._resumes:
-                return replace(event, voices=self._last_voices)
+                return replace(event, voices=self._last_voices or None)
         return event
 
     def _near(self, start_s: float, end_s: float) -> list[events.SpeakerSpan]:

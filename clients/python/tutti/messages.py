@@ -1,19 +1,31 @@
-"""The messages of `tutti.v1` as dataclasses: encodes commands, and checks and types events.
+"""The messages of `tutti.v1` as dataclasses: the one place where their fields are written down.
 
-This module does no I/O. docs/protocol.md describes the messages; the tests compare this module with the golden messages
-in tests/wire. All times are seconds on the timeline of the session: from its first sample, or in a resumed session from
-the first sample of the lost one.
+The server writes and reads these classes, too. `python -m tests.wire_messages` makes the TypeScript types and the
+tables of docs/protocol.md from them, and the AsyncAPI document of a server is computed from them. So a description
+speaks of names as they are on the wire. This module does no I/O. All times are seconds on the timeline of the session:
+from its first sample, or in a resumed session from the first sample of the lost one.
 """
 
-from __future__ import annotations
-
 import json
-import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
-from typing import ClassVar, Literal, NoReturn, TypeAlias, assert_never
+from collections.abc import Mapping, Sequence
+from dataclasses import MISSING, dataclass, field
+from typing import Annotated, Any, ClassVar, Literal, NoReturn, TypeAlias, cast
 
 from tutti.errors import ProtocolError
+from tutti.fields import ALWAYS, REQUIRED, Length, Null, Within, Wrong, read, writer
+
+MAX_PROMPT_CHARS = 10_000
+"""The longest prompt, in characters."""
+MIN_SILENCE_MS, MAX_SILENCE_MS = 100, 5000
+"""How short and how long the silence may be that ends an utterance, in milliseconds."""
+MAX_PADDING_MS = 1000
+"""The most audio before detected speech that an utterance may include, in milliseconds."""
+MAX_SPEAKERS = 10
+"""The most speakers of a channel, also where the client names no number."""
+MAX_PHRASES = 200
+"""The most names, and the most replacements, of text rules."""
+MAX_PHRASE_CHARS = 100
+"""The longest of them, in characters."""
 
 Encoding: TypeAlias = Literal["pcm_s16le", "pcm_f32le", "mulaw", "alaw"]
 """How samples become bytes: signed 16-bit or 32-bit float, both little-endian, or 8 bits of G.711."""
@@ -25,6 +37,20 @@ TurnKind: TypeAlias = Literal["eager_end", "resumed", "end"]
 """What happened to a turn: it has probably ended, it goes on after all, or it has ended."""
 RedactedKind: TypeAlias = Literal["card", "ssn", "account", "phone", "email", "number"]
 """What is not written down: numbers of cards, social security numbers, and so on; "number" is any three digits."""
+FlushId: TypeAlias = Annotated[str, Length(most=200)] | Annotated[int, Within(-(2**63), 2**63 - 1)]
+"""The client's own name for a flush."""
+
+Language: TypeAlias = Annotated[str, Length(1, called="a language code")]
+Languages: TypeAlias = Annotated[tuple[Language, ...], Length(most=128)]
+Number: TypeAlias = Annotated[int, Within(0, 2**53 - 1)]
+"""JavaScript counts no further."""
+Seconds: TypeAlias = Annotated[float, Within(0, 10_000_000)]
+"""A time at which a session may resume. The latest is after four months: later times lose their milliseconds."""
+Share: TypeAlias = Annotated[float, Within(0, 1)]
+SilenceMs: TypeAlias = Annotated[int, Within(MIN_SILENCE_MS, MAX_SILENCE_MS)]
+Prompt: TypeAlias = Annotated[str, Length(most=MAX_PROMPT_CHARS)]
+Hotword: TypeAlias = Annotated[str, Length(pattern=r"[\s\S]*\S[\s\S]*", called="a text with a word")]
+Phrase: TypeAlias = Annotated[str, Length(1, MAX_PHRASE_CHARS)]
 
 BYTES_PER_SAMPLE: Mapping[Encoding, int] = {"pcm_s16le": 2, "pcm_f32le": 4, "mulaw": 1, "alaw": 1}
 
@@ -37,9 +63,11 @@ class AudioFormat:
     """The format of audio: bytes of samples, in which the channels alternate."""
 
     encoding: Encoding = "pcm_s16le"
-    sample_rate: int = 16000
+    """How samples become bytes."""
+    sample_rate: Annotated[int, Within(8000, 48000)] = 16000
     """Samples per second and channel."""
-    channels: int = 1
+    channels: Annotated[int, Within(1, 8)] = 1
+    """Each channel is transcribed on its own."""
 
     @property
     def bytes_per_s(self) -> int:
@@ -49,16 +77,16 @@ class AudioFormat:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Untranslated:
-    """Final text of a lost session whose translation did not come. The client fills this in by itself."""
+    """Final text of a lost session whose translations did not come. A session fills this in by itself."""
 
-    utterance: int
-    channel: int
-    start_s: float
-    end_s: float
-    text: str
-    language: str | None
+    utterance: Number
+    channel: Number
+    start_s: Seconds
+    end_s: Seconds
+    text: Prompt
+    language: Language | Null = None
     """The code of the language of the text, if the server said it."""
-    targets: tuple[str, ...]
+    targets: Languages
     """The codes of the languages whose translation is missing."""
 
 
@@ -66,124 +94,188 @@ class Untranslated:
 class Resume:
     """The times at which a new session continues a lost one. Send the audio from the earliest of them on."""
 
-    from_s: float | tuple[float, ...]
-    """The lost session's `resume_from_s`: for each channel, the server transcribes the audio after this time.
+    from_s: Seconds | Annotated[tuple[Seconds, ...], Length(1)]
+    """The `resume_from_s` of the lost session's last `utterance`: one time for each channel, or one for all.
 
-    A single number is the time for all channels.
+    The server transcribes the audio after it.
     """
-    prompt: str = ""
-    """The text before that time, as context for the model."""
-    audio_from_s: float | None = None
-    """The time of the first sample that is sent, if that is earlier: the server's speech detector adapts to the audio
-    before `from_s`, and no text is made of it.
+    prompt: Prompt = ""
+    """The text before that time, as context for the model. It takes the place of `prompt` for the first utterance."""
+    audio_from_s: Seconds | Null = None
+    """The time of the first sample that is sent, if that is earlier. No text is made of the audio before `from_s`.
+
+    The server's speech detector adapts to it.
     """
-    detector_from_s: tuple[float | None, ...] | None = None
-    """The lost session's `Utterance.detector_from_s`. With it, and with the audio from the earliest of these times on,
-    the server finds the speech that the lost session would have found. None: it may find speech somewhat later.
+    detector_from_s: tuple[Seconds | None, ...] | None = None
+    """The `detector_from_s` of the lost session's last `utterance`.
+
+    With it, and with the audio from the earliest of these times on, the server finds the speech that the lost session
+    would have found. Without it, it may find speech somewhat later.
     """
-    language: tuple[str | None, ...] | None = field(default=None, kw_only=True)
-    """The `Utterance.language` of each channel that the lost session sent last, so that the server goes on with it."""
-    untranslated: tuple[Untranslated, ...] | None = field(default=None, kw_only=True)
-    """Text before `from_s` that is still to be translated. Send its audio, too, by `audio_from_s`."""
-    voices: str | None = field(default=None, kw_only=True)
-    """The lost session's last `Utterance.voices`, so that its speakers keep their letters."""
+    language: Language | Annotated[tuple[Language | None, ...], Length(1)] | Null = field(default=None, kw_only=True)
+    """The `language` of the last `utterance` of each channel, so that the server goes on with it; or one for all."""
+    untranslated: Annotated[tuple[Untranslated, ...], Length(most=64)] | None = field(default=None, kw_only=True)
+    """Final text before `from_s` whose translations did not come. Send its audio, too, by `audio_from_s`."""
+    voices: Annotated[str, Length(most=20_000)] | None = field(default=None, kw_only=True)
+    """The `voices` of the lost session's last `utterance`, so that its speakers keep their letters. With `speakers`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Endpointing:
-    """When an utterance ends; see `tutti.options.EndpointingOptions`. None: the server's default."""
+    """When an utterance begins and ends."""
 
-    mode: EndpointingMode | None = None
-    silence_ms: int | None = None
-    min_silence_ms: int | None = None
-    max_silence_ms: int | None = None
-    end_confidence: float | None = None
-    eager_confidence: float | None = None
-    min_utterance_s: float | None = None
-    max_utterance_s: float | None = None
-    padding_ms: int | None = None
-    threshold: float | None = None
+    mode: EndpointingMode | Null = None
+    """What begins and ends utterances.
+
+    "vad": detected speech. "adaptive": as "vad", but what was spoken decides how long the silence must be. "manual": an
+    utterance begins with the first audio, and ends with `flush`, with `stop` or at its maximum length. The default is
+    "adaptive" where that was measured for the server's model, and "vad" elsewhere. It is always "vad" with one of the
+    four options below.
+    """
+    silence_ms: SilenceMs | None = None
+    """The silence that ends an utterance; with "adaptive", one as sure as `end_confidence`, or of unknown text."""
+    min_silence_ms: SilenceMs | None = None
+    """With "adaptive": the silence that ends an utterance that is certainly complete."""
+    max_silence_ms: SilenceMs | None = None
+    """With "adaptive": the silence that ends any utterance. At least `min_silence_ms`."""
+    end_confidence: Share | None = None
+    """With "adaptive": how sure the server must be that the speaker has finished to end a turn early.
+
+    A surer end comes before `silence_ms`, a less sure one later.
+    """
+    eager_confidence: Share | None = None
+    """With `turns`: how sure the server must be that the speaker has finished to send an "eager_end"."""
+    min_utterance_s: Annotated[float, Within(0, 10)] | None = None
+    """Silence does not end an utterance that is shorter than this, so that a single word waits for more speech."""
+    max_utterance_s: Annotated[float, Within(10, 300)] | None = None
+    """A longer utterance ends at its next window."""
+    padding_ms: Annotated[int, Within(0, MAX_PADDING_MS)] | None = None
+    """Audio before detected speech that belongs to the utterance."""
+    threshold: Share | Null = None
+    """How sure the server must be that a sound is speech. A higher value takes less noise for speech, and more soft
+    speech for noise.
+    """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Room:
-    """The room in which a session is published for readers. A field that is None is not sent."""
+    """The room in which a session is published for readers."""
 
-    name: str | None = None
-    """3 to 64 of A-Z, a-z, 0-9, _ and -. None: the server makes one that cannot be guessed."""
-    token: str | None = None
-    """The `RoomAddress.token` of an earlier session, whose room this one goes on in."""
-    title: str | None = None
-    """For readers; at most 200 characters."""
+    name: Annotated[str, Length(pattern="[A-Za-z0-9_-]{3,64}", called="3 to 64 of A-Z, a-z, 0-9, _ and -")] | Null = (
+        None
+    )
+    """Without a name the server makes one that cannot be guessed."""
+    token: (
+        Annotated[str, Length(pattern="[A-Za-z0-9_-]{16,128}", called="the token of an earlier `started.room`")] | Null
+    ) = None
+    """The `room.token` of an earlier `started`, whose room this session goes on in."""
+    title: Annotated[str, Length(most=200)] | None = None
+    """For readers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpeakerLimit:
-    """The server tells the speakers of the one channel apart."""
+    """The server tells the speakers of the one channel apart.
 
-    max: int | None = None
-    """The most speakers, 1 to 10. None: the server's default, 10."""
+    `speaker` of segments and words is a letter then, and `speakers` events say who speaks when, and revise it.
+    """
+
+    max: Annotated[int, Within(1, MAX_SPEAKERS)] | None = None
+    """The most speakers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TextRules:
-    """What the server does with the text before it leaves. A field that is None is not sent."""
+    """What the server does with the text before it leaves."""
 
     numerals: bool | None = None
     """Write numbers in digits; English only."""
     redact: Sequence[RedactedKind] | None = None
-    """What is not written down."""
-    redact_names: Sequence[str] | None = None
+    """What is not written down; "number" is any three digits."""
+    redact_names: Annotated[Sequence[Phrase], Length(most=MAX_PHRASES)] | None = None
     """Words that are not written down either."""
-    replace: Mapping[str, str] | None = None
+    replace: (
+        Annotated[Mapping[Phrase, Annotated[str, Length(most=MAX_PHRASE_CHARS)]], Length(most=MAX_PHRASES)] | None
+    ) = None
     """Words, and what is written instead of them."""
-    profanity: Literal["mask"] | None = None
+    profanity: Literal["mask"] | Null = None
     """Write asterisks instead of profane words; English only."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Start:
-    """The first command: asks for a session. A field that is None is not sent, so the server's default applies."""
+    """Asks for a session. The first command. For a field that is left out, the server has a default."""
 
+    type: ClassVar[str] = "start"
     audio: AudioFormat | None = None
-    model: str | None = None
-    language: str | None = None
-    languages: tuple[str, ...] | None = None
+    """The format of the audio."""
+    model: Annotated[str, Length(most=80)] | Null = None
+    """A name of the model, where the server has several; without it the first one."""
+    language: Language | Null = None
+    """A code such as "en"; None: the server detects the language and follows its changes; "lock": it detects the
+    language at the beginning, and keeps it.
+    """
+    languages: Languages | None = None
+    """The codes of the languages that are possible, where the server detects the language. Without any: all it knows.
+    """
     task: Task | None = None
-    translate: tuple[str, ...] | None = None
+    """Whether to write the language that is spoken, or to translate it into English."""
+    translate: Languages | None = None
+    """The codes of the languages that final text is translated to, by `translation` events."""
     interim: bool | None = None
+    """Whether to send `interim` events."""
     words: bool | None = None
+    """Whether segments have the times of their words. They then come with the end of their window."""
     turns: bool | None = None
+    """Whether to send `turn` events."""
     interim_words: bool | None = None
+    """Whether interims have the times of their stable words, too. Needs `words` and `interim`."""
     endpointing: Endpointing | None = None
-    prompt: str | None = None
-    hotwords: tuple[str, ...] | None = None
-    beam_size: int | None = None
-    resume: Resume | None = None
+    """When an utterance begins and ends."""
+    prompt: Prompt | None = None
+    """Text that the speech may follow on from, or names that it may contain."""
+    hotwords: Annotated[tuple[Hotword, ...], Length(most=64)] | None = None
+    """Names and terms to expect, as they are written. Each has at most 47 bytes."""
+    beam_size: Annotated[int, Within(1, 10)] | Null = None
+    """The beams of final text: more make fewer mistakes and more work. Without it, what the server has chosen.
+
+    There are no more than the engine has slots.
+    """
+    resume: Resume | Null = None
+    """Where to continue after a lost connection."""
     resumes: bool | None = None
-    """Whether the client resumes the session in another one if the server ends it, so that no utterance need end."""
-    room: Room | None = None
-    channel_names: tuple[str, ...] | None = None
-    speakers: SpeakerLimit | None = None
+    """Whether the client goes on in another session if the server ends this one, so that no utterance need end."""
+    room: Room | Null = None
+    """The room in which the session is published for readers; `{}` has a name that cannot be guessed."""
+    channel_names: tuple[Annotated[str, Length(1, 64)], ...] | None = None
+    """A name for each channel, all different, which then is `speaker` of its text, such as `["agent", "caller"]`."""
+    speakers: SpeakerLimit | Null = None
+    """Tells the speakers of the one channel apart. Not with `channel_names`."""
     text_rules: TextRules | None = None
+    """What the server does with the text before it leaves."""
 
 
 @dataclass(frozen=True, slots=True)
 class Flush:
-    """Ends open utterances now."""
+    """Ends open utterances now. `flushed` answers when everything that was received before it is final."""
 
-    id: str | int
-    """The event `Flushed` will have it."""
+    type: ClassVar[str] = "flush"
+    id: FlushId
+    """Identifies the flush; the event `flushed` has the same."""
 
 
 @dataclass(frozen=True, slots=True)
 class KeepAlive:
     """Keeps the session open while there is no audio."""
 
+    type: ClassVar[str] = "keepalive"
+
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """Tells the server that no more audio follows."""
+    """Tells the server that no more audio follows. What is left is made final, then `stopped` comes."""
+
+    type: ClassVar[str] = "stop"
 
 
 Command: TypeAlias = Start | Flush | KeepAlive | Stop
@@ -192,23 +284,8 @@ Command: TypeAlias = Start | Flush | KeepAlive | Stop
 
 def encode_command(command: Command) -> str:
     """The JSON text of a command."""
-    wire: dict[str, object]
-    match command:
-        case Start():
-            wire = {"type": "start", **asdict(command, dict_factory=_without_none)}
-        case Flush(id=flush_id):
-            wire = {"type": "flush", "id": flush_id}
-        case KeepAlive():
-            wire = {"type": "keepalive"}
-        case Stop():
-            wire = {"type": "stop"}
-        case _:
-            assert_never(command)
-    return json.dumps(wire, ensure_ascii=False, allow_nan=False)
-
-
-def _without_none(items: list[tuple[str, object]]) -> dict[str, object]:
-    return {name: value for name, value in items if value is not None}
+    kind: type = type(command)
+    return json.dumps(writer(kind)(command), ensure_ascii=False, allow_nan=False)
 
 
 # What the server sends
@@ -218,7 +295,7 @@ def _without_none(items: list[tuple[str, object]]) -> dict[str, object]:
 class Limits:
     """The limits of the server for this session."""
 
-    max_message_bytes: int
+    max_message_bytes: Annotated[int, Within(1)]
     """The largest message that the server accepts."""
     max_ahead_s: float
     """The server ends the session when more audio than this has come before its time, in seconds."""
@@ -230,7 +307,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class ServerWarning:
-    """Something that the client should know, such as an option without effect. Also an item of `Started.warnings`."""
+    """Something that the client should know, such as an option without effect. Also an item of `started.warnings`."""
 
     type: ClassVar[str] = "warning"
     code: str
@@ -258,7 +335,7 @@ class Started:
     limits: Limits
     warnings: tuple[ServerWarning, ...]
     room: RoomAddress | None = None
-    """The room in which the session is published; None if `Start.room` asked for none."""
+    """The room in which the session is published, if `start` asked for one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,9 +344,9 @@ class SpeechStarted:
 
     type: ClassVar[str] = "speech_started"
     utterance: int
-    """The number of the utterance in the session, from 0. All channels share one count."""
+    """The number of the utterance in the session. All channels share one count."""
     channel: int
-    """The index of the channel, from 0."""
+    """The index of the channel."""
     at_s: float
 
 
@@ -283,7 +360,7 @@ class Word:
     confidence: float
     """How sure the model is of the word, from 0 to 1."""
     speaker: str | None = field(default=None, kw_only=True)
-    """The letter of its speaker, with the option `max_speakers`, as far as it is known by then."""
+    """The letter of its speaker, if `start` has `speakers`, as far as it is known by then."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -300,13 +377,13 @@ class Interim:
     tail: str
     """Text that may still change. It follows `stable`."""
     stable_words: tuple[Word, ...] = ()
-    """The words of `stable`. Empty unless the option `interim_words` was set.
+    """The words of `stable`, if `start` has `interim_words` and there are any.
 
     Their times and confidences do not change any more, and those of the segment are the same. Only the text of the last
     word may grow, by punctuation.
     """
     speaker: str | None = None
-    """The name of its channel, from the option `channel_names`."""
+    """The name of its channel, if `start` has `channel_names`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -332,19 +409,19 @@ class Segment:
     text: str
     """The text of the segment, with its leading space if the script has spaces."""
     words: tuple[Word, ...]
-    """The words of the segment. Empty unless the option `words` was set and the server offers word times."""
+    """The words of the segment. Empty unless `start` has `words` and the server offers word times."""
     confidence: float
     """How sure the model is of the segment, from 0 to 1."""
     language: str | None
     """A code such as "en", or None if the server does not know it."""
     language_probability: float | None = None
-    """The probability of the language in this audio, from 0 to 1. None if the server did not detect it."""
-    speaker: str | None = None
-    """The name of its channel, from the option `channel_names`; or the letter of the speaker of most of its words, with
-    `max_speakers`, as far as it is known by then: `Speakers` may revise it.
-    """
+    """The probability of the language in this audio, from 0 to 1. Only if the server detected it."""
     redactions: tuple[Redaction, ...] = ()
-    """What was said in it and is not written down, with the option `text_rules`."""
+    """What was said in it and is not written down, if `start` has `text_rules` that redact."""
+    speaker: str | None = None
+    """The name of its channel, if `start` has `channel_names`. Or the letter of the speaker of most of its words, if it
+    has `speakers`, as far as that is known by then: `speakers` events may revise it.
+    """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -358,32 +435,32 @@ class Utterance:
     end_s: float
     text: str
     uncovered: tuple[tuple[float, float], ...]
-    """Parts of the audio, (start_s, end_s), where speech was detected but there is no text."""
+    """Parts of the audio, `[start_s, end_s]`, where speech was detected but there is no text."""
     final_until_s: float
     """Audio before this time is final on all channels. The client need not keep it any longer."""
-    resume_from_s: tuple[float, ...] = ()
-    """The same for each channel: the value for `Resume.from_s` after a lost connection."""
-    detector_from_s: tuple[float | None, ...] = ()
-    """The value for `Resume.detector_from_s`: for each channel, from when on the server's speech detector must process
+    resume_from_s: Annotated[tuple[float, ...], REQUIRED] = ()
+    """The same for each channel: the value for `resume.from_s` after a lost connection."""
+    detector_from_s: Annotated[tuple[float | None, ...], ALWAYS] = ()
+    """The value for `resume.detector_from_s`: for each channel, from when on the server's speech detector must process
     the audio to find the same speech; None where that is not possible. Empty if the server is too old to say.
     """
     language: str | None = None
-    """The code of the language of most of its text, if the server chose it. None if it was named, or is not known."""
+    """The code of the language of most of its text, if the server chose it."""
     language_probability: float | None = None
-    """The probability of that language, from 0 to 1. None if the server did not detect it for this utterance."""
+    """The probability of that language, from 0 to 1. Only if the server detected it for this utterance."""
     translated_until_s: tuple[float, ...] = ()
-    """For each channel the time before which no more translations come. Empty without the option `translate`."""
-    speaker: str | None = None
-    """The name of its channel, from the option `channel_names`."""
+    """For each channel the time before which no more translations come, if `start` has `translate`."""
     voices: str | None = None
-    """The value for `Resume.voices`, with the option `max_speakers`."""
+    """The value for `resume.voices`, if `start` has `speakers`."""
+    speaker: str | None = None
+    """The name of its channel, if `start` has `channel_names`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Translation:
     """The translation of a piece of final text. The pieces of an utterance and a language are joined as they are.
 
-    Sent for each language of the option `translate`, after the text.
+    Sent for each language of `translate`, after the text.
     """
 
     type: ClassVar[str] = "translation"
@@ -398,14 +475,14 @@ class Translation:
     translated_until_s: tuple[float, ...]
     """For each channel the time before which no more translations come."""
     earlier: bool = False
-    """The utterance is one of a lost session, by the number that `Resume.untranslated` gave it."""
+    """The utterance is one of a lost session, by the number that `resume.untranslated` gave it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Turn:
-    """News about the end of a turn, which is an utterance. Only sent if the option `turns` was set.
+    """News about the end of a turn, which is an utterance. Only sent if `start` has `turns`.
 
-    After an `eager_end` comes `resumed`, or the `Utterance` with the same text.
+    After an "eager_end" comes "resumed", or the `utterance` with the same text.
     """
 
     type: ClassVar[str] = "turn"
@@ -413,14 +490,12 @@ class Turn:
     utterance: int
     channel: int
     at_s: float
-    """Where the speech ended (`eager_end`), up to where it was processed (`resumed`), or where the turn ended (`end`).
-
-    In seconds.
+    """Where the speech ended ("eager_end"), up to where it was processed ("resumed"), or where the turn ended ("end").
     """
     confidence: float | None
     """How sure the server is that the speaker has finished, from 0 to 1; None if it does not know."""
     text: str | None
-    """All text of the utterance so far, of an `eager_end`; None of the others."""
+    """All text of the utterance so far, of an "eager_end"; None of the others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -435,7 +510,7 @@ class SpeakerSpan:
 
 @dataclass(frozen=True, slots=True)
 class Speakers:
-    """Who speaks when, with the option `max_speakers`. It replaces what earlier events said of these times."""
+    """Who speaks when, if `start` has `speakers`. It replaces what earlier events said of these times."""
 
     type: ClassVar[str] = "speakers"
     channel: int
@@ -448,7 +523,7 @@ class Flushed:
     """Everything that was sent before the flush with this id is final."""
 
     type: ClassVar[str] = "flushed"
-    id: str | int
+    id: FlushId
 
 
 @dataclass(frozen=True, slots=True)
@@ -467,7 +542,7 @@ class ErrorEvent:
     code: str
     message: str
     fatal: bool
-    """Whether the error ended the session. The iteration over a `Session` raises such an error."""
+    """Whether the error ended the session."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -502,7 +577,7 @@ class Resumed:
 
     type: ClassVar[str] = "resumed"
     gap: tuple[float, float] | None
-    """Audio that was not final and is lost, (from_s, until_s): the outage was longer than the client keeps audio."""
+    """Audio that was not final and is lost, `[from_s, until_s]`: the outage was longer than the client keeps audio."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -550,318 +625,41 @@ def parse_event(message: str | Mapping[str, object]) -> Event:
             raise ProtocolError("message", "a JSON object", _describe(message)) from error
     if not isinstance(message, Mapping):
         raise ProtocolError("message", "a JSON object", _describe(message))
-    event_type = _Fields("message", message).text("type")
-    parse = _PARSERS.get(event_type)
-    if parse is None:
+    event_type = message.get("type", MISSING)
+    if not isinstance(event_type, str):
+        raise ProtocolError("message.type", "a string", _describe(event_type))
+    kind = EVENTS.get(event_type)
+    if kind is None:
         return UnknownEvent(event_type, dict(message))
-    return parse(_Fields(event_type, message))
-
-
-_LEFT_OUT = {
-    ("started", "room"),
-    ("segment", "language_probability"),
-    ("utterance", "language"),
-    ("utterance", "language_probability"),
-    ("utterance", "voices"),
-}
-"""The fields that an event has only where there is something to say, with the types of their events."""
+    try:
+        return cast(Event, read(kind, message))
+    except Wrong as wrong:
+        raise ProtocolError(event_type + wrong.path, wrong.expected, _describe(wrong.value)) from None
 
 
 def event_to_wire(event: Event) -> dict[str, object]:
     """The JSON object of an event: the inverse of `parse_event`, which leaves unknown fields out."""
-    if isinstance(event, UnknownEvent):
-        return dict(event.data)
-    wire = {"type": event.type} | {
-        name: _to_lists(value)
-        for name, value in asdict(event, dict_factory=_without_speaker).items()
-        if value is not None or (event.type, name) not in _LEFT_OUT
-    }
-    if isinstance(event, Interim) and not event.stable_words:
-        del wire["stable_words"]
-    if isinstance(event, Segment) and not event.redactions:
-        del wire["redactions"]
-    if isinstance(event, Utterance) and not event.translated_until_s:
-        del wire["translated_until_s"]
-    if isinstance(event, Translation) and not event.earlier:
-        del wire["earlier"]
-    return wire
+    kind: type = type(event)
+    return dict(event.data) if isinstance(event, UnknownEvent) else writer(kind)(event)
 
 
-def _without_speaker(items: list[tuple[str, object]]) -> dict[str, object]:
-    """The fields of an event, or of a word, which has a speaker only where that is known."""
-    return {name: value for name, value in items if (name, value) != ("speaker", None)}
-
-
-def _to_lists(value: object) -> object:
-    """`value` with lists in place of tuples, as JSON has only lists."""
-    if isinstance(value, Mapping):
-        return {name: _to_lists(item) for name, item in value.items()}
-    if isinstance(value, tuple):
-        return [_to_lists(item) for item in value]
-    return value
-
-
-class _Fields:
-    """Reads the fields of one JSON object and checks their types."""
-
-    def __init__(self, path: str, value: object) -> None:
-        """Check that `value` is an object; `path` is its place in the message, for errors."""
-        if not isinstance(value, Mapping):
-            raise ProtocolError(path, "an object", _describe(value))
-        self._path = path
-        self._data = value
-
-    def _get(self, name: str, expected: str) -> object:
-        if name not in self._data:
-            raise ProtocolError(f"{self._path}.{name}", expected, "nothing")
-        value: object = self._data[name]
-        return value
-
-    def _wrong(self, name: str, expected: str) -> NoReturn:
-        raise ProtocolError(f"{self._path}.{name}", expected, _describe(self._data[name]))
-
-    def has(self, name: str) -> bool:
-        return name in self._data
-
-    def text(self, name: str) -> str:
-        value = self._get(name, "a string")
-        return value if isinstance(value, str) else self._wrong(name, "a string")
-
-    def optional_text(self, name: str) -> str | None:
-        """A string; None if the field is not there."""
-        return self.text(name) if name in self._data else None
-
-    def text_or_null(self, name: str) -> str | None:
-        value = self._get(name, "a string or null")
-        return value if value is None or isinstance(value, str) else self._wrong(name, "a string or null")
-
-    def boolean(self, name: str) -> bool:
-        value = self._get(name, "true or false")
-        return value if isinstance(value, bool) else self._wrong(name, "true or false")
-
-    def integer(self, name: str, at_least: int = 0) -> int:
-        expected = f"an integer from {at_least}"
-        value = self._get(name, expected)
-        if isinstance(value, int) and not isinstance(value, bool) and value >= at_least:
-            return value
-        return self._wrong(name, expected)
-
-    def number(self, name: str) -> float:
-        return _to_number(f"{self._path}.{name}", self._get(name, "a number"))
-
-    def number_or_null(self, name: str) -> float | None:
-        value = self._get(name, "a number or null")
-        return None if value is None else _to_number(f"{self._path}.{name}", value)
-
-    def turn_kind(self, name: str) -> TurnKind:
-        expected = "eager_end, resumed or end"
-        match self._get(name, expected):
-            case "eager_end" | "resumed" | "end" as kind:
-                return kind
-            case _:
-                return self._wrong(name, expected)
-
-    def text_or_integer(self, name: str) -> str | int:
-        value = self._get(name, "a string or an integer")
-        if isinstance(value, str | int) and not isinstance(value, bool):
-            return value
-        return self._wrong(name, "a string or an integer")
-
-    def nested(self, name: str) -> _Fields:
-        return _Fields(f"{self._path}.{name}", self._get(name, "an object"))
-
-    def objects(self, name: str) -> list[_Fields]:
-        return [_Fields(path, item) for path, item in self._items(name)]
-
-    def spans(self, name: str) -> tuple[tuple[float, float], ...]:
-        spans: list[tuple[float, float]] = []
-        for path, item in self._items(name):
-            if not (isinstance(item, list | tuple) and len(item) == 2):
-                raise ProtocolError(path, "[start_s, end_s]", _describe(item))
-            spans.append((_to_number(f"{path}[0]", item[0]), _to_number(f"{path}[1]", item[1])))
-        return tuple(spans)
-
-    def numbers(self, name: str) -> tuple[float, ...]:
-        return tuple(_to_number(path, item) for path, item in self._items(name))
-
-    def optional_numbers_or_null(self, name: str) -> tuple[float | None, ...]:
-        """A list of numbers and nulls; nothing if the field is not there."""
-        items = self._items(name) if name in self._data else []
-        return tuple(None if item is None else _to_number(path, item) for path, item in items)
-
-    def optional_objects(self, name: str) -> list[_Fields]:
-        return self.objects(name) if name in self._data else []
-
-    def _items(self, name: str) -> list[tuple[str, object]]:
-        value = self._get(name, "a list")
-        if not isinstance(value, list | tuple):
-            self._wrong(name, "a list")
-        return [(f"{self._path}.{name}[{index}]", item) for index, item in enumerate(value)]
-
-
-def _parse_started(data: _Fields) -> Started:
-    limits = data.nested("limits")
-    return Started(
-        session_id=data.text("session_id"),
-        model=data.text("model"),
-        limits=Limits(
-            max_message_bytes=limits.integer("max_message_bytes", at_least=1),
-            max_ahead_s=limits.number("max_ahead_s"),
-            idle_timeout_s=limits.number("idle_timeout_s"),
-            max_window_s=limits.number("max_window_s"),
-        ),
-        warnings=tuple(_parse_warning(item) for item in data.objects("warnings")),
-        room=_parse_room(data.nested("room")) if data.has("room") else None,
-    )
-
-
-def _parse_room(data: _Fields) -> RoomAddress:
-    return RoomAddress(name=data.text("name"), path=data.text("path"), token=data.text("token"))
-
-
-def _parse_speech_started(data: _Fields) -> SpeechStarted:
-    return SpeechStarted(utterance=data.integer("utterance"), channel=data.integer("channel"), at_s=data.number("at_s"))
-
-
-def _parse_interim(data: _Fields) -> Interim:
-    return Interim(
-        utterance=data.integer("utterance"),
-        channel=data.integer("channel"),
-        start_s=data.number("start_s"),
-        end_s=data.number("end_s"),
-        stable=data.text("stable"),
-        tail=data.text("tail"),
-        stable_words=_parse_words(data.optional_objects("stable_words")),
-        speaker=data.optional_text("speaker"),
-    )
-
-
-def _parse_segment(data: _Fields) -> Segment:
-    return Segment(
-        utterance=data.integer("utterance"),
-        id=data.integer("id"),
-        channel=data.integer("channel"),
-        start_s=data.number("start_s"),
-        end_s=data.number("end_s"),
-        text=data.text("text"),
-        words=_parse_words(data.objects("words")),
-        confidence=data.number("confidence"),
-        language=data.text_or_null("language"),
-        language_probability=data.number("language_probability") if data.has("language_probability") else None,
-        speaker=data.optional_text("speaker"),
-        redactions=tuple(map(_parse_redaction, data.objects("redactions"))) if data.has("redactions") else (),
-    )
-
-
-def _parse_redaction(data: _Fields) -> Redaction:
-    return Redaction(data.text("kind"), data.number("start_s"), data.number("end_s"))
-
-
-def _parse_words(items: list[_Fields]) -> tuple[Word, ...]:
-    return tuple(
-        Word(
-            word=item.text("word"),
-            start_s=item.number("start_s"),
-            end_s=item.number("end_s"),
-            confidence=item.number("confidence"),
-            speaker=item.optional_text("speaker"),
-        )
-        for item in items
-    )
-
-
-def _parse_utterance(data: _Fields) -> Utterance:
-    return Utterance(
-        utterance=data.integer("utterance"),
-        channel=data.integer("channel"),
-        start_s=data.number("start_s"),
-        end_s=data.number("end_s"),
-        text=data.text("text"),
-        uncovered=data.spans("uncovered"),
-        final_until_s=data.number("final_until_s"),
-        resume_from_s=data.numbers("resume_from_s"),
-        detector_from_s=data.optional_numbers_or_null("detector_from_s"),
-        language=data.text("language") if data.has("language") else None,
-        language_probability=data.number("language_probability") if data.has("language_probability") else None,
-        translated_until_s=data.numbers("translated_until_s") if data.has("translated_until_s") else (),
-        speaker=data.optional_text("speaker"),
-        voices=data.optional_text("voices"),
-    )
-
-
-def _parse_translation(data: _Fields) -> Translation:
-    return Translation(
-        utterance=data.integer("utterance"),
-        channel=data.integer("channel"),
-        language=data.text("language"),
-        start_s=data.number("start_s"),
-        end_s=data.number("end_s"),
-        text=data.text("text"),
-        translated_until_s=data.numbers("translated_until_s"),
-        earlier=data.boolean("earlier") if data.has("earlier") else False,
-    )
-
-
-def _parse_turn(data: _Fields) -> Turn:
-    return Turn(
-        event=data.turn_kind("event"),
-        utterance=data.integer("utterance"),
-        channel=data.integer("channel"),
-        at_s=data.number("at_s"),
-        confidence=data.number_or_null("confidence"),
-        text=data.text_or_null("text"),
-    )
-
-
-def _parse_speakers(data: _Fields) -> Speakers:
-    spans = tuple(
-        SpeakerSpan(item.number("from_s"), item.number("until_s"), item.text("speaker"))
-        for item in data.objects("spans")
-    )
-    return Speakers(data.integer("channel"), spans)
-
-
-def _parse_flushed(data: _Fields) -> Flushed:
-    return Flushed(id=data.text_or_integer("id"))
-
-
-def _parse_lag(data: _Fields) -> Lag:
-    return Lag(behind_s=data.number("behind_s"))
-
-
-def _parse_warning(data: _Fields) -> ServerWarning:
-    return ServerWarning(code=data.text("code"), message=data.text("message"))
-
-
-def _parse_error(data: _Fields) -> ErrorEvent:
-    return ErrorEvent(code=data.text("code"), message=data.text("message"), fatal=data.boolean("fatal"))
-
-
-def _parse_stopped(data: _Fields) -> Stopped:
-    return Stopped(audio_s=data.number("audio_s"), speech_s=data.number("speech_s"), words=data.integer("words"))
-
-
-_PARSERS: Mapping[str, Callable[[_Fields], Event]] = {
-    Started.type: _parse_started,
-    SpeechStarted.type: _parse_speech_started,
-    Interim.type: _parse_interim,
-    Segment.type: _parse_segment,
-    Utterance.type: _parse_utterance,
-    Translation.type: _parse_translation,
-    Turn.type: _parse_turn,
-    Speakers.type: _parse_speakers,
-    Flushed.type: _parse_flushed,
-    Lag.type: _parse_lag,
-    ServerWarning.type: _parse_warning,
-    ErrorEvent.type: _parse_error,
-    Stopped.type: _parse_stopped,
-}
-
-
-def _to_number(path: str, value: object) -> float:
-    if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
-        return float(value)
-    raise ProtocolError(path, "a number", _describe(value))
+_EVENTS: tuple[type[Any], ...] = (
+    Started,
+    SpeechStarted,
+    Interim,
+    Segment,
+    Utterance,
+    Translation,
+    Turn,
+    Speakers,
+    Flushed,
+    Lag,
+    ServerWarning,
+    ErrorEvent,
+    Stopped,
+)
+EVENTS: Mapping[str, type] = {kind.type: kind for kind in _EVENTS}
+"""The classes of the events that a server sends, by their types."""
 
 
 def _refuse_constant(name: str) -> NoReturn:
@@ -869,5 +667,7 @@ def _refuse_constant(name: str) -> NoReturn:
 
 
 def _describe(value: object) -> str:
+    if value is MISSING:
+        return "nothing"
     text = json.dumps(value, ensure_ascii=False, default=repr)
     return text if len(text) <= 80 else text[:79] + "…"

@@ -10,7 +10,7 @@ import pytest
 
 from tests.app.cli.child import ENVIRONMENT
 
-UNUSED = {"av", "httpx", "huggingface_hub", "matplotlib", "opentelemetry", "sympy", "transformers", "tutti"}
+UNUSED = {"av", "httpx", "huggingface_hub", "matplotlib", "opentelemetry", "sympy", "transformers"}
 """Packages that a server needs for containers in live audio, a webhook, traces, a model on the hub, or never."""
 MAX_IDLE_MIB = 400
 """Far above the memory of an idle server with the small model, which docs/results/start.md names, and far below what
