@@ -153,7 +153,7 @@ class Endpointing:
     """Audio before detected speech that belongs to the utterance."""
     threshold: Share | Null = None
     """How sure the server must be that a sound is speech. A higher value takes less noise for speech, and more soft
-    speech for noise.
+    speech for noise. Without it, the operator's.
     """
 
 
@@ -536,7 +536,7 @@ class Lag:
 
 @dataclass(frozen=True, slots=True)
 class ErrorEvent:
-    """An error. `docs/protocol.md` lists the codes."""
+    """An error. The page about the protocol lists the codes."""
 
     type: ClassVar[str] = "error"
     code: str
