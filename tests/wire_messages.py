@@ -15,6 +15,7 @@ from typing import Any, Literal, get_args, get_origin
 from tutti import messages as v1
 from tutti.fields import (
     Field,
+    Length,
     Within,
     alternatives,
     bare,
@@ -38,8 +39,8 @@ MAX_SHOWN = 100_000
 """Limits above are of no interest for people."""
 
 COMMANDS: tuple[type, ...] = get_args(v1.Command)
-OWN_EVENTS: tuple[type, ...] = (v1.Reconnecting, v1.Resumed)
-"""The events that a client makes by itself."""
+OTHERS = (v1.UnknownEvent, Length, Within)
+"""Classes in the module that JavaScript has in a shape of its own, or not at all."""
 ALIASES: dict[Any, str] = {v1.Encoding: "Encoding", v1.FlushId: "FlushId"}
 TYPES: dict[Any, str] = {
     **{str: "string", int: "number", float: "number", bool: "boolean", NoneType: "null"},
@@ -103,10 +104,11 @@ def literal(hint: Any, separator: str) -> str:
 
 def comment(text: str, indent: str = "") -> str:
     """A comment before what it is about."""
+    text = text.replace("\n", " ")
     line = f"{indent}/** {text} */\n"
-    if len(line) <= COLUMNS + 1 and "\n" not in text:
+    if len(line) <= COLUMNS + 1:
         return line
-    wrapped = [each for part in text.split("\n") for each in textwrap.wrap(part, COLUMNS - len(indent) - 3)]
+    wrapped = textwrap.wrap(text, COLUMNS - len(indent) - 3)
     return "".join((f"{indent}/**\n", *(f"{indent} * {each}\n" for each in wrapped), f"{indent} */\n"))
 
 
@@ -168,34 +170,21 @@ def shape(kind: type, name: str = "") -> str:
     return "\n".join((line.removesuffix(f"{inner})") + "{", *(f"{indent}  {each}" for each in lines), indent + "})"))
 
 
-def inside(kinds: Iterable[type]) -> list[type]:
-    """The classes of the objects inside of messages, each before those that it is inside of."""
-    found: list[type] = []
-    for kind in kinds:
-        for field in message_fields(kind):
-            for each in alternatives(field.hint):
-                inner = item_of(each) or bare(each)
-                if is_message(inner) and inner not in found:
-                    found += [deeper for deeper in inside([inner]) if deeper not in found] + [inner]
-    return found
-
-
 def typescript() -> str:
     """The module of the JavaScript client."""
-    events = tuple(v1.EVENTS.values())
     parts = [HEAD]
     for hint, name in ALIASES.items():
         values = "string | number" if hint == v1.FlushId else literal(hint, " | ")
         parts.append(comment(descriptions()[name]) + f"export type {name} = {values};\n")
-    kinds = [kind for kind in inside((*COMMANDS, *events)) if not wire_type(kind)]
-    parts += map(interface, (*kinds, *COMMANDS, *events, *OWN_EVENTS))
+    parts += (interface(kind) for kind in vars(v1).values() if is_message(kind) and kind not in OTHERS)
     commands = " | ".join(type_name(each) for each in COMMANDS if each is not v1.Start)
     parts.append(
         "/** A message of the client. Audio is sent as binary messages. */\n"
         f'export type Command = ({{ readonly type: "start" }} & StartOptions) | {commands};\n'
     )
-    names = "".join(f"\n  | {type_name(each)}" for each in events)
-    parts.append(f"/** The messages of the server. */\nexport type KnownEvent ={names};\n")
+    names = " | ".join(type_name(each) for each in v1.EVENTS.values())
+    known = textwrap.fill(f"export type KnownEvent = {names};", COLUMNS, subsequent_indent="  ")
+    parts.append(f"/** The messages of the server. */\n{known}\n")
     # Several events have words. Other objects are in one of them.
     parts.append(shape(v1.Word, "const readWord = ") + ";\n")
     shapes = "".join(shape(kind, f"  {name}: ") + ",\n" for name, kind in v1.EVENTS.items())

@@ -123,22 +123,6 @@ class Native:
 TurnEvent = events.EagerEnd | events.SpeechResumed | events.Endpoint
 """The events that become `turn` messages."""
 
-ControlMessage = (
-    events.Started
-    | events.SpeechStarted
-    | events.Interim
-    | events.Segment
-    | events.Utterance
-    | events.Translation
-    | events.Speakers
-    | events.Flushed
-    | events.Lag
-    | events.Notice
-    | events.Failure
-    | events.Stopped
-)
-"""The events that every client gets a message for."""
-
 
 def messages(
     event: events.Event | events.Reply | events.LateReply, channel_names: Sequence[str] = ()
@@ -255,14 +239,8 @@ def _resume(resume: v1.Resume | None) -> commands.Resume | None:
     return commands.Resume(
         from_s if isinstance(from_s, tuple) else (from_s,),
         language=language if isinstance(language, tuple) else (language,) if language else (),
-        untranslated=tuple(map(_untranslated, resume.untranslated or ())),
-        **_given(resume, "prompt", "audio_from_s", "detector_from_s", "voices"),
+        **_given(resume, "prompt", "audio_from_s", "detector_from_s", "untranslated", "voices"),
     )
-
-
-def _untranslated(text: v1.Untranslated) -> commands.Untranslated:
-    given = {"language": None} | _given(text)
-    return commands.Untranslated(**given | {"targets": tuple(dict.fromkeys(text.targets))})
 
 
 def _room(room: v1.Room | None) -> commands.RoomRequest | None:
@@ -374,8 +352,8 @@ _WRITERS: dict[type, Write] = {
 """Writes the message of each event, whose fields are those of the classes of `tutti.messages`."""
 
 
-def encode(event: ControlMessage, channel_names: Sequence[str] = ()) -> str:
-    """Write an event as a text message; `channel_names` as for `messages`."""
+def encode(event: events.Event, channel_names: Sequence[str] = ()) -> str:
+    """Write an event that is not about turns as a text message; `channel_names` as for `messages`."""
     message = _WRITERS[type(event)](event)
     if channel_names and isinstance(event, events.Interim | events.Segment | events.Utterance):
         message["speaker"] = channel_names[event.channel]

@@ -25,14 +25,54 @@ export interface AudioFormat {
   readonly channels?: number;
 }
 
+/** Final text of a lost session whose translations did not come. A session fills this in by itself. */
+export interface Untranslated {
+  readonly utterance: number;
+  readonly channel: number;
+  readonly start_s: number;
+  readonly end_s: number;
+  readonly text: string;
+  /** The code of the language of the text, if the server said it. */
+  readonly language?: string | null;
+  /** The codes of the languages whose translation is missing. */
+  readonly targets: readonly string[];
+}
+
+/** The times at which a new session continues a lost one. Send the audio from the earliest of them on. */
+export interface Resume {
+  /**
+   * The `resume_from_s` of the lost session's last `utterance`: one time for each channel, or one for all. The server
+   * transcribes the audio after it.
+   */
+  readonly from_s: number | readonly number[];
+  /** The text before that time, as context for the model. It takes the place of `prompt` for the first utterance. */
+  readonly prompt?: string;
+  /**
+   * The time of the first sample that is sent, if that is earlier. No text is made of the audio before `from_s`. The
+   * server's speech detector adapts to it.
+   */
+  readonly audio_from_s?: number | null;
+  /**
+   * The `detector_from_s` of the lost session's last `utterance`. With it, and with the audio from the earliest of
+   * these times on, the server finds the speech that the lost session would have found. Without it, it may find speech
+   * somewhat later.
+   */
+  readonly detector_from_s?: readonly (number | null)[];
+  /** The `language` of the last `utterance` of each channel, so that the server goes on with it; or one for all. */
+  readonly language?: string | readonly (string | null)[] | null;
+  /** Final text before `from_s` whose translations did not come. Send its audio, too, by `audio_from_s`. */
+  readonly untranslated?: readonly Untranslated[];
+  /** The `voices` of the lost session's last `utterance`, so that its speakers keep their letters. With `speakers`. */
+  readonly voices?: string;
+}
+
 /** When an utterance begins and ends. */
 export interface Endpointing {
   /**
-   * What begins and ends utterances.
-   * "vad": detected speech. "adaptive": as "vad", but what was spoken decides how long the silence must be. "manual":
-   * an utterance begins with the first audio, and ends with `flush`, with `stop` or at its maximum length. The default
-   * is "adaptive" where that was measured for the server's model, and "vad" elsewhere. It is always "vad" with one of
-   * the four options below.
+   * What begins and ends utterances. "vad": detected speech. "adaptive": as "vad", but what was spoken decides how long
+   * the silence must be. "manual": an utterance begins with the first audio, and ends with `flush`, with `stop` or at
+   * its maximum length. The default is "adaptive" where that was measured for the server's model, and "vad" elsewhere.
+   * It is always "vad" with one of the four options below.
    */
   readonly mode?: "vad" | "adaptive" | "manual" | null;
   /**
@@ -45,8 +85,8 @@ export interface Endpointing {
   /** With "adaptive": the silence that ends any utterance. At least `min_silence_ms`. 100 to 5000. */
   readonly max_silence_ms?: number;
   /**
-   * With "adaptive": how sure the server must be that the speaker has finished to end a turn early.
-   * A surer end comes before `silence_ms`, a less sure one later. 0 to 1.
+   * With "adaptive": how sure the server must be that the speaker has finished to end a turn early. A surer end comes
+   * before `silence_ms`, a less sure one later. 0 to 1.
    */
   readonly end_confidence?: number;
   /** With `turns`: how sure the server must be that the speaker has finished to send an "eager_end". 0 to 1. */
@@ -66,47 +106,6 @@ export interface Endpointing {
   readonly threshold?: number | null;
 }
 
-/** Final text of a lost session whose translations did not come. A session fills this in by itself. */
-export interface Untranslated {
-  readonly utterance: number;
-  readonly channel: number;
-  readonly start_s: number;
-  readonly end_s: number;
-  readonly text: string;
-  /** The code of the language of the text, if the server said it. */
-  readonly language?: string | null;
-  /** The codes of the languages whose translation is missing. */
-  readonly targets: readonly string[];
-}
-
-/** The times at which a new session continues a lost one. Send the audio from the earliest of them on. */
-export interface Resume {
-  /**
-   * The `resume_from_s` of the lost session's last `utterance`: one time for each channel, or one for all.
-   * The server transcribes the audio after it.
-   */
-  readonly from_s: number | readonly number[];
-  /** The text before that time, as context for the model. It takes the place of `prompt` for the first utterance. */
-  readonly prompt?: string;
-  /**
-   * The time of the first sample that is sent, if that is earlier. No text is made of the audio before `from_s`.
-   * The server's speech detector adapts to it.
-   */
-  readonly audio_from_s?: number | null;
-  /**
-   * The `detector_from_s` of the lost session's last `utterance`.
-   * With it, and with the audio from the earliest of these times on, the server finds the speech that the lost session
-   * would have found. Without it, it may find speech somewhat later.
-   */
-  readonly detector_from_s?: readonly (number | null)[];
-  /** The `language` of the last `utterance` of each channel, so that the server goes on with it; or one for all. */
-  readonly language?: string | readonly (string | null)[] | null;
-  /** Final text before `from_s` whose translations did not come. Send its audio, too, by `audio_from_s`. */
-  readonly untranslated?: readonly Untranslated[];
-  /** The `voices` of the lost session's last `utterance`, so that its speakers keep their letters. With `speakers`. */
-  readonly voices?: string;
-}
-
 /** The room in which a session is published for readers. */
 export interface Room {
   /** Without a name the server makes one that cannot be guessed. */
@@ -118,8 +117,8 @@ export interface Room {
 }
 
 /**
- * The server tells the speakers of the one channel apart.
- * `speaker` of segments and words is a letter then, and `speakers` events say who speaks when, and revise it.
+ * The server tells the speakers of the one channel apart. `speaker` of segments and words is a letter then, and
+ * `speakers` events say who speaks when, and revise it.
  */
 export interface SpeakerLimit {
   /** The most speakers. 1 to 10. */
@@ -138,54 +137,6 @@ export interface TextRules {
   readonly replace?: Readonly<Record<string, string>>;
   /** Write asterisks instead of profane words; English only. */
   readonly profanity?: "mask" | null;
-}
-
-/** The limits of the server for this session. */
-export interface Limits {
-  /** The largest message that the server accepts. */
-  readonly max_message_bytes: number;
-  /** The server ends the session when more audio than this has come before its time, in seconds. */
-  readonly max_ahead_s: number;
-  /** The server ends the session when it receives nothing for this time, in seconds. */
-  readonly idle_timeout_s: number;
-  /** The longest audio that the model decodes at once, in seconds. */
-  readonly max_window_s: number;
-}
-
-/** The room of a session. */
-export interface RoomAddress {
-  readonly name: string;
-  /** Where readers find it on the server. */
-  readonly path: string;
-  /** Proves that the room is the client's. It is a secret. */
-  readonly token: string;
-}
-
-/** A word of a segment or of an interim, with its times. */
-export interface Word {
-  readonly word: string;
-  readonly start_s: number;
-  readonly end_s: number;
-  /** How sure the model is of the word, from 0 to 1. */
-  readonly confidence: number;
-  /** The letter of its speaker, if `start` has `speakers`, as far as it is known by then. */
-  readonly speaker?: string;
-}
-
-/** Something that was said and is not written down. Whoever keeps the audio may mute it there. */
-export interface Redaction {
-  /** What it is, such as "card"; "number" where only a part of it was heard; "name" for one of `redact_names`. */
-  readonly kind: string;
-  readonly start_s: number;
-  readonly end_s: number;
-}
-
-/** One speaker speaks between two times. */
-export interface SpeakerSpan {
-  readonly from_s: number;
-  readonly until_s: number;
-  /** A letter: "A" is the speaker who was heard first. */
-  readonly speaker: string;
 }
 
 /** Asks for a session. The first command. For a field that is left out, the server has a default. */
@@ -220,8 +171,8 @@ export interface StartOptions {
   /** Names and terms to expect, as they are written. Each has at most 47 bytes. */
   readonly hotwords?: readonly string[];
   /**
-   * The beams of final text: more make fewer mistakes and more work. Without it, what the server has chosen.
-   * There are no more than the engine has slots. 1 to 10.
+   * The beams of final text: more make fewer mistakes and more work. Without it, what the server has chosen. There are
+   * no more than the engine has slots. 1 to 10.
    */
   readonly beam_size?: number | null;
   /** Where to continue after a lost connection. */
@@ -255,6 +206,34 @@ export interface StopCommand {
   readonly type: "stop";
 }
 
+/** The limits of the server for this session. */
+export interface Limits {
+  /** The largest message that the server accepts. */
+  readonly max_message_bytes: number;
+  /** The server ends the session when more audio than this has come before its time, in seconds. */
+  readonly max_ahead_s: number;
+  /** The server ends the session when it receives nothing for this time, in seconds. */
+  readonly idle_timeout_s: number;
+  /** The longest audio that the model decodes at once, in seconds. */
+  readonly max_window_s: number;
+}
+
+/** Something that the client should know, such as an option without effect. Also an item of `started.warnings`. */
+export interface WarningEvent {
+  readonly type: "warning";
+  readonly code: string;
+  readonly message: string;
+}
+
+/** The room of a session. */
+export interface RoomAddress {
+  readonly name: string;
+  /** Where readers find it on the server. */
+  readonly path: string;
+  /** Proves that the room is the client's. It is a secret. */
+  readonly token: string;
+}
+
 /** The session is open. The first event. */
 export interface StartedEvent {
   readonly type: "started";
@@ -276,6 +255,17 @@ export interface SpeechStartedEvent {
   readonly at_s: number;
 }
 
+/** A word of a segment or of an interim, with its times. */
+export interface Word {
+  readonly word: string;
+  readonly start_s: number;
+  readonly end_s: number;
+  /** How sure the model is of the word, from 0 to 1. */
+  readonly confidence: number;
+  /** The letter of its speaker, if `start` has `speakers`, as far as it is known by then. */
+  readonly speaker?: string;
+}
+
 /** The text of an open utterance after the segments sent so far. Each interim replaces the one before it. */
 export interface InterimEvent {
   readonly type: "interim";
@@ -288,13 +278,20 @@ export interface InterimEvent {
   /** Text that may still change. It follows `stable`. */
   readonly tail: string;
   /**
-   * The words of `stable`, if `start` has `interim_words` and there are any.
-   * Their times and confidences do not change any more, and those of the segment are the same. Only the text of the
-   * last word may grow, by punctuation.
+   * The words of `stable`, if `start` has `interim_words` and there are any. Their times and confidences do not change
+   * any more, and those of the segment are the same. Only the text of the last word may grow, by punctuation.
    */
   readonly stable_words?: readonly Word[];
   /** The name of its channel, if `start` has `channel_names`. */
   readonly speaker?: string;
+}
+
+/** Something that was said and is not written down. Whoever keeps the audio may mute it there. */
+export interface Redaction {
+  /** What it is, such as "card"; "number" where only a part of it was heard; "name" for one of `redact_names`. */
+  readonly kind: string;
+  readonly start_s: number;
+  readonly end_s: number;
 }
 
 /** Final text. The text of an utterance is the texts of its segments, joined without a separator. */
@@ -356,8 +353,8 @@ export interface UtteranceEvent {
 }
 
 /**
- * The translation of a piece of final text. The pieces of an utterance and a language are joined as they are.
- * Sent for each language of `translate`, after the text.
+ * The translation of a piece of final text. The pieces of an utterance and a language are joined as they are. Sent for
+ * each language of `translate`, after the text.
  */
 export interface TranslationEvent {
   readonly type: "translation";
@@ -376,8 +373,8 @@ export interface TranslationEvent {
 }
 
 /**
- * News about the end of a turn, which is an utterance. Only sent if `start` has `turns`.
- * After an "eager_end" comes "resumed", or the `utterance` with the same text.
+ * News about the end of a turn, which is an utterance. Only sent if `start` has `turns`. After an "eager_end" comes
+ * "resumed", or the `utterance` with the same text.
  */
 export interface TurnEvent {
   readonly type: "turn";
@@ -392,6 +389,14 @@ export interface TurnEvent {
   readonly confidence: number | null;
   /** All text of the utterance so far, of an "eager_end"; null of the others. */
   readonly text: string | null;
+}
+
+/** One speaker speaks between two times. */
+export interface SpeakerSpan {
+  readonly from_s: number;
+  readonly until_s: number;
+  /** A letter: "A" is the speaker who was heard first. */
+  readonly speaker: string;
 }
 
 /** Who speaks when, if `start` has `speakers`. It replaces what earlier events said of these times. */
@@ -412,13 +417,6 @@ export interface FlushedEvent {
 export interface LagEvent {
   readonly type: "lag";
   readonly behind_s: number;
-}
-
-/** Something that the client should know, such as an option without effect. Also an item of `started.warnings`. */
-export interface WarningEvent {
-  readonly type: "warning";
-  readonly code: string;
-  readonly message: string;
 }
 
 /** An error. The page about the protocol lists the codes. */
@@ -463,20 +461,8 @@ export interface ResumedEvent {
 export type Command = ({ readonly type: "start" } & StartOptions) | FlushCommand | KeepAliveCommand | StopCommand;
 
 /** The messages of the server. */
-export type KnownEvent =
-  | StartedEvent
-  | SpeechStartedEvent
-  | InterimEvent
-  | SegmentEvent
-  | UtteranceEvent
-  | TranslationEvent
-  | TurnEvent
-  | SpeakersEvent
-  | FlushedEvent
-  | LagEvent
-  | WarningEvent
-  | ErrorEvent
-  | StoppedEvent;
+export type KnownEvent = StartedEvent | SpeechStartedEvent | InterimEvent | SegmentEvent | UtteranceEvent |
+  TranslationEvent | TurnEvent | SpeakersEvent | FlushedEvent | LagEvent | WarningEvent | ErrorEvent | StoppedEvent;
 
 const readWord = object<Word>({
   word: text, start_s: number, end_s: number, confidence: number, speaker: optional(text),

@@ -1,7 +1,7 @@
 """Python client of tutti, the streaming transcription service.
 
 `connect` opens a session for live audio, `transcribe_file` sends a file, and `Transcript` collects the text of the
-events; `tutti.sync` has the same without asyncio. The modules, from the bottom up: `errors`, `messages` (the JSON on
+events; `tutti.sync` has the same without asyncio. The modules, from the bottom up: `errors`, `fields`, `messages` (on
 the wire), `options`, `handshake` (opens the WebSocket), `connection` (uses it), `continuity` and `outgoing` (what one
 connection after another receives and is sent), `resumption` (replaces lost ones), `upload` (files over HTTP),
 `session`, `sync`; beside them `audio` (WAV files, pace), `captions` and `subtitles`.

@@ -9,7 +9,7 @@ from its first sample, or in a resumed session from the first sample of the lost
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, dataclass, field
-from typing import Annotated, Any, ClassVar, Literal, NoReturn, TypeAlias, cast
+from typing import Annotated, ClassVar, Literal, NoReturn, TypeAlias, cast, get_args
 
 from tutti.errors import ProtocolError
 from tutti.fields import ALWAYS, REQUIRED, Length, Null, Within, Wrong, read, writer
@@ -643,22 +643,9 @@ def event_to_wire(event: Event) -> dict[str, object]:
     return dict(event.data) if isinstance(event, UnknownEvent) else writer(kind)(event)
 
 
-_EVENTS: tuple[type[Any], ...] = (
-    Started,
-    SpeechStarted,
-    Interim,
-    Segment,
-    Utterance,
-    Translation,
-    Turn,
-    Speakers,
-    Flushed,
-    Lag,
-    ServerWarning,
-    ErrorEvent,
-    Stopped,
-)
-EVENTS: Mapping[str, type] = {kind.type: kind for kind in _EVENTS}
+EVENTS: Mapping[str, type] = {
+    kind.type: kind for kind in get_args(Event) if kind not in (Reconnecting, Resumed, UnknownEvent)
+}
 """The classes of the events that a server sends, by their types."""
 
 

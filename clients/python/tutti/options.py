@@ -9,9 +9,10 @@ from __future__ import annotations
 import ssl as tls
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, TypeAlias, TypedDict
+from typing import Any, Literal, TypeAlias, TypedDict
 
 from tutti.errors import BadOption
+from tutti.fields import message_fields
 from tutti.messages import (
     AudioFormat,
     Encoding,
@@ -253,26 +254,15 @@ def resume_buffer_s(options: ConnectOptions) -> float:
 
 def start_message(options: ConnectOptions) -> Start:
     """The `start` message that asks the server for a session with these options."""
+    given: Mapping[str, Any] = {**options}
+    names = {"mode": "endpointing", "threshold": "speech_threshold"}
     endpointing = Endpointing(
-        mode=options.get("endpointing"),
-        silence_ms=options.get("silence_ms"),
-        min_silence_ms=options.get("min_silence_ms"),
-        max_silence_ms=options.get("max_silence_ms"),
-        end_confidence=options.get("end_confidence"),
-        eager_confidence=options.get("eager_confidence"),
-        min_utterance_s=options.get("min_utterance_s"),
-        max_utterance_s=options.get("max_utterance_s"),
-        padding_ms=options.get("padding_ms"),
-        threshold=options.get("speech_threshold"),
+        **{each.name: given.get(names.get(each.name, each.name)) for each in message_fields(Endpointing)}
     )
     hotwords = options.get("hotwords", ())
     max_speakers = options.get("max_speakers")
     return Start(
-        audio=AudioFormat(
-            encoding=options.get("encoding", "pcm_s16le"),
-            sample_rate=options.get("sample_rate", 16000),
-            channels=options.get("channels", 1),
-        ),
+        audio=AudioFormat(**{name: given[name] for name in AudioOptions.__optional_keys__ & given.keys()}),
         model=options.get("model"),
         language=options.get("language"),
         languages=tuple(options.get("languages", ())) or None,
