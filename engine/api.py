@@ -402,6 +402,21 @@ class Histogram:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class GpuStats:
+    """What an engine's GPU does now. `None`: it is not known without the package nvidia-ml-py, or not for this GPU."""
+
+    memory_total_bytes: int
+    memory_reserved_bytes: int
+    """Memory that the engine's process has taken for tensors."""
+    memory_used_bytes: int | None = None
+    """Memory that all programs on the GPU have taken."""
+    utilization: float | None = None
+    """The share of the last moment in which a kernel ran, 0 to 1."""
+    power_w: float | None = None
+    temperature_c: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class EngineStats:
     """A snapshot of the engine's counters, cumulative since the start except where a field says otherwise."""
 
@@ -465,6 +480,8 @@ class EngineStats:
     n_engines: int = 1
     """Engines that accept windows now. All seconds and counts are added up over them, but not the times of one window:
     `utterance_encode_s` and `window_decode_s` are means."""
+    gpu: GpuStats | None = None
+    """The engine's GPU, at most some seconds ago; `None` without one, and for several engines together."""
     engines: Mapping[str, "EngineStats"] = field(default_factory=dict)
     """The counters of each engine by its name, where there are several; empty for one engine."""
 

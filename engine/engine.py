@@ -9,13 +9,14 @@ import sys
 import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import fields
+from dataclasses import fields, replace
 from functools import partial
 
 from tutti_server.engine.api import EngineEvent, EngineStats, ModelInfo, Window
 from tutti_server.engine.config import EngineConfig
 from tutti_server.engine.errors import EngineFailed, InvalidWindow
 from tutti_server.engine.event_stream import Inbox
+from tutti_server.engine.gpu_readings import GpuReadings, read_gpu
 from tutti_server.engine.model_card import card_of
 from tutti_server.engine.runner import Runner, load_runner
 from tutti_server.engine.scheduling.request import Item, Request
@@ -41,6 +42,8 @@ class Engine:
         self._loop = loop
         self._ended = ended
         self._worker: Worker | EndedWorker = Worker(runner, config, runner.warm_up(), self._deliver)
+        # After the warm-up, as another thread must not disturb the capture of graphs.
+        self._gpu = GpuReadings(partial(read_gpu, runner.device)) if runner.device.type == "cuda" else None
 
     @classmethod
     @asynccontextmanager
@@ -116,7 +119,8 @@ class Engine:
 
     def stats(self) -> EngineStats:
         """Return the engine's counters."""
-        return self._worker.snapshot()
+        stats = self._worker.snapshot()
+        return replace(stats, gpu=self._gpu.latest) if self._gpu and self.is_alive else stats
 
     @asynccontextmanager
     async def submit(self, window: Window) -> AsyncIterator[AsyncIterator[EngineEvent]]:
@@ -142,7 +146,11 @@ class Engine:
         """Work until closed, then let go of the model and the slots. The engine itself may live on."""
         worker = self._worker
         assert isinstance(worker, Worker)
-        worker.run()
+        try:
+            worker.run()
+        finally:
+            if self._gpu:
+                self._gpu.close()
         self._worker = worker.ended()
 
     def _deliver(self, items: list[tuple[Request, Item]]) -> None:

@@ -23,11 +23,11 @@ def add_up(engines: Mapping[str, EngineStats]) -> EngineStats:
     totals: dict[str, Any] = {
         field.name: _sum([getattr(each, field.name) for each in engines.values()])
         for field in fields(EngineStats)
-        if field.name not in (*_MEANS, "engines")
+        if field.name not in (*_MEANS, "gpu", "engines")
     }
     measured = [each for each in engines.values() if each.n_engines] or [first, *others]
     means: dict[str, Any] = {name: fmean(getattr(each, name) for each in measured) for name in _MEANS}
-    return replace(first, **totals, **means, engines=dict(engines))
+    return replace(first, **totals, **means, gpu=None, engines=dict(engines))
 
 
 def without_work(stats: EngineStats) -> EngineStats:
@@ -42,6 +42,7 @@ def without_work(stats: EngineStats) -> EngineStats:
         work_waiting_s=0.0,
         final_work_waiting_s=0.0,
         n_engines=0,
+        gpu=None,
     )
 
 

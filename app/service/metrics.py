@@ -408,6 +408,20 @@ class _EngineFamilies:
             "encode_s": histogram("tutti_engine_encode_seconds", "Duration of one encoder call"),
             "step_s": histogram("tutti_engine_step_seconds", "Duration of one decode step"),
         }
+        self._gpu: dict[str, GaugeMetricFamily] = {
+            "memory_total_bytes": gauge("tutti_engine_gpu_memory_total_bytes", "Memory of the engine's GPU"),
+            "memory_reserved_bytes": gauge(
+                "tutti_engine_gpu_memory_reserved_bytes", "Memory of the GPU that the engine's process has taken"
+            ),
+            "memory_used_bytes": gauge(
+                "tutti_engine_gpu_memory_used_bytes", "Memory of the GPU that all programs have taken"
+            ),
+            "utilization": gauge(
+                "tutti_engine_gpu_utilization_ratio", "Share of the last moment in which the GPU was busy, 0 to 1"
+            ),
+            "power_w": gauge("tutti_engine_gpu_power_watts", "Power that the GPU draws"),
+            "temperature_c": gauge("tutti_engine_gpu_temperature_celsius", "Temperature of the GPU"),
+        }
         self._counters: dict[str, CounterMetricFamily] = {
             "tokens_decoded": counter("tutti_engine_tokens", "Tokens decoded"),
             "audio_s": counter("tutti_engine_audio_seconds", "Seconds of audio encoded"),
@@ -433,6 +447,9 @@ class _EngineFamilies:
         """Add the counters of one engine."""
         for name, gauge in self._gauges.items():
             gauge.add_metric(labels, getattr(stats, name))
+        for name, gauge in self._gpu.items():
+            if (value := getattr(stats.gpu, name, None)) is not None:
+                gauge.add_metric(labels, value)
         for name, histogram in self._histograms.items():
             histogram.add_metric(labels, *_buckets(getattr(stats, name)))
         for name, counter in self._counters.items():
@@ -452,8 +469,9 @@ class _EngineFamilies:
         self._drafts.add_metric([*labels, "rejected"], stats.tokens_drafted - stats.tokens_accepted)
 
     def all(self) -> Iterator[Metric]:
-        """All families of metrics."""
+        """All families, but of GPUs only those that have a value."""
         yield from self._gauges.values()
+        yield from (each for each in self._gpu.values() if each.samples)
         yield self._waiting
         yield from self._histograms.values()
         yield self._queue

@@ -3,8 +3,8 @@
 from dataclasses import replace
 
 from tests.fakes import FakeTranscriber
-from tutti_server.engine.api import Histogram
-from tutti_server.engine.engine_stats import add_up
+from tutti_server.engine.api import GpuStats, Histogram
+from tutti_server.engine.engine_stats import add_up, without_work
 
 ENGINE = replace(
     FakeTranscriber().stats(),
@@ -33,3 +33,11 @@ def test_an_engine_that_is_down_counts_but_is_not_measured() -> None:
 
 def test_one_engine_is_its_own_total() -> None:
     assert add_up({"0": ENGINE}) is ENGINE
+
+
+def test_gpus_are_those_of_each_engine() -> None:
+    """A total has none, and an engine that has ended has none."""
+    with_gpu = replace(ENGINE, gpu=GpuStats(memory_total_bytes=8, memory_reserved_bytes=3))
+    total = add_up({"0": with_gpu, "1": ENGINE})
+    assert total.gpu is None and total.engines["0"].gpu == with_gpu.gpu
+    assert without_work(with_gpu).gpu is None

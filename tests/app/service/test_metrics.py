@@ -8,7 +8,7 @@ from pathlib import Path
 from tests.fakes import FakeTranscriber
 from tutti_server.app.service.metrics import Metrics
 from tutti_server.app.service.process_metrics import ProcessMetrics, note_process
-from tutti_server.engine.api import EngineStats
+from tutti_server.engine.api import EngineStats, GpuStats
 
 
 @dataclass(kw_only=True)
@@ -59,3 +59,28 @@ def test_processes_that_are_noted_are_shown_by_their_names(tmp_path: Path) -> No
     named = {sample.labels["process"] for metric in metrics.values() for sample in metric.samples}
     assert named == {multiprocessing.current_process().name, "gateway-0"}
     assert len(metrics["process_resident_memory_bytes"].samples) == 2
+
+
+@dataclass(kw_only=True)
+class OneGpuOfTwo(FakeTranscriber):
+    """Two engines, the first of which has a GPU whose driver tells some figures."""
+
+    def stats(self) -> EngineStats:
+        one = super().stats()
+        gpu = GpuStats(memory_total_bytes=8, memory_reserved_bytes=3, utilization=0.25)
+        return replace(one, engines={"0": replace(one, gpu=gpu), "1": one})
+
+
+def test_a_gpu_is_shown_as_far_as_it_is_known() -> None:
+    page = Metrics(OneGpuOfTwo()).render().decode()
+    shown = [line for line in page.splitlines() if line.startswith("tutti_engine_gpu")]
+    assert shown == [
+        'tutti_engine_gpu_memory_total_bytes{engine="0"} 8.0',
+        'tutti_engine_gpu_memory_reserved_bytes{engine="0"} 3.0',
+        'tutti_engine_gpu_utilization_ratio{engine="0"} 0.25',
+    ]
+    assert "power" not in page and "temperature" not in page
+
+
+def test_without_a_gpu_there_is_no_trace_of_one() -> None:
+    assert "gpu" not in Metrics(FakeTranscriber()).render().decode().lower()

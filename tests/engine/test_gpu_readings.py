@@ -1,0 +1,146 @@
+"""What a GPU does is read beside the engine, as far as its driver tells."""
+
+import asyncio
+import logging
+import threading
+from collections.abc import Callable
+from itertools import count
+
+import pytest
+import torch
+
+from tests.engine.engines import start_engine
+from tests.engine.fakes import PATIENCE_S, FakeRunner
+from tutti_server.engine import engine as engine_module
+from tutti_server.engine import gpu_readings
+from tutti_server.engine.api import GpuStats
+from tutti_server.engine.checkpoint.checkpoint import Checkpoint
+from tutti_server.engine.gpu_readings import GpuReadings, read_gpu
+
+GPU = torch.device("cuda", 0)
+
+
+class Properties:
+    total_memory = 80 << 30
+
+
+class NVMLError_NotSupported(Exception):  # noqa: N801  # the name that nvidia-ml-py gives it
+    """Stands in for the error of nvidia-ml-py."""
+
+
+def no_driver(device: torch.device) -> int:
+    """What PyTorch does without nvidia-ml-py."""
+    raise ModuleNotFoundError("nvidia-ml-py does not seem to be installed or it can't be imported.")
+
+
+def not_supported(device: torch.device) -> int:
+    raise NVMLError_NotSupported("Not Supported")
+
+
+@pytest.fixture
+def tell(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Lets PyTorch tell these figures of a GPU, and of its memory always."""
+    gpu_readings._warn_once.cache_clear()
+
+    def tell(**figures: Callable[[torch.device], int]) -> None:
+        always = {"get_device_properties": lambda device: Properties, "memory_reserved": lambda device: 3 << 30}
+        for name, figure in {**always, **figures}.items():
+            monkeypatch.setattr(torch.cuda, name, figure)
+
+    return tell
+
+
+def test_all_figures_of_a_gpu_are_in_plain_units(tell: Callable[..., None]) -> None:
+    tell(
+        device_memory_used=lambda device: 5 << 30,
+        utilization=lambda device: 37,
+        power_draw=lambda device: 412_500,
+        temperature=lambda device: 61,
+    )
+    assert read_gpu(GPU) == GpuStats(
+        memory_total_bytes=80 << 30,
+        memory_reserved_bytes=3 << 30,
+        memory_used_bytes=5 << 30,
+        utilization=0.37,
+        power_w=412.5,
+        temperature_c=61,
+    )
+
+
+def test_without_the_package_of_the_driver_there_is_the_memory_of_the_engine(tell: Callable[..., None]) -> None:
+    tell(device_memory_used=no_driver, utilization=no_driver, power_draw=no_driver, temperature=no_driver)
+    assert read_gpu(GPU) == GpuStats(memory_total_bytes=80 << 30, memory_reserved_bytes=3 << 30)
+
+
+def test_what_a_driver_does_not_tell_is_left_out_and_said_once(
+    tell: Callable[..., None], caplog: pytest.LogCaptureFixture
+) -> None:
+    """A part of a card (MIG) has no utilization of its own."""
+    tell(
+        device_memory_used=lambda device: 5 << 30,
+        utilization=not_supported,
+        power_draw=not_supported,
+        temperature=lambda device: 61,
+    )
+    with caplog.at_level(logging.WARNING):
+        stats = [read_gpu(GPU) for _ in range(3)]
+    assert [(each.utilization, each.power_w, each.temperature_c) for each in stats] == [(None, None, 61)] * 3
+    assert caplog.messages == ["a metric of the GPU is left out: NVMLError_NotSupported: Not Supported"]
+
+
+def test_a_slow_reading_delays_nobody_and_none_is_shown_after_the_end() -> None:
+    begun, may_end = threading.Event(), threading.Event()
+    stats = GpuStats(memory_total_bytes=2, memory_reserved_bytes=1)
+
+    def read() -> GpuStats:
+        begun.set()
+        assert may_end.wait(PATIENCE_S)
+        return stats
+
+    readings = GpuReadings(read)
+    assert begun.wait(PATIENCE_S)
+    assert readings.latest is None
+    readings.close()
+    may_end.set()
+    readings._thread.join(PATIENCE_S)
+    assert readings.latest is None and not readings._thread.is_alive()
+
+
+def test_readings_are_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gpu_readings, "READ_EVERY_S", 0.0)
+    third, n_read = threading.Event(), count(1)
+
+    def read() -> GpuStats:
+        if next(n_read) == 3:
+            third.set()
+        return GpuStats(memory_total_bytes=2, memory_reserved_bytes=1)
+
+    readings = GpuReadings(read)
+    assert third.wait(PATIENCE_S)
+    readings.close()
+
+
+async def test_an_engine_on_a_gpu_shows_its_readings_until_it_ends(
+    small_checkpoint: Checkpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They begin after the warm-up, and an engine on a CPU has none."""
+    is_read, stats = asyncio.Event(), GpuStats(memory_total_bytes=2, memory_reserved_bytes=1)
+    runner = FakeRunner(small_checkpoint, lambda _: iter(()))
+    async with start_engine(runner) as engine:
+        assert engine.stats().gpu is None
+    loop = asyncio.get_running_loop()
+
+    class Told(GpuReadings):
+        def _keep_reading(self) -> None:
+            self.latest = self._read()
+            loop.call_soon_threadsafe(is_read.set)
+
+    monkeypatch.setattr(engine_module, "GpuReadings", Told)
+    monkeypatch.setattr(engine_module, "read_gpu", lambda device: stats if device == GPU else None)
+    monkeypatch.setattr(engine_module, "_prepare_interpreter", lambda: None)
+    runner.device = GPU
+    async with asyncio.timeout(PATIENCE_S), start_engine(runner) as engine:
+        await is_read.wait()
+        assert engine.stats().gpu == stats
+        gpu = engine._gpu
+    assert gpu is not None and gpu._is_closing.is_set() and engine.stats().gpu is None
