@@ -1,14 +1,14 @@
 """Finds WAV after WAV: files that were joined byte by byte, and streams with a header on each chunk.
 
 FFmpeg stops where the first header says that its audio ends, or takes the next header for samples. Of joined files of
-Matroska it reads two; where the third begins is found here as well.
+Matroska it reads two, so each one of a stream, and the third of a file, is found here as well.
 """
 
 import os
 import re
 import struct
 from collections.abc import Iterator
-from typing import IO, Protocol, TypeGuard
+from typing import IO, NamedTuple, Protocol, TypeGuard
 
 HEADER = re.compile(rb"RIFF....WAVE", re.DOTALL)
 """How a WAV begins. No audio has these bytes by chance."""
@@ -17,6 +17,8 @@ MATROSKA = re.compile(rb"\x1aE\xdf\xa3.{1,80}?\x42\x82.{1,8}?(?:webm|matroska)",
 """How WebM and Matroska begin: the identity of their header, and in it the kind of the document."""
 MATROSKA_BYTES = 110
 """The length of the longest such beginning, at least."""
+MATROSKA_ID = b"\x1aE\xdf\xa3"
+"""The first bytes of WebM and Matroska."""
 CHUNK = struct.Struct("<4sI")
 """The name of a chunk and its length in bytes."""
 SCAN_BYTES = 1 << 20
@@ -50,14 +52,17 @@ class Part(Source, Protocol):
 
 
 def parts(source: Source) -> Iterator[Part]:
-    """The WAVs in a source, each as a source of its own; all of it if it does not begin with a WAV."""
+    """The WAVs in a source, each as a source of its own; all of it if it does not begin with a WAV.
+
+    Of a source that is read once, the same for WebM and Matroska.
+    """
     if _is_seekable(source):
         for start, end in list(_spans(source)) or [(0, source.seek(0, os.SEEK_END))]:
             yield FilePart(source, start, end)
         return
     stream = _Stream(source)
     yield stream
-    while stream.is_wav and stream.skip():
+    while stream.may_be_joined and stream.skip():
         yield stream
 
 
@@ -182,19 +187,50 @@ class FilePart:
         return self._at
 
 
+class _Kind(NamedTuple):
+    """A kind of containers that follow one another in a stream."""
+
+    header: re.Pattern[bytes]
+    """How each of them begins."""
+    n_header: int
+    """The bytes after which it is known whether they are a header."""
+    identity: bytes
+    """The first bytes of a header."""
+    form: bytes = b""
+    """What follows the next four bytes."""
+
+    def may_begin(self, content: bytes) -> bool:
+        """Whether these bytes, fewer than a header has, may be the beginning of one."""
+        at = len(self.identity) + 4
+        return self.identity.startswith(content[: len(self.identity)]) and self.form.startswith(
+            content[at : at + len(self.form)]
+        )
+
+
+_KINDS = (
+    _Kind(HEADER, HEADER_BYTES, b"RIFF", b"WAVE"),
+    _Kind(MATROSKA, MATROSKA_BYTES, MATROSKA_ID),
+)
+
+
 class _Stream:
-    """A source that is read once. If it begins with a WAV, `read` ends where the next WAV begins."""
+    """A source that is read once. If it begins with a WAV, or with Matroska, `read` ends where the next one begins."""
 
     def __init__(self, source: Source) -> None:
         self._source = source
         self._held = b""
         """Bytes that were read, and that the caller has not received."""
         self._is_at_start = True
-        """Whether the caller has received no byte of the present WAV."""
+        """Whether the caller has received no byte of the present container."""
         while len(self._held) < HEADER_BYTES and (data := source.read(HEADER_BYTES - len(self._held))):
             self._held += data
-        self.is_wav = self._has_next()
+        self._kind = next((each for each in _KINDS if self._held and each.may_begin(self._held)), None)
         self.is_empty = not self._held
+
+    @property
+    def may_be_joined(self) -> bool:
+        """Whether another container may follow the first one."""
+        return self._kind is not None
 
     def stated_share(self) -> float:
         """Nothing that is read once can be shorter than its header says before it ends."""
@@ -213,28 +249,23 @@ class _Stream:
         return content
 
     def skip(self) -> bool:
-        """Leave out what follows the audio of the present WAV. Returns whether another WAV begins then."""
+        """Leave out what follows the audio of the present container. Returns whether another one begins then."""
         while self.read(SCAN_BYTES):
             pass
         self._is_at_start = True
         return self._has_next()
 
     def _has_next(self) -> bool:
-        return HEADER.match(self._held) is not None
+        return self._kind is not None and self._kind.header.match(self._held) is not None
 
     def _n_own(self) -> int:
-        """How many of the bytes that are held belong to the present WAV."""
-        if not self.is_wav:
+        """How many of the bytes that are held belong to the present container."""
+        if self._kind is None:
             return len(self._held)
         first = int(self._is_at_start)
-        if found := HEADER.search(self._held, first):
+        if found := self._kind.header.search(self._held, first):
             return found.start()
-        for at in range(max(first, len(self._held) - HEADER_BYTES + 1), len(self._held)):
-            if _may_be_header(self._held[at:]):
+        for at in range(max(first, len(self._held) - self._kind.n_header + 1), len(self._held)):
+            if self._kind.may_begin(self._held[at:]):
                 return at
         return len(self._held)
-
-
-def _may_be_header(content: bytes) -> bool:
-    """Whether these bytes, fewer than a header has, may be the beginning of one."""
-    return content.startswith(b"RIFF"[: len(content)]) and b"WAVE".startswith(content[8:])

@@ -42,6 +42,16 @@ async def test_containers_are_decoded_however_they_are_cut(
     assert np.argmax(np.abs(np.fft.rfft(samples[16_000:32_000]))) == 440
 
 
+@pytest.mark.parametrize("n_step", [97, 1 << 20])
+@pytest.mark.parametrize("container", ["webm", "matroska"])
+async def test_each_of_many_recordings_of_a_recorder_that_begins_again_is_decoded(container: str, n_step: int) -> None:
+    """FFmpeg reads two joined files of Matroska and no third."""
+    rates = (24_000, 48_000, 16_000, 48_000)
+    joined = b"".join(encode(container, "libopus", rate, TONE[: 16_000 * n]) for n, rate in enumerate(rates, 1))
+    samples = await decode(ContainerDecoder(), joined, n_step)
+    assert len(samples) == pytest.approx(16_000 * (1 + 2 + 3 + 4), rel=0.01)
+
+
 async def test_samples_come_before_the_end_of_the_container() -> None:
     """A live recording is decoded soon, not when FFmpeg has estimated its bit rate."""
     content = encode("webm", "libopus", 48_000)
