@@ -1,10 +1,13 @@
-"""Tells whether raw audio looks like what its client declared: one look at the first second of sound.
+"""Tells whether raw audio looks like what its client declared: one look at the first second of sound, one at four.
+
+The first look finds other formats, the second one voices at another speed, as of another rate.
 
 A stream in another format than the declared one gives no text, or nonsense, and no error: any bytes are samples. The
-look never changes how the audio is decoded.
+looks never change how the audio is decoded.
 """
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,6 +15,9 @@ from numpy.typing import NDArray
 
 from tutti_server.app.media.notices import Notice
 from tutti_server.app.media.pcm import BYTES_PER_SAMPLE, AudioFormat, Encoding, Samples, decode_samples
+
+Pitches = NDArray[np.float64]
+"""Pitches of frames, in Hz."""
 
 UNLIKELY_FORMAT = "unlikely_format"
 """The code of the notice."""
@@ -29,7 +35,7 @@ MAGIC = {
 }
 """How files begin, and what they are."""
 MP4_MARK = slice(4, 8), b"ftyp"
-"""The position and the bytes by which MP4 and its relatives are known."""
+"""Where MP4 and its relatives name themselves, and how."""
 WAV_FORMAT = re.compile(rb"RIFF....WAVE.{0,64}?fmt ....(..)(..)(....)......(..)", re.DOTALL)
 """The beginning of a WAV: its format tag, channels, sample rate and bits of a sample."""
 WAV_TAGS: dict[Encoding, tuple[int, int]] = {
@@ -47,14 +53,14 @@ BASE64 = re.compile(rb"[A-Za-z0-9+/=\r\n]{64,}")
 """The beginning of text in base64."""
 MOST_HUM_LEVELS = 16
 """Samples of 8 bits of a hum may look like base64. They have no more different values than this."""
-LOOK_S = 1.0
-"""How much audio is looked at, in seconds, from the first sound on."""
+LOOK_S, VOICE_LOOK_S = 1.0, 4.0
+"""How much audio is looked at, in seconds, from the first sound on: for its format, and for the speed of its voice."""
 LEAST_S = 0.2
 """The shortest stream that is looked at, in seconds."""
 FRAME_S = 0.02
 """The audio whose level is compared to find the first sound, in seconds."""
-QUIETEST = 1e-3
-"""The lowest level of sound (-60 dB)."""
+QUIETEST, QUIETEST_VOICE = 1e-3, 1e-2
+"""The lowest levels of sound (-60 dB), and of a voice whose speed is judged (-40 dB): many streams begin with noise."""
 SOUND_SHARE = 0.1
 """Sound begins with the first frame of this share of the loudest one."""
 
@@ -88,39 +94,52 @@ INTERLEAVED_SHARE = 0.02
 """Where two equal channels are taken for one, every other step is this share of the others, or less."""
 
 PITCH_FRAME_S = 0.08
-"""The length of a frame, which has one pitch, in seconds: two periods at 28 Hz."""
-PITCH_RATE = 12_000
+"""The length of a frame, which has one pitch, in seconds: two periods at 28 Hz. Frames begin half as far apart."""
+PITCH_RATE = 8_000
 """Audio with a higher rate is reduced to about this rate before its pitch is searched, in Hz."""
 PITCHES_HZ = (28.0, 1000.0)
 """The range in which a pitch is searched, in Hz: voices played at a third to three times their speed."""
-VOICED_SHARE = 0.7
-"""The rate is judged only if at least this share of the frames has a pitch."""
+PITCH_BANDS_HZ = ((120.0, 2000.0), (200.0, 3000.0))
+"""Pitches are found by the harmonics in these bands, so that hum and rumble have none. The second leaves out more."""
+LEAST_ALIKE = 0.6
+"""How alike the periods of a frame with a pitch are, at least, 0 to 1."""
+N_VOICED, N_LOW = 10, 15
+"""The least number of frames with a pitch by which a speed is judged: with the spectrum, and by the second band alone.
+
+They are 0.4 s and 0.6 s of voice.
+"""
+VOICED_SHARE = 0.3
+"""The speed is judged only if at least this share of the loud frames has a pitch."""
 LEAST_SPREAD, MOST_SPREAD = 0.02, 0.5
 """How much pitches of a voice differ, as a deviation of their logarithms: not at all in a hum, a lot in noise."""
 N_LINES, LINES_SHARE = 8, 0.95
 """Sound is tones if this number of lines of its spectrum has this share of the energy: a busy signal."""
 FFT_SIZES = (512, 1024, 2048, 4096, 8192)
 """The lengths of the transforms by which pitches are found; the first that is long enough is taken."""
+LOWEST_PITCH_HZ = 75.0
+"""A voice with a lower pitch is slowed down. The lowest one of 750 stretches of speech has 84 Hz."""
+LOW_PITCH_WEIGHT = 0.4
+"""How much the pitch counts for a voice that is slowed down. The rest is the edge of its spectrum."""
+LEAST_EDGE_HZ = 300.0
+"""Rumble ends below this."""
+SLOWEST = {8_000: 1.5, 16_000: 1.22}
+"""The least that pitch and edge of a voice make, by the highest rate for which that holds: see `_is_slow`.
+
+At higher rates most of the spectrum may be empty, so that its edge says nothing. Voices of telephones end at 3.4 kHz
+also where they are sent with 16 kHz.
+"""
 USUAL_PITCH_HZ, USUAL_EDGE_HZ = 173.0, 1974.0
 """The pitch of people and the frequency below which 95 % of their energy lie: the means of 84 minutes of speech."""
 PITCH_WEIGHT = 0.75
-"""How much the pitch counts for the speed of a voice; the rest is the edge."""
-SLOW, FAST = -1.15, 1.1
-"""Natural logarithms of speeds, where 1.1 is three times as fast. No voice or music of 255 recordings is beyond."""
-SLOW_WITHOUT_HIGHS, FAST_WITH_HIGHS = -0.35, 0.35
-"""The speeds beyond which a voice is too slow or too fast where its spectrum says so, too."""
-NO_HIGHS_DB, HIGHS_DB = -45.0, -30.0
-"""Energy above a sixth of the rate, of a third of the rate for fast voices, in decibels of all.
-
-The first is at least -34 dB in all recordings. Telephones have speech up to 3.4 kHz, far above a sixth of 16 kHz.
-"""
-MOST_SLOW_RATE, LEAST_FAST_RATE = 16_000, 32_000
-"""The rates at which the spectrum says something: nothing that is heard is left out below, or contained above."""
-LEAST_EDGE_HZ, MOST_MEDIAN_HZ, MOST_PITCH_HZ = 300.0, 3000.0, 750.0
-"""Rumble has 99 % of its energy below the first. No voice has half of its energy above the second.
-
-Whistles have pitches above the third.
-"""
+"""How much the pitch counts for a voice that is sped up; the rest is the edge."""
+FAST = 0.7
+"""The largest natural logarithm of the speed of a voice with highs, where 1.1 is three times as fast."""
+HIGHS_DB = -30.0
+"""A voice has highs if it has more energy above a third of the rate, in decibels of all."""
+LEAST_FAST_RATE = 32_000
+"""The lowest rate at which highs say something: at lower ones people have them as well."""
+MOST_MEDIAN_HZ, MOST_PITCH_HZ = 3000.0, 750.0
+"""No voice has half of its energy above the first. Whistles have pitches above the second."""
 
 
 class FormatCheck:
@@ -135,6 +154,8 @@ class FormatCheck:
         self._second = audio.sample_rate * self._group_bytes
         self._held = bytearray()
         self._is_at_start = True
+        self._is_format_likely = False
+        """Whether the first look has found nothing. What is held since then are seconds as loud as a voice."""
         self._needed = HEAD_BYTES
         """The number of held bytes at which the next look is made."""
 
@@ -158,6 +179,8 @@ class FormatCheck:
             self._is_at_start, self._needed = False, look_bytes
             appearance = _container(bytes(self._held), self.audio)
             return self._judged(appearance) if appearance else None
+        if self._is_format_likely:
+            return self._look_at_voice()
         start = self._sound_start()
         if start is None:
             # It is silent. The last frame may hold the beginning of a sound.
@@ -167,18 +190,34 @@ class FormatCheck:
         if end > len(self._held):
             self._needed = end
             return None
-        return self._judged(_appearance(bytes(self._held[start:end]), self.audio))
+        if appearance := _appearance(bytes(self._held[start:end]), self.audio):
+            return self._judged(appearance)
+        self._is_format_likely = True
+        del self._held[:start]
+        return self._look_at_voice()
+
+    def _look_at_voice(self) -> Notice | None:
+        """Look at the newest second, and at all that are held once they are enough."""
+        if self._levels(bytes(self._held[-self._second :])).max() < QUIETEST_VOICE:
+            del self._held[-self._second :]
+        if len(self._held) >= VOICE_LOOK_S * self._second:
+            return self._judged(_speed(bytes(self._held), self.audio))
+        self._needed = len(self._held) + self._second
+        return None
 
     def finish(self) -> Notice | None:
         """The stream ends. Returns what `add` does for a stream that is shorter."""
         if self.is_done:
             return None
+        if self._is_format_likely:
+            return self._judged(_speed(bytes(self._held), self.audio))
         if appearance := _container(bytes(self._held[:HEAD_BYTES]), self.audio):
             return self._judged(appearance)
         start = self._sound_start() if len(self._held) >= LEAST_S * self._second else None
         if start is None or len(self._held) - start < LEAST_S * self._second:
             return self._judged(None)
-        return self._judged(_appearance(bytes(self._held[start:]), self.audio))
+        content = bytes(self._held[start:])
+        return self._judged(_appearance(content, self.audio) or _speed(content, self.audio))
 
     def _judged(self, appearance: str | None) -> Notice | None:
         self.is_done, self._held = True, bytearray()
@@ -189,16 +228,23 @@ class FormatCheck:
         return Notice(UNLIKELY_FORMAT, f"audio: expected {declared}, as declared, got what {appearance}")
 
     def _sound_start(self) -> int | None:
-        """Find the first sound, and return its position in bytes; `None` in silence."""
-        samples = _first_channel(bytes(self._held), self.audio)
-        n_frame = round(FRAME_S * self.audio.sample_rate)
-        n_frames = len(samples) // n_frame
-        levels = np.sqrt(np.square(samples[: n_frames * n_frame].reshape(n_frames, n_frame)).mean(axis=1))
+        """Where the first sound begins, in bytes; `None` in silence."""
+        levels = self._levels(bytes(self._held))
         loudest = float(levels.max(initial=0.0))
         if loudest < QUIETEST:
             return None
         first = int(np.argmax(levels >= max(SOUND_SHARE * loudest, QUIETEST)))
-        return first * n_frame * self._group_bytes
+        return first * round(FRAME_S * self.audio.sample_rate) * self._group_bytes
+
+    def _levels(self, content: bytes) -> NDArray[np.float32]:
+        """The level of each frame of `FRAME_S`."""
+        samples = _first_channel(content, self.audio)
+        n_frame = round(FRAME_S * self.audio.sample_rate)
+        n_frames = len(samples) // n_frame
+        levels: NDArray[np.float32] = np.sqrt(
+            np.square(samples[: n_frames * n_frame].reshape(n_frames, n_frame)).mean(axis=1)
+        )
+        return levels
 
 
 def _container(content: bytes, audio: AudioFormat) -> str | None:
@@ -236,7 +282,7 @@ def _appearance(content: bytes, audio: AudioFormat) -> str | None:
         return appearance
     if audio.channels == 1 and _is_interleaved(samples):
         return "has each sample twice: does it have two channels?"
-    return _speed(samples, audio.sample_rate)
+    return None
 
 
 def _first_channel(content: bytes, audio: AudioFormat) -> Samples:
@@ -342,87 +388,117 @@ class _Voice:
     """What is measured of a voice to find its speed."""
 
     voiced_share: float
-    pitch_hz: float
-    spread: float
+    pitches_hz: Pitches
+    """The pitches of the frames that have one, by the first band."""
+    high_pitches_hz: Pitches
+    """The same by the second band."""
     median_hz: float
     edge_hz: float
-    top_edge_hz: float
-    above_sixth_db: float
+    """95 % of the energy is below this."""
+    top_hz: float
+    """99 % of the energy is below this, where each octave is raised by 12 dB over the one below it."""
     above_third_db: float
 
 
-def _speed(samples: NDArray[np.float64], rate: int) -> str | None:
+def _speed(content: bytes, audio: AudioFormat) -> str | None:
     """Whether a voice is far slower or faster than people speak, as its rate is another one."""
-    voice = _voice(samples, rate)
-    if voice is None or voice.voiced_share < VOICED_SHARE or voice.spread < LEAST_SPREAD:
+    samples, rate = _first_channel(content, audio).astype(np.float64), audio.sample_rate
+    voice = None if _are_tones(samples, rate) else _voice(samples, rate)
+    if voice is None or voice.voiced_share < VOICED_SHARE:
         return None
-    speed = PITCH_WEIGHT * np.log(voice.pitch_hz / USUAL_PITCH_HZ)
-    speed += (1 - PITCH_WEIGHT) * np.log(voice.edge_hz / USUAL_EDGE_HZ)
-    without_highs = rate <= MOST_SLOW_RATE and voice.above_sixth_db < NO_HIGHS_DB
-    is_slow = speed < SLOW or (without_highs and speed < SLOW_WITHOUT_HIGHS)
-    if is_slow and voice.top_edge_hz > LEAST_EDGE_HZ:
+    if _is_slow(voice, rate):
         return "sounds far too slow and low: is its rate higher?"
-    with_highs = rate >= LEAST_FAST_RATE and voice.above_third_db > HIGHS_DB
-    is_fast = speed > FAST or (with_highs and speed > FAST_WITH_HIGHS)
-    is_voice = voice.spread < MOST_SPREAD and voice.pitch_hz < MOST_PITCH_HZ and voice.median_hz < MOST_MEDIAN_HZ
-    return "sounds far too fast and high: is its rate lower?" if is_fast and is_voice else None
+    return "sounds far too fast and high: is its rate lower?" if _is_fast(voice, rate) else None
+
+
+def _is_slow(voice: _Voice, rate: int) -> bool:
+    """A voice is slowed down if its pitch is too low for people, or low and without what is heard beside it."""
+    if voice.top_hz < LEAST_EDGE_HZ:
+        return False
+    low = voice.high_pitches_hz
+    if len(low) >= N_LOW and np.median(low) < LOWEST_PITCH_HZ and _spread(low) > LEAST_SPREAD:
+        return True
+    least = next((least for highest, least in SLOWEST.items() if rate <= highest), 0.0)
+    pitches = voice.pitches_hz
+    if not least or len(pitches) < N_VOICED or _spread(pitches) < LEAST_SPREAD:
+        return False
+    size = LOW_PITCH_WEIGHT * np.log(np.median(pitches)) + (1 - LOW_PITCH_WEIGHT) * np.log(voice.top_hz / (rate / 2))
+    return bool(size < least)
+
+
+def _is_fast(voice: _Voice, rate: int) -> bool:
+    """A voice is sped up if it is too high for people, and has what a microphone does not hear."""
+    if rate < LEAST_FAST_RATE or voice.above_third_db < HIGHS_DB:
+        return False
+    pitches = voice.pitches_hz
+    if len(pitches) < N_VOICED or not LEAST_SPREAD < _spread(pitches) < MOST_SPREAD:
+        return False
+    pitch_hz = float(np.median(pitches))
+    speed = PITCH_WEIGHT * np.log(pitch_hz / USUAL_PITCH_HZ)
+    speed += (1 - PITCH_WEIGHT) * np.log(voice.edge_hz / USUAL_EDGE_HZ)
+    is_voice = pitch_hz < MOST_PITCH_HZ and voice.median_hz < MOST_MEDIAN_HZ
+    return bool(is_voice and speed > FAST)
+
+
+def _spread(pitches: Pitches) -> float:
+    return float(np.log(pitches).std())
 
 
 def _voice(samples: NDArray[np.float64], rate: int) -> _Voice | None:
     n_frame = round(PITCH_FRAME_S * rate)
-    n_frames = len(samples) // n_frame
-    if n_frames < 2:
+    if len(samples) < 2 * n_frame:
         return None
-    frames = samples[: n_frames * n_frame].reshape(n_frames, n_frame)
+    frames = np.lib.stride_tricks.sliding_window_view(samples, n_frame)[:: n_frame // 2]
     frames = frames - frames.mean(axis=1, keepdims=True)
     # Frames that are quiet beside the loudest one say little.
     energies = np.square(frames).sum(axis=1)
-    frames = frames[energies > 0.05 * energies.max()]
+    frames = frames[energies > 0.02 * energies.max()]
     if not len(frames):
         return None
     # Pitches need no high rate.
     step = max(round(rate / PITCH_RATE), 1)
     averaged = frames[:, : n_frame // step * step].reshape(len(frames), -1, step).mean(axis=2)
-    pitches = _pitches(averaged, rate / step)
-    found = pitches[pitches > 0]
-    if not len(found):
-        return None
-    # At high rates every other frame is enough.
-    spectra = np.fft.rfft(frames[:: 1 + (step > 1)] * np.hanning(n_frame))
+    pitches, high_pitches = (each[each > 0] for each in _pitches(averaged, rate / step))
+    spectra = np.fft.rfft(frames[::2] * np.hanning(n_frame))
     spectrum = (spectra.real**2 + spectra.imag**2).sum(axis=0)
     shares = spectrum.cumsum() / spectrum.sum()
-    median_hz, edge_hz, top_edge_hz = np.searchsorted(shares, (0.5, 0.95, 0.99)) * (rate / n_frame)
-    above_sixth_db, above_third_db = (10 * np.log10(max(1 - shares[n_frame // part], 1e-20)) for part in (6, 3))
+    raised = (spectrum * np.arange(len(spectrum)) ** 2).cumsum()
+    median_hz, edge_hz = np.searchsorted(shares, (0.5, 0.95)) * (rate / n_frame)
     return _Voice(
-        voiced_share=len(found) / len(pitches),
-        pitch_hz=float(np.median(found)),
-        spread=float(np.log(found).std()),
+        voiced_share=len(pitches) / len(frames),
+        pitches_hz=pitches,
+        high_pitches_hz=high_pitches,
         median_hz=median_hz,
         edge_hz=max(edge_hz, 1.0),
-        top_edge_hz=top_edge_hz,
-        above_sixth_db=above_sixth_db,
-        above_third_db=above_third_db,
+        top_hz=int(np.searchsorted(raised, 0.99 * raised[-1])) * (rate / n_frame),
+        above_third_db=10 * np.log10(max(1 - shares[n_frame // 3], 1e-20)),
     )
 
 
-def _pitches(frames: NDArray[np.float64], rate: float) -> NDArray[np.float64]:
-    """The pitch of each frame in Hz, from its autocorrelation; 0 for none."""
+def _pitches(frames: NDArray[np.float64], rate: float) -> Iterator[Pitches]:
+    """The pitch of each frame in Hz, from its autocorrelation in each of `PITCH_BANDS_HZ`; 0 for none."""
     lowest, highest = PITCHES_HZ
     n_frame, n_lags = frames.shape[1], int(rate / lowest) + 1
     size = next(size for size in FFT_SIZES if size >= n_frame + n_lags)
     window = np.hanning(n_frame)
     spectra = np.fft.rfft(np.vstack((window, frames * window)), size)
-    alike = np.fft.irfft(spectra.real**2 + spectra.imag**2, size)[:, :n_lags]
-    alike = alike / np.maximum(alike[:, :1], 1e-20)
-    alike = alike[1:] / alike[0]
-    pitches = np.zeros(len(alike))
-    for at, row in enumerate(alike):
-        # From the end of the first period's own peak on.
-        begin = max(int(np.argmax(row < 0.3)), int(rate / highest)) if (row < 0.3).any() else n_lags
-        rest = row[begin:]
-        if len(rest) < 3 or rest.max() < 0.4:
-            continue
-        is_peak = (rest[1:-1] >= rest[:-2]) & (rest[1:-1] >= rest[2:]) & (rest[1:-1] > 0.85 * rest.max())
-        if is_peak.any():
-            pitches[at] = rate / (begin + 1 + int(np.argmax(is_peak)))
-    return pitches
+    power = spectra.real**2 + spectra.imag**2
+    hz = np.fft.rfftfreq(size, 1 / rate)
+    of_window = np.fft.irfft(power[0], size)[:n_lags]
+    for from_hz, to_hz in PITCH_BANDS_HZ:
+        # It rises over the octave below the band, and falls over the one above it.
+        share = np.clip(2 * hz / from_hz - 1, 0, 1) ** 2 * np.clip(2 - hz / to_hz, 0, 1)
+        alike = np.fft.irfft(power[1:] * share, size)[:, :n_lags]
+        alike = alike / np.maximum(alike[:, :1], 1e-20) / (of_window / of_window[0])
+        pitches = np.zeros(len(alike))
+        for at, row in enumerate(alike):
+            # From the end of the first period's own peak on.
+            begin = max(int(np.argmax(row < 0.3)), int(rate / highest)) if (row < 0.3).any() else n_lags
+            rest = row[begin:]
+            if len(rest) < 3:
+                continue
+            peaks = (rest[1:-1] >= rest[:-2]) & (rest[1:-1] >= rest[2:]) & (rest[1:-1] > 0.85 * rest.max())
+            first = int(np.argmax(peaks))
+            if peaks.any() and rest[first + 1] > LEAST_ALIKE:
+                pitches[at] = rate / (begin + 1 + first)
+        yield pitches

@@ -81,6 +81,8 @@ def test_messages_may_be_cut_anywhere(n_bytes: int) -> None:
     assert look(content, AudioFormat(), n_bytes) == []
     other = bytes(120_000) + encoded(clip(), "pcm_f32le") * 2
     assert look(other, AudioFormat(), n_bytes) == look(other, AudioFormat())
+    slow = bytes(120_000) + encoded(clip(), "pcm_s16le", 48_000)
+    assert look(slow, AudioFormat(), n_bytes) == look(slow, AudioFormat()) != []
 
 
 def test_text_in_place_of_samples_is_named() -> None:
@@ -167,10 +169,32 @@ def test_samples_of_another_kind_are_named(
     assert expected in message(change(loud), encoding)
 
 
-def test_a_rate_that_is_far_off_is_noticed() -> None:
-    """The voice is three times as slow, or as fast, as people speak."""
-    assert "sounds far too slow and low" in message(encoded(clip("call"), "pcm_s16le", 48_000))
-    assert "sounds far too fast and high" in message(encoded(clip("names"), "pcm_s16le"), rate=48_000)
+@pytest.mark.parametrize("name", ["hello", "call", "names", "train", "meeting"])
+@pytest.mark.parametrize(("sent", "declared"), [(48_000, 16_000), (24_000, 8_000)])
+def test_a_voice_three_times_as_slow_is_noticed(name: str, sent: int, declared: int) -> None:
+    """It is low, and without the highs that people have. So it is after 5 s of a quiet room, too."""
+    expected = "sounds far too slow and low: is its rate higher?"
+    room = np.random.default_rng(1).normal(0, 0.002, 5 * declared).astype(np.float32)
+    content = encoded(clip(name), "pcm_s16le", sent)
+    assert message(content, rate=declared).endswith(expected)
+    before = (room * 32_768).astype("<i2").tobytes()
+    assert message(before + content, rate=declared).endswith(expected)
+
+
+def test_a_voice_three_times_as_fast_is_noticed() -> None:
+    assert "sounds far too fast and high" in message(encoded(clip("call"), "pcm_s16le"), rate=48_000)
+
+
+@pytest.mark.parametrize("name", ["hello", "call", "names", "train", "meeting"])
+def test_a_voice_of_a_telephone_is_not_noticed_at_a_higher_rate(name: str) -> None:
+    """It has no highs either."""
+    narrow = soxr.resample(soxr.resample(clip(name), 16_000, 8_000), 8_000, 16_000)
+    assert look(encoded(narrow, "pcm_s16le"), AudioFormat()) == []
+
+
+def test_hum_beside_a_voice_does_not_make_it_low() -> None:
+    hummed = clip("call") + tone(len(clip("call")) / 16_000, 50.0)[: len(clip("call"))] * 0.3
+    assert look(encoded(hummed, "pcm_s16le"), AudioFormat()) == []
 
 
 def test_silence_before_the_first_sound_is_waited_for() -> None:
