@@ -49,8 +49,8 @@ class KeyDirectory(Protocol):
         ...
 
 
-class Usage(Protocol):
-    """Counts the audio of all keys, for good."""
+class Meters(Protocol):
+    """Counts the audio of all keys."""
 
     def counting(self, key: ApiKey | None, kind: Kind, audio_s: Callable[[], float]) -> AbstractContextManager[None]:
         """Count the audio of one session, upload or job while the context is open.
@@ -61,6 +61,10 @@ class Usage(Protocol):
             audio_s: how much audio it has used, in seconds.
         """
         ...
+
+
+class Usage(Meters, Protocol):
+    """Counts the audio of all keys, for good."""
 
     async def audio_since(self, key: ApiKey, days: Sequence[date]) -> list[float]:
         """The seconds of audio that a key has used since each of these days; nothing while that is not known."""
@@ -106,8 +110,13 @@ class AccountService:
 
     @property
     def usage(self) -> Usage | None:
-        """Counts the audio of all keys; `None` where it is not counted."""
+        """Counts the audio of all keys for good; `None` where it is not kept."""
         return None
+
+    @property
+    def meters(self) -> Meters | None:
+        """Counts the audio of all keys, for good or not; `None` where it is not counted."""
+        return self.usage
 
     @property
     def jobs(self) -> Jobs | None:

@@ -74,7 +74,7 @@ class Access:
     def use(self, accounts: AccountService) -> None:
         """Accept the keys of these accounts as well, and count their audio. Called before the first client comes."""
         self._accounts = accounts
-        self.limits.usage = accounts.usage
+        self.limits.usage, self.limits.meters = accounts.usage, accounts.meters
 
     @property
     def _directory(self) -> KeyDirectory | None:

@@ -8,7 +8,7 @@ from secrets import token_hex
 
 from tutti_server.app.background import in_background
 from tutti_server.app.errors import RETRY_AFTER_S, KeyLimitExceeded
-from tutti_server.app.service.account_service import Kind, Usage
+from tutti_server.app.service.account_service import Kind, Meters, Usage
 from tutti_server.app.service.api_keys import ApiKey
 from tutti_server.app.sharing.leases import Leases
 from tutti_server.app.sharing.store import Lease, SharedStore, StoreAway
@@ -64,7 +64,9 @@ class KeyLimits:
         self._store = store
         self._on_refused = on_refused
         self.usage: Usage | None = None
-        """Counts the audio of all keys, with limits and without; `None` where it is not counted."""
+        """Keeps the audio of all keys, with limits and without; `None` where it is not kept."""
+        self.meters: Meters | None = None
+        """Counts the same audio, kept or not; `None` where it is not counted."""
         self._now = now
         self._leases = Leases(store)
         self._meters: set[_Meter] = set()
@@ -138,13 +140,8 @@ class KeyLimits:
             message = f"the key {key.name} has {n_open} jobs of {key.jobs} that wait or run"
             raise KeyLimitExceeded("job_limit", f"{message}; try again in {RETRY_AFTER_S} s", RETRY_AFTER_S)
 
-    def note_job(self, key: ApiKey | None, audio_s: float) -> None:
-        """Count the audio of a job that is done, where it is not counted for good."""
-        if key is not None and (key.minutes_per_day is not None or key.minutes_per_month is not None):
-            self._note(_Meter(key, lambda: audio_s))
-
     def _counting(self, key: ApiKey | None, kind: Kind, audio_s: Callable[[], float]) -> AbstractContextManager[None]:
-        return self.usage.counting(key, kind, audio_s) if self.usage else nullcontext()
+        return self.meters.counting(key, kind, audio_s) if self.meters else nullcontext()
 
     @asynccontextmanager
     async def _place(self, key: ApiKey, may_return: bool) -> AsyncIterator[TakeKeyPlace]:

@@ -16,6 +16,7 @@ from tutti_server.plugins.accounts.jobs import wire
 from tutti_server.plugins.accounts.jobs.job_metrics import JobMetrics
 from tutti_server.plugins.accounts.jobs.work import job_kind
 from tutti_server.plugins.accounts.keys.key_metrics import KeyMetrics
+from tutti_server.plugins.accounts.keys.metered_usage import MeteredUsage
 from tutti_server.plugins.accounts.settings import AccountSettings
 from tutti_server.plugins.accounts.storage import make_database
 
@@ -56,13 +57,28 @@ class Accounts(AccountService):
 
     @cached_property
     def usage(self) -> "UsageCounter | None":
-        """See `AccountService.usage`."""
-        if not self._settings.database_keys:
+        """See `AccountService.usage`. The keys of the file are counted in a database that there is for jobs, too."""
+        if not self._settings.database_keys and not (self._settings.jobs and self._has_file):
             return None
         from tutti_server.plugins.accounts.keys.usage_counter import UsageCounter
 
-        self._key_metrics.name_first(self._settings.max_key_labels, lambda: self.named_keys)
+        self._name_keys()
         return UsageCounter(self.database, self._key_metrics.note)
+
+    @cached_property
+    def meters(self) -> MeteredUsage | None:
+        """See `AccountService.meters`. Without a database the keys of the file are counted for the metrics alone."""
+        if self.usage is not None or not self._has_file:
+            return self.usage
+        self._name_keys()
+        return MeteredUsage(self._key_metrics.note)
+
+    @property
+    def _has_file(self) -> bool:
+        return bool(self._service.settings.keys_file)
+
+    def _name_keys(self) -> None:
+        self._key_metrics.name_first(self._settings.max_key_labels, lambda: self.named_keys)
 
     @cached_property
     def jobs(self) -> "JobService | None":
@@ -111,8 +127,8 @@ class Accounts(AccountService):
                 await self.database.check()
             if self.directory is not None:
                 await stack.enter_async_context(self.directory.running())
-            if self.usage is not None:
-                await stack.enter_async_context(self.usage.running())
+            if self.meters is not None:
+                await stack.enter_async_context(self.meters.running())
             yield
 
     def doing_jobs(self, kinds: Mapping[str, JobKind]) -> AbstractAsyncContextManager[None]:

@@ -205,13 +205,10 @@ class JobService:
     def _note_ended(self, job: Job) -> None:
         """Note a job that this gateway has ended."""
         self.metrics.ended_total.labels(job.state).inc()
-        if job.audio_s:
+        if job.audio_s and self._counter is not None:
             key = next((each for each in self._named_keys() if each.account == job.account), None)
-            if self._counter is not None:
-                # It was counted with the end of the job. Only the metrics learn of it here.
-                self._counter.note_saved(key, "job", job.audio_s)
-            else:
-                self._limits.note_job(key, job.audio_s)
+            # It was counted with the end of the job. Only the metrics learn of it here.
+            self._counter.note_saved(key, "job", job.audio_s)
 
     def _count(self, connection: Connection, job: Job) -> None:
         """Count the audio of a job in the transaction that ends it. Its id is the source, so it counts once."""

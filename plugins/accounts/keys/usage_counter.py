@@ -2,11 +2,9 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
 from datetime import UTC, date, datetime
-from secrets import token_hex
-from typing import Protocol
 
 from tutti_server.app.background import in_background
 from tutti_server.app.service.account_service import Kind
@@ -14,6 +12,7 @@ from tutti_server.app.service.accounts import usage_account
 from tutti_server.app.service.api_keys import ApiKey
 from tutti_server.plugins.accounts.database.database import ANSWER_TIMEOUT_S, Database, DatabaseAway
 from tutti_server.plugins.accounts.keys import usage
+from tutti_server.plugins.accounts.keys.metered_usage import Meter, MeteredUsage, NoteUsage
 from tutti_server.plugins.accounts.keys.usage import Report, Used
 
 logger = logging.getLogger(__name__)
@@ -24,30 +23,7 @@ MAX_UNSAVED = 100_000
 """The most sources that are kept while the database is away. The audio of more is lost, which the log says."""
 
 
-class NoteUsage(Protocol):
-    """Told of used audio, for the metrics."""
-
-    def __call__(self, key: ApiKey | None, kind: Kind, audio_s: float, is_new: bool) -> None:
-        """Note audio that one session, upload or job has used since the last call; `is_new` in the first one."""
-        ...
-
-
-class _Meter:
-    """The audio of one session, upload or job."""
-
-    def __init__(self, key: ApiKey | None, kind: Kind, audio_s: Callable[[], float]) -> None:
-        self.source = f"{kind}-{token_hex(12)}"
-        self.key = key
-        self.kind = kind
-        self.noted_s = 0.0
-        self._audio_s = audio_s
-
-    def new_s(self) -> float:
-        """The audio since `noted_s`, in seconds; what a source has used never becomes less."""
-        return max(self._audio_s() - self.noted_s, 0.0)
-
-
-class UsageCounter:
+class UsageCounter(MeteredUsage):
     """Counts audio while it is used, and saves it every few seconds.
 
     While the database is away, the counts are kept here and saved when it is back.
@@ -63,10 +39,9 @@ class UsageCounter:
             note: called with what is new, for the metrics.
             now: the time in UTC.
         """
+        super().__init__(note)
         self._database = database
-        self._note = note
         self._now = now
-        self._meters: set[_Meter] = set()
         self._unsaved: dict[str, Report] = {}
         """The newest report of each source that the database does not have yet."""
         self._saving = asyncio.Lock()
@@ -84,31 +59,13 @@ class UsageCounter:
             if self._unsaved:
                 logger.error("the usage of %d sessions and files is lost: no database", len(self._unsaved))
 
-    @contextmanager
-    def counting(self, key: ApiKey | None, kind: Kind, audio_s: Callable[[], float]) -> Iterator[None]:
-        """Count the audio of one session, upload or job while the context is open.
-
-        Args:
-            key: that of its client; `None` for one without a name.
-            kind: what it is.
-            audio_s: how much audio it has used, in seconds.
-        """
-        meter = _Meter(key, kind, audio_s)
-        self._meters.add(meter)
-        try:
-            yield
-        finally:
-            self._meters.discard(meter)
-            self._read(meter)
-
     def note_saved(self, key: ApiKey | None, kind: Kind, audio_s: float) -> None:
         """Give the metrics audio that the database has already, because it was counted with what used it."""
         self._note(key, kind, audio_s, is_new=True)
 
     async def save(self) -> None:
         """Save what was used so far."""
-        for meter in self._meters:
-            self._read(meter)
+        self.note_open()
         async with self._saving:
             reports, self._unsaved = self._unsaved, {}
             try:
@@ -157,18 +114,16 @@ class UsageCounter:
             await asyncio.sleep(SAVE_EVERY_S)
             await self.save()
 
-    def _read(self, meter: _Meter) -> None:
-        """Note what a meter has counted since the last time."""
-        new_s = meter.new_s()
+    def _read(self, meter: Meter) -> float:
+        new_s = super()._read(meter)
         if not new_s:
-            return
-        self._note(meter.key, meter.kind, new_s, is_new=not meter.noted_s)
-        meter.noted_s += new_s
+            return new_s
         if len(self._unsaved) >= MAX_UNSAVED and meter.source not in self._unsaved:
             logger.error("%.1f s of audio are not counted: the database is away for too long", new_s)
-            return
+            return new_s
         account = usage_account(meter.key)
         day = self._now().date()
         self._unsaved[meter.source] = Report(
             source=meter.source, account=account, kind=meter.kind, audio_s=meter.noted_s, day=day
         )
+        return new_s

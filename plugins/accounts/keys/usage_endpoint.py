@@ -30,7 +30,8 @@ async def show_usage(request: Request) -> Response:
         if not service.access.is_valid(key):
             raise invalid_key()
         if accounts.usage is None:
-            raise RequestError(404, "usage is not counted here: it needs TUTTI_DATABASE_KEYS", code="not_counted")
+            needed = "TUTTI_DATABASE_KEYS, or TUTTI_KEYS_FILE with TUTTI_JOBS"
+            raise RequestError(404, f"usage is not kept here: it needs {needed}", code="not_counted")
         unknown = [name for name in request.query_params if name not in PARAMETERS]
         if unknown:
             raise RequestError(400, f"expected {', '.join(PARAMETERS)}, got {shorten(unknown[0])}", unknown[0])

@@ -109,6 +109,45 @@ async def test_without_a_database_of_keys_nothing_is_counted(serve: Serve) -> No
     assert (answer.status_code, answer.json()["error"]["code"]) == (404, "not_counted")
 
 
+@pytest.fixture
+def keys_file(tmp_path: Path) -> str:
+    file = tmp_path / "keys.toml"
+    file.write_text('[acme]\nkey = "a"\n[boss]\nkey = "b"\nscopes = ["usage"]\n')
+    return str(file)
+
+
+@pytest.mark.default
+async def test_keys_of_the_file_are_counted_in_the_database_of_jobs(
+    serve: Serve, keys_file: str, tmp_path: Path
+) -> None:
+    """A database of keys is not needed."""
+    server = await serve(keys_file=keys_file, jobs=True, data_folder=str(tmp_path))
+    await speak(server, "a")
+    (own,) = (await usage_of(server, "a")).json()["data"]
+    assert (own["key_id"], own["key"], own["kind"], own["n"]) == ("acme", "acme", "live", 1)
+    assert own["audio_s"] == pytest.approx(len(TALK) / 16_000, abs=0.01)
+    assert (await usage_of(server, "b", key="acme")).json()["data"] == [own]
+
+
+async def test_without_a_database_keys_of_the_file_are_counted_in_the_metrics(serve: Serve, keys_file: str) -> None:
+    """Nothing keeps their usage, which a client is told."""
+    server = await serve(keys_file=keys_file, api_keys="plain")
+    await speak(server, "a")
+    async with httpx.AsyncClient(base_url=server.http, timeout=30) as client:
+        for key in ("a", "plain"):
+            answer = await client.post("/v1/listen", headers=bearer(key), content=AUDIO)
+            assert answer.status_code == 200
+        page = (await client.get("/metrics")).text
+    file_s = answer.json()["metadata"]["duration"]
+    audio = {line.partition(" ")[0]: float(line.split()[1]) for line in page.splitlines() if "tutti_key_" in line[:10]}
+    assert audio['tutti_key_audio_seconds_total{key="acme",kind="live"}'] == pytest.approx(len(TALK) / 16_000, abs=0.01)
+    for key in ("acme", "other"):
+        assert audio[f'tutti_key_audio_seconds_total{{key="{key}",kind="file"}}'] == pytest.approx(file_s, abs=0.01)
+        assert audio[f'tutti_key_uses_total{{key="{key}",kind="file"}}'] == 1.0
+    refusal = await usage_of(server, "a")
+    assert (refusal.status_code, refusal.json()["error"]["code"]) == (404, "not_counted")
+
+
 async def test_a_session_that_resumes_counts_from_there(serve: Serve, operator: Operator, tmp_path: Path) -> None:
     """Not the audio before that time, which is there for the speech detector."""
     acme = operator.create("acme")
