@@ -31,6 +31,15 @@ LEAST_RANGE_DB = 20.0
 """The least distance of loud and quiet states, in decibels. With less the pauses are as loud as the speech."""
 QUIET_SHARE = 0.25
 """States are quiet in this share of the range, from below."""
+TONE_STATES = 12
+"""The shortest stretch between quiet ones that is taken for a tone, in encoder states (0.24 s)."""
+TONE_PIECE_SAMPLES = 8_000
+"""A stretch is a tone if each piece of it is one (0.5 s). Of speech one piece is looked at."""
+N_TONE_LINES, TONE_SHARE = 8, 0.98
+"""A piece is a tone, or two, if this number of lines of its spectrum has this share of its energy.
+
+Of 2,293 stretches in recordings of people the largest share is 0.97; a tone 20 dB above noise has 0.99.
+"""
 FILTERED_AT_ONCE = 1 << 15
 """About how many weights `median_filtered` works on at once, so that they stay in the processor's cache."""
 
@@ -64,10 +73,11 @@ def token_times_s(weights: Floats, sounding: States) -> tuple[tuple[float, ...],
 
 
 def sounding_states(samples: Floats) -> States:
-    """Return the indices of the encoder states that are not part of a longer quiet stretch, in order.
+    """Return the indices of the encoder states that are not part of a longer quiet stretch or of a tone, in order.
 
     Attention says little about pauses: a path through them costs nothing, and the first word after a pause would begin
-    anywhere in it. So tokens are aligned with the other states alone.
+    anywhere in it. The tones of a telephone network draw the first words to themselves. So tokens are aligned with the
+    other states alone.
 
     Args:
         samples: of the window, mono at 16 kHz.
@@ -88,7 +98,25 @@ def sounding_states(samples: Floats) -> States:
     for begin, end in edges.reshape(-1, 2).tolist():
         if end - begin >= QUIET_STATES:
             is_sounding[begin : end - ONSET_STATES] = False
-    return everything[is_sounding]
+    edges = np.flatnonzero(np.diff(np.concatenate(([False], is_sounding, [False]))))
+    is_word = is_sounding.copy()
+    for begin, end in edges.reshape(-1, 2).tolist():
+        # The states at its edges have parts of what is beside it.
+        inner = samples[(begin + ONSET_STATES) * STATE_SAMPLES : (end - 1) * STATE_SAMPLES]
+        if end - begin >= TONE_STATES and _is_tone(inner):
+            is_word[begin:end] = False
+    # After the last tone of a window there may be the states for the next word's onset, and no word.
+    return everything[is_word if is_word.sum() > ONSET_STATES else is_sounding]
+
+
+def _is_tone(samples: Floats) -> bool:
+    n_pieces = max(len(samples) // TONE_PIECE_SAMPLES, 1)
+    for piece in np.array_split(samples, n_pieces):
+        spectrum = np.fft.rfft((piece - piece.mean()) * np.hanning(len(piece)))
+        lines = spectrum.real**2 + spectrum.imag**2
+        if np.partition(lines, -N_TONE_LINES)[-N_TONE_LINES:].sum() < TONE_SHARE * lines.sum():
+            return False
+    return True
 
 
 def start_states(weights: Floats) -> NDArray[np.int64]:

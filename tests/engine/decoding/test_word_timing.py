@@ -177,6 +177,28 @@ def test_quiet_stretches_are_left_out_where_speech_is_louder_than_they_are() -> 
     assert sounding_states(np.zeros(7, np.float32)).tolist() == [0]
 
 
+def busy_tone(n: int, hz: float = 425.0) -> np.ndarray:
+    """A tone of half a second and a pause as long, `n` times."""
+    tone = 0.1 * np.sin(2 * np.pi * hz * np.arange(8000) / 16_000)
+    return np.tile(np.concatenate((tone, np.zeros(8000))), n).astype(np.float32)
+
+
+def test_tones_of_a_telephone_network_are_left_out_beside_other_sound() -> None:
+    """Alone they are all that there is."""
+    tones = busy_tone(2) + noise(1, 32_000) * 1e-3
+    both = sounding_states(np.concatenate((tones, noise(3, 16_000))))
+    assert 100 - ONSET_STATES <= both[0] <= 100
+    assert sounding_states(tones)[0] == 0
+
+
+async def test_the_first_word_after_a_busy_tone_is_where_it_is_spoken(short_runner: Runner) -> None:
+    """Not at the tone, which the alignment heads listen to."""
+    (plain,) = await decode(short_runner, (read_clip("train"), TIMED))
+    (done,) = await decode(short_runner, (np.concatenate((busy_tone(4), read_clip("train"))), TIMED))
+    first = words_of(done)[0]
+    assert first.start_s == pytest.approx(4.0 + words_of(plain)[0].start_s, abs=0.3)
+
+
 async def test_words_of_speech_are_where_they_are_spoken(short_runner: Runner) -> None:
     """Four and a half seconds of speech: words apart, likely, and in their order."""
     (done,) = await decode(short_runner, (read_clip("train"), TIMED))
