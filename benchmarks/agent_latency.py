@@ -100,6 +100,17 @@ async def run(args: argparse.Namespace) -> None:
     print(f"| {args.service} | {args.calls} | {len(seconds)} | {finals} | {p50:.2f} | {p95:.2f} | {p99:.2f} |")
 
 
+def unlike(path: Path, rate: int) -> str | None:
+    """How a recording differs from what is played."""
+    try:
+        with wave.open(str(path), "rb") as reader:
+            shape = reader.getnchannels(), reader.getsampwidth(), reader.getframerate()
+    except (OSError, EOFError, wave.Error) as error:
+        return str(error)
+    n_channels, n_bytes, own_rate = shape
+    return None if shape == (1, 2, rate) else f"{n_channels} channels of {8 * n_bytes} bits at {own_rate} Hz"
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("recordings", type=Path, nargs="+", help="mono WAV files of 16 bits at 16 kHz, of one person")
@@ -110,10 +121,8 @@ def main() -> None:
     args = parser.parse_args()
     args.rate = 16_000
     for path in args.recordings:
-        with wave.open(str(path), "rb") as reader:
-            shape = reader.getnchannels(), reader.getsampwidth(), reader.getframerate()
-        if shape != (1, 2, args.rate):
-            parser.error(f"{path}: expected a mono WAV file of 16 bits at 16 kHz, got {shape}")
+        if problem := unlike(path, args.rate):
+            parser.error(f"{path}: expected a mono WAV file of 16 bits at 16 kHz, got {problem}")
     logger.remove()
     logger.add(sys.stderr, level="WARNING")
     asyncio.run(run(args))
