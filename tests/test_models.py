@@ -70,9 +70,9 @@ async def test_two_models_answer_under_load_and_one_is_given_back(tmp_path: Path
             while True:
                 assert words((await listen(address, "hello", SMALL_MODEL_NAME))[1])[1:] == words(TEXTS["hello"])[1:]
 
-        speaking = [asyncio.create_task(keep_speaking()) for _ in range(2)]
+        speaking = asyncio.create_task(keep_speaking())
         for _ in range(2):
-            answers = await asyncio.gather(*(listen(address, "train", "second") for _ in range(4)))
+            answers = await asyncio.gather(*(listen(address, "train", "second") for _ in range(2)))
             for model, text in answers:
                 assert (model, words(text)) == ("second", words(TEXTS["train"]))
             await ended.wait()
@@ -80,11 +80,10 @@ async def test_two_models_answer_under_load_and_one_is_given_back(tmp_path: Path
             stats = models.stats().engines["second"]
             assert stats == without_work(stats) and stats.windows_done
             assert models.stats().engines[SMALL_MODEL_NAME].n_engines == 1
-        for each in speaking:
-            assert not each.done()
-            each.cancel()
-            with suppress(asyncio.CancelledError):
-                await each
+        assert not speaking.done()
+        speaking.cancel()
+        with suppress(asyncio.CancelledError):
+            await speaking
 
 
 def test_names_of_several_models_are_those_that_people_type(tmp_path: Path) -> None:
