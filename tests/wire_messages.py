@@ -38,9 +38,8 @@ COLUMNS = 120
 MAX_SHOWN = 100_000
 """Limits above are of no interest for people."""
 
-COMMANDS: tuple[type, ...] = get_args(v1.Command)
-OTHERS = (v1.UnknownEvent, Length, Within)
-"""Classes in the module that JavaScript has in a shape of its own, or not at all."""
+OTHERS = (v1.UnknownEvent, v1.Flush, v1.KeepAlive, v1.Stop, Length, Within)
+"""Classes in the module that are no interfaces in JavaScript, or other ones."""
 ALIASES: dict[Any, str] = {v1.Encoding: "Encoding", v1.FlushId: "FlushId"}
 TYPES: dict[Any, str] = {
     **{str: "string", int: "number", float: "number", bool: "boolean", NoneType: "null"},
@@ -76,8 +75,6 @@ def type_name(kind: type) -> str:
     name = kind.__name__.removeprefix("Server")
     if kind is v1.Start:
         return "StartOptions"
-    if kind in COMMANDS:
-        return f"{name}Command"
     return f"{name.removesuffix('Event')}Event" if wire_type(kind) else name
 
 
@@ -132,6 +129,13 @@ def interface(kind: type) -> str:
     return "".join((*lines, "}\n"))
 
 
+def command(kind: type) -> str:
+    """The type of a command in a line."""
+    fields = () if kind is v1.Start else message_fields(kind)
+    names = "".join(f"; readonly {each.name}: {type_of(each.hint)}" for each in fields)
+    return f'{{ readonly type: "{wire_type(kind)}"{names} }}'
+
+
 def reader_of(field: Field) -> str:
     """What checks a field of an event."""
     read = _reader(field.hint)
@@ -177,10 +181,11 @@ def typescript() -> str:
         values = "string | number" if hint == v1.FlushId else literal(hint, " | ")
         parts.append(comment(descriptions()[name]) + f"export type {name} = {values};\n")
     parts += (interface(kind) for kind in vars(v1).values() if is_message(kind) and kind not in OTHERS)
-    commands = " | ".join(type_name(each) for each in COMMANDS if each is not v1.Start)
     parts.append(
-        "/** A message of the client. Audio is sent as binary messages. */\n"
-        f'export type Command = ({{ readonly type: "start" }} & StartOptions) | {commands};\n'
+        comment("A message of the client. Audio is sent as binary messages.")
+        + f"export type Command = ({command(v1.Start)} & StartOptions)"
+        + "".join(f"\n  | {command(each)}" for each in (v1.Flush, v1.KeepAlive, v1.Stop))
+        + ";\n"
     )
     names = " | ".join(type_name(each) for each in v1.EVENTS.values())
     known = textwrap.fill(f"export type KnownEvent = {names};", COLUMNS, subsequent_indent="  ")

@@ -239,8 +239,14 @@ def _resume(resume: v1.Resume | None) -> commands.Resume | None:
     return commands.Resume(
         from_s if isinstance(from_s, tuple) else (from_s,),
         language=language if isinstance(language, tuple) else (language,) if language else (),
-        **_given(resume, "prompt", "audio_from_s", "detector_from_s", "untranslated", "voices"),
+        untranslated=tuple(map(_untranslated, resume.untranslated or ())),
+        **_given(resume, "prompt", "audio_from_s", "detector_from_s", "voices"),
     )
+
+
+def _untranslated(text: v1.Untranslated) -> commands.Untranslated:
+    targets = tuple(dict.fromkeys(text.targets))
+    return commands.Untranslated(**{"language": None} | _given(text) | {"targets": targets})
 
 
 def _room(room: v1.Room | None) -> commands.RoomRequest | None:

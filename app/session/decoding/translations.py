@@ -196,7 +196,7 @@ class Translations:
             The ids of the pieces that the engine translates, by `translate_audio`.
         """
         ids = []
-        for language in dict.fromkeys(earlier.targets):
+        for language in earlier.targets:
             piece = _Piece(
                 language=language,
                 utterance=earlier.utterance,

@@ -4,15 +4,21 @@ A time is in seconds on the session's timeline: since its first sample, or since
 """
 
 from dataclasses import dataclass, field
+from typing import Literal
 
-from tutti import messages
 from tutti_server.app.media.pcm import AudioFormat
 from tutti_server.app.session.messages.events import FlushId, Notice
 from tutti_server.app.text_rules.pipeline import TextRuleOptions
 from tutti_server.engine import api
 
-EndpointingMode = messages.EndpointingMode
-"""How the end of an utterance is found. In mode `manual` it is decoded even if no speech is detected in it."""
+EndpointingMode = Literal["vad", "adaptive", "manual"]
+"""How the end of an utterance is found.
+
+- `vad`: a speech detector finds its beginning and its end.
+- `adaptive`: as `vad`, but how long the silence must be depends on what was spoken before it.
+- `manual`: it begins with the first audio, and ends with a flush, with `Stop` or at its maximum length. It is decoded
+  even if no speech is detected in it.
+"""
 
 MAX_PENDING_FLUSHES = 64
 """The most flushes of a session that may wait for their answers; one more is refused.
@@ -56,8 +62,20 @@ class Endpointing:
     """How sure the speech detector must be of speech, 0 to 1; `None` for the operator's value."""
 
 
-Untranslated = messages.Untranslated
-"""Final text of a lost session whose translation the client has not received."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Untranslated:
+    """Final text of a lost session whose translation the client has not received."""
+
+    utterance: int
+    """The number under which the client wants the translation."""
+    channel: int
+    start_s: float
+    end_s: float
+    text: str
+    language: str | None
+    """The code of the language of the text; `None` if it is not known."""
+    targets: tuple[str, ...]
+    """The codes of the languages whose translation is missing."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,14 +8,12 @@ import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from tutti import messages
 from tutti_server.app.media import notices
 from tutti_server.engine import api
 
 FlushId = str | int
 """The client's own name for a flush."""
 Notice = notices.Notice
-Redaction = messages.Redaction
 
 
 def confidence(avg_logprob: float) -> float:
@@ -118,6 +116,16 @@ class Word:
     """0 to 1: the mean probability of its tokens."""
     speaker: int | None = field(default=None, kw_only=True)
     """Who speaks it, as far as that is known; `None` where the client did not ask."""
+
+
+@dataclass(frozen=True, slots=True)
+class Redaction:
+    """Something that was said and is not written down. Whoever keeps the audio may mute it there."""
+
+    kind: str
+    """What it is, such as `card`."""
+    start_s: float
+    end_s: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

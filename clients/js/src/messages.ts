@@ -189,23 +189,6 @@ export interface StartOptions {
   readonly text_rules?: TextRules;
 }
 
-/** Ends open utterances now. `flushed` answers when everything that was received before it is final. */
-export interface FlushCommand {
-  readonly type: "flush";
-  /** Identifies the flush; the event `flushed` has the same. */
-  readonly id: FlushId;
-}
-
-/** Keeps the session open while there is no audio. */
-export interface KeepAliveCommand {
-  readonly type: "keepalive";
-}
-
-/** Tells the server that no more audio follows. What is left is made final, then `stopped` comes. */
-export interface StopCommand {
-  readonly type: "stop";
-}
-
 /** The limits of the server for this session. */
 export interface Limits {
   /** The largest message that the server accepts. */
@@ -458,7 +441,10 @@ export interface ResumedEvent {
 }
 
 /** A message of the client. Audio is sent as binary messages. */
-export type Command = ({ readonly type: "start" } & StartOptions) | FlushCommand | KeepAliveCommand | StopCommand;
+export type Command = ({ readonly type: "start" } & StartOptions)
+  | { readonly type: "flush"; readonly id: FlushId }
+  | { readonly type: "keepalive" }
+  | { readonly type: "stop" };
 
 /** The messages of the server. */
 export type KnownEvent = StartedEvent | SpeechStartedEvent | InterimEvent | SegmentEvent | UtteranceEvent |

@@ -14,6 +14,7 @@ from tutti.fields import message_fields
 from tutti_server.app.dialects import text_rules
 from tutti_server.app.media.pcm import BYTES_PER_SAMPLE
 from tutti_server.app.server.asyncapi import DOCUMENT, RECEIVED, SENT
+from tutti_server.app.session.messages import commands
 from tutti_server.app.text_rules.redaction import KINDS
 from tutti_server.engine import api
 
@@ -65,6 +66,7 @@ def test_values_are_those_that_the_server_knows() -> None:
     assert all(rule.name in str(refused.value) for rule in message_fields(v1.TextRules))
     assert get_args(v1.RedactedKind) == KINDS
     assert set(get_args(v1.Encoding)) == set(BYTES_PER_SAMPLE)
+    assert set(get_args(v1.EndpointingMode)) == set(get_args(commands.EndpointingMode))
     assert set(get_args(v1.Task)) == set(get_args(api.Task))
     start = SENT["start"]["payload"]["properties"]
     assert start["hotwords"]["maxItems"] == api.MAX_HOTWORDS
