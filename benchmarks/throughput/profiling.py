@@ -1,7 +1,8 @@
 """Shows where the time of the engine goes, on its thread and its device: a Chrome trace, and NVTX ranges for Nsight.
 
-The calls of the runner (encode, prefill, launch, collect) are named ranges in both. CUDA graphs hide the operations
-within a step from the thread's side of the trace; its kernels are in the device's.
+The calls of the runner (encode, prefill, launch, collect) are named ranges in both. A CPU encodes in a thread of its
+own, of which the trace has the beginning and the end. CUDA graphs hide the operations within a step from the thread's
+side of the trace; its kernels are in the device's.
 """
 
 import threading
@@ -23,6 +24,8 @@ N_OPERATIONS = 15
 """Rows of the table."""
 RANGES: dict[str, Callable[..., str]] = {
     "encode": lambda windows, *_: f"encode {len(windows)} windows",
+    "begin_encoding": lambda windows, *_: f"begin to encode {len(windows)} windows",
+    "finish_encoding": lambda: "collect encoded windows",
     "launch_prefill": lambda slots, *_: f"prefill {len(slots)} prompts",
     "launch": lambda: "launch a step",
     "collect": lambda *_: "collect a step",

@@ -111,6 +111,7 @@ def test_a_profile_names_the_calls_of_the_engine(tmp_path: Path, monkeypatch: py
     names = [event.get("name", "") for event in json.loads(trace.read_text())["traceEvents"]]
     assert names.count("launch a step") == 5
     # A request has two steps and two are under way, so that another one is encoded within five.
-    assert any(name.startswith("encode ") for name in names)
+    assert any(name.startswith("begin to encode ") for name in names)
+    assert "collect encoded windows" in names
     assert "aten::scaled_dot_product_attention" in names
     assert "Profile of 5 steps: own time on the CPU" in ran.output
