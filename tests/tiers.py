@@ -54,6 +54,7 @@ DEFAULT: tuple[str, ...] = (
     "app/sharing/test_store.py",
     "app/test_descriptors.py",
     "app/server/test_openapi.py",
+    "app/server/test_several_models.py",
     "app/test_several_gateways.py",
     "app/test_words_heard.py",
     "app/text_rules/test_nothing_remains.py",

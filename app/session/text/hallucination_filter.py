@@ -58,7 +58,7 @@ class HallucinationFilter:
     Not from openai/whisper.
     """
     dense_logprob_threshold: float = -1.0
-    """A mean log-probability per word. Text above it may be denser: a recording may be played faster."""
+    """A mean log-probability per word. Text above it may repeat a phrase, or be denser, as when it is played faster."""
     repeated_phrase_ratio: float = 1.8
     """A compression ratio. A segment above it says the same phrase several times. Not from openai/whisper."""
     max_repeated_letters_per_s: float = 20.0
@@ -115,7 +115,7 @@ class HallucinationFilter:
     def is_implausibly_dense(
         self, n_letters: int, length_s: float, text_logprob: float | None, compression_ratio: float
     ) -> bool:
-        """Whether a segment has more letters than a person can say in its time.
+        """Whether a segment has more letters than a person can say in its time, or repeats what is not trusted.
 
         Text that is dense, not repetitive and trusted is kept: a recording may be played faster.
         """
@@ -123,7 +123,7 @@ class HallucinationFilter:
         max_per_s = self.max_repeated_letters_per_s if is_repetitive else self.max_letters_per_s
         is_dense = n_letters > max_per_s * (length_s + TIMESTAMP_SLACK_S)
         is_trusted = text_logprob is None or text_logprob >= self.dense_logprob_threshold
-        return is_dense and (is_repetitive or not is_trusted)
+        return (is_dense and (is_repetitive or not is_trusted)) or (is_repetitive and not is_trusted)
 
     def is_repetitive(self, compression_ratio: float) -> bool:
         """Whether a hypothesis repeats itself."""

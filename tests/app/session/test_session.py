@@ -19,6 +19,7 @@ from tutti_server.app.session.messages import commands, events
 from tutti_server.app.session.messages.commands import MAX_PENDING_FLUSHES
 from tutti_server.app.session.session import Session
 from tutti_server.app.session.speech.endpointing import Endpointer, aggressiveness
+from tutti_server.app.session.text.hallucination_filter import HallucinationFilter
 from tutti_server.engine import api
 from tutti_server.engine.api import SAMPLE_RATE
 from tutti_server.engine.errors import EngineError, EngineFailed, EngineOverloaded
@@ -671,6 +672,15 @@ def test_the_hallucination_filter_drops_text_of_no_speech(
     )
     bench.perform(bench.session.engine_event(job, done))
     assert (bench.text() == text.strip()) is is_text
+
+
+@pytest.mark.parametrize(
+    ("ratio", "text_logprob", "is_dropped"), [(2.0, -1.2, True), (2.0, -0.9, False), (1.7, -1.2, False)]
+)
+def test_a_phrase_that_is_repeated_needs_more_evidence(ratio: float, text_logprob: float, is_dropped: bool) -> None:
+    """Whisper says "cut it into pieces" three times for the noise of dishes; people who repeat themselves are clear."""
+    rules = HallucinationFilter()
+    assert rules.is_implausibly_dense(88, 10.0, text_logprob, ratio) is is_dropped
 
 
 @pytest.mark.parametrize(

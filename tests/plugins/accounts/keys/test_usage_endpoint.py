@@ -129,6 +129,7 @@ async def test_keys_of_the_file_are_counted_in_the_database_of_jobs(
     assert (await usage_of(server, "b", key="acme")).json()["data"] == [own]
 
 
+@pytest.mark.default
 async def test_without_a_database_keys_of_the_file_are_counted_in_the_metrics(serve: Serve, keys_file: str) -> None:
     """Nothing keeps their usage, which a client is told."""
     server = await serve(keys_file=keys_file, api_keys="plain")
