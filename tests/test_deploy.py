@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,7 @@ from tutti_server.app.service.settings import ENV_PREFIX, Settings, own_settings
 from tutti_server.app.service.shared_state import AdmissionCounter
 from tutti_server.cluster.local.shared_audio import BLOCK_BYTES
 from tutti_server.cluster.local.supervisor import pool_blocks
-from tutti_server.engine.api import EngineStats
+from tutti_server.engine.api import EngineStats, GpuStats
 from tutti_server.engine.engine_stats import add_up
 from tutti_server.plugins.accounts.jobs.job_metrics import JobMetrics
 from tutti_server.plugins.accounts.keys.key_metrics import KeyMetrics
@@ -310,10 +311,19 @@ def test_settings_in_the_image_are_settings() -> None:
 
 
 class SeveralEngines(FakeTranscriber):
-    """Its series have the label of engines."""
+    """Its series have the label of engines, each of which has a GPU."""
 
     def stats(self) -> EngineStats:
-        return add_up({name: super(SeveralEngines, self).stats() for name in ("engine-0", "engine-1")})
+        gpu = GpuStats(
+            memory_total_bytes=4,
+            memory_reserved_bytes=2,
+            memory_used_bytes=3,
+            utilization=0.5,
+            power_w=100.0,
+            temperature_c=50.0,
+        )
+        own = replace(super().stats(), gpu=gpu)
+        return add_up({"engine-0": own, "engine-1": own})
 
 
 def service_metrics() -> Metrics:

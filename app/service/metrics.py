@@ -471,13 +471,13 @@ class _EngineFamilies:
     def all(self) -> Iterator[Metric]:
         """All families, but of GPUs only those that have a value."""
         yield from self._gauges.values()
-        yield from (each for each in self._gpu.values() if each.samples)
         yield self._waiting
         yield from self._histograms.values()
         yield self._queue
         yield self._windows
         yield from self._counters.values()
         yield self._drafts
+        yield from (each for each in self._gpu.values() if each.samples)
 
 
 def _buckets(histogram: api.Histogram) -> tuple[list[tuple[str, float]], float]:
