@@ -65,7 +65,7 @@ class S3Spool:
         """See `Spool`. The recording is copied to a file, as decoders read back and forth."""
         copy = tempfile.TemporaryFile()  # noqa: SIM115  # the caller closes it
         try:
-            with self._missing(), _os_errors():
+            with self._missing(id_), _os_errors():
                 n_bytes = obstore.head(self._store, id_)["size"]
                 # In parts, as the time limit of a request counts until its last byte.
                 for at in range(0, n_bytes, PART_BYTES):
@@ -79,7 +79,7 @@ class S3Spool:
 
     def delete(self, id_: str) -> None:
         """See `Spool`."""
-        with suppress(FileNotFoundError), self._missing(), _os_errors():
+        with suppress(FileNotFoundError), self._missing(id_), _os_errors():
             obstore.delete(self._store, id_)
 
     def older_than(self, age_s: float) -> Iterator[str]:
@@ -91,8 +91,11 @@ class S3Spool:
                 yield from (each["path"] for each in page if is_ours(each["path"]) and each["last_modified"] <= limit)
 
     @contextmanager
-    def _missing(self) -> Iterator[None]:
-        """Let only a recording be missing: a store that says so of its bucket, or of everything, is away."""
+    def _missing(self, id_: str) -> Iterator[None]:
+        """Let only a recording be missing: a store that says so of its bucket, or of everything, is away.
+
+        It may have come back since it said so. Then it has the recording.
+        """
         try:
             yield
         except FileNotFoundError:
@@ -100,7 +103,17 @@ class S3Spool:
                 next(iter(obstore.list(self._store, chunk_size=1)), None)
             except (BaseError, FileNotFoundError) as error:
                 raise AllAway(_first_line(error)) from error
+            if self._has(id_):
+                raise AllAway("the store said that a recording was missing, and has it") from None
             raise
+
+    def _has(self, id_: str) -> bool:
+        try:
+            with _os_errors():
+                obstore.head(self._store, id_)
+        except FileNotFoundError:
+            return False
+        return True
 
 
 @contextmanager

@@ -3,10 +3,11 @@
 import io
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
-from typing import IO
+from typing import IO, Any
 from uuid import uuid4
 
 import httpx
+import obstore
 import pytest
 
 from tests.plugins.accounts.jobs.conftest import ServeJobs
@@ -97,6 +98,28 @@ def test_a_store_that_fails_is_away(server: S3Server, spool: S3Spool, status: in
         list(spool.older_than(0))
     server.failing = 0
     assert read(spool, id_) == b"x"
+
+
+def test_a_store_that_comes_back_while_it_is_asked_has_lost_nothing(
+    server: S3Server, spool: S3Spool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It said that a recording was missing, and has all of them when it is asked for any."""
+    id_ = str(uuid4())
+    spool.put(id_, io.BytesIO(b"x"))
+    list_any = obstore.list
+
+    def list_after_it_came_back(*arguments: Any, **options: Any) -> Any:
+        server.failing = 0
+        return list_any(*arguments, **options)
+
+    monkeypatch.setattr(obstore, "list", list_after_it_came_back)
+    for call in (spool.open, spool.delete):
+        server.failing = 404
+        with pytest.raises(AllAway):
+            call(id_)
+    assert read(spool, id_) == b"x"
+    with pytest.raises(FileNotFoundError):
+        spool.open(str(uuid4()))
 
 
 def settings(address: str) -> AccountSettings:
