@@ -1,7 +1,7 @@
 """The models of a service: which of them a client means, and their engines, which are loaded when they are first used.
 
-The first model is there from the start to the end. Each further one has an engine from its first use until nobody has
-used it for a while, or until another model needs its memory.
+The first model is there from the start to the end. Each further one has an engine from its first use until it has been
+without a session or file for a while, or until another model needs its memory.
 """
 
 import asyncio
@@ -203,8 +203,8 @@ class Models:
     def stats(self) -> api.EngineStats:
         """The counters of all engines, as those of the one machine that they share.
 
-        The times of one window are the means over the models of those who use an engine now. With nobody they are those
-        of the first model.
+        The times of one window are means over the models, weighted by their sessions and files; without any of these
+        they are those of the first model.
         """
         if not self._further:
             return self._first.stats()
@@ -250,14 +250,14 @@ class Models:
             return transcriber
 
     async def _make_room(self, model: FurtherModel) -> None:
-        """Give back engines that nobody uses, the one that was used longest ago first, until there is memory.
+        """End engines without sessions and files, the one that was used longest ago first, until there is memory.
 
         Raises:
             LimitExceeded: there is not enough.
         """
-        unused = [each for each in self._further.values() if each.is_unused]
-        unused.sort(key=lambda each: each.last_used_s)
         while self._memory and self._memory.bytes_left() < model.needed_bytes:
+            # Looked for each time: one of them may have been taken while another one ended.
+            unused = [each for each in self._further.values() if each.is_unused]
             if not unused:
                 message = (
                     f"no room: {model.card.name} needs {model.needed_bytes / _MB:.0f} MB of memory, and "
@@ -265,7 +265,7 @@ class Models:
                 )
                 logger.warning("%s", message)
                 raise LimitExceeded("overloaded", message, CLOSE_OVERLOADED)
-            await unused.pop(0).close()
+            await min(unused, key=lambda each: each.last_used_s).close()
 
 
 def _left(memory: Memory) -> str:
@@ -293,14 +293,14 @@ class _FurtherEngine:
         self._task: asyncio.Task[None] | None = None
         """Loads the newest engine and keeps it until it is to end."""
         self._timer: asyncio.TimerHandle | None = None
-        """Gives the engine back when nobody has used it for a while."""
+        """Ends the engine after a time without a session or file."""
         self._last: api.EngineStats | None = None
         """What the engine before had done."""
 
     @property
     def is_unused(self) -> bool:
-        """Whether there is an engine, and nobody uses it."""
-        return self._life is not None and not self.n_users
+        """Whether there is an engine without a session or file. One that is still to be loaded is none."""
+        return self._life is not None and self._life.transcriber is not None and not self.n_users
 
     def stats(self) -> api.EngineStats | None:
         """The counters of the engine, or of the one before; `None` if there was none."""

@@ -32,12 +32,16 @@ class Shelf:
     may_load: asyncio.Event = field(default_factory=asyncio.Event)
     begun: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when loading has begun."""
+    may_end: asyncio.Event = field(default_factory=asyncio.Event)
+    ending: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set when an engine begins to end."""
     ended: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when an engine has ended."""
     transcriber: FakeTranscriber = field(default_factory=FakeTranscriber)
 
     def __post_init__(self) -> None:
         self.may_load.set()
+        self.may_end.set()
 
     @property
     def model(self) -> FurtherModel:
@@ -62,6 +66,8 @@ class Shelf:
             try:
                 yield self.transcriber
             finally:
+                self.ending.set()
+                await self.may_end.wait()
                 self.is_loaded = False
                 self.transcriber.is_alive = False
                 self.ended.set()
@@ -235,6 +241,44 @@ async def test_unused_engines_make_room_for_another_one() -> None:
         lease = await several.take("third")
         assert (old.is_loaded, new.is_loaded, third.is_loaded) == (False, True, True)
         lease.release()
+
+
+async def test_an_engine_that_was_taken_meanwhile_does_not_make_room() -> None:
+    """Whoever takes it while another engine is given back keeps it, and the new model is refused."""
+    one, two, third = (Shelf(name=name, aliases=(), needed_bytes=GB) for name in ("one", "two", "third"))
+    two.needed_bytes, third.needed_bytes = 2 * GB, 3 * GB
+    several = models(one, two, third, left=3 * GB)
+    async with asyncio.timeout(10), several.running():
+        for name in ("one", "two"):
+            async with several.use(name):
+                pass
+        one.may_end.clear()
+        loading = asyncio.create_task(several.take("third"))
+        await one.ending.wait()
+        lease = await several.take("two")
+        one.may_end.set()
+        with pytest.raises(LimitExceeded, match="no room: third"):
+            await loading
+        assert lease.transcriber.is_alive and two.n_loads == 1
+        lease.release()
+
+
+async def test_a_model_that_nobody_waits_for_any_more_holds_up_no_other() -> None:
+    """It is next in turn when its clients have left, and does not make room by ending itself."""
+    one, two, third = (Shelf(name=name, aliases=(), needed_bytes=GB) for name in ("one", "two", "third"))
+    several = models(one, two, third, left=2 * GB)
+    async with asyncio.timeout(10), several.running():
+        lease = await several.take("one")
+        two.may_load.clear()
+        second = asyncio.create_task(several.take("two"))
+        await two.begun.wait()
+        with pytest.raises(LimitExceeded, match="still being loaded"):
+            await several.take("third", wait_s=0.001)
+        two.may_load.set()
+        (await second).release()
+        lease.release()
+        async with several.use("third"):
+            assert third.is_loaded
 
 
 async def test_without_memory_a_request_is_refused() -> None:
