@@ -1,4 +1,4 @@
-"""Works that go on while a context is open, such as those that look for changes every few seconds."""
+"""Runs coroutines while a context is open, such as those that look for changes every few seconds."""
 
 import asyncio
 from collections.abc import AsyncIterator, Coroutine
@@ -6,9 +6,9 @@ from contextlib import asynccontextmanager
 
 
 @asynccontextmanager
-async def in_background(*works: Coroutine[None, None, None]) -> AsyncIterator[None]:
-    """Do these works at the same time while the context is open. At its end they are cancelled, and have ended."""
-    tasks = [asyncio.create_task(work) for work in works]
+async def in_background(*coroutines: Coroutine[None, None, None]) -> AsyncIterator[None]:
+    """Run these coroutines as tasks while the context is open. At its end they are cancelled, and awaited."""
+    tasks = [asyncio.create_task(each) for each in coroutines]
     try:
         yield
     finally:

@@ -83,7 +83,7 @@ def start_engine(settings: Settings, config: EngineConfig | None = None) -> "Abs
 
     Args:
         settings: with one model.
-        config: of the engine, if it is another one than that of the settings.
+        config: the configuration of the engine; by default that of the settings.
 
     Raises:
         SettingsError: a setting of the engine is not valid.

@@ -189,7 +189,7 @@ class Connection:
         self._driver.cancel_windows()
 
     async def _take_model(self, name: str | None) -> None:
-        """Use the model that the client has named, or the first one. Of one model nobody counts the uses.
+        """Use the model that the client has named, or the first one. Uses are counted where there are several models.
 
         Raises:
             SessionError: there is no such model, it cannot be loaded, or it leaves no room for the session.

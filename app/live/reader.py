@@ -27,7 +27,7 @@ The argument tells whether the client goes on with a session that it lost.
 """
 
 TakeModel = Callable[[str | None], Awaitable[None]]
-"""Gives the session the engine of the model with this name; without one, that of the first.
+"""Gives the session the engine of the model with this name, or of the first model without a name.
 
 Raises `SessionError` if there is none.
 """

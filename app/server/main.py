@@ -69,7 +69,7 @@ def build_app(
         shared: the state that all gateways share; by default there is one gateway.
         decoders: decode uploaded files, and are closed by the caller; by default the application has its own.
         plugins: the plug-ins to use; by default all that are installed.
-        models: all models, where there are several; the engine is that of the first one.
+        models: all models, where there are several; `transcriber` is the engine of the first one.
     """
     own_decoders = Decoders()
     if plugins is None:

@@ -469,7 +469,7 @@ class _EngineFamilies:
         self._drafts.add_metric([*labels, "rejected"], stats.tokens_drafted - stats.tokens_accepted)
 
     def all(self) -> Iterator[Metric]:
-        """All families, but of GPUs only those that have a value."""
+        """Return all families. Those of GPUs are left out where they have no value."""
         yield from self._gauges.values()
         yield self._waiting
         yield from self._histograms.values()

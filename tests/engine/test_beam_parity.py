@@ -202,15 +202,17 @@ async def first_unlikely(
     raise AssertionError("every token is likely")
 
 
+@pytest.mark.parametrize("hotwords", [(), ("other",)])
 @pytest.mark.parametrize("sure_logprob", [-1.0, -1.9])
 async def test_a_search_goes_on_from_the_first_unlikely_token(
-    random_runner: Runner, random_reference: Reference, sure_logprob: float
+    random_runner: Runner, random_reference: Reference, sure_logprob: float, hotwords: tuple[str, ...]
 ) -> None:
     """Greedy tokens before it stay, the draft changes nothing, and the rest is what the reference finds after them."""
     audio = noise(5, 48_000)
     # Without a penalty the length of what came before does not matter to the reference either.
     sampling = Sampling(beam_size=3, length_penalty=0.0)
-    options = DecodeOptions(language=language_of(random_runner), max_tokens=16, sampling=sampling)
+    language = language_of(random_runner)
+    options = DecodeOptions(language=language, max_tokens=16, hotwords=hotwords, sampling=sampling)
     (greedy,) = await decode(random_runner, (audio, replace(options, sampling=Sampling())))
     first = await first_unlikely(random_runner, audio, options, tokens_of(greedy), sure_logprob)
     unsure = replace(options, sampling=replace(sampling, sure_logprob=sure_logprob))

@@ -284,7 +284,7 @@ class _Fields:
         return self._object(self._name(key), self._values.pop(key, {}))
 
     def read(self, kind: type[T]) -> T:
-        """Take the fields of a message, or of an object in one. Those that are absent have their defaults."""
+        """Read a message, or an object in one. An absent field has its default."""
         message: type = kind
         found: dict[str, Any] = {}
         for field in message_fields(message):

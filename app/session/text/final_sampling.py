@@ -15,7 +15,7 @@ SURE_LOGPROB = math.log(0.5)
 """Beams begin at the first text token that is less likely than this.
 
 2,768 words of people, Whisper base adapted, one H100: 10.5 % errors in files and 11.1 % live, and 10.7 and 11.1 % where
-beams decode every window from its beginning. A seventh of the steps are saved there, and more where speech is clear.
+beams decode every window from its beginning. Files take 0.92 times the processor time on two cores.
 """
 MAX_ANSWER_S = 0.5
 """The engine has time for the beams of live finals if an interim takes at most this many seconds, its wait included.

@@ -7,7 +7,14 @@ import pytest
 
 from tests.bench import CONFIG, START, Bench
 from tests.fakes import MODEL, silence, speech
-from tutti_server.app.session.text.final_sampling import CPU_BEAMS, MAX_ANSWER_S, N_SMOOTHED, FinalSampling, usual_beams
+from tutti_server.app.session.text.final_sampling import (
+    CPU_BEAMS,
+    MAX_ANSWER_S,
+    N_SMOOTHED,
+    SURE_LOGPROB,
+    FinalSampling,
+    usual_beams,
+)
 from tutti_server.engine import api
 
 
@@ -21,7 +28,7 @@ def took(seconds: float) -> api.WindowTiming:
 def test_finals_are_greedy_while_interims_take_long() -> None:
     """One late answer is not enough, and it takes several to be in time again."""
     sampling = FinalSampling(api.Sampling(), 5)
-    assert sampling.now.beam_size == 5
+    assert (sampling.now.beam_size, sampling.now.sure_logprob) == (5, SURE_LOGPROB)
     sampling.note_interim(took(3 * MAX_ANSWER_S))
     assert sampling.now.beam_size == 5
     sampling.note_interim(took(3 * MAX_ANSWER_S))
