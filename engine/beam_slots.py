@@ -65,20 +65,20 @@ class BeamSlots:
             self._cache.lend(owner, others)
             self._cache.copy_tokens(others, [owner] * len(others), slice(0, n_prompt))
 
-    def advance(self, searches: Iterable[BeamSearch], found: HostRows, peaks_s: Sequence[float | None]) -> None:
+    def advance(self, searches: Iterable[BeamSearch], found: HostRows, peaks_s: Sequence[float | None] | None) -> None:
         """Go on with every search after a step.
 
         Args:
             searches: the searches whose beams the step decoded, in the order in which it was launched.
             found: what `find_candidates` returned for their slots.
-            peaks_s: the attention peak of each slot in seconds.
+            peaks_s: the attention peak of each slot in seconds, if any was asked for.
         """
         rows = iter(found.read())
         slots: list[int] = []
         parents: list[int] = []
         tokens: list[int] = []
         for search in searches:
-            candidates = [_candidates(next(rows), peaks_s[slot]) for slot in search.slots]
+            candidates = [_candidates(next(rows), peaks_s[slot] if peaks_s else None) for slot in search.slots]
             moves = search.advance(candidates)
             if search.is_over:
                 continue

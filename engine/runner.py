@@ -7,8 +7,9 @@ import itertools
 import logging
 import math
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property, partial
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -29,6 +30,7 @@ from tutti_server.engine.cuda.build import (
 from tutti_server.engine.cuda.graph_sizes import FILLING_WINDOWS, GRAPH_SIZES, LEAST_SHARE, n_rows_held
 from tutti_server.engine.decoding.beam_search import BeamSearch, SampledToken
 from tutti_server.engine.decoding.draft import verify_draft
+from tutti_server.engine.decoding.followed_search import FollowedSearch
 from tutti_server.engine.decoding.prompt import Prompt
 from tutti_server.engine.decoding.sampling import Draw
 from tutti_server.engine.decoding.slot_states import SlotStates
@@ -44,6 +46,9 @@ from tutti_server.engine.model.weights import load_model
 from tutti_server.engine.probe import PROBE_S, PROBE_STEPS, PROBE_WINDOWS, USUAL_UTTERANCE_SAMPLES, Speed, shortest_s
 from tutti_server.engine.process_memory import return_freed_memory
 from tutti_server.engine.window_encoder import ThreadedEncoder, WindowEncoder
+
+if TYPE_CHECKING:
+    from tutti_server.engine.cuda.device_beams import DeviceBeams
 
 logger = logging.getLogger(__name__)
 
@@ -72,6 +77,10 @@ class LaunchedPrefill:
     prompts: tuple[Prompt, ...]
     results: list[Prefilled] | HostRows
     """What it gives; or the numbers of it, while they are copied to the host."""
+    searches: dict[int, BeamSearch] = field(default_factory=dict)
+    """The searches that the device has begun, by slot."""
+    found: HostRows | None = None
+    """What it has decided for them, while it is copied to the host."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,8 +93,9 @@ class LaunchedStep:
     """The numbers of the sampled tokens, one row for each slot from 0 on, while they are copied to the host."""
     searches: tuple[BeamSearch, ...] = ()
     """The searches whose beams took part."""
-    candidates: HostRows | None = None
-    """The likeliest next tokens of their beams, while they are copied to the host; `None` without searches."""
+    found: HostRows | None = None
+    """What the device has found for them, while it is copied to the host: the likeliest next tokens of their beams, or,
+    where it decides itself, which of these they go on with. `None` without searches."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,14 +192,25 @@ class Runner:
     def n_ahead(self) -> int:
         """The number of steps that are launched before the tokens of the step before them are collected.
 
-        The host chooses the tokens of beams, so that a search is never ahead.
+        Where the host chooses the tokens of beams, a search is never ahead.
         """
-        is_ahead = self.device.type == "cuda" and self._config.steps_ahead and not self.states.searches
+        waits = self.states.searches and self._device_beams is None
+        is_ahead = self.device.type == "cuda" and self._config.steps_ahead and not waits
         return 1 if is_ahead else 0
 
     @cached_property
     def _beams(self) -> BeamSlots:
         return BeamSlots(self.states, self.cache, self._transfer)
+
+    @cached_property
+    def _device_beams(self) -> "DeviceBeams | None":
+        """What decides searches on the device; `None` where the host does."""
+        return self.cuda_forward.beams(self.states, self._transfer) if self.cuda_forward else None
+
+    @property
+    def search_type(self) -> type[BeamSearch]:
+        """The searches that it makes."""
+        return FollowedSearch if self._device_beams else BeamSearch
 
     @property
     def n_filling(self) -> int:
@@ -379,8 +400,8 @@ class Runner:
 
         One token is sampled after each prompt, and one after each of its draft tokens; `verify_draft` says which of
         them count. A slot that is running begins anew. Steps may be launched before `collect_prefill` waits for the
-        tokens: the device verifies drafts where the forward pass is fused and no slot has hotwords, a temperature,
-        beams or attention peaks. Otherwise, and with FlashInfer, which plans steps on the host, this call waits itself.
+        tokens: the device verifies drafts where the forward pass is fused and no slot has hotwords, a temperature
+        or attention peaks. Otherwise, and with FlashInfer, which plans steps on the host, this call waits itself.
         """
         self._use_threads(sum(len(prompt.tokens) + len(prompt.draft) for prompt in prompts))
         for slot, prompt, draw in zip(slots, prompts, draws, strict=True):
@@ -406,11 +427,17 @@ class Runner:
         results: list[Prefilled] | HostRows
         # With attention weights, steps are those of the plain forward pass, which reads the host's positions.
         may_start = cuda and cuda.starts_slots and not self.states.want_attention([*slots, *self.states.running])
+        starts = _on_device(self.device, *_starts(slots, prompts))
+        begun: dict[int, BeamSearch] = {}
+        found: HostRows | None = None
         if cuda and is_plain and may_start:
             sampled = cuda.sample_apart(logits, state)
-            cuda.start(sampled, state, drafted, _on_device(self.device, *_starts(slots, prompts)))
+            cuda.start(sampled, state, drafted, starts)
             self.states.expect_running(slots, prompts)
             results = self._transfer.start_copy_to_host(torch.cat([sampled.flatten(), no_speech_probs])[None])
+            if self._device_beams and self.states.searches:
+                begun = {slot: self.states.searches[slot] for slot in slots if slot in self.states.searches}
+                found = self._device_beams.begin(slots, prompts, with_timestamps, logits[starts[1]], are_ruled=False)
         else:
             if cuda and is_plain:
                 columns = [*cuda.sample_apart(logits, state)]
@@ -419,10 +446,9 @@ class Runner:
             if weights is not None:
                 columns.append(self.states.attention_peaks(weights[rows, :, positions], owners))
             if self.states.searches:
-                first = to_device(_starts(slots, prompts)[1], self.device)
-                self._beams.begin(slots, prompts, logits[first], [column[first] for column in columns[2:]])
+                self._begin_searches(slots, prompts, with_timestamps, logits, starts[1], columns)
             results = self._start_on_host(slots, prompts, with_timestamps, columns, no_speech_probs)
-        return LaunchedPrefill(tuple(slots), tuple(prompts), results)
+        return LaunchedPrefill(tuple(slots), tuple(prompts), results, begun, found)
 
     def collect_prefill(self, launched: LaunchedPrefill) -> list[Prefilled]:
         """Wait for what a prefill gives. Call it before anything but a step is done with its slots."""
@@ -438,7 +464,12 @@ class Runner:
         prefilled = _accept_drafts(launched.prompts, list(map(_sampled_token, tokens, logprobs)), no_speech_probs)
         for slot, prompt, result in zip(launched.slots, launched.prompts, prefilled, strict=True):
             self.states.correct(slot, len(prompt.draft) + 1 - len(result.tokens))
-        return prefilled
+        if self._device_beams and launched.found:
+            self._device_beams.follow(launched.searches.values(), launched.found, None)
+        return [
+            Prefilled(launched.searches[slot].result, result.no_speech_prob) if slot in launched.searches else result
+            for slot, result in zip(launched.slots, prefilled, strict=True)
+        ]
 
     @torch.inference_mode()
     def launch(self) -> LaunchedStep:
@@ -447,6 +478,8 @@ class Runner:
         n_rows = n_rows_of(states.running)
         self._use_threads(n_rows)
         searches = tuple(states.searches.values())
+        if self._device_beams:
+            self._device_beams.update(searches)
         weights: Tensor | None = None
         if states.want_attention(states.running):
             logits, weights = self._eager.step_with_attention(
@@ -455,26 +488,35 @@ class Runner:
         else:
             logits = self._forward.step(states.running)
         states.advance()
-        if self.cuda_forward and weights is None and states.are_plain:
+        is_fused = weights is None and states.are_plain
+        if self.cuda_forward and is_fused:
             sampled = self.cuda_forward.sample(logits)
         else:
             columns = [*states.sample_step(logits)]
             if weights is not None:
                 columns.append(states.attention_peaks(weights[:, :, 0], range(n_rows)))
             sampled = torch.stack([column.float() for column in columns])
-        candidates = self._beams.find_candidates(logits[states.beam_rows]) if searches else None
+        found: HostRows | None = None
+        if searches and self._device_beams:
+            found = self._device_beams.step(searches, None if is_fused else logits)
+        elif searches:
+            found = self._beams.find_candidates(logits[states.beam_rows])
         on_host = self._transfer.start_copy_to_host(sampled[:, :n_rows])
-        return LaunchedStep(states.sequences, on_host, searches, candidates)
+        return LaunchedStep(states.sequences, on_host, searches, found)
 
     @torch.inference_mode()
     def collect(self, step: LaunchedStep) -> dict[int, SampledToken]:
         """Return the tokens of a step, by slot. A slot with a search has none: the search has advanced."""
         host = step.rows.read()
         sampled = {slot: _sampled_token(*host[slot]) for slot in step.slots}
-        if step.candidates:
+        if step.found:
             for search in step.searches:
                 del sampled[search.slots[0]]
-            self._beams.advance(step.searches, step.candidates, [peak_s(*row[2:]) for row in host])
+            peaks_s = [peak_s(*row[2:]) for row in host] if len(host[0]) > 2 else None
+            if self._device_beams:
+                self._device_beams.follow(step.searches, step.found, peaks_s)
+            else:
+                self._beams.advance(step.searches, step.found, peaks_s)
         return sampled
 
     @torch.inference_mode()
@@ -530,6 +572,33 @@ class Runner:
         logits = self._forward.logits(hidden[rows, sot_positions])
         return logits.softmax(dim=-1)[:, self.checkpoint.tokenizer.no_speech]
 
+    def _begin_searches(
+        self,
+        slots: Sequence[int],
+        prompts: Sequence[Prompt],
+        with_timestamps: Sequence[bool],
+        logits: Tensor,
+        first: Tensor,
+        columns: Sequence[Tensor],
+    ) -> None:
+        """Begin the searches of a prefill whose tokens the host waits for.
+
+        Args:
+            first: the first row of each slot in `logits` and `columns`.
+            columns: what was sampled there: tokens, log-probabilities and, if any slot wants them, attention peaks.
+        """
+        peaks = [column[first] for column in columns[2:]]
+        if self._device_beams is None:
+            self._beams.begin(slots, prompts, logits[first], peaks)
+            return
+        are_ruled = not self.states.are_plain
+        found = self._device_beams.begin(slots, prompts, with_timestamps, logits[first], are_ruled=are_ruled)
+        if found:
+            begun = {slot: self.states.searches[slot] for slot in slots if slot in self.states.searches}
+            states_of = dict(zip(slots, zip(*(column.tolist() for column in peaks), strict=True), strict=True))
+            peaks_s = {each: peak_s(*states_of[slot]) for slot, search in begun.items() for each in search.slots}
+            self._device_beams.follow(begun.values(), found, peaks_s if peaks else None)
+
     def _start_on_host(
         self,
         slots: Sequence[int],
@@ -549,8 +618,12 @@ class Runner:
                 continue
             # The tokens of a search are certain at its end only.
             prefilled[row] = Prefilled(search.result, prefilled[row].no_speech_prob)
+            if self._device_beams:
+                continue
             beams = zip(search.slots, search.beams, strict=True)
             starts += [(row, own, (beam.sampled[-1].token,)) for own, beam in beams]
+        if not starts:
+            return prefilled
         self.states.set_running(
             [slot for _, slot, _ in starts],
             [prompts[row] for row, _, _ in starts],

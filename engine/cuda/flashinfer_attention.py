@@ -61,13 +61,16 @@ class _PagedCache:
         )
         self._planned: tuple[int, ...] | None = None
 
-    def plan(self, lengths: Sequence[int]) -> None:
-        """Set how many positions of each row count, at least one. Row `i` reads slot `i`."""
-        if tuple(lengths) == self._planned:
+    def plan(self, lengths: Sequence[int], slots: Sequence[int] | None = None) -> None:
+        """Set how many positions of each row count, at least one, and the slot that it reads; by default its number."""
+        slots = range(len(lengths)) if slots is None else slots
+        if (*lengths, *slots) == self._planned:
             return
-        self._planned = tuple(lengths)
+        self._planned = (*lengths, *slots)
         n_pages = [-(-length // self._page_positions) for length in lengths]
-        indices = [slot * self._slot_pages + page for slot, count in enumerate(n_pages) for page in range(count)]
+        indices = [
+            slot * self._slot_pages + page for slot, count in zip(slots, n_pages, strict=True) for page in range(count)
+        ]
         self._wrapper.plan(
             torch.tensor([0, *n_pages], dtype=torch.int32).cumsum(0, dtype=torch.int32),
             torch.tensor(indices, dtype=torch.int32),
@@ -112,7 +115,8 @@ class FlashInferSteps:
         lengths = self._cache.encoder_lengths
         slots = [min(row, self._cache.padding_slot) for row in range(self._rows)]
         self._self_cache.plan([positions.get(slot, 0) + 1 for slot in slots])
-        self._cross_cache.plan([max(1, lengths[slot]) for slot in slots])
+        windows = [self._cache.window_slot(slot) for slot in slots]
+        self._cross_cache.plan([max(1, lengths[slot]) for slot in slots], windows)
 
     def self_attention(self, layer: int, qkv: Tensor, slots: Tensor, starts: Tensor) -> Tensor:
         """Store the new tokens' keys and values and attend; see `kernels.attention.self_attention`."""

@@ -226,7 +226,15 @@ class FusedDecoder:
         self._to_states = CrossAttentionToStates(cache) if cache.encoder_states is not None else None
         self._last_position = decoder.embed_positions.num_embeddings - 1
 
-    def __call__(self, tokens: Tensor, starts: Tensor, slots: Tensor, attention: StepAttention | None = None) -> Tensor:
+    def __call__(
+        self,
+        tokens: Tensor,
+        starts: Tensor,
+        slots: Tensor,
+        attention: StepAttention | None = None,
+        *,
+        rows_are_slots: bool = False,
+    ) -> Tensor:
         """Run new tokens of some rows, and store their keys and values.
 
         Args:
@@ -234,6 +242,8 @@ class FusedDecoder:
             starts: `(rows,)`: the position of each row's first new token.
             slots: `(rows,)`.
             attention: replaces our own attention kernels; only for one token in each row.
+            rows_are_slots: whether each row is that of the slot of its number, or of the padding slot, with one token.
+                Then the keys and values of a window are read once for all beams that share it.
 
         Returns:
             Hidden states, `(rows, n_tokens, d_model)`.
@@ -243,6 +253,8 @@ class FusedDecoder:
         positions = (starts[:, None] + torch.arange(n_tokens, device=tokens.device)).clamp_(max=self._last_position)
         x = (decoder.embed_tokens(tokens) + decoder.embed_positions(positions)).view(rows * n_tokens, -1)
         residual: _Residual | None = None
+        windows = cache.window_slots[slots]
+        sharers = cache.sharers if rows_are_slots else None
         for index, layer in enumerate(_decoder_layers(decoder)):
             own, cross, mlp = layer.self_attn, layer.encoder_attn, layer.mlp
             x, normed = _added(layer.self_attn_layer_norm, x, residual)
@@ -257,9 +269,9 @@ class FusedDecoder:
             if attention:
                 heads = attention.cross_attention(index, query)
             elif self._to_states:
-                heads = self._to_states(cross, query, slots, n_tokens)
+                heads = self._to_states(cross, query, windows, n_tokens)
             else:
-                heads = cross_attention(query, *cross_caches(cache, index), slots, cache.lengths, n_tokens)
+                heads = cross_attention(query, *cross_caches(cache, index), windows, cache.lengths, n_tokens, sharers)
             x, normed = _added(layer.final_layer_norm, x, _residual(cross.out_proj, heads))
             residual = _residual(mlp.fc2, _product(mlp.fc1, normed, with_gelu=True))
         return _added(decoder.layer_norm, x, residual)[1].view(rows, n_tokens, -1)

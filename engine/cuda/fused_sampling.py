@@ -9,6 +9,7 @@ one row.
 # mypy: disable-error-code="no-untyped-def, untyped-decorator, no-untyped-call"
 
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import torch
 import triton
@@ -16,6 +17,7 @@ import triton.language as tl
 from torch import Tensor
 
 from tutti_server.engine.checkpoint.checkpoint import Checkpoint
+from tutti_server.engine.decoding.followed_search import N_LANES
 from tutti_server.engine.decoding.logit_rules import RuleState
 
 _BLOCK = 4096
@@ -68,8 +70,18 @@ def _timestamp_ranges(
     return text_begin, time_begin, time_end
 
 
-@triton.jit(do_not_specialize=["n_rows"], do_not_specialize_on_alignment=_ROW_STATE)
-def _sample(
+@triton.jit
+def _allowed(bans, ids, is_inside, with_times, is_at_begin, text_begin, time_begin, time_end, first_time):
+    """Return which tokens of a block the rules allow."""
+    is_allowed = is_inside & ((bans & 1) == 0) & ((is_at_begin == 0) | ((bans & 2) == 0))
+    is_in_time_range = (ids >= time_begin) & (ids <= time_end)
+    is_in_text_range = (ids >= text_begin) & (ids != first_time - 1)
+    fits_timestamps = tl.where(ids >= first_time, is_in_time_range, is_in_text_range)
+    return is_allowed & ((with_times == 0) | fits_timestamps)
+
+
+@triton.jit(do_not_specialize=["n_rows"], do_not_specialize_on_alignment=[*_ROW_STATE, "N_CANDIDATES"])
+def _sample(  # noqa: PLR0915
     LOGITS,
     BANS,
     WITH_TIMES,
@@ -80,6 +92,9 @@ def _sample(
     TOKENS,
     POSITIONS,
     OUT,
+    N_CANDIDATES,
+    CANDIDATE_LOGPROBS,
+    CANDIDATE_TOKENS,
     n_rows,
     eot,
     first_time,
@@ -87,8 +102,12 @@ def _sample(
     last_position,
     N_TOKENS: tl.constexpr,
     BLOCK: tl.constexpr,
+    LANES: tl.constexpr,
 ):
-    """Sample one row's next token, and update what the rules know of the row."""
+    """Sample one row's next token, and update what the rules know of the row.
+
+    A row that wants candidates gets its likeliest tokens instead, and stays as it is but for its position.
+    """
     row = tl.program_id(0)
     with_times = tl.load(WITH_TIMES + row).to(tl.int1)
     is_at_begin = tl.load(AT_BEGIN + row).to(tl.int1)
@@ -108,12 +127,10 @@ def _sample(
         is_inside = ids < N_TOKENS
         logits = tl.load(LOGITS + row.to(tl.int64) * N_TOKENS + ids, mask=is_inside, other=-1e30)
         bans = tl.load(BANS + ids, mask=is_inside, other=1)
-        is_allowed = is_inside & ((bans & 1) == 0) & ((is_at_begin == 0) | ((bans & 2) == 0))
+        is_allowed = _allowed(
+            bans, ids, is_inside, with_times, is_at_begin, text_begin, time_begin, time_end, first_time
+        )
         is_time = ids >= first_time
-        is_in_time_range = (ids >= time_begin) & (ids <= time_end)
-        is_in_text_range = (ids >= text_begin) & (ids != first_time - 1)
-        fits_timestamps = tl.where(is_time, is_in_time_range, is_in_text_range)
-        is_allowed = is_allowed & ((with_times == 0) | fits_timestamps)
         text = tl.where(is_allowed & (is_time == 0), logits, -1e30)
         text_peak, text_token, text_total = _add_block(text, first, text_peak, text_token, text_total)
         times = tl.where(is_allowed & is_time, logits, -1e30)
@@ -131,12 +148,39 @@ def _sample(
     is_time = token >= first_time
     tl.store(OUT + row, token.to(tl.float32))
     tl.store(OUT + n_rows + row, -tl.log(total))
-    tl.store(TOKENS + row, token.to(tl.int64))
     tl.store(POSITIONS + row, tl.minimum(tl.load(POSITIONS + row) + 1, last_position))
-    tl.store(SECOND_LAST_IS_TIME + row, (last_is_time | is_at_begin).to(tl.int8))
-    tl.store(LAST_IS_TIME + row, is_time.to(tl.int8))
-    tl.store(AT_BEGIN + row, tl.zeros([], tl.int8))
-    tl.store(LAST_TIME + row, tl.where(is_time, token, last_time).to(tl.int64))
+    n_candidates = tl.load(N_CANDIDATES + row)
+    if n_candidates > 0:
+        lane = tl.arange(0, LANES)
+        best = tl.where(lane < n_candidates, -1e30, float("inf"))
+        best_tokens = tl.zeros([LANES], tl.int32)
+        for first in range(0, N_TOKENS, BLOCK):
+            ids = first + tl.arange(0, BLOCK)
+            is_inside = ids < N_TOKENS
+            logits = tl.load(LOGITS + row.to(tl.int64) * N_TOKENS + ids, mask=is_inside, other=-1e30)
+            bans = tl.load(BANS + ids, mask=is_inside, other=1)
+            is_allowed = _allowed(
+                bans, ids, is_inside, with_times, is_at_begin, text_begin, time_begin, time_end, first_time
+            )
+            is_allowed = is_allowed & ((ids >= first_time) | (times_win == 0))
+            logits = tl.where(is_allowed, logits, -1e30)
+            top, least = tl.max(logits, 0), tl.min(best, 0)
+            while top > least:
+                at = tl.argmax(logits, 0)
+                is_least = lane == tl.argmin(best, 0)
+                best = tl.where(is_least, top, best)
+                best_tokens = tl.where(is_least, first + at, best_tokens)
+                logits = tl.where(ids == first + at, -1e30, logits)
+                top, least = tl.max(logits, 0), tl.min(best, 0)
+        places = row * LANES + lane
+        tl.store(CANDIDATE_LOGPROBS + places, best - (peak + tl.log(total)), mask=lane < n_candidates)
+        tl.store(CANDIDATE_TOKENS + places, best_tokens, mask=lane < n_candidates)
+    else:
+        tl.store(TOKENS + row, token.to(tl.int64))
+        tl.store(SECOND_LAST_IS_TIME + row, (last_is_time | is_at_begin).to(tl.int8))
+        tl.store(LAST_IS_TIME + row, is_time.to(tl.int8))
+        tl.store(AT_BEGIN + row, tl.zeros([], tl.int8))
+        tl.store(LAST_TIME + row, tl.where(is_time, token, last_time).to(tl.int64))
 
 
 @triton.jit(
@@ -186,6 +230,27 @@ def _start(
     tl.store(LAST_TIME + slot, tl.load(FROM_LAST_TIME + last))
 
 
+@dataclass(frozen=True, slots=True)
+class Candidates:
+    """The likeliest next tokens of rows. They are looked for only in rows that want any."""
+
+    n_wanted: Tensor
+    """`(rows,)` int32: how many, at most `N_LANES`; 0 lets a row be sampled instead."""
+    logprobs: Tensor
+    """`(rows, N_LANES)` float32: their log-probabilities, in any order."""
+    tokens: Tensor
+    """`(rows, N_LANES)` int32."""
+
+    @classmethod
+    def none(cls, n_rows: int, device: torch.device) -> "Candidates":
+        """Return those of rows that want none."""
+        return cls(
+            n_wanted=torch.zeros(n_rows, dtype=torch.int32, device=device),
+            logprobs=torch.zeros((n_rows, N_LANES), device=device),
+            tokens=torch.zeros((n_rows, N_LANES), dtype=torch.int32, device=device),
+        )
+
+
 class FusedSampler:
     """Samples with one checkpoint's rules, and updates the tensors that hold the state of every row."""
 
@@ -208,9 +273,11 @@ class FusedSampler:
         self._state = state
         self._tokens = tokens
         self._positions = positions
+        self.candidates = Candidates.none(len(tokens), tokens.device)
+        """The likeliest next tokens of the slots that want them, after each call."""
 
     def __call__(self, logits: Tensor) -> Tensor:
-        """Sample the likeliest token that the rules allow, for each of the first rows.
+        """Sample the likeliest token that the rules allow, for each of the first rows; or find its candidates.
 
         Args:
             logits: `(rows, vocab_size)` float32. They are not changed.
@@ -218,12 +285,27 @@ class FusedSampler:
         Returns:
             `(2, rows)` float32: the tokens, and their log-probabilities.
         """
-        return self._launch(logits, self._state, self._tokens, self._positions)
+        return self._launch(logits, self._state, self._tokens, self._positions, self.candidates)
 
     def sample_apart(self, logits: Tensor, state: RuleState) -> Tensor:
         """Do the same for rows that are no slots. `state`, what the rules know of each, is moved on by its token."""
+        tokens, positions, n_wanted = torch.zeros((3, len(logits)), dtype=torch.long, device=logits.device)
+        apart = replace(self.candidates, n_wanted=n_wanted.to(torch.int32))
+        return self._launch(logits, state, tokens, positions, apart)
+
+    def find_candidates(self, logits: Tensor, state: RuleState, n_wanted: int) -> Candidates:
+        """Find the likeliest next tokens of rows that are no slots.
+
+        Args:
+            logits: `(rows, vocab_size)` float32. They are not changed.
+            state: what the rules know of each row.
+            n_wanted: how many to find.
+        """
+        found = Candidates.none(len(logits), logits.device)
+        found.n_wanted.fill_(n_wanted)
         tokens, positions = torch.zeros((2, len(logits)), dtype=torch.long, device=logits.device)
-        return self._launch(logits, state, tokens, positions)
+        self._launch(logits, state, tokens, positions, found)
+        return found
 
     def start(self, sampled: Tensor, state: RuleState, drafted: Tensor, prompts: Tensor) -> None:
         """Let slots run from what was sampled after their prompts, without the host: it need not know the tokens yet.
@@ -252,7 +334,9 @@ class FusedSampler:
             self._positions,
         )
 
-    def _launch(self, logits: Tensor, state: RuleState, tokens: Tensor, positions: Tensor) -> Tensor:
+    def _launch(
+        self, logits: Tensor, state: RuleState, tokens: Tensor, positions: Tensor, candidates: Candidates
+    ) -> Tensor:
         rows, n_tokens = logits.shape
         out = torch.empty((2, rows), device=logits.device)
         _sample[(rows,)](
@@ -266,6 +350,9 @@ class FusedSampler:
             tokens,
             positions,
             out,
+            candidates.n_wanted,
+            candidates.logprobs,
+            candidates.tokens,
             rows,
             self._tokenizer.eot,
             self._tokenizer.first_timestamp,
@@ -273,6 +360,7 @@ class FusedSampler:
             self._model.max_target_positions - 1,
             N_TOKENS=n_tokens,
             BLOCK=_BLOCK,
+            LANES=N_LANES,
             num_warps=8,
         )
         return out

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from tutti_server.engine.config import EngineConfig
+from tutti_server.engine.cuda.device_beams import DeviceBeams
 from tutti_server.engine.cuda.flashinfer_loader import load_flashinfer
 from tutti_server.engine.cuda.fused_model import Attend, FusedDecoder, FusedEncoder, Products
 from tutti_server.engine.cuda.fused_sampling import FusedSampler
@@ -20,10 +21,11 @@ from tutti_server.engine.cuda.graph_capture import CapturedGraph, GraphPool
 from tutti_server.engine.cuda.graph_sizes import GRAPH_SIZES, GraphSizes, PackedSize
 from tutti_server.engine.cuda.hopper_attention import load_hopper_attention
 from tutti_server.engine.cuda.packed_windows import PackedWindows, places_of
-from tutti_server.engine.cuda.row_step import RowStep, load_row_steps
+from tutti_server.engine.cuda.row_step import ROWS, RowStep, load_row_steps
 from tutti_server.engine.decoding.logit_rules import RuleState
+from tutti_server.engine.decoding.slot_states import SlotStates
 from tutti_server.engine.model.forward import n_rows_of, pad
-from tutti_server.engine.model.host_transfer import to_device
+from tutti_server.engine.model.host_transfer import HostTransfer, to_device
 from tutti_server.engine.model.kv_cache import KVCache
 from tutti_server.engine.model.log_mel import STATE_SAMPLES, LogMel
 from tutti_server.engine.model.packing import Run
@@ -122,6 +124,10 @@ class CudaGraphForward:
         """
         return self._steps.sample(logits)
 
+    def beams(self, states: SlotStates, transfer: HostTransfer) -> DeviceBeams:
+        """Return what decodes the beams of the slots whose states these are."""
+        return DeviceBeams(states, self._cache, self._sampler, transfer)
+
     def sample_apart(self, logits: Tensor, state: RuleState) -> Tensor:
         """Sample from logits of rows that are no slots; see `FusedSampler.sample_apart`."""
         return self._sampler.sample_apart(logits, state)
@@ -154,6 +160,7 @@ class _StepGraphs:
         flashinfer: "FlashInfer | None",
     ) -> None:
         self._decoder = decoder
+        self._cache = cache
         self._sampler = sampler
         self._tokens = tokens
         self._positions = positions
@@ -183,7 +190,9 @@ class _StepGraphs:
             self._samplings[rows] = pool.capture(partial(self._sampler, step.out))
 
     def run(self, positions: dict[int, int]) -> Tensor:
-        rows = self._sizes.step(n_rows_of(positions), len(self._tokens))
+        # The kernel for whole steps of few rows reads the window of each row in the row's own slot.
+        n_rows = max(n_rows_of(positions), max(ROWS) + 1 if self._cache.has_borrowers else 0)
+        rows = self._sizes.step(n_rows, len(self._tokens))
         if attention := self._attention(rows):
             attention.plan(positions)
         captured = self._steps.get(rows)
@@ -195,7 +204,7 @@ class _StepGraphs:
 
     def _launch(self, rows: int) -> Tensor:
         tokens, positions = self._tokens[:rows, None], self._positions[:rows]
-        hidden = self._decoder(tokens, positions, self._slots[:rows], self._attention(rows))
+        hidden = self._decoder(tokens, positions, self._slots[:rows], self._attention(rows), rows_are_slots=True)
         return self._decoder.logits(hidden[:, 0])
 
     def _launch_one(self, step: RowStep) -> Tensor:

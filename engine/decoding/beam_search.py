@@ -101,7 +101,8 @@ class BeamSearch:
         self._eot = eot
         self._n_begun = len(begun)
         self._prefix_text = [token for token in prefix if token < eot]
-        self._n_left = max_tokens - len(prefix)
+        self.max_new = max_tokens - len(prefix) - len(begun)
+        """The most tokens that the search may add to those it began with."""
 
     @property
     def n_candidates(self) -> int:
@@ -111,9 +112,9 @@ class BeamSearch:
     @property
     def is_over(self) -> bool:
         """Whether the search has found enough, cannot go on, or only repeats itself."""
-        if len(self.ended) >= self.options.n_wanted or len(self.beams[0].sampled) >= self._n_left:
+        if len(self.ended) >= self.options.n_wanted or len(self.beams[0].sampled) >= self._n_begun + self.max_new:
             return True
-        return all(self._repeats(beam) for beam in sorted(self.beams, key=_logprob, reverse=True))
+        return all(self._repeats(beam.tokens) for beam in sorted(self.beams, key=_logprob, reverse=True))
 
     @property
     def result(self) -> tuple[SampledToken, ...]:
@@ -125,7 +126,7 @@ class BeamSearch:
             return ()
         n_missing = max(0, self.options.beam_size - len(self.ended))
         unfinished = sorted(self.beams, key=_logprob, reverse=True)[:n_missing]
-        return max([*self.ended, *unfinished], key=self._score).sampled[self._n_begun :]
+        return max([*self.ended, *unfinished], key=self._score_of).sampled[self._n_begun :]
 
     def advance(self, candidates: Sequence[Sequence[SampledToken]]) -> list[Move]:
         """Go on with the likeliest hypotheses, each of them a beam and one of its next tokens.
@@ -158,16 +159,18 @@ class BeamSearch:
             if beam != parent
         ]
 
-    def _score(self, hypothesis: Hypothesis) -> float:
-        """How good a hypothesis is, whatever its length."""
-        n_tokens = len(hypothesis.sampled) - (hypothesis.sampled[-1].token == self._eot)
+    def _score(self, logprob: float, n_tokens: int) -> float:
+        """How good a hypothesis is, whatever its length, from its log-probability and its tokens but the end token."""
         penalty = self.options.length_penalty
         if penalty is None:
-            return hypothesis.logprob / max(1, n_tokens)
-        return hypothesis.logprob / float(((5 + n_tokens) / 6) ** penalty)
+            return logprob / max(1, n_tokens)
+        return logprob / float(((5 + n_tokens) / 6) ** penalty)
 
-    def _repeats(self, hypothesis: Hypothesis) -> bool:
-        tokens = hypothesis.tokens
+    def _score_of(self, hypothesis: Hypothesis) -> float:
+        n_tokens = len(hypothesis.sampled) - (hypothesis.sampled[-1].token == self._eot)
+        return self._score(hypothesis.logprob, n_tokens)
+
+    def _repeats(self, tokens: Sequence[int]) -> bool:
         if not tokens or tokens[-1] >= self._eot:
             return False
         return bool(repeated_tokens([*self._prefix_text, *(token for token in tokens if token < self._eot)]))

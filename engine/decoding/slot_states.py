@@ -27,8 +27,9 @@ class SlotStates:
         """The last token of every slot."""
         self.positions = torch.zeros(n_rows, dtype=torch.long, device=device)
         """The position of the last token of every slot."""
-        self._first_timestamp = checkpoint.tokenizer.first_timestamp
-        self.rule_state = RuleState.blank(n_rows, self._first_timestamp, device)
+        self.eot = checkpoint.tokenizer.eot
+        self.first_timestamp = checkpoint.tokenizer.first_timestamp
+        self.rule_state = RuleState.blank(n_rows, self.first_timestamp, device)
         self._last_position = checkpoint.model.max_target_positions - 1
         self.running: dict[int, int] = {}
         """The position of the last token of each running slot, by slot: the host's copy of `positions`."""
@@ -41,8 +42,13 @@ class SlotStates:
 
     @property
     def are_plain(self) -> bool:
-        """Whether no slot has hotwords, a temperature above 0 or beams: every slot is greedy under the rules alone."""
-        return not (self._hotwords.are_any or self.sampler.draws_any or self._beam_rows is not None)
+        """Whether no slot has hotwords or a temperature above 0: the rules alone decide."""
+        return not (self._hotwords.are_any or self.sampler.draws_any)
+
+    @property
+    def have_hotwords(self) -> bool:
+        """Whether any slot has hotwords."""
+        return self._hotwords.are_any
 
     def want_attention(self, slots: Sequence[int] | dict[int, int]) -> bool:
         """Return whether any of these slots wants attention peaks."""
@@ -83,10 +89,14 @@ class SlotStates:
         """
         rows, sources, last = to_device([list(slots), list(parents), list(tokens)], self.tokens.device)
         self.tokens[rows] = last
-        self.rule_state.store(rows, self.rule_state.select(sources).after(last, self._first_timestamp))
+        self.rule_state.store(rows, self.rule_state.select(sources).after(last, self.first_timestamp))
+        self.move_hotwords(rows, sources, last)
+
+    def move_hotwords(self, rows: Tensor, sources: Tensor, tokens: Tensor) -> None:
+        """Let the hotwords of slots go on with tokens, `(rows,)`, each from what its source has written."""
         if self._hotwords.are_any:
             self._hotwords.restore(rows, self._hotwords.written(sources))
-            self._hotwords.after(rows, last)
+            self._hotwords.after(rows, tokens)
 
     def set_running(
         self,
@@ -102,7 +112,7 @@ class SlotStates:
         rows, last, on_device = to_device([list(slots), [new[-1] for new in new_tokens], positions], device)
         self.tokens[rows] = last
         self.positions[rows] = on_device
-        self.rule_state.store(rows, RuleState.begin(written, with_timestamps, self._first_timestamp, device))
+        self.rule_state.store(rows, RuleState.begin(written, with_timestamps, self.first_timestamp, device))
         self._hotwords.after(rows, last)
         self.running.update(zip(slots, positions, strict=True))
 
@@ -149,7 +159,7 @@ class SlotStates:
             written: the tokens that count as sampled before each row.
             with_timestamps: whether each row's prompt lets the model mark times.
         """
-        return RuleState.begin(written, with_timestamps, self._first_timestamp, self.tokens.device)
+        return RuleState.begin(written, with_timestamps, self.first_timestamp, self.tokens.device)
 
     def sample_apart(
         self, rows: Tensor, slots: Sequence[int], state: RuleState, logits: Tensor
@@ -184,7 +194,7 @@ class SlotStates:
         beams = self._beam_rows
         before = None if beams is None else (state.select(beams), self._hotwords.written(beams))
         self._hotwords.after(rows, tokens)
-        self.rule_state.store(rows, state.after(tokens, self._first_timestamp))
+        self.rule_state.store(rows, state.after(tokens, self.first_timestamp))
         if beams is not None and before is not None:
             # Beams stay as they are until it is known which of them go on, and how.
             self.rule_state.store(beams, before[0])

@@ -29,10 +29,14 @@ class HostRows:
 
         Float32 holds token ids exactly.
         """
+        rows: list[list[float]] = self.array().T.tolist()
+        return rows
+
+    def array(self) -> NDArray[np.float32]:
+        """Wait for the copy and return `columns`."""
         if self.arrived:
             self.arrived.synchronize()
-        rows: list[list[float]] = self.columns.T.tolist()
-        return rows
+        return self.columns.numpy()
 
 
 class HostTransfer:
@@ -95,8 +99,8 @@ class HostTransfer:
         return HostRows(host, arrived)
 
 
-def to_device(numbers: Sequence[Any], device: torch.device) -> Tensor:
-    """Copy integers or booleans, or rows of them, to the device as int64 or bool.
+def to_device(numbers: Sequence[Any] | NDArray[np.int64], device: torch.device) -> Tensor:
+    """Copy integers or booleans, rows or an array of them, to the device as int64 or bool.
 
     The host does not wait for the copy, but where the device is behind by all that `_Ring` holds.
     """

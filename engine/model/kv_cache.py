@@ -3,6 +3,7 @@
 import heapq
 from collections.abc import Callable, Iterable, Sequence
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -19,6 +20,8 @@ ProjectStates = Callable[[int, Tensor], Tensor]
 
 INT8_MAX = 127
 """The largest integer of a key or value in 8 bits, and with a minus the smallest."""
+MAX_SHARERS = 16
+"""The most slots that attend to one window: more than a search has beams, and a power of two for the kernels."""
 MIN_SCALE = 1e-6
 """The scale of keys and values that are all zero, or nearly: a positive number in 16 bits, too."""
 
@@ -82,6 +85,14 @@ class KVCache:
         """The number of encoder states of each slot's window; 0 for a slot without a window."""
         self.lengths = torch.zeros(n_slots, dtype=torch.int32, device=device)
         """`encoder_lengths` on the device, as they were at the last `update`."""
+        self.window_slots = torch.arange(n_slots, device=device)
+        """`window_slot` of every slot on the device, `(slots,)`, as they were at the last `update`."""
+        self.sharers = torch.full((n_slots, MAX_SHARERS), -1, device=device)
+        """The slots that attend to the window of each slot, itself among them, and -1: `(slots, MAX_SHARERS)`. A slot
+        that borrows a window has none."""
+        self._sharers = np.full((n_slots, MAX_SHARERS), -1)
+        self._sharers[:, 0] = range(n_slots)
+        self.sharers[:, 0] = torch.arange(n_slots, device=device)
         self._have_lengths_changed = False
         self._views: dict[int, list[tuple[Tensor, Tensor]]] = {}
         """What `cross_views` returned for slots whose length has not changed since."""
@@ -188,21 +199,18 @@ class KVCache:
             self._memory.use(slot)
 
     def lend(self, slot: int, borrowers: Sequence[int]) -> None:
-        """Let other slots attend to the window of a slot, until `forget`.
-
-        Where cross-attention reads each row's window by itself, they read that slot. Elsewhere rows are read by the
-        number of their slots, so that the window is copied to each of them.
-        """
+        """Let other slots attend to the window of a slot, until `forget`."""
         for borrower in borrowers:
             self.set_length(borrower, self.encoder_lengths[slot])
-            if self.is_read_by_row:
-                self._lenders[borrower] = slot
-            elif self.encoder_states is not None:
-                self.encoder_states[borrower] = self.encoder_states[slot]
-            else:
-                self.cross_attention[:, :, borrower] = self.cross_attention[:, :, slot]
-                if self.cross_scales is not None:
-                    self.cross_scales[:, :, borrower] = self.cross_scales[:, :, slot]
+            self._lenders[borrower] = slot
+            self._sharers[borrower] = -1
+        self._sharers[slot, : len(borrowers) + 1] = slot, *borrowers
+        self._have_lengths_changed = True
+
+    @property
+    def has_borrowers(self) -> bool:
+        """Whether any slot attends to the window of another one."""
+        return bool(self._lenders)
 
     def window_slot(self, slot: int) -> int:
         """The slot that holds the window to which a slot attends: itself, if no other one lends its window."""
@@ -214,15 +222,24 @@ class KVCache:
         self.self_attention[:, :, into, :, positions] = self.self_attention[:, :, source, :, positions]
 
     def update(self) -> None:
-        """Copy `encoder_lengths` to `lengths`, on the device, if they have changed since the last copy."""
+        """Copy lengths and lenders to `lengths` and `window_slots`, if they have changed since the last copy."""
         if self._have_lengths_changed:
-            self.lengths.copy_(to_device(self.encoder_lengths, self.device))
+            windows = [self.window_slot(slot) for slot in range(len(self.encoder_lengths))]
+            lengths, on_device = to_device([self.encoder_lengths, windows], self.device)
+            self.lengths.copy_(lengths)
+            self.window_slots.copy_(on_device)
+            self.sharers.copy_(to_device(self._sharers, self.device))
             self._have_lengths_changed = False
 
     def forget(self, slot: int) -> None:
         """Set a slot's length to 0, because its window is finished. Its keys and values stay in the buffers."""
         self.set_length(slot, 0)
-        self._lenders.pop(slot, None)
+        lender = self._lenders.pop(slot, None)
+        if lender is not None:
+            shared = self._sharers[lender]
+            shared[shared == slot] = -1
+            self._sharers[slot, 0] = slot
+            self._have_lengths_changed = True
 
     def return_free_memory(self, *, keeps_recent: bool = False) -> int:
         """Give memory to the system, on a CPU: that of slots without a window, which become zeros.

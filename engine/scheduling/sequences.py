@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import replace
 
 from tutti_server.engine.api import DecodeOptions, EngineEvent, SegmentEvent, is_punctuation
-from tutti_server.engine.decoding.beam_search import BeamSearch, SampledToken, SearchOptions
+from tutti_server.engine.decoding.beam_search import SampledToken, SearchOptions
 from tutti_server.engine.decoding.prompt import Prompt, build_prompt, max_output_tokens
 from tutti_server.engine.decoding.repetition import repeated_tokens
 from tutti_server.engine.decoding.sampling import Draw
@@ -170,8 +170,7 @@ class RunningSequences:
         prompts = [
             self._build_prompt(request, attempt) for request, attempt in zip(requests.values(), attempts, strict=True)
         ]
-        eot = self._runner.checkpoint.tokenizer.eot
-        draws = [_draw(request, self._beams[slot], eot) for slot, request in requests.items()]
+        draws = [self._draw(request, self._beams[slot]) for slot, request in requests.items()]
         launched = self._runner.launch_prefill(
             list(requests), prompts, [request.window.options.timestamps for request in requests.values()], draws
         )
@@ -191,6 +190,25 @@ class RunningSequences:
                     self._publish(request, output, output.transcript.push(token, None))
             output.search = draw.search
             self._accept(slot, request, output, result.tokens)
+
+    def _draw(self, request: Request, slots: tuple[int, ...]) -> Draw:
+        """Return how the next tokens of a request's current attempt are sampled."""
+        window, attempt = request.window, request.fallback.current
+        sampling, search = window.options.sampling, None
+        if attempt.searches:
+            wanted = SearchOptions(
+                beam_size=sampling.beam_size, patience=sampling.patience, length_penalty=sampling.length_penalty
+            )
+            search = self._runner.search_type(
+                wanted,
+                eot=self._runner.checkpoint.tokenizer.eot,
+                max_tokens=request.max_tokens,
+                prefix=window.options.prefix,
+                slots=slots,
+                begun=request.begun.transcript.sampled if request.begun else (),
+            )
+        n_attention_samples = len(window.samples) if window.options.attention_times else 0
+        return Draw(attempt.temperature, attempt.seed, n_attention_samples, search)
 
     def _build_prompt(self, request: Request, attempt: DecodingAttempt) -> Prompt:
         options = request.window.options
@@ -329,26 +347,6 @@ class RunningSequences:
         del self._running[slot], self._beams[slot]
         self._encoding.discard(slot)
         self._to_translate.pop(slot, None)
-
-
-def _draw(request: Request, slots: tuple[int, ...], eot: int) -> Draw:
-    """Return how the next tokens of a request's current attempt are sampled."""
-    window, attempt = request.window, request.fallback.current
-    sampling, search = window.options.sampling, None
-    if attempt.searches:
-        wanted = SearchOptions(
-            beam_size=sampling.beam_size, patience=sampling.patience, length_penalty=sampling.length_penalty
-        )
-        search = BeamSearch(
-            wanted,
-            eot=eot,
-            max_tokens=request.max_tokens,
-            prefix=window.options.prefix,
-            slots=slots,
-            begun=request.begun.transcript.sampled if request.begun else (),
-        )
-    n_attention_samples = len(window.samples) if window.options.attention_times else 0
-    return Draw(attempt.temperature, attempt.seed, n_attention_samples, search)
 
 
 def _usable_draft(request: Request, attempt: DecodingAttempt) -> tuple[int, ...]:

@@ -210,6 +210,7 @@ def _cross_attention(
     STATS,
     SLOTS,
     LENGTHS,
+    SHARERS,
     n_tokens,
     n_heads,
     n_states,
@@ -217,6 +218,7 @@ def _cross_attention(
     SPLITS: tl.constexpr,
     SPLIT_STATES: tl.constexpr,
     SCALED: tl.constexpr,
+    SHARED: tl.constexpr,
     BLOCK_Q: tl.constexpr,
     BLOCK_K: tl.constexpr,
     D: tl.constexpr,
@@ -224,7 +226,8 @@ def _cross_attention(
 ):
     """Attend from a block of a row's tokens, in one head, to one split of the encoder states of the row's slot.
 
-    Stores the weighted values to `PARTIALS`, and the running softmax (largest score, sum of weights) to `STATS`.
+    Stores the weighted values to `PARTIALS`, and the running softmax (largest score, sum of weights) to `STATS`. With
+    `SHARED`, rows have one token, and the row of the slot that holds a window attends for all rows that share it.
     """
     wait_for_previous_kernel(PDL)
     # The splits come first in the grid: programs that run at the same time read neighbouring keys.
@@ -236,11 +239,19 @@ def _cross_attention(
     if begin >= length:
         return
     end = tl.minimum(begin + SPLIT_STATES, length)
-    tokens = tl.program_id(2) * BLOCK_Q + tl.arange(0, BLOCK_Q)
     dims = tl.arange(0, D)
     width = n_heads * D
-    is_token = (tokens < n_tokens)[:, None]
-    q_offsets = (row * n_tokens + tokens).to(tl.int64)[:, None] * width + head * D + dims[None, :]
+    if SHARED:
+        queries = tl.load(SHARERS + row.to(tl.int64) * BLOCK_Q + tl.arange(0, BLOCK_Q))
+        if tl.max(queries, 0) < 0:
+            return
+        is_query = queries >= 0
+    else:
+        tokens = tl.program_id(2) * BLOCK_Q + tl.arange(0, BLOCK_Q)
+        queries = (row * n_tokens + tokens).to(tl.int64)
+        is_query = tokens < n_tokens
+    is_token = is_query[:, None]
+    q_offsets = queries[:, None] * width + head * D + dims[None, :]
     query = tl.load(Q + q_offsets, mask=is_token, other=0.0)
     base = (slot * n_heads + head) * n_states
     peak = tl.full([BLOCK_Q], -1e30, tl.float32)
@@ -263,10 +274,10 @@ def _cross_attention(
         else:
             scores = tl.dot(query, tl.trans(keys)) * scale
             peak, total, acc = _add_to_softmax(scores, exists[None, :], values, 1.0, peak, total, acc)
-    entry = ((row * n_tokens + tokens) * n_heads + head) * SPLITS + split
-    tl.store(PARTIALS + entry.to(tl.int64)[:, None] * D + dims[None, :], acc, mask=is_token)
-    tl.store(STATS + 2 * entry, peak, mask=tokens < n_tokens)
-    tl.store(STATS + 2 * entry + 1, total, mask=tokens < n_tokens)
+    entry = (queries * n_heads + head) * SPLITS + split
+    tl.store(PARTIALS + entry[:, None] * D + dims[None, :], acc, mask=is_token)
+    tl.store(STATS + 2 * entry, peak, mask=is_query)
+    tl.store(STATS + 2 * entry + 1, total, mask=is_query)
 
 
 @triton.jit
@@ -308,6 +319,7 @@ def cross_attention(
     slots: Tensor,
     lengths: Tensor,
     n_tokens: int,
+    sharers: Tensor | None = None,
 ) -> Tensor:
     """Attend to the encoder states of each row's slot.
 
@@ -318,6 +330,8 @@ def cross_attention(
         slots: `(rows,)`: the slot of each row.
         lengths: `(slots,)`: how many encoder states each slot holds. A row whose slot holds none gets zeros.
         n_tokens: tokens of each row.
+        sharers: `(slots, MAX_SHARERS)`: the slots that attend to the window of each slot, if a row is that of the slot
+            of its number, with one token: `KVCache.sharers`. In 16 bits its keys and values are then read once for all.
 
     Returns:
         `(rows * n_tokens, width)`.
@@ -333,7 +347,7 @@ def cross_attention(
     if scales is not None and n_tokens == 1:
         attend_in_8_bits(query, keys_values, scales, slots, lengths, partials, stats, SPLIT_STATES)
     else:
-        _attend_to_splits(query, keys_values, scales, slots, lengths, partials, stats, n_tokens)
+        _attend_to_splits(query, keys_values, scales, slots, lengths, partials, stats, n_tokens, sharers)
     _combine_splits[(n_entries,)](
         partials,
         stats,
@@ -360,6 +374,7 @@ def _attend_to_splits(
     partials: Tensor,
     stats: Tensor,
     n_tokens: int,
+    sharers: Tensor | None,
 ) -> None:
     keys, values = keys_values
     # Pointers that the kernel does not use still need a tensor.
@@ -377,6 +392,7 @@ def _attend_to_splits(
         stats,
         slots,
         lengths,
+        slots if sharers is None else sharers,
         n_tokens,
         n_heads,
         n_states,
@@ -384,6 +400,7 @@ def _attend_to_splits(
         SPLITS=partials.shape[1],
         SPLIT_STATES=SPLIT_STATES,
         SCALED=scales is not None,
+        SHARED=sharers is not None,
         BLOCK_Q=block_q,
         BLOCK_K=_BLOCK_KEYS,
         D=head_dim,

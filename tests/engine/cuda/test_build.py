@@ -12,11 +12,10 @@ from tests.engine.engines import noise, prefill
 from tutti_server.engine.checkpoint.checkpoint import Checkpoint, read_checkpoint
 from tutti_server.engine.config import EngineConfig
 from tutti_server.engine.cuda import build
-from tutti_server.engine.decoding.beam_search import BeamSearch, SearchOptions
+from tutti_server.engine.decoding.beam_search import SearchOptions
 from tutti_server.engine.decoding.prompt import Prompt
 from tutti_server.engine.decoding.sampling import Draw
 from tutti_server.engine.errors import CheckpointError
-from tutti_server.engine.model.kv_cache import KVCache
 from tutti_server.engine.runner import LaunchedStep, Runner
 
 CPU = torch.device("cpu")
@@ -94,14 +93,15 @@ def search(runner: Runner) -> list[list[int]]:
     slots = [runner.slots.allocate() for _ in range(3)]
     runner.encode([noise(1), noise(2)], slots[:2], [True, True])
     prompts = [Prompt(tokens=(tokenizer.sot,), sot_index=0)] * 2
-    beams = BeamSearch(SearchOptions(beam_size=2), eot=tokenizer.eot, max_tokens=5, slots=(slots[0], slots[2]))
+    options = SearchOptions(beam_size=2)
+    beams = runner.search_type(options, eot=tokenizer.eot, max_tokens=5, slots=(slots[0], slots[2]))
     results = prefill(runner, slots[:2], prompts, [True, False], [Draw(search=beams), Draw()])
     greedy = [each.token for each in results[1].tokens]
     while not beams.is_over:
         greedy.append(runner.collect(runner.launch())[slots[1]].token)
     for slot in slots:
         runner.release(slot)
-    return [[each.token for each in beams.result], greedy, *(beam.tokens for beam in beams.beams)]
+    return [[each.token for each in beams.result], greedy]
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="stands in for a GPU")
@@ -132,6 +132,4 @@ def test_a_runner_decodes_alike_with_fused_and_with_plain_kernels(
     assert fused.cuda_forward is not None
     assert fused.min_encode_share == 0.5
     assert decode(fused, draft) == expected_with_draft
-    # Kernels read the window of each row in the row's own slot, where a GPU copies it.
-    monkeypatch.setattr(KVCache, "is_read_by_row", False)
     assert search(fused) == expected_of_beams

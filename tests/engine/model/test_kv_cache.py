@@ -26,7 +26,7 @@ def test_the_lowest_free_slot_is_allocated_first() -> None:
 
 @pytest.mark.parametrize("kind", ["float32", "bfloat16", "int8", "states"])
 def test_a_window_is_lent_to_other_slots(small_checkpoint: Checkpoint, kind: str) -> None:
-    """They attend to the same keys and values, which are copied where rows are read by their slots."""
+    """They attend to the same keys and values."""
     dtype = torch.float32 if kind == "float32" else torch.bfloat16
     project = (
         (lambda layer, states: torch.stack((states, states + layer), -2)[..., None, :]) if kind == "states" else None
@@ -41,11 +41,17 @@ def test_a_window_is_lent_to_other_slots(small_checkpoint: Checkpoint, kind: str
     own = cache.read_cross_attention(0, torch.tensor([1]), 20)
     cache.lend(1, [0, 3])
     assert cache.encoder_lengths == [20, 20, 0, 20]
-    assert [cache.window_slot(slot) for slot in range(4)] == ([1, 1, 2, 1] if kind == "float32" else [0, 1, 2, 3])
+    assert [cache.window_slot(slot) for slot in range(4)] == [1, 1, 2, 1]
+    cache.update()
+    assert (cache.window_slots.tolist(), cache.lengths.tolist()) == ([1, 1, 2, 1], [20, 20, 0, 20])
+    assert [{each for each in row if each >= 0} for row in cache.sharers.tolist()] == [set(), {0, 1, 3}, {2}, set()]
     rows = torch.tensor([cache.window_slot(slot) for slot in (0, 3)])
     assert (cache.read_cross_attention(0, rows, 20) == own.expand(-1, 2, -1, -1, -1)).all()
     cache.forget(3)
     assert (cache.window_slot(3), cache.encoder_lengths[3]) == (3, 0)
+    cache.update()
+    assert cache.window_slots.tolist() == [1, 1, 2, 3]
+    assert [{each for each in row if each >= 0} for row in cache.sharers.tolist()] == [set(), {0, 1}, {2}, {3}]
 
 
 def test_tokens_are_copied_at_the_same_time(small_checkpoint: Checkpoint) -> None:
