@@ -82,6 +82,8 @@ class TokenTranscript:
         """The attention peak of every token, in seconds; `None` where there is none."""
         self._text = ""
         self._segments: list[Segment] = []
+        self._closed: list[Piece] = []
+        """The words and timestamps of all segments."""
         self._open = _OpenSegment()
         self._ending = _Ending()
         self.is_repetitive = False
@@ -204,8 +206,9 @@ class TokenTranscript:
         return [*events, done]
 
     def _pieces(self) -> Iterator[Piece]:
+        """Yield all words and timestamps. Those of closed segments are known: a timestamp ends each."""
         end = 0
-        for piece in self._judged(self._tokens, self._token_logprobs):
+        for piece in (*self._closed, *self._judged(self._open.tokens, self._open.logprobs)):
             begin, end = end, end + len(piece.tokens)
             peaks_s = [peak_s for peak_s in self._attention_peaks_s[begin:end] if peak_s is not None]
             yield replace(piece, attention_peak_s=max(peaks_s)) if peaks_s else piece
@@ -221,7 +224,7 @@ class TokenTranscript:
             marks_from = end - piece.n_marks
             logprob = min(_sampled(logprobs[begin:marks_from]), default=None)
             marks_logprob = min(_sampled(logprobs[marks_from:end]), default=None)
-            yield replace(piece, logprob=logprob, marks_logprob=marks_logprob)
+            yield Piece(piece.tokens, piece.text, n_marks=piece.n_marks, logprob=logprob, marks_logprob=marks_logprob)
 
     def _append_text(self, text: str) -> None:
         self._text += text
@@ -236,6 +239,8 @@ class TokenTranscript:
         return []
 
     def _close(self, end_s: float) -> list[EngineEvent]:
+        pieces = [*self._judged(self._open.tokens, self._open.logprobs)]
+        self._closed += pieces
         segment = Segment(
             start_s=self._open.start_s,
             end_s=end_s,
@@ -245,7 +250,7 @@ class TokenTranscript:
             compression_ratio=compression_ratio(self._open.text),
             no_speech_prob=self._info.no_speech_prob,
             temperature=self._info.temperature,
-            text_logprob=text_logprob(self._judged(self._open.tokens, self._open.logprobs)),
+            text_logprob=text_logprob(pieces),
         )
         self._segments.append(segment)
         self._open = _OpenSegment(end_s)
