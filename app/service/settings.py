@@ -297,8 +297,8 @@ class Settings:
     beam_size: int = setting(
         0,
         "Beams of final text and of files, where a client names no number; 1 to 10, and no more than slots. More "
-        "beams make fewer mistakes and more work. 0 chooses: on a CPU 5, live only while interims "
-        "take at most 0.5 s, else 1. Interims are always greedy, which is 1.",
+        "beams make fewer mistakes and more work. 0 chooses: 5 for files, and on a CPU for live finals, too, while "
+        "interims take at most 0.5 s. Interims are always greedy, which is 1.",
         least=0,
         most=MAX_BEAM_SIZE,
     )

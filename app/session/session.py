@@ -40,7 +40,7 @@ from tutti_server.app.session.observers.speaker_stretches import SpeakersFound, 
 from tutti_server.app.session.observers.text_filter import TextFilter
 from tutti_server.app.session.speech.endpointing import DetectAhead, SpeechDetector, UpcomingFrames, WebRtcDetector
 from tutti_server.app.session.speech.turn_taking import USUAL_MIN_SILENCE_MS, USUAL_SILENCE_MS, TurnScorer
-from tutti_server.app.session.text.final_sampling import FinalSampling, usual_beams, with_beams
+from tutti_server.app.session.text.final_sampling import FinalSampling, spare_beams, with_beams
 from tutti_server.app.session.text.hallucination_filter import HallucinationFilter
 from tutti_server.app.session.text.interim_schedule import no_extra_interval
 from tutti_server.app.session.text.language_choice import LanguageRequest
@@ -491,8 +491,8 @@ def _final_sampling(start: commands.Start, config: SessionConfig, model: api.Mod
         raise BadStart("beam_size", f"at most {model.n_slots}, the slots of the engine", start.beam_size)
     beam_size = start.beam_size or config.beam_size
     if beam_size is None:
-        return FinalSampling(config.sampling, usual_beams(model))
-    return FinalSampling(with_beams(config.sampling, min(beam_size, model.n_slots)))
+        return FinalSampling(config.sampling, with_beams(config.sampling, spare_beams(model), model))
+    return FinalSampling(with_beams(config.sampling, min(beam_size, model.n_slots), model))
 
 
 def _channel_options(

@@ -22,7 +22,7 @@ from tutti_server.app.session.engine_driver import MAX_BACKLOG
 from tutti_server.app.session.messages import events
 from tutti_server.app.session.session import SessionConfig
 from tutti_server.app.session.speech.endpointing import SpeechDetector
-from tutti_server.app.session.text.final_sampling import CPU_BEAMS
+from tutti_server.app.session.text.final_sampling import USUAL_BEAMS
 from tutti_server.engine import api
 from tutti_server.engine.api import SAMPLE_RATE, ModelInfo, Priority
 from tutti_server.engine.errors import EngineFailed
@@ -315,16 +315,15 @@ def test_only_greedy_decoding_falls_back_to_higher_temperatures(
 @pytest.mark.parametrize(
     ("model", "chosen", "temperature", "beam_size"),
     [
-        (MODEL, None, 0.0, CPU_BEAMS),
+        (MODEL, None, 0.0, USUAL_BEAMS),
         (MODEL, 2, 0.0, 2),
         (MODEL, None, 0.4, 1),
-        (replace(MODEL, device="cuda"), None, 0.0, 1),
+        (replace(MODEL, n_slots=3), None, 0.0, 3),
     ],
 )
 def test_beams_of_recordings_follow_the_operator_or_the_model(
     model: ModelInfo, chosen: int | None, temperature: float, beam_size: int
 ) -> None:
-    """What they cost a GPU is not known."""
     options = TranscriptionOptions(temperature=temperature)
     config = options.session_config(SessionConfig(beam_size=chosen), model)
     assert config.beam_size == beam_size

@@ -8,12 +8,14 @@ import pytest
 from tests.bench import CONFIG, START, Bench
 from tests.fakes import MODEL, silence, speech
 from tutti_server.app.session.text.final_sampling import (
-    CPU_BEAMS,
     MAX_ANSWER_S,
     N_SMOOTHED,
     SURE_LOGPROB,
+    USUAL_BEAMS,
     FinalSampling,
+    spare_beams,
     usual_beams,
+    with_beams,
 )
 from tutti_server.engine import api
 
@@ -27,7 +29,7 @@ def took(seconds: float) -> api.WindowTiming:
 
 def test_finals_are_greedy_while_interims_take_long() -> None:
     """One late answer is not enough, and it takes several to be in time again."""
-    sampling = FinalSampling(api.Sampling(), 5)
+    sampling = FinalSampling(api.Sampling(), with_beams(api.Sampling(), 5, MODEL))
     assert (sampling.now.beam_size, sampling.now.sure_logprob) == (5, SURE_LOGPROB)
     sampling.note_interim(took(3 * MAX_ANSWER_S))
     assert sampling.now.beam_size == 5
@@ -41,25 +43,34 @@ def test_finals_are_greedy_while_interims_take_long() -> None:
 
 
 def test_an_engine_that_tells_no_times_has_time() -> None:
-    sampling = FinalSampling(api.Sampling(), 5)
+    sampling = FinalSampling(api.Sampling(), with_beams(api.Sampling(), 5, MODEL))
     sampling.note_interim(None)
     assert sampling.now.beam_size == 5
 
 
 @pytest.mark.parametrize(
-    ("model", "n_beams"),
+    ("model", "n_beams", "n_live"),
     [
-        (MODEL, CPU_BEAMS),
-        (replace(MODEL, n_slots=2), 2),
-        (replace(MODEL, device="cuda"), 1),
+        (MODEL, USUAL_BEAMS, USUAL_BEAMS),
+        (replace(MODEL, n_slots=2), 2, 2),
+        (replace(MODEL, device="cuda"), USUAL_BEAMS, 1),
     ],
 )
-def test_usual_beams_follow_the_model(model: api.ModelInfo, n_beams: int) -> None:
-    """What they cost a GPU is not known."""
-    assert usual_beams(model) == n_beams
+def test_usual_beams_follow_the_model(model: api.ModelInfo, n_beams: int, n_live: int) -> None:
+    """On a GPU, beams of live finals would cost sessions."""
+    assert (usual_beams(model), spare_beams(model)) == (n_beams, n_live)
 
 
-@pytest.mark.parametrize(("answer_s", "n_beams"), [(0.05, CPU_BEAMS), (2.0, 1)])
+@pytest.mark.parametrize(
+    ("device", "n_beams", "sure_logprob"), [("cpu", 5, SURE_LOGPROB), ("cpu", 1, None), ("cuda", 5, None)]
+)
+def test_beams_wait_for_a_doubt_on_a_cpu(device: str, n_beams: int, sure_logprob: float | None) -> None:
+    """A GPU searches from the beginning: a second prefill would cost it more."""
+    sampling = with_beams(api.Sampling(), n_beams, replace(MODEL, device=device))
+    assert (sampling.beam_size, sampling.sure_logprob) == (n_beams, sure_logprob)
+
+
+@pytest.mark.parametrize(("answer_s", "n_beams"), [(0.05, USUAL_BEAMS), (2.0, 1)])
 def test_a_session_has_the_usual_beams_if_its_interims_come_in_time(answer_s: float, n_beams: int) -> None:
     """It has them only where neither its client nor the operator has chosen a number."""
     bench = Bench(START, config=replace(CONFIG, beam_size=None))
