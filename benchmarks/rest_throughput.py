@@ -53,7 +53,7 @@ N_CLIPS = 64
 """Number of different clips."""
 TIMEOUT_S = 300.0
 """Timeout of a request, in seconds."""
-FIELDS = {"temperature": "0", "temperature_fallback": "false", "response_format": "json"}
+FIELDS = {"temperature": "0", "temperature_fallback": "false", "beam_size": "1", "response_format": "json"}
 """Form fields of a request: greedy decoding without fallback, as the engine alone decodes."""
 OPTIONS = DecodeOptions(language="en")
 """Options of a window, as the service sets them."""
