@@ -197,7 +197,7 @@ def check_environment(environment: Mapping[str, str]) -> None:
 def what_became_of(setting: str) -> str:
     """What to add to an error about an unknown setting: why it was removed, or the plug-in that is missing for it."""
     if setting in REMOVED:
-        return f" (removed in 0.2.0: {REMOVED[setting]})"
+        return f" (removed: {REMOVED[setting]})"
     for name, prefixes in OURS.items():
         if setting.startswith(prefixes) and not _is_installed(name):
             return f" (of the plug-in {name.split('.')[2]}, which is not installed)"

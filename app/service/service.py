@@ -185,7 +185,7 @@ class Service:
         endpoint = ChatEndpoint(
             settings.translate_url,
             settings.translate_model,
-            settings.translation_key,
+            settings.translate_key,
             settings.translate_requests,
             # An endpoint that hangs is asked once more.
             attempt_timeout_s=settings.translate_timeout_s / 2,

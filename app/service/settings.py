@@ -84,8 +84,9 @@ REMOVED = {
     "speculative_finals": "a pause is always decoded, unless the engine answers slowly",
     "max_rooms": "there may be as many as sessions; max_room_readers 0 switches rooms off",
     "allow_http_urls": "addresses in private_networks may begin with http://",
+    "translate_key_file": "translate_key has the key itself",
 }
-"""Settings of version 0.1, and what stands in their place."""
+"""Settings of older versions, and what stands in their place."""
 
 
 def setting(
@@ -369,7 +370,6 @@ class Settings:
         "", "Codes of the languages that this model translates to, such as de,fr,uk, separated by commas."
     )
     translate_key: str = setting("", "Key for that API. Empty: none is sent.")
-    translate_key_file: str = setting("", "File with that key, in place of translate_key.")
     drain_timeout_s: float = setting(
         20.0, "How long a stopping server waits for sessions to receive their final text, in seconds.", above=0
     )
@@ -501,38 +501,20 @@ class Settings:
 
     def _check_translation(self) -> None:
         needed = {"url": self.translate_url, "model": self.translate_model, "languages": self.translate_languages}
-        if not any((*needed.values(), self.translate_key, self.translate_key_file)):
+        if not any((*needed.values(), self.translate_key)):
             return
         for name, value in needed.items():
             if not value:
                 raise SettingsError(f"translate_{name}: expected a value, as other settings translate_… are set")
         _require(_is_http_url(self.translate_url), "translate_url", "an http or https address", self.translate_url)
+        _require(self.translate_key.isprintable(), "translate_key", "one line", "something else")
         for code in self.translation_languages:
             _require(code in NAMES, "translate_languages", "language codes such as de,fr", code)
-        if self.translate_key and self.translate_key_file:
-            raise SettingsError("translate_key_file: expected nothing, as translate_key is set")
-        self.translation_key  # noqa: B018  # reads the file, which must be there at the start
 
     @property
     def translation_languages(self) -> tuple[str, ...]:
         """The codes in `translate_languages`, each once."""
         return tuple(dict.fromkeys(listed(self.translate_languages.lower())))
-
-    @property
-    def translation_key(self) -> str:
-        """The key for the API that translates; empty for none.
-
-        Raises:
-            SettingsError: the file with the key cannot be read, or is empty.
-        """
-        if not self.translate_key_file:
-            return self.translate_key
-        try:
-            key = Path(self.translate_key_file).read_text().strip()
-        except (OSError, UnicodeDecodeError) as error:
-            raise SettingsError(f"translate_key_file: expected a text file with the key, got {error}") from error
-        _require(bool(key) and key.isprintable(), "translate_key_file", "one line with the key", "something else")
-        return key
 
     def _check_proxies(self) -> None:
         for name in listed(self.trusted_proxies):

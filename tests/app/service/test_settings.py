@@ -93,8 +93,7 @@ TRANSLATES = {"translate_url": "http://127.0.0.1:9/v1", "translate_model": "m", 
         ({"translate_key": "k"}, "translate_url: expected a value"),
         (TRANSLATES | {"translate_url": "host/v1"}, "translate_url: expected an http or https address"),
         (TRANSLATES | {"translate_languages": "de,german"}, "translate_languages: expected language codes.*'german'"),
-        (TRANSLATES | {"translate_key": "k", "translate_key_file": "f"}, "translate_key_file: expected nothing"),
-        (TRANSLATES | {"translate_key_file": "/does/not/exist"}, "translate_key_file: expected a text file"),
+        (TRANSLATES | {"translate_key": "secret\n"}, "translate_key: expected one line"),
     ],
 )
 def test_a_service_that_translates_is_named_whole(values: dict[str, Any], message: str) -> None:
@@ -103,15 +102,8 @@ def test_a_service_that_translates_is_named_whole(values: dict[str, Any], messag
         Settings(**values)
 
 
-def test_the_key_for_translations_may_be_in_a_file(tmp_path: Path) -> None:
-    """So that it is in no environment. Languages count once."""
-    file = tmp_path / "key"
-    file.write_text("secret\n")
-    settings = Settings(**TRANSLATES, translate_key_file=str(file))  # type: ignore[arg-type]
-    assert settings.translation_key == "secret" and settings.translation_languages == ("de", "fr")
-    file.write_text("two\nlines\n")
-    with pytest.raises(SettingsError, match="one line"):
-        Settings(**TRANSLATES, translate_key_file=str(file))  # type: ignore[arg-type]
+def test_languages_of_translations_count_once() -> None:
+    assert Settings(**TRANSLATES).translation_languages == ("de", "fr")  # type: ignore[arg-type]
 
 
 def test_an_unknown_variable_stops_the_start() -> None:
@@ -122,11 +114,11 @@ def test_an_unknown_variable_stops_the_start() -> None:
 
 def test_a_setting_that_was_removed_says_what_holds() -> None:
     """As a variable, and as a flag of each command that had it."""
-    with pytest.raises(SettingsError, match=r"TUTTI_SEND_TIMEOUT_S \(removed in 0.2.0: it is always 10 s\)"):
+    with pytest.raises(SettingsError, match=r"TUTTI_SEND_TIMEOUT_S \(removed: it is always 10 s\)"):
         check_environment({"TUTTI_SEND_TIMEOUT_S": "5"})
     for command in (["serve"], ["transcribe", "talk.wav"], ["demo"], ["warm"]):
         refused = CliRunner().invoke(cli, [*command, "--max-wait-ms", "1"])
-        assert "No such option '--max-wait-ms' (removed in 0.2.0: it is always 5 ms)" in refused.output
+        assert "No such option '--max-wait-ms' (removed: it is always 5 ms)" in refused.output
     assert not REMOVED.keys() & {each.name for each in own_settings()}
 
 
