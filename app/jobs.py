@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import IO, Any, Literal, get_args
 
 State = Literal["queued", "running", "done", "failed", "cancelled"]
-"""queued: waits for a gateway. running: a gateway works on it. The others are ends, after which nothing changes."""
+"""How far a job is. queued: it waits for a gateway. running: a gateway works on it. All others are final."""
 STATES: tuple[State, ...] = get_args(State)
 Step = Literal["fetch", "decode"]
 """What a gateway does with a job: fetch its recording from an address into the spool; decode a recording."""
@@ -18,7 +18,7 @@ class Request:
     """What the client of a job wants."""
 
     kind: str
-    """Whose protocol it came in: the name of a `JobKind`."""
+    """The protocol in which the job came, by the name of its `JobKind`."""
     options: dict[str, Any]
     """The options as they came; the kind has checked them, and reads them again when the job is worked on."""
     url: str = ""
@@ -38,11 +38,11 @@ class Job:
     """A job, as the database knows it. Times are in seconds since 1970."""
 
     id: str
-    """Cannot be guessed."""
+    """The id of the job, which cannot be guessed."""
     owner: str
-    """Whose job it is, and who alone sees it. Holds no key."""
+    """Who gave the job, and alone sees it. It holds no key."""
     account: str
-    """Under which its audio is counted: `ApiKey.account`; empty for a key without a name."""
+    """The account whose audio it is: `ApiKey.account`; empty for a key without a name."""
     request: Request
     state: State
     created: float
@@ -54,7 +54,7 @@ class Job:
     """The length of the recording in seconds, once it is done."""
     error_code: str | None
     error: str | None
-    """Why it has failed."""
+    """The sentence that says why the job has failed."""
     has_audio: bool
     """Whether its recording is in the spool: from the beginning, or since it was fetched."""
 

@@ -83,7 +83,7 @@ class EngineLink(Protocol):
 
     @property
     def info(self) -> ModelInfo:
-        """What is loaded: the same model as in all other engines. Asked only of a link that was up."""
+        """The model that the engine has loaded, the same in all. Asked only of a link that was up."""
         ...
 
     def stats(self) -> EngineStats:

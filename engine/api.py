@@ -125,7 +125,7 @@ class DecodeOptions:
     """
     task: Task = "transcribe"
     translates: bool = False
-    """Also translate the window to English, from the same encoding, after its text. A `TranslatedEvent` follows then.
+    """Whether the window is also translated to English, from the same encoding: a `TranslatedEvent` after its text.
 
     There is none if the window is English or has no text. The translation is that of `task="translate"`, decoded from
     the audio alone: without prefix, previous text and hotwords.
@@ -183,7 +183,7 @@ class Piece:
 
     tokens: tuple[int, ...]
     text: str
-    """Empty for a timestamp."""
+    """The text of the tokens; empty for a timestamp."""
     at_s: float | None = None
     """A timestamp's time in seconds from the start of the window; `None` for a word."""
     attention_peak_s: float | None = None

@@ -104,7 +104,7 @@ class Engine:
 
     @property
     def problems(self) -> tuple[str, ...]:
-        """None: it is the only engine."""
+        """Problems of other engines: none, as this is the only one."""
         return ()
 
     @property

@@ -19,7 +19,7 @@ Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
 GLOBAL_IPV6 = ipaddress.IPv6Network("2000::/3")
 """What is given out to networks. Outside of it are private addresses, and those that gateways translate to IPv4."""
 TUNNELS = (ipaddress.IPv6Network("2001::/32"), ipaddress.IPv6Network("2002::/16"))
-"""Teredo and 6to4: addresses that hold an IPv4 address, which may be private."""
+"""The networks of Teredo and 6to4, whose addresses hold an IPv4 address, which may be private."""
 RESOLVE_TIMEOUT_S = 10.0
 NO_ADDRESS = (socket.EAI_NONAME, socket.EAI_NODATA)
 """Answers of the resolver that do not change by themselves."""

@@ -37,7 +37,7 @@ class Stretch:
 
     @property
     def speech(self) -> list[Span]:
-        """When it is spoken: its words, with short pauses; all of it if its words are not known."""
+        """The times at which the turn is spoken: of its words, with short pauses; all of it if they are not known."""
         spans = [(word.start_s, word.end_s) for word in self.words]
         return union(spans or [(self.start_s, self.end_s)], PAUSE_S)
 

@@ -316,7 +316,7 @@ class _Subtitles:
 
 
 class _Nothing(_WaitsForNothing):
-    """Nothing before the end: JSON is one document."""
+    """Writes nothing before the end: JSON is one document."""
 
     head = ""
 

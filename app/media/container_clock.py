@@ -229,7 +229,7 @@ class _Bytes:
         self._n_beside = 0
         """The most bytes before a packet that are of no packet. They grow by a header now and then."""
         self._skipped = (0, 0)
-        """By how much it has grown before the last two packets. A packet of Ogg may end after a damaged page."""
+        """The growth of `_n_beside` before the last two packets. A packet of Ogg may end after a damaged page."""
 
     def add(self, packet: "av.Packet[av.AudioStream]") -> None:
         """Count a packet."""

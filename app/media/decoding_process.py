@@ -48,7 +48,7 @@ class Kind(IntEnum):
     ERROR = 2
     """The message of a `MediaError`. Nothing follows."""
     DONE = 3
-    """No bytes: the file is decoded."""
+    """The file is decoded. The message has no bytes."""
     NOTICE = 4
     """The fields of a `Notice` in JSON. More follows."""
     TRACKS = 5

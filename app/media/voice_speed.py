@@ -75,7 +75,7 @@ class _Voice:
     pitches_hz: Pitches
     """The pitches of the frames that have one, by the first band."""
     high_pitches_hz: Pitches
-    """The same by the second band."""
+    """The pitches of the frames that have one, by the second band."""
     median_hz: float
     edge_hz: float
     """95 % of the energy is below this."""

@@ -226,7 +226,7 @@ class CallFollower:
                 self._end(followed)
 
     def _pause(self) -> None:
-        """The store is away. Everything is looked up when it is back."""
+        """Forget all positions, as the store is away: everything is looked up when it is back."""
         for followed in self._followed.values():
             followed.position = followed.unheld_since = None
             if followed.feed is not None:

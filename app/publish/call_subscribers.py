@@ -85,7 +85,7 @@ class CallHub(Protocol):
 
 @dataclass(slots=True, eq=False)
 class _Topic:
-    """One call id: its active call, its subscribers, or both."""
+    """What is known under one call id: its active call, its subscribers, or both."""
 
     subscribers: set[Outbox[Receipt]] = field(default_factory=set)
     is_active: bool = False

@@ -24,7 +24,7 @@ class CallId:
     """Tells a call from all others of a service."""
 
     account: str
-    """Whose call it is. Other accounts may have calls with the same `sid`, and know nothing of this one."""
+    """The account that has the call. Others may have calls with the same `sid`, and know nothing of this one."""
     sid: str
     """The id that its client has sent."""
 

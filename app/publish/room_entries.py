@@ -11,9 +11,9 @@ class Begun:
     """A session speaks in the room from now on, in place of the one before."""
 
     stream: str
-    """Stands for the session. It is not the id that its client knows."""
+    """A name for the session. It is not the id that its client knows."""
     at: float
-    """When, in seconds since 1970."""
+    """The time of the entry, in seconds since 1970."""
     title: str = ""
     resumed_from_s: Sequence[float] | None = None
     """When the session begins to decode again, for each channel or for all; `None` if it continues no lost one."""

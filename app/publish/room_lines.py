@@ -31,9 +31,9 @@ class Line:
     """The code of its language; `None` if it is not known."""
     is_translation: bool = False
     shown_from: int = 0
-    """The first segment that was made after it."""
+    """The first segment that was made after this line."""
     gone_from: int | None = None
-    """The first segment that was made after it was taken back."""
+    """The first segment that was made after this line was taken back."""
 
     def begins_at(self, start_s: float) -> bool:
         """Whether it begins at this time, but for a rounding."""

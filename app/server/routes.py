@@ -42,12 +42,12 @@ PAGE_HEADERS = {
     **REVALIDATE,
 }
 CALLS_HEADERS = PAGE_HEADERS | {"permissions-policy": "microphone=(), display-capture=()"}
-"""Of the page for call records, which records nothing."""
+"""Headers of the page for call records, which uses no microphone and no screen."""
 
 DOCS_HEADERS = REVALIDATE | {
     "content-security-policy": PAGE_POLICY.replace("style-src 'self'", "style-src 'self' 'unsafe-inline'")
 }
-"""Of the page that describes the service, whose viewer brings its styles with it."""
+"""Headers of the page that describes the service, whose viewer brings its styles with it."""
 
 
 def routes() -> list[BaseRoute]:

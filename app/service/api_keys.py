@@ -20,7 +20,7 @@ class ApiKey:
     name: str
     """Stands for the key in messages, in the log and in the shared store. It is no secret."""
     key: str = field(default="", repr=False)
-    """What clients send. Empty for a key of the database, which has nothing but its hash."""
+    """The key as clients send it. Empty for a key of the database, which has nothing but its hash."""
     id: str = ""
     """Tells a key of the database from others of its name, in counts and in usage. Empty: its name does."""
     scopes: frozenset[Scope] = CLIENT_SCOPES

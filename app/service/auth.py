@@ -30,7 +30,7 @@ class Client:
     may_open_rooms: bool = True
     """Whether its sessions may be published in rooms."""
     account: str = ANYONE
-    """Whose calls, rooms and jobs are its own; see `accounts.py`."""
+    """The account whose calls, rooms and jobs this client may see; see `accounts.py`."""
 
     @property
     def scopes(self) -> frozenset[Scope]:

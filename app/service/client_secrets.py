@@ -31,7 +31,7 @@ class ClientSecret:
     value: str
     """The credential as clients send it."""
     expires_at: int
-    """Seconds since 1970."""
+    """The time at which the secret ends, in seconds since 1970."""
     session: dict[str, Any]
     """The first settings of every session that it opens, as its client would send them."""
     id: str

@@ -354,7 +354,7 @@ class _SessionLoadCollector(Collector):
         self._session_load = session_load
 
     def describe(self) -> Iterator[Metric]:
-        """Nothing: `collect` alone names the family, and needs a running engine."""
+        """Describes nothing: `collect` alone names the family, and needs a running engine."""
         return iter(())
 
     def collect(self) -> Iterator[Metric]:

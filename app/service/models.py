@@ -154,7 +154,7 @@ class Models:
         return self.named(name)
 
     def requested(self, name: str | None) -> api.ModelCard:
-        """The same for a request over HTTP.
+        """The model that the client of a request over HTTP means, as by `meant`.
 
         Raises:
             RequestError: there is no such model.

@@ -394,7 +394,7 @@ class Settings:
     max_strangers: int = 2048
     """Connections that are not admitted yet: twice as many as one address may have, and few enough to cost little."""
     max_strangers_per_address: int = 1024
-    """Such connections from one address, of IPv6 from one /64 network: a large office behind one address has fewer."""
+    """The same limit for one address, of IPv6 for one /64 network: a large office behind one address has fewer."""
     head_timeout_s: float = 10.0
     """The time for the head of a request, or for a TLS handshake: some retransmissions of a bad network."""
     stranger_timeout_s: float = 30.0

@@ -100,7 +100,7 @@ class SharedState:
     counter: AdmissionCounter = field(default_factory=AdmissionCounter)
     """The sessions and uploads of all gateways."""
     n_gateways: int = 1
-    """More than one where there may be others, even if their number changes."""
+    """The number of gateways; more than one where there may be others, even if their number changes."""
     metrics_folder: str | None = None
     """The folder in which prometheus_client keeps the metrics of all gateways; `None` if they share no folder.
 

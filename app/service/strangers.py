@@ -85,7 +85,7 @@ class Strangers:
 
 
 class Visitor:
-    """One connection: a stranger, or admitted."""
+    """One connection, which is admitted or not yet."""
 
     def __init__(self, strangers: Strangers, group: str, cut: Callable[[str], None]) -> None:
         self.group = group

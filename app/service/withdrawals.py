@@ -17,7 +17,7 @@ class Withdrawals:
         self._clock = clock
         self._watch = EmptiedWatch(store, "withdrawals", self._write_again)
         self._known: dict[str, float] = {}
-        """Those that this gateway knows of, for when the store is away or was emptied, and when each is forgotten."""
+        """The withdrawn secrets that this gateway knows, for when the store is away, and when each is forgotten."""
 
     def running(self) -> AbstractAsyncContextManager[None]:
         """Give a store that was emptied what this gateway knows, while the context is open."""

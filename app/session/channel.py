@@ -289,7 +289,7 @@ class Channel:
 
     @property
     def _is_continued(self) -> bool:
-        """Nothing was decoded yet in a session that goes on after an earlier one, and whose detector may be late."""
+        """Whether the session goes on after an earlier one, has decoded nothing yet, and may have a late detector."""
         return 0 < self._done_until == self._last_cut and not self._detector_life.is_exact
 
     def _begin_utterance(self, start: int, window_start: int, speech: list[Span]) -> OpenWindow:

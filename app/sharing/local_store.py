@@ -44,7 +44,7 @@ class LocalStore:
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """There is nothing to start."""
+        """Start nothing: all values are in this process."""
         yield
 
     async def wait_until_up(self) -> None:

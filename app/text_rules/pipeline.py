@@ -33,7 +33,7 @@ class TextRuleOptions:
         return bool(self.redact or self.redact_names)
 
     def with_redaction(self, kinds: Sequence[Kind]) -> "TextRuleOptions":
-        """These rules, which redact these kinds, too."""
+        """Options that redact these kinds as well."""
         return replace(self, redact=tuple(dict.fromkeys((*self.redact, *kinds))))
 
     def __bool__(self) -> bool:
@@ -50,7 +50,7 @@ class TextRules:
         replacing = [Replacing(options.replace)] if options.replace else []
         numerals = [Numerals()] if options.numerals else []
         self._others: Sequence[Masking | Replacing | Numerals] = (*masking, *replacing, *numerals)
-        """The other rules, in the order of their precedence where they overlap."""
+        """The rules that do not redact, in the order of their precedence where they overlap."""
         self._of_translations: Sequence[Masking | Replacing | Numerals] = masking
 
     def find(self, text: str, before: Before, changes_from: int | None = None) -> Found:

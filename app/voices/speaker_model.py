@@ -17,7 +17,7 @@ class SpeakerModel:
     embed: Embed
     thresholds: Thresholds
     embed_live: Embed | None = None
-    """As `embed`, but before what is not live; `None` if there is no such order."""
+    """Embeds like `embed`, but before what is not live; `None` if there is no such order."""
     network: str = ""
     """Names the network, so that a session that goes on elsewhere does not compare voices of two networks."""
 

@@ -108,7 +108,7 @@ class ManagedProcess:
     problem: str | None = None
     """Why the last start has failed, where the process could say it."""
     process: ChildProcess | None = None
-    """The present one. None between the end of one and the start of the next."""
+    """The process that runs now. None between the end of one and the start of the next."""
 
     def send(self, message: ControlMessage) -> None:
         """Send a message to the present process, if there is one."""

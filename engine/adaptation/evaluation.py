@@ -161,7 +161,7 @@ def objection(report: dict[str, Any]) -> str | None:
 
 
 def _objection_to_words(shifted: float | None, cut: float | None) -> str | None:
-    """The same without transcripts, by the per cent of words that the shift and the cut windows change."""
+    """An objection without transcripts, by the per cent of words that the shift and the cut windows change."""
     if shifted is None or cut is None:
         return "held-back audio: expected speech that the original transcribes, got none"
     if shifted > MAX_SHIFTED:

@@ -20,7 +20,7 @@ STATE_S = STATE_SAMPLES / SAMPLE_RATE
 WHOLE_PER_WEIGHT = 2.0**32
 """What a weight of 1 is as a whole number. Finer than a float32, and the sum of a path stays far below 2**63."""
 UNREACHABLE = -(2**60)
-"""Less than the sum of any path."""
+"""A sum that is less than that of any path."""
 QUIET_STATES = 10
 """The shortest quiet stretch in which there is no word, in encoder states (0.2 s). Shorter ones lie in words."""
 ONSET_STATES = 2

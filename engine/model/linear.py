@@ -16,7 +16,7 @@ from tutti_server.engine.model.processor import has_int8
 
 
 class Form(Enum):
-    """What `Product.pack` makes of a weight."""
+    """How a weight is stored in the layout that its product's kernel reads."""
 
     SAME_BITS = "same bits"
     """oneDNN's order where its kernels give a row the same bits in any batch: for float32."""

@@ -62,13 +62,13 @@ class Milestones:
     """When a request reached each stage, in seconds of the monotonic clock; 0.0 before it did."""
 
     submitted_s: float = 0.0
-    """It entered the queue."""
+    """The request entered the queue."""
     encoding_s: float = 0.0
-    """It left the queue for its encoder call."""
+    """The request left the queue for its encoder call."""
     prefill_s: float = 0.0
     """The prefill of its prompt began."""
     decoding_s: float = 0.0
-    """Its first token was known."""
+    """The first token was known."""
 
     def timing(self, now_s: float) -> WindowTiming:
         """The times of all stages of a request that is decoded now."""

@@ -32,7 +32,7 @@ class WorkMeter:
         self._busy_s = 0.0
 
     def measure(self, stats: EngineStats) -> dict[str, float]:
-        """The measures now: the work that waits, and how busy the engine was since the last call."""
+        """Measure the work that waits, and how busy the engine was since the last call."""
         now_s, busy_s = self._clock(), stats.busy_s
         elapsed_s = max(now_s - self._at_s, 1e-6)
         busy_share = min(1.0, (busy_s - self._busy_s) / elapsed_s)

@@ -25,7 +25,7 @@ EXPORTER_PACKAGE = "opentelemetry.exporter.otlp.proto.http"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TelemetrySettings(PluginSettings):
-    """There are none: OpenTelemetry's own variables say whether the operator wants traces, and where they go."""
+    """No settings: OpenTelemetry's own variables say whether the operator wants traces, and where they go."""
 
     def check(self, settings: Settings) -> None:
         """Check OpenTelemetry's variables, before any process starts.

@@ -44,7 +44,7 @@ class WyomingDialect:
         self._language: str | None = None
 
     def open(self) -> Iterable[ClientMessage]:
-        """Nothing: the client speaks first."""
+        """Sends nothing: the client speaks first."""
         return ()
 
     def read(self, message: str | bytes) -> Iterable[ClientMessage]:
@@ -67,7 +67,7 @@ class WyomingDialect:
         return ()
 
     def audio_received(self, until_s: float) -> Iterable[events.Reply]:
-        """Nothing: no event depends on time alone."""
+        """Sends nothing: no event depends on time alone."""
         return ()
 
     def close(self, close: Close) -> Close:

@@ -60,7 +60,7 @@ class CallStream:
         return None if self._has_started else START_TIMEOUT_S
 
     def open(self) -> Iterable[ClientMessage]:
-        """Nothing: the system describes the call first."""
+        """Sends nothing: the system describes the call first."""
         return ()
 
     def read(self, message: str | bytes) -> Iterable[ClientMessage]:
@@ -80,7 +80,7 @@ class CallStream:
         return ()
 
     def audio_received(self, until_s: float) -> Iterable[events.Reply]:
-        """Nothing: audio is not acknowledged."""
+        """Sends nothing: audio is not acknowledged."""
         return ()
 
     def close(self, close: Close) -> Close:

@@ -190,7 +190,7 @@ class CallPublisher:
         self._put_to_webhook(event)
 
     def end(self) -> None:
-        """The stream is over. Publishes the end of the call, if it had begun."""
+        """Publish the end of the call, if it had begun: the stream is over."""
         if self._active_call is None or self._call is None:
             return
         self.publish(_message("call_ended", self._call))

@@ -70,7 +70,7 @@ class Turns:
         self._turns[event.utterance] = _Turn(start_s=event.from_s, end_s=event.from_s)
 
     def interim(self, event: events.Interim) -> Iterator[Message]:
-        """Text that may change. The text of a turn that has probably ended is that of its `EagerEndOfTurn`."""
+        """Send text that may change. A turn that has probably ended keeps the text of its `EagerEndOfTurn`."""
         turn = self._turns[event.utterance]
         if turn.is_eager or turn.is_over:
             return

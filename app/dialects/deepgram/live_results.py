@@ -105,7 +105,7 @@ class LiveResults:
             yield {"type": "SpeechStarted", "channel": channel.index, "timestamp": event.at_s}
 
     def interim(self, event: events.Interim) -> Iterator[Message]:
-        """Text that may change."""
+        """Send text that may change."""
         channel = self._channels[event.channel]
         yield from _release(channel)
         if not self._options.interim:

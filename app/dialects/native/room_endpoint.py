@@ -69,7 +69,7 @@ class Publication:
         return (TAKEN_OVER,) if spoke and not speaks else ()
 
     def leave(self) -> None:
-        """The connection has ended."""
+        """Tell the room that the connection has ended."""
         if self._speaker is not None:
             self._speaker.leave(self._is_over)
         self._counted.close()

@@ -85,7 +85,7 @@ class Native:
         self._channel_names: tuple[str, ...] = ()
 
     def open(self) -> Iterable[ClientMessage]:
-        """Nothing: the client sends `start` first."""
+        """Sends nothing: the client sends `start` first."""
         return ()
 
     def read(self, message: str | bytes) -> Iterable[ClientMessage]:

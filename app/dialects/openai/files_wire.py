@@ -181,7 +181,7 @@ def parse_options(
 
 
 def _track(form: Form) -> str | None:
-    """Our extension. What comes is judged when the tracks of the file are known."""
+    """Read the field `track`, our extension. It is checked when the tracks of the file are known."""
     track = form.text("track")
     return None if track is None else track.strip()
 
@@ -253,7 +253,7 @@ def _logprobs(form: Form, response_format: str) -> bool:
 
 
 def _text_rules(form: Form, *, has_logprobs: bool, carries_context: bool) -> TextRuleOptions:
-    """Our extension: the object that `start` of the native protocol has.
+    """Read the field `text_rules`, our extension: the object that `start` of the native protocol has.
 
     Log-probabilities are those of text without rules, and text that is to be redacted is not kept for later windows.
     """

@@ -15,7 +15,9 @@ _INDEX = re.compile(r"\[\d*\]$")
 
 
 class Form:
-    """Fields by name. A list is a repeated field, whose name may end in `[]` or an index; an object is `name[key]`.
+    """The fields of a form by name.
+
+    A list is a repeated field, whose name may end in `[]` or an index; an object is `name[key]`.
 
     An empty field is not given: forms have all their fields, and clients send one for an option that is not set.
     Each method that returns a field removes it, and raises `RequestError` for a value of the wrong kind.

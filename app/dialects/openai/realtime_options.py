@@ -85,7 +85,7 @@ class RealtimeSettings:
     prompt: str = ""
     keywords: tuple[str, ...] = ()
     turn_detection: commands.Endpointing | None = None
-    """`None`: what clients of the model in `requested_model` expect."""
+    """How turns end; `None` for what clients of the model in `requested_model` expect."""
     eagerness: str | None = None
     """The name in `EAGERNESS`, if the client chose `semantic_vad`."""
     has_logprobs: bool = False

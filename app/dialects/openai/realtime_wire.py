@@ -63,7 +63,7 @@ class OpenAIRealtime:
         return (self._session_reply("session.created", self._warnings),)
 
     def audio_received(self, until_s: float) -> Iterable[events.Reply]:
-        """Nothing: no event of this API depends on time alone."""
+        """Sends nothing: no event of this API depends on time alone."""
         return ()
 
     def close(self, close: Close) -> Close:

@@ -36,7 +36,7 @@ RECONNECT_CODES = frozenset({"draining", "overloaded", "engine_failed", "engine_
 
 
 class WhisperLive:
-    """One client. The protocol has no message for `Lag`."""
+    """Translates for one client. The protocol has no message for `Lag`."""
 
     idle_timeout_s = None
     max_text_chars = MAX_TEXT_CHARS
@@ -63,7 +63,7 @@ class WhisperLive:
         """The utterance and the text of the incomplete segment that the client received last."""
 
     def open(self) -> Iterable[ClientMessage]:
-        """Nothing: the client sends its options first."""
+        """Sends nothing: the client sends its options first."""
         return ()
 
     def read(self, message: str | bytes) -> Iterable[ClientMessage]:
@@ -79,7 +79,7 @@ class WhisperLive:
         return (start,)
 
     def audio_received(self, until_s: float) -> Iterable[events.Reply]:
-        """Nothing: no message of this protocol depends on time alone."""
+        """Sends nothing: no message of this protocol depends on time alone."""
         return ()
 
     def close(self, close: Close) -> Close:

@@ -19,7 +19,7 @@ class Targets:
     """The languages that final text is translated to."""
 
     by_engine: tuple[str, ...] = ()
-    """English, or nothing."""
+    """The languages to which the engine translates: English, or none."""
     by_service: tuple[str, ...] = ()
     source: str | None = None
     """The language of all text; `None` where each window has its own."""

@@ -101,9 +101,9 @@ class WindowKind(Enum):
     """Who decides whether an ended window is decoded."""
 
     DETECTED = auto()
-    """The detector: a window without detected speech is not decoded."""
+    """The detector decides: a window without detected speech is not decoded."""
     FORCED = auto()
-    """The client, in manual mode: the window is decoded even if no speech was detected in it."""
+    """The client decides, in manual mode: the window is decoded even if no speech was detected in it."""
     DISCARDED = auto()
     """The client has discarded the audio: the window is not decoded, and only its stable text is sent."""
 

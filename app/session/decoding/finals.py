@@ -45,7 +45,7 @@ class Finals:
         self.speech_samples = 0
         """Samples of detected speech in the windows that are done."""
         self.n_words = 0
-        """Words sent."""
+        """The number of words that were sent."""
 
     def __len__(self) -> int:
         return len(self._windows)
@@ -315,7 +315,7 @@ class Finals:
         self._send_segment(window, segment, window.stable.language, window.span, shown_until)
 
     def _finish(self, window: EndedWindow) -> None:
-        """All text of the window was sent: report its speech without text, and end its utterance if it is the last."""
+        """Report speech without text, as all text of the window was sent; end its utterance if it is the last."""
         self.speech_samples += duration(window.speech)
         if window.kind is WindowKind.DISCARDED and window.unsent_stable:
             self._send_stable(window)

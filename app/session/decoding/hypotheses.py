@@ -71,7 +71,7 @@ class Hypotheses:
             self._interims.continue_utterance(window)
 
     def update(self, window: OpenWindow) -> None:
-        """After each frame: ask for the hypothesis that is due, if any."""
+        """Ask for the hypothesis that is due after a frame, if any."""
         self._turns.update(window)
         audio_end = self._speculations.update(window)
         if audio_end is not None and self._speculations.is_pause(audio_end):

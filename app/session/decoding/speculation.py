@@ -182,7 +182,7 @@ class Speculations:
         return self._endpointer.position if pause_end is None else pause_end
 
     def _pause_end(self, window: OpenWindow, *, is_flushed: bool) -> int | None:
-        """As `audio_end`, where enough silence follows the speech; else `None`."""
+        """The end of the audio to decode, where enough silence follows the speech; else `None`."""
         endpointer, is_manual = self._endpointer, self._options.is_manual
         pause_end = endpointer.voiced_until + TAIL_SAMPLES
         if is_flushed and self._is_quiet(window) and (pause_end > endpointer.position or self._is_flush_pause):
@@ -215,7 +215,7 @@ class Speculations:
         return audio_end == self._endpointer.voiced_until + TAIL_SAMPLES
 
     def update(self, window: OpenWindow) -> int | None:
-        """After each frame: begin at a pause, and withdraw what waits in the engine's queue if speech goes on.
+        """Begin at a pause, and withdraw what waits in the engine's queue if speech goes on. Called after each frame.
 
         Returns the position after the audio that the engine was asked to decode, if it was.
         """

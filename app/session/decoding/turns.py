@@ -142,7 +142,7 @@ class Turns:
         return self._endpointer.require_silence(required_silence_ms(confidence, endpointing))
 
     def update(self, window: OpenWindow) -> None:
-        """After each frame: note whether the speaker has gone on after an eager end."""
+        """Note whether the speaker has gone on after an eager end. Called after each frame."""
         eager_end = window.utterance.eager_end
         if eager_end and self._endpointer.speech_until > eager_end.speech_until:
             self._send_resumed(window.utterance)

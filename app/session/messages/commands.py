@@ -119,7 +119,7 @@ class RoomRequest:
     token: str | None = None
     """Proves that the room is the client's, which has spoken in it before."""
     title: str = ""
-    """For readers; empty for the one that the room has."""
+    """The title that readers see; empty for the one that the room has."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

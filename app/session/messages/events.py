@@ -211,7 +211,7 @@ class Utterance:
     final_until_s: float
     """Audio before this time is final on all channels, and the client may forget it."""
     resume_from_s: tuple[float, ...]
-    """The same for each channel; `final_until_s` is the smallest of them."""
+    """For each channel, the time before which audio is final; `final_until_s` is the smallest of them."""
     detector_from_s: tuple[float | None, ...] = ()
     """For each channel, the time from which on a detector must process the audio to find the same speech after
     `resume_from_s`; `None` if that time lies inside an utterance.

@@ -51,7 +51,7 @@ class DetectorLife:
         self._first = first
         self._origin = origin
         self._starts: deque[tuple[int, int | None]] = deque([(first, first)], MAX_STARTS)
-        """Since which position the decisions depend on the audio from which position on; `None`: on more than that."""
+        """Positions in pairs: from the first on, decisions depend on audio from the second on; `None`: on more."""
 
     def renew(self, position: int) -> None:
         """Renew the detector after the frame that ends at `position`."""

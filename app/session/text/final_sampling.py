@@ -67,7 +67,7 @@ class FinalSampling:
 
     @property
     def now(self) -> api.Sampling:
-        """For a window that is submitted now."""
+        """The sampling of a window that is submitted now."""
         return self._spare if self._answer_s <= MAX_ANSWER_S else self._busy
 
     def note_interim(self, timing: api.WindowTiming | None) -> None:

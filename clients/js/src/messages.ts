@@ -112,7 +112,7 @@ export interface Room {
   readonly name?: string | null;
   /** The `room.token` of an earlier `started`, whose room this session goes on in. */
   readonly token?: string | null;
-  /** For readers. */
+  /** The title that readers see. */
   readonly title?: string;
 }
 
@@ -316,7 +316,7 @@ export interface UtteranceEvent {
   readonly uncovered: readonly (readonly [number, number])[];
   /** Audio before this time is final on all channels. The client need not keep it any longer. */
   readonly final_until_s: number;
-  /** The same for each channel: the value for `resume.from_s` after a lost connection. */
+  /** For each channel, the time before which audio is final: the value for `resume.from_s` after a lost connection. */
   readonly resume_from_s: readonly number[];
   /**
    * The value for `resume.detector_from_s`: for each channel, from when on the server's speech detector must process

@@ -189,7 +189,7 @@ class _ProgressLine:
         self._write(CLEAR_LINE)
 
     async def hide_for(self, events: AsyncGenerator[Event, None]) -> AsyncGenerator[Event, None]:
-        """The events. Whatever is written about one stands on a line of its own."""
+        """Pass the events on. Whatever is written about one stands on a line of its own."""
         async for event in events:
             self.hide()
             yield event

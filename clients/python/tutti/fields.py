@@ -48,7 +48,7 @@ class Length:
     """What such a text is called in errors."""
 
     def __str__(self) -> str:
-        """Such as "of 1 to 64"; empty if any length is right."""
+        """The allowed lengths, such as "of 1 to 64"; empty if any length is right."""
         if self.most == sys.maxsize:
             return f"of at least {self.least}" if self.least else ""
         return f"of {self.least} to {self.most:,}" if self.least else f"of at most {self.most:,}"
@@ -88,7 +88,7 @@ class Field:
 
     name: str
     hint: Any
-    """Its type, without the None that stands for a missing field."""
+    """The type of the field, without the None that stands for a missing field."""
     default: object
     """`MISSING` if the field must be there."""
     takes_null: bool

@@ -43,7 +43,7 @@ FlushId: TypeAlias = Annotated[str, Length(most=200)] | Annotated[int, Within(-(
 Language: TypeAlias = Annotated[str, Length(1, called="a language code")]
 Languages: TypeAlias = Annotated[tuple[Language, ...], Length(most=128)]
 Number: TypeAlias = Annotated[int, Within(0, 2**53 - 1)]
-"""JavaScript counts no further."""
+"""A whole number that JavaScript can count to."""
 Seconds: TypeAlias = Annotated[float, Within(0, 10_000_000)]
 """A time at which a session may resume. The latest is after four months: later times lose their milliseconds."""
 Share: TypeAlias = Annotated[float, Within(0, 1)]
@@ -170,7 +170,7 @@ class Room:
     ) = None
     """The `room.token` of an earlier `started`, whose room this session goes on in."""
     title: Annotated[str, Length(most=200)] | None = None
-    """For readers."""
+    """The title that readers see."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -439,7 +439,7 @@ class Utterance:
     final_until_s: float
     """Audio before this time is final on all channels. The client need not keep it any longer."""
     resume_from_s: Annotated[tuple[float, ...], REQUIRED] = ()
-    """The same for each channel: the value for `resume.from_s` after a lost connection."""
+    """For each channel, the time before which audio is final: the value for `resume.from_s` after a lost connection."""
     detector_from_s: Annotated[tuple[float | None, ...], ALWAYS] = ()
     """The value for `resume.detector_from_s`: for each channel, from when on the server's speech detector must process
     the audio to find the same speech; None where that is not possible. Empty if the server is too old to say.

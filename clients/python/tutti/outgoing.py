@@ -64,7 +64,7 @@ class Outgoing:
         self._stop: Stop | None = None
         """The end, until it is sent."""
         self._has_end = False
-        """Nothing follows what there is."""
+        """Whether the program has said that no more audio follows."""
         self._is_replaying = False
         """A connection is being opened: everything that is kept now was promised to it."""
 

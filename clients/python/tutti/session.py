@@ -77,7 +77,7 @@ class Session:
 
     @property
     def resume_from_s(self) -> tuple[float, ...]:
-        """The same for each channel: the value for `Resume.from_s` after a lost connection."""
+        """For each channel, the time before which audio is final: `Resume.from_s` after a lost connection."""
         return self._connection.progress.resume_from_s
 
     @property

@@ -81,7 +81,7 @@ class Seals:
             return self.seal(lost)
 
     def open(self, text: str) -> str:
-        """What was sealed; a text that is not sealed stays.
+        """Return the text that was sealed; one that is not sealed stays as it is.
 
         Raises:
             SealKeyMissing: the key is not there, or the text was changed.

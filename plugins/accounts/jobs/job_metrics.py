@@ -4,7 +4,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge
 
 
 class JobMetrics:
-    """All gateways see the same queue, so any of them shows it."""
+    """The metrics of the queue of jobs. All gateways see the same queue, so any of them shows it."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         """Register the metrics."""

@@ -47,7 +47,7 @@ class WrongFolder(AllAway):
 
 
 class FolderUnknown(SpoolAway):
-    """Which folder has the recordings cannot be known at present."""
+    """Raised while the service cannot know which folder has the recordings."""
 
 
 Recall = Callable[[str | None], str | None]

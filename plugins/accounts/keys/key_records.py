@@ -63,7 +63,7 @@ class KeyRecord:
     old_hash: str | None = field(repr=False)
     """The hash of the key before a rotation."""
     old_until: float | None
-    """When that key ends."""
+    """The time at which the key before a rotation ends."""
     signing_key: str = field(repr=False)
     """Signs the client secrets of its owner, and may be sealed. It is not the key, which the server forgets."""
     created: float

@@ -35,7 +35,7 @@ class Timeline:
         self._session_s = [0.0]
         """Times of the session at which gaps end, the oldest first."""
         self._stream_s = [0.0]
-        """The same moments as in `_session_s`, on the timeline of the stream."""
+        """The moments of `_session_s` on the timeline of the stream."""
 
     def skip(self, session_s: float, stream_s: float) -> None:
         """Audio was left out: what comes after `session_s` seconds of audio is at `stream_s` or later on the stream.

@@ -86,7 +86,7 @@ class AudioHook(CallStream):
                 return self._texts(event)
 
     def audio_received(self, until_s: float) -> Iterable[events.Reply]:
-        """Nothing: audio is not acknowledged."""
+        """Sends nothing: audio is not acknowledged."""
         self._received_s = until_s
         return ()
 
