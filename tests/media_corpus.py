@@ -159,11 +159,12 @@ def table() -> str:
     recordings = list(corpus())
     text.write("\n## Recordings\n\n")
     text.write(
-        f"{len(recordings)} small recordings are made and decoded in a test, which checks times and warnings.\n\n"
+        f"{len(recordings)} small recordings are made and decoded in a test, which checks times and warnings: mono, "
+        "stereo and, where the format has it, 5.1.\n\n"
     )
     text.write("| fault | what becomes of it |\n|---|---|\n")
     text.writelines(f"| {fault} | {meaning} |\n" for fault, meaning in FAULTS.items())
-    text.write("\n| container | codec | rates, kHz | channels | faults |\n|---|---|---|---|---|\n")
+    text.write("\n| container | codec | rates, kHz | faults |\n|---|---|---|---|\n")
     for kind, each in groupby(recordings, lambda recording: recording.kind):
         text.write(_row(kind, list(each)))
     return text.getvalue()
@@ -172,5 +173,4 @@ def table() -> str:
 def _row(kind: Kind, recordings: Iterable[Recording]) -> str:
     whole = [each for each in recordings if each.fault == "whole"]
     rates = ", ".join(f"{rate / 1000:g}" for rate in dict.fromkeys(each.rate for each in whole))
-    layouts = ", ".join(dict.fromkeys(each.layout for each in whole))
-    return f"| {kind.container} | `{kind.codec}` | {rates} | {layouts} | {', '.join(kind.faults) or '–'} |\n"
+    return f"| {kind.container} | `{kind.codec}` | {rates} | {', '.join(kind.faults) or '–'} |\n"

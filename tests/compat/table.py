@@ -5,7 +5,7 @@ It collects the tests and does not run them. A test run checks the page, and tha
 
 import io
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import redirect_stdout
 from pathlib import Path
 
@@ -22,11 +22,9 @@ HEAD = """# Compatibility with other services' APIs
 
 `python -m tests.compat.table` writes this page from the tests: a test shows each line.
 
-| word | meaning |
-|---|---|
-| supported | The option does what its vendor documents. |
-| approximated | The option does something close to it. |
-| refused | The option has no effect, and an error, a warning or a header tells the client. |
+- **Supported**: the option does what its vendor documents.
+- **Approximated**: it does something close to that.
+- **Refused**: it has no effect, and an error, a warning or a header tells the client.
 """
 
 
@@ -72,9 +70,21 @@ def page(claims: Iterable[Claim]) -> str:
     parts = [HEAD]
     for dialect, options in rows.items():
         if options:
-            parts += [f"\n## {DIALECTS[dialect]}\n\n| option | | how |\n|---|---|---|\n"]
-            parts += [f"| `{_cell(each.option)}` | {each.level} | {_cell(each.how)} |\n" for each in options.values()]
+            parts += [f"\n## {DIALECTS[dialect]}\n", *_section(options.values())]
     return "".join(parts)
+
+
+def _section(claims: Iterable[Claim]) -> Iterator[str]:
+    """A line for all supported options, and a row for the options of which the same is to be said."""
+    same: dict[tuple[str, str], list[str]] = {}
+    for each in claims:
+        same.setdefault((each.level, each.how), []).append(f"`{_cell(each.option)}`")
+    if supported := same.pop(("supported", ""), None):
+        yield f"\nSupported: {', '.join(supported)}.\n"
+    if same:
+        yield "\n| option | | how |\n|---|---|---|\n"
+    for (level, how), options in same.items():
+        yield f"| {', '.join(options)} | {level} | {_cell(how)} |\n"
 
 
 def _cell(text: str) -> str:

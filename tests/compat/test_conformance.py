@@ -26,24 +26,26 @@ def test_the_page_is_up_to_date() -> None:
     assert done.returncode == 0, f"run `python -m tests.compat.table`\n{done.stdout}{done.stderr}"
 
 
-def test_each_option_has_one_line() -> None:
+def test_each_option_is_named_once() -> None:
     """Under the heading of its dialect, however many tests show it."""
     marks = [
         supported("openai-rest", "file"),
         supported("openai-rest", "file"),
+        supported("openai-rest", "model"),
+        refused("twilio", "dtmf", how="a warning | in the log"),
         refused("twilio", "mark", how="a warning | in the log"),
         approximated("openai-rest", "prompt", how="the last 224 tokens count"),
     ]
     assert page({mark.args[0] for mark in marks}) == HEAD + (
         "\n## OpenAI REST\n\n"
+        "Supported: `file`, `model`.\n\n"
         "| option | | how |\n"
         "|---|---|---|\n"
-        "| `file` | supported |  |\n"
         "| `prompt` | approximated | the last 224 tokens count |\n"
         "\n## Twilio media streams\n\n"
         "| option | | how |\n"
         "|---|---|---|\n"
-        "| `mark` | refused | a warning \\| in the log |\n"
+        "| `dtmf`, `mark` | refused | a warning \\| in the log |\n"
     )
 
 
