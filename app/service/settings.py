@@ -162,8 +162,8 @@ class Settings:
     api_keys: str = setting("", "Keys that clients must send, separated by commas. Empty: clients need no key.")
     keys_file: str = setting(
         "",
-        "TOML file with more keys, each in a table with its name, and with limits: sessions, minutes_per_day, "
-        "minutes_per_month, jobs; scopes, what it may be used for; rooms = false for a key that publishes no rooms.",
+        "TOML file with more keys, each in a table with its name, its limits (sessions, minutes_per_day, "
+        "minutes_per_month, jobs), its scopes, and rooms = false if it publishes no rooms.",
     )
     redis_url: str = setting(
         "",
@@ -196,7 +196,7 @@ class Settings:
     dtype: str = setting(
         "auto",
         "Number format of the model. int8: weights of 8 bits, on x86 CPUs. auto: bfloat16 on a GPU; on a CPU "
-        "int8 for the published sizes of Whisper, and float32 for smaller models.",
+        "int8 for the published sizes of Whisper, float32 for smaller models.",
     )
     encoder_dtype: str = setting(
         "auto",
@@ -205,16 +205,15 @@ class Settings:
     )
     cross_cache: str = setting(
         "auto",
-        "What is kept of encoder states for decode steps. auto: their keys and values for every layer. int8: the same "
-        "in 8 bits, faster for many requests, with our own kernels on NVIDIA GPUs. states: the states themselves, once "
-        "for all layers of the decoder, on Hopper and data-centre Blackwell GPUs; with large-v3, faster with 32 "
-        "requests at a time and more, slower below, and a quarter of the memory.",
+        "What is kept of encoder states for decode steps. auto: keys and values for every layer. int8: the same in 8 "
+        "bits, faster for many requests, with our own kernels on NVIDIA GPUs. states: the states themselves, on Hopper "
+        "and data-centre Blackwell GPUs; with large-v3 a quarter of the memory, faster from 32 requests at a time on, "
+        "slower below.",
     )
     audio_context: str = setting(
         "auto",
-        "How much of each 30 s window is encoded. full: all of it. auto: only the part with audio, if the checkpoint "
-        "was trained for that. interims: only the part with audio for interims, with any checkpoint; all of it for "
-        "finals.",
+        "How much of each 30 s window is encoded. full: all of it. auto: the part with audio, if the checkpoint was "
+        "trained for that. interims: that part for interims, with any checkpoint, and all of it for finals.",
     )
     kernels: str = setting(
         "auto",
@@ -243,8 +242,8 @@ class Settings:
     )
     gateways: int = setting(
         0,
-        "Processes that serve clients, in addition to those of the engines. 0: one process for everything, or one "
-        "gateway where there are several engines. Raise it for hundreds of sessions on a GPU.",
+        "Processes that serve clients, beside those of the engines. 0: one process for everything, or one gateway "
+        "where there are several engines. Raise it for hundreds of sessions on a GPU.",
         least=0,
     )
     max_sessions: int = setting(
@@ -260,8 +259,8 @@ class Settings:
     )
     max_uploads: int = setting(
         8,
-        "The most file transcriptions at the same time. Their files need max_uploads x max_upload_mb of disk space in "
-        "the temporary folder. Where there are several keys, one of them has no more than are free.",
+        "The most file transcriptions at the same time. They need max_uploads x max_upload_mb of disk space in the "
+        "temporary folder. Of several keys, one has no more than are free.",
         above=0,
     )
     max_upload_mb: int = setting(512, "Size limit of a file for transcription, in megabytes.", above=0)
@@ -282,8 +281,8 @@ class Settings:
     )
     max_room_readers: int = setting(
         1000,
-        "The most readers of all rooms at the same time. One address has half of them at most, and one room four "
-        "fifths, less while others have some: as many, and four times as many, as are left. 0: there are no rooms.",
+        "The most readers of all rooms at the same time, of which an address may have as many as are left, and a room "
+        "four times as many. 0: there are no rooms.",
         least=0,
     )
     room_keep_s: float = setting(
@@ -291,8 +290,8 @@ class Settings:
     )
     interim_interval_ms: int = setting(
         350,
-        "The least audio between two interims of an utterance, in milliseconds. There is more audio between them if "
-        "the engine answers slowly. Raise it for fewer interims and less work.",
+        "The least audio between two interims of an utterance, in milliseconds; more if the engine answers slowly. "
+        "Raise it for fewer interims and less work.",
         least=MIN_INTERIM_INTERVAL_MS,
     )
     beam_size: int = setting(
@@ -305,20 +304,20 @@ class Settings:
     )
     stability: str = setting(
         "agreement",
-        "What makes text of an interim stable. agreement: the next interim has the same text. attention: the model's "
-        "attention for this text is well before the end of the audio.",
+        "What makes text of an interim stable. agreement: the next interim has it, too. attention: the model's "
+        "attention for it is well before the end of the audio.",
         POLICIES,
     )
     detector: str = setting(
         "webrtc",
-        "What tells speech from other sounds. webrtc: a statistical model, quick and cheap. silero: a small neural "
-        "network; takes far less noise and music for speech, misses more soft speech, and needs the extra silero.",
+        "What tells speech from other sounds. webrtc: a statistical model. silero: a small neural network, which takes "
+        "far less noise for speech, misses more soft speech, and needs the extra silero.",
         DETECTORS,
     )
     speech_threshold: float = setting(
         0.5,
-        "How sure the detector must be of speech, above 0 and below 1, where clients say nothing else. A higher value "
-        "takes less noise for speech, and more soft speech for noise. The detector webrtc knows four steps.",
+        "How sure the detector must be of speech, above 0 and below 1, where clients say nothing else: more takes less "
+        "noise for speech, and more soft speech for noise. The detector webrtc knows four steps.",
         above=0,
         below=1,
     )
