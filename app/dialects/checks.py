@@ -1,6 +1,7 @@
 """Checks of JSON values that clients send. Each check answers whether a value is acceptable."""
 
 import math
+import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -14,6 +15,9 @@ BOOLEANS = {
     **dict.fromkeys(("false", "0", "no", "off", "f", "n"), False),
 }
 """The spellings of booleans in texts, in lower case."""
+
+INDEX = re.compile(r"\[\d*\]$")
+"""The end of the name of a list's field, in forms and queries."""
 
 HOTWORDS_EXPECTED = f"a list of at most {MAX_HOTWORDS} texts of 1 to {MAX_HOTWORD_BYTES} bytes"
 """Describes the values that pass `are_hotwords`, for error messages."""
@@ -74,13 +78,15 @@ def are_hotwords(value: object) -> bool:
 
 
 def understood(value: object, is_valid: Check) -> Any:
-    """A value, or what its text spells if only that is valid: a boolean or a number. Some clients send texts alone."""
+    """A value, or what it spells if only that is valid: a text a boolean or a number, and 2.0 the integer 2."""
     if is_valid(value):
         return value
     return next(filter(is_valid, _spelled(value)), value)
 
 
 def _spelled(value: object) -> Iterator[bool | int | float]:
+    if isinstance(value, float) and value.is_integer():
+        yield int(value)
     text = str(value).strip().lower() if isinstance(value, str | int) else ""
     if text in BOOLEANS:
         yield BOOLEANS[text]

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from tutti_server.app.dialects.checks import BOOLEANS
+from tutti_server.app.dialects.checks import BOOLEANS, is_integer, understood
 from tutti_server.app.dialects.deepgram.query import Query
 from tutti_server.app.dialects.deepgram.text_options import text_rules
 from tutti_server.app.dialects.limits import MAX_SILENCE_MS, MAX_SPEAKERS
@@ -16,7 +16,6 @@ from tutti_server.app.dialects.text_rules import MAX_PHRASE_CHARS, MAX_PHRASES, 
 from tutti_server.app.errors import BadStart
 from tutti_server.app.languages import known_among, language_of
 from tutti_server.app.media.pcm import AudioFormat, Encoding
-from tutti_server.app.numbers import read_integer
 from tutti_server.app.text_rules.pipeline import TextRuleOptions
 from tutti_server.engine.api import MAX_HOTWORD_BYTES, MAX_HOTWORDS
 
@@ -273,8 +272,8 @@ def _endpointing(values: Query) -> tuple[int, bool]:
     # Digits are milliseconds.
     if wanted is None or (wanted.lower() in BOOLEANS and not wanted.isdigit()):
         return SILENCE_MS, wanted is None or BOOLEANS[wanted.lower()]
-    wanted_ms = read_integer(wanted)
-    if wanted_ms is None:
+    wanted_ms = understood(wanted, is_integer)
+    if not is_integer(wanted_ms) or wanted_ms < 0:
         raise BadStart("endpointing", "milliseconds, true or false", wanted)
     silence_ms = min(max(wanted_ms, MIN_ENDPOINTING_MS), MAX_SILENCE_MS)
     if silence_ms != wanted_ms:

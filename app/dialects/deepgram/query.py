@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from tutti_server.app.dialects.checks import BOOLEANS, integer_from, number_from, understood
+from tutti_server.app.dialects.checks import BOOLEANS, INDEX, integer_from, number_from, understood
 from tutti_server.app.errors import BadStart
 
 OFF = [each for each, is_on in BOOLEANS.items() if not is_on]
@@ -14,14 +14,17 @@ MAX_IGNORED_CHARS = 40
 
 
 class Query:
-    """The parameters of a URL, popped one by one. The parameters that remain at the end had no effect."""
+    """The parameters of a URL, popped one by one. The parameters that remain at the end had no effect.
+
+    The name of one in a list may end in `[]` or an index.
+    """
 
     def __init__(self, query: Iterable[tuple[str, str]]) -> None:
         self._values: dict[str, list[str]] = {}
         for name, value in query:
             # Some clients send an empty value for an option that is not set.
             if value.strip():
-                self._values.setdefault(name, []).append(value)
+                self._values.setdefault(INDEX.sub("", name), []).append(value)
         self._adjusted: list[str] = []
 
     def texts(self, name: str) -> list[str]:

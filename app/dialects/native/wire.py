@@ -280,8 +280,9 @@ class _Fields:
         self._nested: list[_Fields] = []
 
     def object(self, key: str) -> dict[str, Any]:
-        """Take a key whose value is an object and return the value; an empty object if the key is absent."""
-        return self._object(self._name(key), self._values.pop(key, {}))
+        """Take a key whose value is an object and return it; an empty object if it is absent or an empty text."""
+        value = self._values.pop(key, "")
+        return {} if value == "" else self._object(self._name(key), value)
 
     def read(self, kind: type[T]) -> T:
         """Read a message, or an object in one. An absent field has its default."""
@@ -300,6 +301,8 @@ class _Fields:
         """The value of a field by its name. A text may spell a boolean or a number, and an empty one no value."""
         name, reader, item = self._name(field.name), reader_of(field.hint), item_of(field.hint)
         if is_message(field.hint):
+            if value == "" and not field.is_required:
+                return {}
             return {field.name: self._nest(name, value).read(field.hint)}
         if is_message(item):
             length = length_of(field.hint)

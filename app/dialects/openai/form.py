@@ -1,17 +1,14 @@
 """The text fields of a form, popped one by one. The fields that remain at the end had no effect."""
 
 import json
-import re
 from collections.abc import Iterable
 from typing import TypeVar
 
-from tutti_server.app.dialects.checks import BOOLEANS, integer_from, number_from, understood
+from tutti_server.app.dialects.checks import BOOLEANS, INDEX, integer_from, number_from, understood
 from tutti_server.app.dialects.json_text import read_object
 from tutti_server.app.errors import BadMessage, RequestError, shorten
 
 _Number = TypeVar("_Number", int, float)
-_INDEX = re.compile(r"\[\d*\]$")
-"""The end of the name of a list's field."""
 
 
 class Form:
@@ -27,7 +24,7 @@ class Form:
         self._values: dict[str, list[str]] = {}
         for name, value in items:
             if value.strip():
-                self._values.setdefault(_INDEX.sub("", name), []).append(value)
+                self._values.setdefault(INDEX.sub("", name), []).append(value)
         self._ignored: set[str] = set()
 
     @property

@@ -62,6 +62,10 @@ class Fields:
         for key in keys:
             self._values.pop(key, None)
 
+    def discard_empty(self, *keys: str) -> None:
+        """Remove keys whose value is an empty text, as if they were not given."""
+        self.discard(*(key for key in keys if self._values.get(key) == ""))
+
     def pop(self, key: str, expected: str, is_valid: Callable[[Any], bool], is_required: bool = False) -> Any:
         """Remove a key and return its value; `None` if it is absent or `null`, or an empty text that is not valid.
 
@@ -84,9 +88,9 @@ class Fields:
         return value
 
     def nested(self, key: str) -> "Fields":
-        """Remove a key whose value is an object and return it; an empty object if it is absent or `null`."""
+        """Remove a key whose value is an object and return it; an empty one if it is absent, `null` or empty text."""
         value = self._values.pop(key, None)
-        nested = Fields({} if value is None else value, self.name(key))
+        nested = Fields({} if value in (None, "") else value, self.name(key))
         self._nested.append(nested)
         return nested
 

@@ -166,6 +166,8 @@ def updated(
     if kind == "realtime":
         fields.warn("type", ANSWERS_NOTHING)
     source = fields.nested("audio").nested("input")
+    source.discard_empty("format", "transcription", "turn_detection")
+    fields.discard_empty("input_audio_transcription", "turn_detection")
     settings = _audio(settings, source, fields)
     for each, key in ((source, "transcription"), (fields, "input_audio_transcription")):
         if each.has(key):

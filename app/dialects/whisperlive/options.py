@@ -9,6 +9,7 @@ from typing import Any, get_args
 
 from tutti_server.app.dialects.checks import (
     Check,
+    are_texts,
     is_boolean,
     is_integer,
     is_number,
@@ -32,22 +33,24 @@ from tutti_server.engine.api import MAX_HOTWORD_BYTES, MAX_HOTWORDS, SAMPLE_RATE
 
 MAX_UID_CHARS = 200
 MAX_LANGUAGE_CHARS = 20
+MAX_PATH_CHARS = len("vad_parameters.") + MAX_NAME_CHARS
+"""A warning repeats at most this many characters of the name of an option in `vad_parameters`."""
 MAX_SEGMENTS = 500
 """The most segments that one message repeats: as many as the original server keeps."""
 AUDIO_FORMATS: dict[str, Encoding] = {"float32": "pcm_f32le", "int16": "pcm_s16le", "uint8": "pcm_s16le"}
 """The client's audio formats, and what the session receives. The dialect widens `uint8` samples to 16 bits."""
 DEFAULT_SEGMENTS = 10
 
-_WITHOUT_EFFECT: tuple[tuple[str, Callable[[Any], bool], str], ...] = (
-    ("use_vad", lambda value: value is False, "speech is always detected"),
-    ("no_speech_thresh", lambda value: value not in (None, 0.45), "the server decides what is no speech"),
-    ("clip_audio", bool, "no audio is left out"),
-    ("same_output_threshold", lambda value: value not in (None, 10), "the server decides when text is completed"),
-    ("enable_translation", bool, "segments are not translated; task translate is, where the model can"),
-    ("enable_diarization", bool, "speakers are not told apart"),
-    ("known_speakers", bool, "speakers are not told apart"),
+_WITHOUT_EFFECT: tuple[tuple[str, Check, Callable[[Any], bool], str], ...] = (
+    ("use_vad", is_boolean, lambda value: value is False, "speech is always detected"),
+    ("no_speech_thresh", is_number, lambda value: value != 0.45, "the server decides what is no speech"),
+    ("clip_audio", is_boolean, bool, "no audio is left out"),
+    ("same_output_threshold", is_number, lambda value: value != 10, "the server decides when text is completed"),
+    ("enable_translation", is_boolean, bool, "segments are not translated; task translate is, where the model can"),
+    ("enable_diarization", is_boolean, bool, "speakers are not told apart"),
+    ("known_speakers", are_texts, bool, "speakers are not told apart"),
 )
-"""Options without an effect: the name, whether a value asks for an effect, and the reason that the client receives."""
+"""Options without an effect: the name, usual values, whether one asks for an effect, and the reason for the client."""
 _DEPENDENT_OPTIONS = ("target_language", "max_speakers", "diarization_threshold", "hf_token")
 """Options that refine those above, and have no effect without them. The server does not mention them."""
 
@@ -125,10 +128,11 @@ def _pop(options: dict[str, Any], name: str, expected: str, is_valid: Check, def
 def _without_effect(options: dict[str, Any]) -> list[str]:
     """A sentence for each of the remaining options that asks for an effect and has none."""
     notes = []
-    for name, asks_for_effect, reason in _WITHOUT_EFFECT:
-        if asks_for_effect(options.pop(name, None)):
+    for name, is_usual, asks_for_effect, reason in _WITHOUT_EFFECT:
+        value = understood(options.pop(name, None), is_usual)
+        if value not in (None, "") and asks_for_effect(value):
             notes.append(f"{name}: has no effect; {reason}")
-    unknown = [name for name in options if name not in _DEPENDENT_OPTIONS]
+    unknown = [name for name, value in options.items() if name not in _DEPENDENT_OPTIONS and value != ""]
     return notes + [f"{name[:MAX_NAME_CHARS]}: unknown option; ignored" for name in unknown]
 
 
@@ -157,25 +161,19 @@ def _hotwords(value: Any) -> tuple[tuple[str, ...], list[str]]:
 
 def _endpointing(value: Any) -> tuple[commands.Endpointing, list[str]]:
     """The endpointing in `vad_parameters`, or the choice of the service, and sentences about what has no effect."""
-    if value is None:
+    if value in (None, ""):
         return commands.Endpointing(mode=None), []
     if not isinstance(value, dict):
         raise BadStart("vad_parameters", "an object or null", value)
-    name = "min_silence_duration_ms"
-    notes = [
-        f"vad_parameters.{each[:MAX_NAME_CHARS]}: has no effect; the server decides"
-        for each in value
-        if each not in (name, "threshold")
-    ]
-    threshold = value.get("threshold")
-    if not (threshold is None or number_from(0, 1)(threshold)):
-        raise BadStart("vad_parameters.threshold", "a number from 0 to 1", threshold)
-    if name not in value:
+    given = {f"vad_parameters.{name}": each for name, each in value.items()}
+    threshold = _pop(given, "vad_parameters.threshold", "a number from 0 to 1", number_from(0, 1))
+    name = "vad_parameters.min_silence_duration_ms"
+    wanted = _pop(given, name, "milliseconds", is_number)
+    unknown = [each for each, content in given.items() if content != ""]
+    notes = [f"{each[:MAX_PATH_CHARS]}: has no effect; the server decides" for each in unknown]
+    if wanted is None:
         return commands.Endpointing(mode=None, threshold=threshold), notes
-    wanted = value[name]
-    if not is_number(wanted):
-        raise BadStart(f"vad_parameters.{name}", "milliseconds", wanted)
     silence_ms = round(min(max(wanted, MIN_SILENCE_MS), MAX_SILENCE_MS))
     if silence_ms != wanted:
-        notes.append(f"vad_parameters.{name}: {shorten(wanted)} is taken as {silence_ms}")
+        notes.append(f"{name}: {shorten(wanted)} is taken as {silence_ms}")
     return commands.Endpointing(silence_ms=silence_ms, threshold=threshold), notes

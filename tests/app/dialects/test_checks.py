@@ -10,6 +10,7 @@ from tutti_server.app.dialects.checks import Check, integer_from, is_boolean, is
     [
         ("5", integer_from(0, 9), 5),
         (" 5.0", integer_from(0, 9), 5),
+        (5.0, integer_from(0, 9), 5),
         ("0.5", number_from(0, 1), 0.5),
         ("1e-1", number_from(0, 1), 0.1),
         ("1", is_boolean, True),
@@ -29,6 +30,9 @@ def test_a_text_may_spell_a_value(value: object, is_valid: Check, expected: obje
     ("value", "is_valid"),
     [
         ("5.5", integer_from(0, 9)),
+        (5.5, integer_from(0, 9)),
+        (10.0, integer_from(0, 9)),
+        (1.0, is_boolean),
         ("10", integer_from(0, 9)),
         ("nan", number_from(0, 1)),
         ("inf", number_from(0, float("inf"))),

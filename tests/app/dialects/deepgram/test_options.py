@@ -274,6 +274,7 @@ def test_the_language_may_be_one_of_a_list() -> None:
         ("false", 500, False, ()),
         ("700", 700, True, ()),
         ("25", 300, True, ("endpointing=300",)),
+        ("700.0", 700, True, ()),
         ("99999999999999", 5000, True, ("endpointing=5000",)),
         ("0000000000700", 700, True, ()),
     ],
@@ -396,6 +397,11 @@ def test_parameters_may_be_spelled_as_clients_spell_them() -> None:
     )
     assert (asked.punctuate, asked.interim, asked.utterance_end_s) == (True, True, 1.0)
     assert not asked.reports_endpoints
+
+
+def test_names_of_lists_may_have_brackets() -> None:
+    asked = live(("keyterm[]", "Kowalski"), ("keyterm[1]", "tutti"), ("keyterm", "Ada"), ("punctuate[0]", "true"))
+    assert (asked.hotwords, asked.punctuate, asked.ignored) == (("Kowalski", "tutti", "Ada"), True, ())
 
 
 def test_norwegian_is_no_boolean() -> None:

@@ -546,3 +546,8 @@ def test_values_may_be_texts() -> None:
     assert isinstance(start, commands.Start)
     assert (start.words, start.interim, start.beam_size, start.language) == (True, False, 3, None)
     assert notices == ()
+
+
+@pytest.mark.parametrize("name", ["audio", "endpointing", "resume", "room", "speakers", "text_rules"])
+def test_an_empty_text_is_no_object(name: str) -> None:
+    assert wire.decode(json.dumps({"type": "start", name: ""})) == wire.decode('{"type": "start"}')

@@ -183,6 +183,16 @@ def test_the_client_may_end_turns() -> None:
     assert not talk.of("input_audio_buffer.speech_started")
 
 
+@pytest.mark.parametrize("name", ["format", "transcription", "turn_detection", "noise_reduction"])
+def test_an_empty_text_is_no_object(name: str) -> None:
+    """It changes nothing, as if it were not given."""
+    talk = open_talk()
+    talk.say(update(turn_detection=None))
+    (before,), (after,) = talk.say(update()), talk.say(update(**{name: ""}))
+    assert after["type"] == "session.updated"
+    assert after["session"]["audio"] == before["session"]["audio"]
+
+
 @pytest.mark.parametrize("seconds", [0.0, 0.09])
 def test_an_empty_commit_is_an_error_that_changes_nothing(seconds: float) -> None:
     """As in OpenAI's API, with the client's id of the event that was wrong."""

@@ -381,6 +381,26 @@ def test_options_may_be_texts() -> None:
     assert (asked.start.words, asked.n_segments, asked.start.language, asked.model) == (True, 3, None, None)
 
 
+def test_values_in_vad_parameters_may_be_texts() -> None:
+    """An empty one, and `null`, are not given."""
+    usual = parse({}).start.endpointing
+    for absent in ("", None):
+        assert parse({"vad_parameters": absent}).start.endpointing == usual
+        assert (
+            parse({"vad_parameters": {"threshold": absent, "min_silence_duration_ms": absent}}).start == parse({}).start
+        )
+    chosen = parse({"vad_parameters": {"threshold": "0.4", "min_silence_duration_ms": "600"}}).start.endpointing
+    assert (chosen.threshold, chosen.silence_ms) == (0.4, 600)
+
+
+def test_an_option_without_effect_may_be_a_text() -> None:
+    """Only one that asks for an effect is named."""
+    off = {"clip_audio": "false", "enable_translation": "0", "enable_diarization": "no", "use_vad": "true"}
+    assert parse(off | {"same_output_threshold": "10", "no_speech_thresh": "0.45", "foo": ""}).start.notices == ()
+    named = parse({"use_vad": "False", "clip_audio": "on", "same_output_threshold": "7"}).start.notices
+    assert [notice.message.partition(":")[0] for notice in named] == ["use_vad", "clip_audio", "same_output_threshold"]
+
+
 @pytest.mark.parametrize(("text", "language"), [("English", "en"), ("en-US", "en"), ("iw", "he"), ("auto", None)])
 def test_a_language_may_have_any_spelling(text: str, language: str | None) -> None:
     """The first language that is detected is kept, also if the client says `auto`."""
