@@ -235,6 +235,8 @@ def _language(values: Query, languages: Sequence[str]) -> str | None:
     code = language_of(wanted, languages)
     if code not in languages:
         raise BadStart("language", f"multi, or one of {', '.join(languages)} with or without a region", wanted)
+    if re.split(r"[^a-z]", wanted.strip().lower())[0] != code:
+        values.adjust("language", code)
     return code
 
 

@@ -412,6 +412,10 @@ def test_norwegian_is_no_boolean() -> None:
 def test_a_language_may_have_any_spelling() -> None:
     for text in ("English", "EN", "en_us", "eng"):
         assert live(("language", text)).language == "en"
+    for text in ("English", "eng"):
+        assert live(("language", text)).adjusted == recorded(("language", text)).adjusted == ("language=en",)
+    for text in ("en", "EN", "en-US", "en_us"):
+        assert live(("language", text)).adjusted == ()
     assert live(("language", "auto")) == live(("language", "multi"))
     asked = parse([("detect_language", "Norwegian"), ("detect_language", "en-GB")], ["en", "no"], is_live=False)
     assert asked.languages == ("no", "en")
