@@ -118,11 +118,12 @@ def _audio_s(container: av.container.InputContainer, audio: av.AudioStream) -> f
     if tag := re.fullmatch(r"(\d{1,6}):(\d{1,2}):(\d{1,2}\.?\d{0,9})", audio.metadata.get("DURATION", "")):
         hours, minutes, seconds = tag.groups()
         return int(hours) * 3600 + int(minutes) * 60 + float(seconds)
-    if container.format.name == "avi" and audio.codec_context.name.startswith("pcm"):
-        # FFmpeg takes the index at the end of the file for audio.
-        return None
+    format_name, is_pcm = container.format.name, audio.codec_context.name.startswith("pcm")
+    if format_name == "avi" or (format_name == "caf" and is_pcm):
+        # FFmpeg shortens the duration to the bytes that are there, and takes the index of an AVI for audio.
+        return float(audio.frames * audio.time_base) if audio.frames and audio.time_base else None
     if not (audio.duration and audio.time_base):
-        is_alone = len(container.streams) == 1 and container.format.name.startswith("matroska")
+        is_alone = len(container.streams) == 1 and format_name.partition(",")[0] in ("matroska", "flv")
         return container.duration / av.time_base if is_alone and container.duration else None
     lengths_s = [
         float(stream.duration * stream.time_base)
