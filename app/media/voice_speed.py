@@ -34,6 +34,8 @@ FFT_SIZES = (512, 1024, 2048, 4096, 8192)
 """The lengths of the transforms by which pitches are found; the first that is long enough is taken."""
 LOWEST_PITCH_HZ = 75.0
 """A voice with a lower pitch is slowed down. The lowest one of 750 stretches of speech has 84 Hz."""
+LOW_SHARE, MOST_LOW_HZ = 2 / 3, 110.0
+"""This share of a slow voice's pitches is below the second number. Knocks and hum beside voices repeat slowly, too."""
 LOW_PITCH_WEIGHT = 0.4
 """How much the pitch counts for a voice that is slowed down. The rest is the edge of its spectrum."""
 LEAST_EDGE_HZ = 300.0
@@ -99,7 +101,8 @@ def _is_slow(voice: _Voice, rate: int) -> bool:
     if voice.top_hz < LEAST_EDGE_HZ:
         return False
     low = voice.high_pitches_hz
-    if len(low) >= N_LOW and np.median(low) < LOWEST_PITCH_HZ and _spread(low) > LEAST_SPREAD:
+    is_low = len(low) >= N_LOW and np.median(low) < LOWEST_PITCH_HZ and np.quantile(low, LOW_SHARE) < MOST_LOW_HZ
+    if is_low and _spread(low) > LEAST_SPREAD:
         return True
     least = next((least for highest, least in SLOWEST.items() if rate <= highest), 0.0)
     pitches = voice.pitches_hz

@@ -197,6 +197,21 @@ def test_hum_beside_a_voice_does_not_make_it_low() -> None:
     assert look(encoded(hummed, "pcm_s16le"), AudioFormat()) == []
 
 
+def test_knocks_beside_voices_are_no_slow_voice() -> None:
+    """Steps and cups in a meeting repeat as slowly as the periods of a voice that is slowed down."""
+
+    def pulses(periods: list[int]) -> Samples:
+        train = np.zeros(sum(periods), np.float32)
+        train[np.cumsum(periods) - 1] = 0.5
+        return train
+
+    knocks = pulses([470, 490, 480, 500, 465, 475, 485, 495] * 2)
+    voices = pulses([70] * 30 + [72] * 30 + [74] * 30)
+    meeting = np.concatenate([knocks, voices] * 6)
+    assert look(encoded(meeting, "pcm_s16le"), AudioFormat()) == []
+    assert "too slow" in message(encoded(np.tile(knocks, 9), "pcm_s16le"))
+
+
 def test_silence_before_the_first_sound_is_waited_for() -> None:
     """The look is at the first second of sound, and there is one."""
     content = bytes(640_000) + encoded(clip(), "pcm_f32le")
