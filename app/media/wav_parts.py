@@ -81,24 +81,24 @@ def _is_seekable(source: Source) -> TypeGuard[IO[bytes]]:
 
 
 def _spans(file: IO[bytes]) -> Iterator[tuple[int, int]]:
-    """Find where each WAV of a file begins and ends, in bytes. Only what headers say is read where they say it."""
+    """Find where each WAV of a file begins and ends, in bytes."""
     n_bytes = file.seek(0, os.SEEK_END)
     start: int | None = 0
     while start is not None and HEADER.match(_bytes_at(file, start, HEADER_BYTES)):
-        following = _find_header(file, _audio_end(file, start, n_bytes))
+        following = _find_header(file, _audio_start(file, start))
         yield start, n_bytes if following is None else following
         start = following
     file.seek(0)
 
 
-def _audio_end(file: IO[bytes], start: int, n_bytes: int) -> int:
-    """Return where this WAV's audio ends by its header; where it begins if the header does not know."""
+def _audio_start(file: IO[bytes], start: int) -> int:
+    """Return where this WAV's audio begins. It may end before its header says so, if it was cut off."""
     at = start + HEADER_BYTES
     while len(head := _bytes_at(file, at, CHUNK.size)) == CHUNK.size:
         name, length = CHUNK.unpack(head)
         at += CHUNK.size
         if name == b"data":
-            return at if _is_unknown(length) or at + length > n_bytes else at + length
+            return at
         # Chunks begin at even positions.
         at += length + length % 2
     return start + HEADER_BYTES

@@ -58,6 +58,7 @@ PAIRS = [
     (stating(wav(), 0), wav()),
     (stating(wav(), 0xFFFFFFFF), stating(wav(), 0xFFFFFFFF)),
     (stating(wav(), 3_200_000), wav()),
+    (stating(wav(), 36_000), wav()),
     (wav() + b"LIST" + struct.pack("<I", 4) + b"INFO", wav()),
 ]
 
