@@ -69,7 +69,7 @@ KINDS = (
     Kind("mov", "pcm_s16le", (44_100,), ("late",)),
     Kind("mpegts", "aac", (48_000,), ("gap", "damaged", "joined"), states_length=False),
     Kind("flv", "libmp3lame", (44_100,), ("gap", "cut")),
-    Kind("asf", "libmp3lame", (44_100,), ("gap", "cut")),
+    Kind("asf", "libmp3lame", (44_100,), ("gap",), states_length=False),
     Kind("avi", "libmp3lame", (44_100,), ("damaged", "cut")),
     Kind("avi", "pcm_s16le", (16_000,), ("damaged", "cut")),
     Kind("mp3", "libmp3lame", (44_100, 16_000, 8_000), ("damaged", "cut", "joined", "inverted")),

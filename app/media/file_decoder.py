@@ -132,8 +132,8 @@ def _audio_s(container: av.container.InputContainer, audio: av.AudioStream) -> f
     ]
     # FFmpeg gives the length of the file to streams that state none.
     is_own = len(lengths_s) == 1 or max(lengths_s) - min(lengths_s) > 1 / av.time_base
-    # Ogg states where its clock ends, which may begin at any time.
-    start = audio.start_time if container.format.name == "ogg" and audio.start_time else 0
+    # Ogg and ASF state where their clocks end, which may begin at any time.
+    start = audio.start_time if format_name in ("ogg", "asf") and audio.start_time else 0
     return float((audio.duration - start) * audio.time_base) if is_own else None
 
 

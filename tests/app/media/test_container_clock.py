@@ -26,6 +26,7 @@ MATROSKA, WEBM, MP4, MOV = (
     ("mov", "aac", 48_000),
 )
 TS, OGG, FLV = ("mpegts", "aac", 48_000), ("ogg", "libopus", 48_000), ("flv", "libmp3lame", 44_100)
+ASF = ("asf", "libmp3lame", 44_100)
 MP3, ADTS, FLAC = ("mp3", "libmp3lame", 44_100), ("adts", "aac", 44_100), ("flac", "flac", 44_100)
 AC3, ALAC, AVI = ("ac3", "ac3", 48_000), ("ipod", "alac", 44_100), ("avi", "libmp3lame", 44_100)
 Kind = tuple[str, str, int]
@@ -78,7 +79,7 @@ async def test_a_track_is_late_beside_its_picture(kind: Kind) -> None:
         assert loud_stretches((await decoded_live(content))[0]) == stretches((4.9, 6.9))
 
 
-@pytest.mark.parametrize("kind", [TS, OGG, FLV])
+@pytest.mark.parametrize("kind", [TS, OGG, FLV, ASF])
 def test_a_clock_that_began_before_the_recording_begins_with_it(kind: Kind) -> None:
     """A broadcast was on for hours, which the recording does not lack."""
     samples, notices = decoded(made_file(*kind, [Track(samples=tone(2.0), offset_s=7200.0)]))
