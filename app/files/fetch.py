@@ -14,11 +14,11 @@ import httpx
 from tutti_server.app.files.addresses import AddressRefused, AddressRules
 from tutti_server.app.jobs import JobDelayed, JobFailed
 from tutti_server.app.numbers import read_integer
+from tutti_server.app.retries import is_transient
 from tutti_server.app.service.settings import Settings, listed
 
 MAX_REDIRECTS = 5
 REDIRECTS = (301, 302, 303, 307, 308)
-TRANSIENT_STATUSES = (408, 425, 429)
 CONNECT_TIMEOUT_S = 10.0
 IDLE_TIMEOUT_S = 30.0
 """How long a server may send nothing, in seconds."""
@@ -132,7 +132,7 @@ class RecordingFetcher:
 
     def _check(self, response: httpx.Response) -> None:
         status = response.status_code
-        if status >= 500 or status in TRANSIENT_STATUSES:
+        if is_transient(status):
             raise JobDelayed(f"url: expected status 200, got {status}")
         if status != 200:
             raise JobFailed("url_failed", f"url: expected status 200, got {status}")

@@ -19,6 +19,7 @@ import httpx
 
 from tutti_server.app.numbers import read_integer
 from tutti_server.app.publish.webhook_trace import DeliveryTrace, TraceDelivery, no_trace
+from tutti_server.app.retries import backoff_s, is_transient
 
 logger = logging.getLogger(__name__)
 
@@ -48,8 +49,6 @@ MAX_WAITING_TOTAL = 20_000
 """The most events of all calls that wait. With more, the newest one is dropped."""
 DRAIN_TIMEOUT_S = 5.0
 """How long a stopping server tries to deliver the remaining events, in seconds."""
-TRANSIENT_STATUSES = frozenset({408, 425, 429})
-"""Client errors that are retried. All other statuses below 500 refuse the event for good."""
 
 
 def signature(secret: str, timestamp: int, body: bytes) -> str:
@@ -62,16 +61,6 @@ def signature(secret: str, timestamp: int, body: bytes) -> str:
     """
     digest = hmac.new(secret.encode(), f"{timestamp}.".encode() + body, hashlib.sha256).hexdigest()
     return f"t={timestamp},v1={digest}"
-
-
-def backoff_s(attempt: int, jitter: float) -> float:
-    """The wait before the next attempt, in seconds. It doubles with each attempt, up to `MAX_WAIT_S`.
-
-    Args:
-        attempt: the number of attempts so far, minus one.
-        jitter: a random number from 0 to 1; 0 halves the wait.
-    """
-    return min(FIRST_WAIT_S * 2.0 ** min(attempt, 16), MAX_WAIT_S) * (0.5 + jitter / 2)
 
 
 class Webhook:
@@ -200,15 +189,16 @@ class Webhook:
         """Retry one event until it is delivered, refused or too old."""
         attempt = 0
         while True:
+            attempt += 1
             answer, retry_after_s = await self._attempt(body, trace.headers)
             trace.attempted(answer)
             if isinstance(answer, int) and 200 <= answer < 300:
                 return "delivered"
-            if isinstance(answer, int) and answer < 500 and answer not in TRANSIENT_STATUSES:
+            if isinstance(answer, int) and not is_transient(answer):
                 logger.warning("[%s] the webhook refuses an event: %s", call_sid, answer)
                 return "refused"
-            wait_s = max(backoff_s(attempt, self._draw_jitter()), min(retry_after_s, MAX_WAIT_S))
-            attempt += 1
+            backoff = backoff_s(attempt, FIRST_WAIT_S, MAX_WAIT_S, self._draw_jitter)
+            wait_s = max(backoff, min(retry_after_s, MAX_WAIT_S))
             if self._clock() + wait_s > created_s + MAX_AGE_S:
                 logger.warning("[%s] the webhook took an event in none of %d attempts: %s", call_sid, attempt, answer)
                 return "expired"

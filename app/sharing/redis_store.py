@@ -3,7 +3,6 @@
 import asyncio
 import logging
 import math
-import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
@@ -17,6 +16,7 @@ from redis.exceptions import AuthenticationError, AuthorizationError, RedisError
 
 from tutti_server.app.background import in_background
 from tutti_server.app.errors import SettingsError
+from tutti_server.app.retries import backoff_s
 from tutti_server.app.sharing.store import (
     KEEP_LOG_S,
     KEEP_NUMBER_S,
@@ -126,16 +126,6 @@ async def check_credentials(url: str) -> None:
         await client.aclose()
 
 
-def probe_wait_s(attempt: int, jitter: float) -> float:
-    """The wait before the next probe, in seconds. It doubles with each attempt, up to `MAX_PROBE_S`.
-
-    Args:
-        attempt: the number of probes so far.
-        jitter: a random number from 0 to 1; 0 halves the wait. So gateways do not all come back at one moment.
-    """
-    return min(FIRST_PROBE_S * 2.0 ** min(attempt, 16), MAX_PROBE_S) * (0.5 + jitter / 2)
-
-
 class RedisStore:
     """A `SharedStore` in Redis or Valkey, used while `running` is open."""
 
@@ -146,7 +136,6 @@ class RedisStore:
         url: str,
         on_change: Callable[[bool], None] = lambda is_up: None,
         on_unreadable: Callable[[], None] = lambda: None,
-        draw_jitter: Callable[[], float] = random.random,
     ) -> None:
         """Prepare the store; nothing is connected yet.
 
@@ -154,12 +143,10 @@ class RedisStore:
             url: `redis://`, `rediss://` or `unix://`.
             on_change: called with False when the store does not answer, and with True when it is back.
             on_unreadable: called for each value that is no text.
-            draw_jitter: replaced by tests.
         """
         self._client = _client(url)
         self._on_change = on_change
         self._on_unreadable = on_unreadable
-        self._draw_jitter = draw_jitter
         self._turns = asyncio.Semaphore(MAX_CALLS)
         self._is_up = asyncio.Event()
         self._is_away = asyncio.Event()
@@ -336,11 +323,11 @@ class RedisStore:
         """Probe the store whenever it is away, until it is back."""
         while True:
             await self._is_away.wait()
-            attempt = 0
+            n_failures = 0
             while not self.is_up:
-                await asyncio.sleep(probe_wait_s(attempt, self._draw_jitter()))
+                n_failures += 1
+                await asyncio.sleep(backoff_s(n_failures, FIRST_PROBE_S, MAX_PROBE_S))
                 await self._probe()
-                attempt += 1
 
     async def _probe(self) -> None:
         """Write to the store: one that is full or read-only is of no use, either."""

@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import random
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
@@ -10,18 +9,17 @@ import httpx
 
 from tutti_server.app.errors import TranslationFailed
 from tutti_server.app.numbers import read_integer
+from tutti_server.app.retries import backoff_s, is_transient
 
 PATH = "/chat/completions"
 MAX_ATTEMPTS = 3
 """The most requests for one translation."""
 FIRST_WAIT_S = 0.25
 """The longest wait before the second attempt, in seconds; that before the third is twice as long."""
-MAX_RETRY_AFTER_S = 5.0
-"""The longest `retry-after` that is waited for, in seconds."""
+MAX_WAIT_S = 5.0
+"""The longest wait between two requests, also if the endpoint asks for a longer one, in seconds."""
 MAX_ANSWER_BYTES = 256 * 1024
 """No more of an answer is read."""
-TRANSIENT_STATUSES = frozenset({408, 425, 429})
-"""Client errors that are retried, as all server errors are."""
 
 
 class _Transient(TranslationFailed):
@@ -81,14 +79,14 @@ class ChatEndpoint:
             TranslationFailed: the endpoint refuses, or no attempt succeeds.
         """
         body = {"model": self._model, "messages": messages, "temperature": 0}
-        for attempt in range(MAX_ATTEMPTS):
+        for n_attempts in range(1, MAX_ATTEMPTS + 1):
             try:
                 async with self._places:
                     return await self._attempt(body)
             except _Transient as failure:
-                if attempt + 1 == MAX_ATTEMPTS:
+                if n_attempts == MAX_ATTEMPTS:
                     raise TranslationFailed(f"{failure}, in each of {MAX_ATTEMPTS} attempts") from failure
-                await self._sleep(max(FIRST_WAIT_S * 2**attempt * random.random(), failure.retry_after_s))
+                await self._sleep(max(backoff_s(n_attempts, FIRST_WAIT_S, MAX_WAIT_S), failure.retry_after_s))
         raise AssertionError("the last attempt returns or raises")
 
     async def _attempt(self, body: dict[str, object]) -> object:
@@ -118,6 +116,6 @@ class ChatEndpoint:
 def _refusal(response: httpx.Response) -> TranslationFailed:
     status, retry_after = response.status_code, response.headers.get("retry-after", "")
     message = f"the endpoint answered with status {status}"
-    if status >= 500 or status in TRANSIENT_STATUSES:
-        return _Transient(message, min(read_integer(retry_after) or 0, MAX_RETRY_AFTER_S))
+    if is_transient(status):
+        return _Transient(message, min(read_integer(retry_after) or 0, MAX_WAIT_S))
     return TranslationFailed(message)

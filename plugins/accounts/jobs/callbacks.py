@@ -5,7 +5,6 @@ A report is sent at least once. Its body is the same each time, so a receiver kn
 
 import asyncio
 import logging
-import random
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Collection, Mapping
@@ -19,7 +18,8 @@ from tutti_server.app.background import in_background
 from tutti_server.app.files.addresses import AddressRefused, AddressRules
 from tutti_server.app.files.fetch import sent
 from tutti_server.app.jobs import CallbackMessage, Job, JobKind, JobResult
-from tutti_server.app.publish.webhook import REQUEST_TIMEOUT_S, SIGNATURE_HEADER, TRANSIENT_STATUSES, signature
+from tutti_server.app.publish.webhook import REQUEST_TIMEOUT_S, SIGNATURE_HEADER, signature
+from tutti_server.app.retries import backoff_s, is_transient
 from tutti_server.plugins.accounts.database.database import DatabaseAway
 from tutti_server.plugins.accounts.database.seals import SealKeyMissing
 from tutti_server.plugins.accounts.jobs import job_store
@@ -159,7 +159,7 @@ class CallbackSender:
     async def _report(self, job: Job, result: JobResult | None, n_attempts: int) -> None:
         answer = await self._post(job, self._kinds[job.request.kind].callback(job, result))
         outcome = _outcome(answer, n_attempts)
-        wait_s = min(FIRST_WAIT_S * 2.0 ** (n_attempts - 1), MAX_WAIT_S) * (0.5 + random.random() / 2)
+        wait_s = backoff_s(n_attempts, FIRST_WAIT_S, MAX_WAIT_S)
         if await self._jobs.database.run(lambda each: _note(each, job.id, n_attempts, outcome, wait_s)) and outcome:
             self._on_outcome(outcome)
         if outcome != "delivered":
@@ -193,7 +193,7 @@ def _outcome(answer: int | str, n_attempts: int) -> Outcome | None:
     """How the report has ended; `None` if it is sent again."""
     if isinstance(answer, int) and 200 <= answer < 300:
         return "delivered"
-    is_final = isinstance(answer, int) and answer < 500 and answer not in TRANSIENT_STATUSES
+    is_final = isinstance(answer, int) and not is_transient(answer)
     if is_final or (isinstance(answer, str) and answer.startswith("refused")):
         return "refused"
     return "expired" if n_attempts >= MAX_ATTEMPTS else None

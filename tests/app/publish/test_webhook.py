@@ -14,8 +14,6 @@ from typing import Any
 
 import httpx
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from tutti_server.app.publish.webhook import (
     MAX_AGE_S,
@@ -24,7 +22,6 @@ from tutti_server.app.publish.webhook import (
     SIGNATURE_HEADER,
     Outcome,
     Webhook,
-    backoff_s,
     signature,
 )
 
@@ -219,10 +216,3 @@ async def test_a_defect_ends_the_delivery_of_one_call_only(caplog: pytest.LogCap
         second.close()
     assert receiver.outcomes == ["delivered"]
     assert "[CA1] delivery failed" in caplog.text
-
-
-@given(st.integers(0, 10_000), st.floats(0, 1))
-def test_waits_double_up_to_a_maximum(attempt: int, share: float) -> None:
-    """A wait is at least half of the maximum; the random part keeps calls from retrying at the same moment."""
-    longest = min(0.5 * 2 ** min(attempt, 20), MAX_WAIT_S)
-    assert longest / 2 <= backoff_s(attempt, share) <= longest

@@ -12,7 +12,7 @@ import pytest
 from tests.redis_server import RedisServer, redis_server
 from tutti_server.app.errors import SettingsError
 from tutti_server.app.publish.call_entries import MAX_NUMBER
-from tutti_server.app.sharing.redis_store import LAST_ID, MAX_PROBE_S, RedisStore, check_credentials, probe_wait_s
+from tutti_server.app.sharing.redis_store import LAST_ID, RedisStore, check_credentials
 from tutti_server.app.sharing.store import Lease, StoreAway
 
 
@@ -138,12 +138,6 @@ async def test_too_many_calls_do_not_wait_for_long(server: RedisServer, monkeypa
                 await store.get("a")
         monkeypatch.undo()
         assert store.is_up and await store.get("a") is None
-
-
-def test_probes_come_less_and_less_often() -> None:
-    waits = [probe_wait_s(attempt, 1.0) for attempt in range(30)]
-    assert waits == sorted(waits) and waits[-1] == MAX_PROBE_S
-    assert probe_wait_s(3, 0.0) == waits[3] / 2
 
 
 POISON: dict[str, tuple[str | int, ...]] = {
