@@ -38,6 +38,8 @@ FIRST_WAIT_S = 0.5
 """The longest wait before the first attempt to connect again, in seconds. It doubles with every attempt."""
 MAX_WAIT_S = 30.0
 """The longest wait before any attempt, in seconds, unless the server asks for a longer one."""
+MAX_DOUBLINGS = 16
+"""How often the wait doubles at most: in an outage of hours the power would become too large for a float."""
 SETTLED_S = 10.0
 """A connection that is lost sooner than this, in seconds, and has made nothing final, continues the same outage."""
 SILENCE_SHARE = 0.9
@@ -183,7 +185,7 @@ class Reconnector:
         The wait is any time up to a limit, so that the clients of a server do not all come back at once.
         """
         assert self._began_s is not None
-        longest_s = min(FIRST_WAIT_S * 2**self._n_attempts, MAX_WAIT_S)
+        longest_s = min(FIRST_WAIT_S * 2.0 ** min(self._n_attempts, MAX_DOUBLINGS), MAX_WAIT_S)
         wait_s = self._uniform(0.0, longest_s)
         if isinstance(error, Overloaded):
             wait_s += error.retry_after_s or 0.0

@@ -477,6 +477,19 @@ async def test_waits_grow_and_are_drawn_at_random(monkeypatch: pytest.MonkeyPatc
     assert reconnector.next_attempt(tutti.Overloaded("ws://a", 503, {}, "", 400.0)) is None
 
 
+async def test_waits_stay_at_their_limit_for_as_long_as_the_server_is_away() -> None:
+    """Also after the 1,025th attempt, before which a factor that doubles becomes too large for a float."""
+
+    async def never(start: Start) -> Any:
+        raise AssertionError
+
+    reconnector = Reconnector(never, Start(), 86_400, lambda low, high: high)
+    reconnector.lose()
+    error = tutti.Unreachable("ws://a", "no")
+    attempts = [reconnector.next_attempt(error) for _ in range(1100)]
+    assert attempts[-1] is not None and attempts[-1].retry_in_s == resumption.MAX_WAIT_S
+
+
 @pytest.mark.parametrize("outage_s", [10.0, 150.0, 1000.0])
 def test_a_replay_stays_within_what_the_server_allows(outage_s: float) -> None:
     """Counted as the server counts (app/live/audio_receiver.py), and at nearly the pace that it allows."""
