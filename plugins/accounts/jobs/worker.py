@@ -14,6 +14,7 @@ from sqlalchemy import Connection
 
 from tutti_server.app.background import in_background
 from tutti_server.app.jobs import Job, JobDelayed, JobFailed, JobKind, JobResult, Step
+from tutti_server.app.retries import backoff_s
 from tutti_server.plugins.accounts.database.database import DatabaseAway
 from tutti_server.plugins.accounts.database.seals import SealKeyMissing
 from tutti_server.plugins.accounts.jobs import job_store
@@ -27,7 +28,7 @@ POLL_S = 1.0
 RENEWALS = 3
 """How often a lease is renewed before it ends."""
 FIRST_WAIT_S = 5.0
-"""How long a job waits that could not be done at present, in seconds; it doubles with each attempt."""
+"""How long a job waits at most that could not be done at present, in seconds; it doubles with each attempt."""
 MAX_WAIT_S = 600.0
 PUT_BACK_S = 3.0
 """How long a stopping gateway tries to give its jobs back, in seconds. Others take them later otherwise."""
@@ -228,7 +229,7 @@ class JobWorker:
         try:
             outcome = await step(job, saving)
         except JobDelayed as error:
-            wait_s = min(FIRST_WAIT_S * 2 ** (job.n_attempts - 1), MAX_WAIT_S)
+            wait_s = backoff_s(job.n_attempts, FIRST_WAIT_S, MAX_WAIT_S)
             logger.warning("[%s] is tried again in %.0f s: %s", job.id, wait_s, error)
             message, counts = str(error), error.counts
             saving.set()
