@@ -65,7 +65,7 @@ def test_the_package_transcribes_a_file(server: Running, client: Callable[..., A
     srt = tmp_path / "out.srt"
     options = {"lang": "en", "send_last_n_segments": 3}
     done = client(
-        server, run="transcribe_file", path=str(AUDIO / "train.flac"), srt=str(srt), wait_s=5, options=options
+        server, run="transcribe_file", path=str(AUDIO / "train.flac"), srt=str(srt), wait_s=15, options=options
     )
     # From websocket-client 1.9 on it takes the server's close at the end for an error, if it comes before its own.
     assert not done["failed"] or "code 1000" in done["error"]
