@@ -28,8 +28,8 @@ from benchmarks.options import benchmark_command
 from tutti_server.app.media.file_decoder import decode_pieces
 from tutti_server.app.media.pcm import Samples
 from tutti_server.app.session.speech.endpointing import FRAME_SAMPLES, WebRtcDetector
-from tutti_server.app.voices.clustering import Thresholds
-from tutti_server.app.voices.diarization import MAX_SPEAKERS, Diarizer, Embed, Span
+from tutti_server.app.voices.file_speakers import MAX_SPEAKERS, Diarizer, Embed, Span
+from tutti_server.app.voices.speaker_clustering import SpeakerThresholds
 from tutti_server.app.voices.speaker_model import SpeakerModel, load, load_onnx
 from tutti_server.app.voices.speaker_network import DEFAULT_WEIGHTS
 from tutti_server.engine.api import SAMPLE_RATE
@@ -71,7 +71,9 @@ def speech_spans(samples: Samples) -> list[Span]:
     return [span for span in spans if span[1] - span[0] > 0.1]
 
 
-async def diarized(samples: Samples, embed: Embed, thresholds: Thresholds, most: int = MAX_SPEAKERS) -> list[Turn]:
+async def diarized(
+    samples: Samples, embed: Embed, thresholds: SpeakerThresholds, most: int = MAX_SPEAKERS
+) -> list[Turn]:
     """The turns in a recording of one channel, as the service finds them."""
     diarizer = Diarizer(embed)
 
@@ -89,7 +91,7 @@ async def diarized(samples: Samples, embed: Embed, thresholds: Thresholds, most:
 
 
 async def diarized_live(
-    samples: Samples, embed: Embed, thresholds: Thresholds, most: int = MAX_SPEAKERS
+    samples: Samples, embed: Embed, thresholds: SpeakerThresholds, most: int = MAX_SPEAKERS
 ) -> tuple[list[Turn], list[Turn]]:
     """The turns as a live session finds them: as text goes out with them, and after all revisions."""
     pieces = _pieces(speech_spans(samples))
@@ -166,7 +168,7 @@ def network(weights: Path, joins: float | None) -> SpeakerModel:
     if weights.suffix == ".onnx":
         if joins is None:
             raise click.UsageError("--joins: expected a cosine with an ONNX file, got none")
-        return load_onnx(weights, Thresholds(joins=joins, knows=joins))
+        return load_onnx(weights, SpeakerThresholds(joins=joins, knows=joins))
     model = load(weights)
     if model is None:
         raise click.UsageError(f"{weights}: expected the weights of a speaker network, got no file")

@@ -8,9 +8,9 @@ from tutti_server.app.media.pcm import Samples
 from tutti_server.app.session.messages.events import SpeakerSpan
 from tutti_server.app.session.observers.speaker_stretches import SpeechStretches, Stretch
 from tutti_server.app.session.speech.endpointing import FRAME_SAMPLES, WebRtcDetector
-from tutti_server.app.voices.clustering import Thresholds
-from tutti_server.app.voices.diarization import Embed, Span
-from tutti_server.app.voices.online_clusters import OnlineSpeakers
+from tutti_server.app.voices.file_speakers import Embed, Span
+from tutti_server.app.voices.live_clustering import OnlineSpeakers
+from tutti_server.app.voices.speaker_clustering import SpeakerThresholds
 from tutti_server.engine.api import SAMPLE_RATE
 
 TEXT_AFTER_S = 0.6
@@ -45,7 +45,7 @@ def speaker_at(spans: Sequence[SpeakerSpan], start_s: float, end_s: float) -> in
 
 
 async def live_speakers(
-    samples: Samples, embed: Embed, thresholds: Thresholds, most: int, pieces: Sequence[Span]
+    samples: Samples, embed: Embed, thresholds: SpeakerThresholds, most: int, pieces: Sequence[Span]
 ) -> tuple[list[int], list[int]]:
     """The speakers of pieces of a recording: as they are known when their text goes out, and in the end."""
     speakers, timeline = OnlineSpeakers(thresholds, most), LiveTimeline()

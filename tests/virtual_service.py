@@ -22,7 +22,7 @@ from tutti_server.app.service.admission import Admission
 from tutti_server.app.service.metrics import Metrics
 from tutti_server.app.service.settings import Settings
 from tutti_server.app.service.shared_state import AdmissionCounter
-from tutti_server.app.session.text.interim_schedule import InterimSchedule
+from tutti_server.app.session.decoding.interim_schedule import InterimSchedule
 from tutti_server.engine.api import SAMPLE_RATE, EngineStats, Priority, Transcriber, Window
 from tutti_server.engine.errors import EngineOverloaded
 from tutti_server.engine.scheduling.batcher import Batcher, BatchLimits, Encode, Load, Wait, Waiting

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field, replace
 from tutti_server.app.errors import CLOSE_DONE, MediaError, SessionError
 from tutti_server.app.media.pcm import AudioFormat, Samples
 from tutti_server.app.session.core.effects import Close
+from tutti_server.app.session.core.final_sampling import recording_beams
 from tutti_server.app.session.engine_driver import MAX_BACKLOG, SessionDriver, SessionTrace
 from tutti_server.app.session.messages import commands, events
 from tutti_server.app.session.session import Session, SessionConfig
-from tutti_server.app.session.text.final_sampling import usual_beams
 from tutti_server.app.text_rules.pipeline import TextRuleOptions
 from tutti_server.engine import api
 
@@ -98,7 +98,7 @@ class TranscriptionOptions:
     def session_config(self, config: SessionConfig, model: api.ModelInfo) -> SessionConfig:
         """The operator's configuration, changed for a recording with these options and this model."""
         # A temperature above 0 leaves nothing to search.
-        beam_size = 1 if self.temperature > 0 else config.beam_size or usual_beams(model)
+        beam_size = 1 if self.temperature > 0 else config.beam_size or recording_beams(model)
         return replace(
             config,
             speculates=False,

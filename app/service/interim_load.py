@@ -7,7 +7,7 @@ sessions of a gateway get the same answer, and all gateways see the same counter
 import time
 from collections.abc import Callable
 
-from tutti_server.app.session.text.interim_schedule import MAX_BUSY_SHARE, MAX_INTERVAL_SAMPLES
+from tutti_server.app.session.decoding.interim_schedule import MAX_BUSY_SHARE, MAX_INTERVAL_SAMPLES
 from tutti_server.engine.api import SAMPLE_RATE, EngineStats
 
 USUAL_WAIT_S = 0.5

@@ -137,13 +137,13 @@ class Service:
     def speaker_model(self) -> "SpeakerModel | None":
         """What tells speakers apart; `None` if this installation has no network for it. Loaded when first asked for."""
         # Imported here because few services are asked for it.
-        from tutti_server.app.voices.clustering import Thresholds
+        from tutti_server.app.voices.speaker_clustering import SpeakerThresholds
         from tutti_server.app.voices.speaker_model import load, load_onnx
 
         if not (path := self.settings.speaker_model):
             return load()
         joins = self.settings.speaker_joins
-        return load_onnx(Path(path), Thresholds(joins=joins, knows=min(joins + KNOWS_MORE, KNOWS_MOST)))
+        return load_onnx(Path(path), SpeakerThresholds(joins=joins, knows=min(joins + KNOWS_MORE, KNOWS_MOST)))
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:

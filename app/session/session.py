@@ -27,9 +27,11 @@ from tutti_server.app.session.audio_intake import AudioIntake
 from tutti_server.app.session.channel import Channel
 from tutti_server.app.session.core.context import Context
 from tutti_server.app.session.core.effects import Effect
+from tutti_server.app.session.core.final_sampling import FinalSampling, spare_beams, with_beams
 from tutti_server.app.session.core.options import ChannelOptions, FinalOptions, Targets
 from tutti_server.app.session.core.port import JobKind, OwnAudio, SessionPort
 from tutti_server.app.session.core.windows import DecodeRequest
+from tutti_server.app.session.decoding.interim_schedule import no_extra_interval
 from tutti_server.app.session.decoding.translations import Translator, targets_of
 from tutti_server.app.session.flushes import PendingFlushes
 from tutti_server.app.session.messages import commands, events
@@ -39,10 +41,8 @@ from tutti_server.app.session.observers.speaker_labels import SpeakerLabels
 from tutti_server.app.session.observers.speaker_stretches import SpeakersFound, SpeakerTeller
 from tutti_server.app.session.observers.text_filter import TextFilter
 from tutti_server.app.session.speech.endpointing import DetectAhead, SpeechDetector, UpcomingFrames, WebRtcDetector
-from tutti_server.app.session.speech.turn_taking import USUAL_MIN_SILENCE_MS, USUAL_SILENCE_MS, TurnScorer
-from tutti_server.app.session.text.final_sampling import FinalSampling, spare_beams, with_beams
+from tutti_server.app.session.speech.turn_taking import ADAPTIVE_MIN_SILENCE_MS, ADAPTIVE_SILENCE_MS, TurnScorer
 from tutti_server.app.session.text.hallucination_filter import HallucinationFilter
-from tutti_server.app.session.text.interim_schedule import no_extra_interval
 from tutti_server.app.session.text.language_choice import LanguageRequest
 from tutti_server.app.session.text.stabilizer import Agreement, MakePolicy
 from tutti_server.app.text_rules.pipeline import TextRuleOptions
@@ -535,7 +535,7 @@ def _with_mode(endpointing: commands.Endpointing, model: api.ModelInfo, config: 
         return endpointing
     if not (model.adaptive_endpointing and config.speculates):
         return replace(endpointing, mode="vad")
-    return replace(endpointing, mode="adaptive", silence_ms=USUAL_SILENCE_MS, min_silence_ms=USUAL_MIN_SILENCE_MS)
+    return replace(endpointing, mode="adaptive", silence_ms=ADAPTIVE_SILENCE_MS, min_silence_ms=ADAPTIVE_MIN_SILENCE_MS)
 
 
 def _changed_options(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from tutti_server.app.session.observers.speaker_stretches import SpeakersFound, Stretch
 
 if TYPE_CHECKING:
-    from tutti_server.app.voices.online_clusters import OnlineSpeakers
+    from tutti_server.app.voices.live_clustering import OnlineSpeakers
     from tutti_server.app.voices.speaker_model import SpeakerModel
 
 logger = logging.getLogger(__name__)
@@ -39,7 +39,7 @@ class LiveSpeakers:
     def open(self, max_speakers: int, voices: str) -> "LiveVoices | None":
         """See `SpeakerTeller`."""
         # Imported here because few services are asked for it.
-        from tutti_server.app.voices.online_clusters import OnlineSpeakers
+        from tutti_server.app.voices.live_clustering import OnlineSpeakers
 
         model = self._model()
         if model is None:

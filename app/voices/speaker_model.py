@@ -4,9 +4,9 @@ import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 
-from tutti_server.app.voices.clustering import Thresholds
-from tutti_server.app.voices.diarization import Embed
 from tutti_server.app.voices.embedder import EmbedderBatcher
+from tutti_server.app.voices.file_speakers import Embed
+from tutti_server.app.voices.speaker_clustering import SpeakerThresholds
 from tutti_server.app.voices.speaker_network import DEFAULT_WEIGHTS, NumpyNetwork
 
 
@@ -15,14 +15,14 @@ class SpeakerModel:
     """Embeds speech for all sessions of a process."""
 
     embed: Embed
-    thresholds: Thresholds
+    thresholds: SpeakerThresholds
     embed_live: Embed | None = None
     """Embeds like `embed`, but before what is not live; `None` if there is no such order."""
     network: str = ""
     """Names the network, so that a session that goes on elsewhere does not compare voices of two networks."""
 
 
-def load_onnx(path: Path, thresholds: Thresholds) -> SpeakerModel:
+def load_onnx(path: Path, thresholds: SpeakerThresholds) -> SpeakerModel:
     """The network in an operator's ONNX file, with the cosines that belong to it.
 
     Raises:

@@ -14,7 +14,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
 from tutti_server.app.media.pcm import Samples
-from tutti_server.app.voices.clustering import Thresholds
+from tutti_server.app.voices.speaker_clustering import SpeakerThresholds
 from tutti_server.engine.api import SAMPLE_RATE
 
 Array = NDArray[np.float32]
@@ -79,7 +79,7 @@ class NumpyNetwork:
             wrong = sorted(name for name in found.keys() | SHAPES if found.get(name) != SHAPES.get(name))
             raise ValueError(f"{path}: expected the weights of a speaker network, got others: {', '.join(wrong)}")
         joins, knows = (float(each) for each in self._weights["thresholds"])
-        self.thresholds = Thresholds(joins=joins, knows=knows)
+        self.thresholds = SpeakerThresholds(joins=joins, knows=knows)
         """The cosines that belong to the network."""
         self._filters = mel_filters().T
         self._window = np.hanning(N_FFT + 1)[:-1].astype(np.float32)

@@ -6,7 +6,7 @@ from itertools import groupby
 
 from tutti_server.app.languages import WITHOUT_SPACES
 from tutti_server.app.session.messages import events
-from tutti_server.app.voices.diarization import Span, Speakers
+from tutti_server.app.voices.file_speakers import Span, Speakers
 
 MIN_TURN_S = 0.4
 """A shorter turn inside the speech of another speaker is taken for that speaker's."""

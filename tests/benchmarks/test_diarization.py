@@ -9,7 +9,7 @@ from benchmarks.diarization import diarized_live
 from benchmarks.diarization_error import Turn, diarization_error
 from tests.recordings import read
 from tutti_server.app.media.pcm import Samples
-from tutti_server.app.voices.clustering import Thresholds
+from tutti_server.app.voices.speaker_clustering import SpeakerThresholds
 
 
 async def embed(stretches: Sequence[Samples]) -> NDArray[np.float32]:
@@ -23,7 +23,7 @@ async def test_two_voices_are_told_apart_at_once_and_in_the_end() -> None:
     audio = np.concatenate((quiet, quiet, loud, loud)).astype(np.float32)
     turn_s = 2 * len(speech) / 16_000
     truth = [Turn(0, turn_s, "quiet"), Turn(turn_s, 2 * turn_s, "loud")]
-    first, last = await diarized_live(audio, embed, Thresholds(joins=0.5, knows=0.6))
+    first, last = await diarized_live(audio, embed, SpeakerThresholds(joins=0.5, knows=0.6))
     for turns in (first, last):
         error = diarization_error(truth, turns)
         assert error.speech > 0 and error.confused < 0.05 * error.speech

@@ -40,7 +40,7 @@ GRANTED = ("mip_opt_out",)
 
 
 @dataclass(frozen=True, slots=True)
-class Thresholds:
+class FluxThresholds:
     """The confidences and the silence that end a turn."""
 
     eot_threshold: float = 0.7
@@ -82,7 +82,7 @@ class FluxOptions:
     """The codes that the model knows."""
     language_hints: tuple[str, ...] = ()
     """The codes of the languages that the client expects."""
-    thresholds: Thresholds = Thresholds()
+    thresholds: FluxThresholds = FluxThresholds()
     keyterms: tuple[str, ...] = ()
     text_rules: TextRuleOptions = field(default_factory=TextRuleOptions)
     """What is done with the text."""
@@ -132,7 +132,7 @@ def parse(query: Iterable[tuple[str, str]], languages: Sequence[str]) -> FluxOpt
         is_multilingual=is_multilingual,
         languages=tuple(languages),
         language_hints=hints,
-        thresholds=_thresholds(Thresholds(), {name: values.text(name) for name in LIMITS}),
+        thresholds=_thresholds(FluxThresholds(), {name: values.text(name) for name in LIMITS}),
         keyterms=keyterms,
         text_rules=text_options.text_rules(values, None if is_multilingual else text_options.ENGLISH),
         ignored=values.ignored(),
@@ -185,7 +185,7 @@ def _audio(values: Query) -> AudioFormat | None:
     return None
 
 
-def _thresholds(before: Thresholds, wanted: Mapping[str, object]) -> Thresholds:
+def _thresholds(before: FluxThresholds, wanted: Mapping[str, object]) -> FluxThresholds:
     """The thresholds with the values that are given: numbers, or texts of numbers."""
     unknown = wanted.keys() - LIMITS.keys()
     if unknown:

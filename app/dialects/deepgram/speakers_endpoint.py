@@ -5,7 +5,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 
 from tutti_server.app.media.pcm import AudioDecoder, AudioFormat, Samples
 from tutti_server.app.session.messages.events import Word
-from tutti_server.app.voices.diarization import Diarizer
+from tutti_server.app.voices.file_speakers import Diarizer
 from tutti_server.app.voices.speaker_model import SpeakerModel
 from tutti_server.app.voices.spoken import SpokenWord, spoken_words
 

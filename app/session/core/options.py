@@ -4,10 +4,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from tutti_server.app.session.core.context import Context
+from tutti_server.app.session.core.final_sampling import FinalSampling
 from tutti_server.app.session.core.windows import DecodeRequest
 from tutti_server.app.session.messages import commands
 from tutti_server.app.session.speech.endpointing import FRAME_SAMPLES, ONSET_WINDOW
-from tutti_server.app.session.text.final_sampling import FinalSampling
 from tutti_server.app.session.text.hallucination_filter import HallucinationFilter
 from tutti_server.app.session.text.stabilizer import MakePolicy
 from tutti_server.app.text_rules.pipeline import TextRuleOptions

@@ -9,10 +9,10 @@ from tutti_server.app.session.core.options import ChannelOptions
 from tutti_server.app.session.core.port import Job, JobKind, SessionPort
 from tutti_server.app.session.core.windows import OpenWindow
 from tutti_server.app.session.decoding.finals import Finals
+from tutti_server.app.session.decoding.interim_schedule import InterimSchedule
 from tutti_server.app.session.messages import events
 from tutti_server.app.session.speech.endpointing import Endpointer
 from tutti_server.app.session.text.hallucination_filter import HallucinationFilter
-from tutti_server.app.session.text.interim_schedule import InterimSchedule
 from tutti_server.app.session.text.stable_words import Words, on_timeline, timed_words
 from tutti_server.engine import api
 from tutti_server.engine.api import SAMPLE_RATE

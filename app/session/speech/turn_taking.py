@@ -49,7 +49,7 @@ WEIGHTS: Mapping[str, float] = {
     "n_symbols": 0.31,
 }
 """The weights of the features that `find_features` names. A pause inside a number counted three times in the fit."""
-USUAL_MIN_SILENCE_MS, USUAL_SILENCE_MS = 300, 700
+ADAPTIVE_MIN_SILENCE_MS, ADAPTIVE_SILENCE_MS = 300, 700
 """The options `min_silence_ms` and `silence_ms` of mode `adaptive` where the client leaves the mode to the service.
 
 Half of the turns of people end as soon as after a fixed silence of 500 ms, and fewer sentences are cut:

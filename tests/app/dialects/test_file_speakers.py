@@ -18,7 +18,7 @@ from tutti_server.app.dialects.openai.files_wire import parse_options
 from tutti_server.app.dialects.openai.speakers_wire import label
 from tutti_server.app.errors import RequestError
 from tutti_server.app.media.pcm import Samples
-from tutti_server.app.voices.clustering import Thresholds
+from tutti_server.app.voices.speaker_clustering import SpeakerThresholds
 from tutti_server.app.voices.speaker_model import SpeakerModel
 
 LOW, HIGH = range(1, 11), range(51, 61)
@@ -33,7 +33,7 @@ async def embed(stretches: Sequence[Samples]) -> NDArray[np.float32]:
 
 async def start(serve: Serve) -> Running:
     server = await serve()
-    server.service.speaker_model = SpeakerModel(embed, Thresholds(joins=0.5, knows=0.6))
+    server.service.speaker_model = SpeakerModel(embed, SpeakerThresholds(joins=0.5, knows=0.6))
     return server
 
 

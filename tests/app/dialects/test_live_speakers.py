@@ -19,7 +19,7 @@ from tests.fakes import pcm, said, silence, speech
 from tutti_server.app.dialects.deepgram.options import parse
 from tutti_server.app.errors import BadStart
 from tutti_server.app.media.pcm import Samples
-from tutti_server.app.voices.clustering import Thresholds
+from tutti_server.app.voices.speaker_clustering import SpeakerThresholds
 from tutti_server.app.voices.speaker_model import SpeakerModel
 
 FIRST = np.concatenate((silence(0.3), speech(LOW)))
@@ -207,7 +207,7 @@ async def test_a_network_that_fails_costs_labels_only(serve: Serve) -> None:
     async def fail(stretches: object) -> Any:
         raise RuntimeError("broken")
 
-    server.service.speaker_model = SpeakerModel(fail, Thresholds(joins=0.5, knows=0.6))
+    server.service.speaker_model = SpeakerModel(fail, SpeakerThresholds(joins=0.5, knows=0.6))
     async with connect(server.stream) as socket:
         await socket.send(json.dumps({"type": "start", "audio": {"encoding": "pcm_f32le"}, "speakers": {}}))
         await send(socket, FIRST, END)

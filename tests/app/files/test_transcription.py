@@ -18,11 +18,11 @@ from tutti_server.app.errors import MediaError, SessionError
 from tutti_server.app.files.transcript import Transcript
 from tutti_server.app.files.transcription import DEFAULT_OPTIONS, RISING_TEMPERATURES, TranscriptionOptions, transcribe
 from tutti_server.app.media.pcm import Samples
+from tutti_server.app.session.core.final_sampling import RECORDING_BEAMS
 from tutti_server.app.session.engine_driver import MAX_BACKLOG
 from tutti_server.app.session.messages import events
 from tutti_server.app.session.session import SessionConfig
 from tutti_server.app.session.speech.endpointing import SpeechDetector
-from tutti_server.app.session.text.final_sampling import USUAL_BEAMS
 from tutti_server.engine import api
 from tutti_server.engine.api import SAMPLE_RATE, ModelInfo, Priority
 from tutti_server.engine.errors import EngineFailed
@@ -315,7 +315,7 @@ def test_only_greedy_decoding_falls_back_to_higher_temperatures(
 @pytest.mark.parametrize(
     ("model", "chosen", "temperature", "beam_size"),
     [
-        (MODEL, None, 0.0, USUAL_BEAMS),
+        (MODEL, None, 0.0, RECORDING_BEAMS),
         (MODEL, 2, 0.0, 2),
         (MODEL, None, 0.4, 1),
         (replace(MODEL, n_slots=3), None, 0.0, 3),

@@ -30,7 +30,7 @@ from tests.fakes import FakeTranscriber, pcm, silence, slow_mulaw, speech
 from tests.plugins.accounts.jobs.conftest import ServeJobs, http, serve_jobs
 from tests.plugins.telemetry.test_traces import Spans, followed
 from tutti_server.app.media.pcm import Samples
-from tutti_server.app.voices.clustering import Thresholds
+from tutti_server.app.voices.speaker_clustering import SpeakerThresholds
 from tutti_server.app.voices.speaker_model import SpeakerModel
 from tutti_server.engine import api
 
@@ -337,7 +337,7 @@ async def test_the_operators_redaction_holds_in_every_protocol(
     caplog.set_level(logging.DEBUG)
     server = await serve_jobs(Indiscreet(), redact="card")
     server.service.session_config = replace(server.service.session_config, speculates=True)
-    server.service.speaker_model = SpeakerModel(one_voice, Thresholds(joins=0.5, knows=0.6))
+    server.service.speaker_model = SpeakerModel(one_voice, SpeakerThresholds(joins=0.5, knows=0.6))
     for protocol in (flux, realtime, whisper_live, twilio, room, file_forms):
         heard: list[str] = []
         async with asyncio.timeout(PATIENCE_S):

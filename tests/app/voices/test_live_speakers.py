@@ -12,13 +12,13 @@ from numpy.typing import NDArray
 
 from tutti_server.app.media.pcm import Samples
 from tutti_server.app.session.observers.speaker_stretches import Stretch
-from tutti_server.app.voices.clustering import Thresholds
 from tutti_server.app.voices.embedder import MAX_BATCH, EmbedderBatcher
+from tutti_server.app.voices.live_clustering import OnlineSpeakers
 from tutti_server.app.voices.live_speakers import LiveSpeakers, LiveVoices
-from tutti_server.app.voices.online_clusters import OnlineSpeakers
+from tutti_server.app.voices.speaker_clustering import SpeakerThresholds
 from tutti_server.app.voices.speaker_model import SpeakerModel
 
-THRESHOLDS = Thresholds(joins=0.5, knows=0.6)
+THRESHOLDS = SpeakerThresholds(joins=0.5, knows=0.6)
 
 
 def stretch(id_: int) -> Stretch:

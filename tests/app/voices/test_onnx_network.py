@@ -10,9 +10,9 @@ from tests.onnx_files import Operator, save_model
 from tests.recordings import read
 from tutti_server.app.errors import SettingsError
 from tutti_server.app.service.settings import Settings
-from tutti_server.app.voices.clustering import Thresholds
 from tutti_server.app.voices.filterbank import N_BANDS, filterbank
 from tutti_server.app.voices.onnx_network import OnnxNetwork
+from tutti_server.app.voices.speaker_clustering import SpeakerThresholds
 from tutti_server.app.voices.speaker_model import load_onnx
 
 REFERENCE = Path(__file__).parent / "filterbank.npz"
@@ -38,7 +38,7 @@ class TestFile:
         """This one returns the greatest energy of each band."""
         operators: list[Operator] = [("ReduceMax", {"axes": [1], "keepdims": 0})]
         path = save_model(tmp_path / "voices.onnx", operators, "frames", n_bands=N_BANDS)
-        model = load_onnx(path, Thresholds(joins=0.5, knows=0.6))
+        model = load_onnx(path, SpeakerThresholds(joins=0.5, knows=0.6))
         low, high = (np.sin(np.arange(24_000) * pitch).astype(np.float32) * 0.3 for pitch in (0.1, 0.9))
         assert model.embed_live
         vectors = await model.embed_live([low, low[:9_000], high, low[:100]])

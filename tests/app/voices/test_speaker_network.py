@@ -10,7 +10,7 @@ from threadpoolctl import threadpool_info
 
 from tutti_server.app.media.file_decoder import decode_pieces
 from tutti_server.app.media.pcm import Samples
-from tutti_server.app.voices.diarization import WINDOW_S
+from tutti_server.app.voices.file_speakers import WINDOW_S
 from tutti_server.app.voices.speaker_model import load
 from tutti_server.app.voices.speaker_network import DEFAULT_WEIGHTS, MAX_SAMPLES, PART, NumpyNetwork
 from tutti_server.engine.api import SAMPLE_RATE

@@ -26,8 +26,8 @@ from tutti_server.app.dialects.openai.files_wire import response_body
 from tutti_server.app.media.decoders import Decoders
 from tutti_server.app.server.main import build_app
 from tutti_server.app.service.settings import Settings
+from tutti_server.app.session.core.final_sampling import RECORDING_BEAMS, with_beams
 from tutti_server.app.session.session import SessionConfig
-from tutti_server.app.session.text.final_sampling import USUAL_BEAMS, with_beams
 from tutti_server.engine import api
 from tutti_server.engine.api import Sampling
 from tutti_server.engine.errors import EngineError, EngineFailed, EngineOverloaded
@@ -495,12 +495,14 @@ async def test_the_temperature_rises_unless_one_is_given(
     response = await post(server.http, wav(TALK), asked)
     assert "x-tutti-ignored" not in response.headers
     for window in server.transcriber.windows:
-        beam_size = USUAL_BEAMS if temperatures[0] == 0 else 1
+        beam_size = RECORDING_BEAMS if temperatures[0] == 0 else 1
         expected = with_beams(Sampling(temperatures=temperatures, best_of=best_of), beam_size, MODEL)
         assert window.options.sampling == expected
 
 
-@pytest.mark.parametrize(("asked", "beam_size"), [({}, USUAL_BEAMS), ({"beam_size": "3"}, 3), ({"beam_size": "1"}, 1)])
+@pytest.mark.parametrize(
+    ("asked", "beam_size"), [({}, RECORDING_BEAMS), ({"beam_size": "3"}, 3), ({"beam_size": "1"}, 1)]
+)
 async def test_beams_are_passed_on(serve: Serve, asked: dict[str, Any], beam_size: int) -> None:
     """Other servers of Whisper have the field as well."""
     server = await serve()

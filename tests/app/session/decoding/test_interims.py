@@ -7,13 +7,13 @@ import pytest
 
 from tests.bench import CONFIG, START, Bench
 from tests.fakes import silence, speech
-from tutti_server.app.session.messages import commands, events
-from tutti_server.app.session.text.interim_schedule import (
+from tutti_server.app.session.decoding.interim_schedule import (
     FIRST_SAMPLES,
     PAUSE_SAMPLES,
     REPLACE_SAMPLES,
     InterimSchedule,
 )
+from tutti_server.app.session.messages import commands, events
 from tutti_server.engine import api
 from tutti_server.engine.api import SAMPLE_RATE
 

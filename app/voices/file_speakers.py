@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tutti_server.app.media.pcm import Samples
-from tutti_server.app.voices.clustering import Thresholds, centroids, cluster
+from tutti_server.app.voices.speaker_clustering import SpeakerThresholds, centroids, cluster
 from tutti_server.engine.api import SAMPLE_RATE
 
 WINDOW_S = 1.5
@@ -63,7 +63,7 @@ class Diarizer:
             self._vectors += list(await self._embed([self._rest]))
             self._starts_s.append(0.0)
 
-    def speakers(self, speech: Iterable[Span], thresholds: Thresholds, max_speakers: int) -> "Speakers":
+    def speakers(self, speech: Iterable[Span], thresholds: SpeakerThresholds, max_speakers: int) -> "Speakers":
         """The speakers of the recording, after `finish`. It takes most of a second for hours of speech: use a thread.
 
         Args:
@@ -133,7 +133,7 @@ class Speakers:
 
         Args:
             references: `(known, dimensions)` unit vectors.
-            knows: `Thresholds.knows`.
+            knows: `SpeakerThresholds.knows`.
         """
         if not self.n or not len(references):
             return {}

@@ -19,7 +19,7 @@ MIN_SHARE = 0.03
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Thresholds:
+class SpeakerThresholds:
     """The cosines that belong to a network."""
 
     joins: float
@@ -33,7 +33,7 @@ def cluster(embeddings: Array, joins: float, max_speakers: int) -> Labels:
 
     Args:
         embeddings: `(n, dimensions)` unit vectors in the order of time.
-        joins: `Thresholds.joins`.
+        joins: `SpeakerThresholds.joins`.
         max_speakers: the most speakers, at least 1. Above it the most similar ones are joined.
     """
     if not len(embeddings):
@@ -82,7 +82,7 @@ def linked(sums: Array, sizes: Array, joins: float, max_speakers: int) -> Labels
     Args:
         sums: `(groups, dimensions)`: the sum of the unit vectors of each group.
         sizes: how many each has.
-        joins: `Thresholds.joins`.
+        joins: `SpeakerThresholds.joins`.
         max_speakers: the most clusters.
     """
     n = len(sums)

@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.app.voices.test_diarization import noisy
-from tutti_server.app.voices.clustering import Thresholds
-from tutti_server.app.voices.online_clusters import MAX_ONLINE_GROUPS, MAX_REVISABLE, OnlineSpeakers
+from tests.app.voices.test_file_speakers import noisy
+from tutti_server.app.voices.live_clustering import MAX_ONLINE_GROUPS, MAX_REVISABLE, OnlineSpeakers
+from tutti_server.app.voices.speaker_clustering import SpeakerThresholds
 
-THRESHOLDS = Thresholds(joins=0.5, knows=0.6)
+THRESHOLDS = SpeakerThresholds(joins=0.5, knows=0.6)
 NETWORK = "0a1b2c"
 
 

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from tutti_server.app.voices.clustering import MIN_SHARE, Labels, Thresholds, linked
-from tutti_server.app.voices.diarization import MAX_SPEAKERS
+from tutti_server.app.voices.file_speakers import MAX_SPEAKERS
+from tutti_server.app.voices.speaker_clustering import MIN_SHARE, Labels, SpeakerThresholds, linked
 
 Array = NDArray[np.float32]
 
@@ -47,7 +47,7 @@ class _Group:
 class OnlineSpeakers:
     """The speakers of one session."""
 
-    def __init__(self, thresholds: Thresholds, max_speakers: int, voices: str = "", network: str = "") -> None:
+    def __init__(self, thresholds: SpeakerThresholds, max_speakers: int, voices: str = "", network: str = "") -> None:
         """Begin without any, or with those of a session that is continued.
 
         Args:

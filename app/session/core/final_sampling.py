@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from tutti_server.engine import api
 
-USUAL_BEAMS = 5
+RECORDING_BEAMS = 5
 """The beams where neither operator nor client has chosen, as in openai/whisper and faster-whisper.
 
 Whisper base makes 10.7 % word errors with them in files and 12.5 % without, on 2,768 words of people. Files take 1.3
@@ -31,9 +31,9 @@ N_SMOOTHED = 4
 """The number of interims over which this time is averaged."""
 
 
-def usual_beams(model: api.ModelInfo) -> int:
+def recording_beams(model: api.ModelInfo) -> int:
     """Return the beams of recordings where nobody has chosen."""
-    return min(USUAL_BEAMS, model.n_slots)
+    return min(RECORDING_BEAMS, model.n_slots)
 
 
 def spare_beams(model: api.ModelInfo) -> int:
@@ -41,7 +41,7 @@ def spare_beams(model: api.ModelInfo) -> int:
 
     With 250 sessions of turbo in full context on an H200, they cost a twentieth of the interims, and finals 0.05 s.
     """
-    return usual_beams(model) if model.device == "cpu" else 1
+    return recording_beams(model) if model.device == "cpu" else 1
 
 
 def with_beams(sampling: api.Sampling, beam_size: int, model: api.ModelInfo) -> api.Sampling:

@@ -7,14 +7,14 @@ import pytest
 
 from tests.bench import CONFIG, START, Bench
 from tests.fakes import MODEL, silence, speech
-from tutti_server.app.session.text.final_sampling import (
+from tutti_server.app.session.core.final_sampling import (
     MAX_ANSWER_S,
     N_SMOOTHED,
+    RECORDING_BEAMS,
     SURE_LOGPROB,
-    USUAL_BEAMS,
     FinalSampling,
+    recording_beams,
     spare_beams,
-    usual_beams,
     with_beams,
 )
 from tutti_server.engine import api
@@ -51,14 +51,14 @@ def test_an_engine_that_tells_no_times_has_time() -> None:
 @pytest.mark.parametrize(
     ("model", "n_beams", "n_live"),
     [
-        (MODEL, USUAL_BEAMS, USUAL_BEAMS),
+        (MODEL, RECORDING_BEAMS, RECORDING_BEAMS),
         (replace(MODEL, n_slots=2), 2, 2),
-        (replace(MODEL, device="cuda"), USUAL_BEAMS, 1),
+        (replace(MODEL, device="cuda"), RECORDING_BEAMS, 1),
     ],
 )
-def test_usual_beams_follow_the_model(model: api.ModelInfo, n_beams: int, n_live: int) -> None:
+def test_recording_beams_follow_the_model(model: api.ModelInfo, n_beams: int, n_live: int) -> None:
     """On a GPU, beams of live finals would cost sessions."""
-    assert (usual_beams(model), spare_beams(model)) == (n_beams, n_live)
+    assert (recording_beams(model), spare_beams(model)) == (n_beams, n_live)
 
 
 @pytest.mark.parametrize(
@@ -70,8 +70,8 @@ def test_beams_wait_for_a_doubt_on_a_cpu(device: str, n_beams: int, sure_logprob
     assert (sampling.beam_size, sampling.sure_logprob) == (n_beams, sure_logprob)
 
 
-@pytest.mark.parametrize(("answer_s", "n_beams"), [(0.05, USUAL_BEAMS), (2.0, 1)])
-def test_a_session_has_the_usual_beams_if_its_interims_come_in_time(answer_s: float, n_beams: int) -> None:
+@pytest.mark.parametrize(("answer_s", "n_beams"), [(0.05, RECORDING_BEAMS), (2.0, 1)])
+def test_a_session_has_the_recording_beams_if_its_interims_come_in_time(answer_s: float, n_beams: int) -> None:
     """It has them only where neither its client nor the operator has chosen a number."""
     bench = Bench(START, config=replace(CONFIG, beam_size=None))
     bench.timing = took(answer_s)
