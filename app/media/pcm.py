@@ -151,27 +151,23 @@ class SampleBuffer:
     def __init__(self) -> None:
         self._samples = np.zeros(SAMPLE_RATE, dtype=np.float32)
         self._offset = 0
-        self._length = 0
         self.start = 0
         """Position of the first sample that is kept."""
-
-    @property
-    def end(self) -> int:
+        self.end = 0
         """Position after the last sample."""
-        return self.start + self._length
 
     def append(self, samples: Samples) -> None:
         """Add samples at the end; they are copied."""
-        needed = self._offset + self._length + len(samples)
-        if needed > len(self._samples):
-            held = self._samples[self._offset : self._offset + self._length]
-            size = max(len(self._samples), 2 * (self._length + len(samples)))
+        n_held = self.end - self.start
+        if self._offset + n_held + len(samples) > len(self._samples):
+            held = self._samples[self._offset : self._offset + n_held]
+            size = max(len(self._samples), 2 * (n_held + len(samples)))
             self._samples = np.zeros(size, dtype=np.float32)
-            self._samples[: self._length] = held
+            self._samples[:n_held] = held
             self._offset = 0
-        end = self._offset + self._length
+        end = self._offset + n_held
         self._samples[end : end + len(samples)] = samples
-        self._length += len(samples)
+        self.end += len(samples)
 
     def view(self, start: int, end: int) -> Samples:
         """The samples from position `start` to `end`, without a copy; valid until the next `append`."""
@@ -181,7 +177,6 @@ class SampleBuffer:
 
     def forget_before(self, position: int) -> None:
         """Keep only the samples from `position` on."""
-        n_gone = min(max(position - self.start, 0), self._length)
+        n_gone = min(max(position, self.start), self.end) - self.start
         self._offset += n_gone
-        self._length -= n_gone
         self.start += n_gone

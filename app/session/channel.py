@@ -153,7 +153,7 @@ class Channel:
         if decoded_until is not None:
             speech = chain(self.finals.speech(), self._open.speech if self._open else ())
             since += _speech_after(speech, decoded_until)
-        return self.position - min(since, default=self.position)
+        return self.position - min(since) if since else 0
 
     # Audio.
 
@@ -176,7 +176,7 @@ class Channel:
             frame = self._buffer.view(position, position + FRAME_SAMPLES)
             change = self._endpointer.push(frame)
             if position >= self._done_until:
-                self._session.hear(position, frame, self._endpointer.voiced_until == self.position)
+                self._session.hear(position, frame, self._endpointer.voiced_until == self._endpointer.position)
             self._on_frame(change)
 
     def flush(self, flush_id: events.FlushId | None = None) -> None:
@@ -238,13 +238,14 @@ class Channel:
 
     def _on_frame(self, change: SpeechBegan | SpeechEnded | None) -> None:
         """Act on a frame, after which speech may have begun or ended."""
-        if self.position <= self._done_until:
+        position = self.position
+        if position <= self._done_until:
             # An utterance of the earlier session ended where this one goes on.
-            if self.position + FRAME_SAMPLES > self._done_until:
+            if position + FRAME_SAMPLES > self._done_until:
                 self._endpointer.reset()
-            self._forget_idle()
+            self._forget_idle(position)
             return
-        if self._options.is_manual and not self._open and self.position - self._last_cut >= MIN_MANUAL_SAMPLES:
+        if self._options.is_manual and not self._open and position - self._last_cut >= MIN_MANUAL_SAMPLES:
             self._open = self._begin_utterance(self._last_cut, self._last_cut, [])
         match change:
             case None:
@@ -262,18 +263,16 @@ class Channel:
             if cut is not None:
                 self._cut_window(self._open, cut)
         if not self._open:
-            self._detector_life.renew_in_silence(self.position - FRAME_SAMPLES, self.position)
-            self._forget_idle()
+            self._detector_life.renew_in_silence(position - FRAME_SAMPLES, position)
+            self._forget_idle(position)
             return
         self._hypotheses.update(self._open)
 
-    def _forget_idle(self) -> None:
+    def _forget_idle(self, position: int) -> None:
         """Forget audio that no utterance can begin with any more."""
         idle_samples = self._options.idle_samples
-        may_be_late = self._is_continued and self.position - self._done_until <= MAX_LATE_SAMPLES + idle_samples
-        self.earlier.forget_before(
-            min(self._done_until, self.position) if may_be_late else self.position - idle_samples
-        )
+        may_be_late = self._is_continued and position - self._done_until <= MAX_LATE_SAMPLES + idle_samples
+        self.earlier.forget_before(min(self._done_until, position) if may_be_late else position - idle_samples)
 
     # Utterances.
 

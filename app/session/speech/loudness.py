@@ -1,5 +1,6 @@
 """Tells by its loudness whether a frame is quiet: a detector goes on taking audio for speech after speech has ended."""
 
+import math
 from collections import deque
 
 import numpy as np
@@ -31,12 +32,15 @@ class Loudness:
         """The energy of each of these frames."""
         self._blocks: deque[tuple[float, float]] = deque(maxlen=MEMORY_BLOCKS)
         """The least and the most energy in each of the last blocks."""
+        self._floor, self._peak = math.inf, 0.0
+        """The least and the most of all these blocks."""
         self._least = self._most = 0.0
         self._n_frames = 0
 
     def renew(self) -> None:
         """Compare from now on as if the frames that are remembered were the first ones."""
         self._blocks.clear()
+        self._floor, self._peak = math.inf, 0.0
         self._n_frames = 0
         for energy in self._energies:
             self._compare(energy)
@@ -52,10 +56,10 @@ class Loudness:
             self._least = self._most = energy
         else:
             self._least, self._most = min(self._least, energy), max(self._most, energy)
-        least = min([self._least, *(least for least, _ in self._blocks)])
-        most = max([self._most, *(most for _, most in self._blocks)])
+        least, most = min(self._least, self._floor), max(self._most, self._peak)
         self._n_frames += 1
         if self._n_frames == BLOCK_FRAMES:
             self._blocks.append((self._least, self._most))
+            self._floor, self._peak = min(low for low, _ in self._blocks), max(high for _, high in self._blocks)
             self._n_frames = 0
         return energy <= most * SPEECH_FACTOR and energy <= max(least * FLOOR_FACTOR, most * PEAK_FACTOR)
