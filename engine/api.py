@@ -37,7 +37,7 @@ Task = Literal["transcribe", "translate"]
 
 
 class Priority(IntEnum):
-    """The order in which windows are served: the lower number comes first."""
+    """What a window is for. `engine/scheduling/batcher.py` decides the order in which windows are served by it."""
 
     FINAL = 0
     """A final of a live session."""
