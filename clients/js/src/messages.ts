@@ -53,9 +53,8 @@ export interface Resume {
    */
   readonly audio_from_s?: number | null;
   /**
-   * The `detector_from_s` of the lost session's last `utterance`. With it, and with the audio from the earliest of
-   * these times on, the server finds the speech that the lost session would have found. Without it, it may find speech
-   * somewhat later.
+   * The `detector_from_s` of the lost session's last `utterance`. With the audio from the earliest of these times on,
+   * the server finds the same speech; without it, perhaps later.
    */
   readonly detector_from_s?: readonly (number | null)[];
   /** The `language` of the last `utterance` of each channel, so that the server goes on with it; or one for all. */
@@ -70,9 +69,8 @@ export interface Resume {
 export interface Endpointing {
   /**
    * What begins and ends utterances. "vad": detected speech. "adaptive": as "vad", but what was spoken decides how long
-   * the silence must be. "manual": an utterance begins with the first audio, and ends with `flush`, with `stop` or at
-   * its maximum length. The default is "adaptive" where that was measured for the server's model, and "vad" elsewhere.
-   * It is always "vad" with one of the four options below.
+   * the silence must be. "manual": the client's audio and `flush`. The default is "adaptive" where that was measured
+   * for the server's model, else "vad". It is always "vad" with one of the four options below.
    */
   readonly mode?: "vad" | "adaptive" | "manual" | null;
   /**
@@ -100,8 +98,8 @@ export interface Endpointing {
   /** Audio before detected speech that belongs to the utterance. 0 to 1000. */
   readonly padding_ms?: number;
   /**
-   * How sure the server must be that a sound is speech. A higher value takes less noise for speech, and more soft
-   * speech for noise. Without it, the operator's. 0 to 1.
+   * How sure the server must be that a sound is speech. More takes less noise for speech, and more soft speech for
+   * noise. Without it, the operator's. 0 to 1.
    */
   readonly threshold?: number | null;
 }
@@ -145,12 +143,9 @@ export interface StartOptions {
   readonly audio?: AudioFormat;
   /** A name of the model, where the server has several; without it the first one. */
   readonly model?: string | null;
-  /**
-   * A code such as "en"; null: the server detects the language and follows its changes; "lock": it detects the language
-   * at the beginning, and keeps it.
-   */
+  /** A code such as "en"; null: it is detected, and its changes are followed; "lock": it is detected once. */
   readonly language?: string | null;
-  /** The codes of the languages that are possible, where the server detects the language. Without any: all it knows. */
+  /** The languages that are possible, where the server detects the language. Without any: all it knows. */
   readonly languages?: readonly string[];
   /** Whether to write the language that is spoken, or to translate it into English. */
   readonly task?: "transcribe" | "translate";

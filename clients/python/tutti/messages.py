@@ -109,8 +109,7 @@ class Resume:
     detector_from_s: tuple[Seconds | None, ...] | None = None
     """The `detector_from_s` of the lost session's last `utterance`.
 
-    With it, and with the audio from the earliest of these times on, the server finds the speech that the lost session
-    would have found. Without it, it may find speech somewhat later.
+    With the audio from the earliest of these times on, the server finds the same speech; without it, perhaps later.
     """
     language: Language | Annotated[tuple[Language | None, ...], Length(1)] | Null = field(default=None, kw_only=True)
     """The `language` of the last `utterance` of each channel, so that the server goes on with it; or one for all."""
@@ -127,10 +126,9 @@ class Endpointing:
     mode: EndpointingMode | Null = None
     """What begins and ends utterances.
 
-    "vad": detected speech. "adaptive": as "vad", but what was spoken decides how long the silence must be. "manual": an
-    utterance begins with the first audio, and ends with `flush`, with `stop` or at its maximum length. The default is
-    "adaptive" where that was measured for the server's model, and "vad" elsewhere. It is always "vad" with one of the
-    four options below.
+    "vad": detected speech. "adaptive": as "vad", but what was spoken decides how long the silence must be. "manual":
+    the client's audio and `flush`. The default is "adaptive" where that was measured for the server's model, else
+    "vad". It is always "vad" with one of the four options below.
     """
     silence_ms: SilenceMs | None = None
     """The silence that ends an utterance; with "adaptive", one as sure as `end_confidence`, or of unknown text."""
@@ -152,8 +150,8 @@ class Endpointing:
     padding_ms: Annotated[int, Within(0, MAX_PADDING_MS)] | None = None
     """Audio before detected speech that belongs to the utterance."""
     threshold: Share | Null = None
-    """How sure the server must be that a sound is speech. A higher value takes less noise for speech, and more soft
-    speech for noise. Without it, the operator's.
+    """How sure the server must be that a sound is speech. More takes less noise for speech, and more soft speech for
+    noise. Without it, the operator's.
     """
 
 
@@ -212,12 +210,9 @@ class Start:
     model: Annotated[str, Length(most=80)] | Null = None
     """A name of the model, where the server has several; without it the first one."""
     language: Language | Null = None
-    """A code such as "en"; None: the server detects the language and follows its changes; "lock": it detects the
-    language at the beginning, and keeps it.
-    """
+    """A code such as "en"; None: it is detected, and its changes are followed; "lock": it is detected once."""
     languages: Languages | None = None
-    """The codes of the languages that are possible, where the server detects the language. Without any: all it knows.
-    """
+    """The languages that are possible, where the server detects the language. Without any: all it knows."""
     task: Task | None = None
     """Whether to write the language that is spoken, or to translate it into English."""
     translate: Languages | None = None
