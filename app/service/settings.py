@@ -183,8 +183,8 @@ class Settings:
     )
     model_idle_s: float = setting(
         600.0,
-        "With several models: after this many seconds without a session or a file, the memory of each but the first "
-        "is given back until it is used again. 0: never.",
+        "With several models: after this many seconds without a session or a file, each but the first gives its memory "
+        "back. 0: never.",
         least=0,
     )
     served_model_name: str = setting(
