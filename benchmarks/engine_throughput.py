@@ -308,6 +308,7 @@ def describe_device(config: EngineConfig) -> dict[str, Any]:
 @click.option("--concurrency", default="1,64", show_default=True, help="Numbers of concurrent requests.")
 @click.option("--audio-s", default=7.0, show_default=True, help="Seconds of audio in a request's window of 30 s.")
 @click.option("--tokens", default=24, show_default=True, help="Tokens of a request.")
+@click.option("--beams", default=1, show_default=True, help="Beams of a request. They need as many slots each.")
 @click.option("--requests", default=8, show_default=True, help="Requests of each client.")
 @click.option("--slots", default=64, show_default=True)
 @click.option("--max-encode-batch", default=16, show_default=True)
@@ -339,6 +340,7 @@ def main(
     concurrency: str,
     audio_s: float,
     tokens: int,
+    beams: int,
     requests: int,
     slots: int,
     max_encode_batch: int,
@@ -358,14 +360,20 @@ def main(
 ) -> None:
     """Measure the throughput of the engine under load."""
     prepare_environment()
-    work = preset_work(mean_tokens, clips) if preset else Work(audio_s, tokens)
+    work = preset_work(mean_tokens, clips) if preset else Work(audio_s, tokens, n_beams=beams)
     if not preset and not (mean_tokens is clips is None):
         raise click.UsageError("--mean-tokens and --clips: expected --preset beside them")
     concurrencies = parse_numbers("--concurrency", concurrency)
     if trace and ("," in models or len(concurrencies) > 1):
         raise click.UsageError("--profile: expected one of --models and one --concurrency beside it")
     observation = Observation(trace, with_nvtx)
-    result: dict[str, Any] = {"schema": SCHEMA, **machine.describe(), "preset": preset, "tokens": work.mean_tokens}
+    result: dict[str, Any] = {
+        "schema": SCHEMA,
+        **machine.describe(),
+        "preset": preset,
+        "tokens": work.mean_tokens,
+        "beams": beams,
+    }
     result |= {"loads": [], "stages": [], "ablation": []}
     for model in models.split(","):
         config = EngineConfig(
@@ -416,7 +424,7 @@ def preset_work(mean_tokens: float | None, clips: int | None) -> Work:
         UsageError: options of other requests are given too, or a number is out of range.
     """
     context = click.get_current_context()
-    for name in ("audio_s", "tokens", "requests"):
+    for name in ("audio_s", "tokens", "beams", "requests"):
         if context.get_parameter_source(name) is not click.core.ParameterSource.DEFAULT:
             raise click.UsageError(f"--{name.replace('_', '-')}: the preset sets it; expected it without --preset")
     try:

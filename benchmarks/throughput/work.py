@@ -1,13 +1,13 @@
 """What the requests of a benchmark ask of the engine: windows of noise, and how many tokens each is decoded to."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tutti_server.engine.api import SAMPLE_RATE, WINDOW_SAMPLES, DecodeOptions, Window
+from tutti_server.engine.api import SAMPLE_RATE, WINDOW_SAMPLES, DecodeOptions, Sampling, Window
 
 N_NOISES = 64
 """Number of different recordings of noise that requests of different lengths share."""
@@ -19,6 +19,7 @@ class Work:
 
     audio_s: float
     n_tokens: int
+    n_beams: int = field(default=1, kw_only=True)
 
     def window(self, index: int) -> Window:
         """The window of a request."""
@@ -30,7 +31,7 @@ class Work:
         Its text is requested at the end only, as the service does.
         """
         samples = np.random.default_rng(index).normal(0, 0.1, round(self.audio_s * SAMPLE_RATE)).astype(np.float32)
-        return Window(samples=samples, session="", options=decode_options(n_tokens))
+        return Window(samples=samples, session="", options=decode_options(n_tokens, self.n_beams))
 
     def n_windows(self, concurrency: int, n_requests: int) -> int:
         """The number of different windows; requests take them in turn."""
@@ -85,9 +86,10 @@ class MixedWork(Work):
         return sum(n_tokens for _, n_tokens in self.clips) / len(self.clips)
 
 
-def decode_options(n_tokens: int) -> DecodeOptions:
+def decode_options(n_tokens: int, n_beams: int = 1) -> DecodeOptions:
     """The options of a request that is decoded to at most this many tokens."""
-    return DecodeOptions(language="en", timestamps=False, max_tokens=n_tokens)
+    sampling = Sampling(beam_size=n_beams)
+    return DecodeOptions(language="en", timestamps=False, max_tokens=n_tokens, sampling=sampling)
 
 
 @cache

@@ -55,6 +55,15 @@ def test_what_a_machine_cannot_do_is_left_out(tmp_path: Path, monkeypatch: pytes
     )
 
 
+def test_requests_may_have_beams(tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+    ran = CliRunner().invoke(main, [*SMALLEST, "--beams", "2", "--slots", "4", "--json", str(path)])
+    assert ran.exit_code == 0, ran.output
+    result = json.loads(path.read_text())
+    assert result["beams"] == 2
+    assert result["loads"][0]["decode_batch"] > 0
+
+
 def test_other_numbers_of_tokens_fail_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As if the model had ended by itself."""
     monkeypatch.setattr(Work, "window", lambda self, index: Work(0.5, 2).window_of(index, 2))
