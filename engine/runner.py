@@ -595,9 +595,13 @@ class Runner:
         found = self._device_beams.begin(slots, prompts, with_timestamps, logits[first], are_ruled=are_ruled)
         if found:
             begun = {slot: self.states.searches[slot] for slot in slots if slot in self.states.searches}
-            states_of = dict(zip(slots, zip(*(column.tolist() for column in peaks), strict=True), strict=True))
-            peaks_s = {each: peak_s(*states_of[slot]) for slot, search in begun.items() for each in search.slots}
-            self._device_beams.follow(begun.values(), found, peaks_s if peaks else None)
+            peaks_s = {
+                each: peak_s(state)
+                for column in peaks
+                for slot, state in zip(slots, column.tolist(), strict=True)
+                for each in (begun[slot].slots if slot in begun else ())
+            }
+            self._device_beams.follow(begun.values(), found, peaks_s)
 
     def _start_on_host(
         self,
