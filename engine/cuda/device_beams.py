@@ -60,15 +60,15 @@ class DeviceBeams:
         searches = [self._states.searches[slots[row]] for row in rows]
         device = logits.device
         owners, on_device = to_device([[search.slots[0] for search in searches], rows], device)
-        own_logits, most = logits[on_device], max(search.n_candidates for search in searches)
-        tensors = self._tensors
+        own_logits, tensors = logits[on_device], self._tensors
+        n_wanted = [search.n_candidates for search in searches]
         if are_ruled:
-            self._find(owners, own_logits, most)
+            self._find(owners, own_logits, max(n_wanted))
         else:
             state = self._states.rules_after(
                 [prompts[row].prefix for row in rows], [with_timestamps[row] for row in rows]
             )
-            found = self._sampler.find_candidates(own_logits, state, most)
+            found = self._sampler.find_candidates(own_logits, state, n_wanted)
             tensors.logprobs[owners], tensors.next_tokens[owners] = found.logprobs, found.tokens
         for search in searches:
             owner, *others = search.slots

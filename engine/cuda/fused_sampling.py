@@ -19,6 +19,7 @@ from torch import Tensor
 from tutti_server.engine.checkpoint.checkpoint import Checkpoint
 from tutti_server.engine.decoding.followed_search import N_LANES
 from tutti_server.engine.decoding.logit_rules import RuleState
+from tutti_server.engine.model.host_transfer import to_device
 
 _BLOCK = 4096
 """Logits that a program loads at a time."""
@@ -293,16 +294,16 @@ class FusedSampler:
         apart = replace(self.candidates, n_wanted=n_wanted.to(torch.int32))
         return self._launch(logits, state, tokens, positions, apart)
 
-    def find_candidates(self, logits: Tensor, state: RuleState, n_wanted: int) -> Candidates:
+    def find_candidates(self, logits: Tensor, state: RuleState, n_wanted: Sequence[int]) -> Candidates:
         """Find the likeliest next tokens of rows that are no slots.
 
         Args:
             logits: `(rows, vocab_size)` float32. They are not changed.
             state: what the rules know of each row.
-            n_wanted: how many to find.
+            n_wanted: how many to find in each row.
         """
         found = Candidates.none(len(logits), logits.device)
-        found.n_wanted.fill_(n_wanted)
+        found.n_wanted.copy_(to_device(n_wanted, logits.device))
         tokens, positions = torch.zeros((2, len(logits)), dtype=torch.long, device=logits.device)
         self._launch(logits, state, tokens, positions, found)
         return found

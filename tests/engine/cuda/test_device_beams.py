@@ -137,7 +137,7 @@ def test_the_likeliest_tokens_are_those_under_the_rules() -> None:
     before = state.select(slice(0, len(histories)))
     before = RuleState(**{name: getattr(before, name).clone() for name in before.__slots__})
     sampled = sampler(logits)
-    apart = sampler.find_candidates(logits, before, 6)
+    apart = sampler.find_candidates(logits, before, [6] * len(histories))
     for row, n in enumerate(n_wanted):
         best = ruled[row].log_softmax(-1).topk(max(n, 6))
         for found, count in ((sampler.candidates, n), (apart, 6)):

@@ -150,6 +150,7 @@ class Scheduler:
 
 HOTWORDS = ((30, 31), (32,))
 ROUNDS: dict[str, tuple[tuple[Case, ...], ...]] = {
+    "sizes": ((Case(11, 2, has_times=False), Case(2, 5)), (Case(3, 3, prefix=(40, 41)), Case(4))),
     "first step": ((Case(1, 3, max_tokens=1), Case(2, 2, max_tokens=1), Case(3)), (Case(4, 2),)),
     "slots of others": (
         (Case(1, 2, max_tokens=2), Case(2, 3, max_tokens=6), Case(3)),
