@@ -17,6 +17,10 @@ LEAST_SHARE = 0.5
 """The least time of an encoder call, as a share of the time of one full window. Measured on an H200: a single window,
 however short, takes half as long as a full one."""
 
+LEAST_SHARED_ROWS = 3
+"""The fewest rows of a step in which slots share a window: the kernel for whole steps of fewer rows (`row_step.py`)
+reads the window of each row in the row's own slot."""
+
 
 class PackedSize(NamedTuple):
     """The size of an encoder call of windows that are shorter than full ones."""
@@ -160,8 +164,9 @@ GRAPH_SIZES = GraphSizes()
 
 
 def n_rows_held(n_slots: int) -> int:
-    """Rows of the buffers for this number of slots: those of the graph that serves all slots."""
-    return smallest_at_least(GRAPH_SIZES.step_rows, n_slots) or n_slots
+    """Rows of the buffers for this number of slots: those of the graph that serves all slots, in a search, too."""
+    n_rows = n_slots if n_slots == 1 else max(n_slots, LEAST_SHARED_ROWS)
+    return smallest_at_least(GRAPH_SIZES.step_rows, n_rows) or n_rows
 
 
 def _cut_short(n_states: Sequence[int], max_states: int) -> list[slice]:

@@ -18,10 +18,10 @@ from tutti_server.engine.cuda.flashinfer_loader import load_flashinfer
 from tutti_server.engine.cuda.fused_model import Attend, FusedDecoder, FusedEncoder, Products
 from tutti_server.engine.cuda.fused_sampling import FusedSampler
 from tutti_server.engine.cuda.graph_capture import CapturedGraph, GraphPool
-from tutti_server.engine.cuda.graph_sizes import GRAPH_SIZES, GraphSizes, PackedSize
+from tutti_server.engine.cuda.graph_sizes import GRAPH_SIZES, LEAST_SHARED_ROWS, GraphSizes, PackedSize
 from tutti_server.engine.cuda.hopper_attention import load_hopper_attention
 from tutti_server.engine.cuda.packed_windows import PackedWindows, places_of
-from tutti_server.engine.cuda.row_step import ROWS, RowStep, load_row_steps
+from tutti_server.engine.cuda.row_step import RowStep, load_row_steps
 from tutti_server.engine.decoding.logit_rules import RuleState
 from tutti_server.engine.decoding.slot_states import SlotStates
 from tutti_server.engine.model.forward import n_rows_of, pad
@@ -190,8 +190,7 @@ class _StepGraphs:
             self._samplings[rows] = pool.capture(partial(self._sampler, step.out))
 
     def run(self, positions: dict[int, int]) -> Tensor:
-        # The kernel for whole steps of few rows reads the window of each row in the row's own slot.
-        n_rows = max(n_rows_of(positions), max(ROWS) + 1 if self._cache.has_borrowers else 0)
+        n_rows = max(n_rows_of(positions), LEAST_SHARED_ROWS if self._cache.has_borrowers else 0)
         rows = self._sizes.step(n_rows, len(self._tokens))
         if attention := self._attention(rows):
             attention.plan(positions)

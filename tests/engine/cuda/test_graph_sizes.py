@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tutti_server.engine.cuda.graph_sizes import GRAPH_SIZES, n_rows_held, smallest_at_least
+from tutti_server.engine.cuda.graph_sizes import GRAPH_SIZES, LEAST_SHARED_ROWS, n_rows_held, smallest_at_least
+from tutti_server.engine.cuda.row_step import ROWS
 from tutti_server.engine.model.audio_context import LADDER
 
 FULL = 1_500
@@ -23,6 +24,13 @@ def test_buffers_hold_the_rows_of_the_graph_for_all_slots(n_slots: int, n_rows: 
     assert n_rows_held(n_slots) == n_rows
     assert GRAPH_SIZES.step(n_slots, n_rows) == n_rows
     assert max(GRAPH_SIZES.steps(n_rows)) == min(n_rows, 256)
+
+
+@pytest.mark.parametrize("n_slots", [2, 3, 5, 257])
+def test_slots_that_share_a_window_fit_into_the_buffers(n_slots: int) -> None:
+    """Two slots, too, whose steps are those of more rows than one kernel computes."""
+    n_rows = n_rows_held(n_slots)
+    assert max(ROWS) < LEAST_SHARED_ROWS <= GRAPH_SIZES.step(max(n_slots, LEAST_SHARED_ROWS), n_rows) <= n_rows
 
 
 def test_steps_are_captured_from_large_to_small() -> None:
