@@ -127,8 +127,8 @@ class SlotStates:
         self.running[slot] -= n_refused
 
     def advance(self) -> None:
-        """Move the host's positions of all running slots on by one token."""
-        self.running = {slot: position + 1 for slot, position in self.running.items()}
+        """Move the host's positions of all running slots on by one token, up to the last position."""
+        self.running = {slot: min(position + 1, self._last_position) for slot, position in self.running.items()}
 
     def end(self, slot: int) -> None:
         """Forget what belongs to a slot, and to the beams of its search."""
