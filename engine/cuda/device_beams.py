@@ -74,12 +74,14 @@ class DeviceBeams:
             owner, *others = search.slots
             self._cache.lend(owner, others)
         members = _members(searches, device)
-        self._set(searches, [prompts[row] for row in rows], [with_timestamps[row] for row in rows])
+        own = self._set(searches, [prompts[row] for row in rows], [with_timestamps[row] for row in rows])
         copy_tokens(self._cache.self_attention, members, tensors, self._states.positions)
-        return self._decide(members)
+        return self._decide(members, own)
 
-    def _set(self, searches: Sequence[BeamSearch], prompts: Sequence[Prompt], with_timestamps: Sequence[bool]) -> None:
-        """Set what the device knows of searches and of the slots of their beams before the first decision."""
+    def _set(
+        self, searches: Sequence[BeamSearch], prompts: Sequence[Prompt], with_timestamps: Sequence[bool]
+    ) -> Tensor:
+        """Set what the device knows of searches before the first decision, and return the slots of their beams."""
         states, tensors = self._states, self._tensors
         slots = [slot for search in searches for slot in search.slots]
         prompt_of = [prompt for search, prompt in zip(searches, prompts, strict=True) for _ in search.slots]
@@ -112,6 +114,7 @@ class DeviceBeams:
         marks = [mark for search, mark in zip(searches, with_timestamps, strict=True) for _ in search.slots]
         states.rule_state.store(rows, states.rules_after([prompt.prefix for prompt in prompt_of], marks))
         states.running.update(zip(slots, begins, strict=True))
+        return rows
 
     def step(self, searches: tuple[BeamSearch, ...], logits: Tensor | None) -> HostRows:
         """Let every search go on after a step, whose tokens were sampled.
@@ -123,10 +126,10 @@ class DeviceBeams:
         Returns:
             What was decided for each search.
         """
+        slots = self._states.beam_rows
         if logits is not None:
-            slots = self._states.beam_rows
             self._find(slots, logits[slots], max(search.n_candidates for search in searches))
-        return self._decide(self._members)
+        return self._decide(self._members, slots)
 
     def update(self, searches: tuple[BeamSearch, ...]) -> None:
         """Tell the device the slots of all searches, if they have changed. Call it before a step is sampled."""
@@ -172,7 +175,7 @@ class DeviceBeams:
         self._tensors.logprobs[slots, :n_wanted] = best.values - torch.logsumexp(logits, dim=-1, keepdim=True)
         self._tensors.next_tokens[slots, :n_wanted] = best.indices.to(torch.int32)
 
-    def _decide(self, members: Tensor) -> HostRows:
+    def _decide(self, members: Tensor, slots: Tensor) -> HostRows:
         states, tensors = self._states, self._tensors
         decided = decide(
             members,
@@ -185,7 +188,6 @@ class DeviceBeams:
         )
         copy_tokens(self._cache.self_attention, members, tensors, states.positions)
         if states.have_hotwords:
-            slots = members[members >= 0]
             sources = tensors.sources[slots]
             states.move_hotwords(slots, torch.where(sources < 0, slots, sources), states.tokens[slots])
         return self._transfer.start_copy_to_host(decided)
