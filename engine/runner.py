@@ -28,7 +28,7 @@ from tutti_server.engine.cuda.build import (
     uses_fused_kernels,
 )
 from tutti_server.engine.cuda.graph_sizes import FILLING_WINDOWS, GRAPH_SIZES, LEAST_SHARE, n_rows_held
-from tutti_server.engine.decoding.beam_search import BeamSearch, SampledToken
+from tutti_server.engine.decoding.beam_search import BeamSearch, SampledToken, SearchOptions
 from tutti_server.engine.decoding.draft import verify_draft
 from tutti_server.engine.decoding.followed_search import FollowedSearch
 from tutti_server.engine.decoding.prompt import Prompt
@@ -249,6 +249,8 @@ class Runner:
         n = len(slots)
         self.collect_prefill(self.launch_prefill(slots, [prompt] * n, [True] * n, [Draw()] * n))
         step_s = self._choose_step_threads() if is_cpu else self._shortest_step_s()
+        if self._device_beams and n > 1:
+            self._search_once(slots[:2], prompt)
         for slot in slots:
             self.release(slot)
         if self.cuda_forward:
@@ -263,6 +265,13 @@ class Runner:
             )
         self.return_free_memory()
         return Speed(window_s, step_s, n)
+
+    def _search_once(self, slots: Sequence[int], prompt: Prompt) -> None:
+        """Run a step of a search, whose kernels nothing else runs, in slots of which the first holds a window."""
+        options, eot = SearchOptions(beam_size=len(slots)), self.checkpoint.tokenizer.eot
+        search = self.search_type(options, eot=eot, max_tokens=2, slots=slots)
+        self.collect_prefill(self.launch_prefill(slots[:1], [prompt], [True], [Draw(search=search)]))
+        self.collect(self.launch())
 
     def _shortest_step_s(self) -> float:
         return shortest_s(lambda: self.collect(self.launch()), PROBE_STEPS)

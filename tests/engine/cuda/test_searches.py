@@ -6,6 +6,7 @@ Steps are launched ahead, and slots are given to other windows meanwhile. Withou
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
 import torch
@@ -16,7 +17,8 @@ from tests.engine.checkpoints import Shape, make_checkpoint
 from tests.engine.engines import noise
 from tutti_server.engine.checkpoint.checkpoint import read_checkpoint
 from tutti_server.engine.config import EngineConfig
-from tutti_server.engine.cuda import fused_model, fused_sampling
+from tutti_server.engine.cuda import device_beams, fused_model, fused_sampling
+from tutti_server.engine.cuda.kernels.beams import decide
 from tutti_server.engine.decoding.beam_search import BeamSearch, SampledToken, SearchOptions
 from tutti_server.engine.decoding.prompt import Prompt
 from tutti_server.engine.decoding.sampling import Draw
@@ -188,3 +190,22 @@ def test_windows_among_others_find_what_each_finds_alone_on_a_host(
         assert [each.token for each in found[case]] == [each.token for each in expected]
         assert [each.attention_peak_s for each in found[case]] == [each.attention_peak_s for each in expected]
         assert [each.logprob for each in found[case]] == pytest.approx([each.logprob for each in expected], abs=1e-4)
+
+
+def test_no_search_pays_for_the_first_call_of_its_kernels(
+    runners: tuple[Runner, Runner], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Warming up compiles them: a search is begun and stepped, and nothing is left of it."""
+    _, fused = runners
+    decided: list[torch.Tensor] = []
+
+    def spying_decide(members: torch.Tensor, *arguments: Any, **others: Any) -> torch.Tensor:
+        decided.append(members)
+        return decide(members, *arguments, **others)
+
+    monkeypatch.setattr(device_beams, "decide", spying_decide)
+    monkeypatch.setattr("tutti_server.engine.runner.shortest_s", lambda run, *_: float(run() is None))
+    fused.warm_up()
+    assert [len(members) for members in decided] == [1, 1]
+    assert (fused.states.running, fused.states.searches, fused.cache.has_borrowers) == ({}, {}, False)
+    assert fused.slots.n_free == 8
