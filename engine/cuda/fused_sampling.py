@@ -81,7 +81,9 @@ def _allowed(bans, ids, is_inside, with_times, is_at_begin, text_begin, time_beg
     return is_allowed & ((with_times == 0) | fits_timestamps)
 
 
-@triton.jit(do_not_specialize=["n_rows"], do_not_specialize_on_alignment=[*_ROW_STATE, "N_CANDIDATES"])
+@triton.jit(
+    do_not_specialize=["n_rows"], do_not_specialize_on_alignment=[*_ROW_STATE, "TOKENS", "POSITIONS", "N_CANDIDATES"]
+)
 def _sample(  # noqa: PLR0915
     LOGITS,
     BANS,
