@@ -150,6 +150,21 @@ class Scheduler:
             self.runner.release(slot)
 
 
+def assert_as_alone(plain: Runner, found: dict[Case, list[SampledToken]], n_found: int) -> None:
+    """Check that each window has the tokens, log-probabilities and attention peaks that it has alone on a host."""
+    assert len(found) == n_found
+    for case, tokens in found.items():
+        expected = Scheduler(plain, n_ahead=0).decode([[case]])[case]
+        assert [each.token for each in tokens] == [each.token for each in expected]
+        assert [each.attention_peak_s for each in tokens] == [each.attention_peak_s for each in expected]
+        assert [each.logprob for each in tokens] == pytest.approx([each.logprob for each in expected], abs=1e-4)
+
+
+def assert_nothing_left(runner: Runner) -> None:
+    assert (runner.states.running, runner.states.searches, runner.cache.has_borrowers) == ({}, {}, False)
+    assert runner.slots.n_free == 8
+
+
 HOTWORDS = ((30, 31), (32,))
 ROUNDS: dict[str, tuple[tuple[Case, ...], ...]] = {
     "sizes": ((Case(11, 2, has_times=False), Case(2, 5)), (Case(3, 3, prefix=(40, 41)), Case(4))),
@@ -181,15 +196,21 @@ NIGHTLY = ("first step", "temperature", "all")
 def test_windows_among_others_find_what_each_finds_alone_on_a_host(
     runners: tuple[Runner, Runner], rounds: tuple[tuple[Case, ...], ...]
 ) -> None:
-    """Tokens, log-probabilities and attention peaks, although the device decides and the host is a step behind."""
+    """Although the device decides, and the host is a step behind."""
     plain, fused = runners
-    found = Scheduler(fused, n_ahead=1).decode(rounds)
-    assert (fused.states.searches, fused.cache.has_borrowers, fused.slots.n_free) == ({}, False, 8)
-    for case in [case for each in rounds for case in each]:
-        expected = Scheduler(plain, n_ahead=0).decode([[case]])[case]
-        assert [each.token for each in found[case]] == [each.token for each in expected]
-        assert [each.attention_peak_s for each in found[case]] == [each.attention_peak_s for each in expected]
-        assert [each.logprob for each in found[case]] == pytest.approx([each.logprob for each in expected], abs=1e-4)
+    assert_as_alone(plain, Scheduler(fused, n_ahead=1).decode(rounds), sum(map(len, rounds)))
+    assert_nothing_left(fused)
+
+
+def test_a_search_that_is_cancelled_leaves_its_slots_to_others(runners: tuple[Runner, Runner]) -> None:
+    """The step in flight still decodes it when they begin."""
+    plain, fused = runners
+    scheduler = Scheduler(fused, n_ahead=1)
+    scheduler.begin([Case(1, 3), Case(2, 2)])
+    scheduler.launch()
+    scheduler.release(scheduler.running[0])
+    assert_as_alone(plain, scheduler.decode([[Case(3, 2), Case(4)]]), 3)
+    assert_nothing_left(fused)
 
 
 def test_no_search_pays_for_the_first_call_of_its_kernels(
@@ -207,5 +228,4 @@ def test_no_search_pays_for_the_first_call_of_its_kernels(
     monkeypatch.setattr("tutti_server.engine.runner.shortest_s", lambda run, *_: float(run() is None))
     fused.warm_up()
     assert [len(members) for members in decided] == [1, 1]
-    assert (fused.states.running, fused.states.searches, fused.cache.has_borrowers) == ({}, {}, False)
-    assert fused.slots.n_free == 8
+    assert_nothing_left(fused)
