@@ -206,6 +206,7 @@ def test_windows_among_others_find_what_each_finds_alone_on_a_host(
     assert_nothing_left(fused)
 
 
+@pytest.mark.nightly
 def test_a_search_that_is_cancelled_leaves_its_slots_to_others(runners: tuple[Runner, Runner]) -> None:
     """The step in flight still decodes it when they begin."""
     plain, fused = runners
