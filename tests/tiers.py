@@ -76,6 +76,7 @@ DEFAULT: tuple[str, ...] = (
     "engine/decoding/test_prompt.py",
     "engine/decoding/test_prompts_help.py",
     "engine/decoding/test_sampling.py",
+    "engine/decoding/test_slot_states.py",
     "engine/decoding/test_transcript.py",
     "engine/decoding/test_word_timing.py",
     "engine/scheduling/test_batch_invariance.py",

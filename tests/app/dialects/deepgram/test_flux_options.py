@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.compat.conformance import approximated, refused, supported
-from tutti_server.app.dialects.deepgram.flux_options import FluxOptions, SpeakerThresholds, configured, parse
+from tutti_server.app.dialects.deepgram.flux_options import FluxOptions, FluxThresholds, configured, parse
 from tutti_server.app.errors import BadStart
 from tutti_server.app.media.pcm import AudioFormat, Encoding
 from tutti_server.app.text_rules.pipeline import TextRuleOptions
@@ -150,9 +150,9 @@ def test_configure_keeps_what_it_leaves_out() -> None:
     before = options(MULTI, ("keyterm", "tutti"), ("eot_threshold", "0.8"))
     assert configured(before, {"type": "Configure"}) == before
     after = configured(before, {"thresholds": {"eager_eot_threshold": 0.5}, "keyterms": []})
-    assert after.thresholds == SpeakerThresholds(0.8, 0.5)
+    assert after.thresholds == FluxThresholds(0.8, 0.5)
     assert after.keyterms == ()
-    assert configured(after, {"thresholds": {"eager_eot_threshold": None}}).thresholds == SpeakerThresholds(0.8)
+    assert configured(after, {"thresholds": {"eager_eot_threshold": None}}).thresholds == FluxThresholds(0.8)
     assert configured(before, {"keyterms": "Kowalski", "numerals": "false"}).keyterms == ("Kowalski",)
 
 

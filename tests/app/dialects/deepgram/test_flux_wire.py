@@ -12,7 +12,7 @@ from tests.compat.asyncapi import flux_problems
 from tests.compat.exchange import Step, exchange
 from tests.compat.sentences import SENTENCES, spoken
 from tests.fakes import pcm
-from tutti_server.app.dialects.deepgram.flux_options import FluxOptions, SpeakerThresholds
+from tutti_server.app.dialects.deepgram.flux_options import FluxOptions, FluxThresholds
 from tutti_server.app.dialects.deepgram.flux_wire import Flux
 from tutti_server.app.errors import SessionError
 from tutti_server.app.media.pcm import AudioFormat, Samples
@@ -20,7 +20,7 @@ from tutti_server.app.session.messages import commands, events
 from tutti_server.app.session.messages.commands import MAX_PENDING_FLUSHES
 from tutti_server.engine import api
 
-RAW = FluxOptions(audio=AudioFormat("pcm_f32le", 16_000), thresholds=SpeakerThresholds(0.7, 0.4))
+RAW = FluxOptions(audio=AudioFormat("pcm_f32le", 16_000), thresholds=FluxThresholds(0.7, 0.4))
 ID = "8f0e3d0e-1b1a-4d0c-9c59-3f1f1c0f5a11"
 
 
@@ -248,7 +248,7 @@ def test_thresholds_change_for_the_session_at_once() -> None:
     dialect = flux()
     configure, _ = dialect.read('{"type":"Configure","thresholds":{"eot_threshold":0.9,"eager_eot_threshold":0.3}}')
     assert isinstance(configure, commands.Configure)
-    assert configure.endpointing == SpeakerThresholds(0.9, 0.3).endpointing
+    assert configure.endpointing == FluxThresholds(0.9, 0.3).endpointing
 
 
 def test_a_threshold_of_hundreds_of_digits_is_refused() -> None:
