@@ -227,6 +227,7 @@ OPTIONS: list[dict[str, Any]] = [
 ]
 
 
+@pytest.mark.nightly
 async def test_an_engine_whose_device_decides_has_the_same_results(
     runners: tuple[Runner, Runner], monkeypatch: pytest.MonkeyPatch
 ) -> None:
