@@ -172,7 +172,7 @@ class _Handler(BaseHTTPRequestHandler):
         raise _Refused(405, "MethodNotAllowed")
 
     def _list(self, query: dict[str, str]) -> bytes:
-        prefix, after = query.get("prefix", ""), query.get("continuation-token", "")
+        prefix, after = query.get("prefix", ""), query.get("continuation-token", query.get("start-after", ""))
         names = sorted(each for each in self.store.objects if each.startswith(prefix) and each > after)
         page = names[: self.store.page_size]
         contents = "".join(

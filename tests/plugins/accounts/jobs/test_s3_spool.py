@@ -100,23 +100,27 @@ def test_a_store_that_fails_is_away(server: S3Server, spool: S3Spool, status: in
     assert read(spool, id_) == b"x"
 
 
+@pytest.mark.parametrize("then", [0, 404])
 def test_a_store_that_comes_back_while_it_is_asked_has_lost_nothing(
-    server: S3Server, spool: S3Spool, monkeypatch: pytest.MonkeyPatch
+    server: S3Server, spool: S3Spool, monkeypatch: pytest.MonkeyPatch, then: int
 ) -> None:
-    """It said that a recording was missing, and has all of them when it is asked for any."""
+    """It said that a recording was missing, and has all of them when it is asked for any; it may go away again."""
     id_ = str(uuid4())
     spool.put(id_, io.BytesIO(b"x"))
     list_any = obstore.list
 
     def list_after_it_came_back(*arguments: Any, **options: Any) -> Any:
         server.failing = 0
-        return list_any(*arguments, **options)
+        pages = [*list_any(*arguments, **options)]
+        server.failing = then
+        return iter(pages)
 
     monkeypatch.setattr(obstore, "list", list_after_it_came_back)
     for call in (spool.open, spool.delete):
         server.failing = 404
         with pytest.raises(AllAway):
             call(id_)
+    server.failing = then = 0
     assert read(spool, id_) == b"x"
     with pytest.raises(FileNotFoundError):
         spool.open(str(uuid4()))
