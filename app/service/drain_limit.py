@@ -6,8 +6,11 @@ from typing import TypeVar
 
 from tutti_server.app.errors import CLOSE_OVERLOADED, LimitExceeded
 
-PARTING_S = 0.5
-"""How long a request may still take after the end of the drain, in seconds: to receive the rest of a refused body."""
+PARTING_S = 0.3
+"""How long a request may still take after the end of the drain, in seconds: to receive the rest of a refused body.
+
+Half a second more is left for the process to end within a second.
+"""
 
 _Answer = TypeVar("_Answer")
 
