@@ -94,6 +94,7 @@ class KVCache:
         self._sharers[:, 0] = range(n_slots)
         self.sharers[:, 0] = torch.arange(n_slots, device=device)
         self._have_lengths_changed = False
+        self._have_lenders_changed = False
         self._views: dict[int, list[tuple[Tensor, Tensor]]] = {}
         """What `cross_views` returned for slots whose length has not changed since."""
         self._reserved: set[int] = set()
@@ -205,7 +206,7 @@ class KVCache:
             self._lenders[borrower] = slot
             self._sharers[borrower] = -1
         self._sharers[slot, : len(borrowers) + 1] = slot, *borrowers
-        self._have_lengths_changed = True
+        self._have_lenders_changed = True
 
     @property
     def has_borrowers(self) -> bool:
@@ -222,14 +223,15 @@ class KVCache:
         self.self_attention[:, :, into, :, positions] = self.self_attention[:, :, source, :, positions]
 
     def update(self) -> None:
-        """Copy lengths and lenders to `lengths` and `window_slots`, if they have changed since the last copy."""
+        """Copy to the device what has changed since the last copy: lengths, and who lends its window to whom."""
         if self._have_lengths_changed:
-            windows = [self.window_slot(slot) for slot in range(len(self.encoder_lengths))]
-            lengths, on_device = to_device([self.encoder_lengths, windows], self.device)
-            self.lengths.copy_(lengths)
-            self.window_slots.copy_(on_device)
-            self.sharers.copy_(to_device(self._sharers, self.device))
+            self.lengths.copy_(to_device(self.encoder_lengths, self.device))
             self._have_lengths_changed = False
+        if self._have_lenders_changed:
+            windows = [self.window_slot(slot) for slot in range(len(self.encoder_lengths))]
+            self.window_slots.copy_(to_device(windows, self.device))
+            self.sharers.copy_(to_device(self._sharers, self.device))
+            self._have_lenders_changed = False
 
     def forget(self, slot: int) -> None:
         """Set a slot's length to 0, because its window is finished. Its keys and values stay in the buffers."""
@@ -239,7 +241,7 @@ class KVCache:
             shared = self._sharers[lender]
             shared[shared == slot] = -1
             self._sharers[slot, 0] = slot
-            self._have_lengths_changed = True
+            self._have_lenders_changed = True
 
     def return_free_memory(self, *, keeps_recent: bool = False) -> int:
         """Give memory to the system, on a CPU: that of slots without a window, which become zeros.
