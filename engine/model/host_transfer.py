@@ -1,6 +1,7 @@
 """Copies audio to the device and tokens to the host, without the host and the device waiting for each other."""
 
 import threading
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -15,14 +16,23 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 
-@dataclass(frozen=True, slots=True)
 class HostRows:
     """Numbers that are being copied to the host."""
 
-    columns: Tensor
-    """`(columns, rows)` float32."""
-    arrived: torch.cuda.Event | None
-    """The CUDA event at the end of the copy; `None` if the numbers were on the host already."""
+    def __init__(
+        self, columns: Tensor, landing: "_Landing | None" = None, free: "list[_Landing] | None" = None
+    ) -> None:
+        """Wait for numbers.
+
+        Args:
+            columns: `(columns, rows)` float32, on the host.
+            landing: the memory that holds `columns`; `None` if the numbers were on the host already.
+            free: takes the landing once they are read.
+        """
+        self._columns = columns
+        self._landing = landing
+        self._free = free
+        self._read: NDArray[np.float32] | None = None
 
     def read(self) -> list[list[float]]:
         """Wait for the copy and return the rows. A step waits for the device only here.
@@ -33,10 +43,26 @@ class HostRows:
         return rows
 
     def array(self) -> NDArray[np.float32]:
-        """Wait for the copy and return `columns`."""
-        if self.arrived:
-            self.arrived.synchronize()
-        return self.columns.numpy()
+        """Wait for the copy and return the columns."""
+        if self._read is None:
+            self._read = self._columns.numpy()
+            if self._landing is not None and self._free is not None:
+                self._landing.arrived.synchronize()
+                self._read = self._read.copy()
+                self._free.append(self._landing)
+        return self._read
+
+
+@dataclass(frozen=True, slots=True)
+class _Landing:
+    """Page-locked memory in which numbers of a GPU arrive. It is used over and over.
+
+    To allocate such memory for each step takes longer than the copy.
+    """
+
+    memory: Tensor
+    arrived: torch.cuda.Event
+    """The CUDA event at the end of the last copy into it."""
 
 
 class HostTransfer:
@@ -51,6 +77,8 @@ class HostTransfer:
         self._copied: torch.cuda.Event | None = None
         """The CUDA event at the end of the last copy from `_pinned`; `None` before the first copy, and on a CPU."""
         self._stream = torch.cuda.Stream(device) if self.is_cuda else None  # type: ignore[no-untyped-call]
+        self._landings: defaultdict[int, list[_Landing]] = defaultdict(list)
+        """Memory for numbers of the device that is free, by the binary logarithm of its length."""
 
     def padded(self, windows: Sequence[NDArray[np.float32]], n_samples: int) -> Tensor:
         """Copy windows to the device, each padded with zeros.
@@ -91,12 +119,17 @@ class HostTransfer:
     def start_copy_to_host(self, columns: Tensor) -> HostRows:
         """Start to copy `(columns, rows)` float32 to the host. `HostRows.read` waits for the copy."""
         if not self.is_cuda:
-            return HostRows(columns, None)
-        host = torch.empty(columns.shape, pin_memory=True)
+            return HostRows(columns)
+        size = (columns.numel() - 1).bit_length()
+        free = self._landings[size]
+        landing = free.pop() if free else self._new_landing(size)
+        host = landing.memory[: columns.numel()].view(columns.shape)
         host.copy_(columns, non_blocking=True)
-        arrived = torch.cuda.Event()  # type: ignore[no-untyped-call]
-        arrived.record()
-        return HostRows(host, arrived)
+        landing.arrived.record()
+        return HostRows(host, landing, free)
+
+    def _new_landing(self, size: int) -> _Landing:
+        return _Landing(torch.empty(1 << size, pin_memory=True), torch.cuda.Event())  # type: ignore[no-untyped-call]
 
 
 def to_device(numbers: Sequence[Any] | NDArray[np.int64], device: torch.device) -> Tensor:

@@ -47,6 +47,20 @@ def test_rows_come_back_as_they_were() -> None:
     assert HostTransfer(DEVICE).start_copy_to_host(columns).read() == [[1.0, -0.5], [51865.0, -2.0]]
 
 
+@pytest.mark.gpu
+def test_numbers_on_their_way_to_the_host_are_not_overwritten() -> None:
+    """Many copies are under way at once, and then others take the memory of those that were read."""
+    transfer = HostTransfer(DEVICE)
+    for offset in (0, 1_000):
+        copies = [
+            transfer.start_copy_to_host(torch.full((2, 3), float(offset + index), device=DEVICE)) for index in range(64)
+        ]
+        arrays = [copied.array() for copied in copies]
+        transfer.start_copy_to_host(torch.zeros((2, 3), device=DEVICE)).read()
+        assert [array.tolist() for array in arrays] == [[[offset + index] * 3] * 2 for index in range(64)]
+        assert copies[0].array() is arrays[0]
+
+
 def test_columns_of_any_lengths_are_copied_together() -> None:
     first, second = torch.arange(3, device=DEVICE), torch.tensor([0.25], device=DEVICE)
     assert to_host([first, second]) == [[0.0, 1.0, 2.0], pytest.approx([0.25])]
