@@ -41,8 +41,10 @@ class GraphSizes:
     """Rows of a decode step."""
     prefill_rows: Sequence[int] = (1, 2, 4, 8, 16, 32, 64)
     """Rows of a prefill."""
-    prefill_tokens: Sequence[int] = (4, 8, 16, 32)
+    prefill_tokens: Sequence[int] = (4, 8, 16, 32, 64)
     """Tokens of the longest row of a prefill: its prompt and its draft tokens."""
+    most_prefilled: int = 2_048
+    """The most tokens of a prefill, all rows together: those of more take longer than launching them does."""
     full_windows: tuple[tuple[int, float], ...] = (
         (11, 3.92),
         (9, 3.97),
@@ -77,13 +79,14 @@ class GraphSizes:
         """`(rows, tokens)` of the prefills to capture, the largest first."""
         max_rows = smallest_at_least(self.prefill_rows, n_slots) or self.prefill_rows[-1]
         rows = [each for each in reversed(self.prefill_rows) if each <= max_rows]
-        return [(n_rows, n_tokens) for n_rows in rows for n_tokens in reversed(self.prefill_tokens)]
+        sizes = itertools.product(rows, reversed(self.prefill_tokens))
+        return [(n_rows, n_tokens) for n_rows, n_tokens in sizes if n_rows * n_tokens <= self.most_prefilled]
 
     def prefill(self, n_rows: int, n_tokens: int) -> tuple[int, int] | None:
         """`(rows, tokens)` of the prefill that serves this one; `None` if it is larger than every size."""
         rows = smallest_at_least(self.prefill_rows, n_rows)
         tokens = smallest_at_least(self.prefill_tokens, n_tokens)
-        return None if rows is None or tokens is None else (rows, tokens)
+        return None if rows is None or tokens is None or rows * tokens > self.most_prefilled else (rows, tokens)
 
     def encoder_batches(self, max_windows: int) -> list[int]:
         """Full windows of the encoder calls to capture, the largest first.

@@ -38,13 +38,21 @@ def test_steps_are_captured_from_large_to_small() -> None:
 
 
 def test_prefills_are_captured_up_to_the_number_of_slots() -> None:
-    assert GRAPH_SIZES.prefills(2) == [(2, 32), (2, 16), (2, 8), (2, 4), (1, 32), (1, 16), (1, 8), (1, 4)]
+    assert GRAPH_SIZES.prefills(2) == [(rows, tokens) for rows in (2, 1) for tokens in (64, 32, 16, 8, 4)]
     assert GRAPH_SIZES.prefills(100)[0] == (64, 32)
 
 
 @pytest.mark.parametrize(
     ("n_rows", "n_tokens", "expected"),
-    [(1, 1, (1, 4)), (3, 5, (4, 8)), (64, 32, (64, 32)), (65, 4, None), (1, 33, None)],
+    [
+        (1, 1, (1, 4)),
+        (3, 5, (4, 8)),
+        (64, 32, (64, 32)),
+        (65, 4, None),
+        (1, 33, (1, 64)),
+        (1, 65, None),
+        (33, 33, None),
+    ],
 )
 def test_a_prefill_larger_than_every_graph_has_none(
     n_rows: int, n_tokens: int, expected: tuple[int, int] | None
