@@ -215,8 +215,13 @@ def is_punctuation(text: str) -> bool:
 
 def text_logprob(pieces: Iterable[Piece]) -> float | None:
     """The mean over the sampled words of the least log-probability, punctuation included; `None` without words."""
-    both = [(piece.logprob, piece.marks_logprob) for piece in pieces]
-    logprobs = [min(each for each in pair if each is not None) for pair in both if pair != (None, None)]
+    logprobs: list[float] = []
+    for piece in pieces:
+        least, marks = piece.logprob, piece.marks_logprob
+        if least is None or (marks is not None and marks < least):
+            least = marks
+        if least is not None:
+            logprobs.append(least)
     return sum(logprobs) / len(logprobs) if logprobs else None
 
 

@@ -45,7 +45,8 @@ class Tokenizer:
         self.first_timestamp = self.no_timestamps + 1
         self.languages = self._find_languages()
         self._bytes = [token_bytes(backend.id_to_token(token) or "") for token in range(self.eot)]
-        self._texts = [_whole_text(token_bytes) for token_bytes in self._bytes]
+        self.texts = [_whole_text(token_bytes) for token_bytes in self._bytes]
+        """The text of each token that holds whole characters; `None` for one that holds part of a character."""
 
     @classmethod
     def from_folder(cls, folder: Path) -> "Tokenizer":
@@ -111,8 +112,8 @@ class Tokenizer:
         return self._bytes[token] if token < self.eot else b""
 
     def whole_text(self, token: int) -> str | None:
-        """The text of a token that holds whole characters; `None` for a token that holds part of a character."""
-        return self._texts[token] if token < self.eot else ""
+        """The text of a token, as `texts` has it; empty for a special token."""
+        return self.texts[token] if token < self.eot else ""
 
     def decode(self, tokens: Iterable[int]) -> str:
         """The text of tokens. Timestamps and control tokens have none.
@@ -122,48 +123,59 @@ class Tokenizer:
         characters = CharacterDecoder(self)
         return "".join([characters.push(token) for token in tokens]) + characters.flush()
 
-    def split(self, tokens: Iterable[int], language: str | None) -> list[Piece]:
+    def split(self, tokens: Sequence[int], language: str | None, logprobs: Sequence[float | None] = ()) -> list[Piece]:
         """Split decoded tokens into words and timestamps.
 
         A word begins at a space. In a language without spaces, each group of tokens that makes whole characters is a
         word. Punctuation without a space before it belongs to the word before it.
 
         Source: openai/whisper, whisper/tokenizer.py, `split_to_word_tokens`; and timing.py, `merge_punctuations`.
+
+        Args:
+            tokens: the tokens.
+            language: that of the text.
+            logprobs: the log-probability of each token, `None` where a prefix forced it; empty for words without any.
         """
         has_spaces = language not in LANGUAGES_WITHOUT_SPACES
         pieces: list[Piece] = []
-        for group, text in self._whole_characters(tokens):
-            if not text and len(group) == 1 and self.is_timestamp(group[0]):
-                pieces.append(Piece(group, "", self.time_s(group[0])))
+        begin = end = n_marks = 0
+        word = ""
+        for n_tokens, text in self._whole_characters(tokens):
+            begins_word = text is None or begin == end or _begins_word(text, has_spaces)
+            if begins_word and begin < end:
+                pieces.append(_word(tokens[begin:end], word, n_marks, logprobs[begin:end]))
+            if text is None:
+                pieces.append(Piece((tokens[end],), "", self.time_s(tokens[end])))
+                begin = end = end + 1
                 continue
-            n_marks = len(group) if is_punctuation(text) else 0
-            if pieces and pieces[-1].at_s is None and not _begins_word(text, has_spaces):
-                before = pieces.pop()
-                n_marks += before.n_marks if n_marks else 0
-                pieces.append(Piece(before.tokens + group, before.text + text, n_marks=n_marks))
-            else:
-                pieces.append(Piece(group, text, n_marks=n_marks))
+            if begins_word:
+                begin, word, n_marks = end, "", 0
+            end += n_tokens
+            word += text
+            n_marks = n_marks + n_tokens if _is_mark(text) else 0
+        if begin < end:
+            pieces.append(_word(tokens[begin:end], word, n_marks, logprobs[begin:end]))
         return pieces
 
-    def _whole_characters(self, tokens: Iterable[int]) -> Iterator[tuple[tuple[int, ...], str]]:
-        """Groups of tokens whose bytes are whole characters, each with its text. A timestamp is a group of its own."""
+    def _whole_characters(self, tokens: Iterable[int]) -> Iterator[tuple[int, str | None]]:
+        """Yield how many tokens make whole characters together, and these; 1 and `None` for a timestamp."""
         characters = CharacterDecoder(self)
-        group: tuple[int, ...] = ()
+        n_tokens = 0
         text = ""
         for token in tokens:
-            if self.is_timestamp(token):
-                if group:
-                    yield group, text + characters.flush()
-                yield (token,), ""
-                group, text = (), ""
+            if token >= self.first_timestamp:
+                if n_tokens:
+                    yield n_tokens, text + characters.flush()
+                yield 1, None
+                n_tokens, text = 0, ""
                 continue
-            group += (token,)
+            n_tokens += 1
             text += characters.push(token)
             if not characters.is_inside_character:
-                yield group, text
-                group, text = (), ""
-        if group:
-            yield group, text + characters.flush()
+                yield n_tokens, text
+                n_tokens, text = 0, ""
+        if n_tokens:
+            yield n_tokens, text + characters.flush()
 
     def _special(self, *names: str) -> int:
         """The id of the special token that has one of these names."""
@@ -184,6 +196,8 @@ class CharacterDecoder:
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._tokenizer = tokenizer
+        # Called for each token of each window.
+        self._texts, self._eot = tokenizer.texts, tokenizer.eot
         self._utf8 = codecs.getincrementaldecoder("utf-8")("replace")
         self.is_inside_character = False
         """Whether it holds back bytes now."""
@@ -191,7 +205,7 @@ class CharacterDecoder:
     def push(self, token: int) -> str:
         """The characters that this token completes. A character that a timestamp interrupts becomes U+FFFD."""
         if not self.is_inside_character:
-            text = self._tokenizer.whole_text(token)
+            text = self._texts[token] if token < self._eot else ""
             if text is not None:
                 return text
         elif self._tokenizer.is_timestamp(token):
@@ -243,6 +257,24 @@ def _added_tokens(folder: Path) -> dict[str, int]:
         return ids
     listed = json.loads(config.read_text(encoding="utf-8")).get("added_tokens_decoder", {}) if config.exists() else {}
     return {token["content"]: int(number) for number, token in listed.items()}
+
+
+_is_mark = lru_cache(maxsize=4096)(is_punctuation)
+"""`is_punctuation`, remembered: most texts of tokens come again and again."""
+
+
+def _word(tokens: Sequence[int], text: str, n_marks: int, logprobs: Sequence[float | None]) -> Piece:
+    """Make a word, with how sure the model is of it."""
+    marks_from = len(tokens) - n_marks
+    logprob, marks_logprob = _least(logprobs[:marks_from]), _least(logprobs[marks_from:])
+    return Piece(tuple(tokens), text, n_marks=n_marks, logprob=logprob, marks_logprob=marks_logprob)
+
+
+def _least(logprobs: Sequence[float | None]) -> float | None:
+    """Return the least log-probability of the tokens that no prefix forced; `None` without any."""
+    if len(logprobs) == 1:
+        return logprobs[0]
+    return min((logprob for logprob in logprobs if logprob is not None), default=None) if logprobs else None
 
 
 def _begins_word(text: str, has_spaces: bool) -> bool:

@@ -8,13 +8,13 @@ search of which every beam repeats itself ends, as greedy decoding does.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from tutti_server.engine.decoding.repetition import repeated_tokens
 
 
-@dataclass(frozen=True, slots=True)
-class SampledToken:
-    """One sampled token."""
+class SampledToken(NamedTuple):
+    """One sampled token. Every row of every step makes one, and a named tuple takes half as long as a dataclass."""
 
     token: int
     logprob: float

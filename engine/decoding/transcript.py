@@ -80,6 +80,7 @@ class TokenTranscript:
         """The log-probability of every token; `None` where the prefix forced it."""
         self._attention_peaks_s: list[float | None] = []
         """The attention peak of every token, in seconds; `None` where there is none."""
+        self._has_attention_peaks = False
         self._text = ""
         self._segments: list[Segment] = []
         self._closed: list[Piece] = []
@@ -134,9 +135,13 @@ class TokenTranscript:
         self._tokens.append(token)
         self._token_logprobs.append(logprob)
         self._attention_peaks_s.append(attention_peak_s)
-        self._open.tokens.append(token)
-        self._open.logprobs.append(logprob)
-        self._append_text(self._characters.push(token))
+        self._has_attention_peaks |= attention_peak_s is not None
+        segment = self._open
+        segment.tokens.append(token)
+        segment.logprobs.append(logprob)
+        if text := self._characters.push(token):
+            self._text += text
+            segment.text += text
         if not self._tokenizer.is_timestamp(token):
             self._text_tokens.append(token)
             self._ending.last_text_logprob = logprob
@@ -177,7 +182,9 @@ class TokenTranscript:
             timing: where the time of the window went.
         """
         events: list[EngineEvent] = []
-        self._append_text(self._characters.flush())
+        text = self._characters.flush()
+        self._text += text
+        self._open.text += text
         if self._open.text:
             end_s = self._info.audio_s
             if self.is_repetitive and alignment:
@@ -207,28 +214,19 @@ class TokenTranscript:
 
     def _pieces(self) -> Iterator[Piece]:
         """Yield all words and timestamps. Those of closed segments are known: a timestamp ends each."""
+        pieces = (*self._closed, *self._split_open())
+        if not self._has_attention_peaks:
+            yield from pieces
+            return
         end = 0
-        for piece in (*self._closed, *self._judged(self._open.tokens, self._open.logprobs)):
+        for piece in pieces:
             begin, end = end, end + len(piece.tokens)
             peaks_s = [peak_s for peak_s in self._attention_peaks_s[begin:end] if peak_s is not None]
             yield replace(piece, attention_peak_s=max(peaks_s)) if peaks_s else piece
 
-    def _judged(self, tokens: Sequence[int], logprobs: Sequence[float | None]) -> Iterator[Piece]:
-        """Yield the words of tokens, with how sure the model is of each, and the timestamps."""
-        end = 0
-        for piece in self._tokenizer.split(tokens, self._info.language):
-            begin, end = end, end + len(piece.tokens)
-            if piece.at_s is not None:
-                yield piece
-                continue
-            marks_from = end - piece.n_marks
-            logprob = min(_sampled(logprobs[begin:marks_from]), default=None)
-            marks_logprob = min(_sampled(logprobs[marks_from:end]), default=None)
-            yield Piece(piece.tokens, piece.text, n_marks=piece.n_marks, logprob=logprob, marks_logprob=marks_logprob)
-
-    def _append_text(self, text: str) -> None:
-        self._text += text
-        self._open.text += text
+    def _split_open(self) -> list[Piece]:
+        """Return the words of the open segment, with how sure the model is of each, and its timestamps."""
+        return self._tokenizer.split(self._open.tokens, self._info.language, self._open.logprobs)
 
     def _mark(self, time_s: float) -> list[EngineEvent]:
         """Add a timestamp: it closes the open segment if that has text, otherwise it opens the next one."""
@@ -239,7 +237,7 @@ class TokenTranscript:
         return []
 
     def _close(self, end_s: float) -> list[EngineEvent]:
-        pieces = [*self._judged(self._open.tokens, self._open.logprobs)]
+        pieces = self._split_open()
         self._closed += pieces
         segment = Segment(
             start_s=self._open.start_s,
