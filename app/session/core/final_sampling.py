@@ -9,8 +9,8 @@ RECORDING_BEAMS = 5
 """The beams where neither operator nor client has chosen, as in openai/whisper and faster-whisper.
 
 Whisper base makes 10.7 % word errors with them in files and 12.5 % without, on 2,768 words of people. Files take 1.3
-times the processor time on a CPU. On one H200, 64 windows at a time take 1.4 times as long with large-v3, and twice as
-long with base.
+times the processor time on a CPU. On one H200, 64 windows at a time take 1.4 times as long with large-v3, and 1.8 times
+with base (docs/results/gpu.md).
 """
 SURE_LOGPROB = math.log(0.5)
 """On a CPU, beams begin at the first text token that is less likely than this.
