@@ -172,9 +172,9 @@ def serve(**values: Any) -> None:
     """
     settings = _settings(values, with_plugins=True)
     from tutti_server.app.cli import processes
-    from tutti_server.app.cli.running import fetch_models, run
+    from tutti_server.app.cli.running import fetch_all, run
 
-    fetch_models(settings)
+    settings = fetch_all(settings)
     run(processes.serve(settings))
 
 
@@ -301,7 +301,7 @@ def transcribe(
     settings = _settings(values)
     from tutti_server.app.cli import processes
     from tutti_server.app.cli.recordings import Destination, find_recordings
-    from tutti_server.app.cli.running import fetch_models, run
+    from tutti_server.app.cli.running import fetch_all, run
     from tutti_server.app.cli.transcribe import Job, all_tracks, prepare, transcribe_all
     from tutti_server.app.files.transcription import TranscriptionOptions
 
@@ -325,7 +325,7 @@ def transcribe(
             n_failed += await transcribe_all(engine, ready, job)
 
     if ready:
-        fetch_models(settings)
+        settings = fetch_all(settings)
         run(work())
     if n_failed:
         sys.exit(1)
@@ -350,11 +350,11 @@ def demo(
     settings = _settings({**values, "port": 0, "log_level": "warning"})
     from tutti_server.app.cli import processes, terminal
     from tutti_server.app.cli.demo import known_samples, run_demo
-    from tutti_server.app.cli.running import fetch_models, run
+    from tutti_server.app.cli.running import fetch_all, run
 
     out = terminal.console()
     if not url:
-        fetch_models(settings)
+        settings = fetch_all(settings)
 
     async def stream(address: str, key: str | None) -> None:
         with ExitStack() as stack:
@@ -381,11 +381,11 @@ def warm(**values: Any) -> None:
     and ends. What it has fetched and compiled stays in caches on the disk. Run it when a machine or an image is made.
     """
     settings = _settings(values)
-    from tutti_server.app.cli.running import fetch_models, run
+    from tutti_server.app.cli.running import fetch_all, run
     from tutti_server.app.cli.terminal import console
     from tutti_server.app.cli.warm import prepare_engines
 
-    fetch_models(settings)
+    settings = fetch_all(settings)
     run(prepare_engines(settings, console()))
 
 

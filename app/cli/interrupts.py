@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
+from typing import NoReturn
 
 EXIT_CODE_OF_SIGNAL = 128
 """A process that a signal ended exits with this plus the number of the signal."""
@@ -51,7 +52,7 @@ def cancelling(cancel: Callable[[], object]) -> Iterator[None]:
             signal.signal(signal.SIGINT, previous)
 
 
-def end_process() -> None:
+def end_process() -> NoReturn:
     """End this process as Ctrl-C does, without waiting for threads. A terminal gets its cursor back."""
     for output in (1, 2):
         if os.isatty(output):

@@ -1,8 +1,11 @@
 """Runs a command to its end. What goes wrong becomes one line on the error stream, without a traceback."""
 
 import asyncio
-from collections.abc import Coroutine
-from typing import Any
+from collections.abc import Callable, Coroutine
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
 
 import click
 import uvloop
@@ -14,6 +17,7 @@ from tutti_server.app.service.settings import Settings
 from tutti_server.cluster.local.supervisor import SupervisorError
 from tutti_server.engine.errors import EngineError
 
+T = TypeVar("T")
 USER_ERRORS = (click.ClickException, EngineError, MediaError, SessionError, SettingsError, SupervisorError)
 """Errors whose message says what the user can do."""
 
@@ -37,34 +41,47 @@ def run(work: Coroutine[Any, Any, None]) -> None:
 
 
 def fetch_model(model: str) -> None:
-    """Fetch a model if it is on the hub and not in the cache. Ctrl-C ends the download, and the process with it.
+    """Fetch a model if it is on the hub and not in the cache; see `_fetching`."""
+    from tutti_server.engine.checkpoint.checkpoint import find_checkpoint, is_hub_name
+
+    if is_hub_name(model):
+        _fetching(partial(find_checkpoint, model))
+
+
+def fetch_all(settings: Settings) -> Settings:
+    """Fetch what the settings name on the hub, and return them with the file of their speaker network."""
+    from tutti_server.engine.checkpoint.hub import HubName, fetch_file
+
+    for model in settings.models:
+        fetch_model(model)
+    voices = settings.speaker_model
+    if not voices or Path(voices).is_file():
+        return settings
+    if (name := HubName.parse(voices)) is None:
+        raise click.ClickException(f"speaker_model: expected an ONNX file, or owner/name on the hub, got {voices!r}")
+    return replace(settings, speaker_model=str(_fetching(partial(fetch_file, name, ".onnx"))))
+
+
+def _fetching(fetch: Callable[[], T]) -> T:
+    """Fetch something. Ctrl-C ends the download, and the process with it.
 
     Called in the main thread before the event loop runs, because a download in another thread cannot be interrupted.
     The interrupt is raised inside the download, which then removes its unfinished file.
 
     Raises:
-        click.ClickException: the model cannot be fetched.
+        click.ClickException: it cannot be fetched.
     """
-    from tutti_server.engine.checkpoint.checkpoint import find_checkpoint, is_hub_name
 
     def interrupt() -> None:
         raise KeyboardInterrupt
 
-    if not is_hub_name(model):
-        return
     try:
         with cancelling(interrupt):
-            find_checkpoint(model)
+            return fetch()
     except EngineError as error:
         raise click.ClickException(str(error)) from None
     except KeyboardInterrupt:
         end_process()
-
-
-def fetch_models(settings: Settings) -> None:
-    """Fetch all models of the settings; see `fetch_model`."""
-    for model in settings.models:
-        fetch_model(model)
 
 
 async def _interruptible(work: Coroutine[Any, Any, None]) -> None:

@@ -328,8 +328,8 @@ class Settings:
     )
     speaker_model: str = setting(
         "",
-        "ONNX file of a network that tells voices apart, in place of the one that comes with tutti; needs the extra "
-        "turn-model. It has one input, (batch, frames, 80) features or (batch, samples) of audio.",
+        "ONNX file of a network that tells voices apart, or owner/name of a repository on the hub that has one; needs "
+        "the extra turn-model. It has one input, (batch, frames, 80) features or (batch, samples) of audio.",
     )
     speaker_joins: float = setting(
         0.45,
@@ -678,7 +678,9 @@ def _check_speaker_model(settings: Settings) -> None:
 
     if not onnx_network.is_installed():
         raise SettingsError(f"speaker_model: needs {onnx_network.PACKAGE}: pip install 'tutti-asr[turn-model]'")
-    _require(Path(settings.speaker_model).is_file(), "speaker_model", "an ONNX file", settings.speaker_model)
+    # Without this ending it may be a name on the hub, whose file is fetched before the server starts.
+    is_there = Path(settings.speaker_model).is_file() or not settings.speaker_model.endswith(".onnx")
+    _require(is_there, "speaker_model", "an ONNX file", settings.speaker_model)
 
 
 def _with_silero(config: "SessionConfig", threshold: float) -> "SessionConfig":

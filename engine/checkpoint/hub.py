@@ -78,6 +78,45 @@ def fetch(name: HubName, check: Callable[[Path, str], object]) -> Path:
         raise CheckpointError(_explain(name, error)) from error
 
 
+def fetch_file(name: HubName, ending: str) -> Path:
+    """Fetch the one file of a repository that has this ending, if the cache lacks it, and return where it lies there.
+
+    Without a network the file in the cache is used.
+
+    Raises:
+        CheckpointError: it cannot be fetched and is not in the cache, or there is not exactly one such file.
+    """
+    from huggingface_hub import HfApi, hf_hub_download
+    from huggingface_hub.errors import HFValidationError, RevisionNotFoundError
+    from huggingface_hub.errors import HTTPError as TransportError  # type: ignore[attr-defined]  # of its HTTP library
+
+    elsewhere = "download it on a machine with a network and give its path"
+    try:
+        info = HfApi().model_info(name.repository, revision=name.revision, timeout=LOOK_UP_TIMEOUT_S)
+        files = sorted(file.rfilename for file in info.siblings or () if file.rfilename.endswith(ending))
+        if len(files) == 1:
+            with _without_progress_bars():
+                return Path(hf_hub_download(name.repository, files[0], revision=name.revision))
+    except (TransportError, HFValidationError, OSError) as error:
+        reason, cached = _explain(name, error, elsewhere), _find_file_in_cache(name, ending)
+        if cached and not isinstance(error, RevisionNotFoundError):
+            logger.warning("%s Using the copy in the cache, %s", reason, cached)
+            return cached
+        raise CheckpointError(reason) from error
+    raise CheckpointError(f"{name}: expected one file that ends with {ending}, got {', '.join(files) or 'none'}")
+
+
+def _find_file_in_cache(name: HubName, ending: str) -> Path | None:
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HFValidationError
+
+    try:
+        folder = snapshot_download(name.repository, revision=name.revision, local_files_only=True)
+    except (HFValidationError, OSError):
+        return None
+    return next(Path(folder).rglob(f"*{ending}"), None)
+
+
 def _download(name: HubName, check: Callable[[Path, str], object]) -> Path:
     from huggingface_hub import HfApi, hf_hub_download, try_to_load_from_cache
 
@@ -147,8 +186,8 @@ def _full_disk(found: str) -> str:
     )
 
 
-def _explain(name: HubName, error: Exception) -> str:
-    """One sentence on why a model cannot be fetched, and what to do."""
+def _explain(name: HubName, error: Exception, elsewhere: str = "") -> str:
+    """One sentence on why a model cannot be fetched, and what to do; `elsewhere` is what to do without a network."""
     from huggingface_hub import constants, get_token
     from huggingface_hub.errors import (
         FileMetadataError,
@@ -164,7 +203,9 @@ def _explain(name: HubName, error: Exception) -> str:
         error = error.__cause__
     hub = f"the hub at {constants.ENDPOINT}"
     page = f"{constants.ENDPOINT}/{name.repository}"
-    elsewhere = f"download the model on a machine with a network and give its folder, or use {EMBEDDED_MODEL}"
+    elsewhere = (
+        elsewhere or f"download the model on a machine with a network and give its folder, or use {EMBEDDED_MODEL}"
+    )
     match error:
         case GatedRepoError():
             found = "the account of your token has no access" if get_token() else "there is no token"

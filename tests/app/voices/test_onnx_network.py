@@ -1,13 +1,17 @@
 """An operator's speaker network: its features, and the interface that its file must have."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
+import click
 import numpy as np
 import pytest
 
 from tests.onnx_files import Operator, save_model
 from tests.recordings import read
+from tests.stand_in_hub import stand_in_hub
+from tutti_server.app.cli.running import fetch_all
 from tutti_server.app.errors import SettingsError
 from tutti_server.app.service.settings import Settings
 from tutti_server.app.voices.filterbank import N_BANDS, filterbank
@@ -77,3 +81,38 @@ def test_thresholds_belong_to_a_network_of_the_operator() -> None:
         Settings(speaker_joins=0.3)
     with pytest.raises(SettingsError, match="speaker_joins: expected above 0 and below 1"):
         Settings(speaker_joins=1.0)
+
+
+def test_a_network_of_the_hub_is_fetched_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a network, what is in the cache is used."""
+    pytest.importorskip("onnxruntime")
+    (folder := tmp_path / "repository").mkdir()
+    save_model(folder / "voices.onnx", [("Cos", {})], "samples")
+    settings = Settings(model="tutti-base", speaker_model="someone/voices")
+    with stand_in_hub() as hub:
+        hub.use(monkeypatch, tmp_path / "cache")
+        with pytest.raises(click.ClickException, match="someone/voices: expected a folder or a model on the hub"):
+            fetch_all(settings)
+        hub.add("someone/voices", folder)
+        path = Path(fetch_all(settings).speaker_model)
+        assert OnnxNetwork(path).embed([np.zeros(8000, np.float32)]).shape == (1, 8000)
+    assert fetch_all(settings).speaker_model == str(path)
+    assert fetch_all(replace(settings, speaker_model=str(path))).speaker_model == str(path)
+
+
+@pytest.mark.parametrize(
+    ("names", "got"), [((), "none"), (("a.onnx", "b/c.onnx"), "a.onnx, b/c.onnx"), (None, "'a/b/c'")]
+)
+def test_which_network_of_the_hub_is_meant_must_be_clear(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, names: tuple[str, ...] | None, got: str
+) -> None:
+    pytest.importorskip("onnxruntime")
+    for name in ("README.md", *(names or ())):
+        path = tmp_path / "repository" / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("text")
+    with stand_in_hub() as hub:
+        hub.use(monkeypatch, tmp_path / "cache")
+        hub.add("someone/voices", tmp_path / "repository")
+        with pytest.raises(click.ClickException, match=f"expected .*, got {got}"):
+            fetch_all(Settings(model="tutti-base", speaker_model="a/b/c" if names is None else "someone/voices"))
