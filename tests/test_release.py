@@ -121,3 +121,10 @@ def test_the_workflow_publishes_nothing_but_a_checked_tag_and_knows_no_secret() 
     for name in built - {"images"}:
         assert "permissions" not in jobs[name], name
     assert WORKFLOW["permissions"] == {"contents": "read"}
+
+
+def test_an_image_is_pushed_after_it_has_transcribed() -> None:
+    steps = WORKFLOW["jobs"]["images"]["steps"]
+    (tried,) = (at for at, step in enumerate(steps) if "docker run" in step.get("run", ""))
+    (pushed,) = (at for at, step in enumerate(steps) if "push" in step.get("with", {}))
+    assert tried < pushed
