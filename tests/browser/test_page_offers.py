@@ -16,7 +16,7 @@ from tests.app.conftest import running
 from tests.app.dialects.openai.test_files_endpoint import TALK, wav
 from tests.browser.axe import violations
 from tests.browser.chromium import OpenWindow, Page
-from tests.browser.fake_server import FakeServer, Step, final, serve
+from tests.browser.fake_server import MODEL, FakeServer, Step, final, serve
 from tests.fakes import FakeTranscriber
 from tutti_server.app.server.plugins import make_settings
 
@@ -115,6 +115,7 @@ async def test_the_code_does_what_the_page_does(
         await page.click("#show-code")
         assert await violations(page) == []
         codes = {language: await code_of(page, language) for language in ("python", "javascript", "curl")}
+        assert 'language="lock"' in codes["python"] and "language=lock" in codes["curl"]
         wait_for_click = "await new Promise((done) => document.addEventListener('click', done));"
         code_server.code = (
             codes["javascript"]
@@ -149,4 +150,23 @@ async def test_the_code_does_what_the_page_does(
         for language in codes:
             with_key = await code_of(page, language)
             assert "YOUR_API_KEY" in with_key and "secret" not in with_key
+        assert page.errors == []
+
+
+async def test_the_code_says_what_a_recording_is_without(
+    code_server: CodeServer, microphone: Path, open_window: OpenWindow
+) -> None:
+    """Speakers of a recording are in another format of the same request; translations are for live sessions."""
+    settings = {"language": "en", "speakers": True, "translate": ["de"]}
+    code_server.model = MODEL | {"translations": ["de"], "speakers": True}
+    async with open_window(microphone) as page:
+        await page.open(code_server.url)
+        await page.evaluate(f"localStorage.setItem('tutti.settings', {json.dumps(json.dumps(settings))})")
+        await ready(page, code_server)
+        await page.click("#show-code")
+        assert "response_format=diarized_json" in await code_of(page, "curl")
+        note = "document.querySelector('#code-note').textContent"
+        assert await page.evaluate(note) == "A recording, in any format. Without translations: live sessions have them."
+        await code_of(page, "python")
+        assert "Without speakers and translations" in await page.evaluate(note)
         assert page.errors == []

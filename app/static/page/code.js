@@ -4,6 +4,7 @@ import { copyAndTell } from "./clipboard.js";
 import { page } from "./elements.js";
 import { apiKey } from "./keys.js";
 import { fileOptions, sessionOptions } from "./options.js";
+import { settings } from "./settings.js";
 import { opens } from "./sheets.js";
 
 const KEY = "YOUR_API_KEY";
@@ -24,7 +25,16 @@ function choices() {
 function showCode() {
   const { value } = [...choices()].find(({ checked }) => checked);
   page.code.textContent = WRITERS[value]();
-  page.codeNote.textContent = value === "javascript" ? "In a page: live captions of the microphone." : "A recording, in any format.";
+  page.codeNote.textContent = value === "javascript" ? "In a page: live captions of the microphone." : noteOfFile(value);
+}
+
+function noteOfFile(language) {
+  const missing = [
+    ...(settings.speakers && language === "python" ? ["speakers"] : []),
+    ...(settings.translate.length > 0 ? ["translations"] : []),
+  ];
+  const without = missing.length === 0 ? "" : ` Without ${missing.join(" and ")}: live sessions have them.`;
+  return `A recording, in any format.${without}`;
 }
 
 function python() {
@@ -32,7 +42,7 @@ function python() {
   const options = Object.entries(given(fileOptions())).map(([name, value]) => `${name}=${JSON.stringify(value)}`);
   const key = apiKey() === undefined ? [] : [`api_key="${KEY}"`];
   const values = [JSON.stringify(location.origin), '"talk.mp3"', ...options, ...key];
-  return `# pip install tutti-asr-client
+  return `# pip install tutti-asr-client; until it is on the index, in a checkout: pip install ./clients/python
 import tutti
 import tutti.sync
 
@@ -66,7 +76,7 @@ function curl() {
     ...(language === undefined ? [] : [`language=${language}`]),
     ...languages.map((code) => `languages=${code}`),
     ...(hotwords.length === 0 ? [] : [`hotwords=${hotwords.join(",")}`]),
-    "response_format=verbose_json",
+    `response_format=${settings.speakers ? "diarized_json" : "verbose_json"}`,
   ];
   const key = apiKey() === undefined ? [] : [`-H ${quoted(`Authorization: Bearer ${KEY}`)}`];
   // Values with "@" or "<" at their beginning would be names of files, which only the first field has.

@@ -11,11 +11,9 @@ const MAX_UTTERANCE_S = 30;
 
 /** The fields of `start` that the settings decide. */
 export function sessionOptions() {
-  const { lock, translate } = settings;
+  const { translate } = settings;
   return {
-    language: detects() ? (lock ? "lock" : null) : page.language.value,
-    ...candidates(),
-    ...hotwords(),
+    ...fileOptions(),
     ...(translate.length > 0 ? { translate } : {}),
     ...(settings.speakers ? { speakers: {} } : {}),
     endpointing: { max_utterance_s: MAX_UTTERANCE_S },
@@ -29,9 +27,10 @@ export function sampleOptions() {
   return isKnown ? { ...others, language: "en" } : sessionOptions();
 }
 
-/** The same for a file. */
+/** Those that a file has too. */
 export function fileOptions() {
-  return { language: detects() ? null : page.language.value, ...candidates(), ...hotwords() };
+  const detected = settings.lock ? "lock" : null;
+  return { language: detects() ? detected : page.language.value, ...candidates(), ...hotwords() };
 }
 
 /** Whether the server finds out the language. */
