@@ -38,7 +38,8 @@ def checkout(tmp_path: Path, release: ModuleType) -> Path:
         else:
             shutil.copy(REPOSITORY / name, tmp_path / name)
     (tmp_path / "README.md").touch()
-    (tmp_path / "examples" / "react-native").mkdir(parents=True)
+    for name in ("react", "react-native", "vue"):
+        (tmp_path / "examples" / name).mkdir(parents=True)
     return tmp_path
 
 

@@ -1,6 +1,7 @@
 """`examples/plain`, `examples/react` and `examples/vue` in a real browser, with recorded events from a scripted server.
 
-The last two are built as their READMEs say, with the JavaScript client of this repository.
+The last two are projects of Vite, the one with React in TypeScript. They are built as their READMEs say, with the
+JavaScript client of this repository.
 """
 
 import json
@@ -89,7 +90,8 @@ async def test_the_example_shows_captions(page: Page, server: FakeRoom, name: st
     """A click starts the captions of the microphone, the page has every line, and a click stops them."""
     if name != "plain":
         build(name)
-    await page.open(f"{server.url}/examples/{name}/?server={server.url}")
+    folder = name if name == "plain" else f"{name}/dist"
+    await page.open(f"{server.url}/examples/{folder}/?server={server.url}")
     await page.wait_for("document.querySelector('button') !== null")
     await page.click("button")
     last = json.dumps(TEXTS[-1])

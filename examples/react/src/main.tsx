@@ -1,14 +1,15 @@
 import { useState } from "react";
 import { createRoot } from "react-dom/client";
+import type { CaptionLine } from "tutti-asr-client/element/react";
 
-import { Captions } from "./captions.jsx";
+import { Captions } from "./Captions";
 
 /** The address of tutti; `?server=` changes it. */
 const SERVER = new URLSearchParams(location.search).get("server") ?? "http://127.0.0.1:8000";
 
 function App() {
   const [nWords, setNWords] = useState(0);
-  const count = (line) => setNWords((n) => n + line.text.trim().split(/\s+/).length);
+  const count = (line: CaptionLine) => setNWords((n) => n + line.text.trim().split(/\s+/).length);
   return (
     <main>
       <h1>Captions with React</h1>
@@ -18,4 +19,4 @@ function App() {
   );
 }
 
-createRoot(document.getElementById("app")).render(<App />);
+createRoot(document.querySelector("#app")!).render(<App />);

@@ -1,0 +1,12 @@
+import react from "@vitejs/plugin-react";
+import { defineConfig } from "vite";
+
+/**
+ * Addresses are relative, so that the built page can lie in any folder of a server. `npm run dev` may serve the client of
+ * this repository, which lies outside of this folder; a package that npm installed needs no such line.
+ */
+export default defineConfig({
+  base: "./",
+  server: { fs: { allow: [".", "../../clients/js"] } },
+  plugins: [react()],
+});
