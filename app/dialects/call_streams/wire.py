@@ -21,7 +21,7 @@ MAX_ID_CHARS = 100
 MAX_PARAMETERS = 50
 MAX_PARAMETER_CHARS = 1000
 """The longest name and value of a parameter that is passed on to subscribers, in characters."""
-OPTIONS = ("language", "languages", "task", "prompt", "hotwords", "words", "interim", "silence_ms")
+OPTIONS = ("model", "language", "languages", "task", "prompt", "hotwords", "words", "interim", "silence_ms")
 """Parameters that are options of the session. The server passes all others on to subscribers."""
 
 
@@ -150,6 +150,7 @@ def start_command(parameters: Mapping[str, str], audio: AudioFormat) -> commands
     silence_ms = option("silence_ms", silence_expected, integer_from(MIN_SILENCE_MS, MAX_SILENCE_MS), None)
     return commands.Start(
         audio=audio,
+        model=given.get("model"),
         language=None if language == LOCK else language,
         languages=_listed(given.get("languages", "")),
         locks_language=language == LOCK,

@@ -16,6 +16,7 @@ from benchmarks.server import free_port
 from tests.app.conftest import Running, Serve
 from tests.app.dialects.openai.test_files_endpoint import wav
 from tests.app.dialects.openai.test_realtime_endpoint import UPDATE, append, opened, told
+from tests.app.dialects.twilio.test_endpoint import call, hear_all, subscriber
 from tests.app.service.test_models import Shelf
 from tests.fakes import pcm, said, silence, speech
 from tests.plugins.wyoming.test_wyoming import wyoming
@@ -247,6 +248,18 @@ async def test_whisperlives_clients_choose_in_their_options(serve: Serve) -> Non
     chosen = await whisperlive(server, "large")
     assert shelf.transcriber.windows and not any(each.get("status") == "WARNING" for each in chosen)
     assert UNKNOWN in (await whisperlive(server, "other"))[-1]["message"]
+
+
+async def test_telephone_systems_choose_with_a_parameter_of_the_call(serve: Serve) -> None:
+    shelf = Shelf()
+    server = await serving(serve, shelf)
+    for name, expected in (("large", {"type": "started", "model": "large"}), ("other", {"code": "bad_start"})):
+        async with subscriber(server.address) as listener:
+            async with call(server.address, tracks=["inbound"], customParameters={"model": name}) as socket:
+                await socket.send('{"event":"stop"}')
+            first = next(each for each in await hear_all(listener) if each["type"] != "call_started")
+        assert expected.items() <= first.items()
+    assert "model: " + UNKNOWN in first["message"]
 
 
 async def test_wyomings_clients_choose_with_transcribe(serve: Serve) -> None:

@@ -3,13 +3,13 @@
 import pytest
 
 from tests.call_start import call_start
-from tutti_server.app.dialects.call_streams.wire import given, merged, side_of, start_command
+from tutti_server.app.dialects.call_streams.wire import given, merged, own_parameters, side_of, start_command
 from tutti_server.app.errors import BadStart
 from tutti_server.app.media.pcm import AudioFormat
 from tutti_server.plugins.carriers.byte_order import is_big_endian
 
 AUDIO = AudioFormat("mulaw", 8_000)
-NAMES = ("language", "languages", "task", "interim", "silence_ms", "prompt", "hotwords", "words")
+NAMES = ("model", "language", "languages", "task", "interim", "silence_ms", "prompt", "hotwords", "words")
 
 
 @pytest.mark.parametrize("empty", ["", "  "])
@@ -39,6 +39,11 @@ def test_an_empty_text_in_the_address_takes_no_value_away() -> None:
 def test_booleans_and_numbers_have_their_usual_spellings() -> None:
     start = start_command({"interim": "No", "words": "1", "silence_ms": "8e2"}, AUDIO)
     assert (start.interim, start.words, start.endpointing.silence_ms) == (False, True, 800)
+
+
+def test_a_call_chooses_its_model() -> None:
+    assert start_command({"model": "turbo"}, AUDIO).model == "turbo"
+    assert own_parameters({"model": "turbo", "agent": "Ann"}) == {"agent": "Ann"}
 
 
 def test_the_service_chooses_when_utterances_end_unless_a_silence_is_given() -> None:
