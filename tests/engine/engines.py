@@ -96,6 +96,14 @@ NIGHTLY_SHAPES = ("multilingual-80-mels", "few-positions")
 """Shapes that wait for the night: the small model has 80 mels too, and few positions are a limit of tokens."""
 
 
+one_shape_by_day = pytest.mark.parametrize(
+    "random_folder",
+    [pytest.param(shape, id=shape.name, marks=[] if shape is SHAPES[1] else [pytest.mark.nightly]) for shape in SHAPES],
+    indirect=True,
+)
+"""For tests to which the shape makes little difference."""
+
+
 @pytest.fixture(
     scope="session",
     params=[

@@ -121,7 +121,7 @@ async def test_random_models_follow_the_previous_text(random_runner: Runner, ran
     assert tokens_of(done) == expected(random_runner, random_reference, audio, options, language)
 
 
-@pytest.mark.parametrize("n_forced", [7, *(pytest.param(n, marks=pytest.mark.nightly) for n in (1, 2, 14))])
+@pytest.mark.parametrize("n_forced", [2, *(pytest.param(n, marks=pytest.mark.nightly) for n in (1, 7, 14))])
 async def test_own_output_as_prefix_gives_the_same_output(small_runner: Runner, n_forced: int) -> None:
     """A prefix of the model's own tokens changes nothing: the output begins with it and goes on as before."""
     samples = read_clip("hello")
@@ -197,7 +197,8 @@ async def test_no_speech_probability_is_that_after_start_of_transcript(
     assert decoded[0].no_speech_prob > 0.5 > decoded[1].no_speech_prob
 
 
-@pytest.mark.parametrize(("timestamps", "n_forced"), [(True, 0), pytest.param(False, 3, marks=pytest.mark.nightly)])
+@pytest.mark.nightly
+@pytest.mark.parametrize(("timestamps", "n_forced"), [(True, 0), (False, 3)])
 async def test_drafts_change_nothing(small_runner: Runner, timestamps: bool, n_forced: int) -> None:
     """With any draft the output is that without a draft; accepted tokens save steps."""
     samples = read_clip("train")

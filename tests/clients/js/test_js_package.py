@@ -275,8 +275,8 @@ def link_package(project: Path, name: str, own_name: str | None = None) -> None:
     place.symlink_to(CLIENT / "node_modules" / (own_name or name))
 
 
-@pytest.mark.parametrize("types", ["react-18-types", "@types/react"])
-@pytest.mark.parametrize("jsx", ["react-jsx", "react"])
+@pytest.mark.parametrize("types", ["@types/react", pytest.param("react-18-types", marks=pytest.mark.nightly)])
+@pytest.mark.parametrize("jsx", ["react-jsx", pytest.param("react", marks=pytest.mark.nightly)])
 def test_react_knows_the_element(project: Path, types: str, jsx: str) -> None:
     """Attributes, events and the methods of a ref, in strict TypeScript, with React 18 and with React 19."""
     link_package(project, "@types/react", types)

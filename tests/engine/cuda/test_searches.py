@@ -187,7 +187,7 @@ ROUNDS: dict[str, tuple[tuple[Case, ...], ...]] = {
         (Case(5, 3, patience=2.0),),
     ),
 }
-NIGHTLY = ("first step", "slots of others", "temperature", "all")
+NIGHTLY = ("sizes", "first step", "slots of others", "temperature", "all")
 
 
 @pytest.mark.parametrize(
@@ -260,6 +260,7 @@ def result(events: Sequence[EngineEvent]) -> tuple[object, ...]:
     return done.text, done.pieces, done.language, done.temperature, done.is_truncated, len(done.segments)
 
 
+@pytest.mark.nightly
 def test_no_search_pays_for_the_first_call_of_its_kernels(
     runners: tuple[Runner, Runner], monkeypatch: pytest.MonkeyPatch
 ) -> None:

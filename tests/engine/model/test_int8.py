@@ -192,6 +192,7 @@ def test_windows_decode_alone_as_together(tmp_path: Path, monkeypatch: pytest.Mo
         assert torch.equal(keys_values, alone[2])
 
 
+@pytest.mark.nightly
 def test_words_are_those_of_float32(small_checkpoint: Checkpoint) -> None:
     """The word errors of the small model on the recordings that come with it differ by 0.1 points at most."""
     recordings = load_bundled(24.0, 3)
