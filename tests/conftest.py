@@ -24,7 +24,7 @@ from tests.small_model import SMALL_MODEL
 from tests.tiers import TESTS, TIERS, WITHOUT_TORCH, may_hold, needs_torch, tier_of
 from tutti_server.app.media.decoders import Decoders
 
-settings.register_profile("changes", deadline=None, max_examples=15)
+settings.register_profile("changes", deadline=None, max_examples=25)
 settings.register_profile("night", deadline=None, max_examples=300)
 settings.load_profile(os.environ.get("TUTTI_HYPOTHESIS", "changes"))
 
