@@ -6,10 +6,11 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 
+import httpx
 import pytest
 
 import tutti
-from tests.recordings import TEXTS, read, words
+from tests.recordings import AUDIO, TEXTS, read, words
 from tests.small_model import SMALL_MODEL, SMALL_MODEL_NAME, small_settings
 from tutti_server.app.cli.processes import engine_configs, further_model, models_of, start_engine
 from tutti_server.app.errors import SettingsError
@@ -83,6 +84,31 @@ async def test_two_models_answer_under_load_and_one_is_given_back(tmp_path: Path
         assert not speaking.done()
         is_over.set()
         await speaking
+
+
+async def test_no_client_reads_where_a_model_lies(tmp_path: Path) -> None:
+    """Neither in lists and pages nor in headers, texts, Deepgram's `model_info` and errors."""
+    place = tmp_path / "private-place"
+    place.mkdir()
+    (place / "calls").symlink_to(SMALL_MODEL)
+    form = {"model": "calls", "language": "en", "response_format": "verbose_json"}
+    async with serving(asyncio.Event(), model=str(place / "calls")) as (address, _):
+        model, _ = await listen(address, "hello", "calls")
+        recording = (AUDIO / "hello.flac").read_bytes()
+        async with httpx.AsyncClient(base_url=f"http://{address}", timeout=60) as client:
+            answers = [
+                *[await client.get(path) for path in ("/v1/models", "/page/model", "/", "/healthz", "/readyz")],
+                await client.get("/v1/models/other"),
+                await client.post("/v1/audio/transcriptions", data=form, files={"file": recording}),
+                await client.post("/v1/audio/transcriptions", data=form | {"language": "xx"}, files={"file": b"no"}),
+                await client.post("/v1/listen?model=nova-3&language=en", content=recording),
+            ]
+        with pytest.raises(tutti.TuttiError) as unknown:
+            await listen(address, "hello", "other")
+    assert model == "calls" and answers[-1].json()["metadata"]["model_info"]
+    told = [model, str(unknown.value), *(f"{each.headers} {each.text}" for each in answers)]
+    assert [each for each in told if "private-place" in each or str(SMALL_MODEL) in each] == []
+    assert any("calls" in each for each in told[2:]), "the answers name the model"
 
 
 def test_names_of_several_models_are_those_that_people_type(tmp_path: Path) -> None:
