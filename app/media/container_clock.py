@@ -14,6 +14,8 @@ MIN_GAP_S = 0.05
 """The shortest gap that is filled with silence, in seconds. Containers round times, and recorders jitter."""
 MAX_BACK_S = 1.0
 """Frames that come earlier than this, in seconds, have a new clock: of a recording that was joined to another one."""
+MAX_STEP_BACK_S = 0.25
+"""So have frames that come so much earlier than the one before, in seconds: after a recording that is very short."""
 MAX_EARLY_S = 10.0
 """Audio before the beginning of the clock, in seconds, that is left out: an encoder's delay, or a cut beginning."""
 MAX_GAP_S = 24 * 3600.0
@@ -84,6 +86,8 @@ class ContainerClock:
         """The time at which the audio would end if the damaged packets were whole."""
         self._silence_s = 0.0
         """The length of all gaps until now."""
+        self._last_s = 0.0
+        """The time of the last frame by the container."""
 
     def receive(self, packet: "av.Packet[av.AudioStream]") -> None:
         """Note a packet before it is decoded."""
@@ -150,7 +154,9 @@ class ContainerClock:
             self._origin_s = at_s
         missing_s = at_s - self._origin_s - self.end_s
         is_first = self.end_s == 0
-        if not -(MAX_EARLY_S if is_first else MAX_BACK_S) <= missing_s <= MAX_GAP_S - self._silence_s:
+        has_gone_back = not is_first and at_s < self._last_s - MAX_STEP_BACK_S
+        self._last_s = at_s
+        if has_gone_back or not -(MAX_EARLY_S if is_first else MAX_BACK_S) <= missing_s <= MAX_GAP_S - self._silence_s:
             self._origin_s = at_s - self.end_s
             return 0.0
         # An encoder's delay is left out to the sample; later, clocks that run a little slow cost no audio.

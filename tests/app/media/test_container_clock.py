@@ -140,6 +140,18 @@ def test_recordings_that_were_joined_follow_each_other(kind: Kind) -> None:
     assert notices == []
 
 
+@pytest.mark.parametrize("kind", [OGG, WEBM, MATROSKA, TS])
+async def test_a_gap_after_a_short_recording_is_as_long_as_it_was(kind: Kind) -> None:
+    """The clock of the second one begins anew although the first one has less than a second."""
+    short = made_file(*kind, [Track(samples=tone(0.6))])
+    content = short + made_file(*kind, [Track(samples=tone(4.0), gap=(2.0, 15.0))])
+    for samples, notices in (decoded(content), await decoded_live(content)):
+        # What the encoders add to each recording.
+        begin_s, end_s = loud_stretches(samples)[-1]
+        assert (begin_s, end_s) == (pytest.approx(17.6, abs=0.1), pytest.approx(19.6, abs=0.1))
+        assert notices == []
+
+
 def test_a_tag_between_packets_is_no_damage() -> None:
     """Formats without times may have one anywhere, as radio has."""
     one = made_file(*ADTS, [Track(samples=tone(3.0))])
