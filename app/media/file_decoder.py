@@ -13,7 +13,7 @@ from av.stream import Disposition
 
 from tutti_server.app.errors import MediaError
 from tutti_server.app.media.container_clock import MISSING_SHARE, ContainerClock
-from tutti_server.app.media.mixing import StereoMixer
+from tutti_server.app.media.mixing import ChannelMixer
 from tutti_server.app.media.notices import Notice, OnNotice, cut_off, drop
 from tutti_server.app.media.pcm import Samples
 from tutti_server.app.media.tracks import choose_track, language_of
@@ -247,7 +247,7 @@ def decode_frames(
     """
     resampler: _FrameResampler | None = None
     # FFmpeg keeps the power of channels that differ, so equal ones come out louder than each.
-    mixer = StereoMixer(SAMPLE_RATE, 2**0.5, on_notice)
+    mixer = ChannelMixer(SAMPLE_RATE, 2, 2**0.5, on_notice)
     for silence_s, frame in _frames(file, on_notice, track):
         if resampler is not None and (frame is None or silence_s or not resampler.suits(frame)):
             yield from resampler.resample(None)
@@ -273,7 +273,7 @@ def _silence(duration_s: float, n_channels: int) -> Generator[Samples, None, Non
 class _FrameResampler:
     """Converts frames of one format to interleaved float32 samples at 16 kHz."""
 
-    def __init__(self, frame: av.AudioFrame, channels: int | None, mixer: StereoMixer) -> None:
+    def __init__(self, frame: av.AudioFrame, channels: int | None, mixer: ChannelMixer) -> None:
         """Make a resampler for frames like this one. `channels` and the errors are those of `decode_file`."""
         n_channels = frame.layout.nb_channels
         _check_format(frame.sample_rate, n_channels)
@@ -283,11 +283,11 @@ class _FrameResampler:
         # Without knowing where the loudspeakers are, FFmpeg cannot mix: then all channels count the same.
         is_averaged = n_channels > MAX_PLACES and channels is None and frame.layout.name.endswith(" channels")
         self._n_averaged = n_channels if is_averaged else 1
-        self._mixer = mixer if n_channels == 2 and channels is None else None
-        is_kept = channels is not None or is_averaged or self._mixer
-        target = frame.layout if is_kept else "mono"
+        self._mixer = mixer if n_channels > 1 and channels is None and not is_averaged else None
+        # The sides of more channels are what FFmpeg makes stereo of. One of them may be inverted, too.
+        target = "stereo" if self._mixer and n_channels > 2 else frame.layout
         self._resampler = av.AudioResampler(format="flt", layout=target, rate=SAMPLE_RATE)
-        self._n_resampled = n_channels if is_kept else 1
+        self._n_resampled = 2 if self._mixer else n_channels
         self._n_skipped = 0
         """Samples of each channel that are still to be left out."""
 

@@ -1,4 +1,4 @@
-"""Mixes two channels into one, and takes one side where they cancel each other: one of them is inverted."""
+"""Mixes channels into one, and takes one of them where they cancel each other: one of them is inverted."""
 
 from collections import deque
 
@@ -10,7 +10,8 @@ from tutti_server.app.media.notices import Notice, OnNotice
 CANCELLED_SHARE = 0.05
 """Channels cancel each other if the power of their mean is below this share of the louder one's.
 
-Sounds that are not alike give 0.5, and one that is on one side alone gives 0.25.
+Of two, sounds that are not alike give 0.5, and one that is on one side alone gives 0.25. Of more, one that is on one
+channel alone gives less by the square of their number, and so the shares are less.
 """
 MIXED_SHARE = 0.2
 """Channels are mixed again from this share on."""
@@ -28,45 +29,49 @@ FADE = 0.98
 SIDES = ("left", "right")
 
 
-class StereoMixer:
+class ChannelMixer:
     """Mixes the audio of one recording or stream, in pieces of any length."""
 
-    def __init__(self, sample_rate: int, gain: float, on_notice: OnNotice) -> None:
+    def __init__(self, sample_rate: int, n_channels: int, gain: float, on_notice: OnNotice) -> None:
         """Begin.
 
         Args:
             sample_rate: samples of one channel per second.
+            n_channels: how many channels there are, at least two.
             gain: by what the mean of the channels is multiplied.
-            on_notice: receives the first side that is taken.
+            on_notice: receives the first channel that is taken.
         """
         self._n_block = sample_rate // BLOCKS_PER_S
         self._n_left = self._n_block
         """Samples of the present block that have not come."""
         self._gain = gain
         self._on_notice = on_notice
-        self._power: NDArray[np.float64] = np.zeros(3)
+        self._n_channels = n_channels
+        self._share = (2 / n_channels) ** 2
+        """By what the shares are less than those of two channels."""
+        self._power: NDArray[np.float64] = np.zeros(n_channels + 1)
         """The power of the channels and of their mean, until now."""
         self._recent: deque[NDArray[np.float64]] = deque(maxlen=RECENT_BLOCKS)
         """The power of the channels and of their mean, in each of the last blocks."""
-        self._block: NDArray[np.float64] = np.zeros(3)
+        self._block: NDArray[np.float64] = np.zeros(n_channels + 1)
         """The power of the channels and of their mean, in the present block."""
         self._side: int | None = None
         """The channel that is taken; `None` while both are mixed."""
         self._has_noticed = False
 
-    def mix(self, pairs: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Mix the next samples, `(n, 2)`; returns `(n,)`. The result does not depend on how the audio was cut."""
+    def mix(self, groups: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Mix the next samples, `(n, channels)` to `(n,)`. The result does not depend on how the audio was cut."""
         mixed: list[NDArray[np.float32]] = [np.zeros(0, np.float32)]
-        while len(pairs):
-            block, pairs = pairs[: self._n_left], pairs[self._n_left :]
+        while len(groups):
+            block, groups = groups[: self._n_left], groups[self._n_left :]
             mean: NDArray[np.float32] = block.mean(axis=1, dtype=np.float32)
             mixed.append(mean * np.float32(self._gain) if self._side is None else block[:, self._side])
-            self._block += [np.square(each, dtype=np.float64).sum() for each in (block[:, 0], block[:, 1], mean)]
+            self._block += [np.square(each, dtype=np.float64).sum() for each in (*block.T, mean)]
             self._n_left -= len(block)
             if not self._n_left:
                 self._power += self._block
                 self._recent.append(self._block)
-                self._block = np.zeros(3)
+                self._block = np.zeros(self._n_channels + 1)
                 self._choose()
                 self._n_left = self._n_block
                 self._power *= FADE
@@ -75,18 +80,23 @@ class StereoMixer:
     def _choose(self) -> None:
         if self._side is None and len(self._recent) == RECENT_BLOCKS:
             recent = np.sum(self._recent, axis=0)
-            usual = self._power[:2].max() * (1 - FADE) * RECENT_BLOCKS
-            if recent[2] < RECENT_SHARE * recent[:2].max() and recent[:2].max() > SOUND_SHARE * usual:
+            usual = self._power[:-1].max() * (1 - FADE) * RECENT_BLOCKS
+            loudest = recent[:-1].max()
+            if recent[-1] < RECENT_SHARE * self._share * loudest and loudest > SOUND_SHARE * usual:
                 self._power = recent
-        loudest = self._power[:2].max()
-        if self._side is None and self._power[2] < CANCELLED_SHARE * loudest:
-            self._side = int(self._power[:2].argmax())
-            self._notify(SIDES[self._side])
-        elif self._side is not None and self._power[2] > MIXED_SHARE * loudest:
+        loudest = self._share * self._power[:-1].max()
+        if self._side is None and self._power[-1] < CANCELLED_SHARE * loudest:
+            self._side = int(self._power[:-1].argmax())
+            self._notify()
+        elif self._side is not None and self._power[-1] > MIXED_SHARE * loudest:
             self._side = None
 
-    def _notify(self, side: str) -> None:
-        if not self._has_noticed:
-            self._has_noticed = True
-            message = f"audio: expected channels that add up, got two that cancel each other; the {side} one is taken"
-            self._on_notice(Notice("channels_cancel", message))
+    def _notify(self) -> None:
+        if self._has_noticed or self._side is None:
+            return
+        self._has_noticed = True
+        is_stereo = self._n_channels == 2
+        got = f"{'two' if is_stereo else 'some'} that cancel each other"
+        taken = f"the {SIDES[self._side]} one" if is_stereo else f"channel {self._side}"
+        message = f"audio: expected channels that add up, got {got}; {taken} is taken"
+        self._on_notice(Notice("channels_cancel", message))

@@ -7,7 +7,7 @@ import numpy as np
 import soxr
 from numpy.typing import NDArray
 
-from tutti_server.app.media.mixing import StereoMixer
+from tutti_server.app.media.mixing import ChannelMixer
 from tutti_server.app.media.notices import OnNotice, drop
 from tutti_server.engine.api import SAMPLE_RATE
 
@@ -108,8 +108,8 @@ class AudioDecoder:
         """Begin with this format. `on_notice` receives what the client should know of its audio."""
         self._encoding = audio.encoding
         self._channels = audio.channels
-        self._is_mixed = audio.is_mixed
-        self._mixer = StereoMixer(audio.sample_rate, 1.0, on_notice)
+        is_mixed = audio.is_mixed and audio.channels > 1
+        self._mixer = ChannelMixer(audio.sample_rate, audio.channels, 1.0, on_notice) if is_mixed else None
         self._group_bytes = BYTES_PER_SAMPLE[audio.encoding] * audio.channels
         """Bytes of a sample group: one sample of every channel."""
         self.bytes_per_s = self._group_bytes * audio.sample_rate
@@ -128,10 +128,8 @@ class AudioDecoder:
         n_whole = len(data) - len(data) % self._group_bytes
         self._rest = data[n_whole:]
         groups = decode_samples(data[:n_whole], self._encoding).reshape(-1, self._channels)
-        if self._is_mixed and self._channels == 2:
+        if self._mixer:
             groups = self._mixer.mix(groups)[:, None]
-        elif self._is_mixed:
-            groups = groups.mean(axis=1, keepdims=True)
         return [
             resampler.resample(np.ascontiguousarray(groups[:, channel]))
             for channel, resampler in enumerate(self._resamplers)

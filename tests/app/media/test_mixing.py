@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from tests.made_files import tone
 from tutti_server.app.media.file_decoder import decode_pieces
-from tutti_server.app.media.mixing import StereoMixer
+from tutti_server.app.media.mixing import ChannelMixer
 from tutti_server.app.media.notices import Notice
 from tutti_server.app.media.pcm import AudioDecoder, AudioFormat, Samples
 from tutti_server.app.media.stream_decoder import ContainerDecoder
@@ -39,7 +39,7 @@ def stereo(container: str, codec: str, rate: int, left: Samples, right: Samples)
 
 def mixed(left: Samples, right: Samples) -> tuple[Samples, list[Notice]]:
     notices: list[Notice] = []
-    mixer = StereoMixer(16_000, 1.0, notices.append)
+    mixer = ChannelMixer(16_000, 2, 1.0, notices.append)
     return mixer.mix(np.stack((left, right), axis=1)), notices
 
 
@@ -93,10 +93,10 @@ def test_pauses_that_cancel_decide_nothing() -> None:
 def test_the_result_does_not_depend_on_how_the_audio_was_cut(cuts: list[int], n_inverted: int) -> None:
     pairs: NDArray[np.float32] = np.stack((LOW[:2000], LOW[:2000]), axis=1)
     pairs[:n_inverted, 1] *= -1
-    mixer = StereoMixer(16_000, 1.0, lambda notice: None)
+    mixer = ChannelMixer(16_000, 2, 1.0, lambda notice: None)
     edges = [0, *sorted(cuts), 2000]
     parts = [mixer.mix(pairs[start:end]) for start, end in pairwise(edges)]
-    assert np.array_equal(np.concatenate(parts), StereoMixer(16_000, 1.0, lambda notice: None).mix(pairs))
+    assert np.array_equal(np.concatenate(parts), ChannelMixer(16_000, 2, 1.0, lambda notice: None).mix(pairs))
 
 
 @pytest.mark.parametrize(
@@ -122,9 +122,38 @@ def test_equal_channels_are_as_loud_as_ffmpeg_makes_them() -> None:
     assert np.allclose(samples, LOW * 2**0.5, atol=0.001)
 
 
-def test_raw_audio_keeps_a_side() -> None:
+@pytest.mark.parametrize("layout", ["3.0", "4.0", "quad", "5.1", "7.0"])
+async def test_sides_of_more_channels_may_cancel_too(layout: str) -> None:
+    """With nothing in the others."""
+    channels = np.zeros((av.AudioLayout(layout).nb_channels, len(LOW)), np.float32)
+    channels[:2] = LOW, -LOW
+    file = io.BytesIO()
+    with av.open(file, "w", format="wav") as output:
+        stream = output.add_stream("pcm_f32le", rate=16_000, layout=layout)
+        frame = av.AudioFrame.from_ndarray(channels.T.reshape(1, -1), "flt", layout)
+        frame.sample_rate = 16_000
+        output.mux([*stream.encode(frame), *stream.encode(None)])
     notices: list[Notice] = []
-    decoder = AudioDecoder(AudioFormat("pcm_f32le", 16_000, 2, is_mixed=True), notices.append)
-    (samples,) = decoder.decode(np.stack((LOW, -LOW), axis=1).astype("<f4").tobytes())
+    samples = np.concatenate(list(decode_pieces(io.BytesIO(file.getvalue()), None, notices.append)))
+    assert np.allclose(samples[LATE:], LOW[LATE:], atol=1e-6)
+    assert [each.code for each in notices] == ["channels_cancel"]
+
+
+@pytest.mark.parametrize("n_others", [0, 1, 2, 6])
+def test_raw_audio_keeps_a_channel(n_others: int) -> None:
+    notices: list[Notice] = []
+    decoder = AudioDecoder(AudioFormat("pcm_f32le", 16_000, 2 + n_others, is_mixed=True), notices.append)
+    channels = np.stack((LOW, -LOW, *[0 * LOW] * n_others), axis=1)
+    (samples,) = decoder.decode(channels.astype("<f4").tobytes())
     assert np.allclose(samples[LATE:], LOW[LATE:])
     assert [each.code for each in notices] == ["channels_cancel"]
+
+
+@pytest.mark.parametrize("n_others", [1, 2, 6])
+def test_a_voice_on_one_of_many_channels_is_mixed(n_others: int) -> None:
+    notices: list[Notice] = []
+    decoder = AudioDecoder(AudioFormat("pcm_f32le", 16_000, 1 + n_others, is_mixed=True), notices.append)
+    channels = np.stack((LOW, *[0 * LOW] * n_others), axis=1)
+    (samples,) = decoder.decode(channels.astype("<f4").tobytes())
+    assert np.allclose(samples, LOW / (1 + n_others), atol=1e-6)
+    assert notices == []
