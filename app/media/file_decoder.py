@@ -17,7 +17,7 @@ from tutti_server.app.media.mixing import ChannelMixer
 from tutti_server.app.media.notices import Notice, OnNotice, cut_off, drop
 from tutti_server.app.media.pcm import Samples
 from tutti_server.app.media.tracks import choose_track, language_of
-from tutti_server.app.media.wav_parts import FilePart, Part, Source, are_joined, parts
+from tutti_server.app.media.wav_parts import FilePart, Part, Source, is_plain, parts
 from tutti_server.engine.api import SAMPLE_RATE
 
 LOUDEST = 16.0
@@ -197,12 +197,12 @@ def _pieces(
     file: IO[bytes], channels: int | None, on_notice: OnNotice, track: str | None
 ) -> Generator[Samples, None, None]:
     """Collect decoded frames of about 20 ms into pieces of `PIECE_SAMPLES`."""
-    is_plain = False
-    may_be_plain = channels in (None, 1) and track in (None, "0") and file.seekable() and not are_joined(file)
+    was_plain = False
+    may_be_plain = channels in (None, 1) and track in (None, "0") and file.seekable() and is_plain(file)
     for samples in _plain_wav(file, on_notice) if may_be_plain else ():
-        is_plain = True
+        was_plain = True
         yield samples
-    if is_plain:
+    if was_plain:
         return
     held: list[Samples] = []
     n_held = 0

@@ -6,28 +6,21 @@ Matroska it reads two, so each one of a stream, and the third of a file, is foun
 
 import os
 import re
-import struct
 from collections.abc import Iterator
+from functools import partial
+from itertools import islice
 from typing import IO, NamedTuple, Protocol, TypeGuard
 
-HEADER = re.compile(rb"RIFF....WAVE", re.DOTALL)
-"""How a WAV begins. No audio has these bytes by chance."""
-HEADER_BYTES = 12
+from tutti_server.app.media.wav_header import HEADER, HEADER_BYTES, flowing, is_misleading, read_header
+
 MATROSKA = re.compile(rb"\x1aE\xdf\xa3.{1,80}?\x42\x82.{1,8}?(?:webm|matroska)", re.DOTALL)
 """How WebM and Matroska begin: the identity of their header, and in it the kind of the document."""
 MATROSKA_BYTES = 110
 """The length of the longest such beginning, at least."""
 MATROSKA_ID = b"\x1aE\xdf\xa3"
 """The first bytes of WebM and Matroska."""
-CHUNK = struct.Struct("<4sI")
-"""The name of a chunk and its length in bytes."""
 SCAN_BYTES = 1 << 20
 """How much of a file is searched at once."""
-UNKNOWN = (range(1), range(0x7FFF0000, 0x80000001), range(0xFFFF0000, 1 << 32))
-"""The lengths in headers that were written before the length was known: 0, and those near 2 and 4 GiB.
-
-Recorders that write to a pipe state about the most that a header can say.
-"""
 
 
 class Source(Protocol):
@@ -58,7 +51,9 @@ def parts(source: Source) -> Iterator[Part]:
     """
     if _is_seekable(source):
         for start, end in list(_spans(source)) or [(0, source.seek(0, os.SEEK_END))]:
-            yield FilePart(source, start, end)
+            part = FilePart(source, start, end)
+            is_wav = HEADER.match(part.bytes_at(0, HEADER_BYTES))
+            yield _WavPart(part) if is_wav and is_misleading(part.bytes_at, end - start) else part
         return
     stream = _Stream(source)
     yield stream
@@ -66,13 +61,11 @@ def parts(source: Source) -> Iterator[Part]:
         yield stream
 
 
-def are_joined(file: IO[bytes]) -> bool:
-    """Whether a file is WAV after WAV. Leaves it at its beginning."""
-    spans = _spans(file)
-    next(spans, None)
-    is_joined = next(spans, None) is not None
+def is_plain(file: IO[bytes]) -> bool:
+    """Whether a file is no WAV, or one alone with a header that states its length. Leaves it at its beginning."""
+    first = list(islice(parts(file), 2))
     file.seek(0)
-    return is_joined
+    return len(first) == 1 and isinstance(first[0], FilePart)
 
 
 def _is_seekable(source: Source) -> TypeGuard[IO[bytes]]:
@@ -93,19 +86,8 @@ def _spans(file: IO[bytes]) -> Iterator[tuple[int, int]]:
 
 def _audio_start(file: IO[bytes], start: int) -> int:
     """Return where this WAV's audio begins. It may end before its header says so, if it was cut off."""
-    at = start + HEADER_BYTES
-    while len(head := _bytes_at(file, at, CHUNK.size)) == CHUNK.size:
-        name, length = CHUNK.unpack(head)
-        at += CHUNK.size
-        if name == b"data":
-            return at
-        # Chunks begin at even positions.
-        at += length + length % 2
-    return start + HEADER_BYTES
-
-
-def _is_unknown(length: int) -> bool:
-    return any(length in each for each in UNKNOWN)
+    header = read_header(lambda at, n: _bytes_at(file, start + at, n))
+    return start + (HEADER_BYTES if header is None else header.data_at)
 
 
 def _find_header(
@@ -145,15 +127,11 @@ class FilePart:
         """See `Part`. What another WAV follows is a chunk of a stream, whose header cannot know its length."""
         if self._start + self._n_bytes < self._file.seek(0, os.SEEK_END):
             return 1.0
-        at = HEADER_BYTES
-        while len(head := _bytes_at(self._file, self._start + at, CHUNK.size)) == CHUNK.size:
-            name, length = CHUNK.unpack(head)
-            at += CHUNK.size
-            if name == b"data":
-                n_left = self._n_bytes - at
-                return length / n_left if length > n_left > 0 and not _is_unknown(length) else 1.0
-            at += length + length % 2
-        return 1.0
+        header = read_header(self.bytes_at)
+        if header is None or header.stated is None:
+            return 1.0
+        n_left = self._n_bytes - header.data_at
+        return header.stated / n_left if header.stated > n_left > 0 else 1.0
 
     def matroska_after(self, at: int) -> "FilePart | None":
         """The WebM or Matroska that begins behind this position; `None` for none. FFmpeg reads two that are joined."""
@@ -187,6 +165,38 @@ class FilePart:
         return self._at
 
 
+class _Pieces:
+    """Reads as much as is wanted from pieces of any length."""
+
+    def __init__(self, pieces: Iterator[bytes]) -> None:
+        self._pieces = pieces
+        self._held = b""
+
+    def read(self, n: int, /) -> bytes:
+        """See `Source`."""
+        while not self._held and (piece := next(self._pieces, None)) is not None:
+            self._held = piece
+        content, self._held = self._held[:n], self._held[n:]
+        return content
+
+
+class _WavPart:
+    """A WAV in a file that has more audio than its header states. It is read once."""
+
+    is_empty = False
+
+    def __init__(self, part: FilePart) -> None:
+        self._pieces = _Pieces(flowing(partial(part.read, SCAN_BYTES)))
+
+    def stated_share(self) -> float:
+        """See `Part`."""
+        return 1.0
+
+    def read(self, n: int, /) -> bytes:
+        """See `Source`."""
+        return self._pieces.read(n)
+
+
 class _Kind(NamedTuple):
     """A kind of containers that follow one another in a stream."""
 
@@ -194,22 +204,21 @@ class _Kind(NamedTuple):
     """How each of them begins."""
     n_header: int
     """The bytes after which it is known whether they are a header."""
-    identity: bytes
-    """The first bytes of a header."""
+    identities: tuple[bytes, ...]
+    """The first bytes of a header, as many for each."""
     form: bytes = b""
     """What follows the next four bytes."""
 
     def may_begin(self, content: bytes) -> bool:
         """Whether these bytes, fewer than a header has, may be the beginning of one."""
-        at = len(self.identity) + 4
-        return self.identity.startswith(content[: len(self.identity)]) and self.form.startswith(
-            content[at : at + len(self.form)]
-        )
+        n = len(self.identities[0])
+        is_known = any(each.startswith(content[:n]) for each in self.identities)
+        return is_known and self.form.startswith(content[n + 4 : n + 4 + len(self.form)])
 
 
 _KINDS = (
-    _Kind(HEADER, HEADER_BYTES, b"RIFF", b"WAVE"),
-    _Kind(MATROSKA, MATROSKA_BYTES, MATROSKA_ID),
+    _Kind(HEADER, HEADER_BYTES, (b"RIFF", b"RF64", b"BW64"), b"WAVE"),
+    _Kind(MATROSKA, MATROSKA_BYTES, (MATROSKA_ID,)),
 )
 
 
@@ -226,6 +235,7 @@ class _Stream:
             self._held += data
         self._kind = next((each for each in _KINDS if self._held and each.may_begin(self._held)), None)
         self.is_empty = not self._held
+        self._pieces = self._flow()
 
     @property
     def may_be_joined(self) -> bool:
@@ -238,6 +248,23 @@ class _Stream:
 
     def read(self, n: int, /) -> bytes:
         """See `Source`."""
+        return self._pieces.read(n)
+
+    def skip(self) -> bool:
+        """Leave out what follows the audio of the present container. Returns whether another one begins then."""
+        while self.read(SCAN_BYTES):
+            pass
+        self._is_at_start = True
+        self._pieces = self._flow()
+        return self._has_next()
+
+    def _flow(self) -> _Pieces:
+        """The bytes of the present container."""
+        read = partial(self._read_own, SCAN_BYTES)
+        is_wav = self._kind is not None and self._kind.header is HEADER
+        return _Pieces(flowing(read) if is_wav else iter(read, b""))
+
+    def _read_own(self, n: int) -> bytes:
         while not (n_own := self._n_own()) and not (self._has_next() and not self._is_at_start):
             data = self._source.read(n)
             if not data:
@@ -247,13 +274,6 @@ class _Stream:
         content, self._held = self._held[: min(n, n_own)], self._held[min(n, n_own) :]
         self._is_at_start &= not content
         return content
-
-    def skip(self) -> bool:
-        """Leave out what follows the audio of the present container. Returns whether another one begins then."""
-        while self.read(SCAN_BYTES):
-            pass
-        self._is_at_start = True
-        return self._has_next()
 
     def _has_next(self) -> bool:
         return self._kind is not None and self._kind.header.match(self._held) is not None

@@ -40,6 +40,18 @@ def noticed(content: bytes) -> list[str]:
     return [each.code for each in notices]
 
 
+def rf64(name: bytes = b"RF64", stated: int | None = None, samples: Samples = TONE) -> bytes:
+    """A WAV whose chunk `ds64` states the length of its audio, as those of more than 4 GiB have."""
+    content = stating(wav(rate=16_000, samples=samples), 0xFFFFFFFF)
+    n_bytes = len(content) - content.index(b"data") - 8
+    ds64 = struct.pack("<4sI3QI", b"ds64", 28, len(content) + 28, n_bytes if stated is None else stated, 0, 0)
+    return name + b"\xff" * 4 + b"WAVE" + ds64 + content[12:]
+
+
+def chunk(name: bytes, content: bytes) -> bytes:
+    return name + struct.pack("<I", len(content)) + content + bytes(len(content) % 2)
+
+
 async def decoded_live(content: bytes, n_message: int) -> Samples:
     """As `decoded`, from messages of this many bytes."""
     decoder = ContainerDecoder()
@@ -60,6 +72,10 @@ PAIRS = [
     (stating(wav(), 3_200_000), wav()),
     (stating(wav(), 36_000), wav()),
     (wav() + b"LIST" + struct.pack("<I", 4) + b"INFO", wav()),
+    (rf64(), rf64(b"BW64")),
+    (rf64(stated=0), wav(rate=44_100)),
+    (wav(), rf64(stated=64_000)),
+    (stating(wav(rate=8_000), 1_000), stating(wav(), 1_001)),
 ]
 
 
@@ -86,6 +102,31 @@ def test_only_the_last_part_may_be_cut_off() -> None:
     chunk = stating(wav(), 3_200_000)
     assert noticed(chunk * 10 + wav()) == []
     assert noticed(wav() + chunk) == ["cut_off"]
+
+
+@pytest.mark.parametrize("rate", [16_000, 44_100])
+async def test_audio_behind_what_the_header_states_is_heard(rate: int) -> None:
+    """As of a recorder that never completed its header, or of a stream with the header of its first chunk."""
+    content = stating(wav(rate=rate), 3_200)
+    for samples in (decoded(content), await decoded_live(content, 100)):
+        assert len(samples) / 16_000 == pytest.approx(1.0, abs=LATE_S)
+
+
+@pytest.mark.parametrize("n_audio", [16_000, 15_999])
+async def test_chunks_behind_the_audio_are_not_heard(n_audio: int) -> None:
+    """Whatever they hold; but audio behind them is."""
+    audio = wav("pcm_mulaw", 16_000)
+    audio = stating(audio[: audio.index(b"data") + 8 + n_audio], n_audio) + bytes(n_audio % 2)
+    pictures = chunk(b"LIST", b"INFO" + bytes(5)) + chunk(b"id3 ", b"\x55" * 20_000)
+    alone, both = audio + pictures, audio + pictures + chunk(b"data", audio[-n_audio:])
+    for content, end_s in ((alone, 1.0), (both, 2.0)):
+        for samples in (decoded(content), await decoded_live(content, 100)):
+            assert len(samples) / 16_000 == pytest.approx(end_s, abs=LATE_S)
+
+
+def test_a_cut_rf64_is_cut_off() -> None:
+    assert noticed(rf64()[:-10_000]) == ["cut_off"]
+    assert noticed(rf64()) == noticed(rf64(stated=0)) == []
 
 
 def test_joined_plain_files_lose_no_sample() -> None:
@@ -130,5 +171,5 @@ def test_a_header_at_the_border_of_what_is_searched_is_found(monkeypatch: pytest
     content = stating(wav(), 0)
     for scan_bytes in range(len(content) - 14, len(content) + 2):
         monkeypatch.setattr(wav_parts, "SCAN_BYTES", scan_bytes)
-        assert wav_parts.are_joined(io.BytesIO(content + content))
-        assert not wav_parts.are_joined(io.BytesIO(content))
+        assert not wav_parts.is_plain(io.BytesIO(content + content))
+        assert wav_parts.is_plain(io.BytesIO(content))
