@@ -4,6 +4,7 @@ import io
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import Any
 
 import av
 import numpy as np
@@ -59,15 +60,18 @@ def made_file(
             stream.disposition = Disposition.default if track.is_default else Disposition(0)
             if track.language:
                 stream.metadata["language"] = track.language
+        packets: list[av.Packet[Any]] = []
         if picture:
             for second in range(picture_s):
                 image = av.VideoFrame.from_ndarray(np.zeros((96, 64), np.uint8), "yuv420p")
                 image.pts = second
-                output.mux(picture.encode(image))
-            output.mux(picture.encode(None))
+                packets += picture.encode(image)
+            packets += picture.encode(None)
         for stream, track in zip(streams, tracks, strict=True):
-            for packet in _packets(stream, track, is_inverted=is_inverted):
-                output.mux(packet)
+            packets += _packets(stream, track, is_inverted=is_inverted)
+        # Streams beside each other, as recorders write them.
+        for packet in sorted(packets, key=lambda each: (each.pts or 0) * each.time_base):
+            output.mux(packet)
     return file.getvalue()
 
 

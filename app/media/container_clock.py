@@ -6,6 +6,7 @@ Recorders pause, streams begin late, and packets are lost. The samples alone do 
 from bisect import bisect_left
 
 import av
+from av.stream import Disposition
 
 from tutti_server.app.media.notices import OnNotice, cut_off, lost_audio
 from tutti_server.app.media.wav_header import CHUNK
@@ -25,7 +26,7 @@ MAX_GAP_S = 24 * 3600.0
 So a small file that claims long gaps costs no more than a recording of a day.
 """
 DAMAGED_SHARE = 0.25
-"""A gap is of damaged data if the file has at least this share of the bytes that its audio would take.
+"""A gap is of damaged data if the file has at least this share of the bytes that its streams would take.
 
 FFmpeg passes over damaged data of most containers without an error. A recorder that pauses writes nothing.
 """
@@ -90,6 +91,12 @@ class ContainerClock:
         self._last_s = 0.0
         """The time of the last frame by the container."""
 
+    def pass_over(self, packet: "av.Packet[av.stream.Stream]") -> None:
+        """Note a packet of another stream, such as of the picture."""
+        self.n_read = max(self.n_read, (packet.pos or 0) + packet.size)
+        if not packet.stream.disposition & Disposition.attached_pic:
+            self._bytes.pass_over(packet)
+
     def receive(self, packet: "av.Packet[av.AudioStream]") -> None:
         """Note a packet before it is decoded."""
         self.n_read = max(self.n_read, (packet.pos or 0) + packet.size)
@@ -123,7 +130,7 @@ class ContainerClock:
         missing_s = self._missing_s(frame.time)
         self._silence_s += max(missing_s, 0.0)
         self._bytes.duration_all_s += duration_s
-        if missing_s > 0 and (self._is_damaged or (self.end_s and self._bytes.were_skipped(missing_s))):
+        if missing_s > 0 and (self._is_damaged or (self.end_s and self._bytes.were_skipped(missing_s, self.end_s))):
             self._on_notice(lost_audio(self.end_s, self.end_s + missing_s))
         self.end_s = max(self.end_s + missing_s + duration_s, 0.0)
         self._is_damaged &= missing_s == 0
@@ -233,28 +240,40 @@ class _Bytes:
         self.n_damaged = 0
         """The bytes of packets that could not be decoded."""
         self._n_bytes = 0
+        self._n_others = 0
+        """The bytes of the packets of other streams."""
         self._n_beside = 0
         """The most bytes before a packet that are of no packet. They grow by a header now and then."""
-        self._skipped = (0, 0)
-        """The growth of `_n_beside` before the last two packets. A packet of Ogg may end after a damaged page."""
+        self._before = (0, 0)
+        """`_n_beside` before the last two packets. A packet of Ogg may end after a damaged page."""
 
     def add(self, packet: "av.Packet[av.AudioStream]") -> None:
         """Count a packet."""
-        n_beside = (packet.pos or 0) - self._n_bytes
-        self._skipped = (self._skipped[1], max(n_beside - self._n_beside, 0))
-        self._n_beside = max(n_beside, self._n_beside)
+        self._before = (self._before[1], self._n_beside)
+        self._count_beside(packet.pos)
         self._n_bytes += packet.size
 
-    def duration_s(self, n_bytes: int) -> float:
+    def pass_over(self, packet: "av.Packet[av.stream.Stream]") -> None:
+        """Count a packet of another stream."""
+        self._count_beside(packet.pos)
+        self._n_others += packet.size
+
+    def _count_beside(self, pos: int | None) -> None:
+        self._n_beside = max((pos or 0) - self._n_bytes - self._n_others, self._n_beside)
+
+    def duration_s(self, n_bytes: float) -> float:
         """How long the audio in these bytes may last, by what was decoded until now."""
         n_decoded = self._n_bytes - self.n_damaged
         return n_bytes * self.duration_all_s / n_decoded if n_decoded else 0.0
 
-    def were_skipped(self, missing_s: float) -> bool:
-        """Whether there were bytes of audio instead of packets in this time."""
-        return self.duration_s(sum(self._skipped)) >= missing_s * DAMAGED_SHARE
+    def were_skipped(self, missing_s: float, until_s: float) -> bool:
+        """Whether there were bytes of the streams instead of packets in this time, after so many seconds."""
+        # Beside a picture there are more headers than a gap in the audio would have bytes.
+        n_missing = self._n_others * missing_s / until_s
+        n_skipped = self._n_beside - self._before[0]
+        return self.duration_s(n_skipped - n_missing * DAMAGED_SHARE) >= missing_s * DAMAGED_SHARE
 
     def remain(self, n_file_bytes: int, missing_s: float) -> bool:
         """Whether there are bytes after the last packet that may be this much audio."""
-        n_left = n_file_bytes - self._n_bytes - self._n_beside
+        n_left = n_file_bytes - self._n_bytes - self._n_others - self._n_beside
         return missing_s > 0 and self.duration_s(n_left) >= missing_s * DAMAGED_SHARE

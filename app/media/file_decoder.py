@@ -5,7 +5,7 @@ import re
 import wave
 from collections.abc import AsyncGenerator, Generator, Iterator
 from dataclasses import dataclass
-from typing import IO, Any
+from typing import IO, Any, cast
 
 import av
 import numpy as np
@@ -355,8 +355,7 @@ def _part_frames(
             stream = _audio_stream(container, track, on_notice)
             clock = ContainerClock(container, stream, file, is_live, on_notice)
             stated_s, n_bytes = (None, 0) if is_live else (_audio_s(container, stream), container.size)
-            for packet in container.demux(stream):
-                clock.receive(packet)
+            for packet in _packets(container, stream, clock):
                 try:
                     frames = packet.decode()
                 except av.FFmpegError as error:
@@ -379,6 +378,19 @@ def _part_frames(
         stated_s = wav_s if wav_s < MAX_FILE_H * 3600 else stated_s
     following = file.matroska_after(clock.n_read) if is_matroska and isinstance(file, FilePart) else None
     return clock.finish(stated_s, n_bytes), following
+
+
+def _packets(
+    container: av.container.InputContainer, stream: av.AudioStream, clock: ContainerClock
+) -> "Iterator[av.Packet[av.AudioStream]]":
+    """The packets of one stream. The clock is told of all."""
+    for packet in container.demux():
+        if packet.stream.index == stream.index:
+            own = cast("av.Packet[av.AudioStream]", packet)
+            clock.receive(own)
+            yield own
+        else:
+            clock.pass_over(packet)
 
 
 def _audio_stream(container: av.container.InputContainer, track: str | None, on_notice: OnNotice) -> av.AudioStream:

@@ -9,7 +9,7 @@ from tempfile import TemporaryFile
 import numpy as np
 import pytest
 
-from tests.made_files import Track, loud_stretches, made_file, tone
+from tests.made_files import Track, damaged, loud_stretches, made_file, tone
 from tutti_server.app.media import container_clock
 from tutti_server.app.media.decoders import Decoders
 from tutti_server.app.media.file_decoder import decode_file, decode_pieces
@@ -100,6 +100,27 @@ async def test_a_gap_between_packets_is_silence(kind: Kind) -> None:
     for samples, notices in ways:
         assert loud_stretches(samples) == stretches((0.0, 2.0), (17.0, 19.0))
         assert notices == []
+
+
+@pytest.mark.parametrize("kind", [MATROSKA, WEBM, MP4, TS])
+def test_a_gap_beside_another_track_is_no_damage(kind: Kind) -> None:
+    """What the others have in that time is no audio that was lost."""
+    tracks = [Track(samples=tone(4.0), gap=(2.0, 15.0)), Track(samples=tone(20.0))]
+    content = made_file(*kind, tracks)
+    notices: list[Notice] = []
+    samples = np.concatenate(list(decode_pieces(io.BytesIO(content), None, notices.append, "0")))
+    assert loud_stretches(samples) == stretches((0.0, 2.0), (17.0, 19.0))
+    assert notices == []
+
+
+@pytest.mark.parametrize("kind", [MATROSKA, WEBM, MP4, TS])
+def test_damage_beside_another_track_is_named(kind: Kind) -> None:
+    tracks = [Track(samples=tone(13.0)), Track(samples=tone(13.0))]
+    notices: list[Notice] = []
+    content = damaged(made_file(*kind, tracks), 0.5, 0.1)
+    samples = np.concatenate(list(decode_pieces(io.BytesIO(content), None, notices.append, "0")))
+    assert loud_stretches(samples)[-1][1] == pytest.approx(13.0, abs=0.2)
+    assert {each.code for each in notices} == {"lost_audio"}
 
 
 def test_all_gaps_together_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
