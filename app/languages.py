@@ -137,7 +137,9 @@ ISO_639_2 = {
 """The code of each language by its codes of three letters, as containers name the languages of tracks."""
 OLD_CODES = {"iw": "he", "in": "id", "ji": "yi", "jv": "jw", "mo": "ro", "nb": "no", "sh": "sr", "fil": "tl"}
 """Codes that were replaced, or that Whisper has under another one."""
-DETECTED = frozenset(("", "auto", "multi", "detect", "null", "none", "und", "mul"))
+DETECTED = frozenset(
+    ("", "auto", "automatic", "autodetect", "multi", "detect", "null", "none", "undefined", "und", "mul")
+)
 """What clients send, in lower case, for a language that is to be detected."""
 OTHER_NAMES = {
     **{"burmese": "my", "valencian": "ca", "flemish": "nl", "haitian": "ht", "letzeburgesch": "lb", "pushto": "ps"},
@@ -150,14 +152,17 @@ CODES = {name: code for code, name in NAMES.items()} | OTHER_NAMES
 
 
 def code_of(text: str) -> str:
-    """The code of a language in any usual spelling: `en` for `English`, `EN`, `en-US`, `en_us.UTF-8` and `eng`.
+    """The code of a language in any usual spelling: `en` for `English (US)`, `EN`, `en-US`, `en_us.UTF-8` and `eng`.
 
     A text that is no known language comes back in lower case, without its region.
     """
     # A locale may end with its character set, or with a variant. Nothing becomes empty, which means the detector.
     text = re.split(r"(?<=\w)[.@]", text.lower())[0].strip().replace("_", "-")
-    if text in CODES:
-        return CODES[text]
+    name = text.partition("(")[0].strip()
+    if name in CODES:
+        return CODES[name]
+    if "," in text or ";" in text:
+        return text
     if text in ("zh-hk", "zh-yue"):
         return "yue"
     code = text.partition("-")[0].strip()
