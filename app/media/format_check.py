@@ -62,6 +62,8 @@ SOUND_SHARE = 0.1
 
 LOUDEST_FLOAT = 16.0
 """Floats above this are not scaled to [-1, 1]. Clipped recordings exceed 1 by little."""
+LOUDEST_UNSCALED = 32768.0
+"""Floats that are taken for integers are no larger than this, which is the scale of 16 bits."""
 MOST_LEVELS = 16
 """Integers of so few different values are no floats: square waves at half of the full scale look like them."""
 NOISE_CORRELATION = 0.3
@@ -70,6 +72,8 @@ MOST_NOISE_CORRELATION = 0.75
 """Neighbours in loud samples of 8 bits that are taken for 16 are less alike than this: their signs still are."""
 MORE_ALIKE = 0.2
 """How much more alike they are in the right format, at least."""
+MUCH_MORE_ALIKE = 0.4
+"""And with the bytes of each sample swapped: the lower ones alone, as of quiet speech, are somewhat alike."""
 SOUND_CORRELATION = 0.7
 """Samples in the right format are more alike than this, where those in the declared one are noise."""
 NOISE_LEVEL = 0.2
@@ -221,7 +225,8 @@ def _appearance(content: bytes, audio: AudioFormat) -> str | None:
     match audio.encoding:
         case "pcm_s16le":
             size = _other_size(content) if audio.channels == 1 else None
-            appearance = f"looks like integers of {size} bits" if size else _as_integers(content, audio)
+            other = f"looks like integers of {size} bits" if size else _as_integers(content, audio)
+            appearance = "looks like pcm_f32le" if _are_floats(content) else other
         case "pcm_f32le":
             appearance = _as_floats(content)
         case _:
@@ -245,17 +250,24 @@ def _correlation(samples: NDArray[np.float64], distance: int = 1) -> float:
     return float(np.dot(samples[distance:], samples[:-distance])) / energy if energy else 0.0
 
 
-def _as_integers(content: bytes, audio: AudioFormat) -> str | None:
+def _are_floats(content: bytes) -> bool:
+    """Whether what was declared as integers of 16 bits is floats, scaled to [-1, 1] or to integers."""
     floats = np.frombuffer(content[: len(content) & ~3], "<f4")
     sizes = np.abs(floats[floats != 0])
+    if len(sizes) <= len(floats) / 4 or len(np.unique(sizes)) <= MOST_LEVELS:
+        return False
     with np.errstate(invalid="ignore"):
-        is_varied = len(sizes) > len(floats) / 4 and len(np.unique(sizes)) > MOST_LEVELS
-        if is_varied and ((sizes > 1e-6) & (sizes < LOUDEST_FLOAT)).mean() > 0.9:
-            return "looks like pcm_f32le"
+        return bool(((sizes > 1e-6) & (sizes < LOUDEST_UNSCALED)).mean() > 0.9)
+
+
+def _as_integers(content: bytes, audio: AudioFormat) -> str | None:
     whole = np.frombuffer(content[: len(content) & ~1], "<i2")
     samples = whole[:: audio.channels].astype(np.float64) / 32768
     level = float(np.sqrt(np.square(samples).mean()))
     alike = _correlation(samples)
+    swapped = _correlation(whole.byteswap()[:: audio.channels].astype(np.float64))
+    if swapped > max(SOUND_CORRELATION, alike + MUCH_MORE_ALIKE):
+        return "looks like samples whose bytes are swapped"
     if level < NOISE_LEVEL or alike > MOST_NOISE_CORRELATION:
         return None
     encodings: tuple[Encoding, ...] = ("mulaw", "alaw")
@@ -264,8 +276,6 @@ def _as_integers(content: bytes, audio: AudioFormat) -> str | None:
         return f"looks like {' or '.join(encodings)}"
     if alike > NOISE_CORRELATION:
         return None
-    if _correlation(whole.byteswap()[:: audio.channels].astype(np.float64)) > SOUND_CORRELATION:
-        return "looks like samples whose bytes are swapped"
     is_uniform = abs(level - UNIFORM_LEVEL) < UNIFORM_SLACK and abs(alike) < 0.1
     return "looks like compressed data" if is_uniform else None
 

@@ -151,6 +151,9 @@ def of_32_bits(samples: NDArray[np.float32]) -> NDArray[np.uint8]:
     [
         (lambda samples: (samples * 32_768).astype("<f4").tobytes(), "pcm_f32le", "has samples up to"),
         (lambda samples: (samples * 32_767).astype(">i2").tobytes(), "pcm_s16le", "samples whose bytes are swapped"),
+        (lambda samples: (samples * 1_000).astype(">i2").tobytes(), "pcm_s16le", "samples whose bytes are swapped"),
+        (lambda samples: (samples * 0.9).astype("<f4").tobytes(), "pcm_s16le", "looks like pcm_f32le"),
+        (lambda samples: (samples * 30_000).astype("<f4").tobytes(), "pcm_s16le", "looks like pcm_f32le"),
         (lambda samples: np.repeat(samples * 32_767, 2).astype("<i2").tobytes(), "pcm_s16le", "each sample twice"),
         (lambda samples: (samples * 127 + 128).astype(np.uint8).tobytes(), "pcm_s16le", "integers of 8 bits"),
         (lambda samples: of_32_bits(samples).reshape(-1, 4)[:, 1:].tobytes(), "pcm_s16le", "integers of 24 bits"),
