@@ -1,11 +1,13 @@
-"""Finds WAV after WAV: files that were joined byte by byte, and streams with a header on each chunk.
+"""Finds WAV after WAV and MP4 after MP4: files that were joined byte by byte, and streams with a header on each chunk.
 
 FFmpeg stops where the first header says that its audio ends, or takes the next header for samples. Of joined files of
-Matroska it reads two, so each one of a stream, and the third of a file, is found here as well.
+Matroska it reads two, so each one of a stream, and the third of a file, is found here as well. Of MP4 it reads the
+first, and of fragments those that it takes for fragments of the first.
 """
 
 import os
 import re
+import struct
 from collections.abc import Iterator
 from functools import partial
 from itertools import islice
@@ -19,6 +21,13 @@ MATROSKA_BYTES = 110
 """The length of the longest such beginning, at least."""
 MATROSKA_ID = b"\x1aE\xdf\xa3"
 """The first bytes of WebM and Matroska."""
+MP4 = re.compile(rb"\0{3}[\x10-\xff]ftyp", re.DOTALL)
+"""How an MP4 begins: with a short box that names its kinds."""
+MP4_BYTES = 8
+BOX = struct.Struct(">I4s")
+"""The length of a box of an MP4, its header included, and its name."""
+LONG_BOX = 1
+"""In the place of its length: that it follows, with 64 bits. Another one that is too short ends the file."""
 SCAN_BYTES = 1 << 20
 """How much of a file is searched at once."""
 
@@ -45,12 +54,12 @@ class Part(Source, Protocol):
 
 
 def parts(source: Source) -> Iterator[Part]:
-    """The WAVs in a source, each as a source of its own; all of it if it does not begin with a WAV.
+    """The WAVs or MP4s in a source, each as a source of its own; all of it if it begins with none.
 
     Of a source that is read once, the same for WebM and Matroska.
     """
     if _is_seekable(source):
-        for start, end in list(_spans(source)) or [(0, source.seek(0, os.SEEK_END))]:
+        for start, end in [*_spans(source)] or [*_mp4_spans(source)] or [(0, source.seek(0, os.SEEK_END))]:
             part = FilePart(source, start, end)
             is_wav = HEADER.match(part.bytes_at(0, HEADER_BYTES))
             yield _WavPart(part) if is_wav and is_misleading(part.bytes_at, end - start) else part
@@ -82,6 +91,25 @@ def _spans(file: IO[bytes]) -> Iterator[tuple[int, int]]:
         yield start, n_bytes if following is None else following
         start = following
     file.seek(0)
+
+
+def _mp4_spans(file: IO[bytes]) -> Iterator[tuple[int, int]]:
+    """Find where each MP4 of a file begins and ends, in bytes."""
+    n_bytes = file.seek(0, os.SEEK_END)
+    at = start = 0
+    if not MP4.match(_bytes_at(file, 0, MP4_BYTES)):
+        return
+    while len(head := _bytes_at(file, at, BOX.size)) == BOX.size:
+        length, name = BOX.unpack(head)
+        if name == b"ftyp" and at:
+            yield start, at
+            start = at
+        if length == LONG_BOX:
+            length = int.from_bytes(_bytes_at(file, at + BOX.size, 8))
+        if length < BOX.size:
+            break
+        at += length
+    yield start, n_bytes
 
 
 def _audio_start(file: IO[bytes], start: int) -> int:
@@ -204,26 +232,23 @@ class _Kind(NamedTuple):
     """How each of them begins."""
     n_header: int
     """The bytes after which it is known whether they are a header."""
-    identities: tuple[bytes, ...]
-    """The first bytes of a header, as many for each."""
-    form: bytes = b""
-    """What follows the next four bytes."""
+    marks: tuple[tuple[int, tuple[bytes, ...]], ...]
+    """Positions in a header, and what may be there."""
 
     def may_begin(self, content: bytes) -> bool:
         """Whether these bytes, fewer than a header has, may be the beginning of one."""
-        n = len(self.identities[0])
-        is_known = any(each.startswith(content[:n]) for each in self.identities)
-        return is_known and self.form.startswith(content[n + 4 : n + 4 + len(self.form)])
+        return all(any(each.startswith(content[at : at + len(each)]) for each in known) for at, known in self.marks)
 
 
 _KINDS = (
-    _Kind(HEADER, HEADER_BYTES, (b"RIFF", b"RF64", b"BW64"), b"WAVE"),
-    _Kind(MATROSKA, MATROSKA_BYTES, (MATROSKA_ID,)),
+    _Kind(HEADER, HEADER_BYTES, ((0, (b"RIFF", b"RF64", b"BW64")), (8, (b"WAVE",)))),
+    _Kind(MATROSKA, MATROSKA_BYTES, ((0, (MATROSKA_ID,)),)),
+    _Kind(MP4, MP4_BYTES, ((0, (bytes(3),)), (4, (b"ftyp",)))),
 )
 
 
 class _Stream:
-    """A source that is read once. If it begins with a WAV, or with Matroska, `read` ends where the next one begins."""
+    """A source that is read once. If it is WAV, Matroska or MP4, `read` ends where the next one begins."""
 
     def __init__(self, source: Source) -> None:
         self._source = source

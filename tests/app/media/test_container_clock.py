@@ -152,7 +152,7 @@ def test_damaged_data_takes_its_time_and_is_named(kind: Kind, filling: bytes) ->
     assert all(5.0 < start_s < end_s < 10.5 for start_s, end_s in lost)
 
 
-@pytest.mark.parametrize("kind", [MP3, ADTS, FLAC, OGG, WEBM, MATROSKA, TS])
+@pytest.mark.parametrize("kind", [MP3, ADTS, FLAC, OGG, WEBM, MATROSKA, TS, MP4])
 def test_recordings_that_were_joined_follow_each_other(kind: Kind) -> None:
     """The clock of each begins anew, and nothing is lost between them."""
     one = made_file(*kind, [Track(samples=tone(3.0))])

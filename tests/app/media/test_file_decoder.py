@@ -29,9 +29,17 @@ from tutti_server.app.media.file_decoder import n_channels as count_channels
 TONE = (np.sin(2 * np.pi * 440 * np.arange(16_000 * 25) / 16_000) * 0.5).astype(np.float32)
 
 
-def encode(container: str, codec: str, sample_rate: int, samples: np.ndarray = TONE, **tags: str) -> bytes:
+def encode(
+    container: str,
+    codec: str,
+    sample_rate: int,
+    samples: np.ndarray = TONE,
+    *,
+    options: dict[str, str] | None = None,
+    **tags: str,
+) -> bytes:
     file = io.BytesIO()
-    with av.open(file, "w", format=container) as output:
+    with av.open(file, "w", format=container, options=options or {}) as output:
         stream = output.add_stream(codec, rate=sample_rate)
         assert isinstance(stream, av.AudioStream)
         stream.metadata.update(tags)
