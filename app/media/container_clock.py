@@ -76,6 +76,8 @@ class ContainerClock:
         """The end of the audio that was placed, in seconds."""
         self.n_read = 0
         """The end of the last packet, in bytes of the file."""
+        self.stated_s: float | None = None
+        """Where the audio ends by what the file states; `None` if it states nothing."""
         self._origin_s = origin_s(container, is_live)
         self._counts = container.format.name in COUNTING
         self._on_notice = on_notice
@@ -124,6 +126,11 @@ class ContainerClock:
         elif packet.pts is not None and packet.time_base:
             self._until_s = float(packet.pts * packet.time_base) - (self._origin_s or 0.0) + duration_s
 
+    def go_on(self) -> None:
+        """Note that damaged data ended the container, and that what follows of it comes as another one."""
+        self._is_damaged = True
+        self.n_read = 0
+
     def place(self, frame: av.AudioFrame) -> float:
         """The silence before a frame, in seconds; less than zero for the part of it that is before the beginning."""
         duration_s = frame.samples / frame.sample_rate
@@ -136,14 +143,13 @@ class ContainerClock:
         self._is_damaged &= missing_s == 0
         return missing_s
 
-    def finish(self, stated_s: float | None, n_file_bytes: int) -> float:
+    def finish(self, n_file_bytes: int) -> float:
         """The silence after the last frame, in seconds: for the end of the audio if that is damaged.
 
         Args:
-            stated_s: where the audio ends by what the file states; `None` if it states nothing.
             n_file_bytes: the length of the file; 0 if it is not known.
         """
-        until_s = self._until_s
+        until_s, stated_s = self._until_s, self.stated_s
         if stated_s and self._bytes.remain(n_file_bytes, stated_s - self.end_s):
             until_s = max(until_s, stated_s)
         missing_s = until_s - self.end_s

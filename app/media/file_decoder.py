@@ -324,9 +324,10 @@ def _frames(
     n_parts, silence_s = 0, 0.0
     for each in parts(file):
         part: Part | None = each
+        clock: ContainerClock | None = None
         while part is not None:
             try:
-                silence_s, part = yield from _part_frames(part, is_live, on_notice, track)
+                silence_s, part, clock = yield from _part_frames(part, is_live, on_notice, track, clock)
                 n_parts += 1
             except MediaError as error:
                 failure, part = failure or error, None
@@ -336,25 +337,31 @@ def _frames(
 
 
 def _part_frames(
-    file: Part, is_live: bool, on_notice: OnNotice, track: str | None
-) -> Generator[tuple[float, av.AudioFrame | None], None, tuple[float, Part | None]]:
+    file: Part, is_live: bool, on_notice: OnNotice, track: str | None, clock: ContainerClock | None
+) -> Generator[tuple[float, av.AudioFrame | None], None, tuple[float, Part | None, ContainerClock | None]]:
     """The frames of one container. Damage is an error only if no frame can be decoded.
 
+    Args:
+        file: its bytes.
+        is_live: see `ContainerClock`.
+        on_notice: see `decode_file`.
+        track: see `decode_file`.
+        clock: of the container that this one goes on; `None` for one of its own.
+
     Returns:
-        The silence at its end, and what follows it that FFmpeg has not read: of Matroska that was joined.
+        The silence at its end; what follows it that FFmpeg has not read, of Matroska that was joined or of a damaged
+        MP4; and the clock of that, `None` for one of its own.
     """
-    clock: ContainerClock | None = None
-    stated_s: float | None = None
-    damage = ""
+    damage = format_name = ""
     n_frames = n_bytes = 0
-    is_wav = is_matroska = False
+    goes_on = clock is not None
     try:
         with _open(file, is_live) as container:
-            is_matroska = container.format.name.startswith("matroska")
-            is_wav = container.format.name == "wav" and not is_live
-            stream = _audio_stream(container, track, on_notice)
-            clock = ContainerClock(container, stream, file, is_live, on_notice)
-            stated_s, n_bytes = (None, 0) if is_live else (_audio_s(container, stream), container.size)
+            format_name = container.format.name.partition(",")[0]
+            stream = _audio_stream(container, track, drop if goes_on else on_notice)
+            if clock is None:
+                clock = ContainerClock(container, stream, file, is_live, on_notice)
+                clock.stated_s, n_bytes = (None, 0) if is_live else (_audio_s(container, stream), container.size)
             for packet in _packets(container, stream, clock):
                 try:
                     frames = packet.decode()
@@ -370,14 +377,17 @@ def _part_frames(
                     yield clock.place(frame), frame
     except av.FFmpegError as error:
         damage = _reason(error)
-    if clock is None or not n_frames:
+    if clock is None or not (n_frames or goes_on):
         raise MediaError(_not_decoded(damage or "it holds none"))
-    if is_wav:
+    if format_name == "wav" and not is_live:
         # FFmpeg shortens what the header states to what is there.
         wav_s = clock.end_s * file.stated_share()
-        stated_s = wav_s if wav_s < MAX_FILE_H * 3600 else stated_s
-    following = file.matroska_after(clock.n_read) if is_matroska and isinstance(file, FilePart) else None
-    return clock.finish(stated_s, n_bytes), following
+        clock.stated_s = wav_s if wav_s < MAX_FILE_H * 3600 else clock.stated_s
+    if isinstance(file, FilePart) and format_name == "mov" and (fragments := file.fragments_after(clock.n_read)):
+        clock.go_on()
+        return 0.0, fragments, clock
+    following = file.matroska_after(clock.n_read) if isinstance(file, FilePart) and format_name == "matroska" else None
+    return clock.finish(n_bytes), following, None
 
 
 def _packets(

@@ -26,6 +26,11 @@ MP4 = re.compile(rb"\0{3}[\x10-\xff]ftyp", re.DOTALL)
 MP4_BYTES = 8
 BOX = struct.Struct(">I4s")
 """The length of a box of an MP4, its header included, and its name."""
+FRAGMENT = re.compile(rb"\0.{3}moof\0\0\0\x10mfhd", re.DOTALL)
+"""How a fragment of an MP4 begins."""
+FRAGMENT_BYTES = 16
+MAX_HEAD_BYTES = 1 << 20
+"""The most bytes before the first fragment."""
 LONG_BOX = 1
 """In the place of its length: that it follows, with 64 bits. Another one that is too short ends the file."""
 SCAN_BYTES = 1 << 20
@@ -140,10 +145,12 @@ def _bytes_at(file: IO[bytes], at: int, n: int) -> bytes:
 class FilePart:
     """A part of a file, as a file of its own."""
 
-    def __init__(self, file: IO[bytes], start: int, end: int) -> None:
+    def __init__(self, file: IO[bytes], start: int, end: int, head: bytes = b"") -> None:
+        """Take the bytes of a file from `start` to `end`, with a `head` before them."""
         self._file = file
-        self._start = start
-        self._n_bytes = end - start
+        self._head = head
+        self._start = start - len(head)
+        self._n_bytes = end - self._start
         self._at = 0
 
     @property
@@ -167,9 +174,29 @@ class FilePart:
         end = self._start + self._n_bytes
         return None if start is None or start >= end else FilePart(self._file, start, end)
 
+    def fragments_after(self, at: int) -> "FilePart | None":
+        """The fragments of an MP4 behind this position, with what is before the first one; `None` for none.
+
+        FFmpeg stops at a fragment whose header is damaged.
+        """
+        n_head = len(self._head)
+        if not n_head:
+            first = FRAGMENT.search(self.bytes_at(0, MAX_HEAD_BYTES))
+            n_head = first.start() if first else 0
+        # The first fragment has been tried.
+        start = max(at, n_head + 1)
+        while n_head and len(piece := self.bytes_at(start, SCAN_BYTES)) >= FRAGMENT_BYTES:
+            if found := FRAGMENT.search(piece):
+                begin = self._start + start + found.start()
+                return FilePart(self._file, begin, self._start + self._n_bytes, self.bytes_at(0, n_head))
+            start += len(piece) - FRAGMENT_BYTES + 1
+        return None
+
     def bytes_at(self, at: int, n: int) -> bytes:
         """Bytes from this position on, wherever `read` is."""
-        return _bytes_at(self._file, self._start + at, max(min(n, self._n_bytes - at), 0))
+        n = max(min(n, self._n_bytes - at), 0)
+        own = self._head[at : at + n]
+        return own + _bytes_at(self._file, self._start + at + len(own), n - len(own))
 
     def read(self, n: int, /) -> bytes:
         """See `Source`."""

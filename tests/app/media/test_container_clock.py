@@ -9,6 +9,7 @@ from tempfile import TemporaryFile
 import numpy as np
 import pytest
 
+from tests.app.media.test_file_decoder import encode
 from tests.made_files import Track, damaged, loud_stretches, made_file, tone
 from tutti_server.app.media import container_clock
 from tutti_server.app.media.decoders import Decoders
@@ -16,6 +17,7 @@ from tutti_server.app.media.file_decoder import decode_file, decode_pieces
 from tutti_server.app.media.notices import Notice
 from tutti_server.app.media.pcm import Samples
 from tutti_server.app.media.stream_decoder import ContainerDecoder
+from tutti_server.engine.api import SAMPLE_RATE
 
 EXACT_S = 0.05
 """Codecs delay their audio, and containers round times."""
@@ -121,6 +123,22 @@ def test_damage_beside_another_track_is_named(kind: Kind) -> None:
     samples = np.concatenate(list(decode_pieces(io.BytesIO(content), None, notices.append, "0")))
     assert loud_stretches(samples)[-1][1] == pytest.approx(13.0, abs=0.2)
     assert {each.code for each in notices} == {"lost_audio"}
+
+
+@pytest.mark.parametrize("filling", [b"\0", b"\xff", b"\xa5\x17\x3c"])
+def test_fragments_behind_damaged_ones_are_heard(filling: bytes) -> None:
+    """FFmpeg stops at a damaged header of a fragment. Here two stretches are damaged."""
+    options = {"movflags": "empty_moov+default_base_moof+delay_moov", "frag_duration": "500000"}
+    content = bytearray(encode("mp4", "aac", 48_000, tone(13.0), options=options))
+    for share in (0.3, 0.7):
+        start, n = int(len(content) * share), len(content) // 10
+        content[start : start + n] = (filling * n)[:n]
+    samples, notices = decoded(bytes(content))
+    assert len(samples) / SAMPLE_RATE == pytest.approx(13.0, abs=0.1)
+    (_, first), (begin, end), (last, _) = loud_stretches(samples)
+    assert (first, begin) == pytest.approx((3.6, 5.7), abs=0.6)
+    assert (end, last) == pytest.approx((8.8, 10.9), abs=0.6)
+    assert [each.lost for each in notices] == stretches((first, begin), (end, last))
 
 
 def test_all_gaps_together_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
