@@ -79,13 +79,16 @@ class ContainerClock:
         self.stated_s: float | None = None
         """Where the audio ends by what the file states; `None` if it states nothing."""
         self._origin_s = origin_s(container, is_live)
-        self._counts = container.format.name in COUNTING
+        name = container.format.name
+        self._counts = name in COUNTING or (name == "wav" and stream.codec_context.name.startswith("mp3"))
         self._on_notice = on_notice
         self._bytes = _Bytes()
         self._places = PacketPlaces(file) if self._counts and isinstance(file, FilePart) else None
         self._index = AviIndex(stream) if container.format.name == "avi" and not is_live else None
         self._is_damaged = False
         """Whether data since the last frame was damaged."""
+        self._n_zeros = 0
+        """The zeros at the beginning of the last packet, which decoders of formats without times pass over."""
         self._until_s = 0.0
         """The time at which the audio would end if the damaged packets were whole."""
         self._silence_s = 0.0
@@ -103,7 +106,9 @@ class ContainerClock:
         """Note a packet before it is decoded."""
         self.n_read = max(self.n_read, (packet.pos or 0) + packet.size)
         self._is_damaged |= packet.is_corrupt
-        if self._places and (n_skipped := self._places.n_skipped(bytes(packet))):
+        content = bytes(packet) if self._counts else b""
+        self._n_zeros = len(content) - len(content.lstrip(b"\0"))
+        if self._places and (n_skipped := self._places.n_skipped(content)):
             self._is_damaged = True
             self._origin_s = (self._origin_s or 0.0) - self._bytes.duration_s(n_skipped)
         if self._index and (lost_s := self._index.lost_s(packet)):
@@ -113,6 +118,7 @@ class ContainerClock:
 
     def fail(self, packet: "av.Packet[av.AudioStream]") -> None:
         """Note that a packet could not be decoded."""
+        self._n_zeros = 0
         self._bytes.n_damaged += packet.size
         if self._counts and any(tag in bytes(packet) for tag in TAGS):
             # Such as between recordings that were joined. Nothing is lost.
@@ -133,6 +139,8 @@ class ContainerClock:
 
     def place(self, frame: av.AudioFrame) -> float:
         """The silence before a frame, in seconds; less than zero for the part of it that is before the beginning."""
+        if self._n_zeros:
+            self._pass_over_zeros()
         duration_s = frame.samples / frame.sample_rate
         missing_s = self._missing_s(frame.time)
         self._silence_s += max(missing_s, 0.0)
@@ -142,6 +150,14 @@ class ContainerClock:
         self.end_s = max(self.end_s + missing_s + duration_s, 0.0)
         self._is_damaged &= missing_s == 0
         return missing_s
+
+    def _pass_over_zeros(self) -> None:
+        self._bytes.n_damaged += self._n_zeros
+        lost_s = self._bytes.duration_s(self._n_zeros)
+        self._n_zeros = 0
+        if lost_s >= MIN_GAP_S:
+            self._is_damaged = True
+            self._origin_s = (self._origin_s or 0.0) - lost_s
 
     def finish(self, n_file_bytes: int) -> float:
         """The silence after the last frame, in seconds: for the end of the audio if that is damaged.

@@ -31,6 +31,7 @@ TS, OGG, FLV = ("mpegts", "aac", 48_000), ("ogg", "libopus", 48_000), ("flv", "l
 ASF = ("asf", "libmp3lame", 44_100)
 MP3, ADTS, FLAC = ("mp3", "libmp3lame", 44_100), ("adts", "aac", 44_100), ("flac", "flac", 44_100)
 AC3, ALAC, AVI = ("ac3", "ac3", 48_000), ("ipod", "alac", 44_100), ("avi", "libmp3lame", 44_100)
+MP2, WAV = ("mp2", "mp2", 16_000), ("wav", "libmp3lame", 44_100)
 Kind = tuple[str, str, int]
 
 
@@ -155,7 +156,7 @@ async def test_each_channel_has_the_silence_of_a_gap() -> None:
     assert len(samples) == pytest.approx(19.0 * 16_000, rel=0.01)
 
 
-@pytest.mark.parametrize("kind", [MP3, ADTS, AC3, FLAC, ALAC, AVI, OGG, WEBM, TS, MP4, MATROSKA])
+@pytest.mark.parametrize("kind", [MP3, ADTS, AC3, FLAC, ALAC, AVI, OGG, WEBM, TS, MP4, MATROSKA, MP2, WAV])
 @pytest.mark.parametrize("filling", [b"\0", b"\xff", b"\xa5\x17\x3c"])
 def test_damaged_data_takes_its_time_and_is_named(kind: Kind, filling: bytes) -> None:
     """What follows is where it was, and the stretch that cannot be heard is reported."""
