@@ -37,6 +37,8 @@ Smaller differences are normal: containers round their length or estimate it.
 """
 COUNTING = frozenset(("aac", "ac3", "dts", "eac3", "latm", "loas", "mp3"))
 """Formats without times. FFmpeg counts their packets, and one that holds a damaged stretch counts once."""
+WITHOUT_PAUSES = frozenset(("flac",))
+"""Formats with times that have gaps only where data is damaged. FFmpeg says not of each packet of FLAC where it is."""
 TAGS = (b"ID3", b"APETAGEX", b"TAG")
 """What may stand between the packets of such formats without being audio."""
 LONGEST_SKIP = 1 << 22
@@ -81,10 +83,13 @@ class ContainerClock:
         self._origin_s = origin_s(container, is_live)
         name = container.format.name
         self._counts = name in COUNTING or (name == "wav" and stream.codec_context.name.startswith("mp3"))
+        self._has_pauses = name not in WITHOUT_PAUSES
         self._on_notice = on_notice
         self._bytes = _Bytes()
         self._places = PacketPlaces(file) if self._counts and isinstance(file, FilePart) else None
         self._index = AviIndex(stream) if container.format.name == "avi" and not is_live else None
+        is_numbered = name == "ogg" and stream.codec_context.name == "flac"
+        self._numbers = FlacNumbers(stream.codec_context.extradata or b"") if is_numbered else None
         self._is_damaged = False
         """Whether data since the last frame was damaged."""
         self._n_zeros = 0
@@ -114,6 +119,9 @@ class ContainerClock:
         if self._index and (lost_s := self._index.lost_s(packet)):
             self._is_damaged = True
             self._origin_s = (self._origin_s or 0.0) - lost_s
+        if self._numbers and (newly_s := self._numbers.newly_late_s(packet)):
+            self._is_damaged |= newly_s > 0
+            self._origin_s = (self._origin_s or 0.0) - newly_s
         self._bytes.add(packet)
 
     def fail(self, packet: "av.Packet[av.AudioStream]") -> None:
@@ -145,7 +153,7 @@ class ContainerClock:
         missing_s = self._missing_s(frame.time)
         self._silence_s += max(missing_s, 0.0)
         self._bytes.duration_all_s += duration_s
-        if missing_s > 0 and (self._is_damaged or (self.end_s and self._bytes.were_skipped(missing_s, self.end_s))):
+        if missing_s > 0 and (self._is_damaged or (self.end_s and self._were_skipped(missing_s))):
             self._on_notice(lost_audio(self.end_s, self.end_s + missing_s))
         self.end_s = max(self.end_s + missing_s + duration_s, 0.0)
         self._is_damaged &= missing_s == 0
@@ -176,6 +184,10 @@ class ContainerClock:
         if stated_s and self.end_s + missing_s < stated_s * (1 - MISSING_SHARE):
             self._on_notice(cut_off(self.end_s + missing_s, stated_s))
         return missing_s
+
+    def _were_skipped(self, missing_s: float) -> bool:
+        """Whether this time is missing because FFmpeg passed over damaged data."""
+        return not self._has_pauses or self._bytes.were_skipped(missing_s, self.end_s)
 
     def _missing_s(self, at_s: float | None) -> float:
         if at_s is None:
@@ -251,6 +263,49 @@ class AviIndex:
             return 0.0
         self._lost_s += newly_s
         return newly_s
+
+
+class FlacNumbers:
+    """The times of packets of FLAC in Ogg by the numbers in them. FFmpeg counts the packets until a page states a time.
+
+    Source of the format: RFC 9639, section 9.1.
+    """
+
+    def __init__(self, stream_info: bytes) -> None:
+        """Use the first bytes of a stream, which say how many samples a packet has."""
+        self._n_samples = int.from_bytes(stream_info[2:4])
+        self._number = 0
+        """Of the last packet."""
+        self._first_at: float | None = None
+        """The time of a packet with the number 0 by FFmpeg, as it was at the beginning."""
+        self._late_s = 0.0
+        """By how much packets are later than FFmpeg counts."""
+
+    def newly_late_s(self, packet: "av.Packet[av.AudioStream]") -> float:
+        """By how much more this packet is later than FFmpeg counts than the one before, in seconds; may be negative."""
+        number = self._sample_number(bytes(packet)[:11])
+        if number is None or packet.pts is None or not packet.time_base:
+            return 0.0
+        # The time base of a stream of Ogg is a sample.
+        at_s = float((packet.pts - number) * packet.time_base)
+        has_begun_again, self._number = number < self._number, number
+        if self._first_at is None or has_begun_again:
+            self._first_at, self._late_s = at_s, 0.0
+        # A recorder that pauses does not number its pause.
+        self._first_at = max(self._first_at, at_s)
+        before_s, self._late_s = self._late_s, self._first_at - at_s
+        return self._late_s - before_s
+
+    def _sample_number(self, head: bytes) -> int | None:
+        """The number of the first sample of a packet; `None` for bytes that begin none."""
+        if len(head) < 5 or head[0] != 0xFF or head[1] & 0xFE != 0xF8:
+            return None
+        n_more = max(8 - (head[4] ^ 0xFF).bit_length() - 1, 0)
+        number = head[4] & (0x7F >> n_more)
+        for each in head[5 : 5 + n_more]:
+            number = number << 6 | each & 0x3F
+        has_fixed_size = head[1] == 0xF8
+        return number * self._n_samples if has_fixed_size else number
 
 
 class _Bytes:

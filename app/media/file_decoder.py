@@ -362,7 +362,7 @@ def _part_frames(
             if clock is None:
                 clock = ContainerClock(container, stream, file, is_live, on_notice)
                 clock.stated_s, n_bytes = (None, 0) if is_live else (_audio_s(container, stream), container.size)
-            for packet in _packets(container, stream, clock):
+            for packet in _packets(container, stream, clock, file):
                 try:
                     frames = packet.decode()
                 except av.FFmpegError as error:
@@ -391,16 +391,30 @@ def _part_frames(
 
 
 def _packets(
-    container: av.container.InputContainer, stream: av.AudioStream, clock: ContainerClock
+    container: av.container.InputContainer, stream: av.AudioStream, clock: ContainerClock, file: Part
 ) -> "Iterator[av.Packet[av.AudioStream]]":
     """The packets of one stream. The clock is told of all."""
-    for packet in container.demux():
+    for packet in _all_packets(container, file):
         if packet.stream.index == stream.index:
             own = cast("av.Packet[av.AudioStream]", packet)
             clock.receive(own)
             yield own
         else:
             clock.pass_over(packet)
+
+
+def _all_packets(container: av.container.InputContainer, file: Part) -> "Iterator[av.Packet[Any]]":
+    """The packets of all streams. FFmpeg gives up where much is damaged, and goes on when it is asked again."""
+    failed_at = 0
+    while True:
+        try:
+            yield from container.demux()
+        except (av.InvalidDataError, av.BlockingIOError):
+            if not isinstance(file, FilePart) or file.tell() <= failed_at:
+                raise
+            failed_at = file.tell()
+        else:
+            return
 
 
 def _audio_stream(container: av.container.InputContainer, track: str | None, on_notice: OnNotice) -> av.AudioStream:

@@ -31,7 +31,7 @@ TS, OGG, FLV = ("mpegts", "aac", 48_000), ("ogg", "libopus", 48_000), ("flv", "l
 ASF = ("asf", "libmp3lame", 44_100)
 MP3, ADTS, FLAC = ("mp3", "libmp3lame", 44_100), ("adts", "aac", 44_100), ("flac", "flac", 44_100)
 AC3, ALAC, AVI = ("ac3", "ac3", 48_000), ("ipod", "alac", 44_100), ("avi", "libmp3lame", 44_100)
-MP2, WAV = ("mp2", "mp2", 16_000), ("wav", "libmp3lame", 44_100)
+MP2, WAV, OGA = ("mp2", "mp2", 16_000), ("wav", "libmp3lame", 44_100), ("ogg", "flac", 44_100)
 Kind = tuple[str, str, int]
 
 
@@ -156,7 +156,7 @@ async def test_each_channel_has_the_silence_of_a_gap() -> None:
     assert len(samples) == pytest.approx(19.0 * 16_000, rel=0.01)
 
 
-@pytest.mark.parametrize("kind", [MP3, ADTS, AC3, FLAC, ALAC, AVI, OGG, WEBM, TS, MP4, MATROSKA, MP2, WAV])
+@pytest.mark.parametrize("kind", [MP3, ADTS, AC3, FLAC, ALAC, AVI, OGG, WEBM, TS, MP4, MATROSKA, MP2, WAV, OGA])
 @pytest.mark.parametrize("filling", [b"\0", b"\xff", b"\xa5\x17\x3c"])
 def test_damaged_data_takes_its_time_and_is_named(kind: Kind, filling: bytes) -> None:
     """What follows is where it was, and the stretch that cannot be heard is reported."""
@@ -169,6 +169,25 @@ def test_damaged_data_takes_its_time_and_is_named(kind: Kind, filling: bytes) ->
     # A damaged cluster of Matroska is lost as a whole.
     assert 0.8 < sum(end_s - start_s for start_s, end_s in lost) < 5.0
     assert all(5.0 < start_s < end_s < 10.5 for start_s, end_s in lost)
+
+
+@pytest.mark.parametrize("kind", [OGG, OGA, TS, FLAC])
+def test_damage_of_many_bytes_does_not_end_a_recording(kind: Kind) -> None:
+    """FFmpeg gives up after 64 kB without a page or a packet."""
+    content = made_file(*kind, [Track(samples=tone(40.0))])
+    samples, notices = decoded(damaged(content, 0.5, max(0.2, 100_000 / len(content))))
+    (_, begin), (end, last) = loud_stretches(samples)
+    assert last == pytest.approx(40.0, abs=EXACT_S)
+    assert [each.lost for each in notices] == stretches((begin, end))
+
+
+def test_the_numbers_of_flac_in_ogg_go_on_over_a_pause() -> None:
+    content = made_file(*OGA, [Track(samples=tone(8.0), gap=(4.0, 15.0))])
+    samples, notices = decoded(content)
+    assert loud_stretches(samples)[-1][1] == pytest.approx(23.0, abs=EXACT_S)
+    assert notices == []
+    lost = [each.lost for each in decoded(damaged(content, 0.2, 0.1))[1] if each.lost]
+    assert len(lost) == 1 and lost[0][1] - lost[0][0] == pytest.approx(2.09, abs=0.1)
 
 
 @pytest.mark.parametrize("kind", [MP3, ADTS, FLAC, OGG, WEBM, MATROSKA, TS, MP4])
