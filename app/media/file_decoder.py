@@ -349,8 +349,7 @@ def _part_frames(
         clock: of the container that this one goes on; `None` for one of its own.
 
     Returns:
-        The silence at its end; what follows it that FFmpeg has not read, of Matroska that was joined or of a damaged
-        MP4; and the clock of that, `None` for one of its own.
+        The silence at its end; what FFmpeg has not read of an MP4 that is damaged; and the clock of that.
     """
     damage = format_name = ""
     n_frames = n_bytes = 0
@@ -386,8 +385,7 @@ def _part_frames(
     if isinstance(file, FilePart) and format_name == "mov" and (fragments := file.fragments_after(clock.n_read)):
         clock.go_on()
         return 0.0, fragments, clock
-    following = file.matroska_after(clock.n_read) if isinstance(file, FilePart) and format_name == "matroska" else None
-    return clock.finish(n_bytes), following, None
+    return clock.finish(n_bytes), None, None
 
 
 def _packets(

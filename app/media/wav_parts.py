@@ -1,16 +1,15 @@
-"""Finds WAV after WAV and MP4 after MP4: files that were joined byte by byte, and streams with a header on each chunk.
+"""Finds files after files that were joined byte by byte, and streams with a header on each chunk.
 
-FFmpeg stops where the first header says that its audio ends, or takes the next header for samples. Of joined files of
-Matroska it reads two, so each one of a stream, and the third of a file, is found here as well. Of MP4 it reads the
-first, and of fragments those that it takes for fragments of the first.
+FFmpeg stops where the first header of a WAV says that its audio ends, or takes the next header for samples. Of MP4 it
+reads the first. Of Matroska it reads two, and of FLAC and Ogg all, as if the others had the format of the first.
 """
 
 import os
 import re
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
-from itertools import islice
+from itertools import islice, pairwise
 from typing import IO, NamedTuple, Protocol, TypeGuard
 
 from tutti_server.app.media.wav_header import HEADER, HEADER_BYTES, flowing, is_misleading, read_header
@@ -33,6 +32,14 @@ MAX_HEAD_BYTES = 1 << 20
 """The most bytes before the first fragment."""
 LONG_BOX = 1
 """In the place of its length: that it follows, with 64 bits. Another one that is too short ends the file."""
+FLAC = re.compile(rb"fLaC[\0\x80]\0\0\x22", re.DOTALL)
+"""How a FLAC begins: with its name, and the header of a block of 34 bytes."""
+FLAC_BYTES = 8
+OGG = re.compile(rb"OggS\0[\x02\x06]\0{8}", re.DOTALL)
+"""How the first page of each stream of an Ogg begins. Those of all its streams come first."""
+OGG_BYTES = 14
+PAGE_HEAD_BYTES = 27
+"""What is before the lengths of a page of Ogg. Its last byte says how many these are, of a byte each."""
 SCAN_BYTES = 1 << 20
 """How much of a file is searched at once."""
 
@@ -59,12 +66,9 @@ class Part(Source, Protocol):
 
 
 def parts(source: Source) -> Iterator[Part]:
-    """The WAVs or MP4s in a source, each as a source of its own; all of it if it begins with none.
-
-    Of a source that is read once, the same for WebM and Matroska.
-    """
+    """The files in a source, each as a source of its own. Those of Ogg are not parted in a source that is read once."""
     if _is_seekable(source):
-        for start, end in [*_spans(source)] or [*_mp4_spans(source)] or [(0, source.seek(0, os.SEEK_END))]:
+        for start, end in _spans(source):
             part = FilePart(source, start, end)
             is_wav = HEADER.match(part.bytes_at(0, HEADER_BYTES))
             yield _WavPart(part) if is_wav and is_misleading(part.bytes_at, end - start) else part
@@ -76,8 +80,9 @@ def parts(source: Source) -> Iterator[Part]:
 
 
 def is_plain(file: IO[bytes]) -> bool:
-    """Whether a file is no WAV, or one alone with a header that states its length. Leaves it at its beginning."""
-    first = list(islice(parts(file), 2))
+    """Whether a file is one WAV alone, with a header that states its length. Leaves it at its beginning."""
+    is_wav = HEADER.match(_bytes_at(file, 0, HEADER_BYTES))
+    first = list(islice(parts(file), 2)) if is_wav else []
     file.seek(0)
     return len(first) == 1 and isinstance(first[0], FilePart)
 
@@ -87,34 +92,71 @@ def _is_seekable(source: Source) -> TypeGuard[IO[bytes]]:
     return seekable is not None and bool(seekable())
 
 
-def _spans(file: IO[bytes]) -> Iterator[tuple[int, int]]:
-    """Find where each WAV of a file begins and ends, in bytes."""
+def _spans(file: IO[bytes]) -> list[tuple[int, int]]:
+    """Find where each file of a file begins and ends, in bytes. Leaves it at its beginning."""
     n_bytes = file.seek(0, os.SEEK_END)
-    start: int | None = 0
-    while start is not None and HEADER.match(_bytes_at(file, start, HEADER_BYTES)):
-        following = _find_header(file, _audio_start(file, start))
-        yield start, n_bytes if following is None else following
-        start = following
+    starts = [0]
+    head = _bytes_at(file, 0, MATROSKA_BYTES)
+    for header, begins in _BEGINNINGS:
+        if header.match(head):
+            starts += begins(file)
     file.seek(0)
+    return list(pairwise([*starts, n_bytes]))
 
 
-def _mp4_spans(file: IO[bytes]) -> Iterator[tuple[int, int]]:
-    """Find where each MP4 of a file begins and ends, in bytes."""
-    n_bytes = file.seek(0, os.SEEK_END)
-    at = start = 0
-    if not MP4.match(_bytes_at(file, 0, MP4_BYTES)):
-        return
+def _next_wavs(file: IO[bytes]) -> Iterator[int]:
+    """Where each WAV but the first begins."""
+    start = _find_header(file, _audio_start(file, 0))
+    while start is not None:
+        yield start
+        start = _find_header(file, _audio_start(file, start))
+
+
+def _next_headers(file: IO[bytes], header: re.Pattern[bytes], n_header: int) -> Iterator[int]:
+    """Where each of these headers but the first begins."""
+    start = _find_header(file, 1, header, n_header)
+    while start is not None:
+        yield start
+        start = _find_header(file, start + 1, header, n_header)
+
+
+def _next_oggs(file: IO[bytes]) -> Iterator[int]:
+    """Where each Ogg but the first begins. The first pages of its streams follow one another."""
+    end = _page_end(file, 0)
+    while (start := _find_header(file, end, OGG, OGG_BYTES)) is not None:
+        if start > end:
+            yield start
+        end = _page_end(file, start)
+
+
+def _page_end(file: IO[bytes], start: int) -> int:
+    head = _bytes_at(file, start, PAGE_HEAD_BYTES)
+    n_lengths = head[-1] if len(head) == PAGE_HEAD_BYTES else 0
+    return start + PAGE_HEAD_BYTES + n_lengths + sum(_bytes_at(file, start + PAGE_HEAD_BYTES, n_lengths))
+
+
+def _next_mp4s(file: IO[bytes]) -> Iterator[int]:
+    """Where each MP4 but the first begins, by the boxes of the file."""
+    at = 0
     while len(head := _bytes_at(file, at, BOX.size)) == BOX.size:
         length, name = BOX.unpack(head)
         if name == b"ftyp" and at:
-            yield start, at
-            start = at
+            yield at
         if length == LONG_BOX:
             length = int.from_bytes(_bytes_at(file, at + BOX.size, 8))
         if length < BOX.size:
-            break
+            return
         at += length
-    yield start, n_bytes
+
+
+_BEGINNINGS: tuple[tuple[re.Pattern[bytes], Callable[[IO[bytes]], Iterator[int]]], ...] = (
+    (HEADER, _next_wavs),
+    (MP4, _next_mp4s),
+    (OGG, _next_oggs),
+    (MATROSKA, partial(_next_headers, header=MATROSKA, n_header=MATROSKA_BYTES)),
+    (FLAC, partial(_next_headers, header=FLAC, n_header=FLAC_BYTES)),
+)
+"""How files begin, and what finds where those begin that follow the first one."""
 
 
 def _audio_start(file: IO[bytes], start: int) -> int:
@@ -167,12 +209,6 @@ class FilePart:
             return 1.0
         n_left = self._n_bytes - header.data_at
         return header.stated / n_left if header.stated > n_left > 0 else 1.0
-
-    def matroska_after(self, at: int) -> "FilePart | None":
-        """The WebM or Matroska that begins behind this position; `None` for none. FFmpeg reads two that are joined."""
-        start = _find_header(self._file, self._start + at, MATROSKA, MATROSKA_BYTES)
-        end = self._start + self._n_bytes
-        return None if start is None or start >= end else FilePart(self._file, start, end)
 
     def fragments_after(self, at: int) -> "FilePart | None":
         """The fragments of an MP4 behind this position, with what is before the first one; `None` for none.
@@ -270,12 +306,13 @@ class _Kind(NamedTuple):
 _KINDS = (
     _Kind(HEADER, HEADER_BYTES, ((0, (b"RIFF", b"RF64", b"BW64")), (8, (b"WAVE",)))),
     _Kind(MATROSKA, MATROSKA_BYTES, ((0, (MATROSKA_ID,)),)),
+    _Kind(FLAC, FLAC_BYTES, ((0, (b"fLaC",)), (4, (bytes(1), b"\x80")), (5, (b"\0\0\x22",)))),
     _Kind(MP4, MP4_BYTES, ((0, (bytes(3),)), (4, (b"ftyp",)))),
 )
 
 
 class _Stream:
-    """A source that is read once. If it is WAV, Matroska or MP4, `read` ends where the next one begins."""
+    """A source that is read once. If it is WAV, Matroska, FLAC or MP4, `read` ends where the next one begins."""
 
     def __init__(self, source: Source) -> None:
         self._source = source

@@ -199,6 +199,30 @@ def test_recordings_that_were_joined_follow_each_other(kind: Kind) -> None:
     assert notices == []
 
 
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [(OGG, OGA), (OGA, ("ogg", "flac", 16_000)), (FLAC, ("flac", "flac", 48_000)), (WEBM, MATROSKA)],
+)
+def test_recordings_that_were_joined_may_have_any_format(first: Kind, second: Kind) -> None:
+    """Also another layout of the channels."""
+    ones = [
+        made_file(*kind, [Track(samples=tone(2.0))], layout=layout)
+        for kind, layout in ((first, "mono"), (second, "stereo"), (second, "mono"), (first, "stereo"))
+    ]
+    samples, notices = decoded(b"".join(ones))
+    assert loud_stretches(samples) == stretches((0.0, 8.0))
+    assert notices == []
+
+
+def test_the_streams_of_an_ogg_are_not_parted() -> None:
+    """Each begins with a page of its own."""
+    one = made_file(*OGG, [Track(samples=tone(2.0)), Track(samples=tone(2.0, 880.0))])
+    notices: list[Notice] = []
+    samples = np.concatenate(list(decode_pieces(io.BytesIO(one * 3), None, notices.append, "1")))
+    assert loud_stretches(samples) == stretches((0.0, 6.0))
+    assert np.argmax(np.abs(np.fft.rfft(samples[:SAMPLE_RATE]))) == 880
+
+
 @pytest.mark.parametrize("kind", [OGG, WEBM, MATROSKA, TS])
 async def test_a_gap_after_a_short_recording_is_as_long_as_it_was(kind: Kind) -> None:
     """The clock of the second one begins anew although the first one has less than a second."""
