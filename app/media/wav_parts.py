@@ -12,7 +12,7 @@ from functools import partial
 from itertools import islice, pairwise
 from typing import IO, NamedTuple, Protocol, TypeGuard
 
-from tutti_server.app.media.wav_header import HEADER, HEADER_BYTES, flowing, is_misleading, read_header
+from tutti_server.app.media.wav_header import HEADER, HEADER_BYTES, BytesAt, flowing, is_misleading, read_header
 
 MATROSKA = re.compile(rb"\x1aE\xdf\xa3.{1,80}?\x42\x82.{1,8}?(?:webm|matroska)", re.DOTALL)
 """How WebM and Matroska begin: the identity of their header, and in it the kind of the document."""
@@ -66,7 +66,10 @@ class Part(Source, Protocol):
 
 
 def parts(source: Source) -> Iterator[Part]:
-    """The files in a source, each as a source of its own. Those of Ogg are not parted in a source that is read once."""
+    """The files in a source, each as a source of its own.
+
+    Those of Ogg with several streams are not parted in a source that is read once.
+    """
     if _is_seekable(source):
         for start, end in _spans(source):
             part = FilePart(source, start, end)
@@ -122,17 +125,19 @@ def _next_headers(file: IO[bytes], header: re.Pattern[bytes], n_header: int) -> 
 
 def _next_oggs(file: IO[bytes]) -> Iterator[int]:
     """Where each Ogg but the first begins. The first pages of its streams follow one another."""
-    end = _page_end(file, 0)
+    bytes_at = partial(_bytes_at, file)
+    end = _page_end(bytes_at, 0)
     while (start := _find_header(file, end, OGG, OGG_BYTES)) is not None:
         if start > end:
             yield start
-        end = _page_end(file, start)
+        end = _page_end(bytes_at, start)
 
 
-def _page_end(file: IO[bytes], start: int) -> int:
-    head = _bytes_at(file, start, PAGE_HEAD_BYTES)
+def _page_end(bytes_at: BytesAt, start: int) -> int:
+    """Where a page of an Ogg ends."""
+    head = bytes_at(start, PAGE_HEAD_BYTES)
     n_lengths = head[-1] if len(head) == PAGE_HEAD_BYTES else 0
-    return start + PAGE_HEAD_BYTES + n_lengths + sum(_bytes_at(file, start + PAGE_HEAD_BYTES, n_lengths))
+    return start + PAGE_HEAD_BYTES + n_lengths + sum(bytes_at(start + PAGE_HEAD_BYTES, n_lengths))
 
 
 def _next_mp4s(file: IO[bytes]) -> Iterator[int]:
@@ -303,7 +308,9 @@ class _Kind(NamedTuple):
         return all(any(each.startswith(content[at : at + len(each)]) for each in known) for at, known in self.marks)
 
 
+_OGG = _Kind(OGG, OGG_BYTES, ((0, (b"OggS\0",)), (5, (b"\x02", b"\x06")), (6, (bytes(8),))))
 _KINDS = (
+    _OGG,
     _Kind(HEADER, HEADER_BYTES, ((0, (b"RIFF", b"RF64", b"BW64")), (8, (b"WAVE",)))),
     _Kind(MATROSKA, MATROSKA_BYTES, ((0, (MATROSKA_ID,)),)),
     _Kind(FLAC, FLAC_BYTES, ((0, (b"fLaC",)), (4, (bytes(1), b"\x80")), (5, (b"\0\0\x22",)))),
@@ -312,7 +319,7 @@ _KINDS = (
 
 
 class _Stream:
-    """A source that is read once. If it is WAV, Matroska, FLAC or MP4, `read` ends where the next one begins."""
+    """A source that is read once. If its kind is one of `_KINDS`, `read` ends where the next one begins."""
 
     def __init__(self, source: Source) -> None:
         self._source = source
@@ -320,11 +327,19 @@ class _Stream:
         """Bytes that were read, and that the caller has not received."""
         self._is_at_start = True
         """Whether the caller has received no byte of the present container."""
-        while len(self._held) < HEADER_BYTES and (data := source.read(HEADER_BYTES - len(self._held))):
-            self._held += data
+        self._ahead(0, HEADER_BYTES)
         self._kind = next((each for each in _KINDS if self._held and each.may_begin(self._held)), None)
+        if self._kind is _OGG and OGG.match(self._ahead(_page_end(self._ahead, 0), OGG_BYTES)):
+            # The first pages of several streams cannot be told from those of the next Ogg.
+            self._kind = None
         self.is_empty = not self._held
         self._pieces = self._flow()
+
+    def _ahead(self, at: int, n: int) -> bytes:
+        """Up to so many bytes from this position on. They are not given to the caller yet."""
+        while len(self._held) < at + n and (data := self._source.read(at + n - len(self._held))):
+            self._held += data
+        return self._held[at : at + n]
 
     @property
     def may_be_joined(self) -> bool:

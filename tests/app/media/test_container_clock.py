@@ -203,15 +203,15 @@ def test_recordings_that_were_joined_follow_each_other(kind: Kind) -> None:
     ("first", "second"),
     [(OGG, OGA), (OGA, ("ogg", "flac", 16_000)), (FLAC, ("flac", "flac", 48_000)), (WEBM, MATROSKA)],
 )
-def test_recordings_that_were_joined_may_have_any_format(first: Kind, second: Kind) -> None:
+async def test_recordings_that_were_joined_may_have_any_format(first: Kind, second: Kind) -> None:
     """Also another layout of the channels."""
     ones = [
         made_file(*kind, [Track(samples=tone(2.0))], layout=layout)
         for kind, layout in ((first, "mono"), (second, "stereo"), (second, "mono"), (first, "stereo"))
     ]
-    samples, notices = decoded(b"".join(ones))
-    assert loud_stretches(samples) == stretches((0.0, 8.0))
-    assert notices == []
+    for samples, notices in (decoded(b"".join(ones)), await decoded_live(b"".join(ones))):
+        assert loud_stretches(samples) == stretches((0.0, 8.0))
+        assert notices == []
 
 
 def test_the_streams_of_an_ogg_are_not_parted() -> None:
