@@ -24,6 +24,9 @@ MAX_CHUNK_BYTES = 1 << 26
 """The longest chunk that is expected after the audio, in bytes."""
 MAX_PADDING_BYTES = 4096
 """As much may follow the audio of a file without being audio or a chunk, such as a tag or the rest of a sector."""
+APPENDED = (b"ID3", b"APETAGEX", b"LYRICS", b"TAG", b"\xff\xd8\xff")
+"""How tags and pictures begin that players append to a file without a chunk."""
+MAX_TAG_BYTES = max(map(len, APPENDED))
 MAX_HEADER_BYTES = 1 << 24
 """The most bytes before the audio of a stream that are held, to see what they state."""
 
@@ -76,7 +79,7 @@ def is_misleading(bytes_at: BytesAt, n_bytes: int) -> bool:
     while n_bytes - at > MAX_PADDING_BYTES:
         n_filled = _filling(bytes_at(at, CHUNK.size + 1), is_odd)
         if n_filled is None:
-            return True
+            return not bytes_at(at, MAX_TAG_BYTES).startswith(APPENDED)
         name, length = CHUNK.unpack(bytes_at(at + n_filled, CHUNK.size))
         if name == b"data":
             return True
@@ -119,7 +122,9 @@ def flowing(read: Callable[[], bytes]) -> Iterator[bytes]:
         is_odd = length % 2
         for piece in source.pieces(length):
             yield from [piece] if name == b"data" else []
-    yield from source.pieces()
+    is_tag = source.ahead(MAX_TAG_BYTES).startswith(APPENDED)
+    for piece in source.pieces():
+        yield from [] if is_tag else [piece]
 
 
 def _without_length(head: bytes) -> bytes:

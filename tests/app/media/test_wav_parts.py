@@ -124,6 +124,13 @@ async def test_chunks_behind_the_audio_are_not_heard(n_audio: int) -> None:
             assert len(samples) / 16_000 == pytest.approx(end_s, abs=LATE_S)
 
 
+@pytest.mark.parametrize("tag", [b"ID3\x04\0\0\0\0\x7f\x7f", b"APETAGEX", b"\xff\xd8\xff\xe0"])
+async def test_a_tag_or_picture_behind_the_audio_is_not_heard(tag: bytes) -> None:
+    content = wav(rate=16_000) + tag + b"\x55" * 20_000
+    for samples in (decoded(content), await decoded_live(content, 100)):
+        assert len(samples) / 16_000 == pytest.approx(1.0, abs=LATE_S)
+
+
 def test_a_cut_rf64_is_cut_off() -> None:
     assert noticed(rf64()[:-10_000]) == ["cut_off"]
     assert noticed(rf64()) == noticed(rf64(stated=0)) == []
