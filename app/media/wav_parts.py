@@ -12,7 +12,17 @@ from functools import partial
 from itertools import islice, pairwise
 from typing import IO, NamedTuple, Protocol, TypeGuard
 
-from tutti_server.app.media.wav_header import HEADER, HEADER_BYTES, BytesAt, flowing, is_misleading, read_header
+from tutti_server.app.media.wav_header import (
+    HEADER,
+    HEADER_BYTES,
+    Beginnings,
+    BytesAt,
+    flowing,
+    is_misleading,
+    read_header,
+)
+
+Beginning = re.Pattern[bytes] | Beginnings
 
 MATROSKA = re.compile(rb"\x1aE\xdf\xa3.{1,80}?\x42\x82.{1,8}?(?:webm|matroska)", re.DOTALL)
 """How WebM and Matroska begin: the identity of their header, and in it the kind of the document."""
@@ -115,7 +125,7 @@ def _next_wavs(file: IO[bytes]) -> Iterator[int]:
         start = _find_header(file, _audio_start(file, start))
 
 
-def _next_headers(file: IO[bytes], header: re.Pattern[bytes], n_header: int) -> Iterator[int]:
+def _next_headers(file: IO[bytes], header: Beginning, n_header: int) -> Iterator[int]:
     """Where each of these headers but the first begins."""
     start = _find_header(file, 1, header, n_header)
     while start is not None:
@@ -154,7 +164,7 @@ def _next_mp4s(file: IO[bytes]) -> Iterator[int]:
         at += length
 
 
-_BEGINNINGS: tuple[tuple[re.Pattern[bytes], Callable[[IO[bytes]], Iterator[int]]], ...] = (
+_BEGINNINGS: tuple[tuple[Beginning, Callable[[IO[bytes]], Iterator[int]]], ...] = (
     (HEADER, _next_wavs),
     (MP4, _next_mp4s),
     (OGG, _next_oggs),
@@ -170,9 +180,7 @@ def _audio_start(file: IO[bytes], start: int) -> int:
     return start + (HEADER_BYTES if header is None else header.data_at)
 
 
-def _find_header(
-    file: IO[bytes], at: int, header: re.Pattern[bytes] = HEADER, n_header: int = HEADER_BYTES
-) -> int | None:
+def _find_header(file: IO[bytes], at: int, header: Beginning = HEADER, n_header: int = HEADER_BYTES) -> int | None:
     """Find the next WAV, or another file with such a header, from this position on."""
     while len(piece := _bytes_at(file, at, SCAN_BYTES)) >= HEADER_BYTES:
         if found := header.search(piece):
@@ -296,7 +304,7 @@ class _WavPart:
 class _Kind(NamedTuple):
     """A kind of containers that follow one another in a stream."""
 
-    header: re.Pattern[bytes]
+    header: Beginning
     """How each of them begins."""
     n_header: int
     """The bytes after which it is known whether they are a header."""
