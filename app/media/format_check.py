@@ -93,6 +93,13 @@ LEAST_STEPS = 0.3
 INTERLEAVED_SHARE = 0.02
 """Where two equal channels are taken for one, every other step is this share of the others, or less."""
 
+LEAST_FALL = 0.002
+"""By how much less alike two samples of a channel are than two with half of the distance, at least."""
+MOST_UNEVEN = 0.1
+"""Where one channel is taken for two, what is less alike on one side of a sample than on the other: a share of it."""
+MOST_LOUDER = 0.05
+"""And both channels are equally loud, but for this share of the power."""
+
 
 class FormatCheck:
     """Receives the bytes of a stream from its beginning on until the check is made."""
@@ -235,12 +242,18 @@ def _appearance(content: bytes, audio: AudioFormat) -> str | None:
         return appearance
     if audio.channels == 1 and _is_interleaved(samples):
         return "has each sample twice: does it have two channels?"
+    if audio.channels == 2 and _is_one_channel(samples, _channel(content, audio, 1).astype(np.float64)):
+        return "looks like one channel, of which each second sample is on the other side"
     return None
 
 
 def _first_channel(content: bytes, audio: AudioFormat) -> Samples:
+    return _channel(content, audio, 0)
+
+
+def _channel(content: bytes, audio: AudioFormat, number: int) -> Samples:
     size = BYTES_PER_SAMPLE[audio.encoding] * audio.channels
-    return decode_samples(content[: len(content) // size * size], audio.encoding)[:: audio.channels]
+    return decode_samples(content[: len(content) // size * size], audio.encoding)[number :: audio.channels]
 
 
 def _correlation(samples: NDArray[np.float64], distance: int = 1) -> float:
@@ -335,3 +348,19 @@ def _is_interleaved(samples: NDArray[np.float64]) -> bool:
     steps = np.square(np.diff(samples[: len(samples) & ~1]))
     even, odd = float(steps[::2].mean()), float(steps[1::2].mean())
     return bool((steps > 0).mean() > LEAST_STEPS) and min(even, odd) <= INTERLEAVED_SHARE * max(even, odd)
+
+
+def _is_one_channel(left: NDArray[np.float64], right: NDArray[np.float64]) -> bool:
+    """Whether two channels are one, whose samples are on both sides in turn.
+
+    A sample is then as much like the one before it as like the one after it, which are on the other side, and less like
+    the next one of its own side. Of two microphones, only those are so of which one hears a voice half a sample later.
+    """
+    left, right = left - left.mean(), right - right.mean()
+    power = float(np.dot(left, left)), float(np.dot(right, right))
+    if not min(power) or max(power) > (1 + MOST_LOUDER) * min(power):
+        return False
+    before, after = float(np.dot(left, right)), float(np.dot(left[1:], right[:-1]))
+    own = float(np.dot(left[1:], left[:-1]) + np.dot(right[1:], right[:-1])) / 2
+    fall = min(before, after) - own
+    return fall > LEAST_FALL * max(power) and abs(before - after) < MOST_UNEVEN * fall

@@ -172,6 +172,29 @@ def test_samples_of_another_kind_are_named(
     assert expected in message(change(loud), encoding)
 
 
+@pytest.mark.parametrize("encoding", ["pcm_s16le", "pcm_f32le", "mulaw"])
+@pytest.mark.parametrize("rate", [8_000, 16_000, 48_000])
+def test_one_channel_that_is_taken_for_two_is_noticed(rate: int, encoding: Encoding) -> None:
+    content = encoded(clip("train"), encoding, rate)
+    assert "each second sample is on the other side" in message(content, encoding, rate, channels=2)
+
+
+def test_two_channels_that_are_alike_are_likely() -> None:
+    """Equal ones, two speakers, and microphones one of which hears the voice a quarter of a sample or more later."""
+    voice, other = clip("train"), clip("hello")
+    fine = soxr.resample(voice, 1, 8)
+    pairs = [
+        (voice, voice),
+        (voice, 0.5 * voice),
+        (voice, other),
+        *((fine[8::8], fine[8 + n :: 8]) for n in (2, 8, 12)),
+    ]
+    for left, right in pairs:
+        n = min(len(left), len(right))
+        content = (np.stack((left[:n], right[:n]), axis=1) * 30_000).astype("<i2").tobytes()
+        assert look(content, AudioFormat("pcm_s16le", 16_000, 2)) == []
+
+
 @pytest.mark.parametrize("name", ["hello", "call", "names", "train", "meeting"])
 @pytest.mark.parametrize(("sent", "declared"), [(48_000, 16_000), (24_000, 8_000)])
 def test_a_voice_three_times_as_slow_is_noticed(name: str, sent: int, declared: int) -> None:
