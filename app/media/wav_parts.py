@@ -50,6 +50,8 @@ OGG = re.compile(rb"OggS\0[\x02\x06]\0{8}", re.DOTALL)
 OGG_BYTES = 14
 PAGE_HEAD_BYTES = 27
 """What is before the lengths of a page of Ogg. Its last byte says how many these are, of a byte each."""
+READ_BYTES = 1 << 15
+"""How much of a source is asked for at once, as FFmpeg does. A pipe of raw speech has it within seconds."""
 SCAN_BYTES = 1 << 20
 """How much of a file is searched at once."""
 
@@ -372,7 +374,7 @@ class _Stream:
 
     def _flow(self) -> _Pieces:
         """The bytes of the present container."""
-        read = partial(self._read_own, SCAN_BYTES)
+        read = partial(self._read_own, READ_BYTES)
         is_wav = self._kind is not None and self._kind.header is HEADER
         return _Pieces(flowing(read) if is_wav else iter(read, b""))
 

@@ -56,9 +56,11 @@ def pad_with_silence(array: NDArray[np.float32], length: int = 3000, *, axis: in
 
 
 def read_vocabulary(folder: Path) -> tuple[dict[bytes, int], dict[str, int]]:
-    """The ranks of the byte pairs and the ids of the special tokens in `tokenizer.json`."""
+    """The ranks of the byte pairs and the ids of the special tokens in `tokenizer.json`, which may leave out times."""
     tokenizer = json.loads((folder / "tokenizer.json").read_text())
     special = {each["content"]: each["id"] for each in tokenizer["added_tokens"]}
+    first_time = special["<|notimestamps|>"] + 1
+    special |= {f"<|{number * 0.02:.2f}|>": first_time + number for number in range(1501)}
     bytes_of = {letter: byte for byte, letter in _letters().items()}
     ranks = {
         bytes(bytes_of[letter] for letter in token): rank
