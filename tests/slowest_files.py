@@ -61,7 +61,8 @@ def table(found: Mapping[Path, float]) -> Iterator[str]:
     folders: defaultdict[str, float] = defaultdict(float)
     for file, took_s in found.items():
         folders["/".join(file.parent.parts[:N_FOLDER_PARTS])] += took_s
-    yield from ("# Where the time of the tests goes", "", "`python -m tests.slowest_files` writes this page.", "")
+    yield from ("# Where the time of the tests goes", "")
+    yield from ("`python -m tests.slowest_files` writes this page after `make test`.", "")
     yield from ("| the slowest files | s | protect |", "|---|--:|---|")
     for file, took_s in slowest(found)[:N_FILES]:
         yield f"| [{file.relative_to('tests')}]({file.relative_to('tests')}) | {took_s:.0f} | {protects(file)} |"

@@ -344,7 +344,7 @@ class _Bytes:
         return n_bytes * self.duration_all_s / n_decoded if n_decoded else 0.0
 
     def were_skipped(self, missing_s: float, until_s: float) -> bool:
-        """Whether there were bytes of the streams instead of packets in this time, after so many seconds."""
+        """Whether a gap of `missing_s`, after `until_s` of audio, has bytes in the file but no packets."""
         # Beside a picture there are more headers than a gap in the audio would have bytes.
         n_missing = self._n_others * missing_s / until_s
         n_skipped = self._n_beside - self._before[0]

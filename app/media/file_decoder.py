@@ -391,7 +391,7 @@ def _part_frames(
 def _packets(
     container: av.container.InputContainer, stream: av.AudioStream, clock: ContainerClock, file: Part
 ) -> "Iterator[av.Packet[av.AudioStream]]":
-    """The packets of one stream. The clock is told of all."""
+    """The packets of one stream. The clock receives those of all streams."""
     for packet in _all_packets(container, file):
         if packet.stream.index == stream.index:
             own = cast("av.Packet[av.AudioStream]", packet)

@@ -1,4 +1,4 @@
-"""Reads the headers of WAV files, RF64 and BW64 among them, and mends those that state less audio than follows them."""
+"""Reads the headers of WAV, RF64 and BW64 files, and corrects one that states less audio than follows it."""
 
 import re
 import struct
@@ -49,7 +49,7 @@ MAX_HEADER_BYTES = 1 << 24
 """The most bytes before the audio of a stream that are held, to see what they state."""
 
 BytesAt = Callable[[int, int], bytes]
-"""Gives up to so many bytes (the second number) of a file from a position on (the first one)."""
+"""Called with a position and a number `n`: returns at most `n` bytes of a file from this position on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +165,7 @@ class _Source:
         return bool(content)
 
     def bytes_at(self, at: int, n: int) -> bytes:
-        """Up to so many of the bytes that are held, from a position on."""
+        """At most `n` of the held bytes, from the position `at` on."""
         return self.held[at : at + n]
 
     def ahead(self, n: int) -> bytes:
@@ -175,7 +175,7 @@ class _Source:
         return self.held[:n]
 
     def pieces(self, n: int | None = None) -> Iterator[bytes]:
-        """Take so many bytes, as they come; all, if no number is given."""
+        """Take `n` bytes in the pieces in which they come; without `n`, take all."""
         n_left = sys.maxsize if n is None else n
         while n_left and (self.held or self.receive()):
             piece, self.held = self.held[:n_left], self.held[n_left:]

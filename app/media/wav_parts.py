@@ -346,7 +346,7 @@ class _Stream:
         self._pieces = self._flow()
 
     def _ahead(self, at: int, n: int) -> bytes:
-        """Up to so many bytes from this position on. They are not given to the caller yet."""
+        """At most `n` bytes from the position `at` on. They stay held, for the caller to read later."""
         while len(self._held) < at + n and (data := self._source.read(at + n - len(self._held))):
             self._held += data
         return self._held[at : at + n]

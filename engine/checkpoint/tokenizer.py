@@ -133,7 +133,7 @@ class Tokenizer:
 
         Args:
             tokens: the tokens.
-            language: that of the text.
+            language: the code of the language of the text; `None` if it is not known.
             logprobs: the log-probability of each token, `None` where a prefix forced it; empty for words without any.
         """
         has_spaces = language not in LANGUAGES_WITHOUT_SPACES

@@ -49,7 +49,7 @@ def test_rows_come_back_as_they_were() -> None:
 
 @pytest.mark.gpu
 def test_numbers_on_their_way_to_the_host_are_not_overwritten() -> None:
-    """Many copies are under way at once, and then others take the memory of those that were read."""
+    """Many copies run at the same time. Later copies arrive in the memory of those that were read."""
     transfer = HostTransfer(DEVICE)
     for offset in (0, 1_000):
         copies = [
