@@ -97,7 +97,7 @@ def is_misleading(bytes_at: BytesAt, n_bytes: int) -> bool:
     while n_bytes - at > MAX_PADDING_BYTES:
         n_filled = _filling(bytes_at(at, CHUNK.size + 1), is_odd)
         if n_filled is None:
-            return not bytes_at(at, MAX_TAG_BYTES).startswith(APPENDED)
+            return True
         name, length = CHUNK.unpack(bytes_at(at + n_filled, CHUNK.size))
         if name == b"data":
             return True
