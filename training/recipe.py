@@ -17,11 +17,10 @@ import torch
 from training.four_bits import FourBitStudent
 from training.ggml import write_model
 from tutti_server.app.cli.adapt import read_folder
-from tutti_server.engine.adaptation.adaptation import AUDIO_CONTEXT
 from tutti_server.engine.adaptation.clips import Clips, Samples
 from tutti_server.engine.adaptation.reader import Reader, load_whisper
 from tutti_server.engine.adaptation.training import EncoderStudent, Progress, Student, Trainer, Training
-from tutti_server.engine.checkpoint.checkpoint import read_checkpoint
+from tutti_server.engine.checkpoint.checkpoint import ADAPTED_AUDIO_CONTEXT, read_checkpoint
 from tutti_server.engine.checkpoint.layout import GGML_WEIGHTS, read_json
 
 LEARNING_RATE = 4e-5
@@ -77,7 +76,7 @@ def write_folder(student: FourBitStudent, original: Path, output: Path) -> None:
     write_model(student, config, output / GGML_WEIGHTS)
     is_openais = config["vocab_size"] in OPENAI_SIZES
     defaults: dict[str, Any] = {} if is_openais else read_json(original / "generation_config.json")
-    defaults["tutti_audio_context"] = asdict(AUDIO_CONTEXT)
+    defaults["tutti_audio_context"] = asdict(ADAPTED_AUDIO_CONTEXT)
     # docs/results/accuracy.md
     defaults["tutti_adaptive_endpointing"] = True
     (output / "generation_config.json").write_text(json.dumps(defaults, indent=1) + "\n", encoding="utf-8")

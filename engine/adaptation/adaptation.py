@@ -18,14 +18,12 @@ from tutti_server.engine.adaptation.evaluation import evaluate, held_clips, obje
 from tutti_server.engine.adaptation.reader import AdaptationError, Reader, load_whisper
 from tutti_server.engine.adaptation.training import EncoderStudent, Progress, Trainer, Training
 from tutti_server.engine.api import SAMPLE_RATE
-from tutti_server.engine.checkpoint.checkpoint import AudioContext, Checkpoint, read_checkpoint
+from tutti_server.engine.checkpoint.checkpoint import ADAPTED_AUDIO_CONTEXT, Checkpoint, read_checkpoint
 from tutti_server.engine.checkpoint.layout import read_json
 from tutti_server.engine.checkpoint.transformers_folder import read_tensors
 
 MIN_MINUTES = 10.0
 """The least audio to train on: with less, a model learns the voices and not the short windows."""
-AUDIO_CONTEXT = AudioContext(min_frames=300, margin_frames=50)
-"""What the adapted checkpoint says of itself: windows of 3 s and more, with half a second after their audio."""
 __all__ = ["Adaptation", "AdaptationError", "Progress", "Training", "adapt", "write_checkpoint"]
 
 WORK = "work"
@@ -203,5 +201,5 @@ def write_checkpoint(original: Path, encoder: dict[str, Tensor], folder: Path) -
     else:
         config = read_json(folder / "config.json")
         defaults = {key: config[key] for key in _OLD_DEFAULTS if key in config}
-    defaults["tutti_audio_context"] = asdict(AUDIO_CONTEXT)
+    defaults["tutti_audio_context"] = asdict(ADAPTED_AUDIO_CONTEXT)
     defaults_file.write_text(json.dumps(defaults, indent=2) + "\n", encoding="utf-8")

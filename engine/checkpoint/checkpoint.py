@@ -76,6 +76,10 @@ class AudioContext:
     """Frames that a window has after its audio."""
 
 
+ADAPTED_AUDIO_CONTEXT = AudioContext(min_frames=300, margin_frames=50)
+"""What `tutti adapt` makes of a model: windows of 3 s and more, with half a second after their audio."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GenerationConfig:
     """The decoding defaults of a checkpoint."""

@@ -1,5 +1,7 @@
 """Checkpoints of the published sizes with random weights, such as `random:large-v3`.
 
+`random:large-v3-adapted` encodes windows cut to their audio, as what `tutti adapt` makes of it does.
+
 They measure speed where no trained weights are at hand.
 """
 
@@ -13,7 +15,13 @@ from tokenizers.models import BPE
 from tokenizers.pre_tokenizers import ByteLevel
 from torch import nn
 
-from tutti_server.engine.checkpoint.checkpoint import Checkpoint, GenerationConfig, ModelConfig, read_checkpoint
+from tutti_server.engine.checkpoint.checkpoint import (
+    ADAPTED_AUDIO_CONTEXT,
+    Checkpoint,
+    GenerationConfig,
+    ModelConfig,
+    read_checkpoint,
+)
 from tutti_server.engine.checkpoint.contents import Weight
 from tutti_server.engine.checkpoint.openai import LANGUAGES, N_TIMESTAMPS, special_tokens
 from tutti_server.engine.checkpoint.tokenizer import Tokenizer
@@ -22,6 +30,8 @@ from tutti_server.engine.model.whisper import Whisper
 
 PREFIX = "random:"
 """The names of these checkpoints start with it."""
+ADAPTED = "-adapted"
+"""The names of those that encode windows cut to their audio end with it."""
 _N_TEXT_TOKENS = 50_257
 _WEIGHT_STD = 0.02
 """Standard deviation of the weights."""
@@ -72,12 +82,12 @@ def open_checkpoint(model: str) -> Checkpoint:
 
 
 def random_checkpoint(name: str) -> Checkpoint:
-    """Make the checkpoint `random:SIZE`, which has no folder.
+    """Make the checkpoint `random:SIZE` or `random:SIZE-adapted`, which has no folder.
 
     Raises:
         CheckpointError: the size is unknown.
     """
-    size = name.removeprefix(PREFIX)
+    size = name.removeprefix(PREFIX).removesuffix(ADAPTED)
     if size not in SIZES:
         raise CheckpointError(f"{name}: expected {PREFIX} and one of {', '.join(SIZES)}, got {size!r}")
     model = SIZES[size]
@@ -91,6 +101,7 @@ def random_checkpoint(name: str) -> Checkpoint:
         begin_suppress_tokens=(tokenizer.eot,),
         max_initial_timestamp_index=50,
         alignment_heads=tuple((layer, head) for layer in layers for head in range(model.decoder_attention_heads)),
+        audio_context=ADAPTED_AUDIO_CONTEXT if name.endswith(ADAPTED) else None,
     )
     return Checkpoint(
         name=name, path=None, model=model, generation=generation, tokenizer=tokenizer, weights=dict[str, Weight]

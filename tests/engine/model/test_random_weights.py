@@ -7,6 +7,7 @@ import torch
 
 from tests.engine.engines import prefill
 from tutti_server.engine.api import DecodeOptions
+from tutti_server.engine.checkpoint.checkpoint import ADAPTED_AUDIO_CONTEXT
 from tutti_server.engine.config import Dtype, EngineConfig
 from tutti_server.engine.decoding.beam_search import SampledToken
 from tutti_server.engine.decoding.prompt import build_prompt
@@ -35,14 +36,23 @@ def test_turbo_is_large_v3_with_four_decoder_layers() -> None:
     assert (turbo.encoder_layers, turbo.decoder_layers, turbo.d_model) == (32, 4, 1280)
 
 
+def test_adapted_weights_are_the_same_but_encode_windows_cut_to_their_audio() -> None:
+    full, cut = random_checkpoint("random:tiny"), random_checkpoint("random:tiny-adapted")
+    assert cut.model == full.model
+    assert full.generation.audio_context is None
+    assert cut.generation.audio_context == ADAPTED_AUDIO_CONTEXT
+    assert load().encode_share(32_000, is_interim=False) == 1.0
+    assert load(model="random:tiny-adapted").encode_share(32_000, is_interim=False) == 0.1
+
+
 def test_other_sizes_are_refused() -> None:
     with pytest.raises(CheckpointError, match=r"random:huge: expected random: and one of tiny, base, .* got 'huge'"):
         random_checkpoint("random:huge")
 
 
-def load(dtype: Dtype = "float32") -> Runner:
-    """A runner whose only slot holds a window of noise."""
-    runner = load_runner(EngineConfig(model="random:tiny", device="cpu", dtype=dtype, n_slots=1))
+def load(dtype: Dtype = "float32", model: str = "random:tiny") -> Runner:
+    """A runner whose only slot holds a window of noise, 2 s long."""
+    runner = load_runner(EngineConfig(model=model, device="cpu", dtype=dtype, n_slots=1))
     noise = torch.randn(32_000, generator=torch.Generator().manual_seed(3)) / 10
     runner.encode([noise.numpy()], [runner.slots.allocate()])
     return runner
