@@ -69,6 +69,7 @@ def test_torch_is_not_needed() -> None:
 
 
 @pytest.mark.parametrize("package", ["tutti_server", "tutti"])
+@pytest.mark.nightly
 def test_importing_a_module_changes_no_environment_variable(package: str) -> None:
     """Every module of the package is imported, one after the other. Processes set variables when they start."""
     script = (

@@ -451,11 +451,11 @@ async def test_an_empty_record_is_shown(page: Page) -> None:
 @pytest.mark.parametrize(
     "look",
     [
-        "desktop",
-        pytest.param("desktop-dark", marks=pytest.mark.nightly),
-        pytest.param("phone", marks=pytest.mark.nightly),
         "phone-dark",
-        pytest.param("phone-large", marks=pytest.mark.nightly),
+        *(
+            pytest.param(look, marks=pytest.mark.nightly)
+            for look in ("desktop", "desktop-dark", "phone", "phone-large")
+        ),
     ],
 )
 async def test_axe_finds_nothing_wrong_and_nothing_is_wider_than_the_window(

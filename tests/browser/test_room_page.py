@@ -189,10 +189,12 @@ async def test_obs_shows_two_rows_on_a_transparent_ground(page: Page, room: Fake
 @pytest.mark.parametrize(
     "look",
     [
-        "desktop",
         "phone-dark",
         "contrast",
-        *(pytest.param(look, marks=pytest.mark.nightly) for look in ("desktop-dark", "phone", "phone-large")),
+        *(
+            pytest.param(look, marks=pytest.mark.nightly)
+            for look in ("desktop", "desktop-dark", "phone", "phone-large")
+        ),
     ],
 )
 async def test_axe_finds_nothing_wrong_and_nothing_is_wider_than_the_window(

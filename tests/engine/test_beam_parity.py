@@ -106,7 +106,8 @@ async def test_prompt_prefix_and_hotwords_hold_for_every_beam(
         check(done, search(random_runner, random_reference, audio, options))
 
 
-@pytest.mark.parametrize("timestamps", [True, pytest.param(False, marks=pytest.mark.nightly)])
+@pytest.mark.parametrize("timestamps", [True, False])
+@pytest.mark.nightly
 async def test_small_model_searches_as_the_reference(
     small_runner: Runner, small_reference: Reference, timestamps: bool
 ) -> None:

@@ -95,7 +95,7 @@ async def test_mixed_batch_decodes_as_each_window_alone(small_runner: Runner) ->
     assert [done.avg_logprob for done in together] == pytest.approx([done.avg_logprob for done in alone], abs=1e-3)
 
 
-@pytest.mark.parametrize("timestamps", [True, False])
+@pytest.mark.parametrize("timestamps", [True, pytest.param(False, marks=pytest.mark.nightly)])
 async def test_random_models_decode_as_the_reference(
     random_runner: Runner, random_reference: Reference, timestamps: bool
 ) -> None:

@@ -39,6 +39,7 @@ print(sizes[1] - sizes[0])
 
 @pytest.mark.skipif(not STATM.exists(), reason="needs /proc to measure the memory in use")
 @pytest.mark.skipif(not can_pack(torch.zeros(1, 1)), reason="needs oneDNN")
+@pytest.mark.nightly
 def test_memory_does_not_grow_with_the_number_of_lengths() -> None:
     """Kernels are dropped by PyTorch as well as by oneDNN. When PyTorch kept them, the memory grew by 58 MB."""
     done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=100, check=True)

@@ -92,7 +92,12 @@ def test_models_are_listed(prepared: PreparedTutti) -> None:
         (("serve",), {"TUTTI_MAX_SESSIONS": "many"}, "TUTTI_MAX_SESSIONS"),
         (("serve", "--model", "/no/such/folder", "--port", "0"), {}, "/no/such/folder"),
         (("serve", "--device", "tpu", "--port", "0"), {}, "'tpu' is not one of 'auto', 'cpu', 'cuda'"),
-        (("serve", "--model", "/no/such/folder", "--port", "0", "--gateways", "1"), {}, "/no/such/folder"),
+        pytest.param(
+            ("serve", "--model", "/no/such/folder", "--port", "0", "--gateways", "1"),
+            {},
+            "/no/such/folder",
+            marks=pytest.mark.nightly,
+        ),
         (("serve", "--device", "cpu", "--dtype", "float16", "--port", "0", "--gateways", "1"), {}, "dtype: expected"),
         (("serve", "--turn-model", HELLO, "--port", "0"), {}, "hello.flac: expected a model with one input"),
         (("serve", "--turn-model", HELLO, "--port", "0", "--gateways", "1"), {}, "expected a model with one input"),
@@ -167,7 +172,7 @@ plugin = Failing()
 """
 
 
-@pytest.mark.parametrize("gateways", [pytest.param("0", marks=pytest.mark.nightly), "1"])
+@pytest.mark.parametrize("gateways", ["0", pytest.param("1", marks=pytest.mark.nightly)])
 def test_a_plugin_that_cannot_start_says_why_in_one_line(tmp_path: Path, gateways: str) -> None:
     (tmp_path / "failing.py").write_text(FAILING_PLUGIN)
     (tmp_path / "failing-1.dist-info").mkdir()

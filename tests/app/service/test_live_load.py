@@ -113,7 +113,7 @@ class Simulation:
         self.add(self.now_s + self._random.uniform(0.3, 1.7) * FINAL_EVERY_S, "final")
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.nightly) for seed in (1, 2))])
 @pytest.mark.parametrize(("final_s", "utterance_encode_s"), [(0.05, 0.1), (0.15, 0.1), (0.15, 0.05), (0.5, 0.3)])
 def test_a_burst_of_clients_does_not_delay_the_finals_of_those_accepted(
     final_s: float, utterance_encode_s: float, seed: int

@@ -50,6 +50,7 @@ def test_ten_minutes_of_three_times_the_load_end_no_session() -> None:
     assert statistics.median(rates) > 0.8 / INTERIM_EVERY_S
 
 
+@pytest.mark.nightly
 def test_a_burst_on_a_fast_server_delays_no_final() -> None:
     """1,000 callers within ten seconds, on a GPU that has time for the interims of 430."""
     service = overloaded(H200, 1000, 60.0)
@@ -71,7 +72,7 @@ def holds(service: VirtualService) -> bool:
     return late_wait_s(service) <= MAX_WAIT_S and statistics.median(interims_per_s(service)) >= 1 / INTERIM_EVERY_S
 
 
-@pytest.mark.parametrize("probe", [1.0, 5.0])
+@pytest.mark.parametrize("probe", [pytest.param(1.0, marks=pytest.mark.nightly), 5.0])
 @pytest.mark.parametrize(("speed", "most"), [(BASE, 12), (BUSY_BASE, 4), (SLOW, 15), (BASE_CUT, 32)])
 def test_as_many_are_let_in_as_a_direct_search_finds(speed: Speed, most: int, probe: float) -> None:
     """85 % at least after a minute, however well the start was measured, and none has late finals."""

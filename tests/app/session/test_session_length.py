@@ -118,7 +118,7 @@ def talk() -> Samples:
 
 
 @pytest.mark.default
-@pytest.mark.parametrize(("mode", "n_channels"), [("vad", 2), ("manual", 1)])
+@pytest.mark.parametrize(("mode", "n_channels"), [("vad", 2), pytest.param("manual", 1, marks=pytest.mark.nightly)])
 def test_the_last_ten_minutes_cost_what_the_first_did(mode: commands.EndpointingMode, n_channels: int) -> None:
     """With interims and flushes, a session holds the same and does the same in any ten minutes."""
     start = replace(

@@ -133,6 +133,7 @@ def test_many_rows_have_kernels_of_their_own_where_the_processor_multiplies_8_bi
     torch.testing.assert_close(product(x, weight, None), Int8Weight(weight).multiply(x))
 
 
+@pytest.mark.nightly
 def test_no_warning_of_pytorch_reaches_the_user() -> None:
     """It warns that a kind of tensors is to be removed, once in a process: this one begins anew."""
     code = (

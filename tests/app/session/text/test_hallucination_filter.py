@@ -213,6 +213,7 @@ def vanished(samples: Samples, sent: list[events.Event]) -> list[tuple[float, fl
     pytest.param(melody(10), id="hold music"),
     pytest.param(noise(10 * SAMPLE_RATE) * 0.1, id="traffic"),
     pytest.param(repeated(noise(1600) * np.exp(-np.arange(1600) / 200).astype(np.float32), 30, 0.2), id="knocking"),
+    by_day=3,
 )
 async def test_sounds_have_no_words(engine: Engine, listen: Listen, sound: Samples) -> None:
     """Neither a final nor an interim has text, and what the detector takes for speech is reported."""

@@ -119,7 +119,7 @@ def keys() -> list[ApiKey]:
     ]
 
 
-@pytest.mark.default
+@pytest.mark.nightly
 async def test_ten_hours_of_fifty_accounts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each job is done once and counted once, nobody waits for more than twice a fair share, and quotas hold."""
     database = Database(make_url(f"sqlite:///{tmp_path / 'tutti.db'}"))
