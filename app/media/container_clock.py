@@ -8,9 +8,9 @@ from bisect import bisect_left
 import av
 from av.stream import Disposition
 
+from tutti_server.app.media.joined_files import FilePart, Part
 from tutti_server.app.media.notices import OnNotice, cut_off, lost_audio
 from tutti_server.app.media.wav_header import CHUNK
-from tutti_server.app.media.wav_parts import FilePart, Part
 
 MIN_GAP_S = 0.05
 """The shortest gap that is filled with silence, in seconds. Containers round times, and recorders jitter."""

@@ -13,11 +13,11 @@ from av.stream import Disposition
 
 from tutti_server.app.errors import MediaError
 from tutti_server.app.media.container_clock import MISSING_SHARE, ContainerClock
+from tutti_server.app.media.joined_files import FilePart, Part, Source, is_plain, parts
 from tutti_server.app.media.mixing import ChannelMixer
 from tutti_server.app.media.notices import Notice, OnNotice, cut_off, drop
 from tutti_server.app.media.pcm import Samples
 from tutti_server.app.media.tracks import choose_track, language_of
-from tutti_server.app.media.wav_parts import FilePart, Part, Source, is_plain, parts
 from tutti_server.engine.api import SAMPLE_RATE
 
 LOUDEST = 16.0

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from tests.made_files import Track, loud_stretches, made_file, tone
-from tutti_server.app.media import wav_parts
+from tutti_server.app.media import joined_files
 from tutti_server.app.media.file_decoder import decode_frames, decode_pieces
 from tutti_server.app.media.notices import Notice
 from tutti_server.app.media.pcm import Samples
@@ -142,7 +142,7 @@ def test_no_more_is_asked_of_a_pipe_than_ffmpeg_asks() -> None:
             asked.append(n)
             return self.content.read(n)
 
-    for part in wav_parts.parts(Pipe()):
+    for part in joined_files.parts(Pipe()):
         while part.read(1 << 15):
             pass
     assert sum(asked) > len(Pipe.content.getvalue()) and max(asked) <= 1 << 15
@@ -194,6 +194,6 @@ def test_a_part_without_audio_is_left_out() -> None:
 def test_a_header_at_the_border_of_what_is_searched_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     content = stating(wav(), 0)
     for scan_bytes in range(len(content) - 14, len(content) + 2):
-        monkeypatch.setattr(wav_parts, "SCAN_BYTES", scan_bytes)
-        assert not wav_parts.is_plain(io.BytesIO(content + content))
-        assert wav_parts.is_plain(io.BytesIO(content))
+        monkeypatch.setattr(joined_files, "SCAN_BYTES", scan_bytes)
+        assert not joined_files.is_plain(io.BytesIO(content + content))
+        assert joined_files.is_plain(io.BytesIO(content))
