@@ -48,7 +48,6 @@ def test_an_answer_without_work_needs_none_of_the_slow_packages(arguments: list[
 
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs /proc to measure the memory in use")
-@pytest.mark.nightly
 def test_an_idle_server_takes_little_memory(tmp_path: Path) -> None:
     """It has imported nothing that it does not use, and said that it is loading before it imported torch."""
     imports = tmp_path / "imports"

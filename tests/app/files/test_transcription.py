@@ -265,7 +265,7 @@ async def test_memory_does_not_grow_with_the_recording(piece: Samples, carries_c
 
 
 @pytest.mark.parametrize("carries_context", [pytest.param(False, marks=pytest.mark.nightly), True])
-@pytest.mark.nightly
+@pytest.mark.default
 async def test_an_hour_needs_as_many_objects_as_ten_minutes(carries_context: bool) -> None:
     """The number of windows, tasks and other objects does not grow."""
     transcriber = BusyTranscriber()
