@@ -156,7 +156,7 @@ async def test_the_code_does_what_the_page_does(
 async def test_the_code_says_what_a_recording_is_without(
     code_server: CodeServer, microphone: Path, open_window: OpenWindow
 ) -> None:
-    """Speakers of a recording are in another format of the same request; translations are for live sessions."""
+    """Speakers of a recording are asked for; translations are for live sessions."""
     settings = {"language": "en", "speakers": True, "translate": ["de"]}
     code_server.model = MODEL | {"translations": ["de"], "speakers": True}
     async with open_window(microphone) as page:
@@ -167,6 +167,6 @@ async def test_the_code_says_what_a_recording_is_without(
         assert "response_format=diarized_json" in await code_of(page, "curl")
         note = "document.querySelector('#code-note').textContent"
         assert await page.evaluate(note) == "A recording, in any format. Without translations: live sessions have them."
-        await code_of(page, "python")
-        assert "Without speakers and translations" in await page.evaluate(note)
+        code = await code_of(page, "python")
+        assert "max_speakers=10" in code and "{event.speaker}: {event.text.strip()}" in code
         assert page.errors == []

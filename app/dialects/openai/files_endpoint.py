@@ -25,7 +25,7 @@ from tutti_server.app.dialects.openai.files_wire import (
     tracks_body,
 )
 from tutti_server.app.dialects.openai.speakers_endpoint import ChannelSpeakers, FileSpeakers, TellsSpeakers
-from tutti_server.app.dialects.openai.speakers_wire import Spoken, segments
+from tutti_server.app.dialects.openai.speakers_wire import Spoken
 from tutti_server.app.errors import KeyLimitExceeded, LimitExceeded, MediaError, RequestError, SessionError
 from tutti_server.app.files.transcript import Transcript
 from tutti_server.app.files.transcription import FILE_ENDPOINTING, FLOAT_PCM, TranscriptionOptions, transcribe
@@ -181,7 +181,7 @@ async def _stream(
     async def whole() -> None:
         last: list[events.Stopped] = []
         await transcription(lambda event: last.append(event) if isinstance(event, events.Stopped) else on_event(event))
-        for segment in segments(await speakers.spoken()) if speakers else []:
+        for segment in text.by_speaker(await speakers.spoken()) if speakers else []:
             waiting.put_nowait(segment)
         for event in last:
             on_event(event)

@@ -239,8 +239,9 @@ def _response_format(form: Form, task: api.Task, tells_speakers: bool) -> str:
 def _granularities(form: Form, response_format: str) -> frozenset[str]:
     name = "timestamp_granularities"
     granularities = form.choices(name, ("segment", "word"))
-    if granularities and response_format != "verbose_json":
-        raise RequestError(400, f"{name}: expected response_format verbose_json, got {response_format}", name)
+    if granularities and response_format not in ("verbose_json", speakers_wire.FORMAT):
+        expected = f"response_format verbose_json or {speakers_wire.FORMAT}"
+        raise RequestError(400, f"{name}: expected {expected}, got {response_format}", name)
     return granularities
 
 
@@ -357,7 +358,7 @@ def response_body(transcript: Transcript, options: FileOptions, spoken: Spoken =
         case "verbose_json":
             body = write_large(_verbose(transcript, options)), "application/json"
         case speakers_wire.FORMAT:
-            body = write_large(_diarized(transcript, options, segments(spoken))), "application/json"
+            body = write_large(_diarized(transcript, options, segments(spoken, options.has_words))), "application/json"
         case _ if options.has_speakers:
             body = _recorded(transcript, options, spoken)
         case _:
@@ -498,10 +499,14 @@ class TextStream:
             case events.Stopped():
                 times = {"duration": event.audio_s, "speech_duration": event.speech_s, "words": event.words}
                 lost = [each.lost for each in self._notices if each.lost and is_verbose]
-                done = self._done(event.audio_s) | (times if is_verbose else {})
+                done = self._done(event.audio_s) | (times if is_verbose or self._options.has_words else {})
                 return [*(_uncovered_event(self._utterance or 0, span) for span in lost), done]
             case _:
                 return []
+
+    def by_speaker(self, spoken: Spoken) -> list[dict[str, Any]]:
+        """The stream events for the text by speaker, which come before the last event."""
+        return segments(spoken, self._options.has_words)
 
     def _delta(self, segment: events.Segment) -> dict[str, Any]:
         is_next = self._utterance is not None and segment.utterance != self._utterance

@@ -122,8 +122,11 @@ class Spoken:
     """The names of the known speakers that take part, by the numbers of the speakers."""
 
 
-def segments(spoken: Spoken) -> list[dict[str, Any]]:
-    """Text by speaker, as segments of the answer and as events of a stream."""
+def segments(spoken: Spoken, has_words: bool) -> list[dict[str, Any]]:
+    """Text by speaker, as segments of the answer and as events of a stream.
+
+    Their words, language and confidence are our extension, where words are asked for.
+    """
     return [
         {
             "type": "transcript.text.segment",
@@ -133,8 +136,22 @@ def segments(spoken: Spoken) -> list[dict[str, Any]]:
             "text": each.text,
             "speaker": label(each.speaker, spoken.names),
         }
+        | (_words(each) if has_words else {})
         for number, each in enumerate(spoken.texts)
     ]
+
+
+def _words(text: SpokenText) -> dict[str, Any]:
+    """The words of a stretch of text, and what is known of it by them."""
+    confidences = [word.confidence for word in text.words]
+    return {
+        "language": text.language,
+        "confidence": sum(confidences) / len(confidences) if confidences else 0.0,
+        "words": [
+            {"word": word.text, "start": word.start_s, "end": word.end_s, "confidence": word.confidence}
+            for word in text.words
+        ],
+    }
 
 
 def call_record(spoken: Spoken, duration_s: float) -> CallRecord:

@@ -8,6 +8,8 @@ import { settings } from "./settings.js";
 import { opens } from "./sheets.js";
 
 const KEY = "YOUR_API_KEY";
+/** The most speakers that the server tells apart. */
+const MAX_SPEAKERS = 10;
 const WRITERS = { python, javascript, curl };
 
 for (const button of [page.showCode, page.showCodeToo]) {
@@ -25,15 +27,11 @@ function choices() {
 function showCode() {
   const { value } = [...choices()].find(({ checked }) => checked);
   page.code.textContent = WRITERS[value]();
-  page.codeNote.textContent = value === "javascript" ? "In a page: live captions of the microphone." : noteOfFile(value);
+  page.codeNote.textContent = value === "javascript" ? "In a page: live captions of the microphone." : noteOfFile();
 }
 
-function noteOfFile(language) {
-  const missing = [
-    ...(settings.speakers && language === "python" ? ["speakers"] : []),
-    ...(settings.translate.length > 0 ? ["translations"] : []),
-  ];
-  const without = missing.length === 0 ? "" : ` Without ${missing.join(" and ")}: live sessions have them.`;
+function noteOfFile() {
+  const without = settings.translate.length === 0 ? "" : " Without translations: live sessions have them.";
   return `A recording, in any format.${without}`;
 }
 
@@ -41,7 +39,8 @@ function python() {
   // These values are written in Python as they are in JSON.
   const options = Object.entries(given(fileOptions())).map(([name, value]) => `${name}=${JSON.stringify(value)}`);
   const key = apiKey() === undefined ? [] : [`api_key="${KEY}"`];
-  const values = [JSON.stringify(location.origin), '"talk.mp3"', ...options, ...key];
+  const speakers = settings.speakers ? [`max_speakers=${MAX_SPEAKERS}`] : [];
+  const values = [JSON.stringify(location.origin), '"talk.mp3"', ...options, ...speakers, ...key];
   return `# pip install tutti-asr-client; until it is on the index, in a checkout: pip install ./clients/python
 import tutti
 import tutti.sync
@@ -50,7 +49,7 @@ events = tutti.sync.transcribe_file(
 ${values.map((value) => `    ${value},\n`).join("")})
 for event in events:
     if isinstance(event, tutti.Segment):
-        print(f"{event.start_s:.2f} {event.text.strip()}")
+        print(f"{event.start_s:.2f} ${settings.speakers ? "{event.speaker}: " : ""}{event.text.strip()}")
 `;
 }
 

@@ -12,7 +12,7 @@ import { OwnSignal } from "./signal.js";
 const PATHS = { transcribe: "/v1/audio/transcriptions", translate: "/v1/audio/translations" };
 /** Default of `timeoutMs`: four of the server's comments, which it sends every 15 s when it has nothing else to send. */
 const TIMEOUT_MS = 60_000;
-const OPTIONS = ["model", "language", "languages", "task", "words", "prompt", "hotwords", "beam_size", "apiKey", "signal", "onProgress", "timeoutMs"];
+const OPTIONS = ["model", "language", "languages", "task", "words", "prompt", "hotwords", "beam_size", "speakers", "channel_names", "apiKey", "signal", "onProgress", "timeoutMs"];
 /**
  * Transcribes a file. Leaving the loop over its events cancels the work.
  *
@@ -27,7 +27,7 @@ export async function* transcribeFile(url, source, options = {}) {
     const file = await openFile(source);
     const progress = new Progress(file.bytes instanceof Uint8Array ? file.bytes.length : file.bytes.size, options.onProgress);
     const limit = new SilenceLimit(options.timeoutMs ?? TIMEOUT_MS, options.signal);
-    const answer = new FileAnswer();
+    const answer = new FileAnswer(options);
     try {
         const response = await upload({
             url: target,
@@ -96,16 +96,20 @@ async function openFile(source) {
 }
 function formWith(file, options) {
     const { model = "", language = "", languages = [], prompt = "", hotwords = [], words = false, beam_size } = options;
+    const { speakers, channel_names = [] } = options;
+    const hasSpeakers = Boolean(speakers) || channel_names.length > 0;
     const fields = [
         ["stream", "true"],
-        ["response_format", "verbose_json"],
+        ["response_format", hasSpeakers ? "diarized_json" : "verbose_json"],
+        ...(speakers?.max === undefined ? [] : [["max_speakers", String(speakers.max)]]),
+        ...channel_names.map((name) => ["channel_names", name]),
         ...(model ? [["model", model]] : []),
         ["language", language ?? ""],
         ...languages.map((code) => ["languages", code]),
         ["prompt", prompt],
         ...hotwords.map((hotword) => ["keywords", hotword]),
         ...(beam_size === undefined ? [] : [["beam_size", String(beam_size)]]),
-        ...(words ? [["timestamp_granularities[]", "word"]] : []),
+        ...(words || hasSpeakers ? [["timestamp_granularities[]", "word"]] : []),
     ];
     return formOf(fields, file.bytes, file.name);
 }
@@ -151,6 +155,10 @@ class FileAnswer {
     finalUntilS = 0;
     /** The utterance of the newest segment. It ends with the first segment of the next one. */
     #open;
+    #options;
+    constructor(options) {
+        this.#options = options;
+    }
     /** @throws SessionError if the message is an error, ProtocolError. */
     *events(message) {
         if (!isRecord(message)) {
@@ -161,28 +169,35 @@ class FileAnswer {
             throw new SessionError(String(error["code"] ?? "error"), String(error["message"]), this.finalUntilS);
         }
         if (type === "transcript.text.segment") {
-            yield* this.#segment(message);
+            yield* this.#segment("speaker" in message ? this.#spoken(message) : message);
         }
         else if (type === "transcript.text.done") {
             yield* this.#done(message);
         }
     }
+    /** A stretch of one speaker, as a segment that is an utterance of its own. */
+    #spoken(message) {
+        const number = this.#open === undefined ? 0 : this.#open.utterance + 1;
+        const channel = Math.max(0, this.#options.channel_names?.indexOf(String(message["speaker"])) ?? 0);
+        const words = this.#options.words === true ? message["words"] : [];
+        return { ...message, utterance: number, id: number, channel, words };
+    }
     *#segment(message) {
-        const { utterance, start, end, text } = message;
+        const { utterance, start, end, text, channel = 0 } = message;
         if (this.#open !== undefined && this.#open.utterance !== utterance) {
             yield* this.#endUtterance();
         }
         // A stretch of speech without text has no id, confidence and language.
         const segment = parseEvent({
             id: 0, confidence: 0, language: null, ...message,
-            type: "segment", channel: 0, start_s: start, end_s: end, words: timed(message["words"]),
+            type: "segment", channel, start_s: start, end_s: end, words: timed(message["words"]),
         });
         this.finalUntilS = Math.max(this.finalUntilS, segment.end_s);
         const before = this.#open;
         this.#open = {
             type: "utterance",
             utterance: segment.utterance,
-            channel: 0,
+            channel: segment.channel,
             start_s: before?.start_s ?? segment.start_s,
             end_s: this.finalUntilS,
             text: (before?.text ?? "") + segment.text,
@@ -190,6 +205,7 @@ class FileAnswer {
             final_until_s: this.finalUntilS,
             resume_from_s: [this.finalUntilS],
             detector_from_s: [],
+            ...(segment.speaker === undefined ? {} : { speaker: segment.speaker }),
         };
         if (text !== "") {
             yield segment;

@@ -19,7 +19,7 @@ const TIMEOUT_MS = 60_000;
 /** The bytes of an encoded file, or in Node the path of one. */
 export type FileSource = BlobLike | ArrayBuffer | ArrayBufferView<ArrayBuffer> | string | { readonly href: string };
 
-/** The events of a file, as in a live session. All have channel 0. */
+/** The events of a file, as in a live session. All have channel 0, but with `channel_names` that of their speaker. */
 export type FileEvent = SegmentEvent | UtteranceEvent | StoppedEvent;
 
 /** How far a file is. */
@@ -31,8 +31,11 @@ export interface FileProgress {
   readonly finalUntilS: number;
 }
 
-/** The options of `transcribeFile`. Those that `start` has too mean the same as in a live session. */
-export interface FileOptions extends Pick<StartOptions, "model" | "language" | "languages" | "task" | "words" | "prompt" | "hotwords" | "beam_size"> {
+/**
+ * The options of `transcribeFile`. Those that `start` has too mean the same as in a live session. With `speakers` or
+ * `channel_names` all text comes at the end, and each stretch of one speaker is an utterance.
+ */
+export interface FileOptions extends Pick<StartOptions, "model" | "language" | "languages" | "task" | "words" | "prompt" | "hotwords" | "beam_size" | "speakers" | "channel_names"> {
   /** The API key. */
   readonly apiKey?: string | undefined;
   /** Cancels the upload and the transcription. */
@@ -43,7 +46,7 @@ export interface FileOptions extends Pick<StartOptions, "model" | "language" | "
   readonly timeoutMs?: number | undefined;
 }
 
-const OPTIONS = ["model", "language", "languages", "task", "words", "prompt", "hotwords", "beam_size", "apiKey", "signal", "onProgress", "timeoutMs"];
+const OPTIONS = ["model", "language", "languages", "task", "words", "prompt", "hotwords", "beam_size", "speakers", "channel_names", "apiKey", "signal", "onProgress", "timeoutMs"];
 
 /**
  * Transcribes a file. Leaving the loop over its events cancels the work.
@@ -63,7 +66,7 @@ export async function* transcribeFile(
   const file = await openFile(source);
   const progress = new Progress(file.bytes instanceof Uint8Array ? file.bytes.length : file.bytes.size, options.onProgress);
   const limit = new SilenceLimit(options.timeoutMs ?? TIMEOUT_MS, options.signal);
-  const answer = new FileAnswer();
+  const answer = new FileAnswer(options);
   try {
     const response = await upload({
       url: target,
@@ -142,16 +145,20 @@ async function openFile(source: FileSource): Promise<OpenFile> {
 
 function formWith(file: OpenFile, options: FileOptions): Form {
   const { model = "", language = "", languages = [], prompt = "", hotwords = [], words = false, beam_size } = options;
+  const { speakers, channel_names = [] } = options;
+  const hasSpeakers = Boolean(speakers) || channel_names.length > 0;
   const fields = [
     ["stream", "true"],
-    ["response_format", "verbose_json"],
+    ["response_format", hasSpeakers ? "diarized_json" : "verbose_json"],
+    ...(speakers?.max === undefined ? [] : [["max_speakers", String(speakers.max)] as const]),
+    ...channel_names.map((name) => ["channel_names", name] as const),
     ...(model ? [["model", model] as const] : []),
     ["language", language ?? ""],
     ...languages.map((code) => ["languages", code] as const),
     ["prompt", prompt],
     ...hotwords.map((hotword) => ["keywords", hotword] as const),
     ...(beam_size === undefined ? [] : [["beam_size", String(beam_size)] as const]),
-    ...(words ? [["timestamp_granularities[]", "word"] as const] : []),
+    ...(words || hasSpeakers ? [["timestamp_granularities[]", "word"] as const] : []),
   ] as const;
   return formOf(fields, file.bytes, file.name);
 }
@@ -205,6 +212,12 @@ class FileAnswer {
   /** The utterance of the newest segment. It ends with the first segment of the next one. */
   #open: UtteranceEvent | undefined;
 
+  readonly #options: FileOptions;
+
+  constructor(options: FileOptions) {
+    this.#options = options;
+  }
+
   /** @throws SessionError if the message is an error, ProtocolError. */
   *events(message: unknown): Generator<FileEvent> {
     if (!isRecord(message)) {
@@ -215,28 +228,36 @@ class FileAnswer {
       throw new SessionError(String(error["code"] ?? "error"), String(error["message"]), this.finalUntilS);
     }
     if (type === "transcript.text.segment") {
-      yield* this.#segment(message);
+      yield* this.#segment("speaker" in message ? this.#spoken(message) : message);
     } else if (type === "transcript.text.done") {
       yield* this.#done(message);
     }
   }
 
+  /** A stretch of one speaker, as a segment that is an utterance of its own. */
+  #spoken(message: Record<string, unknown>): Record<string, unknown> {
+    const number = this.#open === undefined ? 0 : this.#open.utterance + 1;
+    const channel = Math.max(0, this.#options.channel_names?.indexOf(String(message["speaker"])) ?? 0);
+    const words = this.#options.words === true ? message["words"] : [];
+    return { ...message, utterance: number, id: number, channel, words };
+  }
+
   *#segment(message: Record<string, unknown>): Generator<FileEvent> {
-    const { utterance, start, end, text } = message;
+    const { utterance, start, end, text, channel = 0 } = message;
     if (this.#open !== undefined && this.#open.utterance !== utterance) {
       yield* this.#endUtterance();
     }
     // A stretch of speech without text has no id, confidence and language.
     const segment = parseEvent({
       id: 0, confidence: 0, language: null, ...message,
-      type: "segment", channel: 0, start_s: start, end_s: end, words: timed(message["words"]),
+      type: "segment", channel, start_s: start, end_s: end, words: timed(message["words"]),
     }) as SegmentEvent;
     this.finalUntilS = Math.max(this.finalUntilS, segment.end_s);
     const before = this.#open;
     this.#open = {
       type: "utterance",
       utterance: segment.utterance,
-      channel: 0,
+      channel: segment.channel,
       start_s: before?.start_s ?? segment.start_s,
       end_s: this.finalUntilS,
       text: (before?.text ?? "") + segment.text,
@@ -244,6 +265,7 @@ class FileAnswer {
       final_until_s: this.finalUntilS,
       resume_from_s: [this.finalUntilS],
       detector_from_s: [],
+      ...(segment.speaker === undefined ? {} : { speaker: segment.speaker }),
     };
     if (text !== "") {
       yield segment;

@@ -131,6 +131,23 @@ test("uploads the file with the options", async () => {
 });
 
 test.each([
+  [{ speakers: { max: 2 } }, { max_speakers: ["2"] }, 0],
+  [{ channel_names: ["A", "B"] }, { channel_names: ["A", "B"] }, 1],
+] satisfies [FileOptions, object, number][])("tells speakers apart with %j", async (options, fields, channel) => {
+  const word = { word: "Bye.", start: 4, end: 5, confidence: 0.8 };
+  const { utterance: _, ...spoken } = { ...HELLO, id: "seg_0", speaker: "A", words: [] };
+  answer = stream(spoken, { ...spoken, id: "seg_1", start: 4, end: 5, text: "Bye.", speaker: "B", words: [word] }, DONE);
+  const events = await collect(transcribeFile(url, bytes, { ...options, words: true }));
+  expect(Object.fromEntries(sent)).toMatchObject({
+    response_format: ["diarized_json"], "timestamp_granularities[]": ["word"], ...fields,
+  });
+  expect(events.map(({ type }) => type)).toEqual(["segment", "utterance", "segment", "utterance", "stopped"]);
+  expect(events[0]).toMatchObject({ utterance: 0, id: 0, channel: 0, speaker: "A", text: "Hello there." });
+  expect(events[2]).toMatchObject({ utterance: 1, id: 1, channel, speaker: "B", words: [{ word: "Bye.", start_s: 4 }] });
+  expect(events[3]).toMatchObject({ utterance: 1, channel, speaker: "B", text: "Bye." });
+});
+
+test.each([
   ["a path", (path: string) => path],
   ["a file URL", (path: string) => pathToFileURL(path)],
 ])("opens %s in Node", async (_, source) => {

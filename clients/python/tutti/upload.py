@@ -45,6 +45,7 @@ IGNORED_HEADER = "x-tutti-ignored"
 
 _UPLOAD_OPTIONS = {
     *("model", "language", "languages", "task", "words", "prompt", "hotwords", "beam_size", "silence_ms"),
+    *("max_speakers", "channel_names"),
     *("api_key", "ssl", "proxy", "open_timeout_s", "stop_timeout_s"),
 }
 _DEFAULTS: Mapping[str, object] = {"interim": False, "interim_words": False, "turns": False}
@@ -55,6 +56,8 @@ async def upload_file(
     url: str, path: str | Path, options: SessionOptions, on_progress: OnProgress | None = None
 ) -> AsyncGenerator[Event, None]:
     """Send a file, and yield its segments, an `Utterance` after the last segment of each, and `Stopped`.
+
+    With `max_speakers` or `channel_names` all of them come at the end, and each stretch of one speaker is an utterance.
 
     Args:
         url: of the server, as for `connect`.
@@ -74,7 +77,7 @@ async def upload_file(
     file, audio_s = await asyncio.to_thread(_open, path)
     with file:
         progress = _Progress(file, audio_s, on_progress)
-        answer = _Answer(str(path), address)
+        answer = _Answer(str(path), address, options)
         try:
             async with (
                 _open_client(options) as client,
@@ -149,10 +152,14 @@ def _headers(options: SessionOptions) -> dict[str, str]:
 
 def _form_fields(options: SessionOptions) -> dict[str, str | list[str]]:
     hotwords = options.get("hotwords", ())
-    silence_ms = options.get("silence_ms")
+    silence_ms, max_speakers = options.get("silence_ms"), options.get("max_speakers")
+    channel_names = list(options.get("channel_names", ()))
+    has_speakers = bool(channel_names) or max_speakers is not None
     fields: dict[str, str | list[str]] = {
         "stream": "true",
-        "response_format": "verbose_json",
+        "response_format": "diarized_json" if has_speakers else "verbose_json",
+        "max_speakers": "" if max_speakers is None else str(max_speakers),
+        "channel_names": channel_names,
         "model": options.get("model", ""),
         "language": options.get("language") or "",
         "languages": list(options.get("languages", ())),
@@ -161,7 +168,7 @@ def _form_fields(options: SessionOptions) -> dict[str, str | list[str]]:
     }
     if (beam_size := options.get("beam_size")) is not None:
         fields["beam_size"] = str(beam_size)
-    if options.get("words"):
+    if options.get("words") or has_speakers:
         fields["timestamp_granularities[]"] = "word"
     if silence_ms is not None:
         fields |= {"chunking_strategy[type]": "server_vad"}
@@ -210,8 +217,9 @@ class _Progress:
 class _Answer:
     """Turns the answer of the server into events."""
 
-    def __init__(self, path: str, url: str) -> None:
+    def __init__(self, path: str, url: str, options: SessionOptions) -> None:
         self.url = url
+        self._options = options
         self.has_begun = False
         """The server has accepted the request."""
         self.is_complete = False
@@ -261,6 +269,8 @@ class _Answer:
         return events
 
     def _segment(self, message: Mapping[str, object]) -> list[Event]:
+        if "speaker" in message:
+            message = self._spoken(message)
         number = message.get("utterance")
         ended = self._end_utterance() if self._utterance and self._utterance.utterance != number else []
         event = parse_event({"type": "segment", **_to_native(message)})
@@ -268,12 +278,13 @@ class _Answer:
         self.final_until_s = max(self.final_until_s, event.end_s)
         open_utterance = self._utterance or Utterance(
             utterance=event.utterance,
-            channel=0,
+            channel=event.channel,
             start_s=event.start_s,
             end_s=event.end_s,
             text="",
             uncovered=(),
             final_until_s=0.0,
+            speaker=event.speaker,
         )
         span = ((event.start_s, event.end_s),) if not event.text else ()
         self._utterance = replace(
@@ -285,6 +296,15 @@ class _Answer:
             resume_from_s=(self.final_until_s,),
         )
         return [*ended, event] if event.text else [*ended]
+
+    def _spoken(self, message: Mapping[str, object]) -> Mapping[str, object]:
+        """A stretch of one speaker, as a segment that is an utterance of its own."""
+        number = self._utterance.utterance + 1 if self._utterance else 0
+        names = list(self._options.get("channel_names", ()))
+        speaker = str(message["speaker"])
+        channel = names.index(speaker) if speaker in names else 0
+        words = message.get("words", []) if self._options.get("words") else []
+        return {**message, "utterance": number, "id": number, "channel": channel, "words": words}
 
     def _end_utterance(self) -> list[Event]:
         ended: list[Event] = [] if self._utterance is None else [self._utterance]
@@ -309,7 +329,7 @@ def _to_native(message: Mapping[str, object]) -> dict[str, object]:
     return {
         "utterance": message.get("utterance"),
         "id": message.get("id", 0),
-        "channel": 0,
+        "channel": message.get("channel", 0),
         "start_s": message.get("start"),
         "end_s": message.get("end"),
         "text": message.get("text"),
@@ -321,7 +341,7 @@ def _to_native(message: Mapping[str, object]) -> dict[str, object]:
         ],
         "confidence": message.get("confidence", 0.0),
         "language": message.get("language"),
-    }
+    } | ({"speaker": message["speaker"]} if "speaker" in message else {})
 
 
 def _session_error(error: httpx.HTTPError, answer: _Answer, options: SessionOptions) -> TuttiError:

@@ -3,6 +3,7 @@
 import base64
 import json
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+import tutti
 from tests.app.conftest import Running, Serve
 from tests.app.dialects.deepgram.test_endpoint import post as post_deepgram
 from tests.app.dialects.openai.test_files_endpoint import post, sse, wav
@@ -61,6 +63,50 @@ async def test_a_stream_gives_text_at_once_and_speakers_before_its_end(serve: Se
     assert set(kinds[:-3]) == {"delta"}
     assert kinds[-3:] == ["segment", "segment", "done"]
     assert [each["speaker"] for each in messages[-3:-1]] == ["A", "B"]
+
+
+async def test_words_of_speakers_are_listed_where_they_are_asked_for(serve: Serve) -> None:
+    """With what is known of a segment by its words. The last event of a stream has the times, too."""
+    fields = {"timestamp_granularities[]": ["word"]}
+    server = await start(serve)
+    whole = (await diarized(server, **fields)).json()["segments"]
+    *_, first, second, done = sse(await diarized(server, stream="true", **fields))
+    assert [first, second] == whole
+    assert [word["word"] for word in first["words"]] == said(LOW).split()
+    assert first["words"][0]["start"] == first["start"] and first["words"][-1]["end"] == first["end"]
+    assert first["language"] == "en" and 0 < first["confidence"] <= 1
+    assert done["duration"] >= second["end"] and done["words"] == len(LOW) + len(HIGH)
+
+
+@pytest.mark.parametrize("words", [False, True])
+async def test_the_python_client_gets_the_speakers_of_a_file(serve: Serve, tmp_path: Path, words: bool) -> None:
+    """Each stretch of one speaker is a segment, and an utterance."""
+    (tmp_path / "talk.wav").write_bytes(wav(TALK))
+    server = await start(serve)
+    stream = tutti.transcribe_file(server.http, tmp_path / "talk.wav", max_speakers=2, words=words)
+    first, low, second, high, stopped = [event async for event in stream]
+    assert isinstance(first, tutti.Segment) and isinstance(second, tutti.Segment)
+    assert isinstance(low, tutti.Utterance) and isinstance(high, tutti.Utterance)
+    assert isinstance(stopped, tutti.Stopped)
+    assert [(each.utterance, each.speaker, each.text) for each in (first, second)] == [
+        (0, "A", said(LOW)),
+        (1, "B", said(HIGH)),
+    ]
+    assert [(each.utterance, each.speaker, each.text) for each in (low, high)] == [
+        (0, "A", said(LOW)),
+        (1, "B", said(HIGH)),
+    ]
+    assert (len(first.words), len(second.words)) == ((len(LOW), len(HIGH)) if words else (0, 0))
+    assert stopped.words == len(LOW) + len(HIGH) and stopped.audio_s >= second.end_s
+
+
+async def test_the_python_client_names_the_sides_of_a_call(serve: Serve, tmp_path: Path) -> None:
+    """A side has the number of its channel."""
+    sides = np.stack((TALK, np.zeros_like(TALK)), 1).reshape(-1)
+    (tmp_path / "call.wav").write_bytes(wav(sides, n_channels=2))
+    stream = tutti.transcribe_file((await start(serve)).http, tmp_path / "call.wav", channel_names=["caller", "agent"])
+    segments = [event async for event in stream if isinstance(event, tutti.Segment)]
+    assert {(each.channel, each.speaker) for each in segments} == {(0, "caller")}
 
 
 async def test_known_speakers_have_their_names(serve: Serve) -> None:

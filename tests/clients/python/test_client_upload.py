@@ -108,6 +108,22 @@ async def test_every_option_is_a_field_of_the_form(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("options", "fields"),
+    [
+        ({"max_speakers": 3}, ['max_speakers"\r\n\r\n3\r\n']),
+        ({"channel_names": ["a", "b"]}, ['channel_names"\r\n\r\na\r\n', 'channel_names"\r\n\r\nb\r\n']),
+    ],
+)
+async def test_speakers_are_asked_for(wav: Path, options: dict[str, Any], fields: list[str]) -> None:
+    """In the format that has them, and with words, which say when each speaks."""
+    async with serve_answer() as server:
+        await collect(server.url, wav, **options)
+    request = server.requests[0].decode(errors="replace")
+    fields = [*fields, 'response_format"\r\n\r\ndiarized_json\r\n', 'granularities[]"\r\n\r\nword\r\n']
+    assert [each for each in fields if each not in request] == []
+
+
+@pytest.mark.parametrize(
     ("options", "name"),
     [
         ({"interim": True}, "interim"),
