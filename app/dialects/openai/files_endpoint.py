@@ -181,8 +181,9 @@ async def _stream(
     async def whole() -> None:
         last: list[events.Stopped] = []
         await transcription(lambda event: last.append(event) if isinstance(event, events.Stopped) else on_event(event))
-        for segment in text.by_speaker(await speakers.spoken()) if speakers else []:
-            waiting.put_nowait(segment)
+        if speakers:
+            for segment in await asyncio.to_thread(text.by_speaker, await speakers.spoken()):
+                waiting.put_nowait(segment)
         for event in last:
             on_event(event)
 

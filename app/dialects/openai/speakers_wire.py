@@ -125,7 +125,7 @@ class Spoken:
 def segments(spoken: Spoken, has_words: bool) -> list[dict[str, Any]]:
     """Text by speaker, as segments of the answer and as events of a stream.
 
-    Their words, language and confidence are our extension, where words are asked for.
+    Where words are asked for, each segment also has `words`, `language` and `confidence`: our extension.
     """
     return [
         {
@@ -142,7 +142,7 @@ def segments(spoken: Spoken, has_words: bool) -> list[dict[str, Any]]:
 
 
 def _words(text: SpokenText) -> dict[str, Any]:
-    """The words of a stretch of text, and what is known of it by them."""
+    """Return the words of a stretch of text, its language, and the mean confidence of its words."""
     confidences = [word.confidence for word in text.words]
     return {
         "language": text.language,

@@ -61,6 +61,9 @@ export async function* transcribeFile(url, source, options = {}) {
         limit.end();
     }
 }
+function hasSpeakers({ speakers, channel_names = [] }) {
+    return Boolean(speakers) || channel_names.length > 0;
+}
 function checkOptions(options) {
     for (const name of Object.keys(options)) {
         if (!OPTIONS.includes(name)) {
@@ -69,6 +72,12 @@ function checkOptions(options) {
     }
     if (options.task !== undefined && !(options.task in PATHS)) {
         throw new UsageError("bad_option", `task: expected transcribe or translate, got ${JSON.stringify(options.task)}`);
+    }
+    if (hasSpeakers(options) && options.task === "translate") {
+        throw new UsageError("bad_option", "task: expected transcribe where speakers are told apart, got translate");
+    }
+    if (options.speakers && options.channel_names?.length) {
+        throw new UsageError("bad_option", "speakers: expected no value beside channel_names");
     }
 }
 async function openFile(source) {
@@ -97,10 +106,9 @@ async function openFile(source) {
 function formWith(file, options) {
     const { model = "", language = "", languages = [], prompt = "", hotwords = [], words = false, beam_size } = options;
     const { speakers, channel_names = [] } = options;
-    const hasSpeakers = Boolean(speakers) || channel_names.length > 0;
     const fields = [
         ["stream", "true"],
-        ["response_format", hasSpeakers ? "diarized_json" : "verbose_json"],
+        ["response_format", hasSpeakers(options) ? "diarized_json" : "verbose_json"],
         ...(speakers?.max === undefined ? [] : [["max_speakers", String(speakers.max)]]),
         ...channel_names.map((name) => ["channel_names", name]),
         ...(model ? [["model", model]] : []),
@@ -109,7 +117,7 @@ function formWith(file, options) {
         ["prompt", prompt],
         ...hotwords.map((hotword) => ["keywords", hotword]),
         ...(beam_size === undefined ? [] : [["beam_size", String(beam_size)]]),
-        ...(words || hasSpeakers ? [["timestamp_granularities[]", "word"]] : []),
+        ...(words || hasSpeakers(options) ? [["timestamp_granularities[]", "word"]] : []),
     ];
     return formOf(fields, file.bytes, file.name);
 }
@@ -179,8 +187,11 @@ class FileAnswer {
     #spoken(message) {
         const number = this.#open === undefined ? 0 : this.#open.utterance + 1;
         const channel = Math.max(0, this.#options.channel_names?.indexOf(String(message["speaker"])) ?? 0);
-        const words = this.#options.words === true ? message["words"] : [];
-        return { ...message, utterance: number, id: number, channel, words };
+        const { words, channel_names = [] } = this.#options;
+        const listed = words === true ? message["words"] : [];
+        const named = channel_names.length > 0 || !Array.isArray(listed);
+        const own = named ? listed : listed.map((word) => ({ ...word, speaker: message["speaker"] }));
+        return { ...message, utterance: number, id: number, channel, words: own };
     }
     *#segment(message) {
         const { utterance, start, end, text, channel = 0 } = message;
@@ -199,7 +210,7 @@ class FileAnswer {
             utterance: segment.utterance,
             channel: segment.channel,
             start_s: before?.start_s ?? segment.start_s,
-            end_s: this.finalUntilS,
+            end_s: Math.max(before?.end_s ?? 0, segment.end_s),
             text: (before?.text ?? "") + segment.text,
             uncovered: [...(before?.uncovered ?? []), ...(text === "" ? [[segment.start_s, segment.end_s]] : [])],
             final_until_s: this.finalUntilS,

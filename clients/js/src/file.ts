@@ -99,6 +99,10 @@ export async function* transcribeFile(
   }
 }
 
+function hasSpeakers({ speakers, channel_names = [] }: FileOptions): boolean {
+  return Boolean(speakers) || channel_names.length > 0;
+}
+
 function checkOptions(options: FileOptions): void {
   for (const name of Object.keys(options)) {
     if (!OPTIONS.includes(name)) {
@@ -107,6 +111,12 @@ function checkOptions(options: FileOptions): void {
   }
   if (options.task !== undefined && !(options.task in PATHS)) {
     throw new UsageError("bad_option", `task: expected transcribe or translate, got ${JSON.stringify(options.task)}`);
+  }
+  if (hasSpeakers(options) && options.task === "translate") {
+    throw new UsageError("bad_option", "task: expected transcribe where speakers are told apart, got translate");
+  }
+  if (options.speakers && options.channel_names?.length) {
+    throw new UsageError("bad_option", "speakers: expected no value beside channel_names");
   }
 }
 
@@ -146,10 +156,9 @@ async function openFile(source: FileSource): Promise<OpenFile> {
 function formWith(file: OpenFile, options: FileOptions): Form {
   const { model = "", language = "", languages = [], prompt = "", hotwords = [], words = false, beam_size } = options;
   const { speakers, channel_names = [] } = options;
-  const hasSpeakers = Boolean(speakers) || channel_names.length > 0;
   const fields = [
     ["stream", "true"],
-    ["response_format", hasSpeakers ? "diarized_json" : "verbose_json"],
+    ["response_format", hasSpeakers(options) ? "diarized_json" : "verbose_json"],
     ...(speakers?.max === undefined ? [] : [["max_speakers", String(speakers.max)] as const]),
     ...channel_names.map((name) => ["channel_names", name] as const),
     ...(model ? [["model", model] as const] : []),
@@ -158,7 +167,7 @@ function formWith(file: OpenFile, options: FileOptions): Form {
     ["prompt", prompt],
     ...hotwords.map((hotword) => ["keywords", hotword] as const),
     ...(beam_size === undefined ? [] : [["beam_size", String(beam_size)] as const]),
-    ...(words || hasSpeakers ? [["timestamp_granularities[]", "word"] as const] : []),
+    ...(words || hasSpeakers(options) ? [["timestamp_granularities[]", "word"] as const] : []),
   ] as const;
   return formOf(fields, file.bytes, file.name);
 }
@@ -238,8 +247,11 @@ class FileAnswer {
   #spoken(message: Record<string, unknown>): Record<string, unknown> {
     const number = this.#open === undefined ? 0 : this.#open.utterance + 1;
     const channel = Math.max(0, this.#options.channel_names?.indexOf(String(message["speaker"])) ?? 0);
-    const words = this.#options.words === true ? message["words"] : [];
-    return { ...message, utterance: number, id: number, channel, words };
+    const { words, channel_names = [] } = this.#options;
+    const listed: unknown = words === true ? message["words"] : [];
+    const named = channel_names.length > 0 || !Array.isArray(listed);
+    const own = named ? listed : listed.map((word: object) => ({ ...word, speaker: message["speaker"] }));
+    return { ...message, utterance: number, id: number, channel, words: own };
   }
 
   *#segment(message: Record<string, unknown>): Generator<FileEvent> {
@@ -259,7 +271,7 @@ class FileAnswer {
       utterance: segment.utterance,
       channel: segment.channel,
       start_s: before?.start_s ?? segment.start_s,
-      end_s: this.finalUntilS,
+      end_s: Math.max(before?.end_s ?? 0, segment.end_s),
       text: (before?.text ?? "") + segment.text,
       uncovered: [...(before?.uncovered ?? []), ...(text === "" ? [[segment.start_s, segment.end_s] as const] : [])],
       final_until_s: this.finalUntilS,

@@ -147,6 +147,21 @@ test.each([
   expect(events[3]).toMatchObject({ utterance: 1, channel, speaker: "B", text: "Bye." });
 });
 
+test("gives each of two speakers at once the times of its own", async () => {
+  const { utterance: _, ...spoken } = { ...HELLO, speaker: "agent", words: [], start: 1, end: 10 };
+  answer = stream(spoken, { ...spoken, speaker: "caller", start: 2, end: 3 }, DONE);
+  const events = await collect(transcribeFile(url, bytes, { channel_names: ["agent", "caller"] }));
+  const utterances = events.filter(({ type }) => type === "utterance");
+  expect(utterances).toMatchObject([{ start_s: 1, end_s: 10 }, { start_s: 2, end_s: 3 }]);
+});
+
+test.each([
+  [{ speakers: {}, task: "translate" }, /task: expected transcribe where speakers/],
+  [{ speakers: {}, channel_names: ["a", "b"] }, /speakers: expected no value beside channel_names/],
+] satisfies [FileOptions, RegExp][])("refuses %j", async (options, message) => {
+  await expect(collect(transcribeFile(url, bytes, options))).rejects.toThrow(message);
+});
+
 test.each([
   ["a path", (path: string) => path],
   ["a file URL", (path: string) => pathToFileURL(path)],

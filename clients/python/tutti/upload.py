@@ -117,6 +117,13 @@ def _check_options(options: SessionOptions) -> None:
     for name, value in options.items():
         if name not in _UPLOAD_OPTIONS and value != _DEFAULTS.get(name):
             raise BadOption(name, "no value for a file that is uploaded; `speed` streams it instead", value)
+    task = options.get("task", "transcribe")
+    if _has_speakers(options) and task != "transcribe":
+        raise BadOption("task", "transcribe where speakers are told apart", task)
+
+
+def _has_speakers(options: SessionOptions) -> bool:
+    return bool(options.get("channel_names")) or options.get("max_speakers") is not None
 
 
 def _open(path: str | Path) -> tuple[BinaryIO, float | None]:
@@ -154,10 +161,9 @@ def _form_fields(options: SessionOptions) -> dict[str, str | list[str]]:
     hotwords = options.get("hotwords", ())
     silence_ms, max_speakers = options.get("silence_ms"), options.get("max_speakers")
     channel_names = list(options.get("channel_names", ()))
-    has_speakers = bool(channel_names) or max_speakers is not None
     fields: dict[str, str | list[str]] = {
         "stream": "true",
-        "response_format": "diarized_json" if has_speakers else "verbose_json",
+        "response_format": "diarized_json" if _has_speakers(options) else "verbose_json",
         "max_speakers": "" if max_speakers is None else str(max_speakers),
         "channel_names": channel_names,
         "model": options.get("model", ""),
@@ -168,7 +174,7 @@ def _form_fields(options: SessionOptions) -> dict[str, str | list[str]]:
     }
     if (beam_size := options.get("beam_size")) is not None:
         fields["beam_size"] = str(beam_size)
-    if options.get("words") or has_speakers:
+    if options.get("words") or _has_speakers(options):
         fields["timestamp_granularities[]"] = "word"
     if silence_ms is not None:
         fields |= {"chunking_strategy[type]": "server_vad"}
@@ -304,7 +310,9 @@ class _Answer:
         speaker = str(message["speaker"])
         channel = names.index(speaker) if speaker in names else 0
         words = message.get("words", []) if self._options.get("words") else []
-        return {**message, "utterance": number, "id": number, "channel": channel, "words": words}
+        letter = {} if names else {"speaker": speaker}
+        own = [{**word, **letter} for word in words if isinstance(word, dict)] if isinstance(words, list) else []
+        return {**message, "utterance": number, "id": number, "channel": channel, "words": own}
 
     def _end_utterance(self) -> list[Event]:
         ended: list[Event] = [] if self._utterance is None else [self._utterance]
@@ -336,6 +344,7 @@ def _to_native(message: Mapping[str, object]) -> dict[str, object]:
         "words": [
             {"word": word.get("word"), "start_s": word.get("start"), "end_s": word.get("end")}
             | {"confidence": word.get("confidence")}
+            | ({"speaker": word["speaker"]} if "speaker" in word else {})
             for word in (words if isinstance(words, list) else [])
             if isinstance(word, dict)
         ],

@@ -66,7 +66,7 @@ async def test_a_stream_gives_text_at_once_and_speakers_before_its_end(serve: Se
 
 
 async def test_words_of_speakers_are_listed_where_they_are_asked_for(serve: Serve) -> None:
-    """With what is known of a segment by its words. The last event of a stream has the times, too."""
+    """Segments then have their language and confidence, and the last event of a stream has the length."""
     fields = {"timestamp_granularities[]": ["word"]}
     server = await start(serve)
     whole = (await diarized(server, **fields)).json()["segments"]
@@ -96,17 +96,18 @@ async def test_the_python_client_gets_the_speakers_of_a_file(serve: Serve, tmp_p
         (0, "A", said(LOW)),
         (1, "B", said(HIGH)),
     ]
-    assert (len(first.words), len(second.words)) == ((len(LOW), len(HIGH)) if words else (0, 0))
+    spoken = [[word.speaker for word in each.words] for each in (first, second)]
+    assert spoken == ([["A"] * len(LOW), ["B"] * len(HIGH)] if words else [[], []])
     assert stopped.words == len(LOW) + len(HIGH) and stopped.audio_s >= second.end_s
 
 
 async def test_the_python_client_names_the_sides_of_a_call(serve: Serve, tmp_path: Path) -> None:
     """A side has the number of its channel."""
-    sides = np.stack((TALK, np.zeros_like(TALK)), 1).reshape(-1)
+    sides = np.stack((np.zeros_like(TALK), TALK), 1).reshape(-1)
     (tmp_path / "call.wav").write_bytes(wav(sides, n_channels=2))
-    stream = tutti.transcribe_file((await start(serve)).http, tmp_path / "call.wav", channel_names=["caller", "agent"])
+    stream = tutti.transcribe_file((await start(serve)).http, tmp_path / "call.wav", channel_names=["agent", "caller"])
     segments = [event async for event in stream if isinstance(event, tutti.Segment)]
-    assert {(each.channel, each.speaker) for each in segments} == {(0, "caller")}
+    assert {(each.channel, each.speaker) for each in segments} == {(1, "caller")}
 
 
 async def test_known_speakers_have_their_names(serve: Serve) -> None:

@@ -115,7 +115,7 @@ async def test_every_option_is_a_field_of_the_form(tmp_path: Path) -> None:
     ],
 )
 async def test_speakers_are_asked_for(wav: Path, options: dict[str, Any], fields: list[str]) -> None:
-    """In the format that has them, and with words, which say when each speaks."""
+    """The request asks for the format that has them, and for words, which say when each speaks."""
     async with serve_answer() as server:
         await collect(server.url, wav, **options)
     request = server.requests[0].decode(errors="replace")
@@ -128,6 +128,7 @@ async def test_speakers_are_asked_for(wav: Path, options: dict[str, Any], fields
     [
         ({"interim": True}, "interim"),
         ({"endpointing": "manual"}, "endpointing"),
+        ({"max_speakers": 2, "task": "translate"}, "task"),
         ({"max_utterance_s": 20.0}, "max_utterance_s"),
         ({"resume": tutti.Resume(1.0)}, "resume"),
         ({"started_timeout_s": 3.0}, "started_timeout_s"),
