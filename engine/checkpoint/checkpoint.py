@@ -77,7 +77,7 @@ class AudioContext:
 
 
 ADAPTED_AUDIO_CONTEXT = AudioContext(min_frames=300, margin_frames=50)
-"""What `tutti adapt` makes of a model: windows of 3 s and more, with half a second after their audio."""
+"""What a model states that `tutti adapt` has trained: windows of 3 s and more, with half a second after their audio."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

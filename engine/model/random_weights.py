@@ -1,6 +1,6 @@
 """Checkpoints of the published sizes with random weights, such as `random:large-v3`.
 
-`random:large-v3-adapted` encodes windows cut to their audio, as what `tutti adapt` makes of it does.
+`random:large-v3-adapted` encodes windows cut to their audio, as models do that `tutti adapt` has trained.
 
 They measure speed where no trained weights are at hand.
 """
@@ -31,7 +31,7 @@ from tutti_server.engine.model.whisper import Whisper
 PREFIX = "random:"
 """The names of these checkpoints start with it."""
 ADAPTED = "-adapted"
-"""The names of those that encode windows cut to their audio end with it."""
+"""The end of the names of checkpoints whose windows are cut to their audio."""
 _N_TEXT_TOKENS = 50_257
 _WEIGHT_STD = 0.02
 """Standard deviation of the weights."""
@@ -89,7 +89,9 @@ def random_checkpoint(name: str) -> Checkpoint:
     """
     size = name.removeprefix(PREFIX).removesuffix(ADAPTED)
     if size not in SIZES:
-        raise CheckpointError(f"{name}: expected {PREFIX} and one of {', '.join(SIZES)}, got {size!r}")
+        raise CheckpointError(
+            f"{name}: expected {PREFIX} and one of {', '.join(SIZES)}, or it and {ADAPTED}; got {size!r}"
+        )
     model = SIZES[size]
     tokenizer = Tokenizer(vocabulary())
     languages = {code: tokenizer.sot + 1 + index for index, code in enumerate(LANGUAGES)}
