@@ -451,10 +451,10 @@ async def test_an_empty_record_is_shown(page: Page) -> None:
 @pytest.mark.parametrize(
     "look",
     [
-        "phone-dark",
+        "desktop",
         *(
             pytest.param(look, marks=pytest.mark.nightly)
-            for look in ("desktop", "desktop-dark", "phone", "phone-large")
+            for look in ("desktop-dark", "phone", "phone-dark", "phone-large")
         ),
     ],
 )

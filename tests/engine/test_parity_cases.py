@@ -376,7 +376,6 @@ def aligned(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("index", GROUPS)
-@pytest.mark.nightly
 async def test_generated_cases_decode_as_the_reference(index: int, tmp_path: Path, small_folder: Path) -> None:
     """Tokens, text, segments, probabilities, detected languages and word times, whatever the options."""
     rng = Random(index)

@@ -359,10 +359,16 @@ async def test_text_comes_before_the_recording_ends(tmp_path: Path, capsys: pyte
 
 @pytest.mark.default
 @pytest.mark.parametrize(
-    ("container", "codec"),
-    [("mp4", "aac"), ("wav", "pcm_s16le"), pytest.param("mp3", "libmp3lame", marks=pytest.mark.nightly)],
+    ("container", "codec", "has_channels"),
+    [
+        ("mp4", "aac", False),
+        ("wav", "pcm_s16le", True),
+        pytest.param("mp4", "aac", True, marks=pytest.mark.nightly),
+        pytest.param("wav", "pcm_s16le", False, marks=pytest.mark.nightly),
+        pytest.param("mp3", "libmp3lame", False, marks=pytest.mark.nightly),
+        pytest.param("mp3", "libmp3lame", True, marks=pytest.mark.nightly),
+    ],
 )
-@pytest.mark.parametrize("has_channels", [False, pytest.param(True, marks=pytest.mark.nightly)])
 async def test_a_pipe_is_transcribed(
     container: str, codec: str, has_channels: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

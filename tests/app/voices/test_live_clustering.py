@@ -51,7 +51,6 @@ def test_there_are_never_more_speakers_than_the_client_says() -> None:
     assert set(known.values()) == {0, 1}
 
 
-@pytest.mark.nightly
 def test_memory_is_bounded_and_labels_hold_in_long_sessions() -> None:
     speakers = OnlineSpeakers(THRESHOLDS, 4)
     voices = [3 * (number // 10 % 3) for number in range(MAX_REVISABLE + 200)]
