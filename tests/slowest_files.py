@@ -62,7 +62,7 @@ def table(found: Mapping[Path, float]) -> Iterator[str]:
     for file, took_s in found.items():
         folders["/".join(file.parent.parts[:N_FOLDER_PARTS])] += took_s
     yield from ("# Where the time of the tests goes", "")
-    yield from ("`python -m tests.slowest_files` writes this page after `make test`.", "")
+    yield from ("`python -m tests.slowest_files >tests/slowest_files.md` writes this page after `make test`.", "")
     yield from ("| the slowest files | s | protect |", "|---|--:|---|")
     for file, took_s in slowest(found)[:N_FILES]:
         yield f"| [{file.relative_to('tests')}]({file.relative_to('tests')}) | {took_s:.0f} | {protects(file)} |"
