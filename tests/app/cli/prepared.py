@@ -22,6 +22,11 @@ from typing import IO
 from tests.app.cli.child import ENVIRONMENT
 
 PATIENCE_S = 100
+MODULES = (
+    *("app.cli.commands", "app.cli.demo", "app.cli.processes", "app.cli.recordings", "app.cli.running"),
+    *("app.cli.transcribe", "app.cli.warm", "app.server.main", "engine.engine", "engine.runner"),
+)
+"""What commands import, most of it when they have work to do."""
 
 
 @dataclass(frozen=True)
@@ -98,8 +103,8 @@ def _become(arguments: list[str], environment: dict[str, str], output: IO[str], 
 
 def main() -> None:
     """Import what commands import, and run those that come in lines of JSON."""
-    for module in ("tutti_server.app.cli.commands", "tutti_server.engine.engine", "tutti_server.engine.runner"):
-        importlib.import_module(module)
+    for module in MODULES:
+        importlib.import_module(f"tutti_server.{module}")
     # Copies share what is there: a collection of garbage in one of them would write to all of it.
     gc.freeze()
     for line in sys.stdin:
