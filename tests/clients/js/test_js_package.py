@@ -106,7 +106,7 @@ def test_node_imports_the_installed_package(project: Path) -> None:
             pytest.param(names, most_bytes, marks=pytest.mark.nightly)
             for names, most_bytes in {
                 "{ connect, Captions }": 12_000,
-                "{ transcribeFile }": 5_250,
+                "{ transcribeFile }": 5_400,
                 "{ toVtt }": 1_000,
                 "*": 16_500,
             }.items()
