@@ -32,7 +32,7 @@ export interface FileProgress {
 }
 
 /**
- * The options of `transcribeFile`. Those that `start` has too mean the same as in a live session. With `speakers` or
+ * The options of `transcribeFile`. Options of `start` mean the same as in a live session. With `speakers` or
  * `channel_names` all text comes at the end, and each stretch of one speaker is an utterance.
  */
 export interface FileOptions extends Pick<StartOptions, "model" | "language" | "languages" | "task" | "words" | "prompt" | "hotwords" | "beam_size" | "speakers" | "channel_names"> {
