@@ -1,6 +1,7 @@
 """A real server on a loopback port, around a fake engine that understands the made-up speech of `tests/fakes.py`."""
 
 import asyncio
+import functools
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
@@ -20,6 +21,8 @@ from tutti_server.app.service.shared_state import SharedState
 from tutti_server.app.service.text_settings import redacted_kinds
 from tutti_server.app.service.tls import load_tls
 from tutti_server.app.session.session import SessionConfig
+from tutti_server.app.voices import speaker_model
+from tutti_server.app.voices.speaker_network import NumpyNetwork
 
 UVICORN_PAUSE_S = 0.002
 """The pause between two looks of uvicorn at whether it must stop, or has stopped: 0.1 s elsewhere.
@@ -42,6 +45,14 @@ class BriefPauses:
 def brief_pauses() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(uvicorn.server, "asyncio", BriefPauses())
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def one_speaker_network() -> Iterator[None]:
+    """All servers share a network, which keeps no state: each would read its weights."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(speaker_model, "NumpyNetwork", functools.cache(NumpyNetwork))
         yield
 
 

@@ -62,7 +62,7 @@ async def test_samples_come_before_the_end_of_the_container() -> None:
     """A live recording is decoded soon, not when FFmpeg has estimated its bit rate."""
     content = encode("webm", "libopus", 48_000)
     decoder = ContainerDecoder()
-    n_bytes_per_s = len(content) // 25
+    n_bytes_per_s = len(content) // 12
     pieces = [piece async for piece in decoder.decode(content[:n_bytes_per_s])]
     decoder.close()
     assert sum(map(len, pieces)) > 8000

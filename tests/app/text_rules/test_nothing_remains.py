@@ -108,11 +108,14 @@ def texts_of_other_modules() -> Iterator[None]:
 
     A night's process has millions of them: to look at each again would take longer than the tests.
     """
+    # The collector does not list what is frozen, such as the modules, which may keep a text too.
+    gc.unfreeze()
     KNOWN.update((id(each), each) for each in live_texts() if type(each) is not bytearray)
     EARLIER.update(each for each in KNOWN.values() if is_planted(each))
     yield
     KNOWN.clear()
     EARLIER.clear()
+    gc.freeze()
 
 
 def live_texts() -> list[str | bytes | bytearray]:
