@@ -92,11 +92,12 @@ serve: $(SERVER) ## Start a server with the embedded model: http://127.0.0.1:800
 
 # Test processes, with one tensor thread each. Three keep two cores busy: tests of processes and browsers wait now and then.
 JOBS ?= 3
-# Two stages run at the same time in `make rest`: the processes of each.
-REST_JOBS ?= 2
-PYTEST_OPTIONS := --numprocesses $(JOBS) --dist worksteal
+# Two stages run at the same time in `make rest`: the processes of each, so that both end together.
+SERVICE_JOBS ?= 1
+TORCH_JOBS ?= 3
+PYTEST_OPTIONS = --numprocesses $(JOBS) --dist worksteal
 PYTEST_ENV := PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1
-PYTEST := $(PYTEST_ENV) $(VENV)/bin/python -m pytest $(PYTEST_OPTIONS)
+PYTEST = $(PYTEST_ENV) $(VENV)/bin/python -m pytest $(PYTEST_OPTIONS)
 # The time of each test; `python -m tests.slowest_files` makes a table of them.
 REPORT = --junitxml=build/tests/$@.xml
 # An environment of links to the packages of the first one, without torch: the service is tested without it.
@@ -108,12 +109,14 @@ test: ## Run all tests of a change: `make quick`, then `make rest`.
 	@$(MAKE) --no-print-directory rest
 
 rest: $(TORCHLESS)/.made ## Run the tests of a change that need processes, servers, torch or a browser.
-	@$(MAKE) --no-print-directory --jobs 2 --output-sync=target JOBS=$(REST_JOBS) rest-torch rest-service
+	@$(MAKE) --no-print-directory --jobs 2 --output-sync=target rest-torch rest-service
 
 # Both at the same time: while processes and browsers start in one, the other one has the cores.
+rest-service: JOBS := $(SERVICE_JOBS)
 rest-service:
 	$(PYTEST_ENV) $(TORCHLESS)/bin/python -m pytest $(PYTEST_OPTIONS) $(REPORT) -m 'default and not torch'
 
+rest-torch: JOBS := $(TORCH_JOBS)
 rest-torch:
 	$(PYTEST) $(REPORT) -m 'default and torch'
 
