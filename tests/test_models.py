@@ -60,6 +60,7 @@ async def listen(address: str, name: str, model: str) -> tuple[str, str]:
         return session.started.model, " ".join(filter(None, said))
 
 
+@pytest.mark.nightly
 async def test_two_models_answer_under_load_and_one_is_given_back(tmp_path: Path) -> None:
     """Sessions of the first go on while the second is loaded and while its engine ends."""
     (tmp_path / "second").symlink_to(SMALL_MODEL)

@@ -112,6 +112,7 @@ def test_the_servers_wheel_has_all_that_it_opens(wheels: dict[str, Path]) -> Non
     assert parts - set(names(wheels[SERVER])) == set()
 
 
+@pytest.mark.nightly
 def test_the_installed_server_finds_its_plugins(environment: Path) -> None:
     show = (
         "from tutti_server.app.server.plugins import installed_plugins; "
@@ -120,6 +121,7 @@ def test_the_installed_server_finds_its_plugins(environment: Path) -> None:
     assert run(environment, "python", "-c", show).split() == ["accounts", "carriers", "telemetry", "wyoming"]
 
 
+@pytest.mark.nightly
 def test_users_own_packages_of_common_names_are_not_imported(environment: Path, tmp_path: Path) -> None:
     """They are in the working directory and on the path."""
     for name in ("app", "cluster", "engine", "plugins"):

@@ -260,7 +260,7 @@ async def test_languages_have_their_names_in_the_language_of_the_user(
 HEADINGS_AND_LINES = "[...document.querySelectorAll('#finals .spoken, #finals .solid')].map((each) => each.textContent)"
 
 
-@pytest.mark.parametrize("chosen", ["", "en"])
+@pytest.mark.parametrize("chosen", ["", pytest.param("en", marks=pytest.mark.nightly)])
 async def test_a_detected_language_is_named_above_its_lines(
     page_server: FakeServer, microphone: Path, open_window: OpenWindow, tmp_path: Path, chosen: str
 ) -> None:

@@ -55,6 +55,7 @@ async def ready(page: Page, server: FakeServer) -> None:
     await page.wait_for("document.querySelector('#language').length > 1")
 
 
+@pytest.mark.nightly
 async def test_the_sample_is_played_and_becomes_text(
     page_server: FakeServer, microphone: Path, open_window: OpenWindow
 ) -> None:
@@ -101,6 +102,7 @@ async def run(*command: str, folder: Path) -> str:
     return output.decode()
 
 
+@pytest.mark.nightly
 async def test_the_code_does_what_the_page_does(
     code_server: CodeServer, microphone: Path, open_window: OpenWindow, tmp_path: Path
 ) -> None:

@@ -52,6 +52,7 @@ def decode(path: Path) -> npt.NDArray[np.float32]:
     return np.concatenate([lead, *samples, trail]).astype(np.float32)
 
 
+@pytest.mark.nightly
 async def test_speech_becomes_a_caption(page_server: str, tmp_path: Path) -> None:
     """A spoken sentence appears as a final line."""
     microphone = write_wav(tmp_path / "hello.wav", decode(SPEECH), SAMPLE_RATE)

@@ -136,7 +136,8 @@ def bare(text: str) -> str:
     return "".join(text.split())
 
 
-@pytest.mark.parametrize("look", ["light", pytest.param("phone-dark", marks=pytest.mark.nightly)])
+@pytest.mark.nightly
+@pytest.mark.parametrize("look", ["light", "phone-dark"])
 async def test_a_session_is_shown_without_jumping(
     page_server: FakeServer, microphone: Path, tmp_path: Path, look: str
 ) -> None:
@@ -204,8 +205,8 @@ def place(frame: Frame, utterance: int) -> float:
     return y
 
 
-@pytest.mark.parametrize("look", ["light", pytest.param("phone-dark", marks=pytest.mark.nightly)])
 @pytest.mark.nightly
+@pytest.mark.parametrize("look", ["light", "phone-dark"])
 async def test_a_tail_that_gets_shorter_moves_nothing(
     page_server: FakeServer, microphone: Path, tmp_path: Path, look: str
 ) -> None:

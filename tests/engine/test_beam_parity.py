@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from tests.engine.beam_reference import Search, Searched
-from tests.engine.engines import Samples, collect, noise, one_shape_by_day, read_clip, start_engine
+from tests.engine.engines import Samples, collect, noise, read_clip, start_engine
 from tests.engine.reference import Reference
 from tests.engine.test_parity import decode, decode_alone, tokens_of
 from tutti_server.engine.api import (
@@ -68,7 +68,6 @@ SAMPLINGS = [
 ]
 
 
-@one_shape_by_day
 @pytest.mark.parametrize("timestamps", [True, pytest.param(False, marks=pytest.mark.nightly)])
 async def test_random_models_search_as_the_reference(
     random_runner: Runner, random_reference: Reference, timestamps: bool
@@ -86,7 +85,7 @@ async def test_random_models_search_as_the_reference(
         check(done, search(random_runner, random_reference, audio, options))
 
 
-@one_shape_by_day
+@pytest.mark.nightly
 async def test_prompt_prefix_and_hotwords_hold_for_every_beam(
     random_runner: Runner, random_reference: Reference
 ) -> None:
@@ -120,7 +119,6 @@ async def test_small_model_searches_as_the_reference(
     check(done, found)
 
 
-@one_shape_by_day
 async def test_beams_and_greedy_rows_share_a_batch(random_runner: Runner) -> None:
     """Each window gives what it gives alone: searches of several sizes beside greedy and random decoding."""
     language = language_of(random_runner)
@@ -139,7 +137,6 @@ async def test_beams_and_greedy_rows_share_a_batch(random_runner: Runner) -> Non
     assert random_runner.slots.n_free == 8
 
 
-@one_shape_by_day
 async def test_a_search_that_is_doubtful_is_followed_by_temperatures(random_runner: Runner) -> None:
     """Above temperature 0 tokens are drawn as without beams; what the beams found counts if nothing is likelier."""
     audio, language = noise(4), language_of(random_runner)
@@ -152,7 +149,6 @@ async def test_a_search_that_is_doubtful_is_followed_by_temperatures(random_runn
     assert tokens_of(found) == tokens_of(once) if found.temperature == 0 else tokens_of(found) == tokens_of(greedy)
 
 
-@one_shape_by_day
 async def test_words_and_attention_peaks_are_those_of_the_best_hypothesis(random_runner: Runner) -> None:
     """Word times cover the text, and every token has the attention of the beam that sampled it."""
     audio, language = noise(6), language_of(random_runner)
@@ -165,7 +161,6 @@ async def test_words_and_attention_peaks_are_those_of_the_best_hypothesis(random
     assert all(0 <= (piece.attention_peak_s or -1) <= 3 for piece in told.pieces if piece.at_s is None)
 
 
-@one_shape_by_day
 async def test_a_search_that_is_cancelled_frees_all_of_its_slots(random_runner: Runner) -> None:
     """Its beams have slots from the beginning of the window to its end."""
     options = DecodeOptions(language=language_of(random_runner), sampling=Sampling(beam_size=4))
@@ -179,6 +174,7 @@ async def test_a_search_that_is_cancelled_frees_all_of_its_slots(random_runner: 
     assert random_runner.slots.n_free == 8
 
 
+@pytest.mark.nightly
 async def test_a_translation_is_searched_in_the_slots_of_its_window(small_runner: Runner) -> None:
     """It is what `task="translate"` finds, from the same encoding."""
     sampling = Sampling(beam_size=2)
@@ -209,7 +205,6 @@ async def first_unlikely(
     raise AssertionError("every token is likely")
 
 
-@one_shape_by_day
 @pytest.mark.parametrize(
     ("sure_logprob", "hotwords"),
     [
@@ -237,7 +232,7 @@ async def test_a_search_goes_on_from_the_first_unlikely_token(
         )
 
 
-@one_shape_by_day
+@pytest.mark.nightly
 async def test_where_every_token_is_likely_nothing_is_searched(random_runner: Runner) -> None:
     """The text is that of greedy decoding, and its draft saves the steps."""
     audio, options = noise(3, 48_000), DecodeOptions(language=language_of(random_runner), max_tokens=16)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from tests.engine.engines import Samples, collect, noise, read_clip, start_engine
+from tests.engine.engines import Samples, collect, english_only_by_day, noise, read_clip, start_engine
 from tests.engine.reference import Reference
 from tutti_server.engine.api import DecodeOptions, DoneEvent, Window
 from tutti_server.engine.decoding.prompt import build_prompt, max_output_tokens
@@ -95,6 +95,7 @@ async def test_mixed_batch_decodes_as_each_window_alone(small_runner: Runner) ->
     assert [done.avg_logprob for done in together] == pytest.approx([done.avg_logprob for done in alone], abs=1e-3)
 
 
+@english_only_by_day
 @pytest.mark.parametrize("timestamps", [True, pytest.param(False, marks=pytest.mark.nightly)])
 async def test_random_models_decode_as_the_reference(
     random_runner: Runner, random_reference: Reference, timestamps: bool
@@ -112,6 +113,7 @@ async def test_random_models_decode_as_the_reference(
         assert tokens_of(done) == expected(random_runner, random_reference, audio, options, language)
 
 
+@english_only_by_day
 async def test_random_models_follow_the_previous_text(random_runner: Runner, random_reference: Reference) -> None:
     """Previous text, cut to what fits, conditions the output as it does in the reference."""
     audio = noise(3)

@@ -81,6 +81,7 @@ def as_file(server: Running, name: str) -> list[str]:
     return words(answer.text)
 
 
+@pytest.mark.nightly
 def test_each_player_gives_the_text_of_the_file(exchange: tuple[Running, int], call: Path) -> None:
     """Both sides by their names, on one connection or on two. The audio of some is mu-law at 8 kHz."""
     server, port = exchange

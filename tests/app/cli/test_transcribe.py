@@ -357,7 +357,6 @@ async def test_text_comes_before_the_recording_ends(tmp_path: Path, capsys: pyte
     assert " ".join((printed + capsys.readouterr().out).split()) == said(WORDS * 2)
 
 
-@pytest.mark.default
 @pytest.mark.parametrize(
     ("container", "codec", "has_channels"),
     [

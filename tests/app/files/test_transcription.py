@@ -174,7 +174,7 @@ async def test_progress_is_never_ahead_of_the_text() -> None:
     assert reached[-1] == pytest.approx(len(samples) / SAMPLE_RATE, abs=0.02)
 
 
-@pytest.mark.default
+@pytest.mark.nightly
 async def test_an_hour_of_silence_is_silent() -> None:
     """There is no window, no text and no uncovered speech; progress follows the audio."""
     transcriber, transcript = FakeTranscriber(), Transcript()

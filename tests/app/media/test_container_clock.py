@@ -33,9 +33,13 @@ ASF = ("asf", "libmp3lame", 44_100)
 MP3, ADTS, FLAC = ("mp3", "libmp3lame", 44_100), ("adts", "aac", 44_100), ("flac", "flac", 44_100)
 AC3, ALAC, AVI = ("ac3", "ac3", 48_000), ("ipod", "alac", 44_100), ("avi", "libmp3lame", 44_100)
 MP2, WAV, OGA = ("mp2", "mp2", 16_000), ("wav", "libmp3lame", 44_100), ("ogg", "flac", 44_100)
-BESIDE = [MATROSKA, TS, *(pytest.param(each, marks=pytest.mark.nightly) for each in (WEBM, MP4))]
-"""Kinds of which some by night test what is beside another track."""
 Kind = tuple[str, str, int]
+
+
+def some_by_day(n: int, *kinds: Kind) -> pytest.MarkDecorator:
+    """Run with the first ones by day, and with the others by night."""
+    by_night = [pytest.param(kind, marks=pytest.mark.nightly) for kind in kinds[n:]]
+    return pytest.mark.parametrize("kind", [*kinds[:n], *by_night])
 
 
 def decoded(content: bytes) -> tuple[Samples, list[Notice]]:
@@ -98,7 +102,7 @@ async def test_a_live_container_that_is_joined_late_begins_with_its_first_packet
     assert loud_stretches(samples) == stretches((0.0, 2.0))
 
 
-@pytest.mark.parametrize("kind", [MATROSKA, WEBM, MP4, TS, OGG, FLV])
+@some_by_day(4, WEBM, MP4, TS, OGG, MATROSKA, FLV)
 async def test_a_gap_between_packets_is_silence(kind: Kind) -> None:
     """A recorder has paused; nothing was lost."""
     content = made_file(*kind, [Track(samples=tone(4.0), gap=(2.0, 15.0))])
@@ -108,7 +112,7 @@ async def test_a_gap_between_packets_is_silence(kind: Kind) -> None:
         assert notices == []
 
 
-@pytest.mark.parametrize("kind", BESIDE)
+@some_by_day(1, TS, MATROSKA, WEBM, MP4)
 def test_a_gap_beside_another_track_is_no_damage(kind: Kind) -> None:
     """What the others have in that time is no audio that was lost."""
     tracks = [Track(samples=tone(4.0), gap=(2.0, 15.0)), Track(samples=tone(20.0))]
@@ -119,7 +123,7 @@ def test_a_gap_beside_another_track_is_no_damage(kind: Kind) -> None:
     assert notices == []
 
 
-@pytest.mark.parametrize("kind", BESIDE)
+@some_by_day(1, TS, MATROSKA, WEBM, MP4)
 def test_damage_beside_another_track_is_named(kind: Kind) -> None:
     tracks = [Track(samples=tone(13.0)), Track(samples=tone(13.0))]
     notices: list[Notice] = []
@@ -184,7 +188,7 @@ def test_damaged_data_takes_its_time_and_is_named(kind: Kind, filling: bytes) ->
     assert all(5.0 < start_s < end_s < 10.5 for start_s, end_s in lost)
 
 
-@pytest.mark.parametrize("kind", [OGG, TS, *(pytest.param(each, marks=pytest.mark.nightly) for each in (OGA, FLAC))])
+@some_by_day(1, OGG, TS, OGA, FLAC)
 def test_damage_of_many_bytes_does_not_end_a_recording(kind: Kind) -> None:
     """FFmpeg gives up after 64 kB without a page or a packet."""
     content = made_file(*kind, [Track(samples=tone(40.0))])
@@ -203,7 +207,7 @@ def test_the_numbers_of_flac_in_ogg_go_on_over_a_pause() -> None:
     assert len(lost) == 1 and lost[0][1] - lost[0][0] == pytest.approx(2.09, abs=0.1)
 
 
-@pytest.mark.parametrize("kind", [MP3, ADTS, FLAC, OGG, WEBM, MATROSKA, TS, MP4])
+@some_by_day(4, MP3, OGG, WEBM, MP4, ADTS, FLAC, MATROSKA, TS)
 def test_recordings_that_were_joined_follow_each_other(kind: Kind) -> None:
     """The clock of each begins anew, and nothing is lost between them."""
     one = made_file(*kind, [Track(samples=tone(3.0))])
@@ -256,14 +260,13 @@ def test_a_tag_between_packets_is_no_damage() -> None:
     assert notices == []
 
 
-@pytest.mark.parametrize("kind", [MATROSKA, WEBM, MP4, TS, OGG, FLV, MP3, ADTS, FLAC])
+@some_by_day(5, WEBM, MP4, OGG, MP3, FLAC, MATROSKA, TS, FLV, ADTS)
 def test_a_whole_recording_has_no_silence_of_ours(kind: Kind) -> None:
     samples, notices = decoded(made_file(*kind, [Track(samples=tone(12.0))]))
     assert loud_stretches(samples) == stretches((0.0, 12.0))
     assert notices == []
 
 
-@pytest.mark.default
 async def test_other_processes_and_threads_report_what_was_lost(decoders: Decoders) -> None:
     content = bytearray(made_file(*WEBM, [Track(samples=tone(6.0))]))
     content[len(content) // 2 : len(content) * 3 // 4] = bytes(len(content) * 3 // 4 - len(content) // 2)

@@ -38,8 +38,8 @@ def check_times(samples: Samples, recording: Recording) -> None:
 @pytest.mark.parametrize(
     "recording",
     [
-        # By day every second one of each fault.
-        pytest.param(each, id=each.name, marks=[pytest.mark.nightly] if at % 2 else [])
+        # By day every third one of each fault.
+        pytest.param(each, id=each.name, marks=[pytest.mark.nightly] if at % 3 else [])
         for _, recordings in groupby(sorted(corpus(), key=attrgetter("fault")), attrgetter("fault"))
         for at, each in enumerate(recordings)
     ],

@@ -84,7 +84,6 @@ def test_a_plain_wav_has_one_track() -> None:
         decoded(content, "1")
 
 
-@pytest.mark.default
 async def test_another_process_chooses_the_same_track(decoders: Decoders, tmp_path: Path) -> None:
     path = tmp_path / "film"
     path.write_bytes(film("matroska", "aac", 48_000))

@@ -18,6 +18,8 @@ MAX_WAIT_S = 1.0
 ENCODE_PART = 0.7
 """The part of a final's time that the encoder takes. The engine measures that again with each call."""
 
+IDLE = FakeTranscriber().stats()
+
 
 class Simulation:
     """Clients that come at once and try again every 5 s, and engines that decode one final after another.
@@ -61,7 +63,7 @@ class Simulation:
 
     def stats(self) -> EngineStats:
         return replace(
-            FakeTranscriber().stats(),
+            IDLE,
             busy_s=self._busy_s,
             final_busy_s=self._busy_s,
             final_queue_s=Histogram((1.0,), (len(self.waits_s) - self._n_before, 0), 0.0),

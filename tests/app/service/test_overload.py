@@ -91,6 +91,7 @@ def test_short_calls_are_let_in_as_long_ones_are(speed: Speed) -> None:
 
 
 @pytest.mark.parametrize("speed", [SLOW, H200])
+@pytest.mark.nightly
 def test_callers_for_whom_there_is_room_are_let_in(speed: Speed) -> None:
     """A third of what the server holds."""
     service = overloaded(speed, 5 if speed is SLOW else 140, 15.0)

@@ -117,8 +117,8 @@ def talk() -> Samples:
     return np.concatenate((samples, silence(CYCLE_S - len(samples) / SAMPLE_RATE)))
 
 
-@pytest.mark.default
-@pytest.mark.parametrize(("mode", "n_channels"), [("vad", 2), pytest.param("manual", 1, marks=pytest.mark.nightly)])
+@pytest.mark.nightly
+@pytest.mark.parametrize(("mode", "n_channels"), [("vad", 2), ("manual", 1)])
 def test_the_last_ten_minutes_cost_what_the_first_did(mode: commands.EndpointingMode, n_channels: int) -> None:
     """With interims and flushes, a session holds the same and does the same in any ten minutes."""
     start = replace(

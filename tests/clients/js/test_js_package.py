@@ -190,7 +190,8 @@ def test_node_imports_the_element(project: Path) -> None:
     assert run(project, "node", "--input-type=module", "--eval", script) == "function\n"
 
 
-@pytest.mark.parametrize("resolution", ["NodeNext", pytest.param("Bundler", marks=pytest.mark.nightly)])
+@pytest.mark.nightly
+@pytest.mark.parametrize("resolution", ["NodeNext", "Bundler"])
 def test_the_types_of_the_installed_package_fit_the_examples(project: Path, resolution: str) -> None:
     """TypeScript finds them in Node's way and in bundlers' way, and finds no error in the examples."""
     # What a page has around an example: the elements that it names.
@@ -275,8 +276,9 @@ def link_package(project: Path, name: str, own_name: str | None = None) -> None:
     place.symlink_to(CLIENT / "node_modules" / (own_name or name))
 
 
-@pytest.mark.parametrize("types", ["@types/react", pytest.param("react-18-types", marks=pytest.mark.nightly)])
-@pytest.mark.parametrize("jsx", ["react-jsx", pytest.param("react", marks=pytest.mark.nightly)])
+@pytest.mark.nightly
+@pytest.mark.parametrize("types", ["@types/react", "react-18-types"])
+@pytest.mark.parametrize("jsx", ["react-jsx", "react"])
 def test_react_knows_the_element(project: Path, types: str, jsx: str) -> None:
     """Attributes, events and the methods of a ref, in strict TypeScript, with React 18 and with React 19."""
     link_package(project, "@types/react", types)
@@ -296,6 +298,7 @@ def test_the_types_have_every_attribute() -> None:
     )
 
 
+@pytest.mark.nightly
 def test_vue_knows_the_element(project: Path) -> None:
     """Attributes and events in a template, which `vue-tsc` checks."""
     link_package(project, "vue")
@@ -306,6 +309,7 @@ def test_vue_knows_the_element(project: Path) -> None:
     run(project, str(CLIENT / "node_modules" / ".bin" / "vue-tsc"), "-p", ".")
 
 
+@pytest.mark.nightly
 async def test_the_examples_for_node_transcribe_a_file(project: Path) -> None:
     """Each prints the time and the text of each segment."""
     shipped = project / "app" / "assets" / "sample.flac"

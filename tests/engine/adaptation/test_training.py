@@ -65,6 +65,7 @@ def test_a_cut_window_is_encoded_as_by_the_engine(reader: Reader, folder: Path) 
     torch.testing.assert_close(states, expected, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.nightly
 def test_a_batch_of_clips_is_the_same_each_time_and_ends_in_quiet() -> None:
     for group in range(4):
         batch = clips().batch(group, 0, 2)
@@ -105,6 +106,7 @@ def test_training_brings_the_cut_window_near_to_the_full_one(reader: Reader, tmp
     assert all(torch.equal(weight, before[name]) for name, weight in reader.model.state_dict().items())
 
 
+@pytest.mark.nightly
 def test_a_resumed_training_gives_the_same_weights(reader: Reader, tmp_path: Path) -> None:
     """It reads no clip again either: the texts are in the work folder."""
     expected = trained(trainer(reader, tmp_path / "whole", 4))

@@ -39,11 +39,16 @@ def check(done: DoneEvent, audio_s: float) -> None:
 @pytest.mark.parametrize(
     ("clip", "timestamps"),
     [
-        ("train", True),
         ("hello", False),
         *(
             pytest.param(clip, timestamps, marks=pytest.mark.nightly)
-            for clip, timestamps in (("train", False), ("hello", True), ("call", True), ("call", False))
+            for clip, timestamps in (
+                ("train", True),
+                ("train", False),
+                ("hello", True),
+                ("call", True),
+                ("call", False),
+            )
         ),
     ],
 )
@@ -140,6 +145,7 @@ async def test_the_first_word_begins_with_the_sound(short_runner: Runner, clip: 
     assert words_of(done)[0].start_s == pytest.approx(silence_s + ONSETS_S[clip], abs=0.1)
 
 
+@pytest.mark.nightly
 async def test_the_first_word_begins_after_music(short_runner: Runner) -> None:
     """With or without quiet between both, and not longer than a word lasts."""
     music = noise(3, 5 * 16_000)
@@ -152,6 +158,7 @@ async def test_the_first_word_begins_after_music(short_runner: Runner) -> None:
         check(done, len(samples) / 16_000)
 
 
+@pytest.mark.nightly
 async def test_words_leave_a_pause_alone(short_runner: Runner) -> None:
     """The word before it ends with its sound, and the word after it begins with its own."""
     before, pause, after = read_clip("hello"), np.zeros(27_200, np.float32), read_clip("train")
@@ -189,6 +196,7 @@ def test_tones_of_a_telephone_network_are_left_out_beside_other_sound() -> None:
     assert sounding_states(tones)[0] == 0
 
 
+@pytest.mark.nightly
 async def test_the_first_word_after_a_busy_tone_is_where_it_is_spoken(short_runner: Runner) -> None:
     """Not at the tone, which the alignment heads listen to."""
     (plain,) = await decode(short_runner, (read_clip("train"), TIMED))

@@ -36,6 +36,7 @@ def test_turbo_is_large_v3_with_four_decoder_layers() -> None:
     assert (turbo.encoder_layers, turbo.decoder_layers, turbo.d_model) == (32, 4, 1280)
 
 
+@pytest.mark.nightly
 def test_adapted_weights_are_the_same_but_encode_windows_cut_to_their_audio() -> None:
     full, cut = random_checkpoint("random:tiny"), random_checkpoint("random:tiny-adapted")
     assert cut.model == full.model
@@ -98,12 +99,14 @@ def test_the_words_are_the_same_every_time(tiny: Runner) -> None:
     assert words_of(tiny, decode(load(), options)) == words_of(tiny, decode(tiny, options))
 
 
+@pytest.mark.nightly
 def test_a_prefix_counts_as_words(tiny: Runner) -> None:
     sampled = decode(tiny, DecodeOptions(language="en", timestamps=False, prefix=(300, 400, 500)))
     assert len(words_of(tiny, sampled)) == N_WORDS - 3
 
 
 @pytest.mark.parametrize("n_characters", [30, 1000])
+@pytest.mark.nightly
 def test_a_window_ends_after_a_long_prompt(tiny: Runner, n_characters: int) -> None:
     """At most 32 tokens later, and not without a word."""
     sampled = decode(tiny, DecodeOptions(language="en", previous_text="abc def " * (n_characters // 8)))

@@ -20,7 +20,8 @@ def under(collector: Collector, parent: ReceivedSpan) -> list[ReceivedSpan]:
     return sorted(spans, key=lambda span: (span.start_ns, span.end_ns))
 
 
-@pytest.mark.parametrize("gateways", [pytest.param(0, marks=pytest.mark.nightly), 1])
+@pytest.mark.nightly
+@pytest.mark.parametrize("gateways", [0, 1])
 async def test_a_session_is_one_trace_from_its_socket_to_its_decode_steps(gateways: int) -> None:
     """With the engine in the same process and in another one. The log has the ids of the trace and of the session."""
     with collecting() as collector:

@@ -131,7 +131,7 @@ def check_resumed_anywhere(
     return counts
 
 
-@pytest.mark.default
+@pytest.mark.nightly
 @given(
     seed=st.integers(0, 9999),
     n_channels=st.sampled_from([1, 1, 2]),

@@ -56,7 +56,7 @@ def test_it_is_what_the_rooms_declare(url: URL) -> None:
     database.close_here()
 
 
-@pytest.mark.default
+@pytest.mark.nightly
 def test_it_is_whole_whatever_is_imported_first(tmp_path: Path) -> None:
     """Also after a restart: nothing of jobs or keys is imported when the file is made."""
     program = """

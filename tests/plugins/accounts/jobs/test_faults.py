@@ -389,6 +389,7 @@ async def test_no_fault_of_sqlite_or_the_store_loses_or_doubles_a_job(serve_jobs
     await campaign(serve_jobs, make_url(f"sqlite:///{tmp_path / 'folder' / 'tutti.db'}"), None, FAULTS)
 
 
+@pytest.mark.nightly
 async def test_no_fault_of_postgresql_loses_or_doubles_a_job(serve_jobs: ServeJobs, postgres: PostgresServer) -> None:
     await campaign(serve_jobs, make_url(postgres.new_database()), postgres, FAULTS[:6])
 
