@@ -187,7 +187,7 @@ ROUNDS: dict[str, tuple[tuple[Case, ...], ...]] = {
         (Case(5, 3, patience=2.0),),
     ),
 }
-NIGHTLY = ("sizes", "first step", "slots of others", "temperature", "all")
+NIGHTLY = ("sizes", "hotwords", "first step", "slots of others", "temperature", "all")
 
 
 @pytest.mark.parametrize(
