@@ -12,6 +12,8 @@ import pytest
 
 STOP_TIMEOUT_S = 20
 PATIENCE_S = 20.0
+LIMITS = ("sharing.redis_store.CALL_S", "publish.call_follower.READY_S", "publish.room_follower.READY_S")
+"""What the service waits for Redis."""
 
 
 class RedisServer:
@@ -52,7 +54,7 @@ class RedisServer:
 def redis_server() -> Iterator[RedisServer]:
     """Run a server while the context is open.
 
-    A call to it may take `PATIENCE_S`, as it may on a busy machine; the service's own limit is shorter.
+    A call to it may take `PATIENCE_S`, as it may on a busy machine; the service's own limits are shorter.
 
     Skips the test without `redis-server`; fails it where `TUTTI_REQUIRE_REDIS=1` says that it must be there.
     """
@@ -63,7 +65,8 @@ def redis_server() -> Iterator[RedisServer]:
         pytest.skip(problem)
     # Not pytest's folder, whose path may be too long for a socket.
     with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory(prefix="tutti-redis-") as folder:
-        patch.setattr("tutti_server.app.sharing.redis_store.CALL_S", PATIENCE_S)
+        for limit in LIMITS:
+            patch.setattr(f"tutti_server.app.{limit}", PATIENCE_S)
         server = RedisServer(Path(folder))
         server.start()
         try:
