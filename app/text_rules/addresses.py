@@ -45,7 +45,8 @@ def start_of_partial_address(text: str) -> int:
     first = len(tokens) - 1
     if sign < 0 or any(each.isspace() for each in text[sign + 1 :].strip()):
         first = _first_of_name(text, tokens, first)
-        at = _at_before(tokens, first)
+        # A domain may begin with a joining word: "ann at dash dot com".
+        at = first if tokens[first][0].lower() == "at" else _at_before(tokens, first)
         if at is None and (at := _at_before(tokens, len(tokens))) is None:
             return tokens[first].start()
         return tokens[_first_of_name(text, tokens, at - 1) if at else 0].start()

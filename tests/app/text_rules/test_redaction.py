@@ -102,6 +102,16 @@ def test_a_number_is_redacted_whatever_number_follows_it_at_once(kind: Kind) -> 
         assert redacted(f"it is {'4' * n_digits} it is", kind) == f"it is {LABELS[kind]} it is"
 
 
+@pytest.mark.parametrize(
+    "address",
+    ["ann dot lee at example dot com", "ann at dash dot com", "ann at sign dash dot com", "a n n at plus dot io"],
+)
+def test_nothing_of_an_address_is_shown_before_it_is_whole(address: str) -> None:
+    rule, before, words = Redaction(("email",)), "write to ", address.split()
+    for n_words in range(1, len(words)):
+        assert rule.find(before + " ".join(words[:n_words]), NOTHING).decided <= len(before)
+
+
 def test_a_word_that_repeats_for_a_whole_window_takes_no_longer_than_others() -> None:
     """Models repeat themselves; a pattern with nested repetitions took a minute for 2000 characters."""
     rules = TextRules(TextRuleOptions(redact=KINDS, redact_names=("Ann Lee",), numerals=True, profanity="mask"))
