@@ -29,7 +29,7 @@ PIECE_BYTES = 1 << 16
 
 @cache
 def _trusted() -> ssl.SSLContext:
-    """Trusts the authorities of certifi. To read them holds everybody up for 20 to 50 ms, so all requests share it."""
+    """Trusts the authorities of certifi. To read them holds everybody up for 30 ms, so all requests share it."""
     return httpx.create_ssl_context(trust_env=False)
 
 

@@ -1,4 +1,4 @@
-"""A stranger's folder: the wheels are installed in `.venv`, and recordings lie beside it."""
+"""A new user's folder: the wheels are installed in `.venv`, and recordings lie beside it."""
 
 import os
 import shutil
@@ -24,7 +24,7 @@ LONG_S = 2 * 3600
 @pytest.fixture(scope="session")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An empty folder but for `.venv`, which has the wheels and the dependencies, and for recordings."""
-    folder = tmp_path_factory.mktemp("stranger")
+    folder = tmp_path_factory.mktemp("new_user")
     wheels = shared_wheels(tmp_path_factory)
     make_environment(folder / ".venv", wheels["tutti_asr"])
     _record(folder)

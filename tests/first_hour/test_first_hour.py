@@ -1,4 +1,4 @@
-"""What a stranger does in the first hour, from the wheel and without the checkout. There is no traceback."""
+"""What a new user does in the first hour, from the wheel and without the checkout. There is no traceback."""
 
 import re
 import subprocess
