@@ -21,7 +21,7 @@ from tutti_server.app.media.decoders import Decoders
 from tutti_server.app.server.guard import Guard
 from tutti_server.app.server.openapi import document
 from tutti_server.app.server.plugins import Listener, Plugin, installed_plugins
-from tutti_server.app.server.protocols import HttpProtocol, WebSocketProtocol
+from tutti_server.app.server.protocols import KEEP_ALIVE_S, HttpProtocol, WebSocketProtocol
 from tutti_server.app.server.routes import not_found, refused, routes
 from tutti_server.app.server.tls_listener import TlsListener
 from tutti_server.app.service.models import Models
@@ -215,6 +215,7 @@ class Server(uvicorn.Server):
                 lifespan="off",
                 log_config=None,
                 access_log=False,
+                timeout_keep_alive=KEEP_ALIVE_S,
                 timeout_graceful_shutdown=SHUTDOWN_TIMEOUT_S,
                 forwarded_allow_ips=list(settings.trusted_proxies.split(",")),
             )

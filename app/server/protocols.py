@@ -28,6 +28,12 @@ MAX_HEAD_BYTES = 65_536
 
 A URL with 64 hotwords of the greatest length, percent-encoded, has about 10,000 bytes.
 """
+KEEP_ALIVE_S = 75
+"""A connection may wait this long for its next request.
+
+Clients and proxies must give up first: a request that meets the server's end is lost. OpenAI's SDK waits 5 s, nginx and
+AWS 60 s.
+"""
 HANDSHAKE_HEADERS = (
     b"host",
     b"upgrade",
@@ -100,6 +106,12 @@ class HttpProtocol(H11Protocol):
         self._visitor.leave()
         super().connection_lost(exc)
 
+    def data_received(self, data: bytes) -> None:
+        """Receive bytes. The first ones after an answer begin the head of the next request."""
+        if self.timeout_keep_alive_task is not None:
+            self._visitor.expect(self._settings.head_timeout_s)
+        super().data_received(data)
+
     def handle_events(self) -> None:
         """Handle what has arrived. Until its client is admitted, a new request has a time limit."""
         super().handle_events()
@@ -108,10 +120,13 @@ class HttpProtocol(H11Protocol):
             self._visitor.expect(self._settings.stranger_timeout_s)
 
     def on_response_complete(self) -> None:
-        """The client is a stranger again. The rest of its request and the head of the next must come in their time."""
+        """The client is a stranger again. The rest of its request must come in its time; the next one has longer."""
         self._visitor.dismiss()
         self._visitor.expect(self._settings.head_timeout_s)
         super().on_response_complete()
+        is_kept = self.timeout_keep_alive_task is not None
+        if is_kept and self.conn.their_state is h11.IDLE and not self.conn.trailing_data[0]:
+            self._visitor.wait()
 
     def handle_websocket_upgrade(self, event: h11.Request) -> None:
         """Give the connection to the WebSocket protocol, unless the request cannot be a handshake."""

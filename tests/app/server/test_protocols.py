@@ -12,6 +12,7 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
 
 from tests.app.conftest import Running, Serve
+from tutti_server.app.server import main
 from tutti_server.app.service.auth import Access
 from tutti_server.engine.api import MAX_HOTWORD_BYTES, MAX_HOTWORDS
 
@@ -96,6 +97,29 @@ async def test_a_connection_without_a_whole_request_is_closed(serve: Serve) -> N
         assert content.startswith(expected), name
     assert server.metric("tutti_strangers_refused_total", reason="slow") == len(LATE)
     assert len(server.service.strangers) == 0
+
+
+async def test_a_connection_waits_longer_for_its_next_request(serve: Serve) -> None:
+    """Longer than for the head of a request that has begun, as clients and proxies keep connections."""
+    server = await serve(head_timeout_s=0.1)
+    async with raw(server, HEAD + b"\r\n") as (reader, writer):
+        assert await status(reader) == 200
+        async with raw(server) as (silent, _):
+            assert await ended(silent) == b""
+        await reader.readuntil(b"ok\n")
+        writer.write(HEAD + b"\r\n")
+        assert await status(reader) == 200
+        writer.write(HEAD)
+        assert b"ok\nHTTP/1.1 408 " in await ended(reader)
+
+
+async def test_a_connection_without_a_further_request_is_closed(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is no refusal: the client was served."""
+    monkeypatch.setattr(main, "KEEP_ALIVE_S", 0.05)
+    server = await serve()
+    async with raw(server, HEAD + b"\r\n") as (reader, _):
+        assert (await ended(reader)).endswith(b"ok\n")
+    assert server.metric("tutti_strangers_refused_total", reason="slow") == 0
 
 
 async def test_a_request_without_a_key_has_little_time(serve: Serve) -> None:
