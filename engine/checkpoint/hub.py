@@ -62,7 +62,7 @@ def fetch(name: HubName, check: Callable[[Path, str], object]) -> Path:
     """
     # Imported here because the import is slow, and only names on the hub need it.
     from huggingface_hub.errors import HFValidationError, RevisionNotFoundError
-    from huggingface_hub.errors import HTTPError as TransportError  # type: ignore[attr-defined]  # of its HTTP library
+    from huggingface_hub.errors import HTTPError as TransportError
 
     cached = _find_in_cache(name)
     if cached and _COMMIT.fullmatch(name.revision or ""):
@@ -88,7 +88,7 @@ def fetch_file(name: HubName, ending: str) -> Path:
     """
     from huggingface_hub import HfApi, hf_hub_download
     from huggingface_hub.errors import HFValidationError, RevisionNotFoundError
-    from huggingface_hub.errors import HTTPError as TransportError  # type: ignore[attr-defined]  # of its HTTP library
+    from huggingface_hub.errors import HTTPError as TransportError
 
     elsewhere = "download it on a machine with a network and give its path"
     try:

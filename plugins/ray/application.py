@@ -95,12 +95,12 @@ def _deployment(
     replica: type, name: str, router: type, n_cpus: float, stop_timeout_s: float, options: Mapping[str, Any]
 ) -> Deployment:
     """A deployment whose calls are routed by `router`, and whose replicas have `stop_timeout_s` for what is open."""
-    deployment: Deployment = serve.deployment(replica)  # type: ignore[assignment]  # a decorator when called otherwise
+    deployment: Deployment = serve.deployment(replica)
     return deployment.options(
         name=name,
         max_ongoing_requests=MAX_ONGOING,
         ray_actor_options={"num_cpus": n_cpus, "runtime_env": {"env_vars": FAST_PATH}},
-        request_router_config=RequestRouterConfig(request_router_class=router),  # type: ignore[arg-type]  # pydantic
+        request_router_config=RequestRouterConfig(request_router_class=router),
         graceful_shutdown_timeout_s=stop_timeout_s,
         **options,
     )
@@ -108,7 +108,7 @@ def _deployment(
 
 def _fleet() -> Deployment:
     """The deployment where gateways learn of each other. It has hardly any work."""
-    deployment: Deployment = serve.deployment(FleetReplica)  # type: ignore[assignment]  # as above
+    deployment: Deployment = serve.deployment(FleetReplica)
     return deployment.options(
         name=FLEET,
         num_replicas=1,

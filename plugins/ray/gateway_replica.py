@@ -117,7 +117,8 @@ class _HandleCalls:
         self, name: str, counts: tuple[int, ...], metrics: Sequence[Metric] | None
     ) -> Awaitable[Mapping[str, Entry]]:
         """See `FleetCalls`."""
-        return self._exchange.remote(name, counts, metrics)
+        answer: Awaitable[Mapping[str, Entry]] = self._exchange.remote(name, counts, metrics)
+        return answer
 
     def metrics(self) -> Awaitable[Mapping[str, Sequence[Metric]]]:
         """See `FleetCalls`."""
