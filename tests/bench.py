@@ -9,7 +9,7 @@ from tests.fakes import MODEL, LevelDetector, decode, pcm
 from tutti_server.app.media.pcm import AudioFormat, Samples
 from tutti_server.app.session.channel import Channel
 from tutti_server.app.session.core.effects import Cancel, Close, Effect, ScoreTurn, Send, Submit, Translate
-from tutti_server.app.session.core.port import Job
+from tutti_server.app.session.core.port import DecodeRequest
 from tutti_server.app.session.messages import commands, events
 from tutti_server.app.session.session import Session, SessionConfig
 from tutti_server.engine import api
@@ -145,9 +145,9 @@ class Bench:
         return self.session._intake.channels
 
     @property
-    def jobs(self) -> dict[int, Job]:
+    def jobs(self) -> dict[int, DecodeRequest]:
         """What the session waits for from the engine."""
-        return self.session._port.jobs
+        return self.session._port.requests
 
     def text(self, channel: int = 0) -> str:
         """The final text of a channel."""

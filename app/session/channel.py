@@ -71,12 +71,12 @@ class Channel:
 
         Args:
             number: of the channel within the session, from 0.
-            session: where jobs and events go.
+            session: where requests and events go.
             detector: decides which frames are speech; this channel's own.
             options: those of the session.
             start: where it begins. Only the detector receives audio before `start.done_until`.
         """
-        language = ChannelLanguage(options.request.language, options.language_delay, start.language)
+        language = ChannelLanguage(options.utterance.language, options.language_delay, start.language)
         self.finals = Finals(number, session, options.finals, language)
         """The queue of the ended windows: decodes them and sends their final texts, in order."""
         self._session = session
@@ -207,8 +207,8 @@ class Channel:
         if options.is_manual != self._options.is_manual:
             self.flush()
             self._last_cut = max(self._last_cut, self._buffer.start)
-        if options.request.language != self._options.request.language:
-            self.finals.language = ChannelLanguage(options.request.language, options.language_delay)
+        if options.utterance.language != self._options.utterance.language:
+            self.finals.language = ChannelLanguage(options.utterance.language, options.language_delay)
         self._options = options
         self._prompt = options.prompt
         self._endpointer.detector.set_threshold(options.endpointing.threshold)
@@ -297,7 +297,7 @@ class Channel:
             number=self._session.next_utterance(),
             start=start,
             prompt=self._prompt,
-            request=self._options.request,
+            options=self._options.utterance,
             language=UtteranceLanguage(self.finals.language),
             text_until=window_start,
             detector_from=self._detector_life.start_for(window_start),

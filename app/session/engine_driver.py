@@ -86,7 +86,7 @@ class SessionDriver:
         self._on_event = on_event
         self._on_close = on_close
         self._windows: dict[int, asyncio.Task[None]] = {}
-        """The tasks of the windows and translations that run, by the ids of their jobs."""
+        """The tasks of the windows and translations that run, by the ids of their requests."""
         self._listening: dict[int, asyncio.Task[None]] = {}
         """The last task of each channel that waits, or has waited, for the turn model; and that for the speakers."""
         translator = session.config.translator
@@ -120,15 +120,15 @@ class SessionDriver:
                     if self._trace:
                         self._trace.session_event(event)
                     self._on_event(event)
-                case Submit(job):
-                    self._windows[job] = self._tasks.create_task(self._run(effect))
-                case Cancel(job):
-                    self._cancel(job)
+                case Submit(request_id):
+                    self._windows[request_id] = self._tasks.create_task(self._run(effect))
+                case Cancel(request_id):
+                    self._cancel(request_id)
                 case ScoreTurn(channel):
                     self._stop_scoring(channel)
                     self._listening[channel] = self._tasks.create_task(self._score(effect))
-                case Translate(id=job):
-                    self._windows[job] = self._tasks.create_task(self._translate(effect))
+                case Translate(id=request_id):
+                    self._windows[request_id] = self._tasks.create_task(self._translate(effect))
                 case EmbedSpeech():
                     self._listening[SPEAKERS] = self._tasks.create_task(self._find_speakers(effect))
                 case LimitSpeakers(seconds):
@@ -147,19 +147,19 @@ class SessionDriver:
 
     def cancel_windows(self) -> None:
         """Withdraw all windows and translations that still run, and all audio that waits for a model of voices."""
-        for job in list(self._windows):
-            self._cancel(job)
+        for request_id in list(self._windows):
+            self._cancel(request_id)
         for channel in list(self._listening):
             self._stop_scoring(channel)
 
-    def _cancel(self, job: int) -> None:
-        task = self._windows.pop(job, None)
+    def _cancel(self, request_id: int) -> None:
+        task = self._windows.pop(request_id, None)
         if task:
             task.cancel()
 
     async def _run(self, submit: Submit) -> None:
         """Submit a window, and give its events to the session until the last one."""
-        job, window = submit.job, submit.window
+        request_id, window = submit.request_id, submit.window
         submission = self._transcriber.submit(window)
         if self._trace:
             submission = self._trace.window(submit, submission)
@@ -168,27 +168,27 @@ class SessionDriver:
                 async with submission as engine_events:
                     async for event in engine_events:
                         self._note_wait(window, event)
-                        self.perform(self.session.engine_event(job, event))
+                        self.perform(self.session.engine_event(request_id, event))
         except EngineError as error:
-            self.perform(self.session.engine_error(job, error))
+            self.perform(self.session.engine_error(request_id, error))
         except TimeoutError:
             if self._window_deadline_s is None or not deadline.expired():
                 raise
-            self.perform(self.session.engine_stalled(job, self._window_deadline_s))
+            self.perform(self.session.engine_stalled(request_id, self._window_deadline_s))
         finally:
-            self._windows.pop(job, None)
+            self._windows.pop(request_id, None)
 
-    async def _translate(self, request: Translate) -> None:
+    async def _translate(self, asked: Translate) -> None:
         """Have a text translated, and tell the session what came of it."""
         assert self._translator, "the session asks only where there is a service"
         text, failure = "", ""
         try:
-            text = await self._translator.translate(request)
+            text = await self._translator.translate(asked)
         except TranslationFailed as error:
             failure = str(error)
         finally:
-            self._windows.pop(request.id, None)
-        self.perform(self.session.translated(request.id, text, failure))
+            self._windows.pop(asked.id, None)
+        self.perform(self.session.translated(asked.id, text, failure))
 
     def _stop_scoring(self, channel: int) -> None:
         task = self._listening.pop(channel, None)

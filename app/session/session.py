@@ -29,8 +29,8 @@ from tutti_server.app.session.core.context import Context
 from tutti_server.app.session.core.effects import Effect
 from tutti_server.app.session.core.final_sampling import FinalSampling, spare_beams, with_beams
 from tutti_server.app.session.core.options import ChannelOptions, FinalOptions, Targets
-from tutti_server.app.session.core.port import JobKind, OwnAudio, SessionPort
-from tutti_server.app.session.core.windows import DecodeRequest
+from tutti_server.app.session.core.port import OwnAudio, RequestKind, SessionPort
+from tutti_server.app.session.core.windows import UtteranceOptions
 from tutti_server.app.session.decoding.interim_schedule import no_extra_interval
 from tutti_server.app.session.decoding.translations import Translator, targets_of
 from tutti_server.app.session.flushes import PendingFlushes
@@ -190,19 +190,19 @@ class Session:
             self._fail(error)
         return self._port.pop_effects()
 
-    def engine_event(self, job_id: int, event: api.EngineEvent) -> list[Effect]:
+    def engine_event(self, request_id: int, event: api.EngineEvent) -> list[Effect]:
         """Process an event of the window that was submitted under this id."""
-        job = self._port.jobs.get(job_id)
-        if job is None:
+        request = self._port.requests.get(request_id)
+        if request is None:
             return []
         if api.is_terminal(event):
-            del self._port.jobs[job_id]
+            del self._port.requests[request_id]
         elif isinstance(event, api.DoneEvent):
-            self._port.jobs[job_id] = replace(job, kind=JobKind.TRANSLATION)
-        if job.kind is JobKind.INTERIM and isinstance(event, api.DoneEvent):
+            self._port.requests[request_id] = replace(request, kind=RequestKind.TRANSLATION)
+        if request.kind is RequestKind.INTERIM and isinstance(event, api.DoneEvent):
             assert self._options
             self._options.finals.sampling.note_interim(event.timing)
-        job.owner.on_engine_event(job, event)
+        request.owner.on_engine_event(request, event)
         self._answer()
         return self._port.pop_effects()
 
@@ -219,21 +219,21 @@ class Session:
             self._answer()
         return self._port.pop_effects()
 
-    def translated(self, job_id: int, text: str, failure: str = "") -> list[Effect]:
+    def translated(self, request_id: int, text: str, failure: str = "") -> list[Effect]:
         """Process the answer to a `Translate`.
 
         Args:
-            job_id: its id.
+            request_id: its id.
             text: the translation.
             failure: why there is none; empty if there is one.
         """
-        owner = self._port.translating.pop(job_id, None)
+        owner = self._port.translating.pop(request_id, None)
         if owner is not None:
-            owner.translated(job_id, text, failure)
+            owner.translated(request_id, text, failure)
             self._answer()
         return self._port.pop_effects()
 
-    def engine_error(self, job_id: int, error: EngineError | SessionError) -> list[Effect]:
+    def engine_error(self, request_id: int, error: EngineError | SessionError) -> list[Effect]:
         """The engine could not accept or finish a window.
 
         If it was overloaded or too slow, an interim or a re-decode is dropped; a translation is, whatever the error.
@@ -243,24 +243,24 @@ class Session:
         if isinstance(error, EngineError):
             close_code = CLOSE_OVERLOADED if isinstance(error, EngineOverloaded) else CLOSE_OUR_FAULT
             error = SessionError(error.code, str(error), close_code)
-        job = self._port.jobs.pop(job_id, None)
-        if job is None:
+        request = self._port.requests.pop(request_id, None)
+        if request is None:
             return []
-        if job.kind is JobKind.TRANSLATION or (may_drop and job.kind is not JobKind.FINAL):
-            job.owner.on_dropped(job)
+        if request.kind is RequestKind.TRANSLATION or (may_drop and request.kind is not RequestKind.FINAL):
+            request.owner.on_dropped(request)
             self._answer()
         else:
             self._fail(error)
         return self._port.pop_effects()
 
-    def engine_stalled(self, job_id: int, waited_s: float) -> list[Effect]:
+    def engine_stalled(self, request_id: int, waited_s: float) -> list[Effect]:
         """The engine has not finished a window in time, and the shell does not wait for it any longer.
 
         What can be dropped is. Without a final text the session ends; the last utterances tell the client from where on
         to send its audio to another server.
         """
         message = f"no final text within {waited_s:g} s; resume from resume_from_s, on another server if there is one"
-        return self.engine_error(job_id, SessionError("engine_stalled", message, CLOSE_OUR_FAULT))
+        return self.engine_error(request_id, SessionError("engine_stalled", message, CLOSE_OUR_FAULT))
 
     def fail(self, error: SessionError) -> list[Effect]:
         """The shell or the dialect has found something wrong with what the client did."""
@@ -510,7 +510,7 @@ def _channel_options(
         scores_turns=config.score_turn is not None,
         text_rules=start.text_rules,
         make_policy=config.make_policy,
-        request=DecodeRequest(
+        utterance=UtteranceOptions(
             language=language,
             task=start.task,
             hotwords=start.hotwords,
@@ -547,7 +547,7 @@ def _changed_options(
 ) -> ChannelOptions:
     """The options of a running session, changed as its client wants; `audio_format` is the present one."""
     language = _language_request(change, model, _bad_option)
-    _require_english(options.text_rules, language, model, options.request.task, _bad_option)
+    _require_english(options.text_rules, language, model, options.utterance.task, _bad_option)
     if change.interim_words and not (options.interim_samples and change.words):
         raise BadMessage("bad_message", "interim_words only with interim and words", change.interim_words)
     if change.audio.n_transcribed != audio_format.n_transcribed:
@@ -557,8 +557,8 @@ def _changed_options(
         endpointing=_with_mode(change.endpointing, model, config),
         prompt=change.prompt,
         first_prompt="",
-        request=replace(
-            options.request,
+        utterance=replace(
+            options.utterance,
             language=language,
             hotwords=change.hotwords,
             words=change.words or bool(options.text_rules),

@@ -136,7 +136,7 @@ class _Talk:
         while self._windows:
             submitted = self._windows.popleft()
             for event in self._decode(submitted.window):
-                self._carry_out(self._session.engine_event(submitted.job, event))
+                self._carry_out(self._session.engine_event(submitted.request_id, event))
 
     def _carry_out(self, effects: list[Effect]) -> None:
         for effect in effects:
@@ -146,8 +146,8 @@ class _Talk:
                         self._answer(text)
                 case Submit():
                     self._windows.append(effect)
-                case Cancel(job):
-                    self._windows = deque(each for each in self._windows if each.job != job)
+                case Cancel(request_id):
+                    self._windows = deque(each for each in self._windows if each.request_id != request_id)
                 case Close():
                     close = self._dialect.close(effect)
                     self.steps.append({"close": [close.code, close.reason]})

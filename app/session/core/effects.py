@@ -19,8 +19,8 @@ class Send:
 class Submit:
     """Submit a window to the engine, and give its events to `Session.engine_event` under this id."""
 
-    job: int
-    """The id of the job, unique within the session."""
+    request_id: int
+    """The id of the request, unique within the session."""
     window: api.Window
     utterance: int
     """The number of the utterance whose audio it is."""
@@ -32,7 +32,7 @@ class Submit:
 class Cancel:
     """Withdraw a window that was submitted; the session needs none of its events any more."""
 
-    job: int
+    request_id: int
     """The id of its `Submit`."""
 
 
@@ -59,7 +59,7 @@ class Translate:
     """
 
     id: int
-    """The id of the job, unique within the session."""
+    """The id of the request, unique within the session."""
     channel: int
     language: str
     """The code of the language to translate to."""

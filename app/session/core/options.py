@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from tutti_server.app.session.core.context import Context
 from tutti_server.app.session.core.final_sampling import FinalSampling
-from tutti_server.app.session.core.windows import DecodeRequest
+from tutti_server.app.session.core.windows import UtteranceOptions
 from tutti_server.app.session.messages import commands
 from tutti_server.app.session.speech.endpointing import FRAME_SAMPLES, ONSET_WINDOW
 from tutti_server.app.session.text.hallucination_filter import HallucinationFilter
@@ -64,7 +64,7 @@ class ChannelOptions:
     """What is done with the text before it is sent."""
     make_policy: MakePolicy
     """Makes the policy that decides which text of a window is stable."""
-    request: DecodeRequest
+    utterance: UtteranceOptions
     finals: FinalOptions
 
     @property

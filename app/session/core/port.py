@@ -28,8 +28,8 @@ from tutti_server.engine import api
 from tutti_server.engine.api import SAMPLE_RATE
 
 
-class JobKind(Enum):
-    """What the text of a job is for."""
+class RequestKind(Enum):
+    """What the text of a request is for."""
 
     FINAL = auto()
     """The final text of an ended window. The session cannot go on without it."""
@@ -40,35 +40,35 @@ class JobKind(Enum):
     INTERIM = auto()
     """An interim of the open window. The session can do without it."""
     TRANSLATION = auto()
-    """What is left of a job whose text is known and is being translated; or earlier text that is translated again."""
+    """What is left of a request whose text is known and is being translated; or earlier text, translated again."""
 
 
-class JobOwner(Protocol):
-    """A part of a channel that submits jobs."""
+class RequestOwner(Protocol):
+    """A part of a channel that submits requests."""
 
     @property
     def channel(self) -> int:
         """The number of the channel."""
         ...
 
-    def on_engine_event(self, job: "Job", event: api.EngineEvent) -> None:
-        """Process an event of the job."""
+    def on_engine_event(self, request: "DecodeRequest", event: api.EngineEvent) -> None:
+        """Process an event of the request."""
         ...
 
-    def on_dropped(self, job: "Job") -> None:
-        """Go on without the job: the engine had no room or no time for it. Never called for a `FINAL`."""
+    def on_dropped(self, request: "DecodeRequest") -> None:
+        """Go on without the request: the engine had no room or no time for it. Never called for a `FINAL`."""
         ...
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Job:
+class DecodeRequest:
     """Audio that the engine was asked to decode, from `SessionPort.submit` to its last event."""
 
     id: int
     """Unique within the session."""
-    kind: JobKind
-    owner: JobOwner
-    """The part of a channel that receives the events of the job."""
+    kind: RequestKind
+    owner: RequestOwner
+    """The part of a channel that receives the events of the request."""
     window: EndedWindow | None
     """The ended window that its text belongs to; `None` for the open window."""
 
@@ -129,13 +129,13 @@ class OwnAudio:
 class _Counts:
     """How many things a session has numbered."""
 
-    jobs: int = 0
+    requests: int = 0
     utterances: int = 0
     segments: int = 0
 
 
 class SessionPort:
-    """What the channels of a session see of it: its numbers, its timeline, its jobs and its effects."""
+    """What the channels of a session see of it: its numbers, its timeline, its requests and its effects."""
 
     def __init__(self, session_id: str, final_priority: api.Priority = api.Priority.FINAL) -> None:
         self.from_s = 0.0
@@ -144,22 +144,22 @@ class SessionPort:
         """Which audio is this session's, and of no session before or after it."""
         self.channels: list[HasFinalUntil] = []
         """All channels, once the session has started."""
-        self.jobs: dict[int, Job] = {}
-        """The jobs that the engine has not finished, by their ids."""
+        self.requests: dict[int, DecodeRequest] = {}
+        """The requests that the engine has not finished, by their ids."""
         self.translating: dict[int, TranslationOwner] = {}
-        """Who has asked for the translations of text that are under way, by the ids of the jobs."""
+        """Who has asked for the translations of text that are under way, by the ids of the requests."""
         self._troubled: set[str] = set()
         """The languages whose last translation failed."""
         self._session_id = session_id
         self._priorities = {
-            JobKind.FINAL: final_priority,
-            JobKind.SPECULATIVE: api.Priority.SPECULATIVE,
-            JobKind.REDECODE: final_priority,
-            JobKind.INTERIM: api.Priority.INTERIM,
+            RequestKind.FINAL: final_priority,
+            RequestKind.SPECULATIVE: api.Priority.SPECULATIVE,
+            RequestKind.REDECODE: final_priority,
+            RequestKind.INTERIM: api.Priority.INTERIM,
             # Only of earlier text: the text of now comes first.
-            JobKind.TRANSLATION: api.Priority.FILE,
+            RequestKind.TRANSLATION: api.Priority.FILE,
         }
-        """The priority of each kind of job in the engine's queue."""
+        """The priority of each kind of request in the engine's queue."""
         self._effects: list[Effect] = []
         self._counts = _Counts()
         self.speakers: SpeakerLabels | None = None
@@ -169,10 +169,10 @@ class SessionPort:
 
     # Numbers and times.
 
-    def next_job(self) -> int:
-        """The id of a new job."""
-        self._counts.jobs += 1
-        return self._counts.jobs - 1
+    def next_request(self) -> int:
+        """The id of a new request."""
+        self._counts.requests += 1
+        return self._counts.requests - 1
 
     def next_utterance(self) -> int:
         """The number of a new utterance; they count up from 0 over all channels."""
@@ -200,23 +200,23 @@ class SessionPort:
         """Return for each channel the time before which no more translations come."""
         return tuple(channel.translated_until_s for channel in self.channels)
 
-    # Jobs.
+    # Decode requests.
 
     def submit(
         self,
-        owner: JobOwner,
-        kind: JobKind,
+        owner: RequestOwner,
+        kind: RequestKind,
         samples: Samples,
         options: api.DecodeOptions,
         utterance: int,
         window: EndedWindow | None = None,
-    ) -> Job:
+    ) -> DecodeRequest:
         """Append the effect that asks the engine to decode these samples of an utterance.
 
         `owner` will receive the events.
         """
-        job = Job(self.next_job(), kind, owner, window)
-        self.jobs[job.id] = job
+        request = DecodeRequest(self.next_request(), kind, owner, window)
+        self.requests[request.id] = request
         engine_window = api.Window(
             samples=samples,
             session=self._session_id,
@@ -224,13 +224,13 @@ class SessionPort:
             priority=self._priorities[kind],
             options=options,
         )
-        self._effects.append(Submit(job.id, engine_window, utterance, kind is JobKind.REDECODE))
-        return job
+        self._effects.append(Submit(request.id, engine_window, utterance, kind is RequestKind.REDECODE))
+        return request
 
-    def cancel(self, job: Job) -> None:
-        """Append the effect that withdraws a job, unless the engine has finished it; its owner gets no more events."""
-        if self.jobs.pop(job.id, None):
-            self._effects.append(Cancel(job.id))
+    def cancel(self, request: DecodeRequest) -> None:
+        """Append the effect that withdraws a request which the engine has not finished; no more events come of it."""
+        if self.requests.pop(request.id, None):
+            self._effects.append(Cancel(request.id))
 
     # Effects.
 
@@ -274,7 +274,7 @@ class SessionPort:
 
     def translate(self, owner: TranslationOwner, language: str, source: str | None, text: str) -> int:
         """Append the effect that has a text translated. `owner` will receive the answer, under the id returned."""
-        id = self.next_job()
+        id = self.next_request()
         self.translating[id] = owner
         text = self.text_filter.redacted(owner.channel, text) if self.text_filter else text
         self._effects.append(
@@ -293,9 +293,9 @@ class SessionPort:
         self._troubled.discard(language)
 
     def close(self, code: int, reason: str) -> None:
-        """Append the effects that withdraw all jobs and close the connection."""
-        self._effects += [Cancel(job_id) for job_id in (*self.jobs, *self.translating)]
-        self.jobs.clear()
+        """Append the effects that withdraw all requests and close the connection."""
+        self._effects += [Cancel(request_id) for request_id in (*self.requests, *self.translating)]
+        self.requests.clear()
         self.translating.clear()
         self._effects.append(Close(code, reason))
 

@@ -21,7 +21,7 @@ MAX_REDECODES = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DecodeRequest:
+class UtteranceOptions:
     """What the client asked for that the engine must know to decode an utterance."""
 
     language: LanguageRequest
@@ -76,7 +76,7 @@ class PendingUtterance:
     In mode `none` that is always so, in mode `utterance` until the utterance has text, and in mode `channel` until the
     channel has text and after `PreviousText.clear`.
     """
-    request: DecodeRequest
+    options: UtteranceOptions
     """How the windows of the utterance are decoded."""
     detector_from: int | None = None
     """The position at which a detector must begin to find the same speech from the first window on that is not done.

@@ -10,7 +10,7 @@ from dataclasses import replace
 from tutti_server.app.session.core.acceptance import accepts_redecoded, accepts_segment, is_silent
 from tutti_server.app.session.core.context import PreviousText
 from tutti_server.app.session.core.options import FinalOptions
-from tutti_server.app.session.core.port import Acknowledged, Job, JobKind, SessionPort
+from tutti_server.app.session.core.port import Acknowledged, DecodeRequest, RequestKind, SessionPort
 from tutti_server.app.session.core.windows import Decoding, EndedWindow, PendingUtterance, StableText, WindowKind
 from tutti_server.app.session.decoding.translations import Translations
 from tutti_server.app.session.messages import events
@@ -73,11 +73,11 @@ class Finals:
     ) -> api.DecodeOptions:
         """How the engine decodes the next window of this utterance, interim or final; its language is left open."""
         return api.DecodeOptions(
-            task=utterance.request.task,
+            task=utterance.options.task,
             previous_text=self._previous_text.of(utterance) or utterance.prompt,
             prefix=prefix,
             draft=draft,
-            hotwords=utterance.request.hotwords,
+            hotwords=utterance.options.hotwords,
         )
 
     def final_options(
@@ -93,9 +93,9 @@ class Finals:
         """
         options = self.decode_options(utterance, stable.tokens, stable.draft)
         options = utterance.language.channel.for_final(options, speech_s, stable.language, n_before)
-        request = utterance.request
+        asked = utterance.options
         return replace(
-            options, word_times=request.words, sampling=self._options.sampling.now, translates=request.translates
+            options, word_times=asked.words, sampling=self._options.sampling.now, translates=asked.translates
         )
 
     def add(self, window: EndedWindow) -> None:
@@ -138,23 +138,23 @@ class Finals:
     def _submit_window(self, window: EndedWindow, n_before: int) -> None:
         options = self.final_options(window.utterance, window.stable, window.speech_s, n_before)
         window.decoding = Decoding(had_context=bool(options.previous_text or options.prefix))
-        self._session.submit(self, JobKind.FINAL, window.samples, options, window.utterance.number, window)
+        self._session.submit(self, RequestKind.FINAL, window.samples, options, window.utterance.number, window)
 
     # Process the events of the engine.
 
-    def on_engine_event(self, job: Job, event: api.EngineEvent) -> None:
+    def on_engine_event(self, request: DecodeRequest, event: api.EngineEvent) -> None:
         """Process an event of a window, or of missed speech in it."""
-        if job.kind is JobKind.TRANSLATION:
-            self.translations.on_engine_event(job, event)
+        if request.kind is RequestKind.TRANSLATION:
+            self.translations.on_engine_event(request, event)
             return
-        window = job.window
+        window = request.window
         assert window and window.decoding
         if isinstance(event, api.DoneEvent) and event.translation_follows:
-            stretch = window.redecoding.stretch if job.kind is JobKind.REDECODE else None
-            self.translations.expect(job, window.decoding.translation, stretch.start if stretch else window.start)
+            stretch = window.redecoding.stretch if request.kind is RequestKind.REDECODE else None
+            self.translations.expect(request, window.decoding.translation, stretch.start if stretch else window.start)
         if not isinstance(event, api.SegmentEvent | api.DoneEvent):
             return
-        if job.kind is JobKind.FINAL:
+        if request.kind is RequestKind.FINAL:
             window.decoding.events.append(event)
         elif isinstance(event, api.DoneEvent):
             window.decoding.is_repetitive |= self._is_repetitive(event)
@@ -164,13 +164,13 @@ class Finals:
     def _is_repetitive(self, done: api.DoneEvent) -> bool:
         return done.is_repetitive or self._options.hallucination_filter.is_repetitive(done.compression_ratio)
 
-    def on_dropped(self, job: Job) -> None:
+    def on_dropped(self, request: DecodeRequest) -> None:
         """Go on without the text of missed speech, or without a translation."""
-        if job.kind is JobKind.TRANSLATION:
-            self.translations.on_dropped(job)
+        if request.kind is RequestKind.TRANSLATION:
+            self.translations.on_dropped(request)
             return
-        assert job.kind is JobKind.REDECODE and job.window
-        job.window.redecoding.finish()
+        assert request.kind is RequestKind.REDECODE and request.window
+        request.window.redecoding.finish()
         self.advance()
 
     def _send_decoded(self, window: EndedWindow) -> bool:
@@ -211,16 +211,16 @@ class Finals:
         stretch = window.redecoding.find(window.speech, max(window.utterance.text_until, window.start), until)
         if stretch is None or window.unsent_stable:
             return False
-        request = window.utterance.request
+        asked = window.utterance.options
         options = api.DecodeOptions(
             language=language,
-            task=request.task,
-            hotwords=request.hotwords,
-            word_times=request.words,
-            translates=request.translates,
+            task=asked.task,
+            hotwords=asked.hotwords,
+            word_times=asked.words,
+            translates=asked.translates,
         )
         samples = window.samples[stretch.start - window.start : stretch.end - window.start]
-        self._session.submit(self, JobKind.REDECODE, samples, options, window.utterance.number, window)
+        self._session.submit(self, RequestKind.REDECODE, samples, options, window.utterance.number, window)
         window.redecoding.start(stretch, following_text)
         window.utterance.counts.n_redecodes += 1
         return True
@@ -258,7 +258,7 @@ class Finals:
             return
         start = min(max(audio[0] + round(segment.start_s * SAMPLE_RATE), utterance.text_until), audio[1])
         end = max(min(audio[0] + round(segment.end_s * SAMPLE_RATE), audio[1]), start)
-        has_words = bool(segment.words) and utterance.request.task == "transcribe"
+        has_words = bool(segment.words) and utterance.options.task == "transcribe"
         if has_words:
             end = heard_until(segment, audio[0], (start, end), audio[1])
         shown = tightened(segment, audio[0], (start, end)) if has_words else (start, end)
@@ -352,7 +352,7 @@ class Finals:
         """Send the end of the utterance that ends with this window."""
         utterance = last.utterance
         seconds = self._session.seconds
-        language = None if utterance.request.language.named else utterance.language.language
+        language = None if utterance.options.language.named else utterance.language.language
         end = max(last.speech[-1][1] if last.speech else utterance.start, utterance.text_until)
         if utterance.eager_end and utterance.eager_end.text != utterance.text.strip():
             # The text of the eager end was another one.

@@ -30,7 +30,7 @@ class Hypotheses:
 
         Args:
             options: those of the channel.
-            session: where jobs and events go.
+            session: where requests and events go.
             finals: the ended windows of the channel.
             endpointer: it knows how far the channel's audio has come, and how far its speech.
             buffer: the channel's audio.

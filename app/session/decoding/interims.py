@@ -6,7 +6,7 @@ from typing import assert_never
 from tutti_server.app.media.pcm import SampleBuffer
 from tutti_server.app.session.core.acceptance import accepts_interim
 from tutti_server.app.session.core.options import ChannelOptions
-from tutti_server.app.session.core.port import Job, JobKind, SessionPort
+from tutti_server.app.session.core.port import DecodeRequest, RequestKind, SessionPort
 from tutti_server.app.session.core.windows import OpenWindow
 from tutti_server.app.session.decoding.finals import Finals
 from tutti_server.app.session.decoding.interim_schedule import InterimSchedule
@@ -19,14 +19,14 @@ from tutti_server.engine.api import SAMPLE_RATE
 
 
 @dataclass(slots=True)
-class _Request:
-    """Audio of the open window that the engine was asked to decode."""
+class _Newest:
+    """The newest decode request of the open window."""
 
-    job: Job
+    request: DecodeRequest
     audio_end: int
     """Position after the last sample of the audio."""
     is_decoding: bool = False
-    """Whether the request has left the engine's queue, so that no newer one can replace it."""
+    """Whether it has left the engine's queue, so that no newer one can replace it."""
 
 
 class Interims:
@@ -50,7 +50,7 @@ class Interims:
         Args:
             interval_samples: the least audio between two interims.
             options: those of the channel.
-            session: where jobs and events go.
+            session: where requests and events go.
             finals: the ended windows of the channel; they are decoded first, and their text is the context.
             endpointer: it knows how far the channel's audio has come.
             buffer: the channel's audio.
@@ -65,10 +65,10 @@ class Interims:
         self._buffer = buffer
         self._schedule = InterimSchedule(interval_samples, options.silence_samples, options.extra_interval_s)
         self._window: OpenWindow | None = None
-        self._newest: _Request | None = None
-        """The newest request, until it is answered."""
-        self._replaced: Job | None = None
-        """A job in the queue that the newest replaces, until the engine confirms that."""
+        self._newest: _Newest | None = None
+        """What was asked for last, until it is answered."""
+        self._replaced: DecodeRequest | None = None
+        """A request in the queue that the newest replaces, until the engine confirms that."""
 
     def set_silence(self, silence_samples: int) -> None:
         """Change the silence that ends an utterance."""
@@ -85,17 +85,17 @@ class Interims:
         self._schedule.continue_utterance(self._endpointer.position)
 
     def cancel(self) -> None:
-        """Withdraw the jobs of the open window, because it has ended or is about to end."""
+        """Withdraw the requests of the open window, because it has ended or is about to end."""
         if self._newest:
-            self._session.cancel(self._newest.job)
+            self._session.cancel(self._newest.request)
         if self._replaced:
             self._session.cancel(self._replaced)
         self._window = self._newest = self._replaced = None
 
     def submit_if_due(self, window: OpenWindow) -> None:
-        """Ask for the text of the open window if it is time to; a job that waits in the queue is replaced.
+        """Ask for the text of the open window if it is time to; a request that waits in the queue is replaced.
 
-        Final texts go first, and a job that the engine decodes already is not replaced.
+        Final texts go first, and a request that the engine decodes already is not replaced.
         """
         if self._finals or not window.speech:
             return
@@ -108,51 +108,51 @@ class Interims:
         stabilizer = window.stabilizer
         options = self._finals.decode_options(window.utterance, stabilizer.tokens, stabilizer.draft)
         options = window.utterance.language.channel.for_interim(options, window.speech_s, stabilizer.language)
-        has_words = window.utterance.request.interim_words
+        has_words = window.utterance.options.interim_words
         options = replace(options, attention_times=stabilizer.needs_attention, word_times=has_words)
         samples = self._buffer.view(window.start, position).copy()
-        self._replaced = self._newest.job if self._newest else None
-        job = self._session.submit(self, JobKind.INTERIM, samples, options, window.utterance.number)
-        self._newest = _Request(job, position)
+        self._replaced = self._newest.request if self._newest else None
+        request = self._session.submit(self, RequestKind.INTERIM, samples, options, window.utterance.number)
+        self._newest = _Newest(request, position)
 
-    def on_engine_event(self, job: Job, event: api.EngineEvent) -> None:
-        """Process an event of the newest job; what an older job has decoded is ignored."""
-        request = self._newest
-        if request is None or job is not request.job:
-            if job is self._replaced and isinstance(event, api.SupersededEvent | api.DoneEvent):
+    def on_engine_event(self, request: DecodeRequest, event: api.EngineEvent) -> None:
+        """Process an event of the newest request; what an older request has decoded is ignored."""
+        newest = self._newest
+        if newest is None or request is not newest.request:
+            if request is self._replaced and isinstance(event, api.SupersededEvent | api.DoneEvent):
                 self._replaced = None
             return
         match event:
             case api.StartedEvent():
-                request.is_decoding = True
+                newest.is_decoding = True
             case api.SupersededEvent():
                 self._newest = None
                 self._schedule.forget_submitted()
             case api.DoneEvent():
                 self._newest = None
-                self.show(event, request.audio_end)
+                self.show(event, newest.audio_end)
             case api.SegmentEvent() | api.TranslatedEvent():
                 # The end brings all of the text, and interims are not translated.
                 pass
             case _:
                 assert_never(event)
 
-    def on_dropped(self, job: Job) -> None:
+    def on_dropped(self, request: DecodeRequest) -> None:
         """Go on without an interim: the engine had no room or no time for it."""
-        if job is self._replaced:
+        if request is self._replaced:
             self._replaced = None
-        elif self._newest and job is self._newest.job:
+        elif self._newest and request is self._newest.request:
             self._newest = None
             self._schedule.forget_submitted()
 
     def give_way(self, position: int) -> None:
         """Withdraw what waits: a speculative final of the audio up to `position` is decoded and shown instead."""
-        for job in (self._replaced, self._newest.job if self._newest and not self._newest.is_decoding else None):
-            if job:
-                self._session.cancel(job)
+        if self._replaced:
+            self._session.cancel(self._replaced)
+            self._replaced = None
         if self._newest and not self._newest.is_decoding:
+            self._session.cancel(self._newest.request)
             self._newest = None
-        self._replaced = None
         self._schedule.note_submitted(position)
 
     def forget_speculation(self) -> None:
@@ -173,7 +173,7 @@ class Interims:
         # Stable text has fixed the language of the window, whatever the engine reports for a speculative final.
         is_fixed = window.stabilizer.language is not None
         is_certain = is_fixed or not window.utterance.language.channel.is_in_doubt(done, window.speech_s)
-        words = timed_words(done) if window.utterance.request.interim_words else ()
+        words = timed_words(done) if window.utterance.options.interim_words else ()
         audio_s = (end - window.start) / SAMPLE_RATE
         window.stabilizer.update(done.pieces, end, audio_s, words, language=done.language, is_certain=is_certain)
         stable, tail = window.stabilizer.stable, window.stabilizer.tail

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 
 from tutti_server.app.media.pcm import SampleBuffer
 from tutti_server.app.session.core.options import ChannelOptions
-from tutti_server.app.session.core.port import Job, JobKind, SessionPort
+from tutti_server.app.session.core.port import DecodeRequest, RequestKind, SessionPort
 from tutti_server.app.session.core.windows import Decoding, DecodingCounts, EndedWindow, OpenWindow, WindowKind
 from tutti_server.app.session.decoding.finals import Finals
 from tutti_server.app.session.decoding.interims import Interims
@@ -59,7 +59,7 @@ RETRY_AFTER = 9
 class _Speculation:
     """A speculative decoding of a window, from its request on."""
 
-    job: Job
+    request: DecodeRequest
     audio_start: int
     """Position of the first sample that was decoded."""
     audio_end: int
@@ -132,7 +132,7 @@ class Speculations:
 
         Args:
             options: those of the channel.
-            session: where jobs go.
+            session: where requests go.
             finals: the ended windows of the channel, which get the texts.
             endpointer: it knows how far the channel's audio has come, and how far its speech.
             buffer: the channel's audio.
@@ -224,8 +224,8 @@ class Speculations:
         pause_end = self._pause_end(window, is_flushed=self._may_be_flushed)
         current = self._current
         if current and current.is_waiting and pause_end != current.audio_end:
-            self._session.cancel(current.job)
-            self.on_dropped(current.job)
+            self._session.cancel(current.request)
+            self.on_dropped(current.request)
         if current and pause_end is None:
             self._forget_translation(current)
         if pause_end is None or pause_end == self._submitted_until or self.is_running or self._finals:
@@ -249,9 +249,9 @@ class Speculations:
         samples = self._buffer.view(window.start, audio_end).copy()
         if self._current:
             self._forget_translation(self._current)
-        job = self._session.submit(self, JobKind.SPECULATIVE, samples, options, window.utterance.number)
+        request = self._session.submit(self, RequestKind.SPECULATIVE, samples, options, window.utterance.number)
         self._current = _Speculation(
-            job=job, audio_start=window.start, audio_end=audio_end, decoding=Decoding(had_context)
+            request=request, audio_start=window.start, audio_end=audio_end, decoding=Decoding(had_context)
         )
         window.utterance.counts.n_speculative += 1
         return True
@@ -271,7 +271,7 @@ class Speculations:
 
     def _forget_translation(self, speculation: _Speculation) -> None:
         """Withdraw the translation of a text that does not become final."""
-        self._finals.translations.forget(speculation.job)
+        self._finals.translations.forget(speculation.request)
 
     def _adopt(self, window: EndedWindow, audio_end: int) -> None:
         """Give a window that has ended its text, if it was decoded or is being decoded; else withdraw what is not."""
@@ -281,12 +281,12 @@ class Speculations:
             return
         is_usable = window.kind is not WindowKind.DISCARDED and current.audio_end == audio_end
         if not is_usable or current.is_waiting:
-            self._session.cancel(current.job)
+            self._session.cancel(current.request)
             self._forget_translation(current)
             return
         current.window = window
         if current.done is None:
-            self._awaited[current.job.id] = current
+            self._awaited[current.request.id] = current
         elif not current.settle():
             self._forget_translation(current)
             return
@@ -295,12 +295,12 @@ class Speculations:
 
     # What the engine answers.
 
-    def on_engine_event(self, job: Job, event: api.EngineEvent) -> None:
+    def on_engine_event(self, request: DecodeRequest, event: api.EngineEvent) -> None:
         """Process an event of a speculative decoding."""
-        if job.kind is JobKind.TRANSLATION:
-            self._finals.translations.on_engine_event(job, event)
+        if request.kind is RequestKind.TRANSLATION:
+            self._finals.translations.on_engine_event(request, event)
             return
-        speculation = self._find(job)
+        speculation = self._find(request)
         if speculation is None:
             return
         match event:
@@ -312,10 +312,10 @@ class Speculations:
                 speculation.done = event
                 if event.translation_follows:
                     translations = self._finals.translations
-                    translations.expect(job, speculation.decoding.translation, speculation.audio_start)
+                    translations.expect(request, speculation.decoding.translation, speculation.audio_start)
                 self._on_done(speculation, event)
             case api.SupersededEvent():
-                self.on_dropped(job)
+                self.on_dropped(request)
 
     def _on_done(self, speculation: _Speculation, done: api.DoneEvent) -> None:
         if speculation.window is None:
@@ -324,32 +324,32 @@ class Speculations:
             if self.is_pause(speculation.audio_end):
                 self._on_text(done, speculation.audio_end)
             return
-        del self._awaited[speculation.job.id]
+        del self._awaited[speculation.request.id]
         if speculation.settle():
             self._finals.advance()
         else:
             self._forget_translation(speculation)
             self._decode_anew(speculation)
 
-    def on_dropped(self, job: Job) -> None:
+    def on_dropped(self, request: DecodeRequest) -> None:
         """Go on without a speculative decoding: the engine had no room or no time for it."""
-        if job.kind is JobKind.TRANSLATION:
-            self._finals.translations.on_dropped(job)
+        if request.kind is RequestKind.TRANSLATION:
+            self._finals.translations.on_dropped(request)
             return
-        speculation = self._find(job)
+        speculation = self._find(request)
         if speculation is None:
             return
         if speculation.window:
-            del self._awaited[job.id]
+            del self._awaited[request.id]
             self._decode_anew(speculation)
             return
         self._current = None
         if self._interims:
             self._interims.forget_speculation()
 
-    def _find(self, job: Job) -> _Speculation | None:
-        is_current = self._current is not None and self._current.job is job
-        return self._current if is_current else self._awaited.get(job.id)
+    def _find(self, request: DecodeRequest) -> _Speculation | None:
+        is_current = self._current is not None and self._current.request is request
+        return self._current if is_current else self._awaited.get(request.id)
 
     def _decode_anew(self, speculation: _Speculation) -> None:
         """Have the window decoded as if there had been no speculation."""

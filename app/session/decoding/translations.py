@@ -14,7 +14,7 @@ from tutti_server.app.languages import WITHOUT_SPACES
 from tutti_server.app.media.pcm import Samples
 from tutti_server.app.session.core.effects import Translate
 from tutti_server.app.session.core.options import Targets
-from tutti_server.app.session.core.port import Job, JobKind, SessionPort
+from tutti_server.app.session.core.port import DecodeRequest, RequestKind, SessionPort
 from tutti_server.app.session.core.windows import EndedWindow, EngineTranslation
 from tutti_server.app.session.messages import commands, events
 from tutti_server.app.session.text.hallucination_filter import HallucinationFilter
@@ -139,10 +139,10 @@ class Translations:
         self._filter = hallucination_filter
         self._orders = {language: _Order() for language in (*targets.by_engine, *targets.by_service)}
         self._expected: dict[int, tuple[EngineTranslation, int]] = {}
-        """What the engine still translates after its text, by the ids of the jobs: with the position of its audio."""
+        """What the engine still translates after its text, by the requests' ids, with the position of its audio."""
         self._awaited: list[_Awaited] = []
-        self._requests: dict[int, _Piece] = {}
-        """The pieces that a service translates, or the engine without a text, by the ids of the jobs."""
+        self._asked: dict[int, _Piece] = {}
+        """The pieces that a service translates, or the engine without a text, by the ids of the requests."""
 
     @property
     def is_open(self) -> bool:
@@ -187,7 +187,7 @@ class Translations:
         return not piece.failure
 
     def _ask_service(self, piece: _Piece, text: str, source: str | None) -> None:
-        self._requests[self._session.translate(self, piece.language, source, text)] = piece
+        self._asked[self._session.translate(self, piece.language, source, text)] = piece
 
     def add_earlier(self, earlier: commands.Untranslated) -> list[int]:
         """Translate text of the session that this one goes on with.
@@ -207,63 +207,63 @@ class Translations:
             if not self._append(piece):
                 continue
             if language in self.targets.by_engine:
-                ids.append(self._session.next_job())
-                self._requests[ids[-1]] = piece
+                ids.append(self._session.next_request())
+                self._asked[ids[-1]] = piece
             else:
                 self._ask_service(piece, earlier.text.strip(), self.targets.source or earlier.language)
         return ids
 
     def translate_audio(self, id: int, samples: Samples | None, language: str | None) -> None:
         """Have the engine translate audio of earlier text; `None` where there is no audio of it any more."""
-        piece = self._requests.pop(id)
+        piece = self._asked.pop(id)
         if samples is None or not len(samples):
             piece.failure = "the audio of earlier text was not sent again"
             self.advance()
             return
         options = api.DecodeOptions(task="translate", language=language)
-        job = self._session.submit(self, JobKind.TRANSLATION, samples, options, piece.utterance)
-        self._requests[job.id] = piece
+        request = self._session.submit(self, RequestKind.TRANSLATION, samples, options, piece.utterance)
+        self._asked[request.id] = piece
 
     # What the engine answers.
 
-    def expect(self, job: Job, parts: EngineTranslation, origin: int) -> None:
+    def expect(self, request: DecodeRequest, parts: EngineTranslation, origin: int) -> None:
         """Expect the translation of a text that the engine has decoded.
 
         Args:
-            job: the job of the text.
+            request: the request of the text.
             parts: where the translation belongs.
             origin: the position of the first sample that was decoded.
         """
-        self._expected[job.id] = (parts, origin)
+        self._expected[request.id] = (parts, origin)
         parts.n_open += 1
 
-    def forget(self, job: Job) -> None:
-        """Withdraw a translation that is not needed, if the engine makes one for this job."""
-        if self._expected.pop(job.id, None):
-            self._session.cancel(job)
+    def forget(self, request: DecodeRequest) -> None:
+        """Withdraw a translation that is not needed, if the engine makes one for this request."""
+        if self._expected.pop(request.id, None):
+            self._session.cancel(request)
 
-    def on_engine_event(self, job: Job, event: api.EngineEvent) -> None:
+    def on_engine_event(self, request: DecodeRequest, event: api.EngineEvent) -> None:
         """Process the translation of a text, or an event of earlier text that is translated again."""
         match event:
             case api.TranslatedEvent(done):
-                self._receive(job, done)
+                self._receive(request, done)
             case api.DoneEvent():
-                self._receive(job, event)
+                self._receive(request, event)
             case api.SupersededEvent():
-                self._receive(job, None)
+                self._receive(request, None)
             case _:
                 pass
 
-    def on_dropped(self, job: Job) -> None:
+    def on_dropped(self, request: DecodeRequest) -> None:
         """Go on without a translation."""
-        self._receive(job, None)
+        self._receive(request, None)
 
-    def _receive(self, job: Job, done: api.DoneEvent | None) -> None:
-        if (piece := self._requests.pop(job.id, None)) is not None:
+    def _receive(self, request: DecodeRequest, done: api.DoneEvent | None) -> None:
+        if (piece := self._asked.pop(request.id, None)) is not None:
             segments = self._spoken(done) if done else []
             self._settle(piece, "".join(segment.text for segment in segments), is_busy=done is None)
-        elif job.id in self._expected:
-            parts, origin = self._expected.pop(job.id)
+        elif request.id in self._expected:
+            parts, origin = self._expected.pop(request.id)
             parts.n_open -= 1
             parts.is_dropped |= done is None
             if done:
@@ -300,7 +300,7 @@ class Translations:
 
     def translated(self, id: int, text: str, failure: str) -> None:
         """Process the answer to a `Translate`; see `Session.translated`."""
-        piece = self._requests.pop(id)
+        piece = self._asked.pop(id)
         piece.text = text.strip()
         piece.failure = failure or ("" if piece.text else "the translation is empty")
         self.advance()

@@ -114,7 +114,7 @@ class Turns:
             return None
         evidence = PauseEvidence(
             text=(window.utterance.text + done.text).strip(),
-            language="en" if window.utterance.request.task == "translate" else done.language,
+            language="en" if window.utterance.options.task == "translate" else done.language,
             last_text_logprob=done.last_text_logprob,
             avg_logprob=done.avg_logprob,
         )

@@ -1024,7 +1024,7 @@ def test_an_overloaded_engine_that_refuses_a_replaced_interim_does_not_end_the_s
     """The engine may refuse an interim that a newer one has replaced meanwhile."""
     bench = Bench()
     effects = bench.session.receive(commands.Audio(pcm(speech([1] * 20))))
-    older, newer = (effect.job for effect in effects if isinstance(effect, Submit))
+    older, newer = (effect.request_id for effect in effects if isinstance(effect, Submit))
     assert bench.session.engine_error(older, EngineOverloaded(5, 5)) == []
     bench.feed(speech([1] * 4), answer=False)
     assert len(bench.windows) == 1, "a second replacement must wait until the engine confirms the first"

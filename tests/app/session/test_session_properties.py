@@ -15,7 +15,7 @@ from tests.fakes import TIMESTAMP_BEGIN, as_events, pcm, silence, speech, timest
 from tutti_server.app.errors import LimitExceeded
 from tutti_server.app.media.pcm import AudioFormat, Encoding, Samples
 from tutti_server.app.session.core.effects import Effect
-from tutti_server.app.session.core.port import JobKind
+from tutti_server.app.session.core.port import RequestKind
 from tutti_server.app.session.engine_driver import MAX_BACKLOG
 from tutti_server.app.session.messages import commands, events
 from tutti_server.app.session.messages.commands import MAX_PENDING_FLUSHES
@@ -182,7 +182,7 @@ class WildBench(Bench):
             assert len(channel._buffer._samples) <= 4 * MAX_SAMPLES_HELD
 
     def _is_redecode(self, window: api.Window) -> bool:
-        return any(self.jobs[job].kind is JobKind.REDECODE for job, each in self.waiting if each is window)
+        return any(self.jobs[job].kind is RequestKind.REDECODE for job, each in self.waiting if each is window)
 
     def _forget(self, job: int) -> None:
         self.waiting = deque(each for each in self.waiting if each[0] != job)

@@ -6,12 +6,12 @@ import pytest
 from tutti_server.app.session.core.windows import (
     MAX_REDECODES,
     SPEECH_GAP_SAMPLES,
-    DecodeRequest,
     EndedWindow,
     OpenWindow,
     PendingUtterance,
     Redecoding,
     StableText,
+    UtteranceOptions,
     WindowKind,
 )
 from tutti_server.app.session.speech.coverage import MIN_MISSED_SAMPLES, Span
@@ -24,7 +24,7 @@ UTTERANCE = PendingUtterance(
     number=0,
     start=0,
     prompt="",
-    request=DecodeRequest(language=LanguageRequest(), task="transcribe"),
+    options=UtteranceOptions(language=LanguageRequest(), task="transcribe"),
     language=UtteranceLanguage(ChannelLanguage(LanguageRequest())),
 )
 
