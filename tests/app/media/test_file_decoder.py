@@ -1,4 +1,7 @@
-"""Files of any container: which are decoded, which are refused, and that no other file or address is opened."""
+"""Files of any container: which are refused, and that no other file or address is opened.
+
+`test_corpus.py` shows which are decoded.
+"""
 
 import asyncio
 import gc
@@ -57,26 +60,6 @@ async def decode(content: bytes) -> np.ndarray:
         return np.concatenate([piece async for piece in pieces])
 
 
-@pytest.mark.parametrize(
-    ("container", "codec", "sample_rate"),
-    [
-        ("wav", "pcm_s16le", 44_100),
-        ("flac", "flac", 22_050),
-        ("mp3", "libmp3lame", 44_100),
-        ("ogg", "libopus", 48_000),
-        ("webm", "libopus", 48_000),
-        ("mp4", "aac", 48_000),
-        ("wav", "pcm_mulaw", 8_000),
-    ],
-)
-async def test_containers_are_decoded_to_16_khz(container: str, codec: str, sample_rate: int) -> None:
-    """A tone keeps its length and pitch in every container that clients send."""
-    samples = await decode(encode(container, codec, sample_rate))
-    assert len(samples) == pytest.approx(len(TONE), rel=0.01)
-    pitch = np.argmax(np.abs(np.fft.rfft(samples[16_000:32_000])))
-    assert pitch == 440
-
-
 async def test_tags_in_any_encoding_are_passed_over() -> None:
     """A title in Shift JIS, which no UTF-8 is."""
     content = encode("wav", "pcm_s16le", 44_100, TONE[:16_000])
@@ -94,43 +77,6 @@ async def test_a_plain_wav_is_decoded_as_ffmpeg_decodes_it(cut: int) -> None:
     content = content[: len(content) - cut]
     expected = np.concatenate(list(decode_frames(io.BytesIO(content))))
     assert np.array_equal(await decode(content), expected)
-
-
-async def test_channels_are_mixed_down() -> None:
-    file = io.BytesIO()
-    with av.open(file, "w", format="wav") as output:
-        stream = output.add_stream("pcm_s16le", rate=16_000, layout="stereo")
-        frame = av.AudioFrame.from_ndarray(np.full((1, 3200), 8000, dtype="<i2"), "s16", "stereo")
-        frame.sample_rate = 16_000
-        output.mux([*stream.encode(frame), *stream.encode(None)])
-    samples = await decode(file.getvalue())
-    assert len(samples) == 1600
-    # FFmpeg keeps the power of channels that differ, so equal ones come out louder than each.
-    assert 8000 / 32768 <= samples.max() <= 8000 / 32768 * 2**0.5 + 0.001
-
-
-async def test_a_stream_may_change_its_rate() -> None:
-    """Two recordings joined byte by byte are decoded one after the other."""
-    joined = encode("adts", "aac", 44_100) + encode("adts", "aac", 22_050)
-    assert len(await decode(joined)) == pytest.approx(2 * len(TONE), rel=0.02)
-
-
-async def test_damage_in_the_middle_costs_only_what_is_damaged() -> None:
-    content = bytearray(encode("mp3", "libmp3lame", 44_100))
-    middle = len(content) // 2
-    content[middle : middle + 300] = bytes(300)
-    assert len(await decode(bytes(content))) == pytest.approx(len(TONE), rel=0.02)
-
-
-@pytest.mark.parametrize(
-    ("container", "codec"),
-    [("wav", "pcm_s16le"), ("flac", "flac"), ("mp3", "libmp3lame"), ("ogg", "libopus"), ("webm", "libopus")],
-)
-async def test_a_file_that_ends_in_the_middle_is_decoded_to_there(container: str, codec: str) -> None:
-    content = encode(container, codec, 48_000)
-    samples = await decode(content[: len(content) // 2])
-    assert len(samples) == pytest.approx(len(TONE) / 2, rel=0.05)
-    assert np.abs(samples).max() == pytest.approx(0.5, abs=0.05)
 
 
 async def test_a_file_that_lost_its_index_is_refused() -> None:
@@ -167,7 +113,7 @@ def test_a_file_that_ends_anywhere_is_decoded_or_refused(
     """With one line that says why; nothing else is printed. FFmpeg knows an empty MP3 by its name."""
     content = encode(container, codec, rate, TONE[:32_000])
     path = tmp_path / "recording.mp3"
-    for n_bytes in (*range(64), *range(64, 600, 67), 1000, 4096, len(content) - 1):
+    for n_bytes in (*range(0, 64, 5), 44, *range(64, 600, 67), 1000, 4096, len(content) - 1):
         path.write_bytes(content[:n_bytes])
         for decode_with in (probe, count_channels, lambda file: list(decode_pieces(file, None))):
             with path.open("rb") as file:
@@ -229,7 +175,7 @@ def header(sample_rate: int, n_channels: int, codec: int = 1, n_bytes: int = 640
     return b"RIFF" + struct.pack("<I", len(chunks)) + chunks
 
 
-@pytest.mark.parametrize("sample_rate", [1, 3999, 384_001, 1_073_757_824])
+@pytest.mark.parametrize("sample_rate", [3999, 384_001])
 def test_a_rate_that_no_recording_has_is_refused(sample_rate: int) -> None:
     """A resampler for it would take gigabytes, or make hours of a few bytes."""
     content = header(sample_rate, 1)
@@ -243,15 +189,14 @@ def test_a_recording_without_channels_is_refused() -> None:
             decode_with(io.BytesIO(header(16_000, 0)))
 
 
-@pytest.mark.parametrize("n_channels", [33, 57, 204])
-def test_channels_that_no_recording_has_are_refused(n_channels: int) -> None:
-    content = header(16_000, n_channels)
+def test_channels_that_no_recording_has_are_refused() -> None:
+    content = header(16_000, 33)
     for decode_with in (lambda file: list(decode_pieces(file, None)), count_channels, probe):
-        with pytest.raises(MediaError, match=f"expected 1 to 32 channels, got {n_channels}"):
+        with pytest.raises(MediaError, match="expected 1 to 32 channels, got 33"):
             decode_with(io.BytesIO(content))
 
 
-@pytest.mark.parametrize("n_channels", range(1, 33))
+@pytest.mark.parametrize("n_channels", [1, 2, 3, 9, 17, 32])
 def test_any_number_of_channels_is_mixed_or_kept(n_channels: int) -> None:
     """Also one for which FFmpeg knows no places of loudspeakers."""
     content = header(16_000, n_channels, n_bytes=2 * n_channels * 1600)
@@ -341,7 +286,7 @@ def test_a_probe_gives_the_length_that_the_file_states() -> None:
 
 @pytest.mark.parametrize(
     ("container", "codec", "audio_s"),
-    [("mp4", "aac", 5.0), ("matroska", "aac", 5.0), ("mov", "pcm_s16le", 5.0), ("mpegts", "aac", None)],
+    [("mp4", "aac", 5.0), ("matroska", "aac", 5.0), ("mpegts", "aac", None)],
 )
 def test_a_picture_may_be_longer_than_the_sound(container: str, codec: str, audio_s: float | None) -> None:
     """The length of the sound is known where the container states one for it."""
@@ -349,12 +294,6 @@ def test_a_picture_may_be_longer_than_the_sound(container: str, codec: str, audi
     info = probe(io.BytesIO(film(container, codec, audio_s=5, picture_s=30)))
     assert info.duration_s == pytest.approx(30.0, abs=0.1)
     assert info.audio_s == (None if audio_s is None else pytest.approx(audio_s, abs=0.2))
-
-
-@pytest.mark.parametrize(("content", "message"), [(b"hello", "that FFmpeg decodes"), (b"", "an empty file")])
-def test_a_probe_refuses_what_is_no_audio(content: bytes, message: str) -> None:
-    with pytest.raises(MediaError, match=message):
-        probe(io.BytesIO(content))
 
 
 @pytest.mark.parametrize("rate", [16_000, 44_100])
@@ -373,8 +312,7 @@ def test_a_file_of_floats_gives_numbers_that_the_models_can_use(rate: int) -> No
     assert np.allclose(decoded[8000:15_000], 0.5, atol=0.01)
 
 
-@pytest.mark.parametrize("hours", ["9" * 5000, "9" * 400])
-def test_a_length_that_a_file_only_claims_is_not_believed(hours: str) -> None:
+def test_a_length_that_a_file_only_claims_is_not_believed() -> None:
     """A tag of any text may stand in a file, also one with more digits than a number may have."""
-    file = io.BytesIO(encode("ogg", "libopus", 48_000, TONE[:16_000], DURATION=f"{hours}:00:00"))
+    file = io.BytesIO(encode("ogg", "libopus", 48_000, TONE[:16_000], DURATION=f"{'9' * 5000}:00:00"))
     assert probe(file).audio_s == pytest.approx(1.0, abs=0.1)

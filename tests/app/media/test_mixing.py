@@ -101,20 +101,18 @@ def test_the_result_does_not_depend_on_how_the_audio_was_cut(cuts: list[int], n_
 
 @pytest.mark.parametrize(
     ("container", "codec", "rate"),
-    [("wav", "pcm_s16le", 16_000), ("wav", "pcm_s16le", 44_100), ("mp4", "aac", 48_000), ("flac", "flac", 44_100)],
+    [("wav", "pcm_s16le", 16_000), ("wav", "pcm_s16le", 44_100), ("flac", "flac", 44_100)],
 )
 async def test_files_and_live_containers_keep_a_side(container: str, codec: str, rate: int) -> None:
     content = stereo(container, codec, rate, LOW, -LOW)
     notices: list[Notice] = []
-    ways = [np.concatenate(list(decode_pieces(io.BytesIO(content), None, notices.append)))]
-    if container != "mp4":
-        decoder = ContainerDecoder(on_notice=notices.append)
-        pieces = [piece async for piece in decoder.decode(content)] + [piece async for piece in decoder.finish()]
-        decoder.close()
-        ways.append(np.concatenate(pieces))
-    for samples in ways:
-        assert np.abs(samples[8000:]).max() == pytest.approx(0.5, abs=0.05)
-    assert [each.code for each in notices] == ["channels_cancel"] * len(ways)
+    file = list(decode_pieces(io.BytesIO(content), None, notices.append))
+    decoder = ContainerDecoder(on_notice=notices.append)
+    live = [piece async for piece in decoder.decode(content)] + [piece async for piece in decoder.finish()]
+    decoder.close()
+    for pieces in (file, live):
+        assert np.abs(np.concatenate(pieces)[8000:]).max() == pytest.approx(0.5, abs=0.05)
+    assert [each.code for each in notices] == ["channels_cancel"] * 2
 
 
 def test_equal_channels_are_as_loud_as_ffmpeg_makes_them() -> None:
@@ -122,7 +120,7 @@ def test_equal_channels_are_as_loud_as_ffmpeg_makes_them() -> None:
     assert np.allclose(samples, LOW * 2**0.5, atol=0.001)
 
 
-@pytest.mark.parametrize("layout", ["3.0", "4.0", "quad", "5.1", "7.0"])
+@pytest.mark.parametrize("layout", ["3.0", "quad", "5.1"])
 async def test_sides_of_more_channels_may_cancel_too(layout: str) -> None:
     """With nothing in the others."""
     channels = np.zeros((av.AudioLayout(layout).nb_channels, len(LOW)), np.float32)
@@ -139,7 +137,7 @@ async def test_sides_of_more_channels_may_cancel_too(layout: str) -> None:
     assert [each.code for each in notices] == ["channels_cancel"]
 
 
-@pytest.mark.parametrize("n_others", [0, 1, 2, 6])
+@pytest.mark.parametrize("n_others", [0, 2])
 def test_raw_audio_keeps_a_channel(n_others: int) -> None:
     notices: list[Notice] = []
     decoder = AudioDecoder(AudioFormat("pcm_f32le", 16_000, 2 + n_others, is_mixed=True), notices.append)
@@ -149,7 +147,7 @@ def test_raw_audio_keeps_a_channel(n_others: int) -> None:
     assert [each.code for each in notices] == ["channels_cancel"]
 
 
-@pytest.mark.parametrize("n_others", [1, 2, 6])
+@pytest.mark.parametrize("n_others", [1, 6])
 def test_a_voice_on_one_of_many_channels_is_mixed(n_others: int) -> None:
     notices: list[Notice] = []
     decoder = AudioDecoder(AudioFormat("pcm_f32le", 16_000, 1 + n_others, is_mixed=True), notices.append)

@@ -1,5 +1,6 @@
 """Of several audio tracks the wanted one is decoded, and the others are named."""
 
+import functools
 import io
 from pathlib import Path
 
@@ -19,6 +20,7 @@ LANGUAGES = ("eng", "fre", "")
 KINDS = [("matroska", "aac", 48_000), ("webm", "libopus", 48_000), ("mp4", "aac", 48_000), ("mpegts", "aac", 48_000)]
 
 
+@functools.cache
 def film(container: str, codec: str, rate: int, default: int = 0) -> bytes:
     tracks = [
         Track(samples=tone(1.0, pitch), language=language, is_default=number == default)
