@@ -52,11 +52,6 @@ def test_an_interruption_cuts_in_and_the_other_side_stops(by: Stretch, found: li
     assert record.overlap_s == pytest.approx(min(4, by.end_s) - by.start_s)
 
 
-def test_nothing_said_is_all_silence() -> None:
-    record = make_record([], 3)
-    assert (record.turns, record.speakers, record.silence_s, record.interruptions) == ((), (), 3, ())
-
-
 STRETCHES = st.lists(
     st.builds(
         lambda speaker, start, length: stretch(speaker, start, start + length),

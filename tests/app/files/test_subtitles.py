@@ -87,10 +87,6 @@ def test_a_segment_that_can_be_read_is_one_cue() -> None:
     assert cues([segment(1.0, 4.0, " Hello\n\nthere,  you. ")]) == [Cue(1000, 4000, "Hello there, you.")]
 
 
-def test_what_has_no_text_is_no_cue() -> None:
-    assert cues([segment(1.0, 4.0, " "), segment(4.0, 5.0, "", ((" ", 4.0, 5.0),))]) == []
-
-
 def test_a_long_segment_is_cut_behind_punctuation_near_its_middle() -> None:
     """Words without times share the time of their segment."""
     text = "This first half of the sentence is said rather slowly, and the other half of it comes soon afterwards."

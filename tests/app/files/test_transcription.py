@@ -3,7 +3,6 @@
 import asyncio
 import gc
 import sys
-import tracemalloc
 import weakref
 from collections import deque
 from collections.abc import AsyncIterator, Callable
@@ -113,7 +112,7 @@ def conversation(n_turns: int, pause_s: float = 1.0) -> tuple[list[int], Samples
 async def test_windows_without_context_are_decoded_side_by_side() -> None:
     """The model sees only the client's prompt before each window."""
     transcriber, transcript = BusyTranscriber(), Transcript()
-    words, samples = conversation(12)
+    words, samples = conversation(6)
     await run(transcriber, pieces(samples), transcript.add, options=TranscriptionOptions(prompt=PROMPT))
     assert transcript.text == said(words)
     assert 3 <= transcriber.most_open <= MAX_BACKLOG
@@ -124,14 +123,14 @@ async def test_windows_without_context_are_decoded_side_by_side() -> None:
 async def test_windows_with_context_are_decoded_one_after_another() -> None:
     """The model sees the text of the windows before."""
     transcriber, transcript = BusyTranscriber(), Transcript()
-    words, samples = conversation(12)
+    words, samples = conversation(6)
     await run(
         transcriber, pieces(samples), transcript.add, options=TranscriptionOptions(prompt=PROMPT, carries_context=True)
     )
     assert transcript.text == said(words)
     assert transcriber.most_open == 1
     assert transcriber.shown[0] == PROMPT
-    assert len(transcriber.shown) >= 12
+    assert len(transcriber.shown) >= 6
     before = list(accumulate((segment.text.strip() for segment in transcript.segments), "{} {}".format))
     for shown, said_before in zip(transcriber.shown[1:], before, strict=False):
         assert shown.strip().endswith(said_before[-200:])
@@ -149,12 +148,12 @@ async def test_progress_rises_to_the_end(carries_context: bool) -> None:
         if isinstance(event, events.Segment) and reached:
             assert event.start_s >= reached[-1]
 
-    _, samples = conversation(12)
+    _, samples = conversation(6)
     samples = samples[: -SAMPLE_RATE // 3]
     options = TranscriptionOptions(carries_context=carries_context)
     await run(BusyTranscriber(), pieces(samples), check, options=options, on_progress=reached.append)
     assert all(earlier < later for earlier, later in pairwise(reached))
-    assert len(reached) >= 12
+    assert len(reached) >= 6
     assert reached[-1] == transcript.audio_s
 
 
@@ -162,7 +161,7 @@ async def test_progress_is_never_ahead_of_the_text() -> None:
     """Audio that waits for its text is not final."""
     transcriber = FakeTranscriber(holds=True)
     reached: list[float] = []
-    _, samples = conversation(12)
+    _, samples = conversation(6)
     samples = np.concatenate((silence(25.0), samples))
     task = asyncio.create_task(run(transcriber, pieces(samples), on_progress=reached.append))
     for _ in range(100):
@@ -172,19 +171,6 @@ async def test_progress_is_never_ahead_of_the_text() -> None:
     transcriber.release()
     await task
     assert reached[-1] == pytest.approx(len(samples) / SAMPLE_RATE, abs=0.02)
-
-
-@pytest.mark.nightly
-async def test_an_hour_of_silence_is_silent() -> None:
-    """There is no window, no text and no uncovered speech; progress follows the audio."""
-    transcriber, transcript = FakeTranscriber(), Transcript()
-    reached: list[float] = []
-    audio = repeated(silence(10.0), minutes=60)
-    await run(transcriber, audio, transcript.add, detector=EdgeDetector, on_progress=reached.append)
-    assert transcriber.windows == []
-    assert (transcript.text, transcript.segments, transcript.uncovered) == ("", [], [])
-    assert transcript.audio_s == reached[-1] == 3600.0
-    assert len(reached) >= 360
 
 
 async def test_a_recording_without_a_sample_is_empty() -> None:
@@ -226,7 +212,7 @@ async def test_a_failing_engine_raises_its_error() -> None:
 
 async def test_cancelling_ends_all_windows() -> None:
     transcriber = FakeTranscriber(holds=True)
-    task = asyncio.create_task(run(transcriber, pieces(conversation(12)[1])))
+    task = asyncio.create_task(run(transcriber, pieces(conversation(6)[1])))
     await transcriber.opened.wait()
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -238,36 +224,10 @@ TURN = np.concatenate((speech(range(20)), silence(10.0 - 20 * 0.28)))
 """Ten seconds: a turn of speech, then silence."""
 
 
-@pytest.mark.parametrize(
-    ("piece", "carries_context"),
-    [
-        (TURN, False),
-        (TURN, True),
-        (silence(10.0), False),
-    ],
-)
-@pytest.mark.nightly
-async def test_memory_does_not_grow_with_the_recording(piece: Samples, carries_context: bool) -> None:
-    """Ten more minutes are 38 MB of samples; the peak grows by at most the size of two windows."""
-    options = TranscriptionOptions(carries_context=carries_context)
-
-    async def peak_bytes(minutes: int) -> int:
-        audio = repeated(piece, minutes)
-        gc.collect()
-        tracemalloc.start()
-        try:
-            await run(BusyTranscriber(), audio, detector=EdgeDetector, options=options)
-            return tracemalloc.get_traced_memory()[1]
-        finally:
-            tracemalloc.stop()
-
-    assert await peak_bytes(14) - await peak_bytes(4) < 1_000_000
-
-
 @pytest.mark.parametrize("carries_context", [pytest.param(False, marks=pytest.mark.nightly), True])
 @pytest.mark.default
-async def test_an_hour_needs_as_many_objects_as_ten_minutes(carries_context: bool) -> None:
-    """The number of windows, tasks and other objects does not grow."""
+async def test_a_long_recording_needs_as_many_objects_as_ten_minutes(carries_context: bool) -> None:
+    """The number of windows, tasks and other objects does not grow, nor the audio that is kept."""
     transcriber = BusyTranscriber()
     n_tasks: list[int] = []
     n_objects: list[int] = []
@@ -275,7 +235,7 @@ async def test_an_hour_needs_as_many_objects_as_ten_minutes(carries_context: boo
 
     async def audio() -> AsyncIterator[Samples]:
         nonlocal n_windows
-        for _ in range(6):
+        for _ in range(4):
             async for piece in repeated(TURN, minutes=10):
                 yield piece
             n_windows += len(transcriber.shown)
@@ -290,7 +250,7 @@ async def test_an_hour_needs_as_many_objects_as_ten_minutes(carries_context: boo
         detector=EdgeDetector,
         options=TranscriptionOptions(carries_context=carries_context),
     )
-    assert n_windows >= 340
+    assert n_windows >= 220
     assert transcriber.most_kept <= MAX_BACKLOG + 2
     assert max(n_tasks) <= MAX_BACKLOG + 2
     # Python itself makes objects now and then, the fewer the longer it runs. One object for each window would be more

@@ -26,10 +26,15 @@ async def post(server: Running, path: str, content: bytes) -> httpx.Response:
 
 
 @pytest.mark.parametrize(
-    ("number", "status"), [(errno.ENOSPC, 507), (errno.EDQUOT, 507), (errno.EFBIG, 507), (errno.EMFILE, 503)]
+    ("path", "content", "number", "status"),
+    [
+        (ENDPOINTS[0], SMALL, errno.ENOSPC, 507),
+        (ENDPOINTS[0], LARGE, errno.EMFILE, 503),
+        (ENDPOINTS[1], LARGE, errno.EDQUOT, 507),
+        (ENDPOINTS[1], SMALL, errno.EMFILE, 503),
+        (ENDPOINTS[2], LARGE, errno.EFBIG, 507),
+    ],
 )
-@pytest.mark.parametrize("content", [SMALL, LARGE], ids=["small", "large"])
-@pytest.mark.parametrize("path", ENDPOINTS)
 async def test_an_upload_without_room_is_refused(
     serve: Serve,
     path: str,
@@ -55,21 +60,10 @@ async def test_an_upload_without_room_is_refused(
     assert not [record for record in caplog.records if record.levelno >= logging.ERROR]
 
 
-@pytest.mark.parametrize("path", ENDPOINTS)
-@pytest.mark.parametrize(
-    ("content", "expected"),
-    [
-        (header(1_073_757_824, 1), "sample rate from 4000 to 384000 Hz, got 1073757824"),
-        (header(1, 1), "sample rate from 4000 to 384000 Hz, got 1"),
-        (header(16_000, 57), "1 to 32 channels, got 57"),
-        (header(16_000, 2, codec=0x9999), "its codec is unknown"),
-    ],
-)
-async def test_a_header_that_asks_for_too_much_is_refused(
-    serve: Serve, path: str, content: bytes, expected: str
-) -> None:
+async def test_a_header_that_asks_for_too_much_is_refused(serve: Serve) -> None:
     """With what is expected; and the server goes on."""
     server = await serve()
-    refused = await post(server, path, content)
-    assert refused.status_code == 400
-    assert expected in refused.text
+    for path in ENDPOINTS:
+        refused = await post(server, path, header(1_073_757_824, 1))
+        assert refused.status_code == 400, path
+        assert "sample rate from 4000 to 384000 Hz, got 1073757824" in refused.text, path
