@@ -5,7 +5,7 @@ from collections.abc import Container, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
-from tests.fakes import MODEL, LevelDetector, decode, pcm
+from tests.fakes import MODEL, LevelDetector, decode, done, pcm
 from tutti_server.app.media.pcm import AudioFormat, Samples
 from tutti_server.app.session.channel import Channel
 from tutti_server.app.session.core.effects import Cancel, Close, Effect, ScoreTurn, Send, Submit, Translate
@@ -104,19 +104,12 @@ class Bench:
         for segment in segments:
             self.perform(self.session.engine_event(job, api.SegmentEvent(segment, language)))
         text = "".join(segment.text for segment in segments)
-        done = api.DoneEvent(
-            text=text,
-            pieces=(),
-            segments=segments,
-            language=language,
-            no_speech_prob=no_speech_prob,
-            avg_logprob=-0.5,
+        answer = replace(
+            done(text, *segments, language=language, no_speech_prob=no_speech_prob),
             compression_ratio=compression_ratio,
-            is_truncated=False,
-            n_steps=1,
             is_repetitive=is_repetitive,
         )
-        self.perform(self.session.engine_event(job, done))
+        self.perform(self.session.engine_event(job, answer))
 
     def score(self, probability: float, index: int = -1) -> None:
         """Let the turn model score the pause at this index, by default the last one."""

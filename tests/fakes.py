@@ -168,6 +168,52 @@ def _words(text: str, start_s: float, end_s: float) -> tuple[api.Word, ...]:
     )
 
 
+def segment(
+    text: str,
+    start_s: float = 0.0,
+    end_s: float = 1.0,
+    *,
+    logprob: float = -0.1,
+    text_logprob: float | None = None,
+    no_speech_prob: float = 0.0,
+    compression_ratio: float = 1.0,
+    words: tuple[api.Word, ...] | None = None,
+) -> api.Segment:
+    """A segment of the engine."""
+    return api.Segment(
+        start_s=start_s,
+        end_s=end_s,
+        text=text,
+        tokens=(1,),
+        avg_logprob=logprob,
+        compression_ratio=compression_ratio,
+        no_speech_prob=no_speech_prob,
+        words=words,
+        text_logprob=text_logprob,
+    )
+
+
+def done(
+    text: str,
+    *segments: api.Segment,
+    pieces: tuple[api.Piece, ...] = (),
+    language: str = "en",
+    no_speech_prob: float = 0.0,
+) -> api.DoneEvent:
+    """The last event of a window, which the model has some doubts about."""
+    return api.DoneEvent(
+        text=text,
+        pieces=pieces,
+        segments=segments,
+        language=language,
+        no_speech_prob=no_speech_prob,
+        avg_logprob=-0.5,
+        compression_ratio=1.0,
+        is_truncated=False,
+        n_steps=1,
+    )
+
+
 def as_events(pieces: list[api.Piece], word_times: bool = False, language: str = "en") -> list[api.EngineEvent]:
     segments: list[api.Segment] = []
     start_s, text = 0.0, ""

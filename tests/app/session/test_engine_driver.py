@@ -36,24 +36,6 @@ class StallingTranscriber(FakeTranscriber):
                 self.withdrawn.set()
 
 
-async def test_a_final_is_waited_for_until_its_deadline() -> None:
-    """Then the session ends with the text it has, the window is withdrawn, and the client is not held up."""
-    transcriber, closed = StallingTranscriber(), asyncio.Event()
-    sent: list[events.Event] = []
-    async with asyncio.TaskGroup() as tasks:
-        session = Session("s", MODEL, CONFIG)
-        driver = SessionDriver(session, transcriber, tasks, sent.append, lambda _: closed.set(), 0.01)
-        driver.receive(START)
-        driver.receive(commands.Audio(pcm(np.concatenate((speech([1, 2, 3]), silence(0.6))))))
-        await closed.wait()
-        await driver.room()
-    *_, utterance, failure = sent
-    assert isinstance(utterance, events.Utterance) and isinstance(failure, events.Failure)
-    assert (utterance.final_until_s, utterance.text) == (0.0, "")
-    assert (failure.code, failure.is_fatal) == ("engine_stalled", True)
-    assert transcriber.n_open == 0
-
-
 async def test_an_interim_is_dropped_at_the_deadline() -> None:
     """The session goes on, and gets its final text when the engine answers again."""
     transcriber, closed = StallingTranscriber(), asyncio.Event()
@@ -155,17 +137,6 @@ async def test_a_newer_pause_takes_the_place_of_one_that_waits_for_the_turn_mode
         await sent.has_ended.wait()
         driver.cancel_windows()
     assert scorer.n_cancelled == 2
-
-
-async def test_a_session_goes_on_without_a_turn_model_that_fails() -> None:
-    """The text alone judges its pauses."""
-    scorer, sent = HeldScorer(None), Sent()
-    scorer.may_answer.set()
-    async with asyncio.TaskGroup() as tasks:
-        driver = await talk(scorer, tasks, sent)
-        driver.receive(commands.Audio(pcm(silence(2.0))))
-        await sent.has_ended.wait()
-    assert [event.text for event in sent if isinstance(event, events.Utterance)] == [said([1, 2, 3])]
 
 
 class SilentVoices:

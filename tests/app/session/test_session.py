@@ -1,7 +1,10 @@
 """The session core: the promises of the design as properties, and the answers to single commands."""
 
+import gc
 import itertools
+from collections import Counter, deque
 from dataclasses import replace
+from types import BuiltinFunctionType, FunctionType, ModuleType
 from typing import ClassVar
 
 import numpy as np
@@ -10,16 +13,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.bench import CONFIG, START, Bench, check_promises
-from tests.fakes import MODEL, LevelDetector, decode, pcm, said, silence, speech, word
+from tests.fakes import MODEL, LevelDetector, decode, done, pcm, said, segment, silence, speech, word
 from tutti_server.app.errors import BadStart, IdleTimeout, LimitExceeded
 from tutti_server.app.media.pcm import AudioFormat, Samples
-from tutti_server.app.session.core.effects import Close, Send, Submit
-from tutti_server.app.session.engine_driver import MAX_BACKLOG
+from tutti_server.app.session.core.effects import Close, Submit
 from tutti_server.app.session.messages import commands, events
 from tutti_server.app.session.messages.commands import MAX_PENDING_FLUSHES
 from tutti_server.app.session.session import Session
-from tutti_server.app.session.speech.endpointing import Endpointer, aggressiveness
-from tutti_server.app.session.text.hallucination_filter import HallucinationFilter
+from tutti_server.app.session.speech.endpointing import aggressiveness
 from tutti_server.engine import api
 from tutti_server.engine.api import SAMPLE_RATE
 from tutti_server.engine.errors import EngineError, EngineFailed, EngineOverloaded
@@ -30,7 +31,7 @@ def talks(draw: st.DrawFn) -> tuple[list[int], Samples]:
     """Some turns of speech with pauses between them: the words, and the audio."""
     words: list[int] = []
     parts = [silence(draw(st.sampled_from([0.0, 0.13, 0.5])))]
-    for _ in range(draw(st.integers(1, 4))):
+    for _ in range(draw(st.integers(1, 3))):
         turn = draw(st.lists(st.integers(0, 80), min_size=2, max_size=12))
         words += turn
         parts += [speech(turn), silence(draw(st.integers(8, 75)) * 0.02)]
@@ -69,55 +70,16 @@ def test_no_more_beams_than_the_engine_has_slots() -> None:
     assert {window.options.sampling.beam_size for window in finals} == {MODEL.n_slots}
 
 
-@given(talk=talks(), cuts=st.lists(st.integers(1, 40_000), max_size=20), flushes=st.booleans())
-def test_any_cutting_of_the_stream_gives_the_same_events(
-    talk: tuple[list[int], Samples], cuts: list[int], flushes: bool
-) -> None:
-    """The events do not depend on how the bytes are cut, as long as the engine answers at once."""
-    _, samples = talk
-    outcomes = []
-    for sizes in (cuts, [len(samples) * 4]):
-        bench, data, at = Bench(), pcm(samples), 0
-        for size in [*sizes, len(data)]:
-            for effect in bench.session.receive(commands.Audio(data[at : at + size])):
-                bench.perform([effect])
-            at += size
-        bench.answer_all()
-        if flushes:
-            bench.give(commands.Flush("f"))
-            bench.answer_all()
-        bench.stop()
-        outcomes.append([e for e in bench.events if not isinstance(e, events.Interim | events.Lag)])
-    assert outcomes[0] == outcomes[1]
-
-
-@given(talk=talks(), data=st.data())
-def test_promises_hold_whenever_the_engine_answers(talk: tuple[list[int], Samples], data: st.DataObject) -> None:
-    """Stable text is never taken back, finals do not overlap, and no word is lost, whenever the answers come."""
-    words, samples = talk
-    bench = Bench()
-    for at in range(0, len(samples), 3200):
-        bench.give(commands.Audio(pcm(samples[at : at + 3200])))
-        while len(bench.waiting) and data.draw(st.booleans()):
-            bench.answer_one(data.draw(st.integers(0, len(bench.waiting) - 1)))
-    bench.stop()
-    check_promises(bench)
-    assert bench.text() == said(words)
-    assert all(not event.uncovered and not event.n_redecodes for event in bench.of(events.Utterance))
-    assert bench.of(events.Stopped)[0].words == len(words)
-
-
-@pytest.mark.parametrize("interim", [True, False])
-@pytest.mark.parametrize("gap_ms", [80, 40])
+@pytest.mark.parametrize(("interim", "gap_ms"), [(True, 80), (False, 40)])
 def test_speech_longer_than_a_window_is_cut_between_words(interim: bool, gap_ms: int) -> None:
-    """Ninety seconds without an endpoint become several windows, and every word is decoded once, uncut."""
-    words = [index * 7 % 80 for index in range(90 * 1000 // (200 + gap_ms))]
+    """A minute without an endpoint becomes several windows, and every word is decoded once, uncut."""
+    words = [index * 7 % 80 for index in range(65 * 1000 // (200 + gap_ms))]
     bench = Bench(replace(START, interim=interim))
     bench.feed(speech(words, gap_ms * 16))
     bench.stop()
     check_promises(bench)
     assert bench.text() == said(words)
-    assert len([w for w in bench.windows if w.priority is api.Priority.FINAL]) >= 4
+    assert len([w for w in bench.windows if w.priority is api.Priority.FINAL]) >= 3
     # A segment tells whether it may be the last of its utterance.
     segments = bench.of(events.Segment)
     last = {segment.utterance: segment.id for segment in segments}
@@ -125,56 +87,10 @@ def test_speech_longer_than_a_window_is_cut_between_words(interim: bool, gap_ms:
     assert all(not segment.goes_on for segment in segments if segment.id == last[segment.utterance])
 
 
-def test_the_model_is_shown_the_text_before_a_window() -> None:
-    """The next window of a long utterance is given the text before it as its prompt; the first one the client's."""
-    _, samples = long_talk(200)
-    bench = Bench(replace(START, prompt="Names: Kowalski."))
-    bench.feed(samples)
-    bench.stop()
-    finals = [w for w in bench.windows if w.priority is api.Priority.FINAL]
-    assert finals[0].options.previous_text == "Names: Kowalski."
-    assert finals[1].options.previous_text.endswith(bench.of(events.Segment)[0].text[-20:])
-
-
-def test_windows_without_context_run_side_by_side() -> None:
-    """A file's windows do not wait for each other's text, and still come out in order."""
-    words, samples = long_talk(400)
-    config = replace(CONFIG, context="none", max_finals_in_flight=8)
-    bench = Bench(replace(START, interim=False), config)
-    bench.feed(samples, answer=False)
-    assert len(bench.waiting) >= 3
-    bench.answer_one(len(bench.waiting) - 1)
-    assert not bench.of(events.Segment), "the text of a later window was sent before that of an earlier one"
-    bench.stop()
-    check_promises(bench)
-    assert bench.text() == said(words)
-
-
-def test_windows_without_speech_are_no_backlog() -> None:
-    """Each utterance that ends soon after 20 s leaves a window without speech.
-
-    These windows do not reduce how many others run, and what the session holds is bounded all the same.
-    """
-    config = replace(CONFIG, context="none", max_finals_in_flight=MAX_BACKLOG)
-    bench = Bench(replace(START, interim=False, endpointing=commands.Endpointing(silence_ms=700)), config)
-    words, samples = long_talk(20_300 // 280)
-    turn = np.concatenate((samples, silence(1.0)))
-    n_turns = 0
-    while bench.session.backlog < MAX_BACKLOG:
-        bench.feed(turn, answer=False)
-        n_turns += 1
-    finals = bench.channels[0].finals
-    assert len(bench.waiting) == MAX_BACKLOG
-    assert MAX_BACKLOG < len(finals) <= 2 * MAX_BACKLOG
-    bench.stop()
-    check_promises(bench)
-    assert bench.text() == said(words * n_turns)
-
-
 def test_an_utterance_is_ended_when_it_grows_too_long() -> None:
     """`max_utterance_s` bounds what an utterance holds; no word is lost at its end."""
     words, samples = long_talk(300)
-    bench = Bench(replace(START, endpointing=commands.Endpointing(max_utterance_s=10)))
+    bench = Bench(replace(START, interim=False, endpointing=commands.Endpointing(max_utterance_s=10)))
     bench.feed(samples)
     bench.stop()
     check_promises(bench)
@@ -195,7 +111,7 @@ def test_the_first_word_counts_from_where_it_began() -> None:
 
 
 @given(
-    talks=st.lists(talks(), min_size=1, max_size=3),
+    talks=st.lists(talks(), min_size=1, max_size=2),
     share=st.floats(0.1, 0.9),
     silence_ms=st.sampled_from([200, 500]),
     ends=st.sampled_from(["cut off", "drained", "drained, to be resumed", "idle, to be resumed", "flushed"]),
@@ -254,20 +170,6 @@ def test_a_client_that_resumes_loses_and_repeats_nothing(
             assert pieces == said(words).split()
 
 
-def test_channels_are_transcribed_on_their_own() -> None:
-    """Two channels on one socket give two transcripts, and utterances are numbered over both."""
-    left = np.concatenate((speech([1, 2, 3]), silence(2.0)))
-    right = np.concatenate((silence(1.0), speech([4, 5, 6])))
-    length = max(len(left), len(right))
-    both = np.stack([np.pad(side, (0, length - len(side))) for side in (left, right)], axis=1)
-    bench = Bench(replace(START, audio=AudioFormat("pcm_f32le", 16_000, 2)))
-    bench.feed(both.reshape(-1))
-    bench.stop()
-    check_promises(bench)
-    assert (bench.text(0), bench.text(1)) == (said([1, 2, 3]), said([4, 5, 6]))
-    assert [e.utterance for e in bench.of(events.SpeechStarted)] == [0, 1]
-
-
 def test_final_until_waits_for_every_channel() -> None:
     """Audio that one channel has not finished cannot be forgotten, though the other channel is done."""
     left = np.concatenate((silence(0.5), speech([1, 2] * 20)))
@@ -278,19 +180,6 @@ def test_final_until_waits_for_every_channel() -> None:
     assert bench.of(events.Utterance)[0].final_until_s <= 0.5
 
 
-def test_acknowledged_times_never_decrease() -> None:
-    """They do not even when speech is announced, which began somewhat earlier."""
-    bench = Bench(replace(START, endpointing=commands.Endpointing(silence_ms=200)))
-    before: tuple[float, ...] = (0.0,)
-    audio = np.concatenate((silence(1.0), speech([1, 2]), silence(1.0), speech([3]), silence(1.0)))
-    for start in range(0, len(audio), 160):
-        bench.feed(audio[start : start + 160])
-        now = bench.session.acknowledged()
-        assert now >= before
-        before = now
-    assert bench.text() == said([1, 2, 3])
-
-
 def test_words_are_timed_on_the_sessions_timeline() -> None:
     """Only finals have words. Words lie inside their segment and make up its text."""
     bench = Bench(replace(START, words=True, hotwords=("Kowalski",), resume=commands.Resume((100.0,))))
@@ -298,11 +187,11 @@ def test_words_are_timed_on_the_sessions_timeline() -> None:
     bench.stop()
     segments = bench.of(events.Segment)
     assert [segment.text for segment in segments] == [said([1, 2, 3]), said([4])]
-    for segment in segments:
-        assert " ".join(word.text for word in segment.words) == segment.text
-        times = [time for word in segment.words for time in (word.start_s, word.end_s)]
-        assert times == sorted(times) and segment.start_s <= times[0] and times[-1] <= segment.end_s
-        assert all(word.confidence == 0.75 for word in segment.words)
+    for each in segments:
+        assert " ".join(word.text for word in each.words) == each.text
+        times = [time for word in each.words for time in (word.start_s, word.end_s)]
+        assert times == sorted(times) and each.start_s <= times[0] and times[-1] <= each.end_s
+        assert all(word.confidence == 0.75 for word in each.words)
     assert 100.5 < segments[0].words[0].start_s < 101.5
     assert {window.options.word_times for window in bench.windows if window.priority is api.Priority.FINAL} == {True}
     assert {window.options.word_times for window in bench.windows if window.priority is api.Priority.INTERIM} == {False}
@@ -386,19 +275,6 @@ def test_discarding_forgets_only_the_open_utterance(mode: commands.EndpointingMo
     assert [endpoint.is_discarded for endpoint in bench.of(events.Endpoint)] == [False, True, False]
     ends = {1: 0.56, 2: 1.12}
     assert last.start_s == pytest.approx(ends[2])
-
-
-def test_discarding_keeps_stable_text() -> None:
-    """Stable text is not taken back, though its audio is not decoded any more."""
-    bench = Bench()
-    bench.feed(speech(range(1, 12)))
-    stable = bench.of(events.Interim)[-1].stable
-    assert stable
-    bench.give(commands.Discard())
-    (utterance,) = bench.of(events.Utterance)
-    assert utterance.text == stable and not utterance.is_complete and not bench.waiting
-    bench.stop()
-    check_promises(bench)
 
 
 def test_discarding_forgets_speech_that_was_not_announced_yet() -> None:
@@ -499,18 +375,7 @@ def test_in_manual_mode_audio_without_detected_speech_is_decoded() -> None:
         bench.feed(silence(2.0), answer=False)
         assert len(bench.of(events.SpeechStarted)) == 1 and not bench.windows
         bench.give(commands.Flush(1))
-        bench.answer_with(
-            api.Segment(
-                start_s=0.2,
-                end_s=0.6,
-                text=" Psst.",
-                tokens=(1,),
-                avg_logprob=-0.9,
-                compression_ratio=1.0,
-                no_speech_prob=no_speech_prob,
-                text_logprob=-0.9,
-            )
-        )
+        bench.answer_with(segment(" Psst.", 0.2, 0.6, logprob=-0.9, text_logprob=-0.9, no_speech_prob=no_speech_prob))
         assert [(event.text, event.uncovered) for event in bench.of(events.Utterance)] == [(text, ())]
         assert bench.events[-1] == events.Flushed(1)
         assert all(len(window.samples) == 2 * SAMPLE_RATE for window in bench.windows)
@@ -530,16 +395,6 @@ def test_in_manual_mode_the_rest_after_a_flush_begins_no_utterance(sample_rate: 
     assert [event.id for event in bench.of(events.Flushed)] == [0, 1, 2]
 
 
-def test_in_manual_mode_the_maximum_ends_an_utterance_and_the_next_begins() -> None:
-    """So does it in silence. Each utterance is announced once."""
-    bench = Bench(MANUAL)
-    bench.feed(np.concatenate((silence(45.0), speech([1] * 100), silence(45.0))))
-    bench.stop()
-    check_promises(bench)
-    assert bench.text() == said([1] * 100)
-    assert len(bench.of(events.SpeechStarted)) == len(bench.of(events.Utterance)) >= 4
-
-
 @pytest.mark.parametrize(("min_utterance_s", "texts"), [(0.0, ["w1", "w2 w3"]), (2.0, ["w1 w2 w3"])])
 def test_a_single_word_waits_for_what_may_follow(min_utterance_s: float, texts: list[str]) -> None:
     """Silence ends an utterance only after its minimum length."""
@@ -548,24 +403,6 @@ def test_a_single_word_waits_for_what_may_follow(min_utterance_s: float, texts: 
     bench.feed(np.concatenate((speech([1]), silence(0.8), speech([2, 3]), silence(1.2))))
     assert [event.text for event in bench.of(events.Utterance)] == texts
     assert len(bench.of(events.SpeechStarted)) == len(texts)
-
-
-def test_a_single_word_waits_only_for_the_minimum() -> None:
-    """Without more speech, the word is final when its utterance has its minimum length."""
-    bench = Bench(replace(START, endpointing=commands.Endpointing(silence_ms=300, min_utterance_s=2.0)))
-    bench.feed(np.concatenate((silence(1.0), speech([1]), silence(1.6))))
-    assert not bench.of(events.Utterance)
-    bench.feed(silence(0.2))
-    assert bench.text() == "w1"
-
-
-def test_flush_without_open_speech_is_answered_at_once() -> None:
-    """Flushes are answered in order."""
-    bench = Bench()
-    bench.feed(silence(1.0))
-    bench.give(commands.Flush(1))
-    bench.give(commands.Flush(2))
-    assert bench.events[-2:] == [events.Flushed(1), events.Flushed(2)]
 
 
 def test_flush_decodes_a_short_word_that_was_not_announced() -> None:
@@ -615,14 +452,6 @@ def test_every_window_carries_the_last_hypothesis_as_prefix_and_draft() -> None:
         assert window.options.prefix + window.options.draft == tokens
 
 
-def test_no_interims_when_they_were_not_asked_for() -> None:
-    bench = Bench(replace(START, interim=False))
-    bench.feed(speech([1] * 20))
-    bench.stop()
-    assert not bench.of(events.Interim)
-    assert all(window.priority is api.Priority.FINAL for window in bench.windows)
-
-
 @pytest.mark.parametrize(
     ("text", "no_speech_prob", "text_logprob", "is_text"),
     [
@@ -647,40 +476,10 @@ def test_the_hallucination_filter_drops_text_of_no_speech(
     """Text is dropped if the model does not trust its words, and punctuation alone is no text."""
     bench = Bench()
     bench.feed(np.concatenate((speech([1] * 8), silence(0.6))), answer=False)
-    job, _ = bench.waiting.pop()
-    segment = api.Segment(
-        start_s=0.0,
-        end_s=2.0,
-        text=text,
-        tokens=(1,),
-        avg_logprob=-1.0,
-        compression_ratio=1.0,
-        no_speech_prob=no_speech_prob,
-        text_logprob=text_logprob,
-    )
-    bench.perform(bench.session.engine_event(job, api.SegmentEvent(segment)))
-    done = api.DoneEvent(
-        text=text,
-        pieces=(),
-        segments=(segment,),
-        language="en",
-        no_speech_prob=no_speech_prob,
-        avg_logprob=-1.0,
-        compression_ratio=1.0,
-        is_truncated=False,
-        n_steps=1,
-    )
-    bench.perform(bench.session.engine_event(job, done))
+    made_up = segment(text, 0.0, 2.0, logprob=-1.0, text_logprob=text_logprob, no_speech_prob=no_speech_prob)
+    bench.waiting.rotate(1)
+    bench.answer_with(made_up, no_speech_prob=no_speech_prob)
     assert (bench.text() == text.strip()) is is_text
-
-
-@pytest.mark.parametrize(
-    ("ratio", "text_logprob", "is_dropped"), [(2.0, -1.2, True), (2.0, -0.9, False), (1.7, -1.2, False)]
-)
-def test_a_phrase_that_is_repeated_needs_more_evidence(ratio: float, text_logprob: float, is_dropped: bool) -> None:
-    """Whisper says "cut it into pieces" three times for the noise of dishes; people who repeat themselves are clear."""
-    rules = HallucinationFilter()
-    assert rules.is_implausibly_dense(88, 10.0, text_logprob, ratio) is is_dropped
 
 
 @pytest.mark.parametrize(
@@ -701,45 +500,10 @@ def test_words_are_shown_up_to_the_first_without_evidence(
     bench.feed(speech([1] * 3), answer=False)
     job, window = bench.waiting.pop()
     assert window.priority is api.Priority.INTERIM
-    done = api.DoneEvent(
-        text=" In fact",
-        pieces=(api.Piece((1,), " In", logprob=logprobs[0]), api.Piece((2,), " fact", logprob=logprobs[1])),
-        segments=(),
-        language="en",
-        no_speech_prob=no_speech_prob,
-        avg_logprob=-0.5,
-        compression_ratio=1.0,
-        is_truncated=False,
-        n_steps=1,
-    )
-    bench.perform(bench.session.engine_event(job, done))
+    pieces = tuple(api.Piece((1,), word, logprob=each) for word, each in zip((" In", " fact"), logprobs, strict=True))
+    answer = done(" In fact", pieces=pieces, no_speech_prob=no_speech_prob)
+    bench.perform(bench.session.engine_event(job, answer))
     assert [interim.tail for interim in bench.of(events.Interim)] == ([shown.strip()] if shown else [])
-
-
-def test_an_utterance_does_not_begin_with_a_word_that_is_hardly_possible() -> None:
-    """However often hypotheses repeat it, as they do in noise."""
-    bench = Bench()
-    bench.feed(speech([1] * 12), answer=False)
-    n_answered = 0
-    while bench.waiting:
-        job, _ = bench.waiting.popleft()
-        done = api.DoneEvent(
-            text=" In",
-            pieces=(api.Piece((1,), " In", logprob=-2.1), api.Piece((2,), " fact", logprob=-0.1)),
-            segments=(),
-            language="en",
-            no_speech_prob=0.1,
-            avg_logprob=-0.5,
-            compression_ratio=1.0,
-            is_truncated=False,
-            n_steps=1,
-        )
-        bench.perform(bench.session.engine_event(job, done))
-        bench.feed(speech([1] * 3), answer=False)
-        n_answered += 1
-        if n_answered == 4:
-            break
-    assert n_answered == 4 and not bench.of(events.Interim)
 
 
 def test_a_client_is_notified_when_final_text_is_late() -> None:
@@ -768,40 +532,70 @@ def test_a_client_is_notified_when_interims_do_not_come() -> None:
 def test_no_lag_is_reported_when_text_comes_in_time(interim: bool) -> None:
     """None is reported in long speech, in long silence, or without interims."""
     bench = Bench(replace(START, interim=interim))
-    bench.feed(np.concatenate((speech([1] * 60), silence(5.0), speech([2] * 60), silence(5.0))))
+    bench.feed(np.concatenate((speech([1] * 30), silence(3.0))))
     assert not bench.of(events.Lag)
-    assert bench.text() == said([1] * 60 + [2] * 60)
+    assert bench.text() == said([1] * 30)
 
 
-def test_memory_does_not_grow_with_the_session() -> None:
-    """After ten minutes of turns a channel holds no more audio than after one minute."""
-    bench = Bench(replace(START, interim=False))
+def kept(session: Session) -> Counter[str]:
+    """The objects that the session can reach, by type; without numbers."""
+    counts: Counter[str] = Counter()
+    seen: set[int] = set()
+    left: deque[object] = deque([session])
+    while left:
+        each = left.pop()
+        if id(each) in seen or isinstance(each, type | ModuleType | FunctionType | BuiltinFunctionType | int | float):
+            continue
+        seen.add(id(each))
+        counts[type(each).__name__] += 1
+        left.extend(gc.get_referents(each))
+    return counts
+
+
+@pytest.mark.parametrize("mode", ["vad", "manual"])
+def test_memory_does_not_grow_with_the_session(mode: commands.EndpointingMode) -> None:
+    """With interims and flushes, a session keeps as many objects and as much audio after turns as before them."""
+    bench = Bench(replace(START, endpointing=commands.Endpointing(mode=mode)))
     turn = np.concatenate((speech([1, 2, 3]), silence(1.2)))
-    held = []
-    for _ in range(300):
+    objects, audio = [], []
+    for number in range(60):
         bench.feed(turn)
-        held.append(bench.channels[0]._buffer.end - bench.channels[0]._buffer.start)
-    assert len(bench.of(events.Utterance)) == 300
-    assert max(held[150:]) <= max(held[:20])
-    assert not bench.jobs
+        bench.give(commands.Flush(number))
+        bench.answer_all()
+        buffer = bench.channels[0]._buffer
+        audio.append(buffer.end - buffer.start)
+        if number % 20 == 19:
+            objects.append(kept(bench.session))
+    assert len(bench.of(events.Utterance)) == 60 and not bench.jobs
+    assert objects[1] == objects[2]
+    assert max(audio[30:]) <= max(audio[:20])
 
 
-@pytest.mark.parametrize("command", [commands.Audio(b"\0\0"), commands.Flush(1), commands.Stop()])
-def test_commands_before_start_are_refused(command: commands.Command) -> None:
-    session = Session("s", MODEL, CONFIG)
-    send, close = session.receive(command)
-    assert isinstance(send, Send) and isinstance(send.event, events.Failure) and isinstance(close, Close)
-    assert (send.event.code, send.event.is_fatal, close.code) == ("not_started", True, 1008)
-    assert session.receive(commands.Keepalive()) == []
-
-
-def test_a_second_start_is_refused_and_changes_nothing() -> None:
-    bench = Bench()
-    bench.give(START)
-    assert bench.events[-1] == events.Failure("already_started", "start: the session has started already", False)
-    bench.feed(speech([1, 2]))
-    bench.stop()
-    assert bench.text() == said([1, 2])
+@pytest.mark.parametrize(
+    ("start", "message"),
+    [
+        (replace(START, language="fr"), "language: expected"),
+        (replace(START, task="translate"), "task: expected"),
+        (replace(START, languages=("en", "fr")), "languages: expected a list of the model's languages (en, de)"),
+        (replace(START, language="en", languages=("en", "de")), "languages: expected none beside a language"),
+        (replace(START, interim_words=True), "interim_words: expected true only with interim and words, got True"),
+        (replace(START, resume=commands.Resume((1.0, 2.0))), "resume.from_s: expected"),
+        (replace(START, resume=commands.Resume((2.0,), "", 2.5)), "resume.audio_from_s: expected at most the least"),
+        (replace(START, resume=commands.Resume((2.0,), "", 1.0, (2.5,))), "resume.detector_from_s: expected"),
+        (replace(START, resume=commands.Resume((2.0,), "", 1.0, (None, None))), "resume.detector_from_s: expected"),
+        (replace(START, resume=commands.Resume((1.0,), language=("en", None))), "resume.language: expected a language"),
+        (
+            replace(START, resume=commands.Resume((1.0,), voices="v1.x")),
+            "resume.voices: expected none without speakers",
+        ),
+    ],
+)
+def test_a_start_that_cannot_be_is_refused(start: commands.Start, message: str) -> None:
+    """The error names the field, what was expected, and what came."""
+    bench = Bench(start)
+    assert (bench.failure.code, bench.failure.is_fatal) == ("bad_start", True)
+    assert bench.failure.message.startswith(message)
+    assert bench.closes[0].code == 1008
 
 
 def test_audio_after_stop_is_refused() -> None:
@@ -817,7 +611,7 @@ def test_audio_after_stop_is_refused() -> None:
 
 @pytest.mark.parametrize(
     ("language", "understood"),
-    [("English", "en"), ("EN", "en"), ("en_us", "en"), ("de-AT", "de"), ("ger", "de"), ("auto", None), ("", None)],
+    [("en_us", "en"), ("German", "de"), ("auto", None)],
 )
 def test_a_language_may_have_any_spelling(language: str, understood: str | None) -> None:
     """At the start and in a change: every protocol comes to the session."""
@@ -827,22 +621,6 @@ def test_a_language_may_have_any_spelling(language: str, understood: str | None)
         assert bench.windows[0].options.language == understood
 
 
-def test_languages_may_have_any_spelling() -> None:
-    bench = Bench(replace(START, languages=("German", "de-AT"), interim=False))
-    bench.feed(np.concatenate((speech([1, 2]), silence(2.0))), answer=False)
-    assert bench.windows[0].options.language == "de"
-
-
-@pytest.mark.parametrize(
-    ("start", "field"), [(replace(START, language="fr"), "language"), (replace(START, task="translate"), "task")]
-)
-def test_what_the_model_cannot_do_is_refused_at_start(start: commands.Start, field: str) -> None:
-    bench = Bench(start)
-    assert bench.failure.code == "bad_start"
-    assert bench.failure.message.startswith(f"{field}: expected")
-    assert bench.closes[0].code == 1008
-
-
 def test_bytes_that_make_no_sample_are_reported_at_stop() -> None:
     """Audio may be cut inside a sample, but it must not end there."""
     bench = Bench()
@@ -850,17 +628,6 @@ def test_bytes_that_make_no_sample_are_reported_at_stop() -> None:
     bench.stop()
     assert [e.code for e in bench.of(events.Failure)] == ["incomplete_sample"]
     assert bench.text() == said([1, 2, 3])
-
-
-def test_draining_makes_the_audio_so_far_final() -> None:
-    """A server that shuts down ends utterances as a stop does, and closes with 1012."""
-    bench = Bench()
-    bench.feed(speech([1, 2, 3]), answer=False)
-    bench.perform(bench.session.drain())
-    bench.answer_all()
-    assert bench.text() == said([1, 2, 3])
-    assert bench.failure.code == "draining"
-    assert [close.code for close in bench.closes] == [1012]
 
 
 @pytest.mark.parametrize("ends", ["drained", "engine failed"])
@@ -876,18 +643,6 @@ def test_a_client_that_resumes_keeps_its_open_utterance(ends: str) -> None:
     assert bench.of(events.SpeechStarted) and not bench.of(events.Utterance)
     assert bench.failure.is_fatal
     assert [close.code for close in bench.closes] == [1012 if ends == "drained" else 1011]
-
-
-def test_an_overloaded_engine_costs_an_interim_only() -> None:
-    bench = Bench()
-    bench.feed(speech([1] * 4), answer=False)
-    job, window = bench.waiting.pop()
-    assert window.priority is api.Priority.INTERIM
-    assert bench.session.engine_error(job, EngineOverloaded(5, 5)) == []
-    bench.waiting.clear()
-    bench.feed(speech([1] * 4))
-    bench.stop()
-    assert bench.text() == said([1] * 8)
 
 
 @pytest.mark.parametrize(("error", "code"), [(EngineFailed("gone"), 1011), (EngineOverloaded(5, 5), 1013)])
@@ -911,40 +666,6 @@ def test_a_final_that_does_not_come_ends_the_session_with_a_time_to_resume_from(
     assert stalled.uncovered == ((stalled.start_s, stalled.end_s),)
     assert done.end_s < stalled.final_until_s <= stalled.start_s
     assert (bench.failure.code, bench.closes[0].code) == ("engine_stalled", 1011)
-
-
-def test_an_interim_that_does_not_come_is_dropped() -> None:
-    """The next interim is asked for, and the session goes on."""
-    bench = Bench()
-    bench.feed(speech([1] * 8), answer=False)
-    bench.perform(bench.session.engine_event(bench.waiting[0][0], api.StartedEvent(0.0, 1)))
-    assert bench.session.engine_stalled(bench.waiting.popleft()[0], 30.0) == []
-    bench.feed(speech([1] * 8))
-    assert bench.of(events.Interim)
-    bench.stop()
-    assert bench.text() == said([1] * 16)
-
-
-def test_a_pause_inside_long_speech_is_used_for_the_cut() -> None:
-    """After twenty seconds a window ends at a pause that would not end an utterance."""
-    words = [index % 80 for index in range(120)]
-    samples = np.concatenate((speech(words[:80]), silence(0.35), speech(words[80:])))
-    bench = Bench(replace(START, interim=False))
-    bench.feed(samples)
-    pause_at = len(speech(words[:80]))
-    first = bench.windows[0]
-    assert pause_at <= len(first.samples) <= pause_at + 0.4 * SAMPLE_RATE
-    bench.stop()
-    assert bench.text() == said(words)
-
-
-def test_endpointer_positions_are_exact() -> None:
-    """Speech begins at the first voiced frame and ends after the last one."""
-    endpointer = Endpointer(LevelDetector(), silence_ms=300)
-    samples = np.concatenate((silence(0.4), speech([1, 2, 3], 0), silence(0.5)))
-    changes = [endpointer.push(samples[at : at + 320]) for at in range(0, len(samples) - 319, 320)]
-    began, ended = (change for change in changes if change)
-    assert (began.position, ended.position) == (6400, 6400 + 3 * 3200)
 
 
 @pytest.mark.parametrize("pause_ms", range(440, 540, 20))
@@ -972,17 +693,6 @@ def test_the_audio_so_far_is_made_final_before_the_server_ends_a_session() -> No
     assert [close.code for close in bench.closes] == [1008]
 
 
-def test_a_silent_client_that_resumes_keeps_its_open_utterance() -> None:
-    """The session ends at once and cuts no word: the client decodes the audio again, with what follows it."""
-    bench = Bench(replace(START, resumes=True))
-    bench.feed(speech([1, 2, 3, 4]), answer=False)
-    bench.perform(bench.session.end(IdleTimeout("no message for 60 s")))
-    assert not bench.of(events.Utterance) and not bench.of(events.Segment)
-    message = "no message for 60 s; resume when there is something to send"
-    assert bench.events[-1] == events.Failure("idle", message, True)
-    assert [(close.code, close.reason) for close in bench.closes] == [(1013, "idle")]
-
-
 def test_a_client_that_resumes_and_breaks_another_limit_gets_its_text() -> None:
     """It could not resume after this error, so its audio becomes final."""
     bench = Bench(replace(START, resumes=True))
@@ -991,18 +701,6 @@ def test_a_client_that_resumes_and_breaks_another_limit_gets_its_text() -> None:
     bench.answer_all()
     assert bench.text() == said([1, 2, 3, 4])
     assert [close.code for close in bench.closes] == [1009]
-
-
-def test_when_the_engine_fails_every_utterance_still_ends() -> None:
-    """It ends with the text it has; its other speech is reported, and not acknowledged."""
-    bench = Bench(replace(START, interim=False))
-    bench.feed(np.concatenate((speech([1, 2, 3]), silence(0.6), speech([4, 5, 6]))), answer=False)
-    bench.perform(bench.session.engine_error(bench.waiting[0][0], EngineFailed("gone")))
-    check_promises(bench)
-    utterances = bench.of(events.Utterance)
-    assert [utterance.text for utterance in utterances] == ["", ""]
-    assert all(utterance.uncovered for utterance in utterances)
-    assert {utterance.final_until_s for utterance in utterances} == {0.0}
 
 
 @pytest.mark.parametrize("is_open", [True, False])
@@ -1082,24 +780,6 @@ def test_a_flush_in_audio_that_is_final_ends_nothing() -> None:
     bench.feed(speech([1, 2, 3]))
     bench.give(commands.Flush("a"))
     assert [type(event) for event in bench.events] == [events.Started, events.Flushed]
-
-
-def test_audio_must_not_begin_after_the_time_from_which_a_session_resumes() -> None:
-    bench = Bench(replace(START, resume=commands.Resume((2.0,), "", 2.5)))
-    assert bench.failure.message.startswith("resume.audio_from_s: expected at most the least of resume.from_s, 2")
-
-
-@pytest.mark.parametrize("from_s", [(1.0, 2.0), (1.0, 2.0, 3.0)])
-def test_resume_needs_a_time_for_each_channel(from_s: tuple[float, ...]) -> None:
-    bench = Bench(replace(START, resume=commands.Resume(from_s)))
-    assert bench.failure.message.startswith("resume.from_s: expected")
-
-
-@pytest.mark.parametrize("times_s", [(1.5, 3.5), (0.5, None), (None,)])
-def test_a_detector_begins_between_the_first_sample_and_what_is_final(times_s: tuple[float | None, ...]) -> None:
-    start = replace(START, audio=AudioFormat("pcm_f32le", 16_000, 2))
-    bench = Bench(replace(start, resume=commands.Resume((2.0, 3.0), "", 1.0, times_s)))
-    assert bench.failure.message.startswith("resume.detector_from_s: expected")
 
 
 def test_the_detector_gets_the_threshold_of_the_client() -> None:

@@ -4,7 +4,6 @@ from collections.abc import Callable, Container, Mapping
 from dataclasses import replace
 
 import numpy as np
-import pytest
 
 from tests.bench import CONFIG, START, Bench, check_promises
 from tests.fakes import decode, detected, said, silence, speech
@@ -72,13 +71,6 @@ def test_a_mumbled_word_does_not_change_the_language_of_a_call() -> None:
     assert [each.language_probability for each in bench.of(events.Segment)] == [0.999, 0.001, 0.999, 0.999, 0.001]
 
 
-def test_without_interims_the_policy_is_the_same() -> None:
-    bench = LanguageBench(OFFLINE, replace(CONFIG, max_finals_in_flight=1))
-    for numbers in (range(12), range(GERMAN, GERMAN + 2), range(GERMAN, GERMAN + 12)):
-        bench.say(*numbers)
-    assert bench.languages == ["en", "en", "de"]
-
-
 def test_a_window_has_one_language() -> None:
     """Once text is stable, interims and the final are decoded in its language, whatever the detector says later."""
     bench = LanguageBench()
@@ -109,19 +101,6 @@ def test_no_text_in_the_wrong_language_becomes_stable() -> None:
     check_promises(bench)
 
 
-def test_after_stable_text_a_pause_makes_text_stable_as_an_interim_does() -> None:
-    """The language of the window is fixed by then, so that it is no reason to wait, whatever the detector says."""
-    stable = []
-    for speculates in (False, True):
-        bench = LanguageBench(START, replace(CONFIG, speculates=speculates))
-        bench.feed(speech(range(7)))
-        assert bench.of(events.Interim)[-1].stable
-        bench.hears = lambda window: {"en": 0.01, "de": 0.99}
-        bench.feed(silence(0.2))
-        stable.append(bench.of(events.Interim)[-1].stable)
-    assert stable[0] == stable[1]
-
-
 def test_a_locked_language_is_decided_once() -> None:
     """Windows wait for each other until then, and the detector is not asked afterwards."""
     bench = LanguageBench(
@@ -146,19 +125,6 @@ def test_the_detector_is_asked_for_the_candidates() -> None:
         bench.say(1, 2, 3)
         asked.append((bench.windows[0].options.language, bench.windows[0].options.languages))
     assert asked == [(None, ("en", "de")), (None, ("de", "en")), ("de", ())]
-
-
-@pytest.mark.parametrize(
-    ("start", "message"),
-    [
-        (replace(START, languages=("en", "fr")), "languages: expected a list of the model's languages (en, de)"),
-        (replace(START, language="en", languages=("en", "de")), "languages: expected none beside a language"),
-        (replace(START, resume=commands.Resume((1.0,), language=("en", None))), "resume.language: expected a language"),
-    ],
-)
-def test_languages_that_make_no_sense_are_refused(start: commands.Start, message: str) -> None:
-    bench = Bench(start)
-    assert bench.failure.code == "bad_start" and bench.failure.message.startswith(message)
 
 
 def test_a_change_of_the_candidates_begins_anew() -> None:

@@ -434,7 +434,11 @@ def test_finals_are_the_same_to_the_sample(
         check_promises(bench)
         # The cutting decides which channel's utterance is announced first, so numbers are not compared.
         outcomes.append(
-            sorted((e.channel, e.start_s, e.end_s, e.text, e.uncovered) for e in bench.of(events.Utterance))
+            (
+                sorted((e.channel, e.at_s, e.from_s) for e in bench.of(events.SpeechStarted)),
+                sorted((e.channel, e.end_s) for e in bench.of(events.Endpoint)),
+                sorted((e.channel, e.start_s, e.end_s, e.text, e.uncovered) for e in bench.of(events.Utterance)),
+            )
         )
         assert bench.of(events.Stopped)
     assert outcomes[0] == outcomes[1]

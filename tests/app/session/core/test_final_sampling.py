@@ -42,12 +42,6 @@ def test_finals_are_greedy_while_interims_take_long() -> None:
     assert beams == sorted(beams) and {*beams} == {1, 5}
 
 
-def test_an_engine_that_tells_no_times_has_time() -> None:
-    sampling = FinalSampling(api.Sampling(), with_beams(api.Sampling(), 5, MODEL))
-    sampling.note_interim(None)
-    assert sampling.now.beam_size == 5
-
-
 @pytest.mark.parametrize(
     ("model", "n_beams", "n_live"),
     [

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from tests.bench import CONFIG, START, Bench, check_promises
-from tests.fakes import said, silence, speech
+from tests.fakes import said, segment, silence, speech
 from tutti_server.app.media.pcm import AudioFormat
 from tutti_server.app.session.core.context import MAX_PREVIOUS_CHARS
 from tutti_server.engine import api
@@ -23,17 +23,8 @@ def session_with(*utterances: range) -> Bench:
     return bench
 
 
-def segment(text: str, *, no_speech_prob: float = 0.0, avg_logprob: float = -0.1) -> api.Segment:
-    return api.Segment(
-        start_s=0.3,
-        end_s=1.4,
-        text=text,
-        tokens=(1,),
-        avg_logprob=avg_logprob,
-        compression_ratio=1.0,
-        no_speech_prob=no_speech_prob,
-        text_logprob=avg_logprob,
-    )
+def made_up(text: str, *, no_speech_prob: float = 0.0, logprob: float = -0.1) -> api.Segment:
+    return segment(text, 0.3, 1.4, logprob=logprob, text_logprob=logprob, no_speech_prob=no_speech_prob)
 
 
 def test_context_reaches_across_utterances() -> None:
@@ -76,13 +67,13 @@ def test_repetitive_text_is_not_shown_to_the_next_window(how: dict[str, Any]) ->
     """The next window is shown the client's prompt alone; the one after it is shown the text of that window."""
     bench = session_with(range(4), range(4, 8), range(8, 12), range(12, 16))
     bench.answer_one()
-    bench.answer_with(segment(" again and again"), **how)
+    bench.answer_with(made_up(" again and again"), **how)
     bench.answer_all()
     shown = [window.options.previous_text.strip() for window in bench.windows]
     assert shown == ["Names: Kowalski.", said(range(4)), "Names: Kowalski.", said(range(8, 12))]
 
 
-@pytest.mark.parametrize("segments", [(), (segment(" you", no_speech_prob=0.9, avg_logprob=-1.2),), (segment(" ..."),)])
+@pytest.mark.parametrize("segments", [(), (made_up(" you", no_speech_prob=0.9, logprob=-1.2),), (made_up(" ..."),)])
 def test_a_window_without_text_ends_the_context(segments: tuple[api.Segment, ...]) -> None:
     """So does a window whose text the hallucination filter has dropped, or whose text has no words."""
     bench = session_with(range(4), range(4, 6), range(8, 12), range(12, 16))

@@ -14,7 +14,6 @@ from tutti_server.app.session.decoding.interim_schedule import (
     InterimSchedule,
 )
 from tutti_server.app.session.messages import commands, events
-from tutti_server.engine import api
 from tutti_server.engine.api import SAMPLE_RATE
 
 FRAME = SAMPLE_RATE // 50
@@ -64,21 +63,6 @@ def test_the_interval_stretches_when_answers_take_long(took_frames: int, apart: 
     assert abs(frames[-1] - frames[-2] - apart) <= 1
 
 
-def test_one_slow_answer_does_not_delay_the_next_ones_for_long() -> None:
-    """It counts as a second at most, and the interval is normal again after two fast answers."""
-    schedule, position = InterimSchedule(INTERVAL, SILENCE), 0
-    schedule.begin_utterance(0)
-    gaps: list[int] = []
-    for took in (250, 3, 3, 3, 3):
-        while not schedule.is_due(position, position):
-            position += FRAME
-        gaps.append(position // FRAME - sum(gaps))
-        schedule.note_submitted(position)
-        position += took * FRAME
-        schedule.note_answered(position)
-    assert gaps[1] == 250 and gaps[2] < 50 and gaps[-2:] == [15, 15]
-
-
 def test_an_interim_that_waits_is_replaced_by_newer_ones() -> None:
     """This does not depend on the interval, and stops when no speech is new."""
     schedule = InterimSchedule(100 * FRAME, SILENCE)
@@ -113,34 +97,10 @@ def test_a_busy_engine_is_asked_less_often() -> None:
     assert [each for each in decoded if each >= 400] == [415, 430, 445, 460, 475, 490, 505, 520, 528]
 
 
-def test_an_interim_that_waits_is_replaced_as_often_on_a_busy_engine() -> None:
-    """It has its place in the queue, and a newer one costs no more. The last words replace it, too."""
-    schedule = InterimSchedule(INTERVAL, SILENCE, lambda: 5.0)
-    schedule.begin_utterance(0)
-    submitted = list[int]()
-    for at in range(70):
-        if schedule.is_due(at * FRAME, min(at, 50) * FRAME):
-            schedule.note_submitted(at * FRAME)
-            submitted.append(at)
-    assert submitted == [15, 30, 45, 58]
-
-
 def test_no_interim_at_a_pause_if_its_answer_comes_after_the_endpoint() -> None:
     """The engine decodes the final text by then."""
     n_interims = [len([at for at in run([(0, 200)], 300, took) if at > 200]) for took in (3, 30)]
     assert n_interims == [1, 0]
-
-
-def test_the_last_words_are_shown_before_the_utterance_ends() -> None:
-    """In a session: with 500 ms of silence to wait for, its text is whole after 160."""
-    bench = Bench(replace(START, endpointing=commands.Endpointing(silence_ms=500)))
-    bench.feed(np.concatenate((speech([1, 2, 3, 4]), silence(0.2))))
-    assert not bench.of(events.Utterance)
-    last = bench.of(events.Interim)[-1]
-    assert (last.stable + last.tail).split() == ["w1", "w2", "w3", "w4"]
-    n_windows = len(bench.windows)
-    bench.feed(silence(0.4))
-    assert [window.priority for window in bench.windows[n_windows:]] == [api.Priority.FINAL]
 
 
 def test_a_pause_is_decoded_in_manual_mode_too() -> None:

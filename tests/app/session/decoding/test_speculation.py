@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 from tests.bench import CONFIG, START, Bench, check_promises
 from tests.fakes import decode, silence, speech
 from tutti_server.app.media.pcm import Samples
-from tutti_server.app.session.decoding.speculation import MAX_TAIL_CUT_SAMPLES, TAIL_SAMPLES
+from tutti_server.app.session.decoding.speculation import TAIL_SAMPLES
 from tutti_server.app.session.messages import commands, events
 from tutti_server.app.session.speech.endpointing import FRAME_SAMPLES
 from tutti_server.engine import api
 from tutti_server.engine.api import SAMPLE_RATE, Priority
-from tutti_server.engine.errors import EngineFailed, EngineOverloaded
+from tutti_server.engine.errors import EngineOverloaded
 
 SPECULATES = replace(CONFIG, speculates=True)
 MANUAL = replace(START, interim=False, endpointing=commands.Endpointing(mode="manual"))
@@ -46,16 +46,6 @@ def test_the_text_is_ready_when_the_utterance_ends() -> None:
     assert kinds[-3:] == [events.Endpoint, events.Segment, events.Utterance]
     (utterance,) = session.of(events.Utterance)
     assert (utterance.text, utterance.is_speculative, utterance.n_speculative) == ("w1 w2 w3", True, 1)
-
-
-def test_a_flush_in_the_pause_is_answered_at_once() -> None:
-    """So a voice agent that knows by itself that the speaker has finished waits for nothing."""
-    session = bench()
-    pause(session, 0.14)
-    session.answer_all()
-    session.give(commands.Flush("now"))
-    assert session.events[-1] == events.Flushed("now")
-    assert session.text() == "w1 w2 w3" and priorities(session) == [Priority.SPECULATIVE]
 
 
 def test_an_answer_that_comes_after_the_endpoint_is_waited_for() -> None:
@@ -112,22 +102,6 @@ def test_the_text_of_a_pause_in_speech_is_shown_as_an_interim() -> None:
     assert session.windows[n_windows].options.draft or session.windows[n_windows].options.prefix
 
 
-def test_an_interim_that_comes_after_it_is_not_shown() -> None:
-    """It was asked for before the pause, and has less text."""
-    session = bench(START)
-    session.feed(speech([1, 2, 3]), answer=False)
-    (job, window) = session.waiting.popleft()
-    assert window.is_interim
-    session.perform(session.session.engine_event(job, api.StartedEvent(0.0, 1)))
-    session.feed(silence(0.2), answer=False)
-    assert session.waiting[0][1].priority is Priority.SPECULATIVE
-    session.answer_one()
-    shown = session.of(events.Interim)
-    for event in decode(window)[1:]:
-        session.perform(session.session.engine_event(job, event))
-    assert session.of(events.Interim) == shown
-
-
 @pytest.mark.parametrize("end", ["superseded", "overloaded", "stalled"])
 @pytest.mark.parametrize("has_ended", [False, True])
 def test_the_session_goes_on_without_it(end: str, has_ended: bool) -> None:
@@ -153,30 +127,6 @@ def test_the_session_goes_on_without_it(end: str, has_ended: bool) -> None:
     assert not session.jobs and not session.closes
 
 
-def test_an_engine_that_fails_with_it_ends_the_session() -> None:
-    """As with any window."""
-    session = bench()
-    pause(session)
-    session.perform(session.session.engine_error(session.waiting[0][0], EngineFailed("gone")))
-    assert session.failure.code == "engine_failed"
-
-
-def test_text_that_does_not_begin_with_stable_text_is_decoded_anew() -> None:
-    """An interim that was asked for before the pause may make text stable that the speculative final does not have."""
-    session = bench(START)
-    session.feed(speech([1, 2, 3]))
-    session.feed(np.concatenate((speech([4, 5]), silence(0.15))), answer=False)
-    job, window = session.waiting.popleft()
-    session.perform(session.session.engine_event(job, api.StartedEvent(0.0, 1)))
-    assert window.priority is Priority.SPECULATIVE
-    session.channels[0]._open.stabilizer.tokens = (18, 19)  # type: ignore[union-attr]
-    session.feed(silence(0.5), answer=False)
-    for event in decode(window):
-        session.perform(session.session.engine_event(job, event))
-    assert priorities(session)[-2:] == [Priority.SPECULATIVE, Priority.FINAL]
-    assert session.windows[-1].options.prefix == (18, 19)
-
-
 def test_a_discarded_utterance_withdraws_it() -> None:
     """Its audio is forgotten, so its text must be, too."""
     session = bench()
@@ -184,18 +134,6 @@ def test_a_discarded_utterance_withdraws_it() -> None:
     session.answer_all()
     session.give(commands.Discard())
     assert session.text() == "" and not session.jobs
-
-
-def test_what_is_withdrawn_says_nothing_of_how_long_answers_take() -> None:
-    """An engine that answers every interim at once gets them at the usual interval, also after many pauses."""
-    session = bench(START)
-    for _ in range(6):
-        session.feed(np.concatenate((speech([1, 2, 3], gap_samples=640), silence(0.12))), answer=False)
-        session.feed(speech([4, 5, 6], gap_samples=640))
-    n_before = len(session.windows)
-    session.feed(speech(range(15), gap_samples=0))
-    lengths = [len(window.samples) for window in session.windows[n_before:]]
-    assert len(lengths) > 5 and max(np.diff(lengths)) <= 0.4 * SAMPLE_RATE
 
 
 def test_only_the_last_window_of_an_utterance_counts_as_speculative() -> None:
@@ -228,20 +166,6 @@ def test_a_slow_engine_is_spared() -> None:
         session.feed(silence(0.5))
     assert priorities(session)[-4:] == [Priority.SPECULATIVE] * 4
     check_ends(session)
-
-
-def test_in_manual_mode_quiet_speech_at_the_end_is_decoded() -> None:
-    """Only a second of silence is left out: the detector may have missed speech in more."""
-    session = bench(MANUAL)
-    pause(session, 0.3)
-    session.answer_all()
-    session.give(commands.Flush(1))
-    assert set(priorities(session)) == {Priority.SPECULATIVE} and session.text() == "w1 w2 w3"
-    n_samples = 2 * MAX_TAIL_CUT_SAMPLES
-    session.feed(np.concatenate((speech([4]), np.full(n_samples, 0.0005, dtype=np.float32))))
-    n_windows = len(session.windows)
-    session.give(commands.Flush(2))
-    assert len(session.windows[n_windows].samples) > n_samples
 
 
 def check_ends(session: Bench) -> None:

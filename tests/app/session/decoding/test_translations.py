@@ -9,7 +9,6 @@ import pytest
 from tests.bench import CONFIG, START, Bench, check_promises
 from tests.fakes import MODEL, decode, silence, speech
 from tutti_server.app.media.pcm import Samples
-from tutti_server.app.session.core.effects import Translate
 from tutti_server.app.session.decoding.translations import MAX_OPEN, SessionTranslator, languages_of
 from tutti_server.app.session.messages import commands, events
 from tutti_server.engine import api
@@ -246,10 +245,3 @@ def test_earlier_text_that_cannot_be_is_refused(change: dict[str, object]) -> No
     resume = commands.Resume((3.0,), audio_from_s=1.0, untranslated=(wrong,))
     session = bench("en", start=replace(GERMAN, resume=resume))
     assert session.failure.code == "bad_start" and f"untranslated.{next(iter(change))}" in session.failure.message
-
-
-def test_effects_name_the_channel() -> None:
-    """A service keeps the order of each channel by it."""
-    session = bench("fr")
-    session.feed(talk(1))
-    assert session.texts == [Translate(id=session.texts[0].id, channel=0, language="fr", source="de", text="w1")]

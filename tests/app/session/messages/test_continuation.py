@@ -4,18 +4,10 @@ from tutti_server.app.session.messages.commands import Resume
 from tutti_server.app.session.messages.continuation import ChannelStart, Continuation, find_start
 
 
-def test_a_new_session_begins_with_its_first_sample() -> None:
-    assert find_start(None, 2) == Continuation(0.0, (ChannelStart(0, 0), ChannelStart(0, 0)))
-
-
 def test_times_become_positions_since_the_first_sample() -> None:
     """A channel without a known beginning gives all audio to its detector, which is not what it had before."""
     found = find_start(Resume((12.5, 13.0), "", 10.0, (11.0, None)), 2)
     assert found == Continuation(10.0, (ChannelStart(40_000, 16_000), ChannelStart(48_000, None)))
-
-
-def test_one_time_is_that_of_all_channels() -> None:
-    assert find_start(Resume((3.0,)), 2) == Continuation(3.0, (ChannelStart(0, None), ChannelStart(0, None)))
 
 
 def test_times_that_are_not_exact_in_binary_mean_the_same_sample() -> None:

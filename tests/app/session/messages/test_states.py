@@ -29,21 +29,6 @@ def test_the_table_names_every_command_and_every_open_state() -> None:
     assert all(set(row) == set(State) - {State.CLOSED} for row in REACTIONS.values())
 
 
-@pytest.mark.parametrize("command", COMMANDS)
-def test_a_closed_session_ignores_everything(command: commands.Command) -> None:
-    assert not must_carry_out(command, State.CLOSED)
-
-
-@pytest.mark.parametrize("command", COMMANDS)
-def test_an_open_session_carries_out_what_it_can(command: commands.Command) -> None:
-    """It refuses a second start, and a keepalive changes nothing."""
-    if isinstance(command, commands.Start):
-        with pytest.raises(WrongState, match="already"):
-            must_carry_out(command, State.OPEN)
-    else:
-        assert must_carry_out(command, State.OPEN) is not isinstance(command, commands.Keepalive)
-
-
 def test_an_ending_session_still_answers_flushes() -> None:
     """The client may not know yet that the session ends."""
     row = {command for command, reactions in REACTIONS.items() if reactions[State.ENDING] is Reaction.CARRY_OUT}

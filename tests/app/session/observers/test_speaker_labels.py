@@ -13,12 +13,11 @@ from hypothesis import strategies as st
 from tests import speaker_sessions
 from tests.bench import CONFIG, START, Bench
 from tests.fakes import silence, speech
-from tutti_server.app.errors import BadStart
 from tutti_server.app.media.pcm import AudioFormat, Samples
 from tutti_server.app.session.core.effects import Effect, EmbedSpeech, LimitSpeakers
 from tutti_server.app.session.messages import commands, events
 from tutti_server.app.session.observers.speaker_labels import LAST_WAIT_S, MAX_LABELS, MAX_WAITING, SpeakerLabels
-from tutti_server.app.session.observers.speaker_stretches import HOP_FRAMES, SpeakersFound, SpeechStretches, Stretch
+from tutti_server.app.session.observers.speaker_stretches import SpeakersFound, SpeechStretches, Stretch
 from tutti_server.app.session.session import give_up_speakers, speakers_found
 from tutti_server.engine.api import SAMPLE_RATE
 
@@ -81,18 +80,13 @@ def painted(found: Iterable[events.Speakers]) -> list[tuple[float, int]]:
     return [(tenth / 10, speaker) for tenth, speaker in sorted(known.items())]
 
 
-def test_text_and_words_get_the_speakers_that_are_known() -> None:
+def test_text_and_words_get_the_speakers_that_are_known_and_events_say_who_speaks_when() -> None:
     session = SpeakerBench()
     session.speak(silence(0.3), speech(LOW), silence(0.9), speech(HIGH), silence(0.9))
     assert [(each.speaker, {word.speaker for word in each.words}) for each in session.of(events.Segment)] == [
         (0, {0}),
         (1, {1}),
     ]
-
-
-def test_events_say_who_speaks_when_and_spans_do_not_overlap() -> None:
-    session = SpeakerBench()
-    session.speak(silence(0.3), speech(LOW), silence(0.9), speech(HIGH), silence(0.9))
     first_s = 0.3 + len(speech(LOW)) / SAMPLE_RATE
     for time_s, speaker in painted(session.of(events.Speakers)):
         if not first_s - 0.1 <= time_s <= first_s + 0.9:
@@ -155,7 +149,7 @@ def test_a_client_that_hears_of_no_revisions_waits_for_none() -> None:
 
 
 def test_a_network_that_is_too_slow_costs_labels_and_the_client_is_told_once() -> None:
-    session = SpeakerBench()
+    session = SpeakerBench(replace(ASKS, interim=False))
     for _ in range(3):
         session.feed(speech([*LOW, *HIGH] * 10))
     assert [each.code for each in session.of(events.Notice)] == ["speakers_late"]
@@ -185,35 +179,6 @@ def test_a_session_that_may_go_on_tells_its_client_the_voices() -> None:
     once = SpeakerBench()
     once.speak(silence(0.3), speech(LOW), silence(0.9))
     assert once.of(events.Utterance)[0].voices is None
-
-
-def test_a_session_that_goes_on_cuts_the_same_windows() -> None:
-    """The grid is one of the timeline, wherever the audio begins."""
-    rate = SAMPLE_RATE
-    audio = speech([*LOW, *HIGH])
-
-    def windows(from_s: float) -> set[tuple[int, int]]:
-        cutter, begin = SpeechStretches(round(from_s * rate)), round(from_s * rate)
-        found = [
-            stretch
-            for at in range(0, len(audio) - begin - FRAME, FRAME)
-            for stretch in cutter.push(at, audio[begin + at : begin + at + FRAME], is_voiced=True)
-        ]
-        return {(each.start + begin, len(each.samples)) for each in found if not each.is_run}
-
-    size = 2 * HOP_FRAMES * FRAME
-    assert {each for each in windows(1.2) if each[1] == size} <= windows(0.0)
-
-
-def test_windows_are_cut_wherever_on_the_timeline_a_session_begins() -> None:
-    """Also in the middle between two frames, where rounding would skip every second line of the grid."""
-    frame = np.ones(FRAME, np.float32)
-    for origin in (0, 1, FRAME // 2, FRAME - 1):
-        cutter = SpeechStretches(origin)
-        found = [stretch for n in range(10 * HOP_FRAMES) for stretch in cutter.push(n * FRAME, frame, is_voiced=True)]
-        starts = [each.start for each in found]
-        assert len(found) in (9, 10), origin
-        assert all(after - before == HOP_FRAMES * FRAME for before, after in pairwise(starts[1:]))
 
 
 @given(data=st.data())
@@ -272,13 +237,11 @@ def test_revising_everything_takes_little_time_and_memory() -> None:
         (replace(ASKS, audio=AudioFormat("pcm_f32le", channels=2)), "more than one channel"),
         (replace(ASKS, max_speakers=9), "does not tell speakers apart"),
         (replace(ASKS, resume=commands.Resume((1.0,), voices="bad")), "resume.voices"),
-        (replace(START, resume=commands.Resume((1.0,), voices="v1.x")), "none without speakers"),
     ],
 )
 def test_what_cannot_be_done_is_refused(start: commands.Start, message: str) -> None:
     session = SpeakerBench(start)
-    assert session.failure.is_fatal and message in session.failure.message
-    assert session.failure.code == BadStart("", "", "").code
+    assert session.failure.code == "bad_start" and message in session.failure.message
 
 
 def test_speech_shorter_than_a_window_has_a_stretch_of_its_own() -> None:

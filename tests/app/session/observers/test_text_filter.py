@@ -8,28 +8,16 @@ from random import Random
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.fakes import segment
 from tutti_server.app.session.messages import events
 from tutti_server.app.session.observers.text_filter import TextFilter
 from tutti_server.app.text_rules.edits import apply
 from tutti_server.app.text_rules.pipeline import TextRuleOptions, TextRules
 from tutti_server.app.text_rules.redaction import MIN_DIGITS, MIN_PART, Before, Kind
-from tutti_server.engine import api
 
 CARD = "4111 1111 1111 1111"
 WORD_S = 0.5
 """Every word takes so long."""
-
-
-def source(text: str) -> api.Segment:
-    return api.Segment(
-        start_s=0.0,
-        end_s=1.0,
-        text=text,
-        tokens=(1, 2),
-        avg_logprob=-0.1,
-        compression_ratio=1.0,
-        no_speech_prob=0.0,
-    )
 
 
 def words_of(text: str, at_s: float) -> tuple[events.Word, ...]:
@@ -91,7 +79,7 @@ class Speaker:
                 end_s=self._n_words * WORD_S,
                 text=text,
                 language="en",
-                source=source(text),
+                source=segment(text),
                 window_start_s=0.0,
                 words=words,
                 goes_on=True,
@@ -139,28 +127,6 @@ def test_a_number_is_held_back_until_it_is_over() -> None:
     assert second.words[0] == events.Word("[CARD_NUMBER],", 1.5, 3.5, 0.9)
     assert speaker.utterances[0].text == "My card is [CARD_NUMBER], you know."
     assert (second.source.text, second.source.tokens, second.source.words) == (second.text, (), None)
-
-
-def test_what_is_held_back_comes_at_the_end_of_the_utterance() -> None:
-    speaker = Speaker(TextRuleOptions(numerals=True), wants_words=False)
-    speaker.segment("I have twenty")
-    speaker.end()
-    speaker.segment("twenty three")
-    speaker.end()
-    assert [(each.id, each.text, each.words, each.goes_on) for each in speaker.segments] == [
-        (0, "I have", (), True),
-        (1, " 20", (), False),
-        (2, "23", (), False),
-    ]
-    assert [each.text for each in speaker.utterances] == ["I have 20", "23"]
-
-
-def test_a_number_in_two_utterances_is_redacted_in_both() -> None:
-    speaker = Speaker(TextRuleOptions(redact=("card",)))
-    for text in ("It is 4111 1111", "1111 1111 right", "It was 2025 still"):
-        speaker.segment(text)
-        speaker.end()
-    assert [each.text for each in speaker.utterances] == ["It is [NUMBER]", "[NUMBER] right", "It was 2025 still"]
 
 
 def test_a_resumed_session_may_begin_inside_a_number() -> None:

@@ -12,13 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.bench import CONFIG, START, Bench
-from tests.fakes import LevelDetector
+from tests.fakes import LevelDetector, segment
 from tests.recordings import read
 from tutti_server.app.media.pcm import AudioFormat, Samples
 from tutti_server.app.session.messages import commands, events
 from tutti_server.app.session.speech.detector_life import RENEWAL_SAMPLES, DetectorLife
 from tutti_server.app.session.speech.endpointing import FRAME_SAMPLES, WebRtcDetector
-from tutti_server.engine import api
 from tutti_server.engine.api import SAMPLE_RATE
 
 PIECE_SAMPLES = SAMPLE_RATE // 5
@@ -51,17 +50,7 @@ class RealBench(Bench):
         for _ in range(min(n, len(self.waiting))):
             samples = self.waiting[0][1].samples
             text = " " + hashlib.sha256(samples.tobytes()).hexdigest()[:12]
-            self.answer_with(
-                api.Segment(
-                    start_s=0.0,
-                    end_s=len(samples) / SAMPLE_RATE,
-                    text=text,
-                    tokens=(1,),
-                    avg_logprob=-0.1,
-                    compression_ratio=1.0,
-                    no_speech_prob=0.0,
-                )
-            )
+            self.answer_with(segment(text, 0.0, len(samples) / SAMPLE_RATE))
 
     def play(self, audio: Samples, answers: Sequence[int], flushes: Sequence[int] = ()) -> None:
         """Feed all audio `(samples, channels)` and stop.
@@ -175,8 +164,8 @@ def test_flushes_end_the_same_windows_in_a_continued_session(make_detector: Call
 def test_only_a_time_inside_an_utterance_cannot_be_continued_exactly() -> None:
     """On one channel there is none, but after an utterance that was cut because it became too long."""
     start = replace(START, interim=False)
-    counts = check_resumed_anywhere(start, talk(1, 60)[:, None], [3])
-    assert counts["exact"] >= 8 and not counts["inside"]
+    counts = check_resumed_anywhere(start, talk(1, 40)[:, None], [3])
+    assert counts["exact"] >= 5 and not counts["inside"]
     cut = replace(start, endpointing=commands.Endpointing(max_utterance_s=10.0, silence_ms=2000))
     long: Samples = np.concatenate([read("call")] * 4).astype(np.float32) / np.float32(32768)
     assert check_resumed_anywhere(cut, long[:, None], [3])["inside"]

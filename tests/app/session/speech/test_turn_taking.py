@@ -12,7 +12,6 @@ from tutti_server.app.session.speech.turn_taking import (
     find_features,
     required_silence_ms,
 )
-from tutti_server.app.session.speech.turn_words import NUMBERS, UNFINISHED
 
 MODEL = TurnModel()
 PROBABILITIES = st.floats(0.0, 1.0)
@@ -61,17 +60,6 @@ def test_a_long_number_is_more_likely_complete() -> None:
     assert confidence(f" It is{digits}.") > confidence(" It is four one five.") + 0.2
 
 
-def test_doubtful_punctuation_waits_longer() -> None:
-    """The model's probability of the full stop counts; one that was forced is as sure as usual."""
-    assert confidence(" I called.", logprob=-0.03) > confidence(" I called.", logprob=-0.4) + 0.1
-    assert confidence(" I called.", logprob=-0.4) < confidence(" I called.", logprob=None) < confidence(" I called.")
-
-
-def test_dots_and_commas_do_not_close_a_sentence() -> None:
-    for ending in ("...", "…", ",", " -"):
-        assert confidence(f" I called{ending}") < confidence(" I called") < confidence(" I called.")
-
-
 def test_a_text_that_the_model_doubts_is_no_evidence() -> None:
     """The usual silence holds then, whatever the text is; in between, it counts in part."""
     for text in (" Yes.", " My number is"):
@@ -88,7 +76,11 @@ def test_a_language_without_lists_is_judged_by_its_punctuation() -> None:
     assert wait_ms(" Dzwonię", "pl") > 700
 
 
-@given(text=st.text(), language=st.sampled_from([None, "en", "pl"]), logprob=st.none() | st.floats(-50.0, 0.0))
+@given(
+    text=st.text("aB 1.,?!-…\n'é中。はा😀"),
+    language=st.sampled_from([None, "en", "pl"]),
+    logprob=st.none() | st.floats(-50.0, 0.0),
+)
 def test_every_text_has_a_confidence(text: str, language: str | None, logprob: float | None) -> None:
     evidence = PauseEvidence(text=text, language=language, last_text_logprob=logprob)
     assert set(find_features(evidence)) == set(WEIGHTS)
@@ -118,10 +110,3 @@ def test_the_threshold_decides_what_the_usual_silence_needs() -> None:
     for threshold in (0.3, 0.5, 0.9):
         endpointing = Endpointing(mode="adaptive", end_confidence=threshold)
         assert [required_silence_ms(each, endpointing) for each in (0.0, threshold, 1.0)] == [1500, 500, 160]
-
-
-def test_word_lists_hold_single_words_once() -> None:
-    """A word with a space or a capital would never be found."""
-    for words in (*UNFINISHED.values(), *NUMBERS.values()):
-        each = words.split()
-        assert len(each) == len(set(each)) and words == words.lower()

@@ -11,7 +11,6 @@ from tutti_server.app.session.speech.window_cutting import (
     QUIET_SPAN_SAMPLES,
     find_cut,
     find_cut_of_filled,
-    quietest_index,
     required_pause_ms,
 )
 from tutti_server.engine.api import SAMPLE_RATE, WINDOW_SAMPLES
@@ -19,7 +18,6 @@ from tutti_server.engine.api import SAMPLE_RATE, WINDOW_SAMPLES
 START = 5 * SAMPLE_RATE
 SILENCE_MS = 500
 PAUSE = SILENCE_MS * SAMPLE_RATE // 1000
-MIN_PAUSE = MIN_PAUSE_MS * SAMPLE_RATE // 1000
 
 
 def cut(length: int, pause: int = 0, stable_until: int = 0, quiet_at: int = 0) -> int | None:
@@ -63,16 +61,6 @@ def test_the_required_pause_falls_as_the_window_grows(length: int, pause_ms: flo
     assert required_pause_ms(length, SILENCE_MS) == pytest.approx(pause_ms)
 
 
-def test_a_pause_that_is_too_short_does_not_cut_a_window_with_room() -> None:
-    assert cut(WINDOW_SAMPLES - FRAME_SAMPLES, MIN_PAUSE - 1) is None
-
-
-def test_a_full_window_is_cut_at_its_shortest_pause_first() -> None:
-    assert (
-        cut(WINDOW_SAMPLES, MIN_PAUSE, quiet_at=START + LONG_WINDOW_SAMPLES) == START + WINDOW_SAMPLES - MIN_PAUSE // 2
-    )
-
-
 def test_a_full_window_is_cut_at_its_quietest_moment() -> None:
     quiet_at = START + LONG_WINDOW_SAMPLES + SAMPLE_RATE
     assert cut(WINDOW_SAMPLES, quiet_at=quiet_at) == quiet_at + QUIET_SPAN_SAMPLES // 2
@@ -88,10 +76,6 @@ def test_a_full_window_is_not_cut_before_its_stable_text() -> None:
 def test_a_cut_is_not_after_the_audio() -> None:
     """Stable text may reach to the end of the audio, or by its timestamps after it."""
     assert cut(WINDOW_SAMPLES, stable_until=START + 2 * WINDOW_SAMPLES) == START + WINDOW_SAMPLES
-
-
-def test_the_quietest_moment_of_a_short_stretch_is_its_middle() -> None:
-    assert quietest_index(np.ones(10, dtype=np.float32), QUIET_SPAN_SAMPLES) == 5
 
 
 def cut_filled(length_s: float, *speech_s: tuple[float, float], quiet_at_s: float = 0.0) -> float | None:

@@ -7,10 +7,10 @@ import pytest
 
 from tests.app.session.text.test_stabilizer import pieces
 from tests.bench import START, Bench, check_promises
-from tests.fakes import said, silence, speech
+from tests.fakes import said, segment, silence, speech
 from tutti_server.app.session.messages import commands, events
 from tutti_server.app.session.text.stabilizer import Agreement, Stabilizer
-from tutti_server.app.session.text.stable_words import Words, grow, with_stable_times, words_between, words_from
+from tutti_server.app.session.text.stable_words import Words, grow, with_stable_times
 from tutti_server.engine import api
 from tutti_server.engine.api import SAMPLE_RATE
 
@@ -26,17 +26,8 @@ def timed(text: str, first_s: float = 0.0, step_s: float = 0.5, probability: flo
     )
 
 
-def segment(words: Words, start_s: float, end_s: float) -> api.Segment:
-    return api.Segment(
-        start_s=start_s,
-        end_s=end_s,
-        text="".join(word.text for word in words),
-        tokens=(1,),
-        avg_logprob=-0.1,
-        compression_ratio=1.0,
-        no_speech_prob=0.0,
-        words=words,
-    )
+def of_words(words: Words, start_s: float, end_s: float) -> api.Segment:
+    return segment("".join(word.text for word in words), start_s, end_s, words=words)
 
 
 def test_words_keep_the_times_of_the_hypothesis_that_made_them_stable() -> None:
@@ -45,14 +36,6 @@ def test_words_keep_the_times_of_the_hypothesis_that_made_them_stable() -> None:
     assert stable == timed("it is")
     stable = grow(stable, timed("it is easy to", first_s=0.25, probability=0.9), len(" it is easy"), 9.0)
     assert stable == (*timed("it is"), api.Word(" easy", 1.25, 1.75, 0.9))
-
-
-def test_times_never_go_back_and_end_with_the_stable_text() -> None:
-    """A word that seems to begin before the end of the last one begins there."""
-    stable = grow(timed("it is"), timed("it is easy to tell", step_s=0.1), len(" it is easy"), 9.0)
-    assert stable[-1] == api.Word(" easy", 1.0, 1.0, 0.5)
-    stable = grow((), timed("it is easy"), len(" it is easy"), 1.2)
-    assert [(word.start_s, word.end_s) for word in stable] == [(0.0, 0.5), (0.5, 1.0), (1.0, 1.2)]
 
 
 def test_punctuation_that_joins_a_stable_word_changes_its_text_alone() -> None:
@@ -84,42 +67,12 @@ def test_words_that_stay_shown_keep_their_times() -> None:
     assert times == pytest.approx([0.6, 0.6, 0.6, 0.8])
 
 
-def test_the_stable_text_was_spoken_until_its_last_word_ends() -> None:
-    """A window is not cut before that: its final text has the word, with this time."""
-    stabilizer = Stabilizer(Agreement())
-    for end in (16_000, 32_000):
-        stabilizer.update(pieces("it is easy"), end, end / SAMPLE_RATE, timed("it is easy", step_s=0.7))
-    assert (stabilizer.stable, stabilizer.stable_until) == (" it is", round(1.4 * SAMPLE_RATE))
-
-
-def test_words_can_be_taken_from_the_middle_of_a_text() -> None:
-    words = timed("it is easy to")
-    assert words_from(words, len(" it is")) == words[2:]
-    assert words_between(words, len(" it"), len(" it is easy"), 0.75)[0] == api.Word(" is", 0.75, 1.0, 0.5)
-    assert len(words_between(words, len(" it"), len(" it is easy"), 0.0)) == 2
-
-
 def test_a_final_segment_has_the_times_that_were_shown() -> None:
     """Its own are used after them. It begins and ends where they allow it."""
     shown = timed("it is", first_s=0.2)
-    final, shown_until_s = with_stable_times(segment(timed("it is, easy", first_s=0.6), 0.5, 0.9), shown, 0)
+    final, shown_until_s = with_stable_times(of_words(timed("it is, easy", first_s=0.6), 0.5, 0.9), shown, 0)
     assert final.words == (shown[0], replace(shown[1], text=" is,"), api.Word(" easy", 1.6, 2.1, 0.5))
     assert (final.start_s, final.end_s, shown_until_s) == (0.2, 1.2, 1.2)
-
-
-def test_a_final_segment_ends_before_the_stable_words_after_it() -> None:
-    shown = timed("it is")
-    final, _ = with_stable_times(segment(timed("it"), 0.0, 0.8), shown, 0)
-    assert final.end_s == shown[1].start_s
-    last, _ = with_stable_times(segment(timed("is easy", first_s=0.8), 0.8, 1.8), shown, len(" it"))
-    assert last.words and last.words[0] == shown[1] and last.start_s == 0.5
-
-
-def test_a_segment_is_as_it_was_where_nothing_was_shown() -> None:
-    """So it is of the same window after the stable text, as long as it begins after that."""
-    own = segment(timed("tell her", first_s=3.0), 3.0, 4.0)
-    assert with_stable_times(own, (), 0) == (own, 0.0)
-    assert with_stable_times(own, timed("it is"), len(" it is")) == (own, 0.0)
 
 
 def test_interims_have_words_if_the_client_asks() -> None:
@@ -136,14 +89,6 @@ def test_interims_have_words_if_the_client_asks() -> None:
     assert bench.text() == said(range(12))
 
 
-def test_interims_have_no_words_unless_the_client_asks() -> None:
-    bench = Bench(replace(START, words=True))
-    bench.feed(np.concatenate((silence(1.0), speech(range(12)), silence(1.0))))
-    assert not any(event.stable_words or event.tail_words for event in bench.of(events.Interim))
-    interims = [window for window in bench.windows if window.priority is api.Priority.INTERIM]
-    assert interims and not any(window.options.word_times for window in interims)
-
-
 def test_stable_text_without_a_final_has_its_words() -> None:
     """The client discards the audio: the utterance ends with its stable text."""
     bench = Bench(WITH_WORDS)
@@ -154,11 +99,3 @@ def test_stable_text_without_a_final_has_its_words() -> None:
     check_promises(bench)
     (final,) = bench.of(events.Segment)
     assert shown and final.words == shown
-
-
-@pytest.mark.parametrize("without", [{"words": False}, {"interim": False}])
-def test_interim_words_need_interims_and_words(without: dict[str, bool]) -> None:
-    """The session does not start, and says why."""
-    bench = Bench(replace(WITH_WORDS, **without))  # type: ignore[arg-type]  # both fields are flags
-    assert bench.failure.is_fatal and bench.failure.code == "bad_start"
-    assert "interim_words: expected true only with interim and words, got True" in bench.failure.message
