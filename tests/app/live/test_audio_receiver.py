@@ -7,7 +7,6 @@ import pytest
 
 from tests.fakes import MODEL, FakeTranscriber, LevelDetector, pcm, silence
 from tests.made_files import Track, made_file, tone
-from tutti_server.app.errors import LimitExceeded
 from tutti_server.app.live.audio_receiver import MAX_PACE, PIECE_S, REPLAY_EXTRA_S, AudioReceiver, Pace
 from tutti_server.app.media.notices import Notice, drop
 from tutti_server.app.media.pcm import AudioFormat
@@ -52,13 +51,6 @@ async def test_a_large_message_is_cut_into_pieces() -> None:
     assert pieces[:3] == [PIECE_S] * 3
     assert np.isclose(sum(pieces), 3.2 * PIECE_S)
     assert session.audio_s == pytest.approx(3.2 * PIECE_S)
-
-
-async def test_audio_too_far_ahead_is_refused() -> None:
-    with pytest.raises(ExceptionGroup) as raised:
-        await fill(commands.Start(audio=AudioFormat("pcm_f32le")), MAX_AHEAD_S + 1)
-    (error,) = raised.value.exceptions
-    assert isinstance(error, LimitExceeded) and error.code == "too_fast"
 
 
 async def test_a_container_may_jump_over_a_pause() -> None:

@@ -8,6 +8,7 @@ import signal
 import weakref
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from socket import SO_RCVBUF, SOL_SOCKET
 from typing import Any
 
 import numpy as np
@@ -137,16 +138,11 @@ async def test_speech_that_is_decoded_again_is_counted(serve: Serve) -> None:
     assert server.metric("tutti_uncovered_seconds_total") == 0
 
 
-async def test_a_client_without_a_subprotocol_is_served(serve: Serve) -> None:
-    """Plain WebSocket tools can be used to try the service."""
-    server = await serve()
-    async with connect(server.stream) as socket:
-        await send(socket, START)
-        assert (await receive(socket))["type"] == "started"
-
-
-@pytest.mark.parametrize("text", ["hello", '{"type": "begin"}', '{"type": "flush"}', json.dumps(START)])
+@pytest.mark.parametrize(
+    "text", ["hello", json.dumps(START), '{"type": "flush", "id": "\\ud800"}', '{"type": "flush", "id": 1e999}']
+)
 async def test_a_bad_message_is_explained_and_the_session_goes_on(serve: Serve, text: str) -> None:
+    """So is one whose answer could not be written."""
     server = await serve()
     async with session(server.stream) as socket:
         await socket.send(text)
@@ -159,10 +155,8 @@ async def test_a_bad_message_is_explained_and_the_session_goes_on(serve: Serve, 
 @pytest.mark.parametrize(
     ("first", "code"),
     [
-        (json.dumps({"type": "start", "audio": {"encoding": "mp3"}}), "bad_start"),
         (json.dumps({"type": "start", "language": "xx"}), "bad_start"),
         (b"\0\0", "not_started"),
-        (json.dumps({"type": "flush", "id": 1}), "not_started"),
     ],
 )
 async def test_a_session_with_a_bad_first_message_ends(serve: Serve, first: str | bytes, code: str) -> None:
@@ -233,6 +227,8 @@ async def test_a_client_that_does_not_read_is_disconnected(serve: Serve) -> None
     """Its events do not accumulate, and another session may take its place at once."""
     server = await serve(send_timeout_s=0.2)
     async with session(server.stream, max_queue=1, ping_interval=None) as socket:
+        # What a small buffer has no room for waits at the server.
+        socket.transport.get_extra_info("socket").setsockopt(SOL_SOCKET, SO_RCVBUF, 4096)
         flood = json.dumps({"type": "flush", "id": "x" * 200, **{f"{key}".zfill(70): 0 for key in range(20)}})
 
         async def send_all() -> None:
@@ -257,7 +253,7 @@ async def test_a_flood_of_empty_messages_uses_bounded_memory(serve: Serve, messa
 
         async def flood() -> None:
             with suppress(ConnectionClosed):
-                for _ in range(20_000):
+                for _ in range(5_000):
                     await socket.send(message)
 
         flooding = asyncio.create_task(flood())
@@ -283,30 +279,6 @@ async def test_a_defect_ends_one_session_only(serve: Serve) -> None:
     assert server.metric("tutti_closed_total", code="1011") == 1
     async with session(server.stream):
         pass
-
-
-@pytest.mark.parametrize(
-    "text",
-    ['{"type": "flush", "id": "\\ud800"}', '{"type": "keepalive", "\\ud800": 1}', '{"type": "flush", "id": 1e999}'],
-)
-async def test_text_that_cannot_be_written_is_refused(serve: Serve, text: str) -> None:
-    server = await serve()
-    async with session(server.stream) as socket:
-        await socket.send(text)
-        assert (await receive(socket))["fatal"] is False
-        await send(socket, {"type": "flush", "id": 1})
-        assert await receive(socket) == {"type": "flushed", "id": 1}
-
-
-async def test_a_client_that_resumes_may_replay_what_was_not_final(serve: Serve) -> None:
-    """It may be ahead of the clock by the longest utterance and one window more than other clients."""
-    server = await serve(max_ahead_s=5.0)
-    start = {**START, "resume": {"from_s": 10.0}, "endpointing": {"max_utterance_s": 10}}
-    async with session(server.stream, start=start) as socket:
-        for _ in range(4):
-            await socket.send(pcm(silence(10.0)))
-        await send(socket, {"type": "flush", "id": 1})
-        assert await receive(socket) == {"type": "flushed", "id": 1}
 
 
 async def test_the_windows_of_a_lost_client_are_cancelled(serve: Serve) -> None:
@@ -430,8 +402,7 @@ async def test_draining_delivers_finals_and_sends_clients_elsewhere(serve: Serve
     await server.task
 
 
-@pytest.mark.parametrize("has_stopped", [False, True])
-@pytest.mark.parametrize("drain_timeout_s", [0.1, 60.0])
+@pytest.mark.parametrize(("drain_timeout_s", "has_stopped"), [(0.1, False), (60.0, True)])
 async def test_a_drain_that_is_cut_short_says_so(
     serve: Serve, monkeypatch: pytest.MonkeyPatch, drain_timeout_s: float, has_stopped: bool
 ) -> None:
@@ -487,5 +458,5 @@ async def test_many_sessions_each_get_their_own_text(serve: Serve) -> None:
             await send(socket, {"type": "stop"})
             return " ".join(e["text"] for e in await receive_all(socket) if e["type"] == "utterance")
 
-    texts = await asyncio.gather(*map(one, range(20)))
-    assert texts == [said([number, 40, number]) for number in range(20)]
+    texts = await asyncio.gather(*map(one, range(8)))
+    assert texts == [said([number, 40, number]) for number in range(8)]

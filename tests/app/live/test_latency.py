@@ -15,15 +15,6 @@ def test_arrivals_are_found_by_the_end_of_their_audio() -> None:
     assert [arrivals.clock_at(audio_s) for audio_s in (0.0, 1.0, 1.5, 2.0, 2.1)] == [10.0, 10.0, 11.0, 11.0, None]
 
 
-def test_audio_that_does_not_advance_is_not_an_arrival() -> None:
-    """Empty messages do not use memory."""
-    arrivals = Arrivals()
-    for now in range(100):
-        arrivals.add(1.0, float(now))
-    assert arrivals.clock_at(1.0) == 0.0
-    assert len(arrivals._ends_s) == 1
-
-
 def test_old_arrivals_are_dropped() -> None:
     arrivals = Arrivals()
     for second in range(round(10 * ARRIVALS_KEPT_S)):

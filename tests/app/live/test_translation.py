@@ -1,7 +1,6 @@
 """Translations over real connections: a server, a chat endpoint that answers when the test wants, and the client."""
 
 import asyncio
-import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -12,6 +11,7 @@ import pytest
 
 import tutti
 from tests.app.conftest import Serve
+from tests.app.translation.test_chat_translator import StandIn, echo
 from tests.fakes import MODEL, FakeTranscriber, pcm, silence, speech
 
 GERMAN: tutti.ConnectOptions = {
@@ -39,27 +39,16 @@ class Endpoint:
             self._came.clear()
             await self._came.wait()
 
-    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            head = (await reader.readuntil(b"\r\n\r\n")).decode().lower()
-            length = int(head.partition("content-length:")[2].split()[0])
-            text = json.loads(await reader.readexactly(length))["messages"][-1]["content"]
-            self.texts.append(text)
-            self._came.set()
-            await self.answers.wait()
-            body = json.dumps({"choices": [{"message": {"content": text.upper()}}]}).encode()
-            writer.write(f"HTTP/1.1 200 OK\r\ncontent-length: {len(body)}\r\nconnection: close\r\n\r\n".encode() + body)
-            await writer.drain()
-        except (ConnectionError, asyncio.IncompleteReadError):
-            pass
-        finally:
-            writer.close()
+    async def _reply(self, request: dict[str, Any]) -> bytes:
+        self.texts.append(request["messages"][-1]["content"])
+        self._came.set()
+        await self.answers.wait()
+        return await echo(request)
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[dict[str, Any]]:
         """Serve, and give the settings of a server that uses it."""
-        server = await asyncio.start_server(self.serve, "127.0.0.1", 0)
-        async with server:
+        async with await asyncio.start_server(StandIn(self._reply).serve, "127.0.0.1", 0) as server:
             port = server.sockets[0].getsockname()[1]
             url = f"http://127.0.0.1:{port}/v1"
             yield {"translate_url": url, "translate_model": "m", "translate_languages": "fr"}
