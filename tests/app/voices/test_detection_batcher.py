@@ -58,12 +58,6 @@ async def test_callers_that_come_during_a_call_share_the_next_one() -> None:
     assert all(map(is_ready, detectors))
 
 
-async def test_audio_without_a_whole_chunk_does_not_wait() -> None:
-    model = HeldModel()
-    await DetectionBatcher(model).detect([(SileroDetector(model), silence(0.02))])
-    assert model.n_rows == []
-
-
 @pytest.mark.parametrize("is_running", [True, False])
 async def test_a_caller_that_leaves_holds_up_no_other(is_running: bool) -> None:
     """Neither while it waits for its turn, nor while it runs the network for others: these judge by themselves."""

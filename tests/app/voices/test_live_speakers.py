@@ -80,24 +80,6 @@ async def test_a_defect_costs_labels_and_no_session() -> None:
     assert counts["failed"] == 1
 
 
-async def test_stretches_whose_session_ends_are_counted_as_dropped() -> None:
-    counts: Counter[str] = Counter()
-    asked = asyncio.Event()
-
-    async def hang(stretches: Sequence[Samples]) -> NDArray[np.float32]:
-        asked.set()
-        return await asyncio.Future()
-
-    model = SpeakerModel(hang, THRESHOLDS)
-    voices = LiveVoices(model, OnlineSpeakers(THRESHOLDS, 4), lambda name, n: counts.update({name: n}))
-    task = asyncio.create_task(voices.add((stretch(0), stretch(1))))
-    await asked.wait()
-    task.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await task
-    assert counts["dropped"] == 2
-
-
 class HangingNetwork:
     """Answers nothing before `goes_on`."""
 
@@ -140,20 +122,3 @@ async def test_files_are_done_while_live_sessions_use_the_network_fully() -> Non
         network.goes_on.set()
     n_live = MAX_BATCH - 1
     assert network.sizes[: 3 * MAX_BATCH] == [*[1] * MAX_BATCH, *[1] * n_live, 2, *[1] * n_live, 2]
-
-
-async def test_live_stretches_go_before_those_of_files() -> None:
-    order: list[int] = []
-
-    class Network:
-        def embed(self, stretches: Sequence[Samples]) -> NDArray[np.float32]:
-            order.extend(len(each) for each in stretches)
-            return np.eye(1, 4, dtype=np.float32).repeat(len(stretches), 0)
-
-    batcher = EmbedderBatcher(Network())
-    first = [np.zeros(1, np.float32)] * MAX_BATCH
-    async with asyncio.timeout(20), asyncio.TaskGroup() as tasks:
-        tasks.create_task(batcher.embed([*first, np.zeros(2, np.float32)]))
-        await asyncio.sleep(0)
-        tasks.create_task(batcher.embed_live([np.zeros(3, np.float32)]))
-    assert order == [1] * MAX_BATCH + [3, 2]

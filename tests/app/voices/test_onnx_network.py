@@ -98,21 +98,3 @@ def test_a_network_of_the_hub_is_fetched_once(tmp_path: Path, monkeypatch: pytes
         assert OnnxNetwork(path).embed([np.zeros(8000, np.float32)]).shape == (1, 8000)
     assert fetch_all(settings).speaker_model == str(path)
     assert fetch_all(replace(settings, speaker_model=str(path))).speaker_model == str(path)
-
-
-@pytest.mark.parametrize(
-    ("names", "got"), [((), "none"), (("a.onnx", "b/c.onnx"), "a.onnx, b/c.onnx"), (None, "'a/b/c'")]
-)
-def test_which_network_of_the_hub_is_meant_must_be_clear(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, names: tuple[str, ...] | None, got: str
-) -> None:
-    pytest.importorskip("onnxruntime")
-    for name in ("README.md", *(names or ())):
-        path = tmp_path / "repository" / name
-        path.parent.mkdir(exist_ok=True)
-        path.write_text("text")
-    with stand_in_hub() as hub:
-        hub.use(monkeypatch, tmp_path / "cache")
-        hub.add("someone/voices", tmp_path / "repository")
-        with pytest.raises(click.ClickException, match=f"expected .*, got {got}"):
-            fetch_all(Settings(model="tutti-base", speaker_model="a/b/c" if names is None else "someone/voices"))

@@ -67,7 +67,7 @@ def test_speech_is_told_from_silence_and_noise(model: SileroModel, recording: Re
 
 
 @needs_silero
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=5, deadline=None)
 @given(data=st.data())
 def test_what_was_judged_ahead_changes_no_decision(
     model: SileroModel, recording: Recording, data: st.DataObject

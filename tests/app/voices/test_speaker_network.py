@@ -1,7 +1,6 @@
 """The packaged speaker network."""
 
 import hashlib
-import json
 from pathlib import Path
 
 import numpy as np
@@ -12,12 +11,10 @@ from tutti_server.app.media.file_decoder import decode_pieces
 from tutti_server.app.media.pcm import Samples
 from tutti_server.app.voices.file_speakers import WINDOW_S
 from tutti_server.app.voices.speaker_model import load
-from tutti_server.app.voices.speaker_network import DEFAULT_WEIGHTS, MAX_SAMPLES, PART, NumpyNetwork
+from tutti_server.app.voices.speaker_network import DEFAULT_WEIGHTS, MAX_SAMPLES, NumpyNetwork
 from tutti_server.engine.api import SAMPLE_RATE
 
 ASSETS = DEFAULT_WEIGHTS.parents[1]
-SHARED = Path(__file__).parents[4] / "shared" / "audio"
-"""Recordings of people that the project has beside the repository."""
 RECORDED = [-0.021, 0.031, -0.018, 0.0, -0.003, -0.008, -0.018, 0.128, -0.085, -0.011, 0.01, 0.1]
 """The first numbers of the embedding of `sample.flac` from 0.5 to 2 s."""
 
@@ -48,28 +45,6 @@ def test_windows_of_one_person_are_alike_and_those_of_two_are_not() -> None:
     assert min((one @ one.T).mean(), (other @ other.T).mean()) > model.thresholds.joins > (one @ other.T).mean()
 
 
-@pytest.mark.skipif(not SHARED.is_dir(), reason="needs the recordings of people in shared/audio")
-def test_speakers_are_known_by_another_clip() -> None:
-    """By three windows of a clip; all speakers with two clips of 5 s or more take part."""
-    network, model = NumpyNetwork(), load()
-    assert model
-    clips: dict[str, list[Path]] = {}
-    for line in (SHARED / "manifest.jsonl").read_text().splitlines():
-        entry = json.loads(line)
-        if entry["kind"] == "human-read" and entry["seconds"] >= 5:
-            clips.setdefault(entry["speaker"], []).append(SHARED / entry["file"])
-    voices = {
-        speaker: network.embed([np.concatenate(windows(file)[:3]) for file in files[:2]])
-        for speaker, files in clips.items()
-        if len(files) > 1
-    }
-    assert len(voices) > 5
-    for speaker, (voice, again) in voices.items():
-        assert float(voice @ again) > model.thresholds.knows, speaker
-        strangers = [float(voice @ voices[other][1]) for other in voices if other != speaker]
-        assert max(strangers) < model.thresholds.knows, speaker
-
-
 def test_level_does_not_count_and_short_or_silent_stretches_have_an_embedding() -> None:
     audio = windows(ASSETS / "sample.flac")[0]
     loud, soft = NumpyNetwork().embed([audio, audio * 0.05])
@@ -85,12 +60,6 @@ def test_stretches_of_one_call_do_not_change_each_other() -> None:
     together = network.embed(stretches)
     alone = np.concatenate([network.embed([each]) for each in stretches])
     np.testing.assert_allclose(together, alone, atol=1e-4)
-
-
-def test_a_long_stretch_is_the_mean_of_its_parts() -> None:
-    samples, network = recording(ASSETS / "sample.flac")[8_000:], NumpyNetwork()
-    parts = network.embed([samples[:PART], samples[PART // 2 : PART // 2 + PART], samples[PART : 2 * PART]]).sum(0)
-    np.testing.assert_allclose(network.embed([samples[: 2 * PART]])[0], parts / np.linalg.norm(parts), atol=1e-4)
 
 
 def test_files_that_hold_no_network_are_refused(tmp_path: Path) -> None:

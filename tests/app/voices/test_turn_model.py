@@ -25,13 +25,6 @@ def test_every_pause_has_a_probability(tmp_path: Path) -> None:
     assert model.score([short, long, short[:0]]) == [0.25, 0.5, 0.0]
 
 
-def test_a_column_of_probabilities_will_do(tmp_path: Path) -> None:
-    """`(batch, 1)` as well as `(batch,)`."""
-    operators: list[Operator] = [("ReduceMax", {"axes": [1], "keepdims": 1})]
-    model = AudioTurnModel(save_model(tmp_path / "turns.onnx", operators, AUDIO_SAMPLES))
-    assert model.score([np.full(10, 0.5, np.float32)] * 2) == [0.5, 0.5]
-
-
 @pytest.mark.parametrize(
     ("operators", "n_samples", "n_inputs", "got"),
     [
