@@ -285,51 +285,27 @@ async def file_forms(server: Running, http: httpx.AsyncClient, heard: list[str])
     heard.append(answer.text)
 
 
-@pytest.mark.parametrize("is_operators", [pytest.param(False, marks=pytest.mark.nightly), True])
-async def test_a_redacted_number_exists_nowhere(
-    serve_jobs: ServeJobs,
-    http: httpx.AsyncClient,
-    tmp_path: Path,
-    caplog: pytest.LogCaptureFixture,
-    is_operators: bool,
+async def test_a_number_that_a_client_redacts_exists_nowhere(
+    serve_jobs: ServeJobs, http: httpx.AsyncClient, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Whether a client asks for it, or the operator does."""
+    """What the operator redacts comes below."""
     caplog.set_level(logging.DEBUG)
-    server = await serve_jobs(Indiscreet(), **({"redact": "card"} if is_operators else {}))
+    server = await serve_jobs(Indiscreet())
     server.service.session_config = replace(server.service.session_config, speculates=True)
-    rules = {} if is_operators else {"redact": ["card"]}
-    form = {} if is_operators else {"text_rules": json.dumps(rules)}
+    rules = {"redact": ["card"]}
+    form = {"text_rules": json.dumps(rules)}
     heard: list[str] = []
     async with asyncio.timeout(PATIENCE_S):
-        await live(server, {"text_rules": rules}, heard)
         await live(server, {"words": True, "interim_words": True, "text_rules": rules}, heard)
-        await deepgram(server, heard, **({} if is_operators else {"redact": "pci"}))
+        await deepgram(server, heard, redact="pci")
         await files(server, http, form, heard)
         await job(server, http, form, heard)
-    assert sum("[CARD_NUMBER]" in each for each in heard) >= 9
+    assert sum("[CARD_NUMBER]" in each for each in heard) >= 8
     interims = [each for each in heard if '"interim"' in each]
     assert any("[NUMBER]" in each or "[CARD_NUMBER]" in each for each in interims)
     assert [each for each in heard if is_planted(each)] == []
     assert [each.getMessage() for each in caplog.records if is_planted(each.getMessage())] == []
     assert files_with_secrets(tmp_path) == []
-    assert live_secrets() == []
-
-
-def test_the_pattern_is_that_of_the_planted_groups() -> None:
-    """Not that of numbers which come about by chance: hashes, identifiers and times."""
-    one, other, *_ = map(str, PLANTED)
-    assert all(PATTERN.fullmatch(str(group)) for group in PLANTED)
-    for text in (f"the {one}.", f"{one}{other}", f"{one}-{other}", f'"\\n{one}\\n"', f"w1 {one} a"):
-        assert is_planted(text) and is_planted(text.encode())
-    for text in (f"0.{one}", f"12.{one}5", f"4c12ee{one}c712", f"{one}e", f"9{one}", f"{one}77d0"):
-        assert not is_planted(text) and not is_planted(text.encode())
-
-
-@pytest.mark.nightly
-def test_planted_texts_are_found_in_what_the_collector_does_not_list() -> None:
-    holder: list[object] = [f"{PLANTED[0]}", {"a": f"{PLANTED[1]}"}, ({"a": (f"{PLANTED[2]}",)},), [(f"{PLANTED[3]}",)]]
-    assert len(live_secrets()) == len(PLANTED)
-    holder.clear()
     assert live_secrets() == []
 
 
