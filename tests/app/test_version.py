@@ -1,17 +1,13 @@
 """The version, installed or not."""
 
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 
 import pytest
 
-from tutti_server.app.version import VERSION, find_version
+from tutti_server.app.version import find_version
 
 CHECKOUT = Path(__file__).parents[2]
-
-
-def test_an_installed_server_has_the_version_of_its_distribution() -> None:
-    assert version("tutti-asr") == VERSION
 
 
 def test_a_checkout_that_is_not_installed_has_the_version_of_its_project(tmp_path: Path) -> None:
@@ -23,8 +19,3 @@ def test_a_folder_of_another_project_is_no_checkout() -> None:
     """The server's folder may lie in the repository of somebody else."""
     with pytest.raises(PackageNotFoundError):
         find_version("not-installed-here", CHECKOUT)
-
-
-def test_a_folder_without_a_project_is_no_checkout(tmp_path: Path) -> None:
-    with pytest.raises(PackageNotFoundError):
-        find_version("not-installed-here", tmp_path)

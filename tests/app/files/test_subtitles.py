@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests import fakes
 from tutti_server.app.files.subtitles import (
     DEFAULT_LAYOUT,
     MAX_CUE_S,
@@ -21,11 +22,8 @@ from tutti_server.app.files.subtitles import (
     vtt,
 )
 from tutti_server.app.session.messages import events
-from tutti_server.engine import api
 
-SOURCE = api.Segment(
-    start_s=0.0, end_s=1.0, text="", tokens=(), avg_logprob=-0.1, compression_ratio=1.0, no_speech_prob=0.0
-)
+SOURCE = fakes.segment("")
 
 
 def without_spaces(text: str) -> str:
@@ -114,12 +112,6 @@ def test_scripts_without_spaces_are_cut_between_characters() -> None:
     assert len(made) == 2 and made[0].text.endswith("。")
 
 
-def test_segments_without_length_follow_one_another() -> None:
-    """Some players ignore a cue without a duration."""
-    made = cues([segment(1.0, 1.0, "a"), segment(1.0, 1.0, "b"), segment(1.0, 2.0, "c")])
-    assert made == [Cue(1000, 1001, "a"), Cue(1001, 1002, "b"), Cue(1002, 2000, "c")]
-
-
 words = st.text("ab .,日。<&->\n", max_size=12)
 
 
@@ -166,12 +158,6 @@ def test_half_a_minute_of_talk_is_cut_into_readable_cues(seconds: float) -> None
     assert all(len(each) <= DEFAULT_LAYOUT.max_line_count for each in lines)
     assert all(cue.end_ms - cue.start_ms <= MAX_CUE_S * 1000 + 1 for cue in made)
     assert made[0].start_ms == 0 and 0 <= made[-1].end_ms - seconds * 1000 <= 2000
-
-
-def test_lines_are_about_equally_long() -> None:
-    text = "Today, only platforms one and three are used by us."
-    (cue,) = cues([segment(0.0, 4.0, text)])
-    assert cue.text == "Today, only platforms one\nand three are used by us."
 
 
 @pytest.mark.parametrize(

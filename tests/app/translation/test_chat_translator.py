@@ -10,7 +10,6 @@ import pytest
 
 from tutti_server.app.errors import TranslationFailed
 from tutti_server.app.session.core.effects import Translate
-from tutti_server.app.translation import chat_endpoint
 from tutti_server.app.translation.chat_endpoint import MAX_ANSWER_BYTES, ChatEndpoint
 from tutti_server.app.translation.chat_translator import ChatTranslator
 from tutti_server.app.translation.prompt import messages, new_context, read_answer
@@ -210,12 +209,6 @@ async def test_an_endpoint_that_is_not_there_fails_with_a_reason() -> None:
     async with translator.running():
         with pytest.raises(TranslationFailed, match="cannot be reached: ConnectError"):
             await translator.open().translate(text("one"))
-
-
-async def test_the_address_may_be_that_of_the_endpoint_itself() -> None:
-    """Both forms that operators know."""
-    endpoint = ChatEndpoint("http://host/v1/chat/completions/", "m", "", 1, attempt_timeout_s=1)
-    assert endpoint._url == "http://host/v1" + chat_endpoint.PATH
 
 
 def test_a_long_context_is_left_out() -> None:
