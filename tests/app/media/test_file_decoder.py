@@ -155,18 +155,6 @@ async def test_a_file_that_names_addresses_opens_none_of_them(content: bytes) ->
             await decode(content)
 
 
-async def test_leaving_early_waits_for_the_thread() -> None:
-    """Cancelling while the thread decodes a piece ends cleanly."""
-    content = encode("mp3", "libmp3lame", 44_100)
-    for turns in range(8):
-        task = asyncio.create_task(decode(content))
-        for _ in range(turns):
-            await asyncio.sleep(0)
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-
-
 def header(sample_rate: int, n_channels: int, codec: int = 1, n_bytes: int = 6400) -> bytes:
     """A WAV file of 16 bits with zeros, whose header states these numbers."""
     n_group = 2 * n_channels

@@ -92,13 +92,6 @@ def test_text_in_place_of_samples_is_named() -> None:
     assert message(b'{"type": "audio", "audio": "' + text, "mulaw", 8_000).endswith("got what begins as text: JSON")
 
 
-def test_two_channels_are_not_noticed() -> None:
-    left = clip()
-    both = np.stack((left, np.roll(left, 4000)), axis=1).reshape(-1)
-    for encoding in ("pcm_s16le", "mulaw"):
-        assert look(encoded(both, encoding), AudioFormat(encoding, channels=2)) == []
-
-
 @pytest.mark.parametrize(
     ("declared", "sent", "expected"),
     [
@@ -221,21 +214,6 @@ def test_a_voice_of_a_telephone_is_not_noticed_at_a_higher_rate(name: str) -> No
 def test_hum_beside_a_voice_does_not_make_it_low() -> None:
     hummed = clip("call") + tone(len(clip("call")) / 16_000, 50.0)[: len(clip("call"))] * 0.3
     assert look(encoded(hummed, "pcm_s16le"), AudioFormat()) == []
-
-
-def test_knocks_beside_voices_are_no_slow_voice() -> None:
-    """Steps and cups in a meeting repeat as slowly as the periods of a voice that is slowed down."""
-
-    def pulses(periods: list[int]) -> Samples:
-        train = np.zeros(sum(periods), np.float32)
-        train[np.cumsum(periods) - 1] = 0.5
-        return train
-
-    knocks = pulses([470, 490, 480, 500, 465, 475, 485, 495] * 2)
-    voices = pulses([70] * 30 + [72] * 30 + [74] * 30)
-    meeting = np.concatenate([knocks, voices] * 6)
-    assert look(encoded(meeting, "pcm_s16le"), AudioFormat()) == []
-    assert "too slow" in message(encoded(np.tile(knocks, 9), "pcm_s16le"))
 
 
 def test_silence_before_the_first_sound_is_waited_for() -> None:

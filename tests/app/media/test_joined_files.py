@@ -131,23 +131,6 @@ async def test_a_tag_or_picture_behind_the_audio_is_not_heard(tag: bytes) -> Non
         assert len(samples) / 16_000 == pytest.approx(1.0, abs=LATE_S)
 
 
-def test_no_more_is_asked_of_a_pipe_than_ffmpeg_asks() -> None:
-    """It gives nothing before it has as much: text would come late."""
-    asked: list[int] = []
-
-    class Pipe:
-        content = io.BytesIO(wav(rate=16_000) * 40)
-
-        def read(self, n: int, /) -> bytes:
-            asked.append(n)
-            return self.content.read(n)
-
-    for part in joined_files.parts(Pipe()):
-        while part.read(1 << 15):
-            pass
-    assert sum(asked) > len(Pipe.content.getvalue()) and max(asked) <= 1 << 15
-
-
 def test_a_cut_rf64_is_cut_off() -> None:
     assert noticed(rf64()[:-10_000]) == ["cut_off"]
     assert noticed(rf64()) == noticed(rf64(stated=0)) == []
