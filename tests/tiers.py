@@ -57,7 +57,6 @@ DEFAULT: tuple[str, ...] = (
     "app/service/test_live_load.py",
     "app/service/test_overload.py",
     "app/session/text/test_hallucination_filter.py",
-    "app/session/test_languages_with_engine.py",
     "app/sharing/test_redis_store.py",
     "app/sharing/test_store.py",
     "app/test_descriptors.py",
@@ -108,7 +107,6 @@ WITH_ENGINE = (
     "app/cli/test_processes.py",
     "app/service/test_overload.py",
     "app/session/text/test_hallucination_filter.py",
-    "app/session/test_languages_with_engine.py",
     "app/test_words_heard.py",
     "plugins/telemetry/test_serve.py",
 )
