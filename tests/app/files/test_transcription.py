@@ -224,9 +224,8 @@ TURN = np.concatenate((speech(range(20)), silence(10.0 - 20 * 0.28)))
 """Ten seconds: a turn of speech, then silence."""
 
 
-@pytest.mark.parametrize("carries_context", [pytest.param(False, marks=pytest.mark.nightly), True])
 @pytest.mark.default
-async def test_a_long_recording_needs_as_many_objects_as_ten_minutes(carries_context: bool) -> None:
+async def test_a_long_recording_needs_as_many_objects_as_ten_minutes() -> None:
     """The number of windows, tasks and other objects does not grow, nor the audio that is kept."""
     transcriber = BusyTranscriber()
     n_tasks: list[int] = []
@@ -248,7 +247,7 @@ async def test_a_long_recording_needs_as_many_objects_as_ten_minutes(carries_con
         transcriber,
         audio(),
         detector=EdgeDetector,
-        options=TranscriptionOptions(carries_context=carries_context),
+        options=TranscriptionOptions(carries_context=True),
     )
     assert n_windows >= 220
     assert transcriber.most_kept <= MAX_BACKLOG + 2

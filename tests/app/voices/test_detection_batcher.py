@@ -9,10 +9,9 @@ import pytest
 
 from tests.app.voices.test_silero import LevelModel
 from tests.bench import START
-from tests.fakes import MODEL, FakeTranscriber, LevelDetector, pcm, said, silence, speech
-from tutti_server.app.media.pcm import Samples
+from tests.fakes import MODEL, FakeTranscriber, LevelDetector, pcm, said, speech
 from tutti_server.app.session.engine_driver import SessionDriver
-from tutti_server.app.session.messages import commands, events
+from tutti_server.app.session.messages import events
 from tutti_server.app.session.session import Session, SessionConfig
 from tutti_server.app.voices.detection_batcher import DetectionBatcher
 from tutti_server.app.voices.silero import Judgement, SileroDetector, SileroModel, Stretch
@@ -74,24 +73,11 @@ async def test_a_caller_that_leaves_holds_up_no_other(is_running: bool) -> None:
         assert detector.is_speech(SECOND[:600])
 
 
-async def transcribe(audio: Sequence[Samples], is_prepared: bool) -> list[str]:
-    """The texts of a session that received the audio in these pieces."""
-    model = HeldModel()
-    model.may_run.set()
-    async with asyncio.TaskGroup() as tasks:
-        talk = Talk(model, tasks, is_prepared)
-        for piece in audio:
-            await talk.driver.receive_audio(pcm(piece))
-        talk.driver.receive(commands.Stop())
-        await talk.is_closed.wait()
-    return talk.texts
-
-
 class Talk:
     """A session with Silero's detector over `model`."""
 
-    def __init__(self, model: SileroModel, tasks: asyncio.TaskGroup, is_prepared: bool = True) -> None:
-        detect_ahead = DetectionBatcher(model).detect if is_prepared else None
+    def __init__(self, model: SileroModel, tasks: asyncio.TaskGroup) -> None:
+        detect_ahead = DetectionBatcher(model).detect
         config = SessionConfig(make_detector=lambda: SileroDetector(model, 0.01), detect_ahead=detect_ahead)
         self.session = Session("s_test", MODEL, config)
         self.is_closed = asyncio.Event()
@@ -108,12 +94,6 @@ class Talk:
     def note(self, event: events.Event) -> None:
         if isinstance(event, events.Utterance):
             self.texts.append(event.text)
-
-
-async def test_a_session_gives_the_same_text_with_and_without_preparation() -> None:
-    audio = np.concatenate((silence(0.3), speech([3, 4, 5, 6]), silence(0.8), speech([7, 8]), silence(0.1)))
-    pieces = np.array_split(audio, 7)
-    assert await transcribe(pieces, True) == await transcribe(pieces, False) == [said([3, 4, 5, 6]), said([7, 8])]
 
 
 async def test_audio_that_waits_for_its_detector_is_not_lost_when_the_session_ends() -> None:

@@ -3,7 +3,7 @@
 import asyncio
 import threading
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 
 import numpy as np
@@ -19,6 +19,7 @@ from tutti_server.app.voices.speaker_clustering import SpeakerThresholds
 from tutti_server.app.voices.speaker_model import SpeakerModel
 
 THRESHOLDS = SpeakerThresholds(joins=0.5, knows=0.6)
+Embed = Callable[[Sequence[Samples]], Awaitable[NDArray[np.float32]]]
 
 
 def stretch(id_: int) -> Stretch:
@@ -56,26 +57,20 @@ async def test_a_session_that_goes_on_with_another_network_learns_its_speakers_a
         assert found and found.speakers == {0: speaker}
 
 
-async def test_a_network_without_an_answer_is_given_up() -> None:
-    async def hang(stretches: Sequence[Samples]) -> NDArray[np.float32]:
-        return await asyncio.Future()
-
-    counts: Counter[str] = Counter()
-    speakers = OnlineSpeakers(THRESHOLDS, 4)
-    voices = LiveVoices(SpeakerModel(hang, THRESHOLDS), speakers, lambda name, n: counts.update({name: n}), 0.01)
-    assert await voices.add((stretch(0),)) is None
-    assert counts["failed"] == 1
+async def hang(stretches: Sequence[Samples]) -> NDArray[np.float32]:
+    return await asyncio.Future()
 
 
-async def test_a_defect_costs_labels_and_no_session() -> None:
+async def without_numbers(stretches: Sequence[Samples]) -> NDArray[np.float32]:
+    return np.full((len(stretches), 4), np.nan, np.float32)
+
+
+@pytest.mark.parametrize("network", [hang, without_numbers])
+async def test_a_network_without_an_answer_or_with_a_defect_costs_labels_and_no_session(network: Embed) -> None:
     """Whatever fails beside the network, too, such as what comes of numbers that are not finite."""
     counts: Counter[str] = Counter()
-
-    async def broken(stretches: Sequence[Samples]) -> NDArray[np.float32]:
-        return np.full((len(stretches), 4), np.nan, np.float32)
-
-    model = SpeakerModel(broken, THRESHOLDS)
-    voices = LiveVoices(model, OnlineSpeakers(THRESHOLDS, 4), lambda name, n: counts.update({name: n}))
+    speakers = OnlineSpeakers(THRESHOLDS, 4)
+    voices = LiveVoices(SpeakerModel(network, THRESHOLDS), speakers, lambda name, n: counts.update({name: n}), 0.1)
     assert await voices.add((stretch(0),)) is None
     assert counts["failed"] == 1
 

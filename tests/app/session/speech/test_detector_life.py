@@ -8,13 +8,11 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from tests.bench import CONFIG, START, Bench
 from tests.fakes import LevelDetector, segment
 from tests.recordings import read
-from tutti_server.app.media.pcm import AudioFormat, Samples
+from tutti_server.app.media.pcm import Samples
 from tutti_server.app.session.messages import commands, events
 from tutti_server.app.session.speech.detector_life import RENEWAL_SAMPLES, DetectorLife
 from tutti_server.app.session.speech.endpointing import FRAME_SAMPLES, WebRtcDetector
@@ -118,28 +116,6 @@ def check_resumed_anywhere(
             assert shape(rest, channel, done_s) == shape(whole, channel, done_s)
             counts["exact"] += 1
     return counts
-
-
-@pytest.mark.nightly
-@given(
-    seed=st.integers(0, 9999),
-    n_channels=st.sampled_from([1, 1, 2]),
-    silence_ms=st.sampled_from([200, 500, 1000]),
-    answers=st.lists(st.integers(0, 3), min_size=1, max_size=4).filter(any),
-)
-@settings(max_examples=6)
-def test_a_session_continued_anywhere_makes_the_same_windows(
-    seed: int, n_channels: int, silence_ms: int, answers: list[int]
-) -> None:
-    """Wherever it was cut: positions and samples are those of the undisturbed session, with the real detector."""
-    audio = np.stack([talk(seed + channel, 40) for channel in range(n_channels)], axis=1)
-    start = replace(
-        START,
-        audio=AudioFormat("pcm_f32le", channels=n_channels),
-        interim=False,
-        endpointing=commands.Endpointing(silence_ms=silence_ms),
-    )
-    check_resumed_anywhere(start, audio, answers)
 
 
 class ForgetfulDetector(WebRtcDetector):
