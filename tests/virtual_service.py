@@ -33,8 +33,6 @@ from tutti_server.engine.scheduling.stats import StatsRecorder
 
 TICK_S = 0.1
 """How often audio of a caller who speaks arrives, in seconds."""
-USUAL_UTTERANCE_S = 6.0
-"""See `USUAL_UTTERANCE_SAMPLES` in `engine/probe.py`."""
 _AUDIO = np.zeros(30 * SAMPLE_RATE, np.float32)
 
 
