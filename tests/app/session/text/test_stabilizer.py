@@ -127,42 +127,89 @@ def test_the_last_punctuation_is_stable_where_it_is_sure_and_seen_twice(
     assert stabilizer.tokens + stabilizer.draft == tuple(t for piece in pieces(now) for t in piece.tokens)
 
 
-def test_words_are_shown_up_to_the_first_without_evidence() -> None:
-    """A word that the model doubts is shown when hypotheses repeat it."""
+def test_punctuation_after_stable_text_is_no_word() -> None:
+    """It comes with the word after it, and is not weighed by itself."""
     stabilizer = Stabilizer(Agreement())
+    for end in (100, 200):
+        stabilizer.update(with_marks("hello alice. it", -2.0), end, 30.0)
     shown = []
-    for _ in range(3):
-        stabilizer.update(judged("it was lobster here we", -1.0, -0.9, -1.1, -0.1, -0.1), 100, 30.0)
-        shown.append(stabilizer.stable + stabilizer.tail)
-    assert shown == [" it was", " it was", " it was lobster here we"]
+    for text in ("hello alice, it is", "hello alice, it is, so", "hello alice, it is so far"):
+        stabilizer.update(with_marks(text, -2.0), 300, 30.0)
+        shown.append((stabilizer.stable, stabilizer.tail))
+    assert shown == [
+        (" hello alice, it", " is"),
+        (" hello alice, it is", ", so"),
+        (" hello alice, it is so", " far"),
+    ]
 
 
-def test_the_last_words_need_more_evidence() -> None:
-    """The audio may end inside them. The words before them are shown although the model is less sure of them."""
-    stabilizer = Stabilizer(Agreement())
-    shown = []
-    for _ in range(2):
-        stabilizer.update(judged("it was a lob there", -0.3, -0.9, -0.9, -0.2, -0.1), 100, 30.0)
-        shown.append(stabilizer.stable + stabilizer.tail)
-    assert shown == [" it was a", " it was a lob there"]
+Heard = tuple[str, tuple[float, ...]]
+SURE = -0.05
 
 
-def test_a_word_that_was_shown_stays_until_there_is_evidence_for_another() -> None:
-    """The words after it stay with it. Two hypotheses that end there take them away."""
-    stabilizer = Stabilizer(Agreement())
-    shown = []
-    for heard in (
-        judged("the gut and the", -0.6, -0.4, -0.1, -0.1),
-        judged("the garbage being cut", -0.6, -0.9, -0.1, -0.1),
-        judged("the gullet being cut", -0.6, -0.6, -0.1, -0.1),
-        judged("the gullet being cut across", -0.6, -0.25, -0.1, -0.1, -0.1),
-        judged("the gullet", -0.6, -0.6),
-        judged("the gullet", -0.6, -0.6),
-    ):
-        stabilizer.update(heard, 100, 30.0)
-        shown.append(stabilizer.stable + stabilizer.tail)
-    first, last = " the gut and the", " the gullet being cut across"
-    assert shown == [first, first, first, last, last, " the gullet"]
+@pytest.mark.parametrize(
+    ("heard", "shown"),
+    [
+        pytest.param(
+            [("it was lobster here we", (-1.0, -0.9, -1.1, -0.1, -0.1))] * 3,
+            ["| it was", "| it was", "| it was lobster here we"],
+            id="up to the first word without evidence, until hypotheses repeat it",
+        ),
+        pytest.param(
+            [("it was a lob there", (-0.3, -0.9, -0.9, -0.2, -0.1))] * 2,
+            ["| it was a", "| it was a lob there"],
+            id="the last words need more evidence, as the audio may end inside them",
+        ),
+        pytest.param(
+            [
+                ("the gut and the", (-0.6, -0.4, -0.1, -0.1)),
+                ("the garbage being cut", (-0.6, -0.9, -0.1, -0.1)),
+                ("the gullet being cut", (-0.6, -0.6, -0.1, -0.1)),
+                ("the gullet being cut across", (-0.6, -0.25, -0.1, -0.1, -0.1)),
+                ("the gullet", (-0.6, -0.6)),
+                ("the gullet", (-0.6, -0.6)),
+            ],
+            [*["| the gut and the"] * 3, *["| the gullet being cut across"] * 2, "| the gullet"],
+            id="a word stays until there is evidence for another; two hypotheses take away what follows it",
+        ),
+        pytest.param(
+            [("the gut and the", (-0.6, -0.4, -0.1, -0.1)), ("the gullet being cut", (-0.6, SURE, SURE, SURE))],
+            ["| the gut and the", "| the gullet being cut"],
+            id="a word that the model is sure of takes the place of another at once",
+        ),
+        pytest.param(
+            [("mend the", (-1.0, SURE)), ("men the", (-0.2, SURE)), ("men the", (-0.2, SURE))],
+            ["| mend the", "| mend the", "| men the"],
+            id="the first word is shown at once, but not replaced at once",
+        ),
+        pytest.param(
+            [("we are easy to", (-0.16, -0.16, -0.1, -0.1)), *[("we were easy to", (-0.16, -0.16, -0.1, -0.1))] * 2],
+            ["| we are easy to", "| we are easy to", " we| were easy to"],
+            id="another word begins the count anew",
+        ),
+        pytest.param(
+            [*[(f"Thank you. {word}", (SURE, SURE, -0.5)) for word in ("It", "Or")], ("Thank you. Or is", (SURE,) * 4)],
+            ["|", "|", " Thank you. Or| is"],
+            id="a stock phrase does not become stable alone",
+        ),
+        pytest.param(
+            [
+                *[(f"Thank {word} so", (SURE, -0.5, -0.5)) for word in ("again", "today")],
+                ("Thank you. so", (SURE, SURE, -0.5)),
+                ("Thank you. so", (SURE, SURE, SURE)),
+            ],
+            ["| Thank", " Thank|", " Thank|", " Thank| you. so"],
+            id="a stock phrase whose beginning is stable is not shown",
+        ),
+    ],
+)
+def test_what_is_shown_after_each_hypothesis(heard: list[Heard], shown: list[str]) -> None:
+    """Stable text and tail, with a line between them."""
+    stabilizer, found = Stabilizer(Agreement()), []
+    for text, logprobs in heard:
+        stabilizer.update(judged(text, *logprobs), 100, 30.0)
+        found.append(f"{stabilizer.stable}|{stabilizer.tail}")
+    assert found == shown
 
 
 @pytest.mark.parametrize("text", ["Thank you.", "Bye!", "Thanks for watching.", "ご視聴ありがとうございました"])
@@ -174,6 +221,20 @@ def test_a_stock_phrase_alone_is_not_shown(text: str) -> None:
         assert not any((stabilizer.stable, stabilizer.tail, stabilizer.tail_words))
     stabilizer.update(pieces(f"{text} It is"), 300, 30.0)
     assert stabilizer.stable + stabilizer.tail == f" {text} It is"
+
+
+def peaked(words: tuple[Piece, ...], peak_s: float) -> tuple[Piece, ...]:
+    """The words with the peak of their attention."""
+    return tuple(replace(word, attention_peak_s=peak_s) for word in words)
+
+
+def test_nothing_is_kept_after_other_stable_words() -> None:
+    """What was shown there followed another word."""
+    stabilizer = Stabilizer(Attention())
+    stabilizer.update(peaked(judged("she said that", -0.1, -0.1, -0.1), 9.0), 100, 3.0)
+    assert stabilizer.tail == " she said that"
+    stabilizer.update(peaked(judged("he said it", -0.1, -0.9, -0.9), 0.1), 200, 3.0)
+    assert (stabilizer.stable, stabilizer.tail) == (" he said", "")
 
 
 def attended(text: str, peaks_s: Sequence[float | None]) -> tuple[Piece, ...]:

@@ -1,0 +1,57 @@
+"""What an ended window holds, where a session comes to it seldom."""
+
+import numpy as np
+import pytest
+
+from tutti_server.app.session.core.windows import (
+    DecodeRequest,
+    EndedWindow,
+    OpenWindow,
+    PendingUtterance,
+    StableText,
+    WindowKind,
+)
+from tutti_server.app.session.speech.coverage import Span
+from tutti_server.app.session.text.language_choice import ChannelLanguage, LanguageRequest, UtteranceLanguage
+from tutti_server.app.session.text.stabilizer import Agreement, Stabilizer
+from tutti_server.engine.api import SAMPLE_RATE
+
+UTTERANCE = PendingUtterance(
+    number=0,
+    start=0,
+    prompt="",
+    request=DecodeRequest(language=LanguageRequest(), task="transcribe"),
+    language=UtteranceLanguage(ChannelLanguage(LanguageRequest())),
+)
+
+
+def test_a_cut_divides_speech() -> None:
+    speech = [(0, 10), (20, 40), (50, 60)]
+    window = OpenWindow(utterance=UTTERANCE, start=0, speech=speech, stabilizer=Stabilizer(Agreement()))
+    assert window.split_speech(30) == [(30, 40), (50, 60)]
+    assert window.speech == [(0, 10), (20, 30)]
+
+
+@pytest.mark.parametrize(
+    ("kind", "speech", "tokens", "needs_decoding"),
+    [
+        (WindowKind.DETECTED, [(0, 10)], (), True),
+        (WindowKind.DETECTED, [], (1, 2), True),
+        (WindowKind.DETECTED, [], (), False),
+        (WindowKind.FORCED, [], (), True),
+        (WindowKind.DISCARDED, [(0, 10)], (1, 2), False),
+    ],
+)
+def test_the_kind_of_a_window_decides_whether_it_is_decoded(
+    kind: WindowKind, speech: list[Span], tokens: tuple[int, ...], needs_decoding: bool
+) -> None:
+    window = EndedWindow(
+        utterance=UTTERANCE,
+        kind=kind,
+        span=(0, SAMPLE_RATE),
+        samples=np.zeros(SAMPLE_RATE, dtype=np.float32),
+        speech=speech,
+        stable=StableText(text="a b", tokens=tokens),
+        is_last=True,
+    )
+    assert window.needs_decoding is needs_decoding
