@@ -17,7 +17,7 @@ from tutti_server.app.media.pcm import AudioFormat, Samples
 from tutti_server.app.session.core.effects import Effect, EmbedSpeech, LimitSpeakers
 from tutti_server.app.session.messages import commands, events
 from tutti_server.app.session.observers.speaker_labels import LAST_WAIT_S, MAX_LABELS, MAX_WAITING, SpeakerLabels
-from tutti_server.app.session.observers.speaker_stretches import SpeakersFound, SpeechStretches, Stretch
+from tutti_server.app.session.observers.speaker_stretches import HOP_FRAMES, SpeakersFound, SpeechStretches, Stretch
 from tutti_server.app.session.session import give_up_speakers, speakers_found
 from tutti_server.engine.api import SAMPLE_RATE
 
@@ -179,6 +179,17 @@ def test_a_session_that_may_go_on_tells_its_client_the_voices() -> None:
     once = SpeakerBench()
     once.speak(silence(0.3), speech(LOW), silence(0.9))
     assert once.of(events.Utterance)[0].voices is None
+
+
+def test_windows_are_cut_wherever_on_the_timeline_a_session_begins() -> None:
+    """Also in the middle between two frames, where rounding would skip every second line of the grid."""
+    frame = np.ones(FRAME, np.float32)
+    for origin in (0, 1, FRAME // 2, FRAME - 1):
+        cutter = SpeechStretches(origin)
+        found = [stretch for n in range(10 * HOP_FRAMES) for stretch in cutter.push(n * FRAME, frame, is_voiced=True)]
+        starts = [each.start for each in found]
+        assert len(found) in (9, 10), origin
+        assert all(after - before == HOP_FRAMES * FRAME for before, after in pairwise(starts[1:]))
 
 
 @given(data=st.data())

@@ -129,6 +129,20 @@ def test_a_number_is_held_back_until_it_is_over() -> None:
     assert (second.source.text, second.source.tokens, second.source.words) == (second.text, (), None)
 
 
+def test_what_is_held_back_comes_at_the_end_of_the_utterance() -> None:
+    speaker = Speaker(TextRuleOptions(numerals=True), wants_words=False)
+    speaker.segment("I have twenty")
+    speaker.end()
+    speaker.segment("twenty three")
+    speaker.end()
+    assert [(each.id, each.text, each.words, each.goes_on) for each in speaker.segments] == [
+        (0, "I have", (), True),
+        (1, " 20", (), False),
+        (2, "23", (), False),
+    ]
+    assert [each.text for each in speaker.utterances] == ["I have 20", "23"]
+
+
 def test_a_resumed_session_may_begin_inside_a_number() -> None:
     speaker = Speaker(TextRuleOptions(redact=("card",)), is_resumed=True)
     speaker.segment("11 and so on")

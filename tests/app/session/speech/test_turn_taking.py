@@ -60,6 +60,17 @@ def test_a_long_number_is_more_likely_complete() -> None:
     assert confidence(f" It is{digits}.") > confidence(" It is four one five.") + 0.2
 
 
+def test_doubtful_punctuation_waits_longer() -> None:
+    """The model's probability of the full stop counts; one that was forced is as sure as usual."""
+    assert confidence(" I called.", logprob=-0.03) > confidence(" I called.", logprob=-0.4) + 0.1
+    assert confidence(" I called.", logprob=-0.4) < confidence(" I called.", logprob=None) < confidence(" I called.")
+
+
+def test_dots_and_commas_do_not_close_a_sentence() -> None:
+    for ending in ("...", "…", ",", " -"):
+        assert confidence(f" I called{ending}") < confidence(" I called") < confidence(" I called.")
+
+
 def test_a_text_that_the_model_doubts_is_no_evidence() -> None:
     """The usual silence holds then, whatever the text is; in between, it counts in part."""
     for text in (" Yes.", " My number is"):

@@ -18,6 +18,7 @@ from tutti_server.engine.api import SAMPLE_RATE, WINDOW_SAMPLES
 START = 5 * SAMPLE_RATE
 SILENCE_MS = 500
 PAUSE = SILENCE_MS * SAMPLE_RATE // 1000
+MIN_PAUSE = MIN_PAUSE_MS * SAMPLE_RATE // 1000
 
 
 def cut(length: int, pause: int = 0, stable_until: int = 0, quiet_at: int = 0) -> int | None:
@@ -59,6 +60,16 @@ def test_a_pause_is_not_cut_before_the_end_of_the_stable_text() -> None:
 )
 def test_the_required_pause_falls_as_the_window_grows(length: int, pause_ms: float) -> None:
     assert required_pause_ms(length, SILENCE_MS) == pytest.approx(pause_ms)
+
+
+def test_a_pause_that_is_too_short_does_not_cut_a_window_with_room() -> None:
+    assert cut(WINDOW_SAMPLES - FRAME_SAMPLES, MIN_PAUSE - 1) is None
+
+
+def test_a_full_window_is_cut_at_its_shortest_pause_first() -> None:
+    assert (
+        cut(WINDOW_SAMPLES, MIN_PAUSE, quiet_at=START + LONG_WINDOW_SAMPLES) == START + WINDOW_SAMPLES - MIN_PAUSE // 2
+    )
 
 
 def test_a_full_window_is_cut_at_its_quietest_moment() -> None:
