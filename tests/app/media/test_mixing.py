@@ -62,6 +62,13 @@ def test_other_channels_are_mixed(right: Samples) -> None:
     assert notices == []
 
 
+def test_channels_are_mixed_again_after_they_cancelled() -> None:
+    left, right = np.tile(LOW, 4), np.concatenate((-LOW, LOW, LOW, LOW))
+    samples, _ = mixed(left, right)
+    assert np.allclose(samples[LATE : len(LOW)], left[LATE : len(LOW)])
+    assert np.allclose(samples[-len(LOW) :], (left + right)[-len(LOW) :] / 2)
+
+
 def test_a_speaker_who_is_inverted_is_heard_at_once_after_another() -> None:
     """In turns: 0.2 s of each are lost, and the other one is mixed again."""
     left = np.tile(LOW, 8)

@@ -21,6 +21,7 @@ from tutti_server.app.session.messages import commands, events
 from tutti_server.app.session.messages.commands import MAX_PENDING_FLUSHES
 from tutti_server.app.session.session import Session
 from tutti_server.app.session.speech.endpointing import aggressiveness
+from tutti_server.app.session.text.hallucination_filter import HallucinationFilter
 from tutti_server.engine import api
 from tutti_server.engine.api import SAMPLE_RATE
 from tutti_server.engine.errors import EngineError, EngineFailed, EngineOverloaded
@@ -457,6 +458,29 @@ def test_the_hallucination_filter_drops_text_of_no_speech(
     bench.waiting.rotate(1)
     bench.answer_with(made_up, no_speech_prob=no_speech_prob)
     assert (bench.text() == text.strip()) is is_text
+
+
+@pytest.mark.parametrize(
+    ("n_letters", "length_s", "text_logprob", "ratio", "is_dropped"),
+    [
+        # Dense text is dropped if it is not trusted, or if it repeats itself.
+        (41, 0.6, -1.1, 1.0, True),
+        (41, 0.6, -0.9, 1.0, False),
+        (41, 2.1, -1.1, 1.0, False),
+        (72, 2.6, -0.3, 3.8, True),
+        (72, 2.6, -1.1, 1.0, False),
+        (72, 4.7, -0.3, 3.8, False),
+        # A phrase that is repeated needs more evidence at any pace.
+        (88, 10.0, -1.2, 2.0, True),
+        (88, 10.0, -0.9, 2.0, False),
+        (88, 10.0, -1.2, 1.7, False),
+    ],
+)
+def test_text_denser_than_speech_and_repeated_text_are_dropped(
+    n_letters: int, length_s: float, text_logprob: float, ratio: float, is_dropped: bool
+) -> None:
+    """Whisper says "cut it into pieces" three times for the noise of dishes; people who repeat themselves are clear."""
+    assert HallucinationFilter().is_implausibly_dense(n_letters, length_s, text_logprob, ratio) is is_dropped
 
 
 @pytest.mark.parametrize(

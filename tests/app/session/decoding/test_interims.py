@@ -97,6 +97,18 @@ def test_a_busy_engine_is_asked_less_often() -> None:
     assert [each for each in decoded if each >= 400] == [415, 430, 445, 460, 475, 490, 505, 520, 528]
 
 
+def test_an_interim_that_waits_is_replaced_as_often_on_a_busy_engine() -> None:
+    """It has its place in the queue, and a newer one costs no more. The last words replace it, too."""
+    schedule = InterimSchedule(INTERVAL, SILENCE, lambda: 5.0)
+    schedule.begin_utterance(0)
+    submitted = list[int]()
+    for at in range(70):
+        if schedule.is_due(at * FRAME, min(at, 50) * FRAME):
+            schedule.note_submitted(at * FRAME)
+            submitted.append(at)
+    assert submitted == [15, 30, 45, 58]
+
+
 def test_no_interim_at_a_pause_if_its_answer_comes_after_the_endpoint() -> None:
     """The engine decodes the final text by then."""
     n_interims = [len([at for at in run([(0, 200)], 300, took) if at > 200]) for took in (3, 30)]

@@ -212,16 +212,6 @@ def test_what_repeats_a_refused_text_is_refused() -> None:
     assert bench.of(events.Utterance)[0].uncovered
 
 
-@pytest.mark.parametrize(("end_s", "n_segments"), [(1.7, 0), (5.0, 1)])
-def test_a_phrase_that_is_repeated_faster_than_speech_is_dropped(end_s: float, n_segments: int) -> None:
-    """However confident the model is: "in meeting" eight times in 1.4 s was made up, in 4.7 s it was not."""
-    bench = session_with(20)
-    bench.answer_with(segment(" In meeting," * 8, 0.3, end_s, logprob=-0.3, compression_ratio=3.8))
-    while bench.waiting:
-        bench.answer_with()
-    assert len(bench.of(events.Segment)) == n_segments
-
-
 @pytest.mark.parametrize(("text_logprob", "is_kept"), [(-0.6, False), (-0.4, True)])
 def test_text_after_a_refused_text_needs_more_trust(text_logprob: float, is_kept: bool) -> None:
     made_up = said_at(0.3, 2.0, " I'm going to add the chicken.", logprob=-1.5)

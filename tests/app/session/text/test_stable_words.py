@@ -75,6 +75,14 @@ def test_a_final_segment_has_the_times_that_were_shown() -> None:
     assert (final.start_s, final.end_s, shown_until_s) == (0.2, 1.2, 1.2)
 
 
+def test_a_final_segment_ends_before_the_stable_words_after_it() -> None:
+    shown = timed("it is")
+    final, _ = with_stable_times(of_words(timed("it"), 0.0, 0.8), shown, 0)
+    assert final.end_s == shown[1].start_s
+    last, _ = with_stable_times(of_words(timed("is easy", first_s=0.8), 0.8, 1.8), shown, len(" it"))
+    assert last.words and last.words[0] == shown[1] and last.start_s == 0.5
+
+
 def test_interims_have_words_if_the_client_asks() -> None:
     """They add up to the stable text and the tail, and the final has them with the same times."""
     bench = Bench(WITH_WORDS)
