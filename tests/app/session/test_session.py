@@ -88,6 +88,20 @@ def test_speech_longer_than_a_window_is_cut_between_words(interim: bool, gap_ms:
     assert all(not segment.goes_on for segment in segments if segment.id == last[segment.utterance])
 
 
+def test_windows_without_speech_are_no_backlog() -> None:
+    """Each utterance that ends soon after 20 s leaves a window without speech, which keeps no other from the engine."""
+    config = replace(CONFIG, context="none", max_finals_in_flight=8)
+    bench = Bench(replace(START, interim=False, endpointing=commands.Endpointing(silence_ms=700)), config)
+    words, samples = long_talk(20_300 // 280)
+    for n_turns in (1, 2):
+        bench.feed(np.concatenate((samples, silence(1.0))), answer=False)
+        assert bench.session.backlog == len(bench.waiting) == n_turns
+        assert len(bench.channels[0].finals) == 2 * n_turns
+    bench.stop()
+    check_promises(bench)
+    assert bench.text() == said(words * 2)
+
+
 def test_an_utterance_is_ended_when_it_grows_too_long() -> None:
     """`max_utterance_s` bounds what an utterance holds; no word is lost at its end."""
     words, samples = long_talk(300)

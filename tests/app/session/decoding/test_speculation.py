@@ -127,6 +127,22 @@ def test_the_session_goes_on_without_it(end: str, has_ended: bool) -> None:
     assert not session.jobs and not session.closes
 
 
+def test_text_that_does_not_begin_with_stable_text_is_decoded_anew() -> None:
+    """An interim that was asked for before the pause may make text stable that the speculative final does not have."""
+    session = bench(START)
+    session.feed(speech([1, 2, 3]))
+    session.feed(np.concatenate((speech([4, 5]), silence(0.15))), answer=False)
+    job, window = session.waiting.popleft()
+    session.perform(session.session.engine_event(job, api.StartedEvent(0.0, 1)))
+    assert window.priority is Priority.SPECULATIVE
+    session.channels[0]._open.stabilizer.tokens = (18, 19)  # type: ignore[union-attr]
+    session.feed(silence(0.5), answer=False)
+    for event in decode(window):
+        session.perform(session.session.engine_event(job, event))
+    assert priorities(session)[-2:] == [Priority.SPECULATIVE, Priority.FINAL]
+    assert session.windows[-1].options.prefix == (18, 19)
+
+
 def test_a_discarded_utterance_withdraws_it() -> None:
     """Its audio is forgotten, so its text must be, too."""
     session = bench()
