@@ -4,8 +4,6 @@ from dataclasses import dataclass, replace
 from random import Random
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from tests.fakes import FakeTranscriber
 from tutti_server.cluster.balancing import FULL_AT_S, LATE_REPORT_S, Balancer
@@ -40,11 +38,6 @@ def test_at_low_load_the_first_engine_gets_all_windows() -> None:
     assert [send(balancer) for _ in range(2 * n_full)] == ["0"] * n_full + ["1"] * n_full
 
 
-def test_above_it_a_window_goes_where_it_waits_least() -> None:
-    balancer = balancer_of(report(0.4), report(0.2), report(0.3))
-    assert send(balancer) == "1"
-
-
 def test_what_was_sent_counts_until_the_next_report() -> None:
     """And work that the engine has had time for does not."""
     balancer = balancer_of(report(0.2), report(0.2 + 1.5 * WINDOW_S), report(9.0))
@@ -77,23 +70,6 @@ def test_an_engine_that_stops_reporting_gets_nothing_while_others_report() -> No
     balancer.note_report("1", report(0.3), LATE_REPORT_S)
     assert send(balancer, LATE_REPORT_S, n_engines=2) == "0"
     assert send(balancer, LATE_REPORT_S + 0.01, n_engines=2) == "1"
-
-
-@given(
-    st.lists(st.floats(0.0, 20.0), min_size=3, max_size=3),
-    st.sets(st.sampled_from(ENGINES), min_size=1),
-    st.lists(st.sampled_from(list(Priority)), max_size=30),
-    st.integers(0, 5),
-    st.floats(0.0, 5.0),
-)
-def test_it_chooses_only_among_the_engines_that_are_up(
-    waits: list[float], up: set[str], priorities: list[Priority], gateway: int, now_s: float
-) -> None:
-    balancer = balancer_of(*map(report, waits), gateway=gateway, n_gateways=2)
-    for priority in priorities:
-        engine = balancer.choose(sorted(up), priority, now_s)
-        assert engine in up
-        balancer.note_sent(engine, priority)
 
 
 @dataclass

@@ -102,16 +102,6 @@ async def test_a_newer_interim_goes_where_the_older_one_waits() -> None:
     await asyncio.gather(later, other)
 
 
-async def test_counters_are_added_up() -> None:
-    """Over all engines that have been up, which are also given one by one."""
-    fleet = fleet_of(2)
-    for link, n_done in zip(fleet.links, (3, 4), strict=True):
-        link.report = replace(link.report, windows_done=n_done)
-    stats = fleet.pool.stats()
-    assert (stats.windows_done, stats.n_engines) == (7, 2)
-    assert {name: each.windows_done for name, each in stats.engines.items()} == {"0": 3, "1": 4}
-
-
 # Engines die.
 
 
@@ -321,14 +311,6 @@ async def test_where_there_is_no_room_interims_are_refused_and_finals_wait() -> 
     second.go_on()
     third.go_on()
     assert await blocking == await task == await late == decode(window())
-
-
-async def test_a_final_for_which_there_is_never_room_fails() -> None:
-    """Nothing takes the room, so that the end of nothing makes more."""
-    fleet = fleet_of(1)
-    fleet.links[0].refusal = EngineOverloaded(0, 1)
-    with pytest.raises(EngineOverloaded):
-        await fleet.collect(window())
 
 
 async def test_all_windows_fail_after_close() -> None:

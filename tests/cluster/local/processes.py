@@ -10,7 +10,6 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from tests.cluster.local.conftest import DyingTranscriber
 from tests.fakes import MODEL, FakeTranscriber, speech
 from tutti_server.cluster.local.roles import GatewaySlot, StartError
 from tutti_server.engine.api import CallbackTranscriber, DoneEvent, Transcriber, Window
@@ -28,28 +27,9 @@ async def start_other() -> AsyncIterator[CallbackTranscriber]:
     yield FakeTranscriber(info=replace(MODEL, name="other"))
 
 
-def start_if(is_allowed: Path) -> AbstractAsyncContextManager[CallbackTranscriber]:
-    """An engine that starts only while a file exists."""
-    return start_fake() if is_allowed.exists() else die_at_once()
-
-
 def start_other_unless(is_same: Path) -> AbstractAsyncContextManager[CallbackTranscriber]:
     """An engine that has another model than before when a file is gone."""
     return start_fake() if is_same.exists() else start_other()
-
-
-@asynccontextmanager
-async def start_dying() -> AsyncIterator[CallbackTranscriber]:
-    """An engine that dies of its first window."""
-    yield DyingTranscriber()
-
-
-def start_dying_once(has_died: Path) -> AbstractAsyncContextManager[CallbackTranscriber]:
-    """An engine that dies of its first window, unless one has done so before."""
-    if has_died.exists():
-        return start_fake()
-    has_died.touch()
-    return start_dying()
 
 
 @asynccontextmanager
@@ -60,10 +40,6 @@ async def start_nothing() -> AsyncIterator[CallbackTranscriber]:
 
 async def serve_nothing(transcriber: Transcriber, slot: GatewaySlot, on_started: Callable[[], None]) -> None:
     raise StartError("no such port")
-
-
-async def die_while_serving(transcriber: Transcriber, slot: GatewaySlot, on_started: Callable[[], None]) -> None:
-    os._exit(4)
 
 
 @asynccontextmanager

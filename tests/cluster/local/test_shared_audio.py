@@ -70,10 +70,3 @@ def test_others_leave_room_for_finals_of_live_sessions(priority: Priority) -> No
     with pytest.raises(AudioPoolFull):
         pool.allocate(samples(1), priority)
     pool.allocate(samples(3), Priority.FINAL)
-
-
-def test_two_processes_see_the_same_audio() -> None:
-    """A reader needs only the memory and the allocation."""
-    memory = bytearray(N_BLOCKS * BLOCK_BYTES)
-    allocation = SharedAudioPool(memory).allocate(samples(1.5, 0.25), Priority.FINAL)
-    assert (SharedAudioPool(memory).view(allocation) == samples(1.5, 0.25)).all()

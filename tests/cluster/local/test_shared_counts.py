@@ -38,14 +38,3 @@ async def test_what_is_kept_of_a_gateway_is_in_the_last_row(shared: SharedCounts
     asyncio.get_running_loop().call_later(0.001, over.set)
     await over.wait()
     assert rows(shared) == [[0, 0], [1, 2], [0, 7]]
-
-
-async def test_nothing_is_written_after_the_end(shared: SharedCounts) -> None:
-    """The memory is removed then, and a view of it would keep it."""
-    counts_in(shared.memory, SHAPE)[0] = [4, 7]
-    shared.note_end(0)
-    shared.close()
-    over = asyncio.Event()
-    asyncio.get_running_loop().call_later(0.001, over.set)
-    await over.wait()
-    assert rows(shared)[-1] == [4, 7]

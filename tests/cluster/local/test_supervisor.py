@@ -10,7 +10,6 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,7 @@ from typing import Any
 import pytest
 
 from tests.cluster.local import processes
-from tests.fakes import MODEL, said
+from tests.fakes import said
 from tutti_server.cluster.local import supervisor
 from tutti_server.cluster.local.control_messages import ControlMessage, EngineLost
 from tutti_server.cluster.local.managed_process import ChildProcess
@@ -102,8 +101,11 @@ def children(pid: int) -> list[int]:
     return [int(each) for each in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
-async def test_gateways_share_an_engine_and_a_dead_gateway_is_replaced(tmp_path: Path) -> None:
-    """Audio gets to the engine and text back; a new gateway has the number of the dead one, and counts from 0."""
+async def test_dead_gateways_and_engines_are_replaced(tmp_path: Path) -> None:
+    """Audio gets to the engine and text back; a new gateway has the number of the dead one, and counts from 0.
+
+    The gateways of an engine that is killed stay, and the next engine answers what they submit in the meantime.
+    """
     async with running(tmp_path) as service:
         first, second = await service.ask(0, 1, 2), await service.ask(1, 3)
         assert (first["text"], second["text"]) == ([f" {said([1, 2])}"], [f" {said([3])}"])
@@ -115,6 +117,10 @@ async def test_gateways_share_an_engine_and_a_dead_gateway_is_replaced(tmp_path:
         again = await service.ask(0, 4)
         assert again["pid"] != first["pid"] and again["text"] == [f" {said([4])}"]
         assert again["admission_counts"] == [1, 1, 12], "what is kept of the dead one"
+        (engine,) = service.supervisor.engine_processes
+        os.kill(engine, signal.SIGKILL)
+        assert (await service.ask(0, 4))["pid"] == again["pid"]
+        assert service.supervisor.engine_processes not in ([], [engine])
         assert len(service.models) == 1
         assert shared_memory(os.getpid())
         pids = [again["pid"], second["pid"]]
@@ -122,55 +128,12 @@ async def test_gateways_share_an_engine_and_a_dead_gateway_is_replaced(tmp_path:
     assert not any(map(is_running, pids))
 
 
-async def test_an_engine_that_is_killed_is_replaced(tmp_path: Path) -> None:
-    """Its gateways stay, and the next engine answers the windows that they submit in the meantime."""
-    async with running(tmp_path) as service:
-        before = await service.ask(0, 1)
-        (engine,) = service.supervisor.engine_processes
-        os.kill(engine, signal.SIGKILL)
-        after = await service.ask(0, 1)
-        assert after == before
-        assert service.supervisor.engine_processes not in ([], [engine])
-
-
-@pytest.mark.nightly
-async def test_an_engine_that_dies_by_itself_is_replaced(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Its process ends, which is no failed start, and the next one answers the window of which it died."""
-    start = partial(processes.start_dying_once, tmp_path / "has died")
-    async with running(tmp_path, start_engines=(start,)) as service:
-        (engine,) = service.supervisor.engine_processes
-        assert (await service.ask(0, 1))["text"] == [f" {said([1])}"]
-        assert service.supervisor.engine_processes not in ([], [engine])
-    assert f"engine (process {engine}) has ended with status 1" in caplog.text
-    assert "cannot be used" not in caplog.text
-
-
-@pytest.mark.nightly
-async def test_an_engine_of_several_is_restarted_alone(tmp_path: Path) -> None:
-    """The other one answers meanwhile: the one that is killed cannot start before it has."""
-    is_allowed = tmp_path / "is allowed"
-    is_allowed.touch()
-    start = partial(processes.start_if, is_allowed)
-    async with running(tmp_path, start_engines=(start, start)) as service:
-        assert service.models == [replace(MODEL, n_slots=2 * MODEL.n_slots)]
-        first, second = service.supervisor.engine_processes
-        is_allowed.unlink()
-        os.kill(first, signal.SIGKILL)
-        for number in (0, 1):
-            assert (await service.ask(number, 1, 2))["text"] == [f" {said([1, 2])}"]
-        assert service.supervisor.engine_processes[-1] == second
-        is_allowed.touch()
-        os.kill(second, signal.SIGKILL)
-        # By then both are dead, and the first that starts again answers.
-        assert (await service.ask(0, 3))["text"] == [f" {said([3])}"]
-
-
 async def test_an_engine_that_is_given_up_does_not_end_the_others(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It died too often while it started, and the service goes on with the other. Gateways hear of it, also new ones.
+    """Its model has changed, so it died too often while it started, and the service goes on with the other.
 
-    Else their suspects would wait for it.
+    Gateways hear of it, also new ones. Else their suspects would wait for it.
     """
     lost: list[int] = []
 
@@ -181,35 +144,6 @@ async def test_an_engine_that_is_given_up_does_not_end_the_others(
 
     unchanged = ChildProcess.send
     monkeypatch.setattr(ChildProcess, "send", send)
-    is_allowed = tmp_path / "is allowed"
-    is_allowed.touch()
-    engines = (partial(processes.start_if, is_allowed), processes.start_fake)
-    async with running(tmp_path, start_engines=engines) as service:
-        is_allowed.unlink()
-        os.kill(service.supervisor.engine_processes[0], signal.SIGKILL)
-        while "engine-0 has died 2 times while it started; the others go on" not in caplog.text:  # noqa: ASYNC110
-            await asyncio.sleep(0)
-        answer = await service.ask(0, 3)
-        assert answer["text"] == [f" {said([3])}"] and answer["pid"] in lost
-        os.kill(answer["pid"], signal.SIGKILL)
-        await service.gone.get()
-        again = await service.ask(0, 3)
-        assert again["pid"] != answer["pid"] and again["pid"] in lost
-
-
-async def test_engines_with_different_models_do_not_start(tmp_path: Path) -> None:
-    """A window must have the same text whichever engine decodes it."""
-    with pytest.raises(SupervisorError, match=r"engine-\d has another model than the other engines"):
-        async with asyncio.timeout(PATIENCE_S):
-            engines = (processes.start_fake, processes.start_other)
-            await RunningService(tmp_path, start_engines=engines).supervisor.run()
-
-
-@pytest.mark.nightly
-async def test_an_engine_that_comes_back_with_another_model_is_given_up(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    """Its files have changed. It is not started for ever, the other goes on, and the service says what is wrong."""
     is_same = tmp_path / "is same"
     is_same.touch()
     engines = (partial(processes.start_other_unless, is_same), processes.start_fake)
@@ -219,10 +153,31 @@ async def test_an_engine_that_comes_back_with_another_model_is_given_up(
         while "; the others go on" not in caplog.text:  # noqa: ASYNC110
             await asyncio.sleep(0)
         answer = await service.ask(0, 3)
-        assert answer["text"] == [f" {said([3])}"]
+        assert answer["text"] == [f" {said([3])}"] and answer["pid"] in lost
         # Clients see the answer, so that only the log has the reason.
         assert answer["problems"] == ["the engine-0 has died 2 times while it started"]
         assert "while it started: the engine-0 has another model" in caplog.text
+        os.kill(answer["pid"], signal.SIGKILL)
+        await service.gone.get()
+        again = await service.ask(0, 3)
+        assert again["pid"] != answer["pid"] and again["pid"] in lost
+
+
+@pytest.mark.parametrize(
+    ("values", "problem"),
+    [
+        # A window must have the same text whichever engine decodes it.
+        ({"start_engines": (processes.start_fake, processes.start_other)}, r"engine-\d has another model than the oth"),
+        ({"start_engines": (processes.start_nothing,)}, "no such model"),
+        ({"start_engines": (processes.die_at_once,)}, "engine has died 2 times"),
+        ({"serve": processes.serve_nothing}, r"^no such port$"),
+    ],
+)
+async def test_what_cannot_start_stops_the_service(tmp_path: Path, values: dict[str, Any], problem: str) -> None:
+    """An error that the operator can remove is not tried again; a process that dies is, `max_failed_starts` times."""
+    with pytest.raises(SupervisorError, match=problem):
+        async with asyncio.timeout(PATIENCE_S):
+            await RunningService(tmp_path, **values).supervisor.run()
 
 
 async def test_an_engine_that_is_killed_while_gateways_drain_is_replaced(tmp_path: Path) -> None:
@@ -245,35 +200,6 @@ async def test_processes_that_do_not_end_are_killed(tmp_path: Path) -> None:
         (engine,) = service.supervisor.engine_processes
         os.kill(engine, signal.SIGSTOP)
     assert service.gone.qsize() == 2
-
-
-async def test_an_engine_that_cannot_start_gives_the_reason(tmp_path: Path) -> None:
-    """An error that the operator can remove is not tried again."""
-    with pytest.raises(SupervisorError, match="no such model"):
-        async with asyncio.timeout(PATIENCE_S):
-            await RunningService(tmp_path, start_engines=(processes.start_nothing,)).supervisor.run()
-
-
-async def test_a_gateway_that_cannot_start_gives_the_reason(tmp_path: Path) -> None:
-    """As when a plug-in cannot use its settings: it is not tried again."""
-    with pytest.raises(SupervisorError, match=r"^no such port$"):
-        async with asyncio.timeout(PATIENCE_S):
-            await RunningService(tmp_path, serve=processes.serve_nothing).supervisor.run()
-
-
-async def test_an_engine_that_dies_at_every_start_is_given_up(tmp_path: Path) -> None:
-    """The supervisor stops after `max_failed_starts`."""
-    with pytest.raises(SupervisorError, match="engine has died 2 times"):
-        async with asyncio.timeout(PATIENCE_S):
-            await RunningService(tmp_path, start_engines=(processes.die_at_once,)).supervisor.run()
-
-
-@pytest.mark.nightly
-async def test_a_gateway_that_dies_at_every_start_is_given_up(tmp_path: Path) -> None:
-    """The supervisor stops after `max_failed_starts`."""
-    with pytest.raises(SupervisorError, match=r"gateway-\d has died 2 times"):
-        async with asyncio.timeout(PATIENCE_S):
-            await RunningService(tmp_path, serve=processes.die_while_serving).supervisor.run()
 
 
 async def test_a_lack_of_shared_memory_stops_the_supervisor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
