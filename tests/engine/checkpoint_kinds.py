@@ -64,14 +64,14 @@ def _pop_weights(folder: Path) -> dict[str, torch.Tensor]:
     return weights
 
 
-def _shard(folder: Path) -> None:
+def _shard(folder: Path, whole: str = "model.safetensors", save: Callable[..., object] = save_file) -> None:
     weights = _pop_weights(folder)
-    names = list(weights)
-    parts = {"model-00001-of-00002.safetensors": names[:20], "model-00002-of-00002.safetensors": names[20:]}
+    names, (stem, _, ending) = list(weights), whole.partition(".")
+    parts = {f"{stem}-00001-of-00002.{ending}": names[:20], f"{stem}-00002-of-00002.{ending}": names[20:]}
     for file, held in parts.items():
-        save_file({name: weights[name] for name in held}, folder / file)
+        save({name: weights[name] for name in held}, folder / file)
     index = {"metadata": {}, "weight_map": {name: file for file, held in parts.items() for name in held}}
-    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+    (folder / f"{whole}.index.json").write_text(json.dumps(index))
 
 
 def _pickle(folder: Path) -> None:
@@ -182,6 +182,11 @@ def _flax(folder: Path) -> None:
 KINDS = (
     Kind("plain", _keep),
     Kind("sharded", _shard, files=("model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors")),
+    Kind(
+        "sharded-pytorch",
+        lambda folder: _shard(folder, "pytorch_model.bin", torch.save),
+        files=("pytorch_model-00001-of-00002.bin", "pytorch_model-00002-of-00002.bin"),
+    ),
     Kind("pytorch", _pickle, files=("pytorch_model.bin",)),
     Kind("old-pytorch", _pickle_old, files=("pytorch_model.bin",)),
     Kind("half-precision", lambda folder: _halve(folder, "model.safetensors")),

@@ -12,6 +12,9 @@ from tokenizers.models import BPE
 from tokenizers.pre_tokenizers import ByteLevel
 from transformers import GenerationConfig, WhisperConfig, WhisperForConditionalGeneration
 
+from tutti_server.engine.checkpoint.checkpoint import read_checkpoint
+from tutti_server.engine.model.weights import load_model
+
 WEIGHT_STD = 0.2
 """Large enough that the text depends on the audio and that no two tokens come close."""
 N_TIMES = 1501
@@ -145,6 +148,19 @@ def make_checkpoint(folder: Path, shape: Shape, seed: int = 0, tokenizer: Tokeni
     model.save_pretrained(folder)
     tokenizer.save(str(folder / "tokenizer.json"))
     return folder
+
+
+def weights_of(path: Path) -> dict[str, torch.Tensor]:
+    """The weights of a checkpoint of any form, as the engine loads them, in a type that keeps their published order."""
+    model = load_model(read_checkpoint(str(path)), torch.device("cpu"), torch.float64)
+    return dict(model.state_dict())
+
+
+def assert_same_weights(path: Path, base: Path, tolerance: float) -> None:
+    """Compare two checkpoints. A number may differ by this part of the largest one of its weight."""
+    loaded = weights_of(path)
+    for name, expected in weights_of(base).items():
+        assert (loaded[name] - expected).abs().max() <= tolerance * expected.abs().max(), name
 
 
 def edit_json(file: Path, **changes: object) -> None:

@@ -1,6 +1,7 @@
 """Finding and reading checkpoints: old and new ones, complete and broken ones."""
 
 import json
+import shutil
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
@@ -8,44 +9,39 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from transformers import WhisperForConditionalGeneration
 
-from tests.engine.checkpoints import SHAPES, Shape, edit_json, make_checkpoint
+from tests.engine.checkpoint_kinds import KINDS, Kind
+from tests.engine.checkpoints import SHAPES, Shape, assert_same_weights, edit_json, make_checkpoint
 from tests.small_model import SMALL_MODEL
 from tutti_server.engine.checkpoint import checkpoint
-from tutti_server.engine.checkpoint.catalog import EMBEDDED_MODEL, KNOWN_MODELS
+from tutti_server.engine.checkpoint.catalog import EMBEDDED_MODEL
 from tutti_server.engine.checkpoint.checkpoint import (
-    EMBEDDED_FOLDER,
     MOST,
     find_checkpoint,
     is_hub_name,
     read_checkpoint,
 )
-from tutti_server.engine.config import EngineConfig
 from tutti_server.engine.errors import CheckpointError
 from tutti_server.engine.model.weights import load_model
 
 MULTILINGUAL, _, ENGLISH_ONLY, _ = SHAPES
 CPU = torch.device("cpu")
-UNPACKED = torch.float64
-"""A type in which weights keep their published order, so that they can be compared."""
+FORMS = ("sharded", "pytorch", "sharded-pytorch", "old-pytorch", "half-precision")
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_checkpoint(tmp_path_factory.mktemp("made") / "checkpoint", MULTILINGUAL)
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def folder(made: Path, tmp_path: Path) -> Path:
     """A small multilingual checkpoint that a test may change."""
-    return make_checkpoint(tmp_path / "checkpoint", MULTILINGUAL)
+    return Path(shutil.copytree(made, tmp_path / "checkpoint"))
 
 
 def load(folder: Path) -> None:
     load_model(read_checkpoint(str(folder)), CPU, torch.float32)
-
-
-def test_the_embedded_model_is_found_without_a_network() -> None:
-    """It is the default, and `tutti models` lists it first."""
-    assert find_checkpoint(EMBEDDED_MODEL) == EMBEDDED_FOLDER
-    assert EngineConfig().model == KNOWN_MODELS[0].name == EMBEDDED_MODEL
-    assert len({model.name for model in KNOWN_MODELS}) == len(KNOWN_MODELS)
 
 
 def test_sizes_and_defaults_are_read(folder: Path) -> None:
@@ -66,11 +62,6 @@ def test_listed_alignment_heads_are_kept() -> None:
     listed = json.loads((Path(SMALL_MODEL) / "generation_config.json").read_text())["alignment_heads"]
     assert read_checkpoint(SMALL_MODEL).generation.alignment_heads == tuple(map(tuple, listed))
     assert 0 < len(listed) < 16
-
-
-def test_unlisted_alignment_heads_are_those_of_the_upper_half(folder: Path) -> None:
-    """The reference, openai/whisper, does the same."""
-    assert read_checkpoint(str(folder)).generation.alignment_heads == ((1, 0), (1, 1))
 
 
 def test_languages_come_from_the_tokenizer_where_not_listed(folder: Path) -> None:
@@ -119,16 +110,6 @@ def test_a_short_name_is_fetched_unless_there_is_such_a_folder(monkeypatch: pyte
     assert is_hub_name("base") and find_checkpoint("base") == Path("openai/whisper-base")
     (tmp_path / "base").mkdir()
     assert not is_hub_name("base") and find_checkpoint("base") == Path("base")
-
-
-def test_without_a_network_the_error_says_what_to_do(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """The cache is empty, and the hub cannot be reached."""
-    import huggingface_hub.constants
-
-    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
-    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path))
-    with pytest.raises(CheckpointError, match=f"give its folder, or use {EMBEDDED_MODEL}"):
-        find_checkpoint("openai/whisper-none-such")
 
 
 def break_json(folder: Path) -> None:
@@ -233,34 +214,10 @@ def test_tied_projection_may_be_in_the_file(folder: Path) -> None:
         load(folder)
 
 
-@pytest.mark.parametrize("form", ["sharded", "pytorch", "sharded pytorch", "float16"])
-def test_weights_are_read_in_every_format(folder: Path, form: str) -> None:
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind.name in FORMS], ids=lambda kind: kind.name)
+def test_weights_are_read_in_every_form(folder: Path, tmp_path: Path, kind: Kind) -> None:
     """Several files, PyTorch's format and half precision give the model that a single file gives."""
-    expected = load_model(read_checkpoint(str(folder)), CPU, UNPACKED).state_dict()
-    weights = load_file(folder / "model.safetensors")
-    (folder / "model.safetensors").unlink()
-    tolerance = 0.0
-    match form:
-        case "sharded":
-            WhisperForConditionalGeneration.from_pretrained(
-                None, config=folder / "config.json", state_dict=weights
-            ).save_pretrained(folder, max_shard_size="200KB")
-            assert (folder / "model.safetensors.index.json").exists()
-        case "pytorch":
-            torch.save(weights, folder / "pytorch_model.bin")
-        case "sharded pytorch":
-            names = list(weights)
-            parts = {"one.bin": names[:20], "two.bin": names[20:]}
-            for file, held in parts.items():
-                torch.save({name: weights[name] for name in held}, folder / file)
-            index = {"weight_map": {name: file for file, held in parts.items() for name in held}}
-            (folder / "pytorch_model.bin.index.json").write_text(json.dumps(index))
-        case "float16":
-            save_file({name: tensor.half() for name, tensor in weights.items()}, folder / "model.safetensors")
-            tolerance = 1e-3
-    loaded = load_model(read_checkpoint(str(folder)), CPU, UNPACKED).state_dict()
-    for name, tensor in expected.items():
-        torch.testing.assert_close(loaded[name], tensor, rtol=tolerance, atol=tolerance)
+    assert_same_weights(kind.make(folder, tmp_path / "other"), folder, 1e-3 if "half" in kind.name else 0.0)
 
 
 def test_a_missing_part_is_named(folder: Path) -> None:

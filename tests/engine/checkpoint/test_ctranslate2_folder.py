@@ -6,13 +6,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-import torch
 
 from tests.engine.checkpoint_writers import CTRANSLATE2_TYPES, write_ctranslate2
-from tests.engine.checkpoints import SHAPES, make_checkpoint
+from tests.engine.checkpoints import SHAPES, assert_same_weights, make_checkpoint, weights_of
 from tutti_server.engine.checkpoint.checkpoint import read_checkpoint
 from tutti_server.engine.errors import CheckpointError
-from tutti_server.engine.model.weights import load_model
 
 TOLERANCES = {"float32": 0.0, "float16": 6e-4, "bfloat16": 5e-3, "int16": 6e-4}
 """How far a number may be from the original, as a part of the largest one; in 8 bits 1/254 and a little."""
@@ -24,23 +22,11 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_checkpoint(tmp_path_factory.mktemp("base") / "base", SHAPES[2])
 
 
-def weights(folder: Path) -> dict[str, torch.Tensor]:
-    model = load_model(read_checkpoint(str(folder)), torch.device("cpu"), torch.float64)
-    return dict(model.state_dict())
-
-
-def assert_close(folder: Path, base: Path, tolerance: float) -> None:
-    loaded = weights(folder)
-    for name, expected in weights(base).items():
-        bound = tolerance * expected.abs().max()
-        assert (loaded[name] - expected).abs().max() <= bound, name
-
-
 @pytest.mark.parametrize("quantization", CTRANSLATE2_TYPES)
 def test_every_type_of_numbers_is_read(base: Path, tmp_path: Path, quantization: str) -> None:
     """Whole numbers are divided by the scale of their row. What occurs twice is stored once, with an alias."""
     folder = write_ctranslate2(base, tmp_path / "ct2", quantization)
-    assert_close(folder, base, TOLERANCES.get(quantization, 8e-3))
+    assert_same_weights(folder, base, TOLERANCES.get(quantization, 8e-3))
 
 
 def test_sizes_and_defaults_are_those_of_transformers(base: Path, tmp_path: Path) -> None:
@@ -109,7 +95,7 @@ def test_broken_files_are_refused(base: Path, tmp_path: Path, damage: Callable[[
     file = write_ctranslate2(base, tmp_path / "ct2") / "model.bin"
     file.write_bytes(damage(file.read_bytes()))
     with pytest.raises(CheckpointError, match=message):
-        weights(file.parent)
+        weights_of(file.parent)
 
 
 def test_whole_numbers_without_a_scale_are_refused(base: Path, tmp_path: Path) -> None:
@@ -117,7 +103,7 @@ def test_whole_numbers_without_a_scale_are_refused(base: Path, tmp_path: Path) -
     file = write_ctranslate2(base, tmp_path / "ct2", "int8") / "model.bin"
     file.write_bytes(file.read_bytes().replace(b"conv1/weight_scale", b"conv1/weight_spale"))
     with pytest.raises(CheckpointError, match=r"encoder/conv1/weight: expected one scale, or one .* rows, got none"):
-        weights(file.parent)
+        weights_of(file.parent)
 
 
 @pytest.mark.parametrize("names", [None, ["a", "b"], ["東", "<|endoftext|>"]])
@@ -143,4 +129,4 @@ def test_files_of_its_own_converter_are_read(base: Path, tmp_path: Path, quantiz
     converters = pytest.importorskip("ctranslate2.converters", reason="ctranslate2 is not installed")
     converter = converters.TransformersConverter(str(base), copy_files=["tokenizer.json"])
     converter.convert(str(tmp_path / "ct2"), quantization=quantization)
-    assert_close(tmp_path / "ct2", base, TOLERANCES.get(quantization, 8e-3))
+    assert_same_weights(tmp_path / "ct2", base, TOLERANCES.get(quantization, 8e-3))

@@ -5,6 +5,7 @@ import lzma
 import re
 import struct
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -12,17 +13,14 @@ import pytest
 import torch
 
 from tests.engine.checkpoint_writers import GGML_TYPES, pack_blocks, write_ggml, write_openai
-from tests.engine.checkpoints import Shape, make_checkpoint
+from tests.engine.checkpoints import Shape, assert_same_weights, make_checkpoint, weights_of
 from tutti_server.engine.checkpoint import ggml_file, openai
 from tutti_server.engine.checkpoint.checkpoint import read_checkpoint
 from tutti_server.engine.checkpoint.tokenizer import Tokenizer
 from tutti_server.engine.errors import CheckpointError
-from tutti_server.engine.model.weights import load_model
 
 TOLERANCES = {"f32": 0.0, "f16": 6e-4, "q8_0": 4e-3, "q5_0": 0.04, "q5_1": 0.04, "q4_0": 0.08, "q4_1": 0.08}
 """How far a number may be from the original, as a part of the largest one: half of a step, and a little."""
-N_BYTES = 256 + 3
-"""The text tokens of small checkpoints: all bytes, and three merges."""
 
 
 @pytest.fixture(scope="module")
@@ -41,26 +39,15 @@ def tokens(base: Path) -> list[bytes]:
 @pytest.fixture(scope="module")
 def multilingual(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A small checkpoint of transformers with OpenAI's vocabulary."""
-    backend = openai.tokenizer(Path(), openai.MULTILINGUAL_VOCAB_SIZE)._backend
+    backend = vocabulary(openai.MULTILINGUAL_VOCAB_SIZE)._backend
     shape = Shape("openai", languages=tuple(openai.LANGUAGES[:99]), d_model=32, encoder_layers=1, decoder_layers=1)
     return make_checkpoint(tmp_path_factory.mktemp("openai") / "base", shape, tokenizer=backend)
-
-
-def weights(path: Path) -> dict[str, torch.Tensor]:
-    model = load_model(read_checkpoint(str(path)), torch.device("cpu"), torch.float64)
-    return dict(model.state_dict())
-
-
-def assert_close(path: Path, base: Path, tolerance: float) -> None:
-    loaded = weights(path)
-    for name, expected in weights(base).items():
-        assert (loaded[name] - expected).abs().max() <= tolerance * expected.abs().max(), name
 
 
 def test_a_file_of_openai_is_read(multilingual: Path, tmp_path: Path) -> None:
     """Its tokens are those of OpenAI's vocabulary, and what it does not hold is as in OpenAI's program."""
     file = write_openai(multilingual, tmp_path / "small.pt")
-    assert_close(file, multilingual, 0.0)
+    assert_same_weights(file, multilingual, 0.0)
     checkpoint, expected = read_checkpoint(str(file)), read_checkpoint(str(multilingual))
     assert checkpoint.model == expected.model
     assert checkpoint.generation.is_multilingual
@@ -72,7 +59,7 @@ def test_a_file_of_openai_is_read(multilingual: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize("kind", GGML_TYPES)
 def test_every_type_of_ggml_is_read(base: Path, tokens: list[bytes], tmp_path: Path, kind: str) -> None:
     """Blocks of 32 numbers have one scale, and of some types a least number."""
-    assert_close(write_ggml(base, tmp_path / "ggml-small.bin", kind, tokens), base, TOLERANCES[kind])
+    assert_same_weights(write_ggml(base, tmp_path / "ggml-small.bin", kind, tokens), base, TOLERANCES[kind])
 
 
 def test_the_tokens_of_ggml_encode_and_decode(base: Path, tokens: list[bytes], tmp_path: Path) -> None:
@@ -95,31 +82,28 @@ def test_the_vocabularies_are_those_of_openai(name: str) -> None:
     assert numbers == list(range(len(numbers)))
 
 
+@cache
+def vocabulary(size: int) -> Tokenizer:
+    return openai.tokenizer(Path(), size)
+
+
 def test_english_models_have_a_vocabulary_of_their_own() -> None:
     """It is GPT-2's, and one token shorter."""
-    tokenizer = openai.tokenizer(Path(), 51_864)
+    tokenizer = vocabulary(51_864)
     assert (tokenizer.eot, tokenizer.encode(" Hello world")) == (50_256, [18435, 995])
-    assert openai.tokenizer(Path(), 51_866).languages["yue"] == 50_358
+    assert vocabulary(51_866).languages["yue"] == 50_358
 
 
 @pytest.mark.parametrize(
     ("n_layers", "n_heads", "n_mels", "vocab_size", "n_expected"),
-    [
-        (4, 6, 80, 51_864, 8),
-        (6, 8, 80, 51_865, 8),
-        (32, 20, 80, 51_865, 23),
-        (4, 20, 128, 51_866, 6),
-        (3, 2, 80, 51_865, 0),
-    ],
+    [(4, 6, 80, 51_864, 8), (6, 8, 80, 51_865, 8), (4, 20, 128, 51_866, 6), (3, 2, 80, 51_865, 0)],
 )
 def test_heads_for_word_times_are_known_for_the_published_sizes(
     n_layers: int, n_heads: int, n_mels: int, vocab_size: int, n_expected: int
 ) -> None:
     """For others there are none, and those of the upper half are taken."""
     config = {"decoder_layers": n_layers, "decoder_attention_heads": n_heads, "num_mel_bins": n_mels}
-    heads = openai.defaults(config | {"vocab_size": vocab_size}, openai.tokenizer(Path(), vocab_size))[
-        "alignment_heads"
-    ]
+    heads = openai.defaults(config | {"vocab_size": vocab_size}, vocabulary(vocab_size))["alignment_heads"]
     assert len(heads) == n_expected
     assert all(layer < n_layers and head < n_heads for layer, head in heads)
 
@@ -209,7 +193,7 @@ def test_broken_files_of_ggml_are_refused(
     file = write_ggml(base, tmp_path / "ggml-small.bin", "f16", tokens)
     file.write_bytes(damage(file.read_bytes()))
     with pytest.raises(CheckpointError, match=message):
-        weights(file)
+        weights_of(file)
 
 
 @pytest.mark.parametrize("kind", [kind for kind in GGML_TYPES if kind.startswith("q")])
@@ -222,29 +206,6 @@ def test_blocks_are_those_of_ggml(kind: str) -> None:
     for content in (gguf.quants.quantize(numbers, ggml_type).tobytes(), pack_blocks(numbers, kind)):
         ours = form.to_floats(np.frombuffer(content, form.stored)).reshape(numbers.shape)
         assert np.array_equal(ours, gguf.quants.dequantize(np.frombuffer(content, np.uint8).reshape(8, -1), ggml_type))
-
-
-def test_whole_blocks_are_needed(base: Path, tokens: list[bytes], tmp_path: Path) -> None:
-    """A bias that says that it has blocks is refused: they belong to rows."""
-    file = write_ggml(base, tmp_path / "ggml-small.bin", "f32", tokens)
-    name = b"encoder.ln_post.bias"
-    content = file.read_bytes()
-    start = content.index(name) - 8
-    assert struct.unpack("<2i", content[start : start + 8]) == (0, 64)
-    file.write_bytes(content[:start] + struct.pack("<i", 8) + content[start + 4 :])
-    with pytest.raises(
-        CheckpointError, match=r"ln_post\.bias: expected rows of whole blocks of 32, got the shape \(64,\)"
-    ):
-        read_checkpoint(str(file))
-
-
-def test_a_tokenizer_is_the_same_from_its_tokens(multilingual: Path) -> None:
-    """A file of transformers and a list of tokens give the same."""
-    expected = Tokenizer.from_folder(multilingual)
-    texts = [expected.token_bytes(token) for token in range(expected.eot)]
-    tokenizer = openai.tokenizer(Path(), openai.MULTILINGUAL_VOCAB_SIZE, texts)
-    text = " Grüße aus 東京, 1234567 times\n\n  and 👩‍👩‍👧"
-    assert tokenizer.encode(text) == expected.encode(text)
 
 
 def test_blocks_with_levels_are_those_of_ggml() -> None:

@@ -108,14 +108,6 @@ def test_characters_are_complete(tokenizer: Tokenizer) -> None:
     assert "\ufffd" not in "".join(grown)
 
 
-def test_a_timestamp_ends_an_incomplete_character(tokenizer: Tokenizer) -> None:
-    """Half a character before a timestamp becomes U+FFFD, and the text after it is kept."""
-    half = tokenizer.encode("東")[:1]
-    tokens = [*half, tokenizer.first_timestamp, *tokenizer.encode(" a")]
-    assert tokenizer.decode(tokens) == "\ufffd a"
-    assert [piece.text for piece in tokenizer.split(tokens, "en")] == ["\ufffd", "", " a"]
-
-
 def test_words_begin_at_spaces(tokenizer: Tokenizer) -> None:
     """Punctuation belongs to the word before it. A quotation mark after a space belongs to the next word."""
     pieces = tokenizer.split(tokenizer.encode(" Hello, “Dr. O'Neill” - it's 3.50 - yes…"), "en")
@@ -125,12 +117,6 @@ def test_words_begin_at_spaces(tokenizer: Tokenizer) -> None:
     spoken = [tokenizer.decode(piece.tokens[: len(piece.tokens) - piece.n_marks]) for piece in pieces]
     assert spoken == [" Hello", " “Dr", " O'Neill", "", " it's", " 3.50", "", " yes"]
     assert [piece.text for piece in pieces if not piece.is_spoken] == [" -", " -"]
-
-
-def test_scripts_without_spaces_are_split_at_characters(tokenizer: Tokenizer) -> None:
-    """Every character is a piece, because its tokens are bytes. Punctuation belongs to the piece before it."""
-    pieces = tokenizer.split(tokenizer.encode("東京です。はい、"), "ja")
-    assert [piece.text for piece in pieces] == ["東", "京", "で", "す。", "は", "い、"]
 
 
 def test_timestamps_are_pieces_of_their_own(tokenizer: Tokenizer) -> None:
