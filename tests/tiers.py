@@ -80,18 +80,15 @@ DEFAULT: tuple[str, ...] = (
     "engine/checkpoint/test_tokenizer.py",
     "engine/decoding/test_hotwords.py",
     "engine/decoding/test_logit_rules.py",
-    "engine/decoding/test_prompt.py",
     "engine/decoding/test_prompts_help.py",
     "engine/decoding/test_sampling.py",
     "engine/decoding/test_slot_states.py",
     "engine/decoding/test_transcript.py",
     "engine/decoding/test_word_timing.py",
     "engine/scheduling/test_batch_invariance.py",
-    "engine/scheduling/test_emitter.py",
     "engine/scheduling/test_encoder_time.py",
     "engine/scheduling/test_encoding_beside_steps.py",
     "engine/scheduling/test_request.py",
-    "engine/scheduling/test_request_queue.py",
     "engine/scheduling/test_steps_ahead.py",
 )
 """Files and folders within those of `QUICK` that need more."""

@@ -3,26 +3,18 @@
 from importlib.util import find_spec
 
 if find_spec("torch"):
-    from tests.engine.engines import (
+    from tests.engine.engines import (  # noqa: F401  # fixtures
         exact_eight_bits,
+        good_morning,
+        no_pauses,
         one_thread,
+        patience,
         random_folder,
         random_reference,
         random_runner,
+        runner,
         short_runner,
         small_checkpoint,
         small_reference,
         small_runner,
     )
-
-    __all__ = [
-        "exact_eight_bits",
-        "one_thread",
-        "random_folder",
-        "random_reference",
-        "random_runner",
-        "short_runner",
-        "small_checkpoint",
-        "small_reference",
-        "small_runner",
-    ]

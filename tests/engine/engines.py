@@ -1,7 +1,9 @@
 """Checkpoints, speech and engines for the tests of the engine: helpers, and the fixtures of `conftest.py`."""
 
-from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from itertools import repeat
 from pathlib import Path
 from typing import Any
 
@@ -12,19 +14,19 @@ import torch
 from numpy.typing import NDArray
 
 from tests.engine.checkpoints import SHAPES, Shape, make_checkpoint
-from tests.engine.fakes import FakeRunner
+from tests.engine.fakes import PATIENCE_S, FakeRunner, Script
 from tests.engine.reference import Reference
 from tests.small_model import SMALL_MODEL
-from tutti_server.engine.api import EngineEvent, Window
+from tutti_server.engine.api import DecodeOptions, DoneEvent, EngineEvent, Priority, Window
 from tutti_server.engine.checkpoint.checkpoint import Checkpoint, read_checkpoint
 from tutti_server.engine.config import EngineConfig
 from tutti_server.engine.engine import Engine
 from tutti_server.engine.runner import Prefilled, Runner
+from tutti_server.engine.scheduling import worker
 
 AUDIO = Path(__file__).parent.parent / "audio"
 
 Samples = NDArray[np.float32]
-StartEngine = Callable[..., AbstractAsyncContextManager[Engine]]
 
 
 def read_clip(name: str) -> Samples:
@@ -50,10 +52,34 @@ def noise(seed: int, n_samples: int = 48_000) -> Samples:
     return (0.1 * mixed + 0.02 * rng.standard_normal(n_samples)).astype(np.float32)
 
 
+def window(session: str = "", priority: Priority = Priority.FINAL, channel: int = 0, **options: Any) -> Window:
+    """A second of audio, for runners whose text is a script."""
+    samples, decode_options = np.full(16_000, 0.1, np.float32), DecodeOptions(**options)
+    return Window(samples=samples, session=session, channel=channel, priority=priority, options=decode_options)
+
+
+def kinds(events: list[EngineEvent]) -> list[type]:
+    return [type(event) for event in events]
+
+
+async def begin(engine: Engine, *windows: Window) -> list[asyncio.Task[list[EngineEvent]]]:
+    """Submit windows, in this order, and collect their events meanwhile."""
+    tasks = [asyncio.create_task(collect(engine, window)) for window in windows]
+    await asyncio.sleep(0)  # each task submits its window and then waits for the first event
+    return tasks
+
+
 async def collect(engine: Engine, window: Window) -> list[EngineEvent]:
     """All events of a window."""
     async with engine.submit(window) as events:
         return [event async for event in events]
+
+
+async def done_of(engine: Engine, window: Window) -> DoneEvent:
+    """The last event of a window that is decoded."""
+    *_, done = await collect(engine, window)
+    assert isinstance(done, DoneEvent)
+    return done
 
 
 @asynccontextmanager
@@ -73,6 +99,34 @@ def one_thread() -> None:
 @pytest.fixture(scope="session")
 def small_checkpoint() -> Checkpoint:
     return read_checkpoint(SMALL_MODEL)
+
+
+@pytest.fixture
+def good_morning(small_checkpoint: Checkpoint) -> Script:
+    """Every window holds two words between 0 s and 0.5 s."""
+    tokenizer = small_checkpoint.tokenizer
+    first = tokenizer.first_timestamp
+    tokens = [first, *tokenizer.encode(" good morning"), first + 25, tokenizer.eot]
+    return lambda _: iter([*tokens, *repeat(tokenizer.eot, 9)])
+
+
+@pytest.fixture
+def runner(small_checkpoint: Checkpoint, good_morning: Script) -> FakeRunner:
+    """A runner without a model."""
+    return FakeRunner(small_checkpoint, good_morning)
+
+
+@pytest.fixture
+async def patience() -> AsyncIterator[None]:
+    """No test with it hangs."""
+    async with asyncio.timeout(PATIENCE_S):
+        yield
+
+
+@pytest.fixture
+def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The engine does not wait before it repeats a step that failed."""
+    monkeypatch.setattr(worker, "FAILURE_PAUSE_S", 0.0)
 
 
 @pytest.fixture(scope="session")

@@ -5,7 +5,7 @@ import gc
 import logging
 import threading
 import weakref
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from itertools import chain, count, cycle, repeat
 from pathlib import Path
@@ -15,13 +15,13 @@ import numpy as np
 import pytest
 import torch
 
-from tests.engine.engines import Samples, collect, start_engine
-from tests.engine.fakes import PATIENCE_S, FakeRunner
+from tests.engine.engines import Samples, begin, collect, done_of, kinds, start_engine, window
+from tests.engine.fakes import PATIENCE_S, FakeRunner, Script
 from tutti_server.engine.api import (
+    MAX_HOTWORD_BYTES,
+    MAX_HOTWORDS,
     WINDOW_SAMPLES,
-    DecodeOptions,
     DoneEvent,
-    EngineEvent,
     Priority,
     Sampling,
     SegmentEvent,
@@ -32,38 +32,14 @@ from tutti_server.engine.api import (
 from tutti_server.engine.checkpoint.checkpoint import Checkpoint
 from tutti_server.engine.config import EngineConfig
 from tutti_server.engine.engine import Engine
-from tutti_server.engine.errors import CheckpointError, EngineFailed, EngineOverloaded, InvalidWindow
+from tutti_server.engine.errors import CheckpointError, EngineFailed, InvalidWindow
 from tutti_server.engine.runner import Runner, load_runner
-from tutti_server.engine.scheduling import memory_return, worker
+from tutti_server.engine.scheduling import memory_return
+
+pytestmark = pytest.mark.usefixtures("patience", "no_pauses")
 
 N_SAMPLES = 16_000
-
-
-@pytest.fixture(autouse=True)
-async def patience() -> AsyncIterator[None]:
-    """No test of this file hangs."""
-    async with asyncio.timeout(PATIENCE_S):
-        yield
-
-
-@pytest.fixture(autouse=True)
-def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The engine does not wait before it repeats a step that failed."""
-    monkeypatch.setattr(worker, "FAILURE_PAUSE_S", 0.0)
-
-
-@pytest.fixture
-def script(small_checkpoint: Checkpoint) -> Callable[[Samples], Iterator[int]]:
-    """Every window holds two words between 0 s and 0.5 s."""
-    tokenizer = small_checkpoint.tokenizer
-    first = tokenizer.first_timestamp
-    tokens = [first, *tokenizer.encode(" good morning"), first + 25, tokenizer.eot]
-    return lambda _: iter([*tokens, *repeat(tokenizer.eot, 9)])
-
-
-@pytest.fixture
-def runner(small_checkpoint: Checkpoint, script: Callable[[Samples], Iterator[int]]) -> FakeRunner:
-    return FakeRunner(small_checkpoint, script)
+"""Of a window."""
 
 
 @pytest.fixture
@@ -72,20 +48,13 @@ def endless_runner(small_checkpoint: Checkpoint) -> FakeRunner:
     return FakeRunner(small_checkpoint, lambda _: count(300))
 
 
-def window(session: str = "", priority: Priority = Priority.FINAL, channel: int = 0, **options: Any) -> Window:
-    samples = np.full(N_SAMPLES, 0.1, np.float32)
-    decode_options = DecodeOptions(**options)
-    return Window(samples=samples, session=session, channel=channel, priority=priority, options=decode_options)
-
-
-def kinds(events: list[EngineEvent]) -> list[type]:
-    return [type(event) for event in events]
-
-
 async def test_events_tell_the_whole_story_in_order(runner: FakeRunner) -> None:
-    """Started first, then the segment at its closing timestamp, done last."""
+    """Started first, then the segment at its closing timestamp, done last; a reader that goes on finds nothing."""
     async with start_engine(runner) as engine:
-        events = await collect(engine, window())
+        async with engine.submit(window()) as reading:
+            events = [event async for event in reading]
+            assert [event async for event in reading] == []
+        assert (engine.stats().windows_done, engine.stats().windows_cancelled) == (1, 0)
     started, segment, done = events
     assert isinstance(started, StartedEvent) and started.batch_size == 1 and started.queued_s >= 0
     assert isinstance(segment, SegmentEvent) and isinstance(done, DoneEvent)
@@ -95,20 +64,6 @@ async def test_events_tell_the_whole_story_in_order(runner: FakeRunner) -> None:
     assert done.segments == (segment.segment,)
     assert (done.language, segment.language) == ("en", "en")
     assert not done.is_truncated
-
-
-async def test_a_function_receives_the_same_events(runner: FakeRunner) -> None:
-    """On the event loop, after `begin` has returned. Cancelling at the end has no effect."""
-    loop, received = asyncio.get_running_loop(), asyncio.Queue[Any]()
-    async with start_engine(runner) as engine:
-        cancel = engine.begin(window(), lambda item: received.put_nowait((asyncio.get_running_loop(), item)))
-        assert received.empty()
-        items = [await received.get() for _ in range(3)]
-        cancel()
-        expected = await collect(engine, window())
-    assert {each for each, _ in items} == {loop} and received.empty()
-    assert kinds([item for _, item in items]) == kinds(expected)
-    assert items[-1][1] == expected[-1]
 
 
 async def test_a_function_receives_the_error_that_ends_its_window(runner: FakeRunner) -> None:
@@ -129,23 +84,6 @@ async def test_a_function_receives_the_error_that_ends_its_window(runner: FakeRu
             engine.begin(window(), received.put_nowait)
 
 
-async def test_iterating_past_the_end_stops(runner: FakeRunner) -> None:
-    """The terminal event comes once; asking for more ends the iteration again."""
-    async with start_engine(runner) as engine, engine.submit(window()) as events:
-        seen = [event async for event in events]
-        assert sum(isinstance(event, DoneEvent) for event in seen) == 1
-        assert [event async for event in events] == []
-
-
-async def test_token_limit_truncates(small_checkpoint: Checkpoint, endless_runner: FakeRunner) -> None:
-    """A window that never ends is stopped at its limit and says so."""
-    async with start_engine(endless_runner) as engine:
-        done = (await collect(engine, window(max_tokens=7)))[-1]
-    assert isinstance(done, DoneEvent)
-    assert done.is_truncated
-    assert (done.text, done.n_steps) == (small_checkpoint.tokenizer.decode(range(300, 307)), 6)
-
-
 async def test_waiting_windows_share_an_encoder_call(runner: FakeRunner) -> None:
     """Windows that came while the engine was busy are encoded together, and the counters show it."""
     async with start_engine(runner) as engine:
@@ -164,17 +102,6 @@ async def test_waiting_windows_share_an_encoder_call(runner: FakeRunner) -> None
     assert stats.audio_s == pytest.approx(4 * N_SAMPLES / 16_000)
     assert stats.decode_batch.total + 4 == stats.tokens_decoded
     assert stats.running == stats.waiting_finals == 0
-
-
-async def test_finals_are_charged_for_their_time_and_interims_are_not(runner: FakeRunner) -> None:
-    """The service forecasts from it how many sessions the engine has time for."""
-    async with start_engine(runner) as engine:
-        await collect(engine, window(priority=Priority.INTERIM))
-        assert engine.stats().final_busy_s == 0
-        await collect(engine, window())
-        stats = engine.stats()
-    assert 0 < stats.final_busy_s < stats.encode_s.total + stats.step_s.total
-    assert stats.utterance_encode_s > 0
 
 
 async def test_work_that_waits_is_given_in_seconds(runner: FakeRunner) -> None:
@@ -203,61 +130,27 @@ async def test_a_repetition_is_stopped_and_its_first_round_kept(small_checkpoint
     script = [first, *tokenizer.encode(" good morning"), first + 10, first + 10]
     runner = FakeRunner(small_checkpoint, lambda _: chain(script, cycle(round_)))
     async with start_engine(runner) as engine:
-        events = await collect(engine, window())
-        again = await collect(engine, window(word_times=True))
-    done = events[-1]
-    assert isinstance(done, DoneEvent) and done.is_repetitive and not done.is_truncated
+        done = await done_of(engine, window())
+        again = await done_of(engine, window(word_times=True, previous_text="Before."))
+    assert done.is_repetitive and not done.is_truncated
     assert done.text == " good morning thank you very much"
     assert done.n_steps < 40
     last = done.segments[-1]
     assert (len(done.segments), last.text) == (2, " thank you very much")
     assert last.end_s == min(0.1 * (len(script) + len(round_) - 1) + 0.3, 1.0)
-    assert isinstance(again[-1], DoneEvent) and again[-1].text == done.text
-    assert [word.text for word in again[-1].segments[-1].words or ()] == [" thank", " you", " very", " much"]
+    assert again.text == done.text
+    assert [word.text for word in again.segments[-1].words or ()] == [" thank", " you", " very", " much"]
 
 
-async def test_a_repetition_keeps_the_forced_prefix(small_checkpoint: Checkpoint) -> None:
-    """Text that was shown as stable is not taken back, though it repeats itself."""
-    (word,) = small_checkpoint.tokenizer.encode(" the")
-    runner = FakeRunner(small_checkpoint, lambda _: repeat(word))
+@pytest.mark.parametrize("goes_on", [True, False])
+async def test_a_repetition_keeps_the_forced_prefix(small_checkpoint: Checkpoint, goes_on: bool) -> None:
+    """Text that was shown as stable is not taken back, though it repeats itself; and it may end there."""
+    tokenizer = small_checkpoint.tokenizer
+    (word,) = tokenizer.encode(" the")
+    runner = FakeRunner(small_checkpoint, lambda _: repeat(word if goes_on else tokenizer.eot))
     async with start_engine(runner) as engine:
-        events = await collect(engine, window(timestamps=False, prefix=(word,) * 30))
-    done = events[-1]
-    assert isinstance(done, DoneEvent) and done.is_repetitive
-    assert done.text == " the" * 30
-
-
-async def test_a_prefix_that_repeats_itself_may_end(small_checkpoint: Checkpoint) -> None:
-    """It was committed before, and nothing was added to it."""
-    (word,) = small_checkpoint.tokenizer.encode(" the")
-    ending = FakeRunner(small_checkpoint, lambda _: repeat(small_checkpoint.tokenizer.eot))
-    async with start_engine(ending) as engine:
-        done = (await collect(engine, window(timestamps=False, prefix=(word,) * 30)))[-1]
-    assert isinstance(done, DoneEvent) and not done.is_repetitive
-    assert done.text == " the" * 30
-
-
-async def test_new_windows_join_running_ones_between_steps(endless_runner: FakeRunner) -> None:
-    """A window submitted while another is decoded starts at once and is decoded beside it."""
-    runner = endless_runner
-    async with start_engine(runner, min_decode_share=0) as engine:
-        pause = runner.pause("step")
-        async with engine.submit(window("first")) as first:
-            await pause.reached()
-            async with engine.submit(window("second", max_tokens=3)) as second:
-                pause.end()
-                assert isinstance([event async for event in second][-1], DoneEvent)
-            assert isinstance(await anext(first), StartedEvent)
-        assert sum(engine.stats().decode_batch.counts[1:]) >= 1
-
-
-async def test_more_windows_than_slots_all_end(runner: FakeRunner) -> None:
-    """Windows wait for slots; none is lost."""
-    async with start_engine(runner) as engine:
-        results = await asyncio.gather(*(collect(engine, window(f"session {index % 5}")) for index in range(25)))
-    assert all(isinstance(events[-1], DoneEvent) for events in results)
-    assert max(len(batch) for batch in runner.encoded) <= 4
-    assert runner.slots.n_free == 4
+        done = await done_of(engine, window(timestamps=False, prefix=(word,) * 30))
+    assert (done.text, done.is_repetitive) == (" the" * 30, goes_on)
 
 
 async def test_newer_interim_supersedes_a_waiting_one(runner: FakeRunner) -> None:
@@ -278,35 +171,6 @@ async def test_newer_interim_supersedes_a_waiting_one(runner: FakeRunner) -> Non
         assert isinstance((await newer)[-1], DoneEvent)
         assert isinstance((await other)[-1], DoneEvent)
         assert engine.stats().windows_superseded == 1
-
-
-async def test_finals_go_before_interims(runner: FakeRunner) -> None:
-    """A final that came later is encoded first."""
-    async with start_engine(runner, max_encode_batch=1) as engine:
-        pause = runner.pause("encode")
-        busy = await begin(engine, window("busy"))
-        await pause.reached()
-        interim, final = window("live", Priority.INTERIM), window("other")
-        waiting = await begin(engine, interim, final)
-        pause.end()
-        await asyncio.gather(*busy, *waiting)
-    assert [batch[0] is final.samples for batch in runner.encoded[1:]] == [True, False]
-
-
-async def test_full_queue_refuses(runner: FakeRunner) -> None:
-    """One interim more than may wait is refused, with the numbers, and the others go on. A final has room."""
-    async with start_engine(runner, max_waiting=2) as engine:
-        pause = runner.pause("encode")
-        busy = await begin(engine, window())
-        await pause.reached()
-        waiting = await begin(engine, window("a", Priority.INTERIM), window("b", Priority.INTERIM))
-        with pytest.raises(EngineOverloaded) as refused:
-            await collect(engine, window("c", Priority.INTERIM))
-        waiting += await begin(engine, window("c"))
-        pause.end()
-        for events in await asyncio.gather(*busy, *waiting):
-            assert isinstance(events[-1], DoneEvent)
-    assert (refused.value.waiting, refused.value.limit) == (2, 2)
 
 
 async def test_cancelled_while_waiting(runner: FakeRunner) -> None:
@@ -338,27 +202,6 @@ async def test_cancelled_at_a_stage_frees_the_slot(endless_runner: FakeRunner, s
         assert (engine.stats().windows_cancelled, engine.stats().running) == (1, 0)
         assert runner.slots.n_free == 4
     assert runner.n_steps <= 1
-
-
-async def test_cancelling_the_task_that_iterates_cancels_the_window(endless_runner: FakeRunner) -> None:
-    """A cancelled task takes its window with it; the engine goes on."""
-    async with start_engine(endless_runner) as engine:
-        pause = endless_runner.pause("step")
-        task = asyncio.create_task(collect(engine, window()))
-        await pause.reached()
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-        pause.end()
-        await let_pass(engine)
-        assert engine.stats().windows_cancelled == 1
-
-
-async def test_leaving_after_the_end_changes_nothing(runner: FakeRunner) -> None:
-    """A window that is done is not counted as cancelled."""
-    async with start_engine(runner) as engine:
-        await collect(engine, window())
-        assert (engine.stats().windows_done, engine.stats().windows_cancelled) == (1, 0)
 
 
 @pytest.mark.parametrize("stage", ["encode", "prefill", "step"])
@@ -420,14 +263,14 @@ async def test_segments_that_were_sent_before_a_failure_are_not_sent_again(small
 
 
 async def test_only_the_window_that_makes_steps_fail_fails(
-    small_checkpoint: Checkpoint, script: Any, caplog: pytest.LogCaptureFixture
+    small_checkpoint: Checkpoint, good_morning: Script, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The others were in the same batch; each is decoded again alone. The log names the sessions."""
 
     def decode(samples: Samples) -> Iterator[int]:
         if samples[0] > 0.5:
             raise ValueError("a window that nothing can decode")
-        return iter(script(samples))
+        return good_morning(samples)
 
     runner = FakeRunner(small_checkpoint, decode)
     async with start_engine(runner) as engine:
@@ -442,7 +285,7 @@ async def test_only_the_window_that_makes_steps_fail_fails(
         assert "failed 3 times with this window" in str(results[2])
         assert "[bad] a window fails: the engine has failed 3 times" in caplog.text
         assert "its windows are decoded again, of bad, busy, one, two" in caplog.text
-        assert isinstance((await collect(engine, window("later")))[-1], DoneEvent)
+        await done_of(engine, window("later"))
     assert runner.slots.n_free == 4
 
 
@@ -490,14 +333,6 @@ async def test_failing_to_load_is_raised_on_start(engines_before: set[threading.
     assert engine_threads() == engines_before
 
 
-async def test_failing_to_warm_up_is_raised_on_start(runner: FakeRunner) -> None:
-    """The engine is not there before everything has run once."""
-    runner.faults["warm_up"] = RuntimeError("no such kernel")
-    with pytest.raises(RuntimeError, match="no such kernel"):
-        async with start_engine(runner):
-            pytest.fail("started without warming up")
-
-
 async def test_cancelled_while_loading_ends_the_thread(
     runner: FakeRunner, engines_before: set[threading.Thread]
 ) -> None:
@@ -525,58 +360,59 @@ async def test_cancelled_while_loading_ends_the_thread(
 
 
 @pytest.mark.parametrize(
-    ("samples", "field"),
+    ("refused", "field"),
     [
-        (np.zeros(0, np.float32), "samples"),
-        (np.zeros(WINDOW_SAMPLES + 1, np.float32), "samples"),
-        (np.zeros(16_000, np.float64), "samples"),
-        (np.zeros((16_000, 2), np.float32), "samples"),
-        (np.array([0.0, np.nan], np.float32), "samples"),
-        (np.array([0.0, np.inf], np.float32), "samples"),
-        (np.array([0.0, 32_767.0], np.float32), "samples"),
-        ([0.0], "samples"),
+        (replace(window(), samples=np.zeros(0, np.float32)), "samples"),
+        (replace(window(), samples=np.zeros(WINDOW_SAMPLES + 1, np.float32)), "samples"),
+        (replace(window(), samples=np.zeros(16_000, np.float64)), "samples"),
+        (replace(window(), samples=np.zeros((16_000, 2), np.float32)), "samples"),
+        (replace(window(), samples=np.array([0.0, np.nan], np.float32)), "samples"),
+        (replace(window(), samples=np.array([0.0, 32_767.0], np.float32)), "samples"),
+        (replace(window(), samples=[0.0]), "samples"),  # type: ignore[arg-type]
+        (window(language="tlh"), "language"),
+        (window(languages=("en", "tlh")), "languages"),
+        (window(language_bias=(("tlh", 1.0),)), "language_bias"),
+        (window(languages=("en",), language_bias=(("de", 1.0),)), "language_bias"),
+        (window(language_bias=(("en", float("nan")),)), "language_bias"),
+        (window(language="en", language_bias=(("en", 1.0),)), "language_bias"),
+        (window(task="summarise"), "task"),
+        (window(max_tokens=0), "max_tokens"),
+        (window(prefix=(3072,)), "prefix"),
+        (window(prefix=(-1,)), "prefix"),
+        (window(prefix=(4681,)), "prefix"),
+        (window(prefix=(5,) * 224), "prefix"),
+        (window(prefix=(5, 6), max_tokens=2), "prefix"),
+        (window(hotwords=("",)), "hotwords"),
+        (window(hotwords=("x" * (MAX_HOTWORD_BYTES + 1),)), "hotwords"),
+        (window(hotwords=("a",) * (MAX_HOTWORDS + 1)), "hotwords"),
+        (window(sampling=Sampling(temperatures=())), "temperatures"),
+        (window(sampling=Sampling(temperatures=(0.0, -0.1))), "temperatures"),
+        (window(sampling=Sampling(temperatures=(float("nan"),))), "temperatures"),
+        (window(sampling=Sampling(temperatures=(0.1,) * 9)), "temperatures"),
+        (window(sampling=Sampling(best_of=0)), "best_of"),
+        (window(sampling=Sampling(best_of=11)), "best_of"),
+        (window(sampling=Sampling(beam_size=0)), "beam_size"),
+        (window(sampling=Sampling(beam_size=11)), "beam_size"),
+        (window(sampling=Sampling(beam_size=5)), "beam_size"),
+        (window(sampling=Sampling(beam_size=2, patience=0.2)), "patience"),
+        (window(sampling=Sampling(beam_size=2, patience=float("nan"))), "patience"),
+        (window(sampling=Sampling(patience=2.0)), "patience"),
+        (window(sampling=Sampling(sure_logprob=-1.0)), "sure_logprob"),
+        (window(sampling=Sampling(beam_size=2, sure_logprob=0.0)), "sure_logprob"),
+        (window(sampling=Sampling(beam_size=2, length_penalty=float("inf"))), "length_penalty"),
+        (window(sampling=Sampling(length_penalty=1.0)), "length_penalty"),
     ],
 )
-async def test_samples_that_cannot_be_decoded_are_refused(runner: FakeRunner, samples: object, field: str) -> None:
-    """The error names the field and what was expected."""
+async def test_what_cannot_be_decoded_is_refused(runner: FakeRunner, refused: Window, field: str) -> None:
+    """The error names the field and what was expected; nothing is accepted and ignored."""
     async with start_engine(runner) as engine:
-        with pytest.raises(InvalidWindow) as refused:
-            await collect(engine, Window(samples=samples, session=""))  # type: ignore[arg-type]
-        assert refused.value.field == field
-        assert engine.is_alive
-
-
-@pytest.mark.parametrize(
-    ("options", "field"),
-    [
-        ({"language": "tlh"}, "language"),
-        ({"language": ""}, "language"),
-        ({"languages": ("en", "tlh")}, "languages"),
-        ({"language_bias": (("tlh", 1.0),)}, "language_bias"),
-        ({"languages": ("en",), "language_bias": (("de", 1.0),)}, "language_bias"),
-        ({"language_bias": (("en", float("nan")),)}, "language_bias"),
-        ({"language": "en", "language_bias": (("en", 1.0),)}, "language_bias"),
-        ({"task": "summarise"}, "task"),
-        ({"max_tokens": 0}, "max_tokens"),
-        ({"prefix": (3072,)}, "prefix"),
-        ({"prefix": (-1,)}, "prefix"),
-        ({"prefix": (4681,)}, "prefix"),
-        ({"prefix": (5,) * 224}, "prefix"),
-        ({"prefix": (5, 6), "max_tokens": 2}, "prefix"),
-    ],
-)
-async def test_options_that_the_model_cannot_follow_are_refused(
-    runner: FakeRunner, options: dict[str, Any], field: str
-) -> None:
-    """The error names the field; nothing is accepted and ignored."""
-    async with start_engine(runner) as engine:
-        with pytest.raises(InvalidWindow) as refused:
-            await collect(engine, window(**options))
-        assert refused.value.field == field
+        with pytest.raises(InvalidWindow, match=f"{field}: expected") as error:
+            await collect(engine, refused)
+        assert error.value.field == field and engine.is_alive
 
 
 async def test_info_describes_what_is_loaded(runner: FakeRunner) -> None:
-    """Name, languages in the checkpoint's order, tasks, and the sizes that limit batches."""
+    """Name, languages in the checkpoint's order, tasks, and the sizes that limit batches. The operator names it."""
     runner.checkpoint = replace(runner.checkpoint, name="somebody/whisper")
     async with start_engine(runner, max_encode_batch=3) as engine:
         info = engine.info
@@ -585,6 +421,8 @@ async def test_info_describes_what_is_loaded(runner: FakeRunner) -> None:
     assert info.tasks == ("transcribe", "translate")
     assert (info.n_slots, info.max_encode_batch) == (4, 3)
     assert info.adaptive_endpointing
+    async with start_engine(runner, served_names=("calls", "whisper", "legal")) as engine:
+        assert (engine.info.name, engine.info.aliases) == ("calls", ("whisper", "legal"))
 
 
 async def test_a_model_in_a_folder_has_the_name_of_the_folder(
@@ -608,11 +446,6 @@ async def test_a_model_in_a_folder_has_the_name_of_the_folder(
             assert engine.info.name == name
 
 
-async def test_the_operator_names_the_model(runner: FakeRunner) -> None:
-    async with start_engine(runner, served_names=("calls", "whisper", "legal")) as engine:
-        assert (engine.info.name, engine.info.aliases) == ("calls", ("whisper", "legal"))
-
-
 @pytest.mark.parametrize(
     ("name", "n_languages", "tasks"),
     [
@@ -628,13 +461,6 @@ async def test_info_names_no_more_than_the_model_was_trained_for(
     runner.checkpoint = replace(runner.checkpoint, name=name)
     async with start_engine(runner) as engine:
         assert (len(engine.info.languages), engine.info.tasks) == (n_languages, tasks)
-
-
-async def begin(engine: Engine, *windows: Window) -> list[asyncio.Task[list[EngineEvent]]]:
-    """Submit windows, in this order, and collect their events meanwhile."""
-    tasks = [asyncio.create_task(collect(engine, window)) for window in windows]
-    await asyncio.sleep(0)  # each task submits its window and then waits for the first event
-    return tasks
 
 
 async def let_pass(engine: Engine) -> None:
@@ -672,38 +498,20 @@ async def test_a_bad_attempt_is_followed_by_another_in_the_same_slot(second_time
     assert (done.text, done.is_repetitive, done.temperature) == (" good morning", False, 0.0)
     assert len(second_time_lucky.encoded) == 1
     assert second_time_lucky.slots.n_free == 4
-
-
-async def test_the_result_names_the_temperature_of_the_attempt_that_counts(second_time_lucky: FakeRunner) -> None:
-    """Its segments name it too."""
     async with start_engine(second_time_lucky) as engine:
-        events = await collect(engine, window(sampling=FALLBACK, word_times=True))
-    segment, done = events[-2:]
-    assert isinstance(segment, SegmentEvent) and isinstance(done, DoneEvent)
-    assert segment.segment.temperature == done.temperature == 0.4
-    assert segment.segment.words and [word.text for word in segment.segment.words] == [" good", " morning"]
-
-
-async def test_a_repetition_whose_segments_are_out_is_not_decoded_again(small_checkpoint: Checkpoint) -> None:
-    """Segments cannot be taken back: the repetition is only cut."""
-    tokenizer = small_checkpoint.tokenizer
-    first = tokenizer.first_timestamp
-    segment = [first, *tokenizer.encode(" good morning"), first + 25, first + 25]
-    runner = FakeRunner(small_checkpoint, lambda _: chain(segment, cycle(tokenizer.encode(" la"))))
-    async with start_engine(runner) as engine:
-        events = await collect(engine, window(previous_text="Before."))
-    assert len(runner.prefilled) == 1
-    done = events[-1]
-    assert isinstance(done, DoneEvent) and done.is_repetitive and done.text.startswith(" good morning")
+        done = await done_of(engine, window(sampling=FALLBACK, word_times=True))
+    # Without a previous text, the retry has the next temperature.
+    assert done.segments[0].temperature == done.temperature == 0.4
+    assert [word.text for word in done.segments[0].words or ()] == [" good", " morning"]
 
 
 async def test_doubtful_outputs_are_judged_by_their_log_probability(runner: FakeRunner) -> None:
     """All outputs are doubtful: every temperature is tried, `best_of` times where it is above 0."""
     runner.logprob = -3.0
     async with start_engine(runner) as engine:
-        done = (await collect(engine, window(sampling=Sampling(temperatures=(0.0, 0.5, 1.0), best_of=2))))[-1]
+        done = await done_of(engine, window(sampling=Sampling(temperatures=(0.0, 0.5, 1.0), best_of=2)))
     assert [draw.temperature for _, draw in runner.prefilled] == [0.0, 0.5, 0.5, 1.0, 1.0]
-    assert isinstance(done, DoneEvent) and done.avg_logprob == -3.0
+    assert done.avg_logprob == -3.0
 
 
 async def test_a_window_can_be_cancelled_between_two_attempts(second_time_lucky: FakeRunner) -> None:
@@ -718,69 +526,27 @@ async def test_a_window_can_be_cancelled_between_two_attempts(second_time_lucky:
     assert second_time_lucky.slots.n_free == 4
 
 
-async def test_detected_languages_come_with_their_probabilities(runner: FakeRunner) -> None:
-    """All of them; a language that was given has none."""
-    async with start_engine(runner) as engine:
-        detected = (await collect(engine, window()))[-1]
-        given = (await collect(engine, window(language="en")))[-1]
-    assert isinstance(detected, DoneEvent) and isinstance(given, DoneEvent)
-    assert (detected.language, detected.language_probabilities) == ("en", {"en": 0.75, "de": 0.25})
-    assert given.language_probabilities is None
-
-
-async def test_segments_have_the_probability_of_their_language(runner: FakeRunner) -> None:
-    """None where the language was given, unless candidates were named, too."""
-
-    async def segment_of(engine: Engine, **options: Any) -> SegmentEvent:
-        events = await collect(engine, window(**options))
-        return next(event for event in events if isinstance(event, SegmentEvent))
-
-    async with start_engine(runner) as engine:
-        detected = await segment_of(engine)
-        given = await segment_of(engine, language="de")
-        compared = await segment_of(engine, language="de", languages=("en", "de"))
-    assert (detected.language, detected.language_probability) == ("en", 0.75)
-    assert (given.language, given.language_probability) == ("de", None)
-    assert (compared.language, compared.language_probability) == ("de", 0.25)
-
-
-async def test_a_bias_decides_between_languages_that_are_nearly_as_likely(runner: FakeRunner) -> None:
-    """The odds are 3 to 1, so a bias of 1 is too small and one of 2 is enough. The probabilities do not contain it."""
-    async with start_engine(runner) as engine:
-        small = (await collect(engine, window(language_bias=(("de", 1.0),))))[-1]
-        large = (await collect(engine, window(language_bias=(("de", 2.0),))))[-1]
-    assert isinstance(small, DoneEvent) and isinstance(large, DoneEvent)
-    assert (small.language, large.language) == ("en", "de")
-    assert large.language_probabilities == {"en": 0.75, "de": 0.25}
-
-
 @pytest.mark.parametrize(
-    ("sampling", "field"),
+    ("options", "language", "probabilities"),
     [
-        (Sampling(temperatures=()), "temperatures"),
-        (Sampling(temperatures=(0.0, -0.1)), "temperatures"),
-        (Sampling(temperatures=(float("nan"),)), "temperatures"),
-        (Sampling(temperatures=(0.1,) * 9), "temperatures"),
-        (Sampling(best_of=0), "best_of"),
-        (Sampling(best_of=11), "best_of"),
-        (Sampling(beam_size=0), "beam_size"),
-        (Sampling(beam_size=11), "beam_size"),
-        (Sampling(beam_size=5), "beam_size"),
-        (Sampling(beam_size=2, patience=0.0), "patience"),
-        (Sampling(sure_logprob=-1.0), "sure_logprob"),
-        (Sampling(beam_size=2, sure_logprob=0.0), "sure_logprob"),
-        (Sampling(beam_size=2, patience=0.2), "patience"),
-        (Sampling(beam_size=2, patience=float("nan")), "patience"),
-        (Sampling(patience=2.0), "patience"),
-        (Sampling(beam_size=2, length_penalty=float("inf")), "length_penalty"),
-        (Sampling(length_penalty=1.0), "length_penalty"),
+        ({}, "en", {"en": 0.75, "de": 0.25}),
+        ({"language": "de"}, "de", None),
+        ({"language": "de", "languages": ("en", "de")}, "de", {"en": 0.75, "de": 0.25}),
+        # The odds are 3 to 1, so a bias of 1 is too small and one of 2 is enough.
+        ({"language_bias": (("de", 1.0),)}, "en", {"en": 0.75, "de": 0.25}),
+        ({"language_bias": (("de", 2.0),)}, "de", {"en": 0.75, "de": 0.25}),
     ],
 )
-async def test_sampling_that_cannot_be_done_is_refused(runner: FakeRunner, sampling: Sampling, field: str) -> None:
-    """The message names the field and what was expected."""
+async def test_languages_come_with_their_probabilities(
+    runner: FakeRunner, options: dict[str, Any], language: str, probabilities: dict[str, float] | None
+) -> None:
+    """None where the language was given, unless candidates were named, too. They do not contain the bias."""
     async with start_engine(runner) as engine:
-        with pytest.raises(InvalidWindow, match=f"{field}: expected"):
-            await collect(engine, window(sampling=sampling))
+        _, segment, done = await collect(engine, window(**options))
+    assert isinstance(segment, SegmentEvent) and isinstance(done, DoneEvent)
+    assert segment.language == done.language == language
+    assert done.language_probabilities == probabilities
+    assert segment.language_probability == (probabilities or {}).get(language)
 
 
 async def test_what_is_loaded_is_not_searched_for_garbage(runner: FakeRunner) -> None:
@@ -816,31 +582,23 @@ async def test_memory_is_given_back_after_each_load(runner: FakeRunner, monkeypa
             pause = runner.pause("return_free_memory")
             await collect(engine, window())
             await pause.reached()
-            late = asyncio.ensure_future(collect(engine, window()))
+            (late,) = await begin(engine, window())
             pause.end()
             assert kinds(await late)[-1] is DoneEvent
 
 
-async def test_slots_give_memory_back_during_a_load(runner: FakeRunner, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Those that are not used any more, while a window is being decoded, and long before the rest."""
+@pytest.mark.parametrize(
+    ("interval", "stage"), [("SLOTS_EVERY_S", "return_unused_slots"), ("RETURN_EVERY_S", "return_free_memory")]
+)
+async def test_memory_is_given_back_during_a_load(
+    runner: FakeRunner, monkeypatch: pytest.MonkeyPatch, interval: str, stage: str
+) -> None:
+    """While a window is still being decoded: that of slots which are not used any more, and later that of the rest."""
     monkeypatch.setattr(memory_return, "IDLE_S", 1000.0)
-    monkeypatch.setattr(memory_return, "SLOTS_EVERY_S", 0.0)
+    monkeypatch.setattr(memory_return, interval, 0.0)
     async with start_engine(runner) as engine:
-        pause = runner.pause("return_unused_slots")
-        running = asyncio.ensure_future(collect(engine, window()))
-        await pause.reached()
-        assert engine.stats().running == 1
-        pause.end()
-        assert kinds(await running)[-1] is DoneEvent
-
-
-async def test_memory_is_given_back_during_a_long_load(runner: FakeRunner, monkeypatch: pytest.MonkeyPatch) -> None:
-    """While a window is still being decoded, and without a pause."""
-    monkeypatch.setattr(memory_return, "IDLE_S", 1000.0)
-    monkeypatch.setattr(memory_return, "RETURN_EVERY_S", 0.0)
-    async with start_engine(runner) as engine:
-        pause = runner.pause("return_free_memory")
-        running = asyncio.ensure_future(collect(engine, window()))
+        pause = runner.pause(stage)
+        (running,) = await begin(engine, window())
         await pause.reached()
         assert engine.stats().running == 1
         pause.end()

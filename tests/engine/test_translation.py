@@ -1,17 +1,17 @@
 """Text and translation of a window from one encoding: what is decoded, in which order, and what happens under load."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator, Sequence
+import math
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
-from itertools import repeat
 from typing import Any
 
-import numpy as np
 import pytest
 
 from tests.engine.checkpoints import SHAPES, make_checkpoint
-from tests.engine.engines import Samples, collect, noise, start_engine
-from tests.engine.fakes import PATIENCE_S, FakeRunner, Pause
+from tests.engine.engines import Samples, collect, kinds, noise, start_engine
+from tests.engine.engines import window as plain_window
+from tests.engine.fakes import FakeRunner, Pause
 from tutti_server.engine.api import (
     DecodeOptions,
     DoneEvent,
@@ -25,45 +25,21 @@ from tutti_server.engine.checkpoint.checkpoint import Checkpoint, read_checkpoin
 from tutti_server.engine.config import EngineConfig
 from tutti_server.engine.errors import InvalidWindow
 from tutti_server.engine.runner import Runner
-from tutti_server.engine.scheduling import sequences, worker
+from tutti_server.engine.scheduling import sequences
+
+pytestmark = pytest.mark.usefixtures("patience", "no_pauses")
 
 TRANSLATED = [StartedEvent, SegmentEvent, DoneEvent, TranslatedEvent]
 
 
 @pytest.fixture(autouse=True)
-async def patience() -> AsyncIterator[None]:
-    """No test of this file hangs."""
-    async with asyncio.timeout(PATIENCE_S):
-        yield
-
-
-@pytest.fixture(autouse=True)
-def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The engine does not wait before it repeats a step that failed."""
-    monkeypatch.setattr(worker, "FAILURE_PAUSE_S", 0.0)
-
-
-@pytest.fixture
-def runner(small_checkpoint: Checkpoint) -> FakeRunner:
-    """Every prompt is answered with two words between 0 s and 0.5 s."""
-    tokenizer = small_checkpoint.tokenizer
-    first = tokenizer.first_timestamp
-    tokens = [first, *tokenizer.encode(" good morning"), first + 25, tokenizer.eot]
-
-    def script(_: Samples) -> Iterator[int]:
-        return iter([*tokens, *repeat(tokenizer.eot, 9)])
-
-    return FakeRunner(small_checkpoint, script)
+def in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No window waits too long to be translated, however busy the machine is."""
+    monkeypatch.setattr(sequences, "MAX_QUEUED_S", math.inf)
 
 
 def window(session: str = "", **options: Any) -> Window:
-    chosen = {"language": "de", "translates": True, **options}
-    samples = np.full(16_000, 0.1, np.float32)
-    return Window(samples=samples, session=session, options=DecodeOptions(**chosen))
-
-
-def kinds(events: list[EngineEvent]) -> list[type]:
-    return [type(event) for event in events]
+    return plain_window(session, **{"language": "de", "translates": True, **options})
 
 
 def translation(events: list[EngineEvent]) -> DoneEvent:
@@ -103,14 +79,6 @@ async def reach_translation(runner: FakeRunner, events: AsyncIterator[EngineEven
     return second
 
 
-async def test_the_text_is_handed_out_before_the_translation_begins(runner: FakeRunner) -> None:
-    """The caller has the text while the prompt of the translation is not even prefilled."""
-    async with start_engine(runner) as engine, engine.submit(window()) as events:
-        pause = await reach_translation(runner, events)
-        pause.end()
-        assert kinds([event async for event in events]) == [TranslatedEvent]
-
-
 @pytest.mark.parametrize("options", [{"translates": False}, {"language": "en"}, {"language": None}])
 async def test_english_is_not_translated(runner: FakeRunner, options: dict[str, Any]) -> None:
     """Neither where the caller names it nor where it is detected; and nothing is, unless it is asked for."""
@@ -118,14 +86,6 @@ async def test_english_is_not_translated(runner: FakeRunner, options: dict[str, 
         events = await collect(engine, window(**options))
     assert kinds(events) == [StartedEvent, SegmentEvent, DoneEvent]
     assert len(runner.prefilled) == 1 and runner.slots.n_free == 4
-
-
-async def test_silence_is_not_translated(small_checkpoint: Checkpoint) -> None:
-    """A window without text has no translation."""
-    silent = FakeRunner(small_checkpoint, lambda _: iter(repeat(small_checkpoint.tokenizer.eot, 9)))
-    async with start_engine(silent) as engine:
-        events = await collect(engine, window())
-    assert kinds(events) == [StartedEvent, DoneEvent]
 
 
 async def test_a_translation_leaves_slots_free_for_finals(runner: FakeRunner) -> None:
@@ -150,7 +110,7 @@ async def test_a_window_that_waited_long_is_not_translated(runner: FakeRunner, m
 
 
 async def test_a_caller_that_leaves_ends_the_translation(runner: FakeRunner) -> None:
-    """Its slot is free again, and the counters do not count the window twice."""
+    """It has the text while the prompt of the translation is not even prefilled. The window is not counted twice."""
     async with start_engine(runner) as engine:
         async with engine.submit(window()) as events:
             pause = await reach_translation(runner, events)

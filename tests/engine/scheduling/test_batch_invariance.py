@@ -40,7 +40,6 @@ NEAR_TIE = 1e-4
 """In logits."""
 
 N_SLOTS = (1, 2, 3, 5)
-EXAMPLES = {"short": 6, "full": 2, "random": 3}
 MANY_EXAMPLES = {"short": 60, "full": 10, "random": 250}
 """By model: the small one with windows as long as their audio and with full windows, and a random one."""
 
@@ -352,31 +351,23 @@ def check_same(ours: DoneEvent, alone: Alone, ask: Ask) -> None:
         )
 
 
-def property_of(examples: dict[str, int], name: str) -> Callable[[Models], None]:
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize(
+    ("models", "n_examples"),
+    [("random", 3), *(pytest.param(*each, marks=pytest.mark.nightly) for each in MANY_EXAMPLES.items())],
+    indirect=["models"],
+)
+def test_windows_give_what_they_give_alone(models: Models, n_examples: int) -> None:
+    """Any mix of options, lengths and neighbours that come, end and are cancelled midway."""
+
     @settings(
-        max_examples=examples[name],
+        max_examples=n_examples,
         suppress_health_check=[HealthCheck.too_slow],
         phases=[Phase.reuse, Phase.generate],  # runs of a model are too slow to look for a smaller example
     )
     @given(st.data())
-    def run(models: Models, data: st.DataObject) -> None:
+    def run(data: st.DataObject) -> None:
         asks = data.draw(asks_of(models.checkpoint), "asks")
         check_invariance(models, asks, models.config(**data.draw(SETTINGS, "settings")))
 
-    return run
-
-
-@pytest.mark.parametrize(
-    "models", [*(pytest.param(each, marks=pytest.mark.nightly) for each in ("short", "full")), "random"], indirect=True
-)
-def test_windows_give_what_they_give_alone(models: Models, request: pytest.FixtureRequest) -> None:
-    """Any mix of options, lengths and neighbours that come, end and are cancelled midway."""
-    property_of(EXAMPLES, request.node.callspec.params["models"])(models)
-
-
-@pytest.mark.nightly
-@pytest.mark.timeout(1800)
-@pytest.mark.parametrize("models", MANY_EXAMPLES, indirect=True)
-def test_windows_give_what_they_give_alone_in_many_examples(models: Models, request: pytest.FixtureRequest) -> None:
-    """The same with more of them."""
-    property_of(MANY_EXAMPLES, request.node.callspec.params["models"])(models)
+    run()

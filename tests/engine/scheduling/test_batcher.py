@@ -12,8 +12,6 @@ from tutti_server.engine.errors import EngineOverloaded
 from tutti_server.engine.scheduling.batcher import (
     ENCODER_POLL_S,
     LIVE_MEMORY_S,
-    LOAD_MEMORY_S,
-    MAX_FINAL_LOAD,
     RECENT_S,
     Batcher,
     BatchLimits,
@@ -71,13 +69,6 @@ def batcher_with(*windows: Waiting, limits: BatchLimits = LIMITS) -> Batcher:
     return batcher
 
 
-def test_an_empty_queue_waits() -> None:
-    """The worker waits until a window is added."""
-    batcher = Batcher(LIMITS)
-    assert encoded(batcher, LATER_S, IDLE) == []
-    assert batcher.decide(LATER_S, IDLE) == Wait(None)
-
-
 def test_lone_window_is_held_back_for_others() -> None:
     """Until `max_wait_s` has passed since it came."""
     batcher = batcher_with(final(1))
@@ -122,19 +113,6 @@ def test_what_fills_the_device_does_not_wait() -> None:
     assert encoded(batcher, 0.0, IDLE) == [1, 2]
 
 
-def test_only_what_may_be_encoded_fills_the_device() -> None:
-    """Interims that must not join any more keep nothing busy: a window that could join later is waited for."""
-    limits = BatchLimits(
-        max_waiting=100, max_batch=16, max_wait_s=0.01, max_decode_stall_s=0.4, n_filling=2, max_interim_stall_s=0.2
-    )
-    windows = interim(1), interim(2, "b"), final(3, "c")
-    early = load_of(8, 1, 0.01, begun_encode_s=0.05, joins_until_s=LATER_S, is_encoding=True)
-    late = replace(early, begun_encode_s=0.1)
-    assert batcher_with(*windows, limits=limits).decide(0.0, early) == Encode((3, 1, 2))
-    assert batcher_with(*windows, limits=limits).decide(0.0, late) == Wait(ENCODER_POLL_S)
-    assert batcher_with(*windows, final(4, "d"), limits=limits).decide(0.0, late) == Encode((3, 4))
-
-
 def test_an_encoder_call_under_way_is_waited_for() -> None:
     """Until the device has done or the time is up; then what is there joins, or the round ends."""
     joining = load_of(8, 1, 0.05, begun_encode_s=0.05, joins_until_s=LATER_S, is_encoding=True)
@@ -149,25 +127,6 @@ def test_a_round_whose_windows_all_left_ends() -> None:
     """There is no time to win: nothing waits for the device."""
     joining = load_of(8, 0, 0.05, begun_encode_s=0.05, joins_until_s=LATER_S, is_encoding=True)
     assert Batcher(LIMITS).decide(0.0, joining) == Idle()
-
-
-def test_running_sequences_are_stepped_while_windows_are_held_back() -> None:
-    """Only an engine without running sequences waits."""
-    assert batcher_with(final(1)).decide(0.0, load_of(8, 1, 0.15)) == Idle()
-    assert Batcher(LIMITS).decide(0.0, load_of(8, 1, 0.15)) == Idle()
-
-
-def test_last_free_slots_do_not_wait() -> None:
-    """Two slots are free and two windows wait: no other could join."""
-    assert encoded(batcher_with(final(1), final(2)), 0.0, load_of(2, 0, 0.15)) == [
-        1,
-        2,
-    ]
-
-
-def test_no_free_slot_takes_nothing() -> None:
-    """Windows stay in the queue until a slot is free."""
-    assert encoded(batcher_with(final(1)), LATER_S, load_of(0, 8, 0.15)) == []
 
 
 @pytest.mark.parametrize(("window_encode_s", "n_taken"), [(0.1, 4), (0.15, 2), (0.3, 1), (3.0, 1), (0.0, 4)])
@@ -202,16 +161,6 @@ def test_interims_hold_up_less_than_finals() -> None:
     assert encoded(batcher_with(*interims, limits=limits), LATER_S, joining) == []
 
 
-def test_interims_make_larger_batches_where_speculative_finals_give_way() -> None:
-    """A device that is busy with finals needs them, and a flush has to wait there anyway."""
-    limits = BatchLimits(max_waiting=100, max_batch=16, max_wait_s=0, max_decode_stall_s=0.4, max_interim_stall_s=0.2)
-    batcher = batcher_with(*(interim(id, f"s{id}") for id in range(8)), limits=limits)
-    assert len(encoded(batcher, LATER_S, load_of(16, 1, 0.04))) == 2
-    batcher.add(final(8), LATER_S)
-    assert encoded(batcher, LATER_S, load_of(16, 1, MAX_FINAL_LOAD * LOAD_MEMORY_S)) == [8]
-    assert len(encoded(batcher, LATER_S, load_of(16, 1, 0.04))) == 5
-
-
 def test_running_sequences_get_the_time_they_are_owed_first() -> None:
     """While sequences run and are owed time since the last encoder call, none is begun; otherwise one is."""
     batcher = batcher_with(final(1))
@@ -236,12 +185,6 @@ def test_waiting_files_shorten_no_decoding_of_live_sessions() -> None:
     for live, taken in (([interim(9, "b")], []), ([], [1])):
         batcher = batcher_with(*(file(id) for id in range(1, 5)), *live, limits=replace(LIMITS, **SHORTENING))
         assert encoded(batcher, LATER_S, load_of(1, 1, 0.1, owed_fraction=0.5)) == taken
-
-
-def test_finals_go_first() -> None:
-    """Also where the interims have waited longer."""
-    batcher = batcher_with(interim(1), interim(2, "b"), final(3, "c"), final(4, "d"))
-    assert encoded(batcher, LATER_S, IDLE) == [3, 4, 1, 2]
 
 
 @pytest.mark.parametrize(
@@ -302,13 +245,6 @@ def test_newer_interim_takes_the_place_of_the_older() -> None:
     assert encoded(batcher, 0.01, IDLE) == [4, 2, 3]
 
 
-def test_finals_are_never_replaced() -> None:
-    """Two finals of one channel are both decoded, in their order."""
-    batcher = batcher_with(final(1))
-    assert batcher.add(final(2), 0.0) is None
-    assert encoded(batcher, LATER_S, IDLE) == [1, 2]
-
-
 def test_full_queue_refuses_but_still_lets_interims_be_replaced() -> None:
     """Replacing does not make the queue longer. Finals do not count, and always have room."""
     limits = replace(LIMITS, max_waiting=2)
@@ -319,15 +255,6 @@ def test_full_queue_refuses_but_still_lets_interims_be_replaced() -> None:
     batcher.add(final(5, "c"), 0.0)
     assert batcher.add(interim(6), 0.0) == interim(1)
     assert encoded(batcher, LATER_S, IDLE) == [0, 5, 2, 6]
-
-
-def test_removed_window_is_never_taken() -> None:
-    """Removing twice, or after it was taken, does nothing."""
-    batcher = batcher_with(final(1), final(2))
-    assert batcher.remove(1)
-    assert not batcher.remove(1)
-    assert encoded(batcher, LATER_S, IDLE) == [2]
-    assert not batcher.remove(2)
 
 
 def test_files_come_after_the_finals_of_live_sessions() -> None:
@@ -379,20 +306,6 @@ def test_speculative_finals_give_way_where_finals_take_much_of_the_time() -> Non
     batcher.add(interim(7, "c"), LATER_S)
     assert encoded(batcher, LATER_S + 0.02, load_of(8, 1, 0.25)) == [7]
     assert encoded(batcher, LATER_S + 2.0, load_of(8, 1, 0.25)) == [6]
-
-
-def test_speculative_finals_that_give_way_do_not_make_batches_smaller() -> None:
-    """However many wait, and for however long: an interim is held back for others as if there were none."""
-    limits = replace(LIMITS, n_filling=2)
-    batcher = batcher_with(*(final(id) for id in range(4)), limits=limits)
-    assert encoded(batcher, LATER_S, load_of(8, 0, 0.25)) == [0, 1, 2, 3]
-    for id in range(4, 8):
-        batcher.add(speculative(id, f"s{id}"), LATER_S)
-    now_s = LATER_S + 0.1
-    batcher.add(interim(8, "c"), now_s)
-    busy = load_of(8, 1, 0.25)
-    assert encoded(batcher, now_s, busy) == []
-    assert encoded(batcher, now_s + limits.max_wait_s, busy) == [8]
 
 
 def test_a_newer_speculative_final_replaces_only_its_like() -> None:

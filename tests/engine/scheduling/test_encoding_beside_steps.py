@@ -1,127 +1,82 @@
 """Windows are encoded in a thread of their own while others are decoded, as on a CPU."""
 
 import asyncio
-from collections.abc import Callable, Iterator
-from itertools import count, repeat
-from typing import Any
+from itertools import count
 
-import numpy as np
 import pytest
 import torch
 
-from tests.engine.engines import Samples, collect, noise, prefill, start_engine
-from tests.engine.fakes import FakeRunner, Pause
-from tutti_server.engine.api import DecodeOptions, DoneEvent, EngineEvent, Window
+from tests.engine.engines import begin, collect, done_of, kinds, noise, prefill, start_engine, window
+from tests.engine.fakes import FakeRunner
+from tutti_server.engine.api import DoneEvent
 from tutti_server.engine.checkpoint.checkpoint import Checkpoint
 from tutti_server.engine.decoding.prompt import Prompt
 from tutti_server.engine.decoding.sampling import Draw
 from tutti_server.engine.errors import EngineFailed
 from tutti_server.engine.runner import Runner
 
-Script = Callable[[Samples], Iterator[int]]
-N_WORDS = 12
-
 
 @pytest.fixture
-def script(small_checkpoint: Checkpoint) -> Script:
-    """Some words between 0 s and 0.5 s."""
-    tokenizer = small_checkpoint.tokenizer
-    first = tokenizer.first_timestamp
-    return lambda _: iter([first, *range(300, 300 + N_WORDS), first + 25, *repeat(tokenizer.eot, 9)])
+def beside(runner: FakeRunner) -> FakeRunner:
+    runner.encodes_beside_steps = True
+    return runner
 
 
-@pytest.fixture
-def runner(small_checkpoint: Checkpoint, script: Script) -> FakeRunner:
-    made = FakeRunner(small_checkpoint, script)
-    made.encodes_beside_steps = True
-    return made
-
-
-def window(session: str, **options: Any) -> Window:
-    return Window(samples=np.full(16_000, 0.1, np.float32), session=session, options=DecodeOptions(**options))
-
-
-def is_done(events: list[EngineEvent]) -> bool:
-    return isinstance(events[-1], DoneEvent)
-
-
-async def paused_while(runner: FakeRunner, stage: str, started: Callable[[], Any]) -> tuple[Pause, Any]:
-    """Start something, and return once the runner is paused at a stage of it."""
-    pause = runner.pause(stage)
-    task = started()
-    await pause.reached()
-    return pause, task
-
-
-async def test_a_window_is_decoded_to_its_end_while_another_is_encoded(runner: FakeRunner) -> None:
+async def test_a_window_is_decoded_to_its_end_while_another_is_encoded(beside: FakeRunner) -> None:
     """Between steps, it would have waited for the encoder."""
-    async with start_engine(runner) as engine:
-        stepping, first = await paused_while(
-            runner, "step", lambda: asyncio.create_task(collect(engine, window("first")))
-        )
-        encoding = runner.pause("encode")
-        second = asyncio.create_task(collect(engine, window("second")))
-        await asyncio.sleep(0)  # it is in the queue
+    async with start_engine(beside) as engine:
+        stepping = beside.pause("step")
+        (first,) = await begin(engine, window("first"))
+        await stepping.reached()
+        encoding = beside.pause("encode")
+        (second,) = await begin(engine, window("second"))
         stepping.end()
-        assert is_done(await first)
+        assert kinds(await first)[-1] is DoneEvent
         assert not second.done()
         encoding.end()
-        assert is_done(await second)
-    assert runner.slots.n_free == 4
+        assert kinds(await second)[-1] is DoneEvent
+    assert beside.slots.n_free == 4
 
 
-async def test_windows_that_come_during_a_call_share_the_next_one(runner: FakeRunner) -> None:
-    async with start_engine(runner) as engine:
-        encoding, first = await paused_while(
-            runner, "encode", lambda: asyncio.create_task(collect(engine, window("first")))
-        )
-        others = [asyncio.create_task(collect(engine, window(name))) for name in ("second", "third")]
-        await asyncio.sleep(0)
-        encoding.end()
-        assert all(map(is_done, await asyncio.gather(first, *others)))
-    assert [len(windows) for windows in runner.encoded] == [1, 2]
-
-
-async def test_a_window_that_is_cancelled_during_its_call_frees_its_slot_after_it(runner: FakeRunner) -> None:
-    """Not before: the encoder writes to the slot."""
-    async with start_engine(runner) as engine:
-        encoding = runner.pause("encode")
+async def test_a_window_that_is_cancelled_during_its_call_frees_its_slot_after_it(beside: FakeRunner) -> None:
+    """Not before: the encoder writes to the slot. Windows that come meanwhile share the next call."""
+    async with start_engine(beside) as engine:
+        encoding = beside.pause("encode")
         cancel = engine.begin(window("cancelled"), lambda _: None)
         await encoding.reached()
         cancel()
-        later = asyncio.create_task(collect(engine, window("later")))
-        await asyncio.sleep(0)
-        assert runner.slots.n_free == 3
+        later = await begin(engine, window("later"), window("with it"))
+        assert beside.slots.n_free == 3
         encoding.end()
-        assert is_done(await later)
-    assert runner.slots.n_free == 4
-    assert runner.prefill_sizes == [1]
+        await asyncio.gather(*later)
+    assert beside.slots.n_free == 4
+    assert [len(windows) for windows in beside.encoded] == [1, 2]
+    assert beside.prefill_sizes == [2]
 
 
 @pytest.mark.parametrize("stage", ["encode", "step"])
-async def test_windows_are_decoded_again_after_a_failure(runner: FakeRunner, stage: str) -> None:
+async def test_windows_are_decoded_again_after_a_failure(beside: FakeRunner, stage: str) -> None:
     """Of the encoder, and of a step while the encoder works."""
-    async with start_engine(runner) as engine:
-        stepping, first = await paused_while(
-            runner, "step", lambda: asyncio.create_task(collect(engine, window("first")))
-        )
-        second = asyncio.create_task(collect(engine, window("second")))
-        await asyncio.sleep(0)
-        runner.fail_once(stage, RuntimeError("out of memory"))
+    async with start_engine(beside) as engine:
+        stepping = beside.pause("step")
+        first = await begin(engine, window("first"))
+        await stepping.reached()
+        second = await begin(engine, window("second"))
+        beside.fail_once(stage, RuntimeError("out of memory"))
         stepping.end()
-        assert all(map(is_done, await asyncio.gather(first, second)))
-    assert runner.slots.n_free == 4
+        assert [kinds(events)[-1] for events in await asyncio.gather(*first, *second)] == [DoneEvent] * 2
+    assert beside.slots.n_free == 4
 
 
-async def test_closing_waits_for_the_call_and_fails_its_windows(runner: FakeRunner) -> None:
-    async with start_engine(runner) as engine:
-        encoding, first = await paused_while(
-            runner, "encode", lambda: asyncio.create_task(collect(engine, window("first")))
-        )
+async def test_closing_waits_for_the_call_and_fails_its_windows(beside: FakeRunner) -> None:
+    async with start_engine(beside) as engine:
+        encoding = beside.pause("encode")
+        (first,) = await begin(engine, window("first"))
+        await encoding.reached()
         asyncio.get_running_loop().call_later(0.01, encoding.end)
     with pytest.raises(EngineFailed):
         await first
-    assert runner.slots.n_free == 4
+    assert beside.slots.n_free == 4
 
 
 async def test_endless_windows_leave_the_encoder_to_others(small_checkpoint: Checkpoint) -> None:
@@ -130,8 +85,8 @@ async def test_endless_windows_leave_the_encoder_to_others(small_checkpoint: Che
     runner.encodes_beside_steps = True
     async with start_engine(runner) as engine, engine.submit(window("endless")) as endless:
         await anext(endless)
-        done = [(await collect(engine, window(f"s{index}", max_tokens=3)))[-1] for index in range(3)]
-    assert [isinstance(each, DoneEvent) and each.is_truncated for each in done] == [True] * 3
+        done = [await done_of(engine, window(f"s{index}", max_tokens=3)) for index in range(3)]
+    assert all(each.is_truncated for each in done)
 
 
 def tokens_of(runner: Runner, slot: int, n_steps: int) -> list[int]:
@@ -193,23 +148,10 @@ def test_steps_get_the_threads_that_are_worth_their_cores(
     assert runner._n_step_threads == n_threads
 
 
-async def test_the_same_comes_out(small_checkpoint: Checkpoint, script: Script) -> None:
-    """More windows than slots, some of them cancelled."""
-    windows = [window(f"s{index}") for index in range(9)]
-    pieces = []
-    for is_beside in (False, True):
-        runner = FakeRunner(small_checkpoint, script)
-        runner.encodes_beside_steps = is_beside
-        async with start_engine(runner) as engine:
-            ended = await asyncio.gather(*(collect(engine, each) for each in windows))
-        pieces.append([events[-1].pieces for events in ended if isinstance(events[-1], DoneEvent)])
-    assert pieces[0] == pieces[1] and len(pieces[0]) == 9
-
-
-async def test_work_counts_by_its_part_of_the_cores(runner: FakeRunner) -> None:
+async def test_work_counts_by_its_part_of_the_cores(beside: FakeRunner) -> None:
     """Calls and steps run at the same time: otherwise a busy device would do more than a second of work in a second."""
-    runner.encode_device_share, runner.step_device_share = 0.75, 0.25
-    async with start_engine(runner) as engine:
+    beside.encode_device_share, beside.step_device_share = 0.75, 0.25
+    async with start_engine(beside) as engine:
         await asyncio.gather(*(collect(engine, window(f"s{index}")) for index in range(5)))
         stats = engine.stats()
     assert stats.busy_s == pytest.approx(0.75 * stats.encode_s.total + 0.25 * stats.step_s.total)

@@ -1,12 +1,10 @@
 """How long a window takes in each of its stages, as its last event reports."""
 
-import numpy as np
 import pytest
 
-from tests.engine.engines import collect, start_engine
+from tests.engine.engines import done_of, start_engine, window
 from tests.engine.fakes import FakeRunner
-from tutti_server.engine.api import DoneEvent, Window, WindowTiming
-from tutti_server.engine.checkpoint.checkpoint import Checkpoint
+from tutti_server.engine.api import WindowTiming
 from tutti_server.engine.scheduling.request import Milestones
 
 
@@ -17,17 +15,12 @@ def test_stages_follow_one_another_without_a_gap() -> None:
 
 
 @pytest.mark.parametrize("fault", [None, "step"])
-async def test_a_decoded_window_reports_its_stages(small_checkpoint: Checkpoint, fault: str | None) -> None:
+async def test_a_decoded_window_reports_its_stages(runner: FakeRunner, fault: str | None) -> None:
     """Also one that was decoded again, whose event is equal to the first all the same."""
-    tokenizer = small_checkpoint.tokenizer
-    tokens = [tokenizer.first_timestamp, *tokenizer.encode(" good morning"), tokenizer.first_timestamp + 25]
-    runner = FakeRunner(small_checkpoint, lambda _: iter([*tokens, *[tokenizer.eot] * 9]))
     if fault:
         runner.single_faults[fault] = RuntimeError("out of memory")
     async with start_engine(runner) as engine:
-        *_, done = await collect(engine, Window(samples=np.zeros(16_000, np.float32), session="s"))
-        *_, again = await collect(engine, Window(samples=np.zeros(16_000, np.float32), session="s"))
-    assert isinstance(done, DoneEvent) and isinstance(again, DoneEvent)
+        done, again = [await done_of(engine, window()) for _ in range(2)]
     assert done == again
     for timing in (done.timing, again.timing):
         assert timing and min(timing.queued_s, timing.encode_s, timing.prefill_s, timing.decode_s) >= 0

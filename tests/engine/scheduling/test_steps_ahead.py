@@ -1,38 +1,17 @@
 """The worker launches a step before it collects the one before it, as on a GPU. The runner is a script."""
 
 import asyncio
-from collections.abc import Callable, Iterator
 from itertools import count, repeat
 from typing import Any
 
-import numpy as np
 import pytest
 
-from tests.engine.engines import Samples, collect, start_engine
-from tests.engine.fakes import PATIENCE_S, FakeRunner
-from tutti_server.engine.api import DecodeOptions, DoneEvent, EngineEvent, Sampling, TranslatedEvent, Window
+from tests.engine.engines import begin, collect, start_engine, window
+from tests.engine.fakes import PATIENCE_S, FakeRunner, Script
+from tutti_server.engine.api import DoneEvent, EngineEvent, Sampling, TranslatedEvent, Window
 from tutti_server.engine.checkpoint.checkpoint import Checkpoint
-from tutti_server.engine.config import EngineConfig
 from tutti_server.engine.engine import Engine
-from tutti_server.engine.probe import Speed
-from tutti_server.engine.scheduling.encoder_time import EncoderTime
-from tutti_server.engine.scheduling.request import Request
 from tutti_server.engine.scheduling.worker import Worker
-
-Script = Callable[[Samples], Iterator[int]]
-
-
-@pytest.fixture
-def script(small_checkpoint: Checkpoint) -> Script:
-    """Two words between 0 s and 0.5 s."""
-    tokenizer = small_checkpoint.tokenizer
-    first = tokenizer.first_timestamp
-    return lambda _: iter([first, *tokenizer.encode(" good morning"), first + 25, *repeat(tokenizer.eot, 9)])
-
-
-def window(session: str, **options: Any) -> Window:
-    samples = np.full(16_000, 0.1, np.float32)
-    return Window(samples=samples, session=session, options=DecodeOptions(**options))
 
 
 async def done(runner: FakeRunner, *windows: Window) -> list[DoneEvent]:
@@ -46,28 +25,30 @@ async def done(runner: FakeRunner, *windows: Window) -> list[DoneEvent]:
 async def second_while_the_first_is_decoded(engine: Engine, runner: FakeRunner) -> list[EngineEvent]:
     """Submit a window, and another before its first step. Returns the last event of each."""
     pause = runner.pause("step")
-    first = asyncio.create_task(collect(engine, window("a")))
+    first = await begin(engine, window("a"))
     await pause.reached()
-    second = asyncio.create_task(collect(engine, window("b")))
-    await asyncio.sleep(0)  # it is in the queue
+    second = await begin(engine, window("b"))
     pause.end()
-    return [events[-1] for events in await asyncio.gather(first, second)]
+    return [events[-1] for events in await asyncio.gather(*first, *second)]
 
 
-async def test_what_comes_out_is_the_same(small_checkpoint: Checkpoint, script: Script) -> None:
+async def test_what_comes_out_is_the_same(small_checkpoint: Checkpoint, good_morning: Script) -> None:
     """More windows than slots, so that slots are taken over while a step of their last owner is under way."""
     windows = [window(f"s{index}") for index in range(9)]
-    without = await done(FakeRunner(small_checkpoint, script), *windows)
-    with_ahead = await done(FakeRunner(small_checkpoint, script, n_ahead=1), *windows)
+    without = await done(FakeRunner(small_checkpoint, good_morning), *windows)
+    with_ahead = await done(FakeRunner(small_checkpoint, good_morning, n_ahead=1), *windows)
     assert [each.pieces for each in with_ahead] == [each.pieces for each in without]
     assert [each.n_steps for each in with_ahead] == [each.n_steps for each in without]
 
 
 async def test_a_step_is_launched_before_the_last_one_is_collected(
-    small_checkpoint: Checkpoint, script: Script
+    small_checkpoint: Checkpoint, good_morning: Script
 ) -> None:
     """So the end is seen one step late, and the step after it belongs to no window."""
-    without, with_ahead = FakeRunner(small_checkpoint, script), FakeRunner(small_checkpoint, script, n_ahead=1)
+    without, with_ahead = (
+        FakeRunner(small_checkpoint, good_morning),
+        FakeRunner(small_checkpoint, good_morning, n_ahead=1),
+    )
     await done(without, window("a"))
     await done(with_ahead, window("a"))
     assert with_ahead.n_steps == without.n_steps + 1
@@ -75,10 +56,10 @@ async def test_a_step_is_launched_before_the_last_one_is_collected(
 
 @pytest.mark.parametrize("n_ahead", [0, 1])
 async def test_a_step_is_launched_before_a_window_is_brought_to_the_device(
-    small_checkpoint: Checkpoint, script: Script, n_ahead: int, monkeypatch: pytest.MonkeyPatch
+    small_checkpoint: Checkpoint, good_morning: Script, n_ahead: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One more than usual, where steps are launched ahead: bringing a window takes longer than a step."""
-    runner, launched = FakeRunner(small_checkpoint, script, n_ahead=n_ahead), list[int]()
+    runner, launched = FakeRunner(small_checkpoint, good_morning, n_ahead=n_ahead), list[int]()
     encode = runner.encode
 
     def spying_encode(*arguments: Any) -> None:
@@ -93,10 +74,10 @@ async def test_a_step_is_launched_before_a_window_is_brought_to_the_device(
 
 
 async def test_sequences_that_ended_early_leave_no_debt_to_the_next_call(
-    small_checkpoint: Checkpoint, script: Script, monkeypatch: pytest.MonkeyPatch
+    small_checkpoint: Checkpoint, good_morning: Script, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Otherwise no interim could join a call while nothing else runs."""
-    runner, owed = FakeRunner(small_checkpoint, script), list[float]()
+    runner, owed = FakeRunner(small_checkpoint, good_morning), list[float]()
     encode = runner.encode
     async with start_engine(runner, min_decode_share=0.999, max_wait_ms=0.0) as engine:
 
@@ -111,10 +92,10 @@ async def test_sequences_that_ended_early_leave_no_debt_to_the_next_call(
 
 
 async def test_no_window_is_lost_when_the_step_before_its_encoder_call_fails(
-    small_checkpoint: Checkpoint, script: Script
+    small_checkpoint: Checkpoint, good_morning: Script
 ) -> None:
     """Both windows are decoded again, alone."""
-    runner = FakeRunner(small_checkpoint, script, n_ahead=1)
+    runner = FakeRunner(small_checkpoint, good_morning, n_ahead=1)
     allocate, n_allocated = runner.slots.allocate, count(1)
 
     def allocate_and_break() -> int:
@@ -136,12 +117,11 @@ async def test_a_window_that_arrives_before_a_translation_begins_launches_no_ste
     async with start_engine(runner, min_decode_share=0.0, max_wait_ms=0.0) as engine:
         runner.pause("collect").end()
         pause = runner.pause("collect")  # the second, which ends the text
-        first = asyncio.create_task(collect(engine, window("a", language="de", translates=True)))
+        first = await begin(engine, window("a", language="de", translates=True))
         await pause.reached()
-        second = asyncio.create_task(collect(engine, window("b")))
-        await asyncio.sleep(0)  # it is in the queue
+        second = await begin(engine, window("b"))
         pause.end()
-        translated, decoded = [events[-1] for events in await asyncio.gather(first, second)]
+        translated, decoded = [events[-1] for events in await asyncio.gather(*first, *second)]
     assert isinstance(translated, TranslatedEvent) and translated.done
     assert isinstance(decoded, DoneEvent) and runner.n_idle_steps == 0
 
@@ -152,11 +132,11 @@ async def test_no_step_is_launched_that_the_limit_makes_useless(small_checkpoint
     assert (ended.is_truncated, ended.n_steps, runner.n_steps) == (True, 5, 5)
 
 
-async def test_an_attempt_takes_no_step_of_the_one_before(small_checkpoint: Checkpoint, script: Script) -> None:
+async def test_an_attempt_takes_no_step_of_the_one_before(small_checkpoint: Checkpoint, good_morning: Script) -> None:
     """The step in flight when the first attempt ended is not counted to the second."""
     options = {"sampling": Sampling(temperatures=(0.0, 0.4), logprob_threshold=0.0)}
-    (without,) = await done(FakeRunner(small_checkpoint, script), window("a", **options))
-    (with_ahead,) = await done(FakeRunner(small_checkpoint, script, n_ahead=1), window("a", **options))
+    (without,) = await done(FakeRunner(small_checkpoint, good_morning), window("a", **options))
+    (with_ahead,) = await done(FakeRunner(small_checkpoint, good_morning, n_ahead=1), window("a", **options))
     assert with_ahead.pieces == without.pieces
     assert with_ahead.n_steps == without.n_steps
 
@@ -175,10 +155,10 @@ def encoding_until_the_second_call(runner: FakeRunner) -> asyncio.Event:
 
 
 async def test_a_window_that_arrives_while_the_device_encodes_shares_the_prefill(
-    small_checkpoint: Checkpoint, script: Script
+    small_checkpoint: Checkpoint, good_morning: Script
 ) -> None:
     """One pass prefills both. Once the device has done, no other window is waited for."""
-    runner = FakeRunner(small_checkpoint, script, n_ahead=1)
+    runner = FakeRunner(small_checkpoint, good_morning, n_ahead=1)
     runner.n_filling, runner.encode_s = 1, PATIENCE_S
     asked = encoding_until_the_second_call(runner)
     async with start_engine(runner, max_decode_stall_ms=10_000 * PATIENCE_S) as engine:
@@ -190,58 +170,9 @@ async def test_a_window_that_arrives_while_the_device_encodes_shares_the_prefill
     assert runner.prefill_sizes == [2]
 
 
-async def test_an_early_window_waits_for_others_that_fill_the_device(
-    small_checkpoint: Checkpoint, script: Script
-) -> None:
-    """While the device is busy, that costs nothing; two windows in one call take less time than one after the other."""
-    runner = FakeRunner(small_checkpoint, script, n_ahead=1)
-    runner.n_filling, runner.encode_s = 2, PATIENCE_S
-    asked = encoding_until_the_second_call(runner)
-    async with start_engine(runner, max_decode_stall_ms=10_000 * PATIENCE_S) as engine:
-        first = asyncio.create_task(collect(engine, window("a")))
-        await asked.wait()
-        second = asyncio.create_task(collect(engine, window("b")))
-        for _ in range(3):
-            asked.clear()
-            await asked.wait()
-        assert engine.stats().waiting_finals == 1
-        await asyncio.gather(first, second, collect(engine, window("c")))
-    assert [len(windows) for windows in runner.encoded] == [1, 2]
-    assert runner.prefill_sizes == [3]
-
-
-async def test_a_round_whose_windows_all_left_ends(small_checkpoint: Checkpoint, script: Script) -> None:
-    """It does not wait for others: the wait would be counted as encoder time."""
-    runner = FakeRunner(small_checkpoint, script, n_ahead=1)
-    worker = Worker(runner, EngineConfig(n_slots=4, max_wait_ms=0), Speed(0.0), lambda items: None)  # type: ignore[arg-type]
-    request, encode = Request(window=window("a"), max_tokens=9, put=lambda item: None), runner.encode
-
-    def leave(*args: Any) -> None:
-        encode(*args)
-        worker.cancel(request)
-
-    runner.encode = leave  # type: ignore[method-assign,assignment]
-    worker.submit(request)
-    await asyncio.wait_for(asyncio.to_thread(worker._step), PATIENCE_S)
-    assert (runner.prefill_sizes, runner.slots.n_free, worker.snapshot().windows_cancelled) == ([], 4, 1)
-
-
-def test_a_short_call_counts_as_the_least_work_of_a_call(small_checkpoint: Checkpoint, script: Script) -> None:
-    """Otherwise full windows would be expected to take ten times as long, and none would join another."""
-    runner = FakeRunner(small_checkpoint, script)
-    runner.encode_share = lambda n_samples, is_interim: 0.05  # type: ignore[method-assign]
-    estimates = []
-    for min_encode_share in (0.0, 0.5):
-        runner.min_encode_share = min_encode_share
-        encoder_time = EncoderTime(runner, window_s=0.0, min_decode_share=0.33)
-        encoder_time.record([[Request(window=window("a"), max_tokens=9, put=lambda item: None)]], 0.1)
-        estimates.append(encoder_time.window_s)
-    assert estimates == pytest.approx([0.6, 0.06])
-
-
-async def test_finished_windows_are_emitted_in_small_groups(small_checkpoint: Checkpoint, script: Script) -> None:
+async def test_finished_windows_are_emitted_in_small_groups(small_checkpoint: Checkpoint, good_morning: Script) -> None:
     """So that clients can answer while the rest is still being made."""
-    runner = FakeRunner(small_checkpoint, script, n_slots=64, n_ahead=1)
+    runner = FakeRunner(small_checkpoint, good_morning, n_slots=64, n_ahead=1)
     n_ended: list[int] = []
     async with start_engine(runner, max_encode_batch=64, max_wait_ms=1000 * PATIENCE_S) as engine:
         assert isinstance(engine._worker, Worker)
@@ -255,10 +186,3 @@ async def test_finished_windows_are_emitted_in_small_groups(small_checkpoint: Ch
         emitter._deliver = count  # type: ignore[assignment]
         await asyncio.gather(*(collect(engine, window(f"s{index}")) for index in range(64)))
     assert (sum(n_ended), max(n_ended)) == (64, 8)
-
-
-async def test_a_step_is_launched_before_the_prefilled_tokens_become_text(small_checkpoint: Checkpoint) -> None:
-    """It shows where the first token is the last one: the step belongs to no window."""
-    runner = FakeRunner(small_checkpoint, lambda _: repeat(small_checkpoint.tokenizer.eot), n_ahead=1)
-    await done(runner, window("a"))
-    assert runner.n_steps == 1
