@@ -204,12 +204,6 @@ class Reference:
         return features
 
     @torch.inference_mode()
-    def logits(self, samples: NDArray[np.float32], tokens: Sequence[int]) -> Tensor:
-        """`(tokens, vocab_size)`."""
-        logits: Tensor = self.model(self.features(samples), decoder_input_ids=torch.tensor([list(tokens)])).logits[0]
-        return logits
-
-    @torch.inference_mode()
     def greedy(
         self,
         samples: NDArray[np.float32],
@@ -223,10 +217,6 @@ class Reference:
         return self.decode(
             self.states(samples), control, max_tokens=max_tokens, timestamps=timestamps, prefix=prefix
         ).tokens
-
-    @torch.inference_mode()
-    def detect_language(self, samples: NDArray[np.float32]) -> int:
-        return int(self.model.detect_language(self.features(samples)).item())
 
     @torch.inference_mode()
     def token_starts_s(

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from tests.engine.beam_reference import Search, Searched
-from tests.engine.engines import Samples, collect, noise, read_clip, start_engine
+from tests.engine.engines import Samples, collect, noise, start_engine
 from tests.engine.reference import Reference
 from tests.engine.test_parity import decode, decode_alone, tokens_of
 from tutti_server.engine.api import (
@@ -13,7 +13,6 @@ from tutti_server.engine.api import (
     DoneEvent,
     Sampling,
     StartedEvent,
-    TranslatedEvent,
     Window,
     is_punctuation,
 )
@@ -61,9 +60,7 @@ def language_of(runner: Runner) -> str | None:
 SAMPLINGS = [
     Sampling(beam_size=2),
     Sampling(beam_size=3, patience=2.0),
-    Sampling(beam_size=5),
     Sampling(beam_size=5, patience=0.5, length_penalty=0.0),
-    Sampling(beam_size=3, length_penalty=1.0),
     Sampling(beam_size=2, patience=1.5, length_penalty=-2.0),
 ]
 
@@ -78,7 +75,7 @@ async def test_random_models_search_as_the_reference(
         options = DecodeOptions(
             language=language_of(random_runner),
             timestamps=timestamps,
-            max_tokens=(20, 9)[seed % 2],
+            max_tokens=(14, 7)[seed % 2],
             sampling=sampling,
         )
         (done,) = await decode(random_runner, (audio, options))
@@ -103,20 +100,6 @@ async def test_prompt_prefix_and_hotwords_hold_for_every_beam(
     ):
         (done,) = await decode(random_runner, (audio, options))
         check(done, search(random_runner, random_reference, audio, options))
-
-
-@pytest.mark.parametrize("timestamps", [True, False])
-@pytest.mark.nightly
-async def test_small_model_searches_as_the_reference(
-    small_runner: Runner, small_reference: Reference, timestamps: bool
-) -> None:
-    """Speech gives the reference's tokens, up to the end of the window's text."""
-    samples = read_clip("train")
-    options = DecodeOptions(language="en", timestamps=timestamps, sampling=Sampling(beam_size=3))
-    (done,) = await decode(small_runner, (samples, options))
-    found = search(small_runner, small_reference, samples, options)
-    assert found.margin > NEAR_TIE and found.is_ended
-    check(done, found)
 
 
 async def test_beams_and_greedy_rows_share_a_batch(random_runner: Runner) -> None:
@@ -174,21 +157,6 @@ async def test_a_search_that_is_cancelled_frees_all_of_its_slots(random_runner: 
     assert random_runner.slots.n_free == 8
 
 
-@pytest.mark.nightly
-async def test_a_translation_is_searched_in_the_slots_of_its_window(small_runner: Runner) -> None:
-    """It is what `task="translate"` finds, from the same encoding."""
-    sampling = Sampling(beam_size=2)
-    options = DecodeOptions(language="de", max_tokens=12, translates=True, sampling=sampling)
-    window = Window(samples=read_clip("hello"), session="s", options=options)
-    async with start_engine(small_runner) as engine:
-        *_, done, translated = await collect(engine, window)
-        alone = replace(options, translates=False, task="translate", max_tokens=None)
-        *_, expected = await collect(engine, replace(window, options=alone))
-    assert isinstance(done, DoneEvent) and isinstance(translated, TranslatedEvent) and translated.done is not None
-    assert isinstance(expected, DoneEvent) and translated.done.pieces == expected.pieces
-    assert small_runner.slots.n_free == 8
-
-
 async def first_unlikely(
     runner: Runner, audio: Samples, options: DecodeOptions, greedy: list[int], sure_logprob: float
 ) -> int:
@@ -205,18 +173,11 @@ async def first_unlikely(
     raise AssertionError("every token is likely")
 
 
-@pytest.mark.parametrize(
-    ("sure_logprob", "hotwords"),
-    [
-        (-1.9, ("other",)),
-        *(pytest.param(*each, marks=pytest.mark.nightly) for each in ((-1.0, ()), (-1.0, ("other",)), (-1.9, ()))),
-    ],
-)
 async def test_a_search_goes_on_from_the_first_unlikely_token(
-    random_runner: Runner, random_reference: Reference, sure_logprob: float, hotwords: tuple[str, ...]
+    random_runner: Runner, random_reference: Reference
 ) -> None:
     """Greedy tokens before it stay, the draft changes nothing, and the rest is what the reference finds after them."""
-    audio = noise(5, 48_000)
+    audio, sure_logprob, hotwords = noise(5, 48_000), -1.9, ("other",)
     # Without a penalty the length of what came before does not matter to the reference either.
     sampling = Sampling(beam_size=3, length_penalty=0.0)
     language = language_of(random_runner)
@@ -224,20 +185,7 @@ async def test_a_search_goes_on_from_the_first_unlikely_token(
     (greedy,) = await decode(random_runner, (audio, replace(options, sampling=Sampling())))
     first = await first_unlikely(random_runner, audio, options, tokens_of(greedy), sure_logprob)
     unsure = replace(options, sampling=replace(sampling, sure_logprob=sure_logprob))
+    found = search(random_runner, random_reference, audio, replace(options, prefix=tuple(tokens_of(greedy)[:first])))
     for draft in ((), tokens_of(greedy), tokens_of(greedy)[: first + 2]):
         (done,) = await decode(random_runner, (audio, replace(unsure, draft=tuple(draft))))
-        check(
-            done,
-            search(random_runner, random_reference, audio, replace(options, prefix=tuple(tokens_of(greedy)[:first]))),
-        )
-
-
-@pytest.mark.nightly
-async def test_where_every_token_is_likely_nothing_is_searched(random_runner: Runner) -> None:
-    """The text is that of greedy decoding, and its draft saves the steps."""
-    audio, options = noise(3, 48_000), DecodeOptions(language=language_of(random_runner), max_tokens=16)
-    (greedy,) = await decode(random_runner, (audio, options))
-    sampling = Sampling(beam_size=3, sure_logprob=-50.0)
-    for draft, n_steps in (((), greedy.n_steps), (tokens_of(greedy), 0)):
-        (done,) = await decode(random_runner, (audio, replace(options, draft=tuple(draft), sampling=sampling)))
-        assert (tokens_of(done), done.n_steps) == (tokens_of(greedy), n_steps)
+        check(done, found)

@@ -5,9 +5,7 @@ import random
 from dataclasses import replace
 from itertools import takewhile
 
-import numpy as np
 import pytest
-import torch
 
 from tests.engine.engines import Samples, collect, english_only_by_day, noise, read_clip, start_engine
 from tests.engine.reference import Reference
@@ -15,7 +13,7 @@ from tutti_server.engine.api import DecodeOptions, DoneEvent, Window
 from tutti_server.engine.decoding.prompt import build_prompt, max_output_tokens
 from tutti_server.engine.runner import Runner
 
-CLIPS = ("hello", "train", "call")
+CLIPS = ("hello", "call")
 
 
 def tokens_of(done: DoneEvent) -> list[int]:
@@ -67,41 +65,13 @@ async def test_small_model_decodes_as_the_reference(
         assert not done.is_truncated
 
 
-@pytest.mark.nightly
-async def test_small_model_decodes_as_generate(small_runner: Runner, small_reference: Reference) -> None:
-    """`generate` itself gives the same tokens too, where it makes one pass."""
-    samples = read_clip("call")
-    (done,) = await decode(small_runner, (samples, DecodeOptions(language="en", timestamps=False)))
-    generated = small_reference.model.generate(small_reference.features(samples), language="en", task="transcribe")
-    eot = small_runner.checkpoint.tokenizer.eot
-    assert tokens_of(done) == [token for token in generated[0].tolist() if token < eot]
-
-
-@pytest.mark.nightly
-async def test_mixed_batch_decodes_as_each_window_alone(small_runner: Runner) -> None:
-    """Windows of different lengths and options in one batch give what each gives alone."""
-    windows = [
-        (read_clip("hello"), DecodeOptions(language="en")),
-        (read_clip("call"), DecodeOptions(timestamps=False)),
-        (read_clip("train"), DecodeOptions(language="en", previous_text="We are at the station. It is late.")),
-        (np.zeros(8_000, np.float32), DecodeOptions(language="en")),
-        (noise(1), DecodeOptions(language="en", max_tokens=12)),
-        (read_clip("train")[:40_000], DecodeOptions(language="de", task="translate")),
-    ]
-    together = await decode(small_runner, *windows)
-    alone = await decode_alone(small_runner, *windows)
-    assert [tokens_of(done) for done in together] == [tokens_of(done) for done in alone]
-    assert [done.language for done in together] == [done.language for done in alone]
-    assert [done.avg_logprob for done in together] == pytest.approx([done.avg_logprob for done in alone], abs=1e-3)
-
-
 @english_only_by_day
 @pytest.mark.parametrize("timestamps", [True, pytest.param(False, marks=pytest.mark.nightly)])
 async def test_random_models_decode_as_the_reference(
     random_runner: Runner, random_reference: Reference, timestamps: bool
 ) -> None:
     """Checkpoints of other shapes and vocabularies give the reference's tokens, in a batch of mixed lengths."""
-    limits = [60, 9, 33]
+    limits = [30, 9, 20]
     samples = [noise(seed, n_samples) for seed, n_samples in enumerate([16_000, 480_000, 77_777])]
     language = "en" if random_runner.checkpoint.generation.is_multilingual else None
     windows = [
@@ -113,20 +83,9 @@ async def test_random_models_decode_as_the_reference(
         assert tokens_of(done) == expected(random_runner, random_reference, audio, options, language)
 
 
-@english_only_by_day
-async def test_random_models_follow_the_previous_text(random_runner: Runner, random_reference: Reference) -> None:
-    """Previous text, cut to what fits, conditions the output as it does in the reference."""
-    audio = noise(3)
-    language = "de" if random_runner.checkpoint.generation.is_multilingual else None
-    options = DecodeOptions(language=language, previous_text="the other one. " * 30, max_tokens=30)
-    (done,) = await decode(random_runner, (audio, options))
-    assert tokens_of(done) == expected(random_runner, random_reference, audio, options, language)
-
-
-@pytest.mark.parametrize("n_forced", [2, *(pytest.param(n, marks=pytest.mark.nightly) for n in (1, 7, 14))])
-async def test_own_output_as_prefix_gives_the_same_output(small_runner: Runner, n_forced: int) -> None:
+async def test_own_output_as_prefix_gives_the_same_output(small_runner: Runner) -> None:
     """A prefix of the model's own tokens changes nothing: the output begins with it and goes on as before."""
-    samples = read_clip("hello")
+    samples, n_forced = read_clip("hello"), 2
     (free,) = await decode(small_runner, (samples, DecodeOptions(language="en")))
     options = DecodeOptions(language="en", prefix=tuple(tokens_of(free)[:n_forced]))
     (forced,) = await decode(small_runner, (samples, options))
@@ -151,20 +110,6 @@ async def test_foreign_prefix_is_followed_as_in_the_reference(
         assert tokens == expected(random_runner, random_reference, audio, options, language)
 
 
-async def test_language_is_detected_as_in_the_reference(random_runner: Runner, random_reference: Reference) -> None:
-    """Left open, the language is the one that transformers detects; English-only checkpoints name none."""
-    samples = [noise(seed) for seed in range(4)]
-    windows = [(audio, DecodeOptions(max_tokens=2)) for audio in samples]
-    languages = [done.language for done in await decode(random_runner, *windows)]
-    if not random_runner.checkpoint.generation.is_multilingual:
-        assert languages == [None] * 4
-        return
-    ids = random_runner.checkpoint.generation.languages
-    assert [ids[language] for language in languages if language] == [
-        random_reference.detect_language(audio) for audio in samples
-    ]
-
-
 async def test_candidates_are_detected_as_by_the_masked_reference(
     random_runner: Runner, random_reference: Reference
 ) -> None:
@@ -183,47 +128,6 @@ async def test_candidates_are_detected_as_by_the_masked_reference(
         assert done.language == max(expected, key=lambda each: expected[each])
 
 
-async def test_no_speech_probability_is_that_after_start_of_transcript(
-    small_runner: Runner, small_reference: Reference
-) -> None:
-    """The probability of the no-speech token is high for silence and low for speech, previous text or not."""
-    tokenizer = small_runner.checkpoint.tokenizer
-    silence, speech = np.zeros(32_000, np.float32), read_clip("hello")
-    options = DecodeOptions(language="en", previous_text="Before that.")
-    decoded = await decode(small_runner, (silence, options), (speech, options))
-    for done, samples in zip(decoded, (silence, speech), strict=True):
-        prompt = build_prompt(small_runner.checkpoint, options, "en")
-        logits = small_reference.logits(samples, prompt.tokens)[prompt.sot_index]
-        probability = torch.softmax(logits, dim=-1)[tokenizer.no_speech].item()
-        assert done.no_speech_prob == pytest.approx(probability, abs=1e-4)
-    assert decoded[0].no_speech_prob > 0.5 > decoded[1].no_speech_prob
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize(("timestamps", "n_forced"), [(True, 0), (False, 3)])
-async def test_drafts_change_nothing(small_runner: Runner, timestamps: bool, n_forced: int) -> None:
-    """With any draft the output is that without a draft; accepted tokens save steps."""
-    samples = read_clip("train")
-    plain = DecodeOptions(language="en", timestamps=timestamps)
-    (free,) = await decode(small_runner, (samples, plain))
-    tokens = tuple(tokens_of(free))
-    plain = replace(plain, prefix=tokens[:n_forced])
-    rest = tokens[n_forced:]
-    r = random.Random(1)
-    drafts = [rest, rest[:5], (*rest[:4], 300, *rest[4:]), rest[2:], (*rest, 17, 18)]
-    while len(drafts) < 6:
-        wrong = list(rest)
-        wrong[r.randrange(len(rest))] = r.randrange(small_runner.checkpoint.model.vocab_size - 1)
-        drafts.append(tuple(token for token in wrong if token != small_runner.checkpoint.tokenizer.eot))
-    decoded = await decode(small_runner, *((samples, replace(plain, draft=draft)) for draft in drafts))
-    for done, draft in zip(decoded, drafts, strict=True):
-        n_right = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(draft, rest, strict=False)))
-        assert tokens_of(done) == list(tokens)
-        assert (done.text, done.pieces) == (free.text, free.pieces)
-        assert n_forced or done.avg_logprob == pytest.approx(free.avg_logprob, abs=1e-3)
-        assert done.n_steps == len(rest) - n_right
-
-
 @pytest.mark.parametrize("n_rounds", [2, pytest.param(250, marks=pytest.mark.nightly)])
 async def test_drafts_do_not_change_the_output_of_random_models(random_runner: Runner, n_rounds: int) -> None:
     """Drafts of other windows, of noise, with times that go back: each gives what no draft gives, in a mixed batch."""
@@ -233,7 +137,8 @@ async def test_drafts_do_not_change_the_output_of_random_models(random_runner: R
     audios = [noise(seed, 30_000 + 9_000 * seed) for seed in range(4)]
     limits = [24, 17, 9, 15]
     plain = [DecodeOptions(language=language, max_tokens=limit, timestamps=limit != 9) for limit in limits]
-    wanted = [tokens_of(done) for done in await decode_alone(random_runner, *zip(audios, plain, strict=True))]
+    alone = await decode_alone(random_runner, *zip(audios, plain, strict=True))
+    wanted = [tokens_of(done) for done in alone]
     for _ in range(n_rounds):
         drafts = []
         for own in wanted:
@@ -242,3 +147,6 @@ async def test_drafts_do_not_change_the_output_of_random_models(random_runner: R
         options = [replace(each, draft=draft) for each, draft in zip(plain, drafts, strict=True)]
         decoded = await decode(random_runner, *zip(audios, options, strict=True))
         assert [tokens_of(done) for done in decoded] == wanted
+        for done, plainly, own, draft in zip(decoded, alone, wanted, drafts, strict=True):
+            n_right = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(own, draft, strict=False)))
+            assert done.n_steps == max(0, plainly.n_steps - n_right), "each right token saves a step"

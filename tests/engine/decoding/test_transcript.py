@@ -66,35 +66,28 @@ def test_segments_come_as_they_close(tokenizer: Tokenizer) -> None:
     assert segments(events)[1].tokens == (first + 60, *two, first + 100)
 
 
-def test_open_segment_ends_with_the_audio(tokenizer: Tokenizer) -> None:
-    """Text without a closing timestamp is not lost."""
-    first = tokenizer.first_timestamp
-    (segment,) = segments(run(tokenizer, [first + 10, *tokenizer.encode(" cut off")]))
-    assert (segment.start_s, segment.end_s, segment.text) == (0.2, AUDIO_S, " cut off")
-
-
-def test_text_before_the_first_timestamp_is_a_segment(tokenizer: Tokenizer) -> None:
-    """A prefix may begin with text; its segment begins with the window."""
-    first = tokenizer.first_timestamp
-    events = run(tokenizer, [*tokenizer.encode(" early"), first + 20, *tokenizer.encode(" late")])
-    assert [(segment.start_s, segment.end_s, segment.text) for segment in segments(events)] == [
-        (0.0, 0.4, " early"),
-        (0.4, AUDIO_S, " late"),
-    ]
-
-
-def test_times_do_not_pass_the_end_of_the_audio(tokenizer: Tokenizer) -> None:
-    """The model may place a word in the padding."""
-    first = tokenizer.first_timestamp
-    word = tokenizer.encode(" a")
-    times = [(s.start_s, s.end_s) for s in segments(run(tokenizer, [first, *word, first + 500, first + 501, *word]))]
-    assert times == [(0.0, AUDIO_S), (AUDIO_S, AUDIO_S)]
-
-
-def test_without_timestamps_there_is_one_segment(tokenizer: Tokenizer) -> None:
-    """Over the whole window."""
-    (segment,) = segments(run(tokenizer, tokenizer.encode(" all of it"), with_timestamps=False))
-    assert (segment.start_s, segment.end_s, segment.text) == (0.0, AUDIO_S, " all of it")
+@pytest.mark.parametrize(
+    ("written", "with_timestamps", "expected"),
+    [
+        pytest.param([10, " cut off"], True, [(0.2, AUDIO_S, " cut off")], id="open, up to the end of the audio"),
+        pytest.param(
+            [" early", 20, " late"], True, [(0.0, 0.4, " early"), (0.4, AUDIO_S, " late")], id="text first, of a prefix"
+        ),
+        pytest.param(
+            [0, " a", 500, 501, " a"], True, [(0.0, AUDIO_S, " a"), (AUDIO_S, AUDIO_S, " a")], id="times in the padding"
+        ),
+        pytest.param([" all of it"], False, [(0.0, AUDIO_S, " all of it")], id="without timestamps"),
+    ],
+)
+def test_segments_hold_all_text_within_the_audio(
+    tokenizer: Tokenizer, written: list[str | int], with_timestamps: bool, expected: list[tuple[float, float, str]]
+) -> None:
+    """Of text and timestamps, in steps of 20 ms."""
+    tokens: list[int] = []
+    for each in written:
+        tokens += tokenizer.encode(each) if isinstance(each, str) else [tokenizer.first_timestamp + each]
+    found = segments(run(tokenizer, tokens, with_timestamps=with_timestamps))
+    assert [(segment.start_s, segment.end_s, segment.text) for segment in found] == expected
 
 
 @pytest.mark.parametrize("n_times", [0, 1, 2])

@@ -7,13 +7,13 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from tests.engine.engines import Samples, collect, noise, read_clip, start_engine
+from tests.engine.engines import collect, noise, read_clip, start_engine
 from tests.engine.reference import Reference
-from tests.engine.test_parity import decode, expected, tokens_of
+from tests.engine.test_parity import decode, tokens_of
 from tutti_server.engine.api import DecodeOptions, DoneEvent, EngineEvent, SegmentEvent, Window, Word
 from tutti_server.engine.decoding.prompt import build_prompt
 from tutti_server.engine.decoding.word_timing import ONSET_STATES, sounding_states
-from tutti_server.engine.runner import Runner, Transcribed
+from tutti_server.engine.runner import Runner
 
 TIMED = DecodeOptions(language="en", word_times=True)
 TRAIN = "The next train to the city leaves from platform seven at a quarter past nine.".split()
@@ -37,20 +37,7 @@ def check(done: DoneEvent, audio_s: float) -> None:
 
 
 @pytest.mark.parametrize(
-    ("clip", "timestamps"),
-    [
-        ("hello", False),
-        *(
-            pytest.param(clip, timestamps, marks=pytest.mark.nightly)
-            for clip, timestamps in (
-                ("train", True),
-                ("train", False),
-                ("hello", True),
-                ("call", True),
-                ("call", False),
-            )
-        ),
-    ],
+    ("clip", "timestamps"), [("hello", False), pytest.param("call", True, marks=pytest.mark.nightly)]
 )
 async def test_small_model_times_words_as_the_reference(
     small_runner: Runner, small_reference: Reference, clip: str, timestamps: bool
@@ -71,73 +58,11 @@ async def test_small_model_times_words_as_the_reference(
     check(done, len(samples) / 16_000)
 
 
-async def test_random_models_time_tokens_as_the_reference(random_runner: Runner, random_reference: Reference) -> None:
-    """Checkpoints of other shapes, windows of several lengths in one pass."""
-    language = "en" if random_runner.checkpoint.generation.is_multilingual else None
-    options = DecodeOptions(language=language, max_tokens=30)
-    control = build_prompt(random_runner.checkpoint, options, language).control
-    heads = random_runner.checkpoint.generation.alignment_heads
-    windows = [noise(seed, n_samples) for seed, n_samples in enumerate((16_000, 480_000, 77_777))]
-    outputs = [expected(random_runner, random_reference, samples, options, language) for samples in windows]
-    slots = [random_runner.slots.allocate() for _ in windows]
-    random_runner.encode(windows, slots)
-    transcribed = [
-        Transcribed(control, tuple(output), samples) for output, samples in zip(outputs, windows, strict=True)
-    ]
-    alignments = random_runner.align(slots, transcribed)
-    for slot in slots:
-        random_runner.release(slot)
-    for alignment, output, samples in zip(alignments, outputs, windows, strict=True):
-        wanted = random_reference.token_starts_s(samples, control, output, heads)
-        assert list(alignment.starts_s) == pytest.approx(wanted, abs=WITHIN_S)
-        logits = random_reference.logits(samples, [*control, *output])[len(control) - 1 : -1].softmax(dim=-1)
-        likely = [row[token].item() for row, token in zip(logits, output, strict=True)]
-        assert list(alignment.probabilities) == pytest.approx(likely, abs=1e-3)
-
-
-@pytest.mark.nightly
-async def test_words_are_the_same_alone_and_among_others(short_runner: Runner) -> None:
-    """Windows of other lengths, with other options, in the same batch; encoded at their own lengths."""
-    windows: list[tuple[Samples, DecodeOptions]] = [
-        (read_clip("hello"), TIMED),
-        (read_clip("call"), DecodeOptions(language="en")),
-        (read_clip("train"), DecodeOptions(language="en", word_times=True, timestamps=False)),
-        (read_clip("call"), DecodeOptions(language="en", word_times=True, previous_text="Hello.")),
-        (np.zeros(16_000, np.float32), TIMED),
-    ]
-    together = await decode(short_runner, *windows)
-    alone = [(await decode(short_runner, window))[0] for window in windows]
-    for one, other, (samples, options) in zip(together, alone, windows, strict=True):
-        if options.word_times:
-            check(one, len(samples) / 16_000)
-            assert [(word.text, word.start_s, word.end_s) for word in words_of(one)] == [
-                (word.text, word.start_s, word.end_s) for word in words_of(other)
-            ]
-        else:
-            assert all(segment.words is None for segment in one.segments)
-
-
-ONSETS_S = {"call": 0.011, "hello": 0.042, "names": 0.398, "train": 0.012}
+ONSETS_S = {"call": 0.011, "names": 0.398, "train": 0.012}
 """Where the sound of clips begins, in seconds: the first 10 ms above a twentieth of the loudest."""
 
 
-@pytest.mark.parametrize(
-    ("clip", "silence_s"),
-    [
-        ("call", 0.0),
-        ("names", 2.37),
-        *(
-            pytest.param(clip, silence_s, marks=pytest.mark.nightly)
-            for clip, silences_s in {
-                "call": (1.0, 2.37),
-                "hello": (0.0, 1.0, 2.37),
-                "names": (0.0, 1.0),
-                "train": (0.0, 1.0, 2.37),
-            }.items()
-            for silence_s in silences_s
-        ),
-    ],
-)
+@pytest.mark.parametrize(("clip", "silence_s"), [("call", 0.0), ("names", 2.37)])
 async def test_the_first_word_begins_with_the_sound(short_runner: Runner, clip: str, silence_s: float) -> None:
     """Not a token later, and not in the silence before it."""
     samples = np.concatenate((np.zeros(round(silence_s * 16_000), np.float32), read_clip(clip)))
@@ -156,18 +81,6 @@ async def test_the_first_word_begins_after_music(short_runner: Runner) -> None:
         assert [word.text.strip() for word in words] == TRAIN
         assert words[0].start_s == pytest.approx(5.0 + quiet_s + ONSETS_S["train"], abs=0.15)
         check(done, len(samples) / 16_000)
-
-
-@pytest.mark.nightly
-async def test_words_leave_a_pause_alone(short_runner: Runner) -> None:
-    """The word before it ends with its sound, and the word after it begins with its own."""
-    before, pause, after = read_clip("hello"), np.zeros(27_200, np.float32), read_clip("train")
-    (done,) = await decode(short_runner, (np.concatenate((before, pause, after)), TIMED))
-    words = words_of(done)
-    at = next(at for at in range(len(words)) if [word.text.strip() for word in words[at:]] == TRAIN)
-    end_s = len(before) / 16_000
-    assert end_s - 0.4 < words[at - 1].end_s < end_s
-    assert words[at].start_s == pytest.approx(end_s + 1.7 + ONSETS_S["train"], abs=0.1)
 
 
 def test_quiet_stretches_are_left_out_where_speech_is_louder_than_they_are() -> None:
@@ -196,15 +109,6 @@ def test_tones_of_a_telephone_network_are_left_out_beside_other_sound() -> None:
     assert sounding_states(tones)[0] == 0
 
 
-@pytest.mark.nightly
-async def test_the_first_word_after_a_busy_tone_is_where_it_is_spoken(short_runner: Runner) -> None:
-    """Not at the tone, which the alignment heads listen to."""
-    (plain,) = await decode(short_runner, (read_clip("train"), TIMED))
-    (done,) = await decode(short_runner, (np.concatenate((busy_tone(4), read_clip("train"))), TIMED))
-    first = words_of(done)[0]
-    assert first.start_s == pytest.approx(4.0 + words_of(plain)[0].start_s, abs=0.3)
-
-
 async def test_words_of_speech_are_where_they_are_spoken(short_runner: Runner) -> None:
     """Four and a half seconds of speech: words apart, likely, and in their order."""
     (done,) = await decode(short_runner, (read_clip("train"), TIMED))
@@ -213,15 +117,6 @@ async def test_words_of_speech_are_where_they_are_spoken(short_runner: Runner) -
     assert words[0].start_s < 0.3 and 3.4 < words[-1].start_s < 4.3
     assert all(0.04 <= word.end_s - word.start_s <= 0.9 for word in words)
     assert all(word.probability > 0.5 for word in words)
-
-
-async def test_a_forced_prefix_has_word_times_too(short_runner: Runner) -> None:
-    """The words that were committed before are timed with the rest."""
-    samples = read_clip("train")
-    (first,) = await decode(short_runner, (samples, TIMED))
-    prefix = tuple(token for piece in first.pieces[:6] for token in piece.tokens)
-    (again,) = await decode(short_runner, (samples, DecodeOptions(language="en", word_times=True, prefix=prefix)))
-    assert words_of(again) == words_of(first)
 
 
 async def test_segments_with_words_come_at_the_end(short_runner: Runner) -> None:

@@ -96,17 +96,6 @@ def test_rows_of_different_lengths_attend_as_each_alone(cache: KVCache, slots: l
         positions += 1
 
 
-def test_rows_of_one_length_need_no_mask(cache: KVCache) -> None:
-    """The result without a mask equals the one with a mask."""
-    query, keys_values = random_step(2, 4)
-    PrefillAttention(cache, [0, 1]).self_attention(0, query, keys_values)
-    positions = torch.tensor([4, 4])
-    query, keys_values = random_step(2, 1)
-    shortcut = DecodeAttention(cache, 2, positions, 5, is_ragged=False).self_attention(0, query, keys_values)
-    masked = DecodeAttention(cache, 2, positions, 5, is_ragged=True).self_attention(0, query, keys_values)
-    torch.testing.assert_close(shortcut, masked)
-
-
 def test_a_row_has_the_same_bits_beside_longer_ones() -> None:
     """Of the sizes of base, where sums over more positions would be added in another order."""
     heads, size = 8, 64
@@ -150,8 +139,8 @@ def step_over_states(cache: KVCache, query: Tensor) -> Tensor:
     return DecodeAttention(cache, len(query), positions, 1, is_ragged=False).cross_attention(1, query)
 
 
-@pytest.mark.parametrize(("has_columns", "n_threads"), [(True, 1), (True, 2), (True, 3), (False, 1)])
-@pytest.mark.parametrize("n_states", [1500, 1021, 30])
+@pytest.mark.parametrize(("has_columns", "n_threads"), [(True, 1), (True, 3), (False, 1)])
+@pytest.mark.parametrize("n_states", [1500, 30])
 def test_a_row_of_a_step_has_the_same_bits_alone_and_among_others(
     threads: None, has_columns: bool, n_threads: int, n_states: int
 ) -> None:
@@ -219,9 +208,15 @@ def test_blocks_of_queries_attend_as_all_queries_together(n_states: int, monkeyp
     assert torch.equal(out, alone), "a window attends in another way beside others"
 
 
-@pytest.mark.parametrize("has_products", [True, False])
-@pytest.mark.parametrize("has_tiles", [True, False])
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
+@pytest.mark.parametrize(
+    ("has_products", "has_tiles", "dtype"),
+    [
+        (True, False, torch.bfloat16),
+        (True, True, torch.bfloat16),
+        (False, False, torch.bfloat16),
+        (True, False, torch.float32),
+    ],
+)
 def test_encoder_attends_in_blocks_where_the_processor_has_bfloat16_and_no_tiles(
     has_products: bool, has_tiles: bool, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,9 +1,6 @@
 """Products with weights of 8 bits: exact sums, the same bits in any batch, and the words of the model in float32."""
 
 import asyncio
-import subprocess
-import sys
-import weakref
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -24,7 +21,7 @@ from tutti_server.engine.decoding.sampling import Draw
 from tutti_server.engine.errors import CheckpointError
 from tutti_server.engine.model import int8, linear, whisper
 from tutti_server.engine.model.int8 import INPUT_MAX, WEIGHT_MAX, Int8Part, Int8Weight, ManyRowsInt8Weight
-from tutti_server.engine.model.linear import Form, Linear, Product
+from tutti_server.engine.model.linear import Form, Linear
 from tutti_server.engine.model.packing import find_runs
 from tutti_server.engine.model.processor import has_bfloat16
 from tutti_server.engine.model.random_weights import SIZES
@@ -111,49 +108,6 @@ def test_a_row_of_zeros_gives_the_bias(monkeypatch: pytest.MonkeyPatch, kind: Ki
     y = layer(x)
     assert torch.equal(y[1], layer.bias) and y.isfinite().all()
     assert kind(torch.zeros(4, 64)).multiply(x).eq(0).all()
-
-
-@pytest.mark.parametrize(
-    ("form", "has_int8", "kind"),
-    [
-        (Form.INT8, True, Int8Weight),
-        (Form.INT8_MANY_ROWS, True, ManyRowsInt8Weight),
-        (Form.INT8_MANY_ROWS, False, Int8Weight),
-    ],
-)
-def test_many_rows_have_kernels_of_their_own_where_the_processor_multiplies_8_bits(
-    monkeypatch: pytest.MonkeyPatch, form: Form, has_int8: bool, kind: Kind
-) -> None:
-    """The numbers are the same."""
-    monkeypatch.setattr(linear, "has_int8", lambda: has_int8)
-    x, weight = random(80, 64), random(96, 64, seed=1)
-    product = Product()
-    product.pack(weight, form)
-    assert isinstance(product._in_8_bits, kind)
-    torch.testing.assert_close(product(x, weight, None), Int8Weight(weight).multiply(x))
-
-
-@pytest.mark.nightly
-def test_no_warning_of_pytorch_reaches_the_user() -> None:
-    """It warns that a kind of tensors is to be removed, once in a process: this one begins anew."""
-    code = (
-        "import torch; from tutti_server.engine.model.int8 import ManyRowsInt8Weight as Weight;"
-        "Weight(torch.ones(8, 16)).multiply(torch.ones(4, 16))"
-    )
-    run = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=False)
-    assert (run.returncode, run.stderr) == (0, "")
-
-
-def test_a_layer_keeps_no_other_copy_of_its_weight() -> None:
-    """It still tells its shape, and computes the activation if asked for. PyTorch's own choice of kernels stays."""
-    layer = Linear(64, 128).requires_grad_(False)
-    x, before = random(9, 64), torch.backends.quantized.engine
-    expected = F.gelu(F.linear(x, layer.weight, layer.bias))
-    weight = weakref.ref(layer.weight)
-    layer.pack(Form.INT8)
-    assert weight() is None and layer.weight.shape == (128, 64)
-    torch.testing.assert_close(layer(x, with_gelu=True), expected, atol=0.03, rtol=0.03)
-    assert torch.backends.quantized.engine == before
 
 
 @pytest.mark.parametrize("part", [Int8Part.DECODER, Int8Part.ALL])

@@ -5,23 +5,12 @@ from pathlib import Path
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 
 from tutti_server.engine.checkpoint.checkpoint import Checkpoint
-from tutti_server.engine.model.kv_cache import KVCache, SlotAllocator
+from tutti_server.engine.model.kv_cache import KVCache
 from tutti_server.engine.model.packing import find_runs
 
 STATM = Path("/proc/self/statm")
-
-
-def test_the_lowest_free_slot_is_allocated_first() -> None:
-    """This keeps the slots in use close together."""
-    slots = SlotAllocator(4)
-    assert [slots.allocate() for _ in range(3)] == [0, 1, 2]
-    slots.free(1)
-    slots.free(0)
-    assert (slots.allocate(), slots.allocate(), slots.allocate()) == (0, 1, 3)
 
 
 @pytest.mark.parametrize("kind", ["float32", "bfloat16", "int8", "states"])
@@ -52,16 +41,6 @@ def test_a_window_is_lent_to_other_slots(small_checkpoint: Checkpoint, kind: str
     cache.update()
     assert cache.window_slots.tolist() == [1, 1, 2, 3]
     assert [{each for each in row if each >= 0} for row in cache.sharers.tolist()] == [set(), {0, 1}, {2}, {3}]
-
-
-def test_tokens_are_copied_at_the_same_time(small_checkpoint: Checkpoint) -> None:
-    """Two slots can take over each other's tokens, and only the positions that were asked for change."""
-    cache = KVCache(small_checkpoint.model, 3, torch.device("cpu"), torch.float32)
-    for slot in range(3):
-        cache.self_attention[:, :, slot] = slot + 1
-    cache.copy_tokens([0, 2], [2, 0], slice(4, 6))
-    kept = cache.self_attention[0, 0, :, 0, :, 0]
-    assert kept[:, 3:7].tolist() == [[1, 3, 3, 1], [2, 2, 2, 2], [3, 1, 1, 3]]
 
 
 @pytest.mark.skipif(not STATM.exists(), reason="needs /proc to measure the memory in use")
@@ -106,22 +85,6 @@ def test_memory_in_use_is_not_given_back(small_checkpoint: Checkpoint) -> None:
             assert not buffer[:, :, slot, 1:-1].any()
 
 
-def test_during_a_load_slots_of_late_keep_their_memory(small_checkpoint: Checkpoint) -> None:
-    """A slot gives its memory back once it had no window between two calls, and only once."""
-    cache = KVCache(small_checkpoint.model, 4, torch.device("cpu"), torch.float32)
-    fill(cache)
-    for slot in range(1, 4):
-        cache.forget(slot)
-    assert cache.return_free_memory(keeps_recent=True) == 0
-    cache.set_length(2, 400)
-    cache.forget(2)
-    assert cache.return_free_memory(keeps_recent=True) == 2
-    assert (cache.cross_attention[:, :, 2] == 3).all()
-    assert not cache.cross_attention[:, :, 3, 1:-1].any()
-    assert cache.return_free_memory(keeps_recent=True) == 1
-    assert cache.return_free_memory(keeps_recent=True) == 0
-
-
 def fill(cache: KVCache) -> None:
     """Give every slot a window, and its number from 1 on as keys and values."""
     for slot in range(len(cache.encoder_lengths)):
@@ -132,31 +95,6 @@ def fill(cache: KVCache) -> None:
 def resident_bytes() -> int:
     n_pages = int(STATM.read_text().split()[1])
     return n_pages * resource.getpagesize()
-
-
-@given(st.lists(st.integers(0, 7)))
-def test_no_slot_is_allocated_twice(actions: list[int]) -> None:
-    """This holds for any order of allocating and freeing."""
-    slots, used = SlotAllocator(4), set[int]()
-    for action in actions:
-        if action in used:
-            slots.free(action)
-            used.remove(action)
-        elif slots.n_free:
-            slot = slots.allocate()
-            assert slot not in used
-            used.add(slot)
-        assert slots.n_free == 4 - len(used)
-
-
-def test_neighbouring_slots_are_a_view(small_checkpoint: Checkpoint) -> None:
-    """Their keys and values are not copied. Slots that are not neighbours are gathered."""
-    cache = KVCache(small_checkpoint.model, 4, torch.device("cpu"), torch.float32)
-    assert cache.rows([1, 2]) == slice(1, 3)
-    view = cache.cross_attention[0, 0][cache.rows([1, 2])]
-    assert view.data_ptr() == cache.cross_attention[0, 0, 1].data_ptr()
-    scattered = cache.rows([2, 0])
-    assert isinstance(scattered, torch.Tensor) and scattered.tolist() == [2, 0]
 
 
 @pytest.mark.parametrize("has_columns", [False, True])

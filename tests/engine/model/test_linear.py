@@ -6,7 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from tutti_server.engine.model.linear import Linear, Product, can_pack
+from tutti_server.engine.model.linear import Linear, can_pack
 
 
 @pytest.fixture
@@ -43,17 +43,3 @@ def test_a_row_has_the_same_bits_alone_and_in_a_batch(layer: Linear, n_rows: int
     layer.pack()
     x = torch.randn(100, 256)
     assert torch.equal(layer(x[:n_rows]), layer(x)[:n_rows])
-
-
-def test_a_weight_without_such_kernels_is_not_packed() -> None:
-    """Weights in half precision have none. Packing a weight again uses its new values."""
-    weight = torch.randn(8, 4, dtype=torch.bfloat16)
-    assert not can_pack(weight)
-    product = Product()
-    product.pack(weight)
-    x = torch.randn(3, 4, dtype=torch.bfloat16)
-    assert torch.equal(product(x, weight, None), F.linear(x, weight))
-    for _ in range(2):
-        changed = torch.randn(8, 4)
-        product.pack(changed)
-        torch.testing.assert_close(product(x.float(), changed, None), F.linear(x.float(), changed))

@@ -2,10 +2,9 @@
 
 import pytest
 
-from tutti_server.engine.config import EngineConfig
 from tutti_server.engine.errors import CheckpointError
 from tutti_server.engine.model.random_weights import SIZES
-from tutti_server.engine.model.slot_budget import MAX_SLOTS, SCRATCH_BYTES, choose_slots, cross_format, slot_bytes
+from tutti_server.engine.model.slot_budget import MAX_SLOTS, SCRATCH_BYTES, choose_slots, slot_bytes
 
 LARGE = SIZES["large-v3"]
 GIB = 1 << 30
@@ -14,21 +13,6 @@ GIB = 1 << 30
 def test_a_slot_holds_tokens_and_a_full_window() -> None:
     """A slot of large-v3 in 16 bits has 246 MB for cross-attention and 73 MB for self-attention."""
     assert slot_bytes(LARGE, 2) == 2 * 32 * (448 + 1500) * 1280 * 2 == pytest.approx(319e6, rel=0.01)
-
-
-def test_a_slot_in_eight_bits_is_smaller() -> None:
-    """Each number of cross-attention has one byte, and each head of 64 numbers a scale."""
-    cross = 2 * 32 * 1500 * 1280 * 2
-    assert slot_bytes(LARGE, 2) - slot_bytes(LARGE, 2, "8 bits") == cross * (1 - (64 + 2) / 128)
-
-
-def test_a_slot_with_encoder_states_holds_them_once() -> None:
-    """For all layers: 4 MB of large-v3 instead of 246."""
-    assert slot_bytes(LARGE, 2, "states") == (2 * 32 * 448 + 1500) * 1280 * 2
-    config = EngineConfig(cross_cache="states")
-    assert slot_bytes(LARGE, 2, cross_format(config)) == slot_bytes(LARGE, 2, "states")
-    assert cross_format(EngineConfig(cross_cache="int8")) == "8 bits"
-    assert cross_format(EngineConfig()) == "16 bits"
 
 
 def test_by_default_there_are_as_many_slots_as_fit() -> None:
