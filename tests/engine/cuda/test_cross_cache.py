@@ -8,16 +8,12 @@ import torch
 pytest.importorskip("triton")
 
 from tests.engine.cuda.test_fused_model import DEVICE, SMALL
-from tests.engine.cuda.test_gpu import NAMES, last, read_clip
-from tutti_server.engine.api import DecodeOptions, DoneEvent, Window
-from tutti_server.engine.checkpoint.checkpoint import Checkpoint
 from tutti_server.engine.config import EngineConfig
-from tutti_server.engine.cuda import build, cross_cache
+from tutti_server.engine.cuda import cross_cache
 from tutti_server.engine.cuda.fused_model import HalfProducts
-from tutti_server.engine.engine import Engine
 from tutti_server.engine.errors import CheckpointError
 from tutti_server.engine.model.forward import EagerForward
-from tutti_server.engine.model.kv_cache import KVCache, quantise
+from tutti_server.engine.model.kv_cache import KVCache
 from tutti_server.engine.model.log_mel import STATE_SAMPLES
 from tutti_server.engine.model.packing import find_runs
 from tutti_server.engine.model.random_weights import fill, random_checkpoint
@@ -27,17 +23,6 @@ from tutti_server.engine.model.whisper import build as build_model
 SIZES = replace(SMALL, decoder_layers=1, max_source_positions=24)
 CPU = torch.device("cpu")
 IN_8_BITS = EngineConfig(cross_cache="int8")
-
-
-def test_numbers_lose_little_whatever_is_beside_them() -> None:
-    """The largest number of a key has 127 steps; others have the same steps. Zeros stay zeros."""
-    values = torch.randn(3, 5, 64) * torch.logspace(-4, 4, 5)[:, None]
-    values[0, 0] = 0.0
-    integers, scales = quantise(values)
-    assert integers.dtype == torch.int8
-    assert (integers.abs().amax(-1) == 127).sum() == 14
-    assert not integers[0, 0].any()
-    assert bool(((integers * scales[..., None] - values).abs() <= 0.51 * scales[..., None]).all())
 
 
 @pytest.fixture(scope="module")
@@ -78,31 +63,3 @@ def test_a_checkpoint_is_compared_with_sixteen_bits(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(cross_cache, "MAX_ERROR", error / 2)
     with pytest.raises(CheckpointError, match=r"cross_cache int8: expected logits within .*, got 0"):
         cross_cache.check(checkpoint, model, HalfProducts(model.encoder), IN_8_BITS)
-
-
-def test_flashinfers_steps_are_refused(small_checkpoint: Checkpoint, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its kernels do not know the format."""
-    monkeypatch.setattr(build, "can_fuse", lambda *_: True)
-    config = EngineConfig(cross_cache="int8", kernels="flashinfer")
-    with pytest.raises(CheckpointError, match="cross_cache int8: expected kernels auto or triton, got flashinfer"):
-        build.uses_fused_kernels(config, small_checkpoint.model, CPU, torch.bfloat16)
-
-
-async def transcribe(config: EngineConfig, name: str) -> DoneEvent:
-    window = Window(samples=read_clip(name), session=name, options=DecodeOptions(language="en"))
-    async with Engine.start(config) as engine:
-        return await last(engine, window)
-
-
-@pytest.mark.nightly
-async def test_the_small_model_says_the_same_words(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Read by the plain forward pass. Log-probabilities differ in the third digit."""
-    config = EngineConfig(device="cpu", dtype="float32", n_slots=2)
-    expected = [await transcribe(config, name) for name in NAMES]
-    # A CPU gains nothing from it, and so refuses it.
-    monkeypatch.setattr("tutti_server.engine.runner.uses_fused_kernels", lambda *_: False)
-    found = [await transcribe(replace(config, cross_cache="int8"), name) for name in NAMES]
-    assert [done.text for done in found] == [done.text for done in expected]
-    for ours, theirs in zip(found, expected, strict=True):
-        assert ours.avg_logprob == pytest.approx(theirs.avg_logprob, abs=0.005)
-        assert ours.avg_logprob != theirs.avg_logprob

@@ -117,20 +117,14 @@ def test_the_likeliest_tokens_are_those_under_the_rules() -> None:
     """Rows that want candidates get them, and stay as they are; the others are sampled as ever."""
     checkpoint = random_checkpoint("random:tiny")
     first, eot = checkpoint.tokenizer.first_timestamp, checkpoint.tokenizer.eot
-    histories: list[tuple[int, ...]] = [
-        (),
-        (first, 5),
-        (first, 5, first + 9),
-        (first, 5, first + 9, first + 9),
-        (5, eot),
-    ]
+    histories: list[tuple[int, ...]] = [(), (first, 5, first + 9), (5, eot)]
     logits = 3 * torch.randn(len(histories), checkpoint.model.vocab_size, generator=torch.Generator().manual_seed(1))
-    logits[2, first + 20] += 30
+    logits[1, first + 20] += 30
     logits = logits.to(DEVICE)
-    state = RuleState.begin(histories, [True] * 4 + [False], first, DEVICE)
+    state = RuleState.begin(histories, [True, True, False], first, DEVICE)
     tokens, positions = torch.zeros((2, len(histories)), dtype=torch.long, device=DEVICE)
     sampler = FusedSampler(checkpoint, state, tokens, positions)
-    n_wanted = [3, 0, 6, 11, 4]
+    n_wanted = [3, 11, 0]
     sampler.candidates.n_wanted.copy_(torch.tensor(n_wanted))
     ruled = logits.clone()
     for rule in make_rules(checkpoint, DEVICE):

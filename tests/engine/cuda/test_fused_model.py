@@ -88,12 +88,9 @@ def encode(model: Whisper, cache: KVCache, lengths: list[int], slots: list[int],
 
 
 @torch.inference_mode()
-@pytest.mark.parametrize("lengths", [pytest.param([24], marks=pytest.mark.nightly), [24, 24, 16]])
 @pytest.mark.nightly
-def test_windows_are_encoded_as_by_the_eager_model(
-    model: Whisper, caches: tuple[KVCache, KVCache], lengths: list[int]
-) -> None:
-    slots = [2, 0, 3][: len(lengths)]
+def test_windows_are_encoded_as_by_the_eager_model(model: Whisper, caches: tuple[KVCache, KVCache]) -> None:
+    lengths, slots = [24, 24, 16], [2, 0, 3]
     eager = encode(model, caches[0], lengths, slots, fused=False)
     fused = encode(model, caches[1], lengths, slots, fused=True)
     assert_close(fused, eager)
@@ -102,8 +99,12 @@ def test_windows_are_encoded_as_by_the_eager_model(
 
 
 @torch.inference_mode()
-def test_prompts_and_steps_are_decoded_as_by_the_eager_model(model: Whisper, caches: tuple[KVCache, KVCache]) -> None:
+def test_prompts_and_steps_are_decoded_as_by_the_eager_model(
+    model: Whisper, caches: tuple[KVCache, KVCache], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Prompts of different lengths, then two steps of rows at different positions, one of them in no use."""
+    # Our own products are slow in Triton's interpreter, and have tests of their own.
+    monkeypatch.setattr("tutti_server.engine.cuda.fused_model.MAX_TRITON_ROWS", 0)
     slots, prompts = [2, 0], [[5, 6, 7], [8, 9, 10, 11, 12]]
     for cache in caches:
         encode(model, cache, [200, 150], slots, fused=False)
@@ -150,7 +151,7 @@ loud_logits = st.dictionaries(
 )
 
 
-@settings(max_examples=6, phases=[Phase.explicit, Phase.generate])
+@settings(max_examples=4, phases=[Phase.explicit, Phase.generate])
 @given(
     rows=st.lists(st.tuples(histories, st.booleans(), loud_logits), min_size=1, max_size=3), seed=st.integers(0, 100)
 )

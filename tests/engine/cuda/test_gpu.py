@@ -7,12 +7,10 @@ import shutil
 from dataclasses import replace
 from pathlib import Path
 
-import av
-import numpy as np
 import pytest
 import torch
-from numpy.typing import NDArray
 
+from tests.engine.engines import read_clip
 from tests.small_model import SMALL_MODEL
 from tutti_server.engine.api import DecodeOptions, DoneEvent, Priority, Sampling, Window
 from tutti_server.engine.config import AudioContext, Dtype, EngineConfig
@@ -26,14 +24,6 @@ HALF = EngineConfig(model=SMALL_MODEL, device="cuda", dtype="bfloat16", n_slots=
 """The engine as it runs on a GPU: in 16 bits, with fused kernels and CUDA graphs."""
 SINGLE = EngineConfig(model=SMALL_MODEL, device="cuda", dtype="float32")
 CPU = EngineConfig(model=SMALL_MODEL, device="cpu")
-AUDIO = Path(__file__).parents[2] / "audio"
-
-
-def read_clip(name: str) -> NDArray[np.float32]:
-    """A clip of `tests/audio`, float32 at 16 kHz."""
-    with av.open(AUDIO / f"{name}.flac") as container:
-        frames = [frame.to_ndarray().reshape(-1) for frame in container.decode(audio=0)]
-    return np.concatenate(frames).astype(np.float32) / np.float32(32_768)
 
 
 async def transcribe(config: EngineConfig, names: list[str], priority: Priority = Priority.FINAL) -> list[DoneEvent]:
@@ -66,15 +56,6 @@ async def test_half_precision_has_the_same_words(dtype: Dtype) -> None:
     on_cpu = await transcribe(CPU, NAMES)
     on_gpu = await transcribe(EngineConfig(model=SMALL_MODEL, device="cuda", dtype=dtype), NAMES)
     assert [done.text for done in on_gpu] == [done.text for done in on_cpu]
-
-
-async def test_a_window_decodes_alone_as_in_a_batch() -> None:
-    """Sixty-four windows wait for slots, and each has the pieces that it has alone."""
-    config = SINGLE
-    alone = {name: (await transcribe(config, [name]))[0].pieces for name in NAMES}
-    names = [NAMES[index % 3] for index in range(64)]
-    together = await transcribe(config, names)
-    assert [done.pieces for done in together] == [alone[name] for name in names]
 
 
 async def test_options_mix_on_the_gpu() -> None:

@@ -6,16 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tutti_server.engine.cuda.graph_sizes import GRAPH_SIZES, LEAST_SHARED_ROWS, n_rows_held, smallest_at_least
+from tutti_server.engine.cuda.graph_sizes import GRAPH_SIZES, LEAST_SHARED_ROWS, n_rows_held
 from tutti_server.engine.cuda.row_step import ROWS
 from tutti_server.engine.model.audio_context import LADDER
 
 FULL = 1_500
-
-
-@pytest.mark.parametrize(("number", "expected"), [(1, 2), (2, 2), (3, 8), (9, None)])
-def test_the_smallest_size_that_fits_is_found(number: int, expected: int | None) -> None:
-    assert smallest_at_least((2, 8), number) == expected
 
 
 @pytest.mark.parametrize(("n_slots", "n_rows"), [(1, 1), (5, 8), (200, 256), (300, 300)])
@@ -31,15 +26,6 @@ def test_slots_that_share_a_window_fit_into_the_buffers(n_slots: int) -> None:
     """Two slots, too, whose steps are those of more rows than one kernel computes."""
     n_rows = n_rows_held(n_slots)
     assert max(ROWS) < LEAST_SHARED_ROWS <= GRAPH_SIZES.step(max(n_slots, LEAST_SHARED_ROWS), n_rows) <= n_rows
-
-
-def test_steps_are_captured_from_large_to_small() -> None:
-    assert GRAPH_SIZES.steps(8) == [8, 4, 2, 1]
-
-
-def test_prefills_are_captured_up_to_the_number_of_slots() -> None:
-    assert GRAPH_SIZES.prefills(2) == [(rows, tokens) for rows in (2, 1) for tokens in (64, 32, 16, 8, 4)]
-    assert GRAPH_SIZES.prefills(100)[0] == (64, 32)
 
 
 @pytest.mark.parametrize(
@@ -58,49 +44,6 @@ def test_a_prefill_larger_than_every_graph_has_none(
     n_rows: int, n_tokens: int, expected: tuple[int, int] | None
 ) -> None:
     assert GRAPH_SIZES.prefill(n_rows, n_tokens) == expected
-
-
-@pytest.mark.parametrize(("max_windows", "expected"), [(16, [11, 9, 7, 4, 2, 1]), (8, [7, 4, 2, 1]), (2, [2, 1])])
-def test_full_windows_are_captured_up_to_the_number_of_a_call(max_windows: int, expected: list[int]) -> None:
-    assert GRAPH_SIZES.encoder_batches(max_windows) == expected
-
-
-@pytest.mark.parametrize(
-    ("n_windows", "max_windows", "expected"),
-    [(16, 16, [9, 7]), (12, 16, [11, 1]), (15, 16, [11, 4]), (14, 16, [7, 7]), (16, 8, [7, 7, 2]), (1, 1, [1])],
-)
-def test_full_windows_are_cut_where_they_take_the_least_time(
-    n_windows: int, max_windows: int, expected: list[int]
-) -> None:
-    assert GRAPH_SIZES.cut_full(n_windows, max_windows) == expected
-
-
-def test_shorter_windows_have_graphs_for_numbers_of_states() -> None:
-    """Fewer windows may come in one call than fit. Where all windows are full, there are none."""
-    sizes = GRAPH_SIZES.packed_sizes(16, 1_000)
-    assert sizes[0] == (4_800, 16, 1_000)
-    assert {(size.states, size.longest) for size in sizes} >= {(1_600, 1_000), (1_600, 400), (800, 400), (1_000, 1_000)}
-    assert all(size.longest <= size.states and size.windows <= 16 for size in sizes)
-    assert GRAPH_SIZES.packed_sizes(1, 1_000) == [(1_000, 1, 1_000), (800, 1, 400)]
-    assert GRAPH_SIZES.packed_sizes(2, 1_000)[0] == (2_400, 2, 1_000)
-    assert GRAPH_SIZES.packed_sizes(16, 0) == []
-
-
-@pytest.mark.parametrize(
-    ("lengths", "expected"),
-    [
-        ([200], (800, 5, 400)),
-        ([200] * 6, (1_600, 10, 400)),
-        ([200, 500], (1_000, 6, 1_000)),
-        ([400, 400, 750], (1_600, 10, 1_000)),
-        ([1_000] * 5, None),
-        ([1_200], None),
-    ],
-)
-def test_the_smallest_call_that_holds_the_windows_serves(
-    lengths: list[int], expected: tuple[int, int, int] | None
-) -> None:
-    assert GRAPH_SIZES.packed_size(lengths, GRAPH_SIZES.packed_sizes(16, 1_000)) == expected
 
 
 @given(

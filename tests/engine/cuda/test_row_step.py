@@ -3,7 +3,7 @@
 import re
 from collections.abc import Callable
 from dataclasses import replace
-from types import SimpleNamespace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,7 +12,7 @@ import torch
 pytest.importorskip("triton")
 
 from tests.engine.cuda.test_fused_model import DEVICE, SMALL
-from tutti_server.engine.cuda import nvrtc, row_step
+from tutti_server.engine.cuda import row_step
 from tutti_server.engine.cuda.fused_model import FusedDecoder
 from tutti_server.engine.cuda.nvrtc import CudaError
 from tutti_server.engine.cuda.row_step import RowStep, can_run, has_same_bits, load_row_steps
@@ -55,16 +55,16 @@ def test_the_kernel_runs_models_that_it_is_written_for(
     assert can_run(model.decoder, cache, capability) == expected
 
 
-def struct(name: str) -> list[str]:
-    """The fields of a structure in the kernel's source, in order."""
-    body = re.search(rf"struct {name} {{(.*?)}};", row_step.SOURCE.read_text(), re.DOTALL)
+def struct(source: Path, name: str) -> list[str]:
+    """The fields of a structure in a kernel's source, in order."""
+    body = re.search(rf"struct {name} {{(.*?)}};", source.read_text(), re.DOTALL)
     assert body
     declarations = re.sub(r"//.*", "", body[1]).split(";")
     return [field.split()[-1].lstrip("*") for line in declarations for field in line.split(",") if field.strip()]
 
 
 def test_arguments_are_in_the_order_of_the_kernels_source() -> None:
-    assert [name for name, *_ in row_step._Model._fields_] == struct("Model")
+    assert [name for name, *_ in row_step._Model._fields_] == struct(row_step.SOURCE, "Model")
     model, _ = make()
     layer = next(row_step._layers(model.decoder))
     weights = {
@@ -78,7 +78,7 @@ def test_arguments_are_in_the_order_of_the_kernels_source() -> None:
         "fc1": layer.mlp.fc1.weight,
         "fc2_bias": layer.mlp.fc2.bias,
     }
-    pointers, names = row_step._pointers(layer), struct("Layer")
+    pointers, names = row_step._pointers(layer), struct(row_step.SOURCE, "Layer")
     assert len(pointers) == len(names)
     assert {name: pointers[names.index(name)] for name in weights} == {
         name: weight.data_ptr() for name, weight in weights.items()
@@ -160,36 +160,6 @@ def test_the_kernel_is_used_where_it_works_and_gives_the_same_bits(
     cache: Any = FakeCache()
     assert list(load_row_steps(nothing, nothing, cache)) == expected
     assert (warning in caplog.messages[-1]) if warning else not caplog.messages
-
-
-def test_a_cpu_has_no_such_kernel() -> None:
-    model, cache = make()
-    assert load_row_steps(model.decoder, FusedDecoder(model.decoder, cache), cache) == {}
-
-
-def write_size(program: object, size: Any) -> None:
-    size._obj.value = 12
-
-
-def write_log(program: object, data: Any) -> None:
-    data.value = b"line 3: no"
-
-
-REFUSING_COMPILER = SimpleNamespace(
-    nvrtcCreateProgram=lambda *_: 0,
-    nvrtcCompileProgram=lambda *_: 6,
-    nvrtcGetProgramLogSize=write_size,
-    nvrtcGetProgramLog=write_log,
-    nvrtcDestroyProgram=lambda *_: 0,
-)
-"""NVRTC, which refuses a source."""
-
-
-def test_the_compilers_complaint_is_in_the_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(nvrtc, "_nvrtc", lambda: REFUSING_COMPILER)
-    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: (9, 0))
-    with pytest.raises(CudaError, match=r"could not compile row_step: line 3: no$"):
-        nvrtc.compile_source("", "row_step", [])
 
 
 @pytest.mark.gpu

@@ -3,11 +3,9 @@
 Steps are launched ahead, and slots are given to other windows meanwhile. Without a GPU, Triton's interpreter runs them.
 """
 
-import asyncio
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import pytest
 import torch
@@ -15,12 +13,10 @@ import torch
 pytest.importorskip("triton")
 
 from tests.engine.checkpoints import Shape, make_checkpoint
-from tests.engine.engines import collect, noise, start_engine
-from tutti_server.engine.api import DecodeOptions, DoneEvent, EngineEvent, Priority, Sampling, Window
+from tests.engine.engines import noise
 from tutti_server.engine.checkpoint.checkpoint import read_checkpoint
 from tutti_server.engine.config import EngineConfig
-from tutti_server.engine.cuda import device_beams, fused_model, fused_sampling
-from tutti_server.engine.cuda.kernels.beams import decide
+from tutti_server.engine.cuda import fused_model, fused_sampling
 from tutti_server.engine.decoding.beam_search import BeamSearch, SampledToken, SearchOptions
 from tutti_server.engine.decoding.prompt import Prompt
 from tutti_server.engine.decoding.sampling import Draw
@@ -215,64 +211,4 @@ def test_a_search_that_is_cancelled_leaves_its_slots_to_others(runners: tuple[Ru
     scheduler.launch()
     scheduler.release(scheduler.running[0])
     assert_as_alone(plain, scheduler.decode([[Case(3, 2), Case(4)]]), 3)
-    assert_nothing_left(fused)
-
-
-OPTIONS: list[dict[str, Any]] = [
-    {"language": "en", "hotwords": ("ab", "c"), "sampling": Sampling(beam_size=2)},
-    {"language": "en", "sampling": Sampling(temperatures=(0.0, 0.5), beam_size=2)},
-    {"language": "en", "word_times": True, "sampling": Sampling(beam_size=5, sure_logprob=-7.0)},
-    {"attention_times": True, "sampling": Sampling(beam_size=2)},
-    {"language": "en", "timestamps": False},
-]
-
-
-@pytest.mark.nightly
-async def test_an_engine_whose_device_decides_has_the_same_results(
-    runners: tuple[Runner, Runner], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A higher temperature after a search, word times after one, a search that begins at a doubt."""
-    plain, fused = runners
-    windows = [
-        Window(
-            samples=noise(seed, 16_000),
-            session=str(seed),
-            priority=Priority.INTERIM,
-            options=DecodeOptions(max_tokens=5, **options),
-        )
-        for seed, options in enumerate(OPTIONS)
-    ]
-    async with start_engine(plain) as engine:
-        expected = [await collect(engine, window) for window in windows]
-    monkeypatch.setattr(Runner, "n_ahead", 1)
-    monkeypatch.setattr(fused, "_beside", None)  # a GPU encodes between steps
-    monkeypatch.setattr(fused._encoder, "_forward", fused._eager)  # as fast as a CPU can
-    async with start_engine(fused) as engine:
-        found = await asyncio.gather(*(collect(engine, window) for window in windows))
-    assert [result(events) for events in found] == [result(events) for events in expected]
-    assert_nothing_left(fused)
-
-
-def result(events: Sequence[EngineEvent]) -> tuple[object, ...]:
-    """What the text of a window is."""
-    done = events[-1]
-    assert isinstance(done, DoneEvent)
-    return done.text, done.pieces, done.language, done.temperature, done.is_truncated, len(done.segments)
-
-
-@pytest.mark.nightly
-def test_no_search_pays_for_the_first_call_of_its_kernels(
-    runners: tuple[Runner, Runner], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Warming up compiles them: a search is begun and stepped, and nothing is left of it."""
-    _, fused = runners
-    decided: list[torch.Tensor] = []
-
-    def spying_decide(members: torch.Tensor, *arguments: Any, **others: Any) -> torch.Tensor:
-        decided.append(members)
-        return decide(members, *arguments, **others)
-
-    monkeypatch.setattr(device_beams, "decide", spying_decide)
-    fused.warm_up()
-    assert [len(members) for members in decided] == [1, 1]
     assert_nothing_left(fused)
