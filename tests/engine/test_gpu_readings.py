@@ -4,7 +4,7 @@ import asyncio
 import logging
 import threading
 from collections.abc import Callable
-from itertools import count
+from dataclasses import replace
 
 import pytest
 import torch
@@ -37,55 +37,44 @@ def not_supported(device: torch.device) -> int:
     raise NVMLError_NotSupported("Not Supported")
 
 
-@pytest.fixture
-def tell(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
-    """Lets PyTorch tell these figures of a GPU, and of its memory always."""
-    gpu_readings._warn_once.cache_clear()
-
-    def tell(**figures: Callable[[torch.device], int]) -> None:
-        always = {"get_device_properties": lambda device: Properties, "memory_reserved": lambda device: 3 << 30}
-        for name, figure in {**always, **figures}.items():
-            monkeypatch.setattr(torch.cuda, name, figure)
-
-    return tell
+ALL: dict[str, Callable[[torch.device], int]] = {
+    "device_memory_used": lambda device: 5 << 30,
+    "utilization": lambda device: 37,
+    "power_draw": lambda device: 412_500,
+    "temperature": lambda device: 61,
+}
+MEMORY = GpuStats(memory_total_bytes=80 << 30, memory_reserved_bytes=3 << 30)
 
 
-def test_all_figures_of_a_gpu_are_in_plain_units(tell: Callable[..., None]) -> None:
-    tell(
-        device_memory_used=lambda device: 5 << 30,
-        utilization=lambda device: 37,
-        power_draw=lambda device: 412_500,
-        temperature=lambda device: 61,
-    )
-    assert read_gpu(GPU) == GpuStats(
-        memory_total_bytes=80 << 30,
-        memory_reserved_bytes=3 << 30,
-        memory_used_bytes=5 << 30,
-        utilization=0.37,
-        power_w=412.5,
-        temperature_c=61,
-    )
-
-
-def test_without_the_package_of_the_driver_there_is_the_memory_of_the_engine(tell: Callable[..., None]) -> None:
-    tell(device_memory_used=no_driver, utilization=no_driver, power_draw=no_driver, temperature=no_driver)
-    assert read_gpu(GPU) == GpuStats(memory_total_bytes=80 << 30, memory_reserved_bytes=3 << 30)
-
-
+@pytest.mark.parametrize(
+    ("figures", "expected", "warning"),
+    [
+        (ALL, replace(MEMORY, memory_used_bytes=5 << 30, utilization=0.37, power_w=412.5, temperature_c=61), None),
+        (dict.fromkeys(ALL, no_driver), MEMORY, None),
+        # A part of a card (MIG) has no utilization of its own.
+        (
+            ALL | {"utilization": not_supported, "power_draw": not_supported},
+            replace(MEMORY, memory_used_bytes=5 << 30, temperature_c=61),
+            "a metric of the GPU is left out: NVMLError_NotSupported: Not Supported",
+        ),
+    ],
+    ids=["all", "no package", "some"],
+)
 def test_what_a_driver_does_not_tell_is_left_out_and_said_once(
-    tell: Callable[..., None], caplog: pytest.LogCaptureFixture
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    figures: dict[str, Callable[[torch.device], int]],
+    expected: GpuStats,
+    warning: str | None,
 ) -> None:
-    """A part of a card (MIG) has no utilization of its own."""
-    tell(
-        device_memory_used=lambda device: 5 << 30,
-        utilization=not_supported,
-        power_draw=not_supported,
-        temperature=lambda device: 61,
-    )
+    """The memory of the engine is always known. Figures are in plain units."""
+    gpu_readings._warn_once.cache_clear()
+    always = {"get_device_properties": lambda device: Properties, "memory_reserved": lambda device: 3 << 30}
+    for name, figure in {**always, **figures}.items():
+        monkeypatch.setattr(torch.cuda, name, figure)
     with caplog.at_level(logging.WARNING):
-        stats = [read_gpu(GPU) for _ in range(3)]
-    assert [(each.utilization, each.power_w, each.temperature_c) for each in stats] == [(None, None, 61)] * 3
-    assert caplog.messages == ["a metric of the GPU is left out: NVMLError_NotSupported: Not Supported"]
+        assert [read_gpu(GPU) for _ in range(3)] == [expected] * 3
+    assert warning is None or caplog.messages == [warning]
 
 
 def test_a_slow_reading_delays_nobody_and_none_is_shown_after_the_end() -> None:
@@ -104,20 +93,6 @@ def test_a_slow_reading_delays_nobody_and_none_is_shown_after_the_end() -> None:
     may_end.set()
     readings._thread.join(PATIENCE_S)
     assert readings.latest is None and not readings._thread.is_alive()
-
-
-def test_readings_are_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gpu_readings, "READ_EVERY_S", 0.0)
-    third, n_read = threading.Event(), count(1)
-
-    def read() -> GpuStats:
-        if next(n_read) == 3:
-            third.set()
-        return GpuStats(memory_total_bytes=2, memory_reserved_bytes=1)
-
-    readings = GpuReadings(read)
-    assert third.wait(PATIENCE_S)
-    readings.close()
 
 
 async def test_an_engine_on_a_gpu_shows_its_readings_until_it_ends(

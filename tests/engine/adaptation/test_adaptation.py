@@ -34,6 +34,7 @@ def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_checkpoint(tmp_path_factory.mktemp("original"), replace(SHAPES[0], max_target_positions=60))
 
 
+@pytest.mark.nightly
 def test_a_worse_model_is_refused_and_its_work_stays(original: Path, tmp_path: Path) -> None:
     """A step at hardly any learning rate leaves a random model, which says other things in cut windows."""
     output = tmp_path / "adapted"
