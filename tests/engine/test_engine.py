@@ -514,18 +514,6 @@ async def test_doubtful_outputs_are_judged_by_their_log_probability(runner: Fake
     assert done.avg_logprob == -3.0
 
 
-async def test_a_window_can_be_cancelled_between_two_attempts(second_time_lucky: FakeRunner) -> None:
-    """Its slot is free again."""
-    pause = second_time_lucky.pause("step")
-    async with start_engine(second_time_lucky) as engine:
-        async with engine.submit(window(sampling=FALLBACK)):
-            await pause.reached()
-        pause.end()
-        await collect(engine, window())
-        assert engine.stats().windows_cancelled == 1
-    assert second_time_lucky.slots.n_free == 4
-
-
 @pytest.mark.parametrize(
     ("options", "language", "probabilities"),
     [
@@ -547,13 +535,6 @@ async def test_languages_come_with_their_probabilities(
     assert segment.language == done.language == language
     assert done.language_probabilities == probabilities
     assert segment.language_probability == (probabilities or {}).get(language)
-
-
-async def test_what_is_loaded_is_not_searched_for_garbage(runner: FakeRunner) -> None:
-    """Beside it, Python would search what sessions leave only after thousands of them."""
-    async with start_engine(runner):
-        assert gc.get_freeze_count() > 10_000
-    assert gc.get_freeze_count() == 0
 
 
 async def test_an_engine_that_has_ended_holds_no_model(small_folder: Path) -> None:

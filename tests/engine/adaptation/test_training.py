@@ -11,7 +11,7 @@ from tests.engine.engines import noise
 from tutti_server.engine.adaptation.clips import Clips
 from tutti_server.engine.adaptation.reader import AdaptationError, Reader, encode, load_whisper
 from tutti_server.engine.adaptation.training import EncoderStudent, Progress, Trainer, Training
-from tutti_server.engine.api import SAMPLE_RATE, WINDOW_SAMPLES
+from tutti_server.engine.api import WINDOW_SAMPLES
 from tutti_server.engine.checkpoint.checkpoint import read_checkpoint
 from tutti_server.engine.model.log_mel import STATE_SAMPLES
 from tutti_server.engine.model.packing import find_runs
@@ -56,23 +56,6 @@ def test_a_cut_window_is_encoded_as_by_the_engine(reader: Reader, folder: Path) 
     features = reader.features(torch.nn.functional.pad(audio, (0, WINDOW_SAMPLES - audio.shape[1])))
     states = encode(reader.model.model.encoder, features, n_states)[0]
     torch.testing.assert_close(states, expected, rtol=1e-4, atol=1e-4)
-
-
-@pytest.mark.nightly
-def test_a_batch_of_clips_is_the_same_each_time_and_ends_in_quiet() -> None:
-    for group in range(4):
-        batch = clips().batch(group, 0, 2)
-        assert torch.equal(batch.samples, clips().batch(group, 0, 2).samples)
-        assert batch.samples.shape == (2, WINDOW_SAMPLES) and batch.n_states % 10 == 0
-        if batch.n_states < 1500:
-            margin = batch.n_states * STATE_SAMPLES - int(0.35 * SAMPLE_RATE)
-            assert not batch.samples[:, margin:].any()
-    ahead, places = clips(), [(0, 0), (3, 1), (1, 0)]
-    for at, (group, part) in enumerate(places):
-        batch = ahead.batch_and_later((group, part), places[at + 1 :], 2)
-        assert torch.equal(batch.samples, clips().batch(group, part, 2).samples)
-    lengths = [clips().n_states(group) for group in range(100)]
-    assert min(lengths) < 150 and len(set(lengths)) > 20 and 10 < lengths.count(1500) < 30
 
 
 def test_a_text_follows_the_rules_of_decoding_and_is_read_with_times_if_asked(reader: Reader) -> None:

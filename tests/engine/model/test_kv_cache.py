@@ -85,6 +85,22 @@ def test_memory_in_use_is_not_given_back(small_checkpoint: Checkpoint) -> None:
             assert not buffer[:, :, slot, 1:-1].any()
 
 
+def test_during_a_load_slots_of_late_keep_their_memory(small_checkpoint: Checkpoint) -> None:
+    """A slot gives its memory back once it had no window between two calls, and only once."""
+    cache = KVCache(small_checkpoint.model, 4, torch.device("cpu"), torch.float32)
+    fill(cache)
+    for slot in range(1, 4):
+        cache.forget(slot)
+    assert cache.return_free_memory(keeps_recent=True) == 0
+    cache.set_length(2, 400)
+    cache.forget(2)
+    assert cache.return_free_memory(keeps_recent=True) == 2
+    assert (cache.cross_attention[:, :, 2] == 3).all()
+    assert not cache.cross_attention[:, :, 3, 1:-1].any()
+    assert cache.return_free_memory(keeps_recent=True) == 1
+    assert cache.return_free_memory(keeps_recent=True) == 0
+
+
 def fill(cache: KVCache) -> None:
     """Give every slot a window, and its number from 1 on as keys and values."""
     for slot in range(len(cache.encoder_lengths)):

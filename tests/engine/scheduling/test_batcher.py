@@ -200,14 +200,6 @@ def test_interims_leave_slots_free_for_finals(n_slots: int, n_free: int, n_taken
     assert len(encoded(batcher_with(*finals, limits=limits), LATER_S, load)) == min(n_free, 4)
 
 
-def test_finals_may_use_what_interims_must_leave() -> None:
-    """In one batch too: the interim after them gets no slot that a final could need."""
-    limits = BatchLimits(max_waiting=100, max_batch=4, max_wait_s=0.01, max_decode_stall_s=10.0, n_slots=8)
-    batcher = batcher_with(interim(1), final(2), final(3), interim(4, "b"), limits=limits)
-    assert encoded(batcher, LATER_S, load_of(4, 4, 0.1)) == [2, 3]
-    assert encoded(batcher, LATER_S, load_of(4, 4, 0.1)) == [1, 4]
-
-
 def test_a_window_waits_for_slots_for_all_of_its_beams() -> None:
     """No window behind it overtakes, so that it gets them as soon as enough others have ended."""
     limits = BatchLimits(max_waiting=100, max_batch=4, max_wait_s=0.01, max_decode_stall_s=10.0, n_slots=8)
@@ -231,13 +223,6 @@ def test_beams_of_what_may_be_dropped_leave_slots_free() -> None:
     assert encoded(batcher, LATER_S, load_of(8, 0, 0.1)) == [3]
 
 
-def test_sessions_take_turns() -> None:
-    """A session with many windows gets one per turn."""
-    batcher = batcher_with(*(final(id) for id in range(4)), final(10, "b"), final(20, "c"))
-    assert encoded(batcher, LATER_S, IDLE) == [0, 10, 20, 1]
-    assert encoded(batcher, LATER_S, IDLE) == [2, 3]
-
-
 def test_newer_interim_takes_the_place_of_the_older() -> None:
     """Its place in line and its time of waiting; other channels and sessions keep theirs."""
     batcher = batcher_with(interim(1, "a"), interim(2, "b"), interim(3, "a", channel=1))
@@ -255,13 +240,6 @@ def test_full_queue_refuses_but_still_lets_interims_be_replaced() -> None:
     batcher.add(final(5, "c"), 0.0)
     assert batcher.add(interim(6), 0.0) == interim(1)
     assert encoded(batcher, LATER_S, IDLE) == [0, 5, 2, 6]
-
-
-def test_files_come_after_the_finals_of_live_sessions() -> None:
-    """Also where they have waited longer."""
-    windows = [file(id, str(id)) for id in range(4)]
-    batcher = batcher_with(*windows, speculative(4, "a"), final(5, "b"))
-    assert encoded(batcher, LATER_S, IDLE) == [5, 4, 0, 1]
 
 
 def test_files_and_interims_share_the_time_that_finals_leave() -> None:
@@ -283,14 +261,6 @@ def test_files_leave_slots_free_while_there_are_live_sessions() -> None:
     assert encoded(batcher, LATER_S, load_of(4, 0, 0.1)) == [0, 1, 2]
     assert encoded(batcher, LATER_S, load_of(1, 3, 0.1)) == []
     assert encoded(batcher, LIVE_MEMORY_S + 0.1, load_of(1, 3, 0.1)) == [3]
-
-
-def test_speculative_finals_come_between_finals_and_interims() -> None:
-    """And they keep out of the slot that is reserved for finals, as interims do."""
-    windows = interim(1), speculative(2, "b"), final(3, "c"), speculative(4, "d")
-    assert encoded(batcher_with(*windows), LATER_S, IDLE) == [3, 2, 4, 1]
-    limits = replace(LIMITS, n_slots=4)
-    assert encoded(batcher_with(*windows, limits=limits), LATER_S, load_of(2, 0, 0.15)) == [3]
 
 
 def test_speculative_finals_give_way_where_finals_take_much_of_the_time() -> None:
