@@ -10,7 +10,7 @@ import pytest
 from tests.engine.engines import Samples, collect, english_only_by_day, noise, read_clip, start_engine
 from tests.engine.reference import Reference
 from tutti_server.engine.api import DecodeOptions, DoneEvent, Window
-from tutti_server.engine.decoding.prompt import build_prompt, max_output_tokens
+from tutti_server.engine.decoding.prompt import max_output_tokens
 from tutti_server.engine.runner import Runner
 
 CLIPS = ("hello", "call")
@@ -47,8 +47,13 @@ def expected(
     runner: Runner, reference: Reference, samples: Samples, options: DecodeOptions, language: str | None
 ) -> list[int]:
     """What transformers decodes."""
-    prompt = build_prompt(runner.checkpoint, options, language)
-    control = prompt.tokens[: len(prompt.tokens) - prompt.n_prefix]
+    control = reference.control(
+        language=language,
+        task=options.task,
+        timestamps=options.timestamps,
+        previous_text=options.previous_text,
+        hotwords=options.hotwords,
+    )
     limit = max_output_tokens(runner.checkpoint, options, len(control))
     return reference.greedy(samples, control, max_tokens=limit, timestamps=options.timestamps, prefix=options.prefix)
 
