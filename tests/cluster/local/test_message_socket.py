@@ -116,6 +116,21 @@ async def test_an_error_of_the_handler_ends_receiving(serving: Serving) -> None:
     client.close()
 
 
+async def test_a_client_raises_the_error_of_its_handler(serving: Serving) -> None:
+    """The same at the other end."""
+
+    def fail(message: bytes) -> None:
+        raise ValueError(message)
+
+    client = MessageSocket.connect(serving.path, b"one")
+    task = asyncio.create_task(client.receive(fail))
+    client.send(b"hello")
+    await serving.until(lambda: bool(serving.received))
+    serving.server.send(b"one", b"answer")
+    with pytest.raises(ValueError, match="answer"):
+        await asyncio.wait_for(task, PATIENCE_S)
+
+
 async def test_a_connection_whose_other_end_is_gone_stays_quiet(serving: Serving) -> None:
     """Whether the client has ended, was dropped or never came, or the server has ended or was never there."""
     kept, dropped, ended = (MessageSocket.connect(serving.path, name) for name in (b"kept", b"dropped", b"ended"))
