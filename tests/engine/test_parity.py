@@ -152,6 +152,6 @@ async def test_drafts_do_not_change_the_output_of_random_models(random_runner: R
         options = [replace(each, draft=draft) for each, draft in zip(plain, drafts, strict=True)]
         decoded = await decode(random_runner, *zip(audios, options, strict=True))
         assert [tokens_of(done) for done in decoded] == wanted
-        for done, plainly, own, draft in zip(decoded, alone, wanted, drafts, strict=True):
-            n_right = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(own, draft, strict=False)))
+        for done, plainly, own, drafted in zip(decoded, alone, wanted, drafts, strict=True):
+            n_right = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(own, drafted, strict=False)))
             assert done.n_steps == max(0, plainly.n_steps - n_right), "each right token saves a step"

@@ -13,8 +13,9 @@ from torch import Tensor
 pytest.importorskip("triton")
 
 from tests.engine.cuda.test_fused_model import DEVICE, SMALL, encode, numbers
-from tests.engine.cuda.test_gpu import HALF, NAMES, read_clip, transcribe
+from tests.engine.cuda.test_gpu import HALF, NAMES, transcribe
 from tests.engine.cuda.test_row_step import struct
+from tests.engine.engines import read_clip
 from tutti_server.engine.api import DecodeOptions, SegmentEvent, Window
 from tutti_server.engine.config import EngineConfig
 from tutti_server.engine.cuda import cross_cache, states_attention

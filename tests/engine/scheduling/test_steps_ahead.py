@@ -134,9 +134,9 @@ async def test_no_step_is_launched_that_the_limit_makes_useless(small_checkpoint
 
 async def test_an_attempt_takes_no_step_of_the_one_before(small_checkpoint: Checkpoint, good_morning: Script) -> None:
     """The step in flight when the first attempt ended is not counted to the second."""
-    options = {"sampling": Sampling(temperatures=(0.0, 0.4), logprob_threshold=0.0)}
-    (without,) = await done(FakeRunner(small_checkpoint, good_morning), window("a", **options))
-    (with_ahead,) = await done(FakeRunner(small_checkpoint, good_morning, n_ahead=1), window("a", **options))
+    sampling = Sampling(temperatures=(0.0, 0.4), logprob_threshold=0.0)
+    (without,) = await done(FakeRunner(small_checkpoint, good_morning), window("a", sampling=sampling))
+    (with_ahead,) = await done(FakeRunner(small_checkpoint, good_morning, n_ahead=1), window("a", sampling=sampling))
     assert with_ahead.pieces == without.pieces
     assert with_ahead.n_steps == without.n_steps
 
