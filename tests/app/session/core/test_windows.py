@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 
 from tutti_server.app.session.core.windows import (
-    DecodeRequest,
     EndedWindow,
     OpenWindow,
     PendingUtterance,
     StableText,
+    UtteranceOptions,
     WindowKind,
 )
 from tutti_server.app.session.speech.coverage import Span
@@ -20,7 +20,7 @@ UTTERANCE = PendingUtterance(
     number=0,
     start=0,
     prompt="",
-    request=DecodeRequest(language=LanguageRequest(), task="transcribe"),
+    options=UtteranceOptions(language=LanguageRequest(), task="transcribe"),
     language=UtteranceLanguage(ChannelLanguage(LanguageRequest())),
 )
 
