@@ -1,10 +1,8 @@
 """The claims that the layout makes about itself."""
 
-import ast
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,8 +11,6 @@ from tests.small_model import SMALL_MODEL
 
 REPOSITORY = Path(__file__).parents[1]
 COMMAND_TIMEOUT_S = 60
-# What the service may know of the engine; the rest is behind `tutti_server.engine.api.Transcriber`.
-ENGINE_INTERFACE = {f"tutti_server.engine.{name}" for name in ("api", "config", "engine_stats", "errors")}
 
 
 def python(*arguments: str) -> str:
@@ -39,22 +35,6 @@ def sources(*folders: str) -> list[Path]:
     found = [path for folder in folders for path in sorted((REPOSITORY / folder).rglob("*.py"))]
     assert found
     return [path for path in found if "node_modules" not in path.parts]
-
-
-def imported_modules(path: Path) -> Iterator[str]:
-    """Every module that a file names in an import, at whatever depth; `from a import b` names `a` and `a.b`."""
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            yield node.module
-            yield from (f"{node.module}.{alias.name}" for alias in node.names)
-
-
-def test_imports_run_one_way() -> None:
-    """The contracts under `[tool.importlinter]` hold, and give every module its place."""
-    script = "import sys; from importlinter.cli import lint_imports; sys.exit(lint_imports(no_cache=True))"
-    assert "0 broken" in python("-c", script)
 
 
 def test_torch_is_not_needed() -> None:
@@ -104,21 +84,6 @@ def test_the_python_client_knows_nothing_of_the_server() -> None:
     assert loaded & {"tutti_server", "torch", "numpy", "starlette"} == set()
 
 
-def test_only_the_command_line_looks_behind_the_engines_interface() -> None:
-    """In `app/`, only the command line imports more of the engine than its interface, settings and errors."""
-    modules = {
-        ".".join(("tutti_server", *path.relative_to(REPOSITORY).with_suffix("").parts))
-        for path in sources("engine")
-        if path.stem != "__init__"
-    }
-    behind = {
-        path.relative_to(REPOSITORY).as_posix()
-        for path in sources("app")
-        if set(imported_modules(path)) & (modules - ENGINE_INTERFACE)
-    }
-    assert behind == {f"app/cli/{name}.py" for name in ("adapt", "commands", "processes", "running", "terminal")}
-
-
 def test_only_one_module_imports_flashinfer() -> None:
     """So that it stays an extra: that module alone needs it, and is imported only where it is asked for."""
     imports = ("import flashinfer", "from flashinfer")
@@ -128,9 +93,3 @@ def test_only_one_module_imports_flashinfer() -> None:
         if any(each in path.read_text() for each in imports)
     }
     assert importing == {"engine/cuda/flashinfer_attention.py"}
-
-
-def test_there_is_no_utils() -> None:
-    """What is used twice has a name of its own."""
-    stems = {path.stem for path in sources("app", "engine", "clients", "benchmarks", "tests")}
-    assert stems & {"utils", "util", "helpers", "common", "misc"} == set()

@@ -78,9 +78,3 @@ def test_only_what_needs_the_time_of_day_uses_it_in_javascript() -> None:
     shown = {"exports.js", "keeper.js", "lines.js", "session_text.js", "transcript.js"}
     assert found == {"clock.ts", "clock.js", *shown}
     assert 'typeof performance === "undefined" ? Date.now()' in (REPOSITORY / "clients/js/src/clock.ts").read_text()
-
-
-def test_a_use_is_found_however_it_is_imported(tmp_path: Path) -> None:
-    source = tmp_path / "clock.py"
-    source.write_text("import datetime\nfrom time import time\n\nnow = datetime.datetime.now()\n")
-    assert TIME_OF_DAY.intersection(uses(source)) == {("time", "time"), ("datetime", "now")}

@@ -26,8 +26,6 @@ from tutti_server.app.service.admission import ABANDON_S, Admission
 from tutti_server.app.service.metrics import Metrics
 from tutti_server.app.service.settings import ENV_PREFIX, Settings, own_settings
 from tutti_server.app.service.shared_state import AdmissionCounter
-from tutti_server.cluster.local.shared_audio import BLOCK_BYTES
-from tutti_server.cluster.local.supervisor import pool_blocks
 from tutti_server.engine.api import EngineStats, GpuStats
 from tutti_server.engine.engine_stats import add_up
 from tutti_server.plugins.accounts.jobs.job_metrics import JobMetrics
@@ -101,38 +99,6 @@ def seconds(duration: str) -> int:
 # Compose.
 
 
-@pytest.mark.parametrize("name", SERVICES)
-def test_a_service_has_a_pinned_image_and_survives_a_crash(name: str) -> None:
-    """Images from a registry have a full version, and all services restart after a crash."""
-    service = SERVICES[name]
-    if "build" not in service:
-        assert re.fullmatch(r"[\w./-]+:v?\d+\.\d+\.\d+", service["image"])
-    assert service["restart"] == "unless-stopped"
-
-
-def test_every_volume_is_declared_or_a_folder_here() -> None:
-    """Each named volume is listed under `volumes`; each mounted folder exists in the repository."""
-    used = {volume.split(":")[0] for service in SERVICES.values() for volume in service.get("volumes", ())}
-    folders = {volume for volume in used if volume.startswith(".")}
-    assert used - folders == set(COMPOSE["volumes"])
-    assert all((REPOSITORY / folder).is_dir() for folder in folders)
-
-
-@pytest.mark.parametrize("name", ["prometheus", "grafana"])
-def test_monitoring_is_reached_from_this_machine_only(name: str) -> None:
-    assert SERVICES[name]["ports"]
-    assert all(port.startswith("127.0.0.1:") for port in SERVICES[name]["ports"])
-
-
-def test_the_gpu_is_optional() -> None:
-    """Without a profile our service starts on the CPU; the profile `gpu` reserves an NVIDIA GPU."""
-    assert [name for name in OURS if "profiles" not in SERVICES[name]] == ["tutti"]
-    assert SERVICES["tutti-gpu"]["profiles"] == ["gpu"]
-    (device,) = SERVICES["tutti-gpu"]["deploy"]["resources"]["reservations"]["devices"]
-    assert (device["driver"], device["capabilities"]) == ("nvidia", ["gpu"])
-    assert "deploy" not in SERVICES["tutti"]
-
-
 @pytest.mark.parametrize("name", OURS)
 def test_settings_in_compose_are_settings(name: str) -> None:
     """The service starts with them, on an address that other machines can reach."""
@@ -147,16 +113,6 @@ def test_settings_in_compose_are_settings(name: str) -> None:
     settings = make_settings(known)
     assert settings.host == "0.0.0.0"
     assert settings.keys == {"k1", "k2"}
-
-
-@pytest.mark.parametrize("name", OURS)
-def test_compose_has_room_for_several_engines(name: str) -> None:
-    """Their number and that of the gateways are variables, and shared memory holds the audio of all."""
-    environment = our_environment(name, {"TUTTI_API_KEYS": "k", "TUTTI_ENGINES": "2", "TUTTI_GATEWAYS": "3"})
-    assert (environment["TUTTI_ENGINES"], environment["TUTTI_GATEWAYS"]) == ("2", "3")
-    assert SERVICES[name]["shm_size"] == "1g"
-    for n_engines, n_gateways in ((1, 15), (15, 1), (8, 8), (15, 15)):
-        assert n_gateways * pool_blocks(n_engines, n_gateways) * BLOCK_BYTES < 1 << 30
 
 
 @pytest.mark.parametrize("name", OURS)
@@ -177,20 +133,16 @@ def test_a_gateway_has_time_to_end() -> None:
     assert STOP_SLACK_S > ABANDON_S + 2 * LEAVE_S + SHUTDOWN_S
 
 
-def test_build_arguments_exist() -> None:
-    """Each build argument of Compose is declared in the Dockerfile, and the extras are some of the package's."""
-    declared = {argument.partition("=")[0] for argument in arguments_of("ARG")}
-    for name in OURS:
-        passed = SERVICES[name]["build"]["args"]
-        assert set(passed) <= declared
-        for extra in passed["EXTRAS"].split(","):
-            assert f"\n{extra} = [" in (REPOSITORY / "pyproject.toml").read_text()
-
-
 @pytest.mark.parametrize("name", SERVICES)
 def test_a_service_is_confined(name: str) -> None:
-    """It gets no rights of the host, and cannot use up its memory and processes."""
+    """It gets no rights of the host, cannot use up its memory and processes, and starts again after a crash.
+
+    Who monitors it is reached from this machine only.
+    """
     service = SERVICES[name]
+    assert service["restart"] == "unless-stopped"
+    if name in ("prometheus", "grafana"):
+        assert service["ports"] and all(port.startswith("127.0.0.1:") for port in service["ports"])
     assert service["cap_drop"] == ["ALL"]
     assert service["security_opt"] == ["no-new-privileges:true"]
     assert service["pids_limit"] <= 1024
@@ -215,31 +167,7 @@ def test_only_the_cache_and_uploads_can_be_written(name: str) -> None:
     assert all(value.split("=")[1].startswith(cache) for value in caches)
 
 
-def test_the_base_image_can_be_pinned_by_its_digest() -> None:
-    """One argument of the build names it, in the Dockerfile and in Compose."""
-    (base,) = (argument for argument in arguments_of("ARG") if argument.startswith("BASE="))
-    assert arguments_of("FROM") == ["$BASE"]
-    pinned = "python:3.12-slim-bookworm@sha256:" + 64 * "0"
-    for name in OURS:
-        argument = SERVICES[name]["build"]["args"]["BASE"]
-        assert interpolate(argument, {}) == base.removeprefix("BASE=")
-        assert interpolate(argument, {"BASE_IMAGE": pinned}) == pinned
-
-
 # Dockerfile.
-
-
-def test_the_image_has_the_versions_that_were_tested() -> None:
-    """The same file as `make setup` uses, by whose hashes each file is compared: that of uv by pip, others by uv."""
-    installs = [
-        arguments for arguments in arguments_of("RUN") if "$EXTRAS]" in arguments and "pip install" in arguments
-    ]
-    assert len(installs) == 1
-    assert "uv pip install --system --constraint constraints.lock ./clients/python " in installs[0]
-    (program,) = re.findall(r"sed -n '(.+?)' constraints.lock >/tmp/uv.lock", installs[0])
-    arguments = ["sed", "-n", program, REPOSITORY / "constraints.lock"]
-    chosen = subprocess.run(arguments, capture_output=True, text=True, check=True).stdout
-    assert chosen.startswith("uv==") and len(re.findall("==", chosen)) == 1 and "--hash=sha256:" in chosen
 
 
 def test_the_lock_has_hashes_of_all_versions_and_no_host() -> None:
@@ -249,13 +177,6 @@ def test_the_lock_has_hashes_of_all_versions_and_no_host() -> None:
     versions = [line.split("==") for line in (REPOSITORY / "constraints.txt").read_text().split()]
     assert dict(locked) == {re.sub("[-_.]+", "-", name.lower()): version for name, version in versions}
     assert not {"torch", "triton"} & dict(locked).keys() and "//" not in lock and "--index" not in lock
-
-
-def test_the_audit_runs_when_a_lock_has_changed() -> None:
-    """Its parts are installed from one of them, and its versions are read from the other."""
-    workflow = (REPOSITORY / ".github/workflows/audit.yml").read_text()
-    (paths,) = re.findall(r"pull_request: \{paths: \[(.+?)\]\}", workflow)
-    assert {"constraints.txt", "constraints.lock"} <= set(paths.split(", "))
 
 
 def test_the_image_copies_what_exists() -> None:
@@ -270,13 +191,6 @@ def test_the_image_has_the_torch_of_the_makefile() -> None:
     wanted = re.search(r"^TORCH \?= (.+)$", (REPOSITORY / "Makefile").read_text(), re.MULTILINE)
     assert wanted
     assert f"TORCH={wanted[1]}" in arguments_of("ARG")
-
-
-def test_torch_is_installed_before_any_of_our_files_is_copied() -> None:
-    """Its layer is by far the largest, and must not be rebuilt when our files change."""
-    names = [(name, arguments) for name, arguments in instructions() if name in ("RUN", "COPY")]
-    torch = next(index for index, (_, arguments) in enumerate(names) if '"$TORCH"' in arguments)
-    assert all(name == "RUN" for name, _ in names[:torch])
 
 
 def test_the_container_runs_without_rights() -> None:
@@ -360,55 +274,28 @@ def expressions() -> Iterator[str]:
         yield from (rule["expr"] for group in rules["groups"] for rule in group["rules"])
 
 
-@pytest.mark.parametrize("expression", list(expressions()))
-def test_queries_name_metrics_that_exist(expression: str) -> None:
-    """A renamed metric or label would leave a panel empty and an alert silent."""
+def test_queries_name_metrics_that_exist() -> None:
+    """A renamed metric or label would leave a panel empty and an alert silent.
+
+    A series that only grows is shown as a rate; a gauge is shown as it is.
+    """
     labels = metric_labels() | DCGM_LABELS
-    names = re.findall(r"\b(?:tutti|DCGM)_\w+", expression)
-    assert [name for name in names if name not in labels] == []
-    used = set(re.findall(r"\w+(?=(?:=|!=|=~|!~)\")", expression))
-    for grouped in re.findall(r"\bby \(([^)]*)\)", expression):
-        used |= {label.strip() for label in grouped.split(",")}
-    known = {label for name in names for label in labels[name]}
-    assert used <= known | TARGET_LABELS
-
-
-def test_rates_are_used_for_counters_and_only_for_them() -> None:
-    """A series that only grows is shown as a rate; a gauge is shown as it is."""
     for expression in expressions():
+        names = re.findall(r"\b(?:tutti|DCGM)_\w+", expression)
+        assert [name for name in names if name not in labels] == []
+        used = set(re.findall(r"\w+(?=(?:=|!=|=~|!~)\")", expression))
+        for grouped in re.findall(r"\bby \(([^)]*)\)", expression):
+            used |= {label.strip() for label in grouped.split(",")}
+        known = {label for name in names for label in labels[name]}
+        assert used <= known | TARGET_LABELS, expression
         for name, window in re.findall(r"\b(tutti_\w+)(?:\{[^}]*\})?(\[)?", expression):
             grows = name.endswith(("_total", "_bucket", "_sum", "_count"))
             assert grows == bool(window), expression
 
 
-def test_brackets_of_queries_close() -> None:
-    """Each bracket and brace closes, outside of quoted text."""
-    pairs = {")": "(", "]": "[", "}": "{"}
-    for expression in expressions():
-        open_: list[str] = []
-        for character in re.sub(r'"[^"]*"', "", expression):
-            if character in pairs.values():
-                open_.append(character)
-            elif character in pairs:
-                assert open_ and open_.pop() == pairs[character], expression
-        assert not open_, expression
-
-
-def test_every_alert_says_what_is_wrong() -> None:
-    """In one sentence; its name is its own, and it holds for a whole number of minutes before it fires."""
-    groups = yaml.safe_load((REPOSITORY / "deploy/prometheus/rules.yml").read_text())["groups"]
-    rules = [rule for group in groups for rule in group["rules"]]
-    assert len({rule["alert"] for rule in rules}) == len(rules)
-    for rule in rules:
-        assert set(rule) <= {"alert", "expr", "for", "annotations"}
-        assert re.fullmatch(r"Tutti[A-Z][A-Za-z]+", rule["alert"])
-        assert re.fullmatch(r"\d+m", rule.get("for", "1m"))
-        assert rule["annotations"]["summary"].endswith(".")
-
-
 @pytest.mark.parametrize("name", DASHBOARDS)
 def test_a_dashboard_is_valid_for_grafana(name: str) -> None:
-    """Panels have unique ids, do not overlap, and query the data source that is provisioned."""
+    """Panels have unique ids, and query the data source that is provisioned."""
     (source,) = yaml.safe_load((REPOSITORY / "deploy/grafana/provisioning/datasources/prometheus.yml").read_text())[
         "datasources"
     ]
@@ -416,14 +303,6 @@ def test_a_dashboard_is_valid_for_grafana(name: str) -> None:
     assert [each["uid"] for each in DASHBOARDS.values()].count(dashboard["uid"]) == 1
     panels, variables = dashboard["panels"], dashboard["templating"]["list"]
     assert len({panel["id"] for panel in panels}) == len(panels)
-    cells = [
-        (x, y)
-        for place in (panel["gridPos"] for panel in panels)
-        for x in range(place["x"], place["x"] + place["w"])
-        for y in range(place["y"], place["y"] + place["h"])
-    ]
-    assert len(set(cells)) == len(cells)
-    assert max(x for x, _ in cells) < 24
     asked = [panel["datasource"] for panel in panels]
     asked += [target["datasource"] for panel in panels for target in panel["targets"]]
     asked += [variable["datasource"] for variable in variables]

@@ -12,7 +12,7 @@ import kubernetes_validate
 import pytest
 import yaml
 
-from tests.test_kubernetes import DOCKERFILE, VERSIONS, manifest, pod
+from tests.test_kubernetes import VERSIONS, manifest, pod
 from tutti_server.app.cli.processes import STOP_SLACK_S
 from tutti_server.app.server.plugins import check_environment
 from tutti_server.app.version import VERSION
@@ -68,11 +68,6 @@ def test_values_that_would_not_do_what_they_say_are_refused(change: dict[str, An
 def test_the_chart_has_the_version_of_the_service() -> None:
     chart = values("Chart.yaml")
     assert chart["version"] == chart["appVersion"] == VERSION
-
-
-def test_volumes_are_where_the_image_expects_them() -> None:
-    template = (CHART / "templates/deployment.yaml").read_text()
-    assert "mountPath: /home/tutti/.cache\n" in template and "/home/tutti/.cache" in DOCKERFILE
 
 
 @needs_helm

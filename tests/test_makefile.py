@@ -94,12 +94,3 @@ def test_pytorch_comes_from_the_package_index_where_its_own_cannot_be_reached(tm
     calls, output = make(tmp_path, "serve", refused=CPU_INDEX)
     assert calls[1] == f"pip install {makefile_value('TORCH')}"
     assert "does not give it; installing it from the package index, maybe with gigabytes of CUDA" in output
-
-
-def test_pip_takes_the_place_of_uv_with_the_hashes(tmp_path: Path) -> None:
-    calls, output = make(tmp_path, "serve", refused="--constraint constraints.lock")
-    assert calls[3:5] == [
-        "pip install --require-hashes --no-deps --requirement constraints.lock",
-        "pip install --constraint constraints.txt -e clients/python -e .",
-    ]
-    assert "uv could not install the packages; pip tries it now" in output

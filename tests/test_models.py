@@ -120,13 +120,6 @@ def test_names_of_several_models_are_those_that_people_type(tmp_path: Path) -> N
     assert names[2] == ("openai/whisper-base@main",)
 
 
-def test_each_of_several_models_has_its_part_of_a_gpu() -> None:
-    (alone,) = engine_configs(small_settings())
-    assert {each.gpu_memory_fraction for each in engine_configs(small_settings(model="base,small"))} == {
-        alone.gpu_memory_fraction / 2
-    }
-
-
 @pytest.mark.parametrize(("values", "expected"), [({"gateways": 2}, "gateways"), ({"engines": "2"}, "engines")])
 def test_several_models_need_a_server_of_one_process(values: dict[str, object], expected: str) -> None:
     with pytest.raises(SettingsError, match=f"model: expected one with {expected}, as only a server of one process"):

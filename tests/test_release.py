@@ -81,35 +81,6 @@ def test_a_link_to_nothing_is_refused(release: ModuleType, checkout: Path) -> No
         release.prepare(checkout, ADDRESS)
 
 
-def test_a_checkout_is_prepared_once(release: ModuleType, checkout: Path) -> None:
-    release.prepare(checkout, ADDRESS)
-    with pytest.raises(ValueError, match="expected a fresh checkout"):
-        release.prepare(checkout, ADDRESS)
-
-
-def test_the_newest_entry_of_the_changelog_is_this_version() -> None:
-    versions = re.findall(r"^## (\d\S*)", (REPOSITORY / "CHANGELOG.md").read_text(), re.MULTILINE)
-    assert versions[0] == VERSION
-
-
-def test_the_workflow_builds_all_parts_on_a_tag() -> None:
-    """`on` is a boolean in YAML 1.1."""
-    assert WORKFLOW[True]["push"] == {"tags": ["v*"]}  # type: ignore[index]
-    commands = json.dumps(WORKFLOW["jobs"])
-    for part in (
-        "python -m build",
-        "twine check --strict",
-        "npm pack",
-        "make sbom",
-        "make docs",
-        "pip install --find-links",
-    ):
-        assert part in commands, part
-    images = {each["name"]: each for each in WORKFLOW["jobs"]["images"]["strategy"]["matrix"]["include"]}
-    assert images["cpu"]["platforms"] == "linux/amd64,linux/arm64"
-    assert images["cuda"]["extras"] == "cuda"
-
-
 def test_the_workflow_publishes_nothing_but_a_checked_tag_and_knows_no_secret() -> None:
     text = (REPOSITORY / ".github/workflows/release.yml").read_text()
     assert "secrets." not in text
