@@ -118,22 +118,6 @@ def test_media_before_the_call_is_fatal_and_a_call_begins_once() -> None:
         started(FakeSink()).read(PLAIN)
 
 
-def test_nothing_is_sent_to_asterisk() -> None:
-    """Text would be a command of the channel."""
-    sink = FakeSink()
-    event = events.Notice("a", "b")
-    assert tuple(started(sink).write(event)) == ()
-    assert sink.published == [event]
-
-
-def test_the_stream_ends_once() -> None:
-    sink = FakeSink()
-    dialect = started(sink)
-    assert tuple(dialect.leave()) == (commands.Stop(),)
-    assert tuple(dialect.leave()) == ()
-    assert tuple(Asterisk(sink).leave()) == ()
-
-
 @pytest.mark.parametrize(
     ("parameters", "expected"),
     [

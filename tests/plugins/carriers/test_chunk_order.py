@@ -29,12 +29,3 @@ def test_a_lost_chunk_holds_up_a_few() -> None:
         assert order.add(chunk(number)) == []
     assert order.add(chunk(3 + MAX_HELD)) == [chunk(number) for number in range(3, 4 + MAX_HELD)]
     assert order.add(chunk(2)) == [chunk(2)]
-
-
-def test_what_waits_leaves_at_the_end() -> None:
-    order = ChunkOrder()
-    order.add(chunk(1))
-    order.add(chunk(4))
-    order.add(chunk(3))
-    assert order.finish() == [chunk(3), chunk(4)]
-    assert order.finish() == []

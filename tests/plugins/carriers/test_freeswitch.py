@@ -87,14 +87,6 @@ def test_each_module_receives_the_events_that_it_passes_on() -> None:
     assert sink.published == [notice]
 
 
-def test_the_stream_ends_once() -> None:
-    dialect = stream()
-    assert tuple(dialect.leave()) == ()
-    tuple(dialect.read(b"\0\0"))
-    assert tuple(dialect.leave()) == (commands.Stop(),)
-    assert tuple(dialect.leave()) == ()
-
-
 @pytest.mark.parametrize(
     ("parameters", "first", "expected"),
     [

@@ -154,11 +154,3 @@ def test_a_bad_beginning_is_fatal_and_says_what_is_expected(first: object, expec
     with pytest.raises(SessionError, match=expected) as error:
         tuple(Jambonz(FakeSink()).read(message))
     assert error.value.is_fatal
-
-
-@pytest.mark.parametrize("message", [START, {"type": "other"}])
-def test_a_later_mistake_does_not_end_the_session(message: object) -> None:
-    dialect = started()
-    with pytest.raises(SessionError) as error:
-        dialect.read(json.dumps(message))
-    assert not error.value.is_fatal

@@ -74,13 +74,6 @@ def test_the_formats_of_plivo(encoding: str, rate: int, expected: Any) -> None:
     assert read(Plivo(FakeSink()), start(mediaFormat=media_format)) == (command,)
 
 
-def test_a_stream_without_extra_headers_begins_in_each_way_of_saying_so() -> None:
-    for headers in ("", "{}", None):
-        sink = FakeSink()
-        assert read(Plivo(sink), start(headers))
-        assert sink.calls[0].parameters == {}
-
-
 @supported("plivo", "l16_byte_order: our extension, the byte order of audio/x-l16")
 def test_samples_may_have_the_high_byte_first() -> None:
     """Little-endian is the default, as the page says."""
@@ -152,11 +145,3 @@ def test_a_bad_beginning_is_fatal_and_says_what_is_expected(first: object, expec
     with pytest.raises(SessionError, match=expected) as error:
         read(Plivo(FakeSink()), first)
     assert error.value.is_fatal
-
-
-@pytest.mark.parametrize("message", [{"event": "other"}, start(), {"event": "media", "media": {"timestamp": "now"}}])
-def test_a_later_mistake_does_not_end_the_call(message: object) -> None:
-    dialect = started(FakeSink())
-    with pytest.raises(SessionError) as error:
-        read(dialect, message)
-    assert not error.value.is_fatal

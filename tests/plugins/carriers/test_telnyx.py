@@ -13,7 +13,7 @@ from tutti_server.app.dialects.call_streams.call_stream import Opening
 from tutti_server.app.dialects.call_streams.wire import START_TIMEOUT_S, Call
 from tutti_server.app.errors import SessionError
 from tutti_server.app.media.pcm import AudioFormat
-from tutti_server.app.session.messages import commands, events
+from tutti_server.app.session.messages import commands
 from tutti_server.plugins.carriers.telnyx import Telnyx
 
 FORMAT = {"encoding": "PCMU", "sample_rate": 8000, "channels": 1}
@@ -85,12 +85,6 @@ def test_samples_of_16_bits_have_the_byte_order_that_the_address_names(rate: int
         read(Telnyx(FakeSink()), wide)
 
 
-def test_the_byte_order_means_nothing_for_other_codecs() -> None:
-    dialect = Telnyx(FakeSink(), Opening(parameters={"l16_byte_order": "big", "track": "inbound_track"}))
-    read(dialect, start())
-    assert read(dialect, media(1, "0", b"\1\2" * 80)) == (commands.Audio(b"\1\2" * 80),)
-
-
 @supported("telnyx", "media of both tracks")
 def test_two_tracks_become_two_channels() -> None:
     dialect = started(FakeSink())
@@ -131,13 +125,6 @@ def test_what_happens_on_the_call_goes_to_subscribers() -> None:
         {"type": "mark", "name": "end"},
         {"type": "stream_error", "code": 100003, "title": "malformed_frame"},
     ]
-
-
-def test_events_of_the_session_go_to_subscribers_only() -> None:
-    sink = FakeSink()
-    notice = events.Notice("a", "b")
-    assert tuple(started(sink).write(notice)) == ()
-    assert sink.published == [notice]
 
 
 @refused("telnyx", "stream_codec of G722, OPUS or AMR-WB", how="an error | names PCMU, PCMA and L16")

@@ -11,7 +11,7 @@ from tutti_server.app.dialects.call_streams.call_stream import Opening
 from tutti_server.app.dialects.call_streams.wire import Call
 from tutti_server.app.errors import SessionError
 from tutti_server.app.media.pcm import AudioFormat
-from tutti_server.app.session.messages import commands, events
+from tutti_server.app.session.messages import commands
 from tutti_server.plugins.carriers.vonage import Vonage
 
 CONNECTED = {"event": "websocket:connected", "content-type": "audio/l16;rate=16000"}
@@ -63,20 +63,6 @@ def test_fields_of_an_event_may_have_any_name(name: str) -> None:
     assert sink.texts == [f'{{"type":"notify","{name}":"a"}}']
 
 
-def test_events_of_the_session_go_to_subscribers_only() -> None:
-    sink = FakeSink()
-    notice = events.Notice("a", "b")
-    assert tuple(started(sink).write(notice)) == ()
-    assert sink.published == [notice]
-
-
-def test_the_stream_ends_once() -> None:
-    assert tuple(stream().leave()) == ()
-    dialect = started(FakeSink())
-    assert tuple(dialect.leave()) == (commands.Stop(),)
-    assert tuple(dialect.leave()) == ()
-
-
 @pytest.mark.parametrize(
     ("first", "expected"),
     [
@@ -99,11 +85,3 @@ def test_a_bad_beginning_is_fatal_and_says_what_is_expected(first: object, expec
     with pytest.raises(SessionError, match=expected) as error:
         stream().read(first if isinstance(first, str | bytes) else json.dumps(first))
     assert error.value.is_fatal
-
-
-def test_a_later_mistake_does_not_end_the_call() -> None:
-    dialect = started(FakeSink())
-    for message in ('{"event":"other"}', '{"event":{}}', json.dumps(CONNECTED)):
-        with pytest.raises(SessionError) as error:
-            dialect.read(message)
-        assert not error.value.is_fatal
