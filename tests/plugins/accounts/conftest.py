@@ -33,6 +33,14 @@ async def database(url: URL) -> AsyncIterator[Database]:
     await opened.close()
 
 
+@pytest.fixture
+async def file_database(tmp_path: Path) -> AsyncIterator[Database]:
+    """A database of SQLite, for what asks no other statement of PostgreSQL."""
+    opened = Database(make_url(f"sqlite:///{tmp_path / 'folder' / 'tutti.db'}"))
+    yield opened
+    await opened.close()
+
+
 def accounts(server: Running) -> Accounts:
     """The accounts of a running server."""
     found = server.service.accounts

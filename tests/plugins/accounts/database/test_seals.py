@@ -73,12 +73,12 @@ async def fetch_as_told(url: str, file: IO[bytes]) -> None:
     file.write(url.encode())
 
 
-async def test_addresses_of_jobs_are_sealed(database: Database, tmp_path: Path) -> None:
+async def test_addresses_of_jobs_are_sealed(file_database: Database, tmp_path: Path) -> None:
     """The worker opens that of the recording, and the sender that of the callback. The same request is the same job."""
-    jobs = Jobs(database, FolderSpool(tmp_path), CONFIG, seals=Seals([NEW]))
+    jobs = Jobs(file_database, FolderSpool(tmp_path), CONFIG, seals=Seals([NEW]))
     job, _ = await jobs.submit("o", "o", REQUEST, None, "key")
     assert (await jobs.submit("o", "o", REQUEST, None, "key"))[0].id == job.id
-    assert "password" not in await database.run(everything)
+    assert "password" not in await file_database.run(everything)
     fetched: asyncio.Queue[bytes] = asyncio.Queue()
 
     async def work(job: Job, file: IO[bytes], on_progress: Callable[[float], None]) -> JobResult:
@@ -106,8 +106,9 @@ class Rules:
         raise OSError
 
 
-async def test_a_job_whose_key_is_missing_waits(database: Database, tmp_path: Path) -> None:
+async def test_a_job_whose_key_is_missing_waits(file_database: Database, tmp_path: Path) -> None:
     """It is neither lost nor sent to an address that nobody gave."""
+    database = file_database
     sealing = Jobs(database, FolderSpool(tmp_path), CONFIG, seals=Seals([OLD]))
     job, _ = await sealing.submit("o", "o", REQUEST, None)
     jobs = Jobs(database, FolderSpool(tmp_path), CONFIG, seals=Seals([NEW]))
@@ -129,7 +130,8 @@ async def test_a_job_whose_key_is_missing_waits(database: Database, tmp_path: Pa
     assert (rules.asked, outcomes) == ([], [])
 
 
-async def test_signing_keys_are_sealed(database: Database) -> None:
+async def test_signing_keys_are_sealed(file_database: Database) -> None:
+    database = file_database
     seals = Seals([NEW])
     await database.run(lambda each: key_records.create(each, ApiKey(name="acme"), None, seals))
     async with directory_of(database, seals) as directory, directory_of(database, Seals([OLD])) as other:

@@ -41,11 +41,6 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(callbacks, "POLL_S", 0.02)
 
 
-def make_no_database(path: Path) -> None:
-    path.parent.mkdir()
-    path.write_bytes(b"no database " * 1000)
-
-
 def make_damaged(path: Path) -> None:
     """The head of the file is what it was, and the tables are not."""
     database = Database(make_url(f"sqlite:///{path}"))
@@ -71,6 +66,7 @@ async def check(server: Running, http: httpx.AsyncClient, id_: str) -> None:
     assert (await http.get(f"{server.http}/readyz")).text == f"ready; {AWAY}\n"
 
 
+@pytest.mark.parametrize("url", ["postgresql"], indirect=True)
 @pytest.mark.default
 async def test_a_lock_delays_requests_until_it_is_released(
     serve_jobs: ServeJobs, http: httpx.AsyncClient, url: URL, monkeypatch: pytest.MonkeyPatch
@@ -79,8 +75,7 @@ async def test_a_lock_delays_requests_until_it_is_released(
     id_ = (await submit(http, server)).json()["id"]
     others = Database(url)._connected()
     with others.begin() as connection:
-        if connection.dialect.name == "postgresql":
-            connection.execute(text("LOCK TABLE tutti_jobs, tutti_job_callbacks IN ACCESS EXCLUSIVE MODE"))
+        connection.execute(text("LOCK TABLE tutti_jobs, tutti_job_callbacks IN ACCESS EXCLUSIVE MODE"))
         with monkeypatch.context() as patched:
             patched.setattr(module, "ANSWER_TIMEOUT_S", ANSWER_TIMEOUT_S)
             await check(server, http, id_)
@@ -91,7 +86,7 @@ async def test_a_lock_delays_requests_until_it_is_released(
     assert (await http.get(f"{server.http}/v1/jobs/{id_}")).status_code in (200, 404)
 
 
-@pytest.mark.parametrize("make", [make_no_database, make_damaged, make_unreachable])
+@pytest.mark.parametrize("make", [make_damaged, make_unreachable])
 async def test_a_file_that_is_no_database_refuses_requests_about_jobs(
     serve_jobs: ServeJobs, http: httpx.AsyncClient, tmp_path: Path, make: Callable[[Path], None]
 ) -> None:

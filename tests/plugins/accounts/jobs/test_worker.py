@@ -13,7 +13,7 @@ from typing import IO, Any
 from uuid import uuid4
 
 import pytest
-from sqlalchemy import URL, Connection
+from sqlalchemy import URL, Connection, make_url
 
 from tutti_server.app.errors import SettingsError
 from tutti_server.app.jobs import CallbackMessage, Job, JobDelayed, JobFailed, JobKind, JobResult, Request, Step
@@ -29,6 +29,12 @@ from tutti_server.plugins.accounts.storage import keep_data_private, recall_of, 
 Work = Callable[[Job, IO[bytes], Callable[[float], None]], Awaitable[JobResult]]
 N_REFUSED = 20
 RESULT = JobResult(content=b"text", media_type="text/plain", audio_s=1.5)
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> URL:
+    """A file alone: what a worker asks of a database is in `test_job_store.py`, for PostgreSQL as well."""
+    return make_url(f"sqlite:///{tmp_path / 'folder' / 'tutti.db'}")
 
 
 @pytest.fixture(autouse=True)
@@ -207,32 +213,6 @@ async def test_an_owner_with_slow_addresses_keeps_nobody_else_waiting(database: 
         assert server.asked.empty()
 
 
-async def test_a_recording_is_fetched_as_soon_as_its_owner_has_a_share_again(
-    database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """And not when the database is asked the next time. The first one cannot be fetched, so none has come."""
-    monkeypatch.setattr(worker, "POLL_S", 3600.0)
-    monkeypatch.setattr(worker, "FIRST_WAIT_S", 3600.0)
-    asked: asyncio.Queue[str] = asyncio.Queue()
-    may_fail = asyncio.Event()
-
-    async def fail(url: str, file: IO[bytes]) -> None:
-        asked.put_nowait(url)
-        await may_fail.wait()
-        raise JobDelayed("away")
-
-    place = Place(database, tmp_path)
-    for number in range(2):
-        await place.submit(f"https://slow/{number}")
-    async with asyncio.timeout(20), place.worker(done, fail).running():
-        assert await asked.get() == "https://slow/0"
-        # The next fetcher and the decoder have asked the database, and wait.
-        while len(place.jobs.has_come._waiters) < 2:
-            await database.run(lambda connection: None)
-        may_fail.set()
-        assert await asked.get() == "https://slow/1"
-
-
 async def test_a_recording_that_comes_after_the_end_of_its_job_is_not_kept(database: Database, tmp_path: Path) -> None:
     """The job was cancelled while its gateway could not learn of it."""
     place, server = Place(database, tmp_path), SlowServer()
@@ -332,19 +312,6 @@ async def test_a_job_that_was_ended_without_an_answer_counts_as_ended(url: URL, 
     await database.close()
 
 
-async def test_a_job_that_has_ended_is_held_by_no_lease(database: Database, tmp_path: Path) -> None:
-    """A gateway that comes late with the lease that ended it changes nothing."""
-    id_ = (await Place(database, tmp_path).submit()).id
-    await database.run(lambda each: job_store.claim(each, "a", 60.0, 3))
-    ended = await database.run(lambda each: job_store.finish(each, id_, "a", RESULT))
-    assert not await database.run(lambda each: job_store.renew(each, id_, "a", 60.0))
-    assert not await database.run(lambda each: job_store.put_back(each, id_, "a", 0.0))
-    assert not await database.run(lambda each: job_store.note_fetched(each, id_, "a"))
-    assert not await database.run(lambda each: job_store.undo_claim(each, "a"))
-    assert await database.run(lambda each: job_store.finish(each, id_, "a", JobFailed("code", "why"))) == ended
-    assert await database.run(lambda each: job_store.by_id(each, id_)) == ended
-
-
 async def test_jobs_of_a_newer_release_are_left_to_it(database: Database, tmp_path: Path) -> None:
     """They lose no attempt, and keep no other job waiting."""
     place = Place(database, tmp_path)
@@ -377,11 +344,8 @@ async def test_a_claim_that_comes_too_late_is_undone(
     claimer = place.worker(done)
     first = asyncio.create_task(claimer._claim("decode"))
     assert await asyncio.to_thread(claims.get, timeout=20) == "decode"
-    if database.is_file:
-        done_, _ = await asyncio.wait({first}, timeout=0.5)
-        assert not done_
-    else:
-        assert await first is None
+    done_, _ = await asyncio.wait({first}, timeout=0.5)
+    assert not done_
     goes_on.set()
     assert await first is None
     monkeypatch.setattr(database_module, "ANSWER_TIMEOUT_S", 20.0)
@@ -506,13 +470,6 @@ async def test_a_gateway_that_starts_without_the_disk_takes_no_other_folder(data
     assert (job.state, job.n_attempts) == ("done", 1)
 
 
-async def test_another_disk_is_no_folder_of_recordings(database: Database, tmp_path: Path) -> None:
-    await Place(database, tmp_path / "spool", recalls=True).submit()
-    FolderSpool(tmp_path / "other").put("x", io.BytesIO())
-    with pytest.raises(SpoolAway, match=r"not .*, the mark of the recordings: mount its disk"):
-        await Place(database, tmp_path / "other", recalls=True).submit()
-
-
 async def test_nothing_is_deleted_on_another_disk(database: Database, tmp_path: Path) -> None:
     """Its recordings belong to no job that is known here, and may be those of another server."""
     await Place(database, tmp_path / "spool", recalls=True).submit()
@@ -520,8 +477,9 @@ async def test_nothing_is_deleted_on_another_disk(database: Database, tmp_path: 
     FolderSpool(other).put(id_, io.BytesIO(b"audio"))
     os.utime(other / id_, (0, 0))
     jobs = Place(database, other, recalls=True).jobs
-    with pytest.raises(SpoolAway, match="the mark of the recordings: mount its disk"):
-        await jobs.sweep()
+    for work in (Place(database, other, recalls=True).submit, jobs.sweep):
+        with pytest.raises(SpoolAway, match=r"not .*, the mark of the recordings: mount its disk"):
+            await work()
     await jobs.drop_audio(id_)
     assert names(other) == {id_}
 
@@ -643,28 +601,6 @@ def test_a_folder_of_an_older_release_is_closed_at_the_start(
     assert modes == ["755" if is_named else "700", "700", "600", "644", "644"]
     warning = f"every user of this machine may look into {state}: chmod o-rwx {state}"
     assert caplog.messages == ([warning] if is_named else [])
-
-
-def test_a_folder_that_cannot_be_listed_is_an_error_of_its_setting(tmp_path: Path) -> None:
-    settings = AccountSettings(jobs=True, job_spool=f"{tmp_path / ('x' * 300)}", data_folder=f"{tmp_path}")
-    keep_data_private(settings)
-    with pytest.raises(SettingsError, match="job_spool: expected to write, read, list and delete in"):
-        try_spool(settings)
-
-
-def test_a_recording_that_cannot_be_kept_leaves_nothing(tmp_path: Path) -> None:
-    class Broken(io.BytesIO):
-        def read(self, *_: object) -> bytes:
-            raise OSError("broken")
-
-    spool = FolderSpool(tmp_path / "jobs")
-    assert list(spool.older_than(0.0)) == []
-    with pytest.raises(OSError, match="broken"):
-        spool.put("a", Broken())
-    assert names(tmp_path / "jobs") == set()
-    spool.delete("a")
-    with pytest.raises(FileNotFoundError):
-        spool.open("a")
 
 
 class AwayAtTimes(FolderSpool):

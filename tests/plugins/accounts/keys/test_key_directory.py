@@ -171,21 +171,6 @@ async def test_a_start_without_the_database_knows_no_key(unsteady: Unsteady) -> 
         assert directory.find(key)
 
 
-async def test_ten_thousand_keys_are_known_at_once(unsteady: Unsteady) -> None:
-    """And each of them is found by itself, without a query."""
-    names = [f"{n:05}" for n in range(10_000)]
-    _, record = await unsteady.run(lambda connection: key_records.create(connection, ApiKey(name="first")))
-    columns = {"signing_key": "s", "created": record.created + 1, "scopes": "live", "version": 1}
-    rows = [{"id": name, "name": name, "hash": key_records.hash_of(f"tutti_{name}"), **columns} for name in names]
-    await unsteady.run(lambda connection: connection.execute(key_records._keys.insert(), rows))
-    directory = directory_of(unsteady)
-    await directory.refresh()
-    before = unsteady.n_asked
-    assert [directory.find(f"tutti_{name}").name for name in names] == names  # type: ignore[union-attr]
-    assert unsteady.n_asked == before
-    assert [each.name for each in directory.records] == ["first", *names]
-
-
 def test_keys_of_the_database_are_found_by_their_hashes() -> None:
     """The time of a search depends on the hash of what was shown, which tells nothing of the keys that there are."""
     directory = KeyDirectory(Database(make_url("sqlite://")))

@@ -37,10 +37,10 @@ async def totals(database: Database) -> dict[tuple[str, str], tuple[float, int]]
 
 
 async def test_usage_is_asked_for_within_the_time_of_one_transaction(
-    database: Database, monkeypatch: pytest.MonkeyPatch
+    file_database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Although it is saved before, and another save may be under way: else the client is gone before the answer."""
-    counter = UsageCounter(database, lambda *args, **values: None, lambda: NOON)
+    counter = UsageCounter(file_database, lambda *args, **values: None, lambda: NOON)
     with counter.counting(ACME, "file", lambda: 3.0):
         pass
     async with counter._saving:
