@@ -85,6 +85,12 @@ def test_samples_of_16_bits_have_the_byte_order_that_the_address_names(rate: int
         read(Telnyx(FakeSink()), wide)
 
 
+def test_the_byte_order_means_nothing_for_other_codecs() -> None:
+    dialect = Telnyx(FakeSink(), Opening(parameters={"l16_byte_order": "big", "track": "inbound_track"}))
+    read(dialect, start())
+    assert read(dialect, media(1, "0", b"\1\2" * 80)) == (commands.Audio(b"\1\2" * 80),)
+
+
 @supported("telnyx", "media of both tracks")
 def test_two_tracks_become_two_channels() -> None:
     dialect = started(FakeSink())
