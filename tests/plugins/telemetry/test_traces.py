@@ -119,15 +119,6 @@ async def test_a_trace_that_is_not_sampled_costs_nothing(serve: Serve, spans: Sp
     assert spans.get_finished_spans() == ()
 
 
-async def test_the_sampler_is_the_operators(serve: Serve, spans: Spans, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("OTEL_TRACES_SAMPLER", "parentbased_always_off")
-    server = await serve(plugins=followed(spans))
-    async with session(server.stream):
-        pass
-    await stop(server)
-    assert spans.get_finished_spans() == ()
-
-
 async def test_speech_that_is_decoded_again_is_seen(serve: Serve, spans: Spans) -> None:
     server = await serve(FakeTranscriber(lost=range(4)), plugins=followed(spans))
     async with session(server.stream, {**START, "interim": False}) as socket:
@@ -185,7 +176,7 @@ async def test_an_upload_is_a_trace_with_its_windows(serve: Serve, spans: Spans,
     server = await serve(plugins=followed(spans))
     audio = wav(TALK)
     body: dict[str, Any] = {"content": audio} if path == "/v1/listen" else {"files": {"file": ("a.wav", audio)}}
-    async with httpx.AsyncClient(base_url=server.http) as client:
+    async with httpx.AsyncClient(base_url=server.http, timeout=30) as client:
         answer = await client.post(path, **body)
     assert answer.status_code == 200
     await stop(server)
@@ -201,7 +192,7 @@ async def test_an_upload_is_a_trace_with_its_windows(serve: Serve, spans: Spans,
 @pytest.mark.default
 async def test_an_upload_that_is_no_audio_is_an_error(serve: Serve, spans: Spans) -> None:
     server = await serve(plugins=followed(spans))
-    async with httpx.AsyncClient(base_url=server.http) as client:
+    async with httpx.AsyncClient(base_url=server.http, timeout=30) as client:
         answer = await client.post("/v1/audio/transcriptions", files={"file": ("a.wav", b"no audio")})
     assert answer.status_code == 400
     await stop(server)
