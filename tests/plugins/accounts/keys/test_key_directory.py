@@ -159,18 +159,6 @@ async def test_a_copy_with_as_many_changes_is_read_anew_in_time(unsteady: Unstea
     assert not directory.find(lost)
 
 
-async def test_a_start_without_the_database_knows_no_key(unsteady: Unsteady) -> None:
-    key = await made(unsteady, "acme")
-    unsteady.is_away = True
-    directory = directory_of(unsteady)
-    async with directory.running():
-        with pytest.raises(RequestError):
-            directory.find(key)
-        unsteady.is_away = False
-        await directory.refresh()
-        assert directory.find(key)
-
-
 def test_keys_of_the_database_are_found_by_their_hashes() -> None:
     """The time of a search depends on the hash of what was shown, which tells nothing of the keys that there are."""
     directory = KeyDirectory(Database(make_url("sqlite://")))

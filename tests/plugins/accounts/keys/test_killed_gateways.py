@@ -60,7 +60,7 @@ async def used(database: Database) -> tuple[float, int]:
     return sum(each.audio_s for each in entries), sum(each.n for each in entries)
 
 
-@pytest.mark.parametrize("url", [pytest.param("sqlite", marks=pytest.mark.nightly), "postgresql"], indirect=True)
+@pytest.mark.nightly
 async def test_a_session_that_goes_on_at_another_gateway_is_counted_once(database: Database, url: URL) -> None:
     """The client sends the audio without final text again."""
     key, _ = await database.run(lambda connection: key_records.create(connection, ApiKey(name="acme")))

@@ -102,13 +102,6 @@ async def test_what_else_is_asked_for_is_refused(serve: Serve, operator: Operato
         assert answer.status_code == status and message in answer.json()["error"]["message"]
 
 
-async def test_without_a_database_of_keys_nothing_is_counted(serve: Serve) -> None:
-    """And a client is told so."""
-    server = await serve()
-    answer = await usage_of(server, "any")
-    assert (answer.status_code, answer.json()["error"]["code"]) == (404, "not_counted")
-
-
 @pytest.fixture
 def keys_file(tmp_path: Path) -> str:
     file = tmp_path / "keys.toml"
