@@ -36,28 +36,18 @@ async def one_at_each(supervisor: Supervisor, stack: AsyncExitStack) -> list[tut
     return [sessions[name] for name in sorted(sessions)]
 
 
-async def test_every_gateway_gives_the_same_text_as_one_process(supervisor: Supervisor) -> None:
-    """For live sessions at both gateways, and for a file."""
-    async with AsyncExitStack() as stack:
-        for session in await one_at_each(supervisor, stack):
-            await session.send(read("train").tobytes())
-            await session.stop()
-            assert text([event async for event in session]) == TEXTS["train"]
-    async with supervisor.http() as client:
-        files = {"file": ("train.flac", (AUDIO / "train.flac").read_bytes())}
-        answer = await client.post("/v1/audio/transcriptions", files=files, data={"language": "en"})
-    assert answer.json()["text"] == TEXTS["train"]
-
-
-def test_only_the_engines_process_has_torch(supervisor: Supervisor) -> None:
-    """The supervisor and the gateways stay small."""
+async def test_only_the_engines_process_has_torch(supervisor: Supervisor) -> None:
+    """The supervisor and the gateways stay small. Metrics have the memory of each process."""
+    counters = await supervisor.counters()
+    for process in ("supervisor", "engine", "gateway-0", "gateway-1"):
+        assert counters.value("process_resident_memory_bytes", process=process) > 1 << 20, process
     assert len(supervisor.with_torch()) == 1
     assert len(supervisor.gateways()) == 2
     assert not supervisor.has_torch(supervisor.process.pid)
 
 
-async def test_metrics_are_those_of_the_whole_service(supervisor: Supervisor) -> None:
-    """Each gateway's page counts the sessions of both gateways, and has the engine's figures."""
+async def test_each_gateway_gives_the_same_text_and_the_metrics_of_the_whole_service(supervisor: Supervisor) -> None:
+    """For live sessions at both, and for a file. A page counts the sessions of both, and has the engine's figures."""
     before = await supervisor.counters()
     async with AsyncExitStack() as stack:
         sessions = await one_at_each(supervisor, stack)
@@ -70,25 +60,13 @@ async def test_metrics_are_those_of_the_whole_service(supervisor: Supervisor) ->
             await session.send(read("train").tobytes())
             await session.stop()
             assert text([event async for event in session]) == TEXTS["train"]
+    async with supervisor.http() as client:
+        files = {"file": ("train.flac", (AUDIO / "train.flac").read_bytes())}
+        answer = await client.post("/v1/audio/transcriptions", files=files, data={"language": "en"})
+    assert answer.json()["text"] == TEXTS["train"]
     for _ in range(8):  # enough to reach both gateways, which receive the engine's counters one period later
         while (await supervisor.counters() - before).value("tutti_engine_windows_total", how="done") < len(sessions):
             pass
-
-
-async def test_metrics_have_the_memory_of_each_process(supervisor: Supervisor) -> None:
-    counters = await supervisor.counters()
-    for process in ("supervisor", "engine", "gateway-0", "gateway-1"):
-        assert counters.value("process_resident_memory_bytes", process=process) > 1 << 20, process
-
-
-async def test_limits_count_the_sessions_of_all(supervisor: Supervisor) -> None:
-    """Exactly `MAX_SESSIONS` sessions are accepted, on any gateway."""
-    async with AsyncExitStack() as stack:
-        sessions = [await stack.enter_async_context(supervisor.connect()) for _ in range(MAX_SESSIONS)]
-        assert len({supervisor.gateway_of(session) for session in sessions}) == 2
-        for _ in range(3):
-            with pytest.raises(tutti.TuttiError, match="no room"):
-                await stack.enter_async_context(supervisor.connect())
 
 
 async def test_sessions_outlive_the_engine(supervisor: Supervisor) -> None:
@@ -136,17 +114,23 @@ async def test_a_gateway_that_dies_is_replaced(supervisor: Supervisor) -> None:
         os.kill(victim, signal.SIGKILL)
         assert sorted([await transcribe(session) for session in sessions]) == [TEXTS["train"], "disconnected"]
     async with AsyncExitStack() as stack:
-        assert [await transcribe(session) for session in await one_at_each(supervisor, stack)] == [TEXTS["train"]] * 2
+        assert len(await one_at_each(supervisor, stack)) == 2
     assert victim not in supervisor.gateways()
 
 
 async def test_the_sessions_of_a_gateway_that_dies_keep_their_places(supervisor: Supervisor) -> None:
-    """The service is full: newcomers are refused, and every client that goes on with its session finds room."""
+    """The service is full: newcomers are refused by any gateway, and every client that goes on with its session is not.
+
+    Limits count the sessions of both gateways.
+    """
     async with AsyncExitStack() as stack, AsyncExitStack() as newcomers:
         sessions = [
             await stack.enter_async_context(tutti.connect(f"wss://{supervisor.address}", ssl=supervisor.tls))
             for _ in range(MAX_SESSIONS)
         ]
+        assert len({supervisor.gateway_of(session) for session in sessions}) == 2
+        with pytest.raises(tutti.TuttiError, match="no room"):
+            await newcomers.enter_async_context(supervisor.connect())
         os.kill(supervisor.gateways()[0], signal.SIGKILL)
         for _ in range(6):
             with pytest.raises(tutti.TuttiError, match="no room"):
