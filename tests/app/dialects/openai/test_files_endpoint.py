@@ -3,7 +3,6 @@
 import asyncio
 import io
 import json
-import math
 import threading
 import wave
 from collections.abc import AsyncIterator
@@ -19,10 +18,11 @@ import pytest
 from starlette.types import Message
 
 from tests.app.conftest import Running, Serve
-from tests.compat.conformance import supported
+from tests.compat.conformance import refused, supported
 from tests.fakes import MODEL, FakeTranscriber, LevelDetector, said, silence, speech
 from tests.made_files import Track, damaged, made_file
-from tutti_server.app.dialects.openai.files_wire import response_body
+from tutti_server.app.dialects.openai.files_wire import parse_options, response_body
+from tutti_server.app.errors import RequestError
 from tutti_server.app.media.decoders import Decoders
 from tutti_server.app.server.main import build_app
 from tutti_server.app.service.settings import Settings
@@ -121,49 +121,32 @@ async def post(
         return await client.post(url + path, data=data or {}, files=files, headers=headers or {})
 
 
+async def post_body(
+    server: Running, body: bytes | AsyncIterator[bytes], content_type: str, **headers: str
+) -> httpx.Response:
+    """The answer to a body as it is."""
+    async with httpx.AsyncClient(timeout=20) as client:
+        url = f"{server.http}/v1/audio/transcriptions"
+        return await client.post(url, content=body, headers={"content-type": content_type, **headers})
+
+
+@asynccontextmanager
+async def streaming(server: Running) -> AsyncIterator[AsyncIterator[str]]:
+    """The lines of a streamed answer, while they come."""
+    url, files = f"{server.http}/v1/audio/transcriptions", {"file": ("speech", wav(TALK))}
+    async with (
+        httpx.AsyncClient(timeout=20) as client,
+        asyncio.timeout(20),
+        client.stream("POST", url, data={"stream": "true"}, files=files) as response,
+    ):
+        yield response.aiter_lines()
+
+
 def sse(response: httpx.Response) -> list[dict[str, Any]]:
     """The events of a streamed answer, without pings."""
     frames = response.text.split("\n\n")
     assert frames.pop() == ""
     return [json.loads(each.removeprefix("data: ")) for each in frames if not each.startswith(":")]
-
-
-async def test_json_is_the_text(serve: Serve) -> None:
-    server = await serve()
-    response = await post(server.http, wav(TALK), {"model": "whisper-1"})
-    assert response.status_code == 200
-    assert response.json() == {
-        "text": said([1, 2, 3, 4, 5, 6, 7]),
-        "usage": {"type": "duration", "seconds": round(len(TALK) / 16000)},
-        "languages": [{"code": "en"}],
-    }
-    assert response.headers["x-tutti-model"] == "fake"
-    assert "x-tutti-ignored" not in response.headers
-
-
-async def test_verbose_json_has_every_field_that_clients_read(serve: Serve) -> None:
-    server = await serve()
-    response = await post(server.http, wav(TALK), {"response_format": "verbose_json", "language": "en"})
-    body = response.json()
-    assert (body["task"], body["language"]) == ("transcribe", "english")
-    assert body["duration"] == pytest.approx(len(TALK) / 16000, abs=0.03)
-    assert " ".join(s["text"].strip() for s in body["segments"]) == body["text"]
-    first, second = body["segments"]
-    assert first["start"] == pytest.approx(0.3, abs=0.05)
-    assert second["start"] == pytest.approx(0.3 + 4 * 0.28 + 4.0, abs=0.05)
-    assert set(first) == {
-        "id",
-        "seek",
-        "start",
-        "end",
-        "text",
-        "tokens",
-        "temperature",
-        "avg_logprob",
-        "compression_ratio",
-        "no_speech_prob",
-        "language",
-    }
 
 
 async def test_times_are_those_of_the_file(serve: Serve) -> None:
@@ -176,23 +159,6 @@ async def test_times_are_those_of_the_file(serve: Serve) -> None:
     assert starts == pytest.approx([5.2, 0.3 + 4 * 0.28 + 4.0 + 4.9 + 15.0], abs=0.05)
     assert body["duration"] == pytest.approx(len(TALK) / 16_000 + 4.9 + 15.0, abs=0.05)
     assert (body["uncovered"], "warnings" in body) == ([], False)
-
-
-async def test_wavs_that_were_joined_are_transcribed_to_the_end(serve: Serve) -> None:
-    server = await serve()
-    response = await post(server.http, wav(TALK) + wav(TALK, 16_000), {"response_format": "verbose_json"})
-    assert response.json()["text"] == said([1, 2, 3, 4, 5, 6, 7, 1, 2, 3, 4, 5, 6, 7])
-    assert response.json()["duration"] == pytest.approx(2 * len(TALK) / 16_000, abs=0.01)
-
-
-async def test_a_file_with_an_inverted_channel_has_text(serve: Serve) -> None:
-    """And it says which channel was taken. That is decided in the noise before the first word."""
-    server = await serve()
-    talk = TALK + np.where(np.arange(len(TALK)) < 4000, np.float32(0.001), 0)
-    content = wav(np.stack((talk, -talk), axis=1).reshape(-1), n_channels=2)
-    body = (await post(server.http, content)).json()
-    assert body["text"] == said([1, 2, 3, 4, 5, 6, 7])
-    assert [each["code"] for each in body["warnings"]] == ["channels_cancel"]
 
 
 async def test_all_tracks_have_results_of_their_own(serve: Serve) -> None:
@@ -209,24 +175,6 @@ async def test_all_tracks_have_results_of_their_own(serve: Serve) -> None:
         assert {name: value for name, value in found.items() if not name.startswith("track")} == alone
     assert second["text"]
     assert "x-tutti-warnings" not in answer.headers
-
-
-@pytest.mark.parametrize(
-    ("fields", "message"),
-    [
-        ({"tracks": "both"}, "tracks: expected all, or the field track for one of them, got 'both'"),
-        ({"tracks": "all", "track": "1"}, "tracks: expected no field track with it"),
-        ({"tracks": "all", "stream": "true"}, "tracks: expected response_format json or verbose_json without stream"),
-        ({"tracks": "all", "response_format": "srt"}, "tracks: expected response_format json or verbose_json"),
-    ],
-)
-async def test_all_tracks_are_refused_where_they_have_no_place(
-    serve: Serve, fields: dict[str, str], message: str
-) -> None:
-    server = await serve()
-    refused = await post(server.http, wav(TALK), fields)
-    assert (refused.status_code, refused.json()["error"]["param"]) == (400, "tracks")
-    assert message in refused.json()["error"]["message"]
 
 
 async def test_a_track_without_audio_spoils_no_other(serve: Serve) -> None:
@@ -267,31 +215,40 @@ async def test_one_of_several_tracks_is_transcribed(serve: Serve) -> None:
     assert (refused.status_code, refused.json()["error"]["param"]) == (400, "track")
 
 
-DAMAGED = damaged(made_file("matroska", "pcm_s16le", 16_000, [Track(samples=np.tile(TALK, 2))]), 0.3, 0.1)
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"tracks": "both"}, "tracks: expected all, or the field track for one of them, got 'both'"),
+        ({"tracks": "all", "track": "1"}, "tracks: expected no field track with it"),
+        ({"tracks": "all", "stream": "true"}, "tracks: expected response_format json or verbose_json without stream"),
+        ({"tracks": "all", "response_format": "srt"}, "tracks: expected response_format json or verbose_json"),
+    ],
+)
+def test_all_tracks_are_refused_where_they_have_no_place(fields: dict[str, str], message: str) -> None:
+    with pytest.raises(RequestError, match=message) as refused:
+        parse_options(fields.items(), "transcribe")
+    assert refused.value.param == "tracks"
 
 
-@pytest.mark.parametrize("response_format", ["json", "verbose_json", "srt"])
-async def test_audio_that_was_lost_is_named(serve: Serve, response_format: str) -> None:
-    """In the answer, and in a header for formats without a place for it."""
+async def test_audio_that_was_lost_is_named(serve: Serve) -> None:
+    """In the answer, in the last event of a stream, and in a header for formats without a place for it."""
     server = await serve()
-    response = await post(server.http, DAMAGED, {"response_format": response_format})
+    response = await post(server.http, DAMAGED, {"response_format": "verbose_json"})
+    body = response.json()
     assert "got damaged data from" in response.headers["x-tutti-warnings"]
-    if response_format != "srt":
-        (warning,) = response.json()["warnings"]
-        assert warning == {"code": "lost_audio", "message": response.headers["x-tutti-warnings"]}
-    if response_format == "verbose_json":
-        body = response.json()
-        assert len(body["uncovered"]) == 1
-        assert body["duration"] == pytest.approx(2 * len(TALK) / 16_000, abs=0.1)
-        assert body["segments"][-1]["end"] == pytest.approx(2 * len(TALK) / 16_000 - 0.5, abs=0.2)
-
-
-async def test_a_stream_names_audio_that_was_lost(serve: Serve) -> None:
-    server = await serve()
+    assert body["warnings"] == [{"code": "lost_audio", "message": response.headers["x-tutti-warnings"]}]
+    assert len(body["uncovered"]) == 1
+    assert body["duration"] == pytest.approx(2 * len(TALK) / 16_000, abs=0.1)
+    assert body["segments"][-1]["end"] == pytest.approx(2 * len(TALK) / 16_000 - 0.5, abs=0.2)
+    subtitles = await post(server.http, DAMAGED, {"response_format": "srt"})
+    assert subtitles.headers["x-tutti-warnings"] == response.headers["x-tutti-warnings"]
     told = sse(await post(server.http, DAMAGED, {"response_format": "verbose_json", "stream": "true"}))
     assert [each["code"] for each in told[-1]["warnings"]] == ["lost_audio"]
     lost = [each for each in told if each["type"] == "transcript.text.segment" and not each["text"]]
     assert len(lost) == 1 and lost[0]["start"] < lost[0]["end"]
+
+
+DAMAGED = damaged(made_file("matroska", "pcm_s16le", 16_000, [Track(samples=np.tile(TALK, 2))]), 0.3, 0.1)
 
 
 async def test_speech_that_was_read_again_is_counted(serve: Serve) -> None:
@@ -318,67 +275,40 @@ async def test_a_long_answer_does_not_hold_up_others(serve: Serve, monkeypatch: 
     assert threads and threading.main_thread() not in threads
 
 
-async def test_text_is_plain(serve: Serve) -> None:
+async def test_silence_has_no_text(serve: Serve) -> None:
     server = await serve()
-    response = await post(server.http, wav(TALK), {"response_format": "text"})
-    assert response.headers["content-type"].startswith("text/plain")
-    assert response.text == said([1, 2, 3, 4, 5, 6, 7]) + "\n"
 
+    async def answer(**fields: str) -> httpx.Response:
+        return await post(server.http, wav(silence(1.0)), fields)
 
-@pytest.mark.parametrize(
-    ("response_format", "media_type", "beginning"),
-    [
-        ("srt", "text/plain; charset=utf-8", "1\n00:00:00,300 --> 00:00:01,340\nw1 w2 w3 w4\n\n2\n00:00:05,"),
-        ("vtt", "text/vtt; charset=utf-8", "WEBVTT\n\n00:00:00.300 --> 00:00:01.340\nw1 w2 w3 w4\n\n00:00:05."),
-    ],
-)
-async def test_subtitles(serve: Serve, response_format: str, media_type: str, beginning: str) -> None:
-    server = await serve()
-    response = await post(server.http, wav(TALK), {"response_format": response_format})
-    assert response.headers["content-type"] == media_type
-    assert response.text.startswith(beginning)
-    assert response.text.endswith("\nw5 w6 w7\n\n")
-
-
-async def test_subtitles_of_silence_have_no_cues(serve: Serve) -> None:
-    server = await serve()
-    assert (await post(server.http, wav(silence(1.0)), {"response_format": "srt"})).text == ""
-    assert (await post(server.http, wav(silence(1.0)), {"response_format": "vtt"})).text == "WEBVTT\n\n"
-
-
-async def test_a_stream_tells_text_as_it_becomes_final(serve: Serve) -> None:
-    """Deltas that add up to the text of the one last event, which has the usage."""
-    server = await serve()
-    response = await post(server.http, wav(TALK), {"stream": "true"})
-    assert response.headers["content-type"] == "text/event-stream; charset=utf-8"
-    assert "x-tutti-ignored" not in response.headers
-    *deltas, done = sse(response)
-    assert [delta["delta"] for delta in deltas] == ["w1 w2 w3 w4", " w5 w6 w7"]
-    assert (done["type"], done["text"]) == ("transcript.text.done", said([1, 2, 3, 4, 5, 6, 7]))
-    assert done["usage"]["input_tokens"] == pytest.approx(len(TALK) / 16_000 * 50, abs=1)
-    assert done["usage"]["output_tokens"] == 7
-
-
-async def test_a_stream_of_silence_is_done_at_once(serve: Serve) -> None:
-    server = await serve()
-    (done,) = sse(await post(server.http, wav(silence(1.0)), {"stream": "true"}))
+    body = (await answer(response_format="verbose_json")).json()
+    assert (body["text"], body["segments"]) == ("", [])
+    assert [(await answer(response_format=each)).text for each in ("srt", "vtt")] == ["", "WEBVTT\n\n"]
+    (done,) = sse(await answer(stream="true"))
     assert (done["type"], done["text"]) == ("transcript.text.done", "")
 
 
 async def test_text_is_streamed_before_the_file_is_done(serve: Serve) -> None:
     """The first delta comes while the second window is held by the engine."""
     transcriber = HoldingTranscriber()
-    server = await serve(transcriber)
-    files = {"file": ("speech", wav(TALK))}
-    async with httpx.AsyncClient(timeout=20) as client, asyncio.timeout(20):
-        url = f"{server.http}/v1/audio/transcriptions"
-        async with client.stream("POST", url, data={"stream": "true"}, files=files) as response:
-            lines = response.aiter_lines()
-            assert json.loads((await anext(lines)).removeprefix("data: "))["delta"] == said([1, 2, 3, 4])
-            await transcriber.held.wait()
-            transcriber.release()
-            rest = [line async for line in lines if line]
-    assert len(rest) == 2
+    async with streaming(await serve(transcriber)) as lines:
+        assert json.loads((await anext(lines)).removeprefix("data: "))["delta"] == said([1, 2, 3, 4])
+        await transcriber.held.wait()
+        transcriber.release()
+        assert len([line async for line in lines if line]) == 2
+
+
+async def test_a_stream_that_a_drain_cannot_wait_for_says_so(serve: Serve) -> None:
+    """In its last event, as its status was sent before."""
+    transcriber = HoldingTranscriber()
+    server = await serve(transcriber, drain_timeout_s=0.1)
+    async with streaming(server) as lines:
+        assert (await anext(lines)).startswith("data: ")
+        await transcriber.held.wait()
+        server.server.stop()
+        *_, last = [line async for line in lines if line]
+        await server.task
+    assert json.loads(last.removeprefix("data: "))["error"]["code"] == "draining"
 
 
 async def test_a_failure_in_the_middle_ends_the_stream(serve: Serve) -> None:
@@ -396,27 +326,10 @@ async def test_a_waiting_stream_is_kept_alive(serve: Serve, monkeypatch: pytest.
     monkeypatch.setattr("tutti_server.app.dialects.openai.files_endpoint.PING_EVERY_S", 0.01)
     transcriber = FakeTranscriber(holds=True)
     server = await serve(transcriber)
-    async with httpx.AsyncClient(timeout=20) as client, asyncio.timeout(20):
-        url, files = f"{server.http}/v1/audio/transcriptions", {"file": ("speech", wav(TALK))}
-        async with client.stream("POST", url, data={"stream": "true"}, files=files) as response:
-            lines = response.aiter_lines()
-            assert (await anext(lines)).startswith(":")
-            transcriber.release()
-            said_lines = [line async for line in lines if line.startswith("data: ")]
-    assert len(said_lines) == 3
-
-
-async def test_logprobs_are_those_of_words(serve: Serve) -> None:
-    """They add up to the text, in one piece and streamed."""
-    server = await serve()
-    body = (await post(server.http, wav(TALK), {"include[]": "logprobs"})).json()
-    assert "".join(each["token"] for each in body["logprobs"]) == body["text"]
-    assert {each["logprob"] for each in body["logprobs"]} == {round(math.log(0.75), 4)}
-    assert bytes(body["logprobs"][-1]["bytes"]) == b" w7"
-    *deltas, done = sse(await post(server.http, wav(TALK), {"include": "logprobs", "stream": "true"}))
-    for delta in deltas:
-        assert "".join(each["token"] for each in delta["logprobs"]) == delta["delta"]
-    assert done["logprobs"] == body["logprobs"]
+    async with streaming(server) as lines:
+        assert (await anext(lines)).startswith(":")
+        transcriber.release()
+        assert len([line async for line in lines if line.startswith("data: ")]) == 3
 
 
 async def test_the_chunking_strategy_says_at_which_silence_to_cut(serve: Serve) -> None:
@@ -429,35 +342,46 @@ async def test_the_chunking_strategy_says_at_which_silence_to_cut(serve: Serve) 
 
 
 @supported("openai-rest", "POST /v1/audio/translations")
-async def test_a_model_that_translates_does(serve: Serve) -> None:
-    transcriber = FakeTranscriber(info=replace(MODEL, tasks=("transcribe", "translate")))
-    server = await serve(transcriber)
+@refused("openai-rest", "POST /v1/audio/translations, model that cannot", how="400; some models cannot")
+async def test_a_model_translates_if_it_can(serve: Serve) -> None:
+    server = await serve(FakeTranscriber(info=replace(MODEL, tasks=("transcribe", "translate"))))
     data = {"response_format": "verbose_json"}
     body = (await post(server.http, wav(TALK), data, path="/v1/audio/translations")).json()
     assert (body["task"], body["language"]) == ("translate", "english")
-    assert {window.options.task for window in transcriber.windows} == {"translate"}
-
-
-async def test_a_model_that_cannot_translate_says_so(serve: Serve) -> None:
-    server = await serve()
-    response = await post(server.http, wav(TALK), path="/v1/audio/translations")
+    assert {window.options.task for window in server.transcriber.windows} == {"translate"}
+    cannot = await serve()
+    response = await post(cannot.http, wav(TALK), path="/v1/audio/translations")
     error = response.json()["error"]
     assert (response.status_code, error["param"], error["code"]) == (400, "model", "unsupported_task")
-    assert server.transcriber.windows == []
+    assert cannot.transcriber.windows == []
 
 
-async def test_a_long_file_comes_out_whole_and_in_order(serve: Serve) -> None:
-    """Three minutes are cut into windows that are decoded side by side."""
+RISING = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
+"""The temperatures that OpenAI documents for temperature 0."""
+
+
+@pytest.mark.parametrize(
+    ("asked", "sampling", "beam_size"),
+    [
+        ({}, Sampling(temperatures=RISING), RECORDING_BEAMS),
+        ({"best_of": "5", "temperature": "0"}, Sampling(temperatures=RISING, best_of=5), RECORDING_BEAMS),
+        ({"temperature": "0.3"}, Sampling(temperatures=(0.3,)), 1),
+        ({"temperature_fallback": "false"}, Sampling(temperatures=(0.0,)), RECORDING_BEAMS),
+        ({"beam_size": "3"}, Sampling(temperatures=RISING), 3),
+    ],
+)
+async def test_fields_about_decoding_reach_the_engine(
+    serve: Serve, asked: dict[str, str], sampling: Sampling, beam_size: int
+) -> None:
+    """So do the text before a window, where that is asked for, and hotwords."""
     server = await serve()
-    words = [index * 7 % 80 for index in range(640)]
-    response = await post(server.http, wav(speech(words)))
-    assert response.json()["text"] == said(words)
-
-
-async def test_silence_has_no_text(serve: Serve) -> None:
-    server = await serve()
-    response = await post(server.http, wav(silence(2.0)), {"response_format": "verbose_json"})
-    assert (response.json()["text"], response.json()["segments"]) == ("", [])
+    fields = asked | {"condition_on_previous_text": "true", "hotwords": "Okonkwo, New Orleans,"}
+    response = await post(server.http, wav(TALK), fields)
+    assert "x-tutti-ignored" not in response.headers
+    asked_for = [window.options for window in server.transcriber.windows]
+    assert {each.sampling for each in asked_for} == {with_beams(sampling, beam_size, MODEL)}
+    assert {each.hotwords for each in asked_for} == {("Okonkwo", "New Orleans")}
+    assert [each.previous_text.strip() for each in asked_for] == ["", said([1, 2, 3, 4])]
 
 
 async def test_fields_without_effect_are_named(serve: Serve) -> None:
@@ -467,89 +391,17 @@ async def test_fields_without_effect_are_named(serve: Serve) -> None:
     assert response.headers["x-tutti-ignored"] == "gr??e, languages, vad_filter"
 
 
-@pytest.mark.parametrize(("asked", "shown"), [("true", "w1 w2 w3 w4"), ("False", ""), (None, "")])
-async def test_context_is_carried_where_it_is_asked_for(serve: Serve, asked: str | None, shown: str) -> None:
-    """`condition_on_previous_text` shows the model the text before a window."""
-    server = await serve()
-    response = await post(server.http, wav(TALK), {"condition_on_previous_text": asked} if asked else {})
-    assert response.json()["text"] == said([1, 2, 3, 4, 5, 6, 7])
-    assert "x-tutti-ignored" not in response.headers
-    assert [window.options.previous_text.strip() for window in server.transcriber.windows] == ["", shown]
-
-
-@pytest.mark.parametrize(
-    ("asked", "temperatures", "best_of"),
-    [
-        ({}, (0.0, 0.2, 0.4, 0.6, 0.8, 1.0), 1),
-        ({"temperature": "0", "best_of": "5"}, (0.0, 0.2, 0.4, 0.6, 0.8, 1.0), 5),
-        ({"temperature": "0.3"}, (0.3,), 1),
-        ({"temperature_fallback": "false"}, (0.0,), 1),
-        ({"temperature_fallback": "true"}, (0.0, 0.2, 0.4, 0.6, 0.8, 1.0), 1),
-    ],
-)
-async def test_the_temperature_rises_unless_one_is_given(
-    serve: Serve, asked: dict[str, Any], temperatures: tuple[float, ...], best_of: int
-) -> None:
-    """OpenAI documents this for temperature 0."""
-    server = await serve()
-    response = await post(server.http, wav(TALK), asked)
-    assert "x-tutti-ignored" not in response.headers
-    for window in server.transcriber.windows:
-        beam_size = RECORDING_BEAMS if temperatures[0] == 0 else 1
-        expected = with_beams(Sampling(temperatures=temperatures, best_of=best_of), beam_size, MODEL)
-        assert window.options.sampling == expected
-
-
-@pytest.mark.parametrize(
-    ("asked", "beam_size"), [({}, RECORDING_BEAMS), ({"beam_size": "3"}, 3), ({"beam_size": "1"}, 1)]
-)
-async def test_beams_are_passed_on(serve: Serve, asked: dict[str, Any], beam_size: int) -> None:
-    """Other servers of Whisper have the field as well."""
-    server = await serve()
-    response = await post(server.http, wav(TALK), asked)
-    assert "x-tutti-ignored" not in response.headers
-    assert {window.options.sampling.beam_size for window in server.transcriber.windows} == {beam_size}
-
-
-async def test_more_beams_than_slots_are_refused(serve: Serve) -> None:
-    """The answer names the field, what was expected and what came."""
-    server = await serve()
-    response = await post(server.http, wav(TALK), {"beam_size": "10"})
-    assert (response.status_code, response.json()["error"]["param"]) == (400, "beam_size")
-    assert response.json()["error"]["message"].startswith("beam_size: expected at most")
-
-
-async def test_hotwords_are_passed_on(serve: Serve) -> None:
-    """They are separated by commas, as other servers of Whisper take them."""
-    server = await serve()
-    await post(server.http, wav(TALK), {"hotwords": "Okonkwo, New Orleans,"})
-    assert {window.options.hotwords for window in server.transcriber.windows} == {("Okonkwo", "New Orleans")}
-
-
-async def test_words_and_segments_are_timed_where_asked_for(serve: Serve) -> None:
-    server = await serve()
-    for granularities in (["word"], ["segment"], ["word", "segment"], []):
-        data = {"response_format": "verbose_json", "timestamp_granularities[]": granularities}
-        body = (await post(server.http, wav(TALK), data)).json()
-        assert ("segments" in body) == (granularities != ["word"])
-        assert ("words" in body) == ("word" in granularities)
-        if "words" in body:
-            assert [word["word"] for word in body["words"]] == body["text"].split()
-            times = [time for word in body["words"] for time in (word["start"], word["end"])]
-            assert times == sorted(times) and times[-1] <= body["duration"]
-
-
 async def test_bad_requests_are_explained(serve: Serve) -> None:
-    """And the server goes on."""
+    """And the server goes on. The text before a window is shown to the model only where that is asked for."""
     server = await serve()
     bad = [
         (b"", {"model": "whisper-1"}, None),
         (wav(TALK), {"file": "twice"}, None),
         (wav(TALK), {"language": "klingon"}, "language"),
         (wav(TALK), {"response_format": "sub"}, "response_format"),
+        (wav(TALK), {"beam_size": "10"}, "beam_size"),
         (wav(TALK)[:20], {}, "file"),
         (wav(silence(0.0)), {}, "file"),
-        (b"this is no audio at all", {}, "file"),
         (b"this is no audio at all", {"stream": "true"}, "file"),
     ]
     for content, data, param in bad:
@@ -558,20 +410,11 @@ async def test_bad_requests_are_explained(serve: Serve) -> None:
         error = response.json()["error"]
         assert (error["type"], error["param"]) == ("invalid_request_error", param)
         assert error["message"]
+    body, content_type = multipart(b"hello", {})
+    text_for_a_file = await post_body(server, body.replace(b'; filename="a"', b""), content_type)
+    assert (text_for_a_file.status_code, text_for_a_file.json()["error"]["param"]) == (400, "file")
     assert (await post(server.http, wav(TALK))).status_code == 200
-
-
-async def test_text_instead_of_a_file_is_explained(serve: Serve) -> None:
-    server = await serve()
-    async with httpx.AsyncClient() as client:
-        response = await client.post(f"{server.http}/v1/audio/transcriptions", files={"file": (None, "hello")})
-    assert (response.status_code, response.json()["error"]["param"]) == (400, "file")
-
-
-async def test_a_file_that_is_too_large_is_refused(serve: Serve) -> None:
-    server = await serve(max_upload_mb=1)
-    response = await post(server.http, wav(silence(40)))
-    assert response.status_code == 413
+    assert [window.options.previous_text for window in server.transcriber.windows] == ["", ""]
 
 
 @pytest.mark.parametrize(("error", "status"), [(EngineFailed("gone"), 500), (EngineOverloaded(3, 3), 503)])
@@ -625,30 +468,24 @@ async def test_slow_uploads_of_one_key_leave_places_for_others(
             answer.cancel()
 
 
-@pytest.mark.parametrize("stream", ["true", "false"])
-async def test_a_client_that_goes_away_ends_the_work(serve: Serve, stream: str) -> None:
-    """Its windows are withdrawn, and its place is free again."""
+async def test_a_client_that_goes_away_ends_the_work(serve: Serve) -> None:
+    """Its windows are withdrawn, and its place is free again: before the answer, and in the middle of a stream."""
     transcriber = FakeTranscriber(holds=True)
     server = await serve(transcriber)
-    upload = asyncio.create_task(post(server.http, wav(TALK), {"stream": stream}))
+    upload = asyncio.create_task(post(server.http, wav(TALK)))
     async with asyncio.timeout(10):
         await transcriber.opened.wait()
         upload.cancel()
         await server.service.admission.all_finished.wait()
     assert transcriber.n_open == 0
-
-
-async def test_a_client_that_leaves_a_stream_ends_the_work(serve: Serve) -> None:
-    transcriber = HoldingTranscriber()
-    server = await serve(transcriber)
-    async with httpx.AsyncClient(timeout=20) as client, asyncio.timeout(20):
-        url, files = f"{server.http}/v1/audio/transcriptions", {"file": ("speech", wav(TALK))}
-        async with client.stream("POST", url, data={"stream": "true"}, files=files) as response:
-            lines = response.aiter_lines()
-            await anext(lines)
-            await transcriber.held.wait()
+    holding = HoldingTranscriber()
+    server = await serve(holding)
+    async with streaming(server) as lines:
+        await anext(lines)
+        await holding.held.wait()
+    async with asyncio.timeout(10):
         await server.service.admission.all_finished.wait()
-    assert transcriber.n_open == 0
+    assert holding.n_open == 0
 
 
 async def test_a_client_that_does_not_read_is_cut_off(decoders: Decoders) -> None:
@@ -687,6 +524,9 @@ async def test_a_refused_client_reads_why(serve: Serve) -> None:
     assert (await post(server.http, large)).status_code == 401
     headers = {"Authorization": "Bearer secret"}
     assert (await post(server.http, large, headers=headers)).status_code == 413
+    body, content_type = multipart(large, {})
+    of_unknown_length = await post_body(server, pieces(body), content_type, **headers)
+    assert (of_unknown_length.status_code, of_unknown_length.json()["error"]["code"]) == (413, "too_large")
     assert (await post(server.http, wav(silence(1)), headers=headers)).status_code == 200
 
 
@@ -703,44 +543,22 @@ async def test_what_is_no_form_is_refused(serve: Serve) -> None:
         ("multipart/form-data; boundary=x; charset=unicode_escape", b"--x--"),
         ('multipart/form-data; boundary=x; charset="\\0"', b"--x--"),
     ]:
-        async with httpx.AsyncClient() as client:
-            url, headers = f"{server.http}/v1/audio/transcriptions", {"content-type": content_type}
-            response = await client.post(url, content=body, headers=headers)
+        response = await post_body(server, body, content_type)
         assert response.status_code == 400
         assert response.json()["error"]["message"].startswith("body: ")
 
 
+NAMES = ("", '; filename=""', "; filename*=UTF-8''gr%C3%BC%C3%9Fe.wav", '; filename="grüße \\".wav"')
+
+
 async def test_multipart_in_every_shape(serve: Serve) -> None:
-    """The file comes before or after the other fields, with or without a content length."""
+    """The file comes before or after the other fields, with or without a content length, whatever its name."""
     server = await serve()
-    for is_first, is_chunked in product((True, False), repeat=2):
+    for name, (is_first, is_chunked) in zip(NAMES, product((True, False), repeat=2), strict=True):
         body, content_type = multipart(wav(TALK), {"response_format": "text"}, is_first=is_first)
-        content = pieces(body) if is_chunked else body
-        async with httpx.AsyncClient(timeout=20) as client:
-            url, headers = f"{server.http}/v1/audio/transcriptions", {"content-type": content_type}
-            response = await client.post(url, content=content, headers=headers)
-        assert response.text == said([1, 2, 3, 4, 5, 6, 7]) + "\n"
-
-
-async def test_a_file_needs_no_name(serve: Serve) -> None:
-    """Nor one that can be read, nor a type."""
-    server = await serve()
-    for name in ("", '; filename=""', "; filename*=UTF-8''gr%C3%BC%C3%9Fe.wav", '; filename="grüße \\".wav"'):
-        body, content_type = multipart(wav(TALK), {"response_format": "text"})
         body = body.replace(b'; filename="a"\r\nContent-Type: application/octet-stream', name.encode())
-        async with httpx.AsyncClient(timeout=20) as client:
-            url, headers = f"{server.http}/v1/audio/transcriptions", {"content-type": content_type}
-            response = await client.post(url, content=body, headers=headers)
+        response = await post_body(server, pieces(body) if is_chunked else body, content_type)
         assert response.text == said([1, 2, 3, 4, 5, 6, 7]) + "\n"
-
-
-async def test_a_file_of_unknown_length_is_refused_when_it_is_too_large(serve: Serve) -> None:
-    server = await serve(max_upload_mb=1)
-    body, content_type = multipart(wav(silence(40)), {})
-    async with httpx.AsyncClient(timeout=20) as client:
-        url, headers = f"{server.http}/v1/audio/transcriptions", {"content-type": content_type}
-        response = await client.post(url, content=pieces(body), headers=headers)
-    assert (response.status_code, response.json()["error"]["code"]) == (413, "too_large")
 
 
 async def test_an_upload_that_stops_is_given_up(serve: Serve) -> None:
@@ -796,28 +614,3 @@ async def test_an_upload_that_a_drain_cannot_wait_for_is_refused(
     assert head.startswith("HTTP/1.1 503 ") and "retry-after: 5" in head
     assert answer["error"]["code"] == "draining" if "error" in answer else answer["err_code"] == "SERVICE_UNAVAILABLE"
     assert [each for each in caplog.records if each.exc_info] == []
-
-
-async def test_a_stream_that_a_drain_cannot_wait_for_says_so(serve: Serve) -> None:
-    """In its last event, as its status was sent before."""
-    transcriber = HoldingTranscriber()
-    server = await serve(transcriber, drain_timeout_s=0.1)
-    files = {"file": ("speech", wav(TALK))}
-    async with httpx.AsyncClient(timeout=20) as client, asyncio.timeout(20):
-        url = f"{server.http}/v1/audio/transcriptions"
-        async with client.stream("POST", url, data={"stream": "true"}, files=files) as response:
-            lines = response.aiter_lines()
-            assert (await anext(lines)).startswith("data: ")
-            await transcriber.held.wait()
-            server.server.stop()
-            async with asyncio.timeout(3):
-                *_, last = [line async for line in lines if line]
-                await server.task
-    assert json.loads(last.removeprefix("data: "))["error"]["code"] == "draining"
-
-
-async def test_a_key_is_needed_where_keys_are_set(serve: Serve) -> None:
-    server = await serve(api_keys="secret")
-    assert (await post(server.http, wav(TALK))).status_code == 401
-    allowed = await post(server.http, wav(TALK), headers={"Authorization": "Bearer secret"})
-    assert allowed.status_code == 200
