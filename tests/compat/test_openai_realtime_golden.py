@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.compat.conformance import approximated, refused, supported
 from tests.compat.exchange import PLAIN, golden, replay
 from tests.compat.sentences import SENTENCES
 from tests.fakes import MODEL
@@ -18,7 +19,52 @@ from tutti_server.app.dialects.openai.realtime_session import RealtimeSession
 from tutti_server.app.dialects.openai.realtime_wire import OpenAIRealtime
 from tutti_server.app.media.pcm import Samples
 
+DIALECT = "openai-realtime"
 PIECE = 1600
+ITEM = "conversation.item"
+TRANSCRIPTION = f"{ITEM}.input_audio_transcription"
+SHOWS = {
+    "beta": [
+        supported(DIALECT, "transcription_session.update (older shape)"),
+        supported(DIALECT, f"{ITEM}.created (older shape)"),
+    ],
+    "changes": [supported(DIALECT, "session.update after audio")],
+    "clear": [supported(DIALECT, "input_audio_buffer.clear")],
+    "manual_commits": [
+        supported(DIALECT, "turn_detection: null"),
+        supported(DIALECT, "input_audio_buffer.commit"),
+    ],
+    "model_in_the_url": [
+        approximated(
+            DIALECT, "session.type: realtime", how="the server transcribes and does not answer; a warning says so"
+        ),
+        refused(
+            DIALECT, "response.*, conversation.*, output_audio_buffer.*", how="an `error` event; the session continues"
+        ),
+    ],
+    "server_vad": [
+        supported(DIALECT, "session.created"),
+        supported(DIALECT, "turn_detection: server_vad"),
+        supported(DIALECT, f"{ITEM}.added, {ITEM}.done"),
+        supported(DIALECT, f"{TRANSCRIPTION}.delta"),
+        supported(DIALECT, "input_audio_buffer.speech_started, speech_stopped"),
+        approximated(
+            DIALECT,
+            "transcription.model",
+            how="with one model any name is accepted; a warning names the model that answers",
+        ),
+    ],
+    "words_and_logprobs": [
+        supported(DIALECT, f"{TRANSCRIPTION}.segment"),
+        supported(DIALECT, "include: item.input_audio_transcription.words (ours)"),
+        approximated(
+            DIALECT,
+            "include: item.input_audio_transcription.logprobs",
+            how="one entry for each word, in `completed`",
+        ),
+    ],
+}
+"""What of the options an exchange shows."""
 
 
 def as_appends(samples: Samples) -> list[str]:
@@ -37,7 +83,9 @@ def dialect(path: Path) -> OpenAIRealtime:
     return OpenAIRealtime(session, warnings=warnings, max_text_chars=1 << 20)
 
 
-@pytest.mark.parametrize("path", golden("openai-realtime"), ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "path", [pytest.param(path, id=path.stem, marks=SHOWS.get(path.stem, ())) for path in golden(DIALECT)]
+)
 def test_golden_exchanges(path: Path) -> None:
     # What was spoken decides about the ends of semantic turns.
     replay(path, dialect(path), as_appends, server=SENTENCES if path.stem == "model_in_the_url" else PLAIN)
