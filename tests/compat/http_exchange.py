@@ -33,16 +33,18 @@ class Answer:
     """Text, JSON, or a list of streamed events."""
 
 
-def read(path: Path) -> tuple[Request, Answer]:
-    stored = json.loads(path.read_text())
-    request, answer = stored["request"], stored["answer"]
+def read(path: Path, answered: Path) -> tuple[Request, Answer]:
+    """The request of one file, and the answer of another, as several SDKs are answered alike."""
+    request, answer = json.loads(path.read_text())["request"], json.loads(answered.read_text())["answer"]
     body = [base64.b64decode(piece) for piece in request.pop("body")]
     return Request(**request, body=body), Answer(**answer)
 
 
-def write(path: Path, client: str, request: Request, answer: Answer) -> None:
+def write(path: Path, client: str, request: Request, answer: Answer | None) -> None:
     body = [base64.b64encode(piece).decode() for piece in request.body]
-    stored = {"client": client, "request": {**vars(request), "body": body}, "answer": vars(answer)}
+    stored: dict[str, Any] = {"client": client, "request": {**vars(request), "body": body}}
+    if answer:
+        stored["answer"] = vars(answer)
     path.write_text(json.dumps(stored, indent=1, ensure_ascii=False) + "\n")
 
 

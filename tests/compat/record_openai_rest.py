@@ -110,7 +110,8 @@ async def main() -> None:
     FOLDER.mkdir(parents=True, exist_ok=True)
     with contextlib.closing(Decoders()) as decoders:
         for (language, name), request in zip(names, recorder.requests, strict=True):
-            answer = await replay(service(decoders), request)
+            # What the one in JavaScript sends is answered like what the one in Python sends.
+            answer = await replay(service(decoders), request) if language == "python" else None
             write(FOLDER / f"{language}-{name}.json", clients[language], request, answer)
 
 

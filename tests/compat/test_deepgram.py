@@ -1,14 +1,12 @@
 """Deepgram's own SDKs for Python and JavaScript, live and for recordings, with nothing changed but the base URL."""
 
-import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
 import httpx
-import numpy as np
 import pytest
 from deepgram import AsyncDeepgramClient, DeepgramClient, DeepgramClientEnvironment
 from deepgram.core.api_error import ApiError
@@ -16,20 +14,16 @@ from deepgram.core.events import EventType
 from deepgram.errors import BadRequestError
 from deepgram.listen.v2.types import (
     ListenV2Configure,
-    ListenV2ConfigureFailure,
     ListenV2ConfigureSuccess,
     ListenV2ConfigureThresholds,
     ListenV2Connected,
-    ListenV2FatalError,
     ListenV2TurnInfo,
 )
 from pydantic import BaseModel
 from websockets.exceptions import InvalidStatus
 
-from tests.app.dialects.deepgram.test_flux_wire import check_states
-from tests.app.media.test_file_decoder import encode
 from tests.compat.agents import run_agent
-from tests.compat.conformance import approximated, supported
+from tests.compat.conformance import supported
 from tests.compat.conftest import KEY, NPM_TIMEOUT_S, Running
 from tests.recordings import AUDIO, TEXTS, encoded, read, words
 
@@ -120,59 +114,6 @@ async def test_the_async_client_listens(server: Running) -> None:
     assert transcript(sides[1]).split()[1:] == words(TEXTS["hello"])[1:]
 
 
-@pytest.mark.parametrize(
-    ("container", "codec"),
-    [
-        ("webm", "libopus"),
-        *(
-            pytest.param(*each, marks=pytest.mark.nightly)
-            for each in (("ogg", "libopus"), ("mp3", "libmp3lame"), ("flac", "flac"))
-        ),
-    ],
-)
-async def test_a_container_is_recognised_as_it_arrives(server: Running, container: str, codec: str) -> None:
-    content = encode(container, codec, 48_000, read("train").astype(np.float32) / 32768)
-    async with httpx.AsyncClient(timeout=30) as http:
-        client = AsyncDeepgramClient(api_key="any", environment=environment(server), httpx_client=http)
-        async with client.listen.v1.connect(model="nova-3", punctuate=True) as connection:
-            for at in range(0, len(content), 4096):
-                await connection.send_media(content[at : at + 4096])
-            await connection.send_close_stream()
-            messages = [message async for message in connection]
-    assert transcript(messages) == TEXTS["train"]
-
-
-@pytest.mark.nightly
-def test_the_blocking_client_has_text_rules(server: Running) -> None:
-    """In recordings and live: numerals, replacements, redaction, profanity, and where phrases are."""
-    rules: dict[str, Any] = {
-        "replace": ["city:[village]", "the"],
-        "search": ["next train", "seven", "city"],
-        "redact": ["pci", "ssn"],
-        "numerals": True,
-        "profanity_filter": True,
-    }
-    expected = "next train to [village] leaves from platform seven at 9:15."
-    with connected(server) as client:
-        recording = (AUDIO / "train.flac").read_bytes()
-        answer = client.listen.v1.media.transcribe_file(request=recording, model="nova-3", smart_format=True, **rules)
-        with pytest.raises(BadRequestError):
-            client.listen.v1.media.transcribe_file(request=recording, model="nova-3", redact="pii")
-        messages: list[Any] = []
-        with client.listen.v1.connect(**LIVE, smart_format=True, **rules) as connection:
-            connection.on(EventType.MESSAGE, messages.append)
-            connection.send_media(read("train").tobytes())
-            connection.send_close_stream()
-            connection.start_listening()
-    (channel,) = answer.results.channels
-    assert channel.alternatives[0].transcript == transcript(messages) == expected
-    assert [(each.query, [hit.snippet for hit in each.hits]) for each in channel.search] == [
-        ("next train", ["next train"]),
-        ("seven", ["seven"]),
-        ("city", []),
-    ]
-
-
 def test_the_blocking_client_transcribes(server: Running) -> None:
     with connected(server) as client:
         answer = client.listen.v1.media.transcribe_file(
@@ -190,72 +131,6 @@ def test_the_blocking_client_transcribes(server: Running) -> None:
     assert channel.alternatives[0].paragraphs.transcript == TEXTS["train"]
 
 
-async def test_the_async_client_transcribes_what_comes_in_chunks(server: Running) -> None:
-    """Raw audio has no header: the query names its encoding."""
-    audio = encoded(read("train"), "alaw", 8000)
-
-    async def chunks() -> AsyncIterator[bytes]:
-        for at in range(0, len(audio), 1000):
-            yield audio[at : at + 1000]
-            await asyncio.sleep(0)
-
-    async with httpx.AsyncClient(timeout=30) as http:
-        client = AsyncDeepgramClient(api_key="any", environment=environment(server), httpx_client=http)
-        answer = await client.listen.v1.media.transcribe_file(
-            request=chunks(),
-            model="nova-3",
-            encoding="alaw",
-            request_options={"additional_query_parameters": {"sample_rate": "8000"}},
-        )
-    assert missing(answer) == []
-    assert answer.results.channels[0].alternatives[0].transcript.split() == words(TEXTS["train"])
-
-
-@approximated("deepgram-live", "diarize", how="a final has the speakers that are known when it goes out")
-@approximated(
-    "deepgram-live",
-    "diarize_model",
-    how="every version is the server's one network; has no effect with `multichannel`, and is named as such",
-)
-def test_the_blocking_client_is_told_who_speaks_live(server: Running) -> None:
-    messages: list[Any] = []
-    with (
-        connected(server) as client,
-        client.listen.v1.connect(**LIVE, interim_results=True, diarize_model="latest") as connection,
-    ):
-        connection.on(EventType.MESSAGE, messages.append)
-        connection.send_media(read("train").tobytes())
-        # The labels of the first speech are there long before the last one is final, also on a busy machine.
-        for _ in range(4):
-            connection.send_media(bytes(64_000) + read("train").tobytes())
-        connection.send_finalize()
-        connection.send_close_stream()
-        connection.start_listening()
-    assert [lack for message in messages for lack in missing(message)] == []
-    finals = [each for each in messages if each.type == "Results" and each.is_final]
-    known = [word.speaker for each in finals for word in each.channel.alternatives[0].words]
-    assert transcript(messages).split()[:3] == words(TEXTS["train"])[:3]
-    assert set(known) <= {0, None} and 0 in known
-
-
-@supported("deepgram-prerecorded", "diarize")
-@approximated(
-    "deepgram-prerecorded",
-    "diarize_model",
-    how="every version is the server's one network; has no effect with `multichannel`, and is named as such",
-)
-def test_the_blocking_client_is_told_who_speaks(server: Running) -> None:
-    with connected(server) as client:
-        answer = client.listen.v1.media.transcribe_file(
-            request=(AUDIO / "train.flac").read_bytes(), diarize=True, diarize_model="v2", utterances=True
-        )
-    assert missing(answer) == []
-    (channel,) = answer.results.channels
-    assert {word.speaker for word in channel.alternatives[0].words} == {0}
-    assert all(0.5 <= word.speaker_confidence <= 1 for word in channel.alternatives[0].words)
-    assert {each.speaker for each in answer.results.utterances} == {0}
-
-
 def test_errors_of_recordings_have_their_classes(locked_server: Running) -> None:
     with connected(locked_server, KEY) as client:
         with pytest.raises(BadRequestError) as bad:
@@ -266,31 +141,6 @@ def test_errors_of_recordings_have_their_classes(locked_server: Running) -> None
     with connected(locked_server, "wrong") as client, pytest.raises(ApiError) as unknown:
         client.listen.v1.media.transcribe_file(request=b"RIFF", request_options=NO_RETRIES)
     assert (unknown.value.status_code, unknown.value.body["err_code"]) == (401, "INVALID_AUTH")
-
-
-def test_a_server_without_room_says_so(start_server: Callable[..., Running]) -> None:
-    """For recordings and live alike; what the SDKs wait for before they try again is in the header."""
-    server = start_server(max_sessions=1, max_uploads=1)
-    with connected(server) as client, server_is_full(server):
-        with pytest.raises(ApiError) as full:
-            client.listen.v1.media.transcribe_file(request=b"RIFF", request_options=NO_RETRIES)
-        assert (full.value.status_code, full.value.headers["retry-after"]) == (429, "5")
-        with pytest.raises(InvalidStatus) as refused, client.listen.v1.connect(**LIVE):
-            pass
-        assert refused.value.response.status_code == 429
-
-
-@contextmanager
-def server_is_full(server: Running) -> Iterator[None]:
-    class Somebody:
-        def drain(self) -> None:
-            pass
-
-        def abandon(self) -> None:
-            pass
-
-    with server.service.admission.session(Somebody()), server.service.admission.upload():
-        yield
 
 
 async def test_errors_of_streams_have_their_classes(locked_server: Running) -> None:
@@ -357,39 +207,6 @@ def test_the_blocking_client_listens_to_turns(server: Running) -> None:
     last = messages[-1]
     assert (last.event, last.transcript) == ("EndOfTurn", TEXTS["train"])
     assert [word.word for word in last.words] == TEXTS["train"].split()
-
-
-async def test_the_async_client_listens_to_turns(server: Running) -> None:
-    """Two turns, with a pause between them that ends the first one."""
-    pause = np.zeros(32_000, dtype=np.int16)
-    audio = np.concatenate([read("train"), pause, read("hello")]).tobytes()
-    async with httpx.AsyncClient(timeout=30) as http:
-        client = AsyncDeepgramClient(api_key="any", environment=environment(server), httpx_client=http)
-        async with client.listen.v2.connect(**FLUX, eot_timeout_ms=1000) as connection:
-            for at in range(0, len(audio), PIECE_BYTES):
-                await connection.send_media(audio[at : at + PIECE_BYTES])
-            await connection.send_close_stream()
-            messages = [message async for message in connection]
-    assert [lack for message in messages for lack in missing(message)] == []
-    check_states([message.dict() for message in messages if message.type == "TurnInfo"])
-    ends = [message for message in messages if message.type == "TurnInfo" and message.event == "EndOfTurn"]
-    assert [end.transcript for end in ends] == [TEXTS["train"], TEXTS["hello"]]
-    assert [end.turn_index for end in ends] == [0, 1]
-
-
-async def test_errors_of_streams_of_turns_have_their_classes(server: Running) -> None:
-    async with httpx.AsyncClient() as http:
-        client = AsyncDeepgramClient(api_key="any", environment=environment(server), httpx_client=http)
-        with pytest.raises(ApiError) as bad:
-            async with client.listen.v2.connect(**FLUX, eot_threshold=2.0):
-                pass
-        assert bad.value.status_code == 400
-        async with client.listen.v2.connect(**FLUX) as connection:
-            await connection.send_configure({"type": "Configure", "thresholds": {"eot_threshold": 0.1}})
-            await connection.send_configure({"type": "Else"})
-            messages = [await connection.recv() for _ in range(3)]
-    assert [type(message) for message in messages[1:]] == [ListenV2ConfigureFailure, ListenV2FatalError]
-    assert "eot_threshold: expected a number from 0.5 to 1" in messages[1].description
 
 
 @pytest.mark.node

@@ -131,8 +131,3 @@ def test_what_fails_later_is_reported(start_server: Callable[..., Running], othe
             client.listen.v1.media.transcribe_file(request=b"x", callback="http://10.0.0.1/")
     *_, body = other.received.get(timeout=WAIT_S)
     assert (body["err_code"], body["request_id"]) == ("Bad Request", accepted.request_id)
-
-
-def test_without_jobs_a_callback_is_refused(start_server: Callable[..., Running]) -> None:
-    with connected(start_server()) as client, pytest.raises(BadRequestError, match="takes in no jobs"):
-        client.listen.v1.media.transcribe_file(request=b"x", callback="https://example.org/")

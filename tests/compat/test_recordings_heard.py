@@ -24,8 +24,6 @@ PAUSE_S = 3.0
 KINDS = [
     ("webm", "libopus", 48_000, 0.0, 15.0),
     ("matroska", "aac", 44_100, 4.9, 0.0),
-    ("mp3", "libmp3lame", 22_050, 0.0, 0.0),
-    ("wav", "pcm_mulaw", 8_000, 0.0, 0.0),
 ]
 """Containers, codecs and rates, when the track begins, and how long its recorder pauses between the sentences."""
 

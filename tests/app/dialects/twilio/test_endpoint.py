@@ -155,14 +155,6 @@ async def test_a_stream_has_no_place_before_it_shows_a_key(serve: Serve) -> None
     assert server.metric("tutti_sessions_total") == 1
 
 
-async def test_a_call_with_a_key_finds_no_room(serve: Serve) -> None:
-    """Its stream is closed: it was accepted already, to see the key."""
-    server = await serve(api_keys="k", max_sessions=1)
-    async with call(server.address, "/k"), call(server.address, customParameters={"token": "k"}) as second:
-        assert await hear_all(second) == []
-        assert (second.close_code, second.close_reason) == (1013, "overloaded")
-
-
 @pytest.mark.parametrize("sent", ['{"event":"connected"}', '{"event":"media"}', "x", b"\0"])
 async def test_a_stream_without_start_is_closed(
     serve: Serve, monkeypatch: pytest.MonkeyPatch, sent: str | bytes
@@ -196,22 +188,6 @@ async def test_subscribers_receive_the_errors_of_a_call(serve: Serve) -> None:
         heard = await hear_all(listener)
     assert [each["type"] for each in heard] == ["call_started", "error", "call_ended"]
     assert heard[1]["message"].startswith("mediaFormat: expected ")
-
-
-async def test_a_subscriber_that_disconnects_disturbs_no_one(serve: Serve) -> None:
-    """Neither the call nor the other subscriber notices."""
-    server = await serve()
-    async with (
-        subscriber(server.address) as stays,
-        subscriber(server.address) as leaves,
-        call(server.address, tracks=["inbound"]) as socket,
-    ):
-        assert json.loads(await leaves.recv())["type"] == "call_started"
-        leaves.transport.abort()
-        for message in messages(slowly([1, 2])):
-            await socket.send(message)
-        await socket.send('{"event":"stop"}')
-        assert texts(await hear_all(stays), 0) == [said([1, 2])]
 
 
 async def test_subscribers_are_refused_with_several_gateways(serve: Serve) -> None:
@@ -259,20 +235,6 @@ async def test_a_forced_stop_tells_the_subscribers_of_a_call(serve: Serve) -> No
     assert [each["type"] for each in heard[-2:]] == ["error", "call_ended"]
     assert heard[-2]["code"] == "draining"
     assert (listener.close_code, listener.close_reason) == (1000, "done")
-
-
-async def test_a_draining_server_ends_its_calls_with_their_text(serve: Serve) -> None:
-    server = await serve()
-    async with subscriber(server.address) as listener, call(server.address, tracks=["inbound"]) as socket:
-        for message in messages(slowly([1, 2])):
-            await socket.send(message)
-        while json.loads(await listener.recv())["type"] != "interim":
-            pass
-        server.server.stop()
-        heard = await hear_all(listener)
-    assert texts(heard, 0)
-    assert [each["type"] for each in heard[-2:]] == ["error", "call_ended"]
-    assert heard[-2]["code"] == "draining"
 
 
 async def test_one_live_key_leaves_places_of_subscribers_to_others(serve: Serve) -> None:

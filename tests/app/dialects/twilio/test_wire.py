@@ -3,38 +3,24 @@
 import base64
 import json
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.app.dialects.call_streams.sinks import FakeSink
 from tests.call_start import call_start
 from tests.compat.conformance import approximated, refused, supported
 from tutti_server.app.dialects.call_streams.track_sync import SILENCE as SILENCES
-from tutti_server.app.dialects.call_streams.wire import START_TIMEOUT_S, Call
 from tutti_server.app.dialects.twilio.wire import Twilio, shown_key
-from tutti_server.app.errors import BadMessage, BadStart, SessionError, WrongState
+from tutti_server.app.errors import BadMessage, BadStart, SessionError
 from tutti_server.app.media.pcm import AudioFormat
 from tutti_server.app.session.messages import commands, events
 
 SILENCE = SILENCES["mulaw"]
 FORMAT = {"encoding": "audio/x-mulaw", "sampleRate": 8000, "channels": 1}
-
-
-@dataclass
-class FakeSink:
-    """Accepts every call."""
-
-    calls: list[Call] = field(default_factory=list)
-    said: list[events.Event | events.Reply] = field(default_factory=list)
-
-    def begin(self, call: Call) -> None:
-        self.calls.append(call)
-
-    def publish(self, said: events.Event | events.Reply) -> None:
-        self.said.append(said)
 
 
 def begin(parameters: dict[str, Any] | None = None, **fields: object) -> dict[str, Any]:
@@ -66,20 +52,6 @@ def sink() -> FakeSink:
 @pytest.fixture
 def dialect(sink: FakeSink) -> Twilio:
     return Twilio(sink)
-
-
-@supported("twilio", "connected")
-@supported("twilio", "start")
-@supported("twilio", "customParameters")
-def test_a_call_begins(dialect: Twilio, sink: FakeSink) -> None:
-    """Subscribers receive the caller's own parameters, without our options and the key."""
-    assert read(dialect, {"event": "connected", "protocol": "Call", "version": "1.0.0"}) == ()
-    assert dialect.idle_timeout_s == START_TIMEOUT_S
-    assert read(dialect, begin({"agent": "Ann", "language": "en"})) == (
-        call_start(audio=AudioFormat("mulaw", 8000, 2), language="en"),
-    )
-    assert sink.calls == [Call("CA1", "MZ1", ("inbound", "outbound"), {"agent": "Ann"})]
-    assert dialect.idle_timeout_s is None
 
 
 @pytest.mark.parametrize(
@@ -135,18 +107,6 @@ def test_parameters_are_options_of_the_session(dialect: Twilio) -> None:
     assert (start.words, start.interim, start.endpointing.silence_ms) == (True, False, 800)
 
 
-@supported("twilio", "media")
-def test_chunks_of_both_tracks_are_one_stream(dialect: Twilio) -> None:
-    """In Twilio's own spelling of numbers; a missing chunk is silence."""
-    read(dialect, begin())
-    assert read(dialect, media("inbound", "5")) == ()
-    assert read(dialect, media("outbound", "5", b"\x20" * 160)) == (commands.Audio(b"\x10\x20" * 160),)
-    assert read(dialect, media("inbound", "65")) == ()
-    (audio,) = read(dialect, media("outbound", 65))
-    # From 20 ms on: the first chunks were not moved for being 5 ms late.
-    assert audio.data == SILENCE * 2 * 45 * 8 + b"\x10" * 320
-
-
 @approximated(
     "twilio", "late media", how="a chunk more than 200 ms later than the other track's is dropped, with a warning"
 )
@@ -158,38 +118,11 @@ def test_late_audio_is_reported_once(dialect: Twilio) -> None:
     assert read(dialect, media("outbound", 20)) == ()
 
 
-@supported("twilio", "stop")
-def test_the_end_of_a_call_flushes_all_audio(dialect: Twilio) -> None:
-    read(dialect, begin())
-    read(dialect, media("inbound", 0))
-    assert read(dialect, {"event": "stop", "stop": {}}) == (commands.Audio((b"\x10" + SILENCE) * 160), commands.Stop())
-    assert dialect.leave() == ()
-    with pytest.raises(WrongState, match="after stop"):
-        read(dialect, media("inbound", 20))
-
-
-def test_a_socket_that_is_lost_ends_its_call(dialect: Twilio) -> None:
-    read(dialect, begin(tracks=["inbound"]))
-    assert tuple(dialect.leave()) == (commands.Stop(),)
-
-
-@supported("twilio", "dtmf")
-@approximated("twilio", "mark", how="passed on to subscribers; the server plays no audio that a mark could belong to")
-def test_keys_and_marks_are_passed_on(dialect: Twilio, sink: FakeSink) -> None:
-    read(dialect, begin())
-    read(dialect, {"event": "dtmf", "streamSid": "MZ1", "dtmf": {"track": "inbound_track", "digit": "1"}})
-    read(dialect, {"event": "mark", "streamSid": "MZ1", "mark": {"name": "m"}})
-    assert [json.loads(said.text) for said in sink.said if isinstance(said, events.Reply)] == [
-        {"type": "dtmf", "digit": "1", "track": "inbound"},
-        {"type": "mark", "name": "m"},
-    ]
-
-
 @refused("twilio", "answers on the stream (media, mark, clear)", how="the server sends none; results go to subscribers")
 def test_events_go_to_the_line_alone(dialect: Twilio, sink: FakeSink) -> None:
     event = events.SpeechStarted(utterance=0, channel=0, at_s=0.1)
     assert tuple(dialect.write(event)) == ()
-    assert sink.said == [event]
+    assert sink.published == [event]
 
 
 @refused("twilio", "mediaFormat other than mu-law at 8 kHz", how="an `error` event, and the server closes the stream")
@@ -258,12 +191,6 @@ def test_a_message_that_cannot_be_read_does_not_end_a_call(dialect: Twilio, mess
         assert read(dialect, message) == ()
     except SessionError as error:
         assert not error.is_fatal
-
-
-def test_binary_messages_are_no_audio(dialect: Twilio) -> None:
-    read(dialect, begin())
-    with pytest.raises(BadMessage, match="text"):
-        dialect.read(b"\0")
 
 
 JSON = st.recursive(

@@ -12,6 +12,7 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from tests.app.conftest import Serve
+from tests.compat.conformance import supported
 from tests.fakes import pcm, said, silence, speech
 
 OPTIONS = {"uid": "u1", "language": "en", "task": "transcribe", "model": "fake"}
@@ -63,42 +64,38 @@ async def test_a_client_that_falls_silent_gets_its_last_text(serve: Serve) -> No
         assert await completed(socket) == [f" {said([1, 2])}", f" {said([1, 2, 3])}"]
 
 
-@pytest.mark.parametrize(
-    ("path", "options"),
-    [
+@supported("whisperlive", "token")
+async def test_a_key_is_a_header_a_query_or_a_subprotocol(serve: Serve) -> None:
+    server = await serve(api_keys="k")
+    ways: list[tuple[str, dict[str, Any]]] = [
         ("", {"additional_headers": {"Authorization": "Bearer k"}}),
         ("/?token=k", {}),
         ("", {"subprotocols": ["bearer", "k"]}),
-    ],
-)
-async def test_a_key_is_a_header_a_query_or_a_subprotocol(serve: Serve, path: str, options: dict[str, Any]) -> None:
-    server = await serve(api_keys="k")
-    async with client(server.address, path, **options) as socket:
-        assert (await hear(socket))["message"] == "SERVER_READY"
-        assert socket.subprotocol == ("bearer" if "subprotocols" in options else None)
+    ]
+    for path, options in ways:
+        async with client(server.address, path, **options) as socket:
+            assert (await hear(socket))["message"] == "SERVER_READY"
+            assert socket.subprotocol == ("bearer" if "subprotocols" in options else None)
+    wrong: list[tuple[str, dict[str, Any]]] = [("", {}), ("/?token=x", {}), ("", {"subprotocols": ["bearer", "x"]})]
+    for path, options in wrong:
+        with pytest.raises(InvalidStatus) as refused:
+            async with client(server.address, path, **options):
+                pass
+        assert refused.value.response.status_code == 401
+    assert server.metric("tutti_refused_total", reason="unauthorized") == 3
 
 
-@pytest.mark.parametrize(("path", "options"), [("", {}), ("/?token=x", {}), ("", {"subprotocols": ["bearer", "x"]})])
-async def test_without_a_key_there_is_no_socket(serve: Serve, path: str, options: dict[str, Any]) -> None:
-    server = await serve(api_keys="k")
-    with pytest.raises(InvalidStatus) as refused:
-        async with client(server.address, path, **options):
-            pass
-    assert refused.value.response.status_code == 401
-    assert server.metric("tutti_refused_total", reason="unauthorized") == 1
-
-
-@pytest.mark.parametrize("first", [None, "hello", b"\0\0"])
-async def test_a_client_waits_when_the_server_is_full(serve: Serve, first: str | bytes | None) -> None:
+@supported("whisperlive", "WAIT")
+async def test_a_client_waits_when_the_server_is_full(serve: Serve) -> None:
     """The message carries the `uid`, if the client sent one. Then the client disconnects by itself."""
     server = await serve(max_sessions=1)
     async with client(server.address) as early:
         await hear(early)
-        async with connect(f"ws://{server.address}") as late:
-            await late.send(json.dumps(OPTIONS) if first is None else first)
-            told = await hear(late)
-        assert told == {"uid": None if first else "u1", "status": "WAIT", "message": pytest.approx(5 / 60)}
-    assert server.metric("tutti_refused_total", reason="overloaded") == 1
+        for first, uid in ((json.dumps(OPTIONS), "u1"), ("hello", None), (b"\0\0", None)):
+            async with connect(f"ws://{server.address}") as late:
+                await late.send(first)
+                assert await hear(late) == {"uid": uid, "status": "WAIT", "message": pytest.approx(5 / 60)}
+    assert server.metric("tutti_refused_total", reason="overloaded") == 3
 
 
 async def test_a_draining_server_sends_its_clients_elsewhere(serve: Serve) -> None:

@@ -9,13 +9,13 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from tests.app.dialects.made_events import segment, utterance
 from tests.compat.conformance import approximated, refused, supported
 from tutti_server.app.dialects.whisperlive.options import MAX_SEGMENTS, parse
-from tutti_server.app.dialects.whisperlive.wire import END_OF_AUDIO, WhisperLive
+from tutti_server.app.dialects.whisperlive.wire import WhisperLive
 from tutti_server.app.errors import BadMessage, BadStart, SessionError
 from tutti_server.app.media.pcm import AudioFormat, decode_samples
 from tutti_server.app.session.messages import commands, events
-from tutti_server.engine import api
 
 # What the package's client says when it is told nothing.
 DEFAULTS: dict[str, Any] = {
@@ -51,54 +51,12 @@ def answers(dialect: WhisperLive, *said: events.Event) -> list[dict[str, Any]]:
     return [json.loads(text) for event in said for text in dialect.write(event)]
 
 
-def segment(text: str, start_s: float, end_s: float, language: str | None = "en", **more: Any) -> events.Segment:
-    source = api.Segment(
-        start_s=0.0,
-        end_s=1.0,
-        text=text,
-        tokens=(),
-        avg_logprob=-0.1,
-        compression_ratio=1.0,
-        no_speech_prob=0.0,
-        words=None,
-    )
-    return events.Segment(
-        utterance=0,
-        id=0,
-        channel=0,
-        start_s=start_s,
-        end_s=end_s,
-        text=text,
-        language=language,
-        source=source,
-        window_start_s=0.0,
-        **more,
-    )
-
-
 def interim(text: str, utterance: int = 0) -> events.Interim:
     return events.Interim(utterance=utterance, channel=0, start_s=0.0, end_s=1.0, stable=text, tail="")
 
 
-UTTERANCE = events.Utterance(
-    utterance=0, channel=0, start_s=0.0, end_s=1.0, text="", uncovered=(), final_until_s=1.0, resume_from_s=(1.0,)
-)
+UTTERANCE = utterance("", 0.0, 1.0)
 STARTED = events.Started("s_0", "small", events.Limits())
-
-
-@supported("whisperlive", "SERVER_READY")
-@approximated("whisperlive", "model", how="with one model any name is accepted; a warning names the model that answers")
-def test_the_server_is_ready_first() -> None:
-    """It names the backend that makes the client keep its segments. A warning about other options follows."""
-    dialect, _ = start()
-    assert answers(dialect, STARTED) == [{"uid": "u1", "message": "SERVER_READY", "backend": "faster_whisper"}]
-    dialect, _ = start(model="large-v3")
-    _, warning = answers(dialect, STARTED)
-    assert warning == {
-        "uid": "u1",
-        "status": "WARNING",
-        "message": "model: 'large-v3' is not served here; small is",
-    }
 
 
 def test_defaults_cause_no_warning() -> None:
@@ -130,11 +88,6 @@ def test_every_format_of_audio_is_decoded(audio_format: str, data: bytes) -> Non
     (audio,) = dialect.read(data)
     assert isinstance(audio, commands.Audio)
     assert decode_samples(audio.data, command.audio.encoding).tolist() == [0.5, -1.0, 0.0]
-
-
-def test_the_end_of_audio_is_a_binary_message() -> None:
-    dialect, _ = start()
-    assert dialect.read(END_OF_AUDIO) == (commands.Stop(),)
 
 
 @approximated(
@@ -237,23 +190,6 @@ def test_text_after_the_options_is_no_audio() -> None:
         dialect.read("{}")
 
 
-@supported("whisperlive", "segments")
-def test_text_is_shown_then_completed() -> None:
-    """Each text has a leading space, as Whisper writes it, and each message repeats the latest segments."""
-    dialect, _ = start(language="en", send_last_n_segments=1)
-    told = answers(dialect, interim("Hello"), segment("Hello.", 0.1, 1.0), interim("Yes", 1), segment("Yes.", 1.5, 2.0))
-    hello = {"start": "0.100", "end": "1.000", "text": " Hello.", "completed": True}
-    yes = {"start": "1.500", "end": "2.000", "text": " Yes.", "completed": True}
-    assert [each["segments"] for each in told] == [
-        [{"start": "0.000", "end": "1.000", "text": " Hello", "completed": False}],
-        [{**hello, "completed": False}],
-        [hello],
-        [hello, {"start": "1.000", "end": "1.000", "text": " Yes", "completed": False}],
-        [hello, {**yes, "completed": False}],
-        [yes],
-    ]
-
-
 def test_the_same_interim_is_sent_once() -> None:
     dialect, _ = start()
     assert len(answers(dialect, interim("Hello"), interim("Hello"), interim("Hello there"))) == 2
@@ -266,18 +202,6 @@ def test_an_interim_without_a_final_is_cleared() -> None:
     assert [[each["text"] for each in message["segments"]] for message in told] == [[" Hm"], [""]]
 
 
-@supported("whisperlive", "word_timestamps")
-def test_words_have_times_where_they_were_asked_for() -> None:
-    said = (events.Word("Hello.", 0.1, 0.9, 0.8),)
-    dialect, _ = start(word_timestamps=True)
-    (_, told) = answers(dialect, segment("Hello.", 0.1, 1.0, words=said))
-    (heard,) = told["segments"]
-    assert heard["words"] == [{"word": " Hello.", "start": "0.100", "end": "0.900", "probability": 0.8}]
-    dialect, _ = start()
-    (_, told) = answers(dialect, segment("Hello.", 0.1, 1.0))
-    assert "words" not in told["segments"][0]
-
-
 @approximated(
     "whisperlive",
     "language detection",
@@ -287,7 +211,7 @@ def test_a_detected_language_is_reported() -> None:
     """With its probability, if the model knows several languages."""
     dialect, started = start()
     assert started.locks_language
-    german = replace(segment("Ja.", 0.0, 1.0, "de"), language_probability=0.75)
+    german = replace(segment("Ja.", 0.0, 1.0, language="de"), language_probability=0.75)
     english = replace(segment("That is it.", 1.0, 2.0), language_probability=0.875)
     told = answers(dialect, german, english, replace(english, language_probability=0.75))
     assert [each for each in told if "language" in each] == [
@@ -296,17 +220,9 @@ def test_a_detected_language_is_reported() -> None:
     ]
 
 
-def test_a_detected_language_is_reported_once() -> None:
-    dialect, _ = start()
-    told = answers(dialect, segment("Hello.", 0.0, 1.0), segment("Yes.", 1.0, 2.0))
-    assert [each for each in told if "language" in each] == [{"uid": "u1", "language": "en"}]
-    dialect, _ = start(language="en")
-    assert not any("language" in each for each in answers(dialect, segment("Hello.", 0.0, 1.0)))
-
-
 def test_text_without_spaces_gets_none() -> None:
     dialect, _ = start(language="ja")
-    (told,) = answers(dialect, segment("はい。", 0.0, 1.0, "ja"))
+    (told,) = answers(dialect, segment("はい。", 0.0, 1.0, language="ja"))
     assert told["segments"][0]["text"] == "はい。"
 
 
@@ -375,34 +291,9 @@ def test_options_of_any_kind_are_accepted_or_explained(options: dict[str, Any]) 
         answers(dialect, replace(STARTED, notices=command.notices), interim("Hello"), segment("Hello.", 0.0, 1.0))
 
 
-def test_options_may_be_texts() -> None:
-    """An empty one is not given."""
-    asked = parse({"word_timestamps": "yes", "send_last_n_segments": "3", "language": "", "task": "", "model": ""})
-    assert (asked.start.words, asked.n_segments, asked.start.language, asked.model) == (True, 3, None, None)
-
-
-def test_values_in_vad_parameters_may_be_texts() -> None:
-    """An empty one, and `null`, are not given."""
-    usual = parse({}).start.endpointing
-    for absent in ("", None):
-        assert parse({"vad_parameters": absent}).start.endpointing == usual
-        assert (
-            parse({"vad_parameters": {"threshold": absent, "min_silence_duration_ms": absent}}).start == parse({}).start
-        )
-    chosen = parse({"vad_parameters": {"threshold": "0.4", "min_silence_duration_ms": "600"}}).start.endpointing
-    assert (chosen.threshold, chosen.silence_ms) == (0.4, 600)
-
-
 def test_an_option_without_effect_may_be_a_text() -> None:
     """Only one that asks for an effect is named."""
     off = {"clip_audio": "false", "enable_translation": "0", "enable_diarization": "no", "use_vad": "true"}
     assert parse(off | {"same_output_threshold": "10", "no_speech_thresh": "0.45", "foo": ""}).start.notices == ()
     named = parse({"use_vad": "False", "clip_audio": "on", "same_output_threshold": "7"}).start.notices
     assert [notice.message.partition(":")[0] for notice in named] == ["use_vad", "clip_audio", "same_output_threshold"]
-
-
-@pytest.mark.parametrize(("text", "language"), [("English", "en"), ("en-US", "en"), ("iw", "he"), ("auto", None)])
-def test_a_language_may_have_any_spelling(text: str, language: str | None) -> None:
-    """The first language that is detected is kept, also if the client says `auto`."""
-    start = parse({"language": text}).start
-    assert (start.language, start.locks_language) == (language, language is None)
