@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.app.dialects.made_events import segment, utterance
 from tests.compat.asyncapi import flux_problems
 from tests.compat.exchange import Step, exchange
 from tests.compat.sentences import SENTENCES, spoken
@@ -18,7 +19,6 @@ from tutti_server.app.errors import SessionError
 from tutti_server.app.media.pcm import AudioFormat, Samples
 from tutti_server.app.session.messages import commands, events
 from tutti_server.app.session.messages.commands import MAX_PENDING_FLUSHES
-from tutti_server.engine import api
 
 RAW = FluxOptions(audio=AudioFormat("pcm_f32le", 16_000), thresholds=FluxThresholds(0.7, 0.4))
 ID = "8f0e3d0e-1b1a-4d0c-9c59-3f1f1c0f5a11"
@@ -61,78 +61,16 @@ def endpoint(
     return events.Endpoint(utterance=utterance, channel=0, end_s=2.0, confidence=confidence, flush=flush)
 
 
-def segment(text: str, utterance: int = 0, goes_on: bool = False) -> events.Segment:
-    source = api.Segment(
-        start_s=0.0, end_s=1.0, text=text, tokens=(), avg_logprob=-0.1, compression_ratio=1.0, no_speech_prob=0.0
-    )
+def spoken_segment(text: str, utterance: int = 0, goes_on: bool = False) -> events.Segment:
     words = tuple(events.Word(word, 0.5, 1.0, 0.9) for word in text.split())
-    return events.Segment(
-        utterance=utterance,
-        id=0,
-        channel=0,
-        start_s=0.5,
-        end_s=1.0,
-        text=text,
-        language="en",
-        source=source,
-        window_start_s=0.2,
-        words=words,
-        goes_on=goes_on,
-    )
+    return segment(text, 0.5, 1.0, utterance=utterance, window_start_s=0.2, words=words, goes_on=goes_on)
 
 
-def final(text: str, utterance: int = 0, is_complete: bool = True) -> Iterator[events.Event]:
+def final(text: str, number: int = 0, is_complete: bool = True) -> Iterator[events.Event]:
     """The last events of an utterance."""
     if text:
-        yield segment(text, utterance)
-    yield events.Utterance(
-        utterance=utterance,
-        channel=0,
-        start_s=0.5,
-        end_s=1.2,
-        text=text,
-        uncovered=(),
-        final_until_s=2.0,
-        resume_from_s=(2.0,),
-        is_complete=is_complete,
-    )
-
-
-def test_a_turn_from_its_first_word_to_its_end() -> None:
-    dialect = flux()
-    assert infos(dialect, began(), interim(""), interim("", "Good")) == [("StartOfTurn", 0, "Good")]
-    assert infos(dialect, interim("Good", " morning")) == [("Update", 0, "Good morning")]
-    assert infos(dialect, interim("Good morning")) == []
-    assert infos(dialect, eager("Good morning.")) == [("EagerEndOfTurn", 0, "Good morning.")]
-    (end,) = written(dialect, endpoint(confidence=0.8), *final("Good morning."))
-    assert end == {
-        "type": "TurnInfo",
-        "request_id": ID,
-        "sequence_id": 3,
-        "event": "EndOfTurn",
-        "turn_index": 0,
-        "audio_window_start": 0.2,
-        "audio_window_end": 2.0,
-        "transcript": "Good morning.",
-        "words": [
-            {"word": "Good", "confidence": 0.9, "start": 0.5, "end": 1.0},
-            {"word": "morning.", "confidence": 0.9, "start": 0.5, "end": 1.0},
-        ],
-        "end_of_turn_confidence": 0.8,
-        "trigger": "model",
-    }
-    assert infos(dialect, began(1), interim("Yes", utterance=1)) == [("StartOfTurn", 1, "Yes")]
-
-
-def test_a_turn_that_goes_on() -> None:
-    dialect = flux()
-    assert infos(dialect, began(), interim("My number is"), eager("My number is"), resumed()) == [
-        ("StartOfTurn", 0, "My number is"),
-        ("EagerEndOfTurn", 0, "My number is"),
-        ("TurnResumed", 0, "My number is"),
-    ]
-    assert infos(dialect, resumed()) == []
-    assert infos(dialect, interim("My number is", " two")) == [("Update", 0, "My number is two")]
+        yield spoken_segment(text, number)
+    yield utterance(text, 0.5, 1.2, 2.0, utterance=number, is_complete=is_complete)
 
 
 def test_nothing_is_sent_between_an_eager_end_and_what_follows() -> None:
@@ -150,11 +88,6 @@ def test_an_end_with_another_text_than_the_eager_one_is_announced(text: str) -> 
     dialect = flux()
     written(dialect, began(), interim("Yes"), eager("Yes."))
     assert infos(dialect, endpoint(flush=1), *final(text)) == [("TurnResumed", 0, text), ("EndOfTurn", 0, text)]
-
-
-def test_an_eager_end_without_words_is_not_reported() -> None:
-    dialect = flux()
-    assert infos(dialect, began(), eager(" "), resumed(), *final("")) == []
 
 
 @pytest.mark.parametrize(
@@ -184,7 +117,7 @@ def test_a_turn_is_announced_when_the_one_before_it_has_ended() -> None:
 
 def test_a_long_turn_has_the_text_of_all_its_windows() -> None:
     dialect = flux()
-    written(dialect, began(), interim("One"), segment("One.", goes_on=True))
+    written(dialect, began(), interim("One"), spoken_segment("One.", goes_on=True))
     assert infos(dialect, interim(" Two")) == [("Update", 0, "One. Two")]
     (told,) = written(dialect, eager("One. Two three."))
     assert [(word["word"], "start" in word) for word in told["words"]] == [
@@ -234,23 +167,6 @@ def test_a_turn_is_updated_every_quarter_of_a_second() -> None:
     assert due(dialect, 2.0) == []
 
 
-def test_messages_are_numbered_when_they_are_sent() -> None:
-    """An answer that waits behind an event has the higher number."""
-    dialect = flux()
-    _, answer = dialect.read('{"type":"Configure","keyterms":["tutti"]}')
-    assert isinstance(answer, events.LateReply)
-    written(dialect, began(), interim("Yes"))
-    (success,) = map(json.loads, answer.make())
-    assert (success["type"], success["sequence_id"]) == ("ConfigureSuccess", 1)
-
-
-def test_thresholds_change_for_the_session_at_once() -> None:
-    dialect = flux()
-    configure, _ = dialect.read('{"type":"Configure","thresholds":{"eot_threshold":0.9,"eager_eot_threshold":0.3}}')
-    assert isinstance(configure, commands.Configure)
-    assert configure.endpointing == FluxThresholds(0.9, 0.3).endpointing
-
-
 def test_a_threshold_of_hundreds_of_digits_is_refused() -> None:
     """JSON has integers that no fraction can hold."""
     (answer,) = flux().read(json.dumps({"type": "Configure", "thresholds": {"eot_threshold": 10**400}}))
@@ -277,10 +193,6 @@ def test_as_many_turns_may_be_ended_as_flushes_may_wait() -> None:
     written(dialect, events.Flushed(1))
     (flush,) = dialect.read('{"type":"ForceEndTurn"}')
     assert isinstance(flush, commands.Flush)
-
-
-def test_keepalives_of_the_older_protocol_do_no_harm() -> None:
-    assert list(flux().read('{"type":"KeepAlive"}')) == [commands.Keepalive()]
 
 
 @given(st.text() | st.recursive(st.none() | st.integers() | st.text(), st.lists).map(json.dumps))

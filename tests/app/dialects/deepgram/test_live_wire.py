@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.app.dialects.made_events import segment, utterance
 from tests.compat.exchange import Step, exchange
 from tests.fakes import MODEL, pcm
 from tutti_server.app.dialects.deepgram.live_results import LiveResults
@@ -22,7 +23,6 @@ from tutti_server.app.media.pcm import AudioFormat, Samples
 from tutti_server.app.session.core.effects import Close
 from tutti_server.app.session.messages import commands, events
 from tutti_server.app.session.messages.commands import MAX_PENDING_FLUSHES
-from tutti_server.engine import api
 
 REQUEST = Request("a-request", "fake", "1.2.3", datetime(2026, 1, 2, tzinfo=UTC))
 RAW = [("encoding", "linear32"), ("sample_rate", "16000")]
@@ -134,37 +134,6 @@ def test_as_many_finalizes_may_wait_as_flushes() -> None:
     assert isinstance(refused, events.Reply)
 
 
-def segment(number: int, text: str, goes_on: bool) -> events.Segment:
-    source = api.Segment(
-        start_s=0.0, end_s=1.0, text=text, tokens=(), avg_logprob=-0.1, compression_ratio=1.0, no_speech_prob=0.0
-    )
-    return events.Segment(
-        utterance=0,
-        id=number,
-        channel=0,
-        start_s=number,
-        end_s=number + 1.0,
-        text=text,
-        language="en",
-        source=source,
-        window_start_s=0.0,
-        goes_on=goes_on,
-    )
-
-
-def utterance(text: str, end_s: float) -> events.Utterance:
-    return events.Utterance(
-        utterance=0,
-        channel=0,
-        start_s=0.0,
-        end_s=end_s,
-        text=text,
-        uncovered=(),
-        final_until_s=end_s,
-        resume_from_s=(end_s,),
-    )
-
-
 def test_a_final_waits_only_where_it_may_be_the_last() -> None:
     """Whether it ends the utterance is known at once, but for the segments of its last window."""
     dialect = deepgram()
@@ -174,10 +143,10 @@ def test_a_final_waits_only_where_it_may_be_the_last() -> None:
         results = [json.loads(text) for text in dialect.write(event)]
         return [(each["channel"]["alternatives"][0]["transcript"], each["speech_final"]) for each in results]
 
-    assert told(segment(0, "one", goes_on=True)) == [("one", False)]
-    assert told(segment(1, " two", goes_on=False)) == []
-    assert told(segment(2, " three", goes_on=False)) == [("two", False)]
-    assert told(utterance("one two three", 3.0)) == [("three", True)]
+    assert told(segment("one", 0.0, 0.9, id=0, goes_on=True)) == [("one", False)]
+    assert told(segment(" two", 1.0, 1.9, id=1, goes_on=False)) == []
+    assert told(segment(" three", 2.0, 2.9, id=2, goes_on=False)) == [("two", False)]
+    assert told(utterance("one two three", 0.0, 3.0)) == [("three", True)]
 
 
 def test_audio_after_the_end_is_reported_once() -> None:
@@ -207,8 +176,8 @@ def test_an_utterance_does_not_end_before_its_last_result() -> None:
     list(results.speech_started(events.SpeechStarted(utterance=0, channel=0, at_s=0.0)))
     results.add_finalize(None)
     results.endpoint(events.Endpoint(utterance=0, channel=0, end_s=1.0, flush=0))
-    list(results.segment(segment(0, "Yes.", goes_on=False)))
-    ended = utterance("Yes.", 1.0)
+    list(results.segment(segment("Yes.", 0.0, 0.9, id=0, goes_on=False)))
+    ended = utterance("Yes.", 0.0, 1.0)
     told = [*results.utterance(ended), *results.audio_received(9.0), *results.flushed(), *results.audio_received(9.0)]
     assert [each["type"] for each in told] == ["Results", "UtteranceEnd"]
 

@@ -313,10 +313,6 @@ def test_keywords_are_hotwords_without_weights() -> None:
     assert (options.hotwords, options.adjusted) == (("Kowalski",), ("keywords=1 of 2",))
 
 
-def test_an_option_that_is_not_set_may_be_sent_empty() -> None:
-    assert live(("language", ""), ("utterance_end_ms", ""), ("callback", ""), ("unknown", "")) == live()
-
-
 def test_unknown_parameters_are_named_within_bounds() -> None:
     options = live(*((f"{number:03}{'x' * 1000}", "1") for number in range(500)))
     assert len(options.ignored) == 20
@@ -345,12 +341,6 @@ def test_wrong_values_are_explained(query: list[tuple[str, str]], field: str) ->
         live(*query)
     assert caught.value.field == field
     assert "expected" in caught.value.message and "got" in caught.value.message
-
-
-@pytest.mark.parametrize("value", ["nan", "-1", "x", "61"])
-def test_wrong_pauses_are_explained(value: str) -> None:
-    with pytest.raises(BadStart, match="utt_split: expected a number from 0 to 60"):
-        recorded(("utt_split", value))
 
 
 NAMES = st.sampled_from(
@@ -389,14 +379,6 @@ def test_an_empty_parameter_is_not_given(is_live: bool) -> None:
     ).split()
     for query in [[(name, "")] for name in names] + [[(name, " ") for name in names]]:
         assert parse(query, ["en", "no"], is_live) == parse([], ["en", "no"], is_live)
-
-
-def test_parameters_may_be_spelled_as_clients_spell_them() -> None:
-    asked = live(
-        ("punctuate", "yes"), ("interim_results", "On"), ("utterance_end_ms", "1000.0"), ("endpointing", "off")
-    )
-    assert (asked.punctuate, asked.interim, asked.utterance_end_s) == (True, True, 1.0)
-    assert not asked.reports_endpoints
 
 
 def test_names_of_lists_may_have_brackets() -> None:

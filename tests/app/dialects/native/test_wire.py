@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.app.dialects.made_events import segment, utterance
 from tests.compat.exchange import Step, exchange
 from tests.compat.sentences import SENTENCES, spoken
 from tests.fakes import pcm
@@ -149,16 +150,16 @@ SOURCE = api.Segment(
 """A segment of the engine, with a confidence of a half."""
 
 
-def segment(utterance: int, number: int, start_s: float, end_s: float, text: str, **rest: Any) -> events.Segment:
-    place: dict[str, Any] = {"utterance": utterance, "id": number, "channel": 0, "start_s": start_s, "end_s": end_s}
-    return events.Segment(**place, text=text, window_start_s=0.0, **rest)
-
-
 SERVER: dict[str, events.Event] = {
-    "segment without words or language": segment(1, 0, 2.0, 3.25, " How are you?", language=None, source=SOURCE),
+    "segment without words or language": segment(
+        " How are you?", 2.0, 3.25, utterance=1, language=None, source=SOURCE, window_start_s=0.0
+    ),
     "segment with words": segment(
-        *(0, 3, 0.12, 1.5, "Hello there."),
-        language="en",
+        "Hello there.",
+        0.12,
+        1.5,
+        id=3,
+        window_start_s=0.0,
         source=replace(SOURCE, avg_logprob=-0.0513),
         words=(events.Word("Hello", 0.12, 0.6, 0.98), events.Word("there.", 0.6, 1.5, 0.91)),
     ),
@@ -185,64 +186,26 @@ SERVER: dict[str, events.Event] = {
     "interim with nothing stable yet": events.Interim(
         utterance=0, channel=0, start_s=0.12, end_s=0.8, stable="", tail="Thank"
     ),
-    "utterance": events.Utterance(
-        utterance=0,
-        channel=0,
-        start_s=0.12,
-        end_s=3.25,
-        text="Hello there. How are you?",
-        uncovered=(),
-        final_until_s=3.6,
-        resume_from_s=(3.6,),
-        detector_from_s=(0.0,),
-    ),
-    "utterance that heard speech and has no text": events.Utterance(
+    "utterance": utterance("Hello there. How are you?", 0.12, 3.25, 3.6, detector_from_s=(0.0,)),
+    "utterance that heard speech and has no text": utterance(
+        "",
+        10.0,
+        11.5,
         utterance=4,
         channel=1,
-        start_s=10.0,
-        end_s=11.5,
-        text="",
         uncovered=((10.0, 11.5),),
         final_until_s=11.0,
         resume_from_s=(12.25, 11.0),
         detector_from_s=(6.24, None),
     ),
-    "a segment whose language was detected": events.Segment(
-        utterance=2,
-        id=1,
-        channel=0,
-        start_s=4.0,
-        end_s=5.25,
-        text="Guten Tag.",
-        language="de",
-        language_probability=0.97,
-        source=SOURCE,
-        window_start_s=4.0,
+    "a segment whose language was detected": segment(
+        "Guten Tag.", 4.0, 5.25, utterance=2, id=1, language="de", language_probability=0.97, source=SOURCE
     ),
-    "an utterance whose language was detected": events.Utterance(
-        utterance=2,
-        channel=0,
-        start_s=4.0,
-        end_s=5.25,
-        text="Guten Tag.",
-        language="de",
-        language_probability=0.97,
-        uncovered=(),
-        final_until_s=5.5,
-        resume_from_s=(5.5,),
-        detector_from_s=(5.5,),
+    "an utterance whose language was detected": utterance(
+        "Guten Tag.", 4.0, 5.25, 5.5, utterance=2, language="de", language_probability=0.97, detector_from_s=(5.5,)
     ),
-    "utterance of a session with translations": events.Utterance(
-        utterance=2,
-        channel=0,
-        start_s=4.0,
-        end_s=5.25,
-        text="Guten Tag.",
-        uncovered=(),
-        final_until_s=5.5,
-        resume_from_s=(5.5,),
-        detector_from_s=(5.5,),
-        translated_until_s=(4.0,),
+    "utterance of a session with translations": utterance(
+        "Guten Tag.", 4.0, 5.25, 5.5, utterance=2, detector_from_s=(5.5,), translated_until_s=(4.0,)
     ),
     "translation": events.Translation(
         utterance=2,
@@ -263,43 +226,27 @@ SERVER: dict[str, events.Event] = {
         translated_until_s=(12.25,),
         is_earlier=True,
     ),
-    "segment with speakers": events.Segment(
-        utterance=0,
+    "segment with speakers": segment(
+        "Hello there.",
+        0.12,
+        1.5,
         id=3,
-        channel=0,
-        start_s=0.12,
-        end_s=1.5,
-        text="Hello there.",
-        language="en",
         source=SOURCE,
         window_start_s=0.0,
         words=(events.Word("Hello", 0.12, 0.6, 0.98, speaker=0), events.Word("there.", 0.6, 1.5, 0.91, speaker=1)),
         speaker=1,
     ),
-    "segment with redactions": events.Segment(
+    "segment with redactions": segment(
+        " It is [CARD_NUMBER].",
+        2.0,
+        6.25,
         utterance=1,
-        id=0,
-        channel=0,
-        start_s=2.0,
-        end_s=6.25,
-        text=" It is [CARD_NUMBER].",
-        language="en",
         source=replace(SOURCE, avg_logprob=math.log(0.5)),
-        window_start_s=2.0,
         redactions=(events.Redaction("card", 2.5, 6.0),),
     ),
     "speakers": events.Speakers(0, (events.SpeakerSpan(0.0, 1.11, 0), events.SpeakerSpan(1.11, 2.22, 1))),
-    "an utterance with what tells its speakers": events.Utterance(
-        utterance=2,
-        channel=0,
-        start_s=4.0,
-        end_s=5.25,
-        text="Hello.",
-        uncovered=(),
-        final_until_s=5.5,
-        resume_from_s=(5.5,),
-        detector_from_s=(5.5,),
-        voices="v1.1.AAnffwCBQA",
+    "an utterance with what tells its speakers": utterance(
+        "Hello.", 4.0, 5.25, 5.5, utterance=2, detector_from_s=(5.5,), voices="v1.1.AAnffwCBQA"
     ),
     "flushed with a string id": events.Flushed("turn-7"),
     "flushed with a number id": events.Flushed(0),
@@ -328,27 +275,11 @@ NAMED: dict[str, events.Event] = {
     "interim of a channel with a name": events.Interim(
         utterance=0, channel=1, start_s=0.12, end_s=2.3, stable="Thank you for", tail=" calling north"
     ),
-    "segment of a channel with a name": events.Segment(
-        utterance=1,
-        id=0,
-        channel=1,
-        start_s=2.0,
-        end_s=3.25,
-        text=" How are you?",
-        language=None,
-        source=SOURCE,
-        window_start_s=2.0,
+    "segment of a channel with a name": segment(
+        " How are you?", 2.0, 3.25, utterance=1, channel=1, language=None, source=SOURCE
     ),
-    "utterance of a channel with a name": events.Utterance(
-        utterance=2,
-        channel=0,
-        start_s=4.0,
-        end_s=5.25,
-        text="Hello.",
-        uncovered=(),
-        final_until_s=5.5,
-        resume_from_s=(5.5, 4.0),
-        detector_from_s=(5.5, None),
+    "utterance of a channel with a name": utterance(
+        "Hello.", 4.0, 5.25, utterance=2, final_until_s=5.5, resume_from_s=(5.5, 4.0), detector_from_s=(5.5, None)
     ),
 }
 """The events of a session whose channels have names."""

@@ -1,13 +1,14 @@
 """OpenAI's form fields as options, and transcripts as its answers; no server, no engine."""
 
 import json
-import math
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from tutti_server.app.dialects.openai.files_wire import FileOptions, TextStream, parse_options, response_body, sse_frame
+from tests.app.dialects.made_events import SOURCE, segment, utterance
+from tests.compat.conformance import supported
+from tutti_server.app.dialects.openai.files_wire import FileOptions, TextStream, parse_options, response_body
 from tutti_server.app.errors import RequestError
 from tutti_server.app.files.subtitles import CueLayout
 from tutti_server.app.files.transcript import Transcript
@@ -21,54 +22,24 @@ def options(*fields: tuple[str, str], task: api.Task = "transcribe") -> FileOpti
     return parse_options(fields, task)
 
 
-def segment(
-    utterance: int, number: int, text: str, language: str | None = "en", start_s: float = 0.0
-) -> events.Segment:
+def spoken(utterance: int, number: int, text: str, language: str | None = "en", start_s: float = 0.0) -> events.Segment:
     """Two tokens for a segment, and every word as likely as not."""
     words = tuple(api.Word(f" {word}", 0.0, 1.0, 0.5) for word in text.split())
-    source = api.Segment(
-        start_s=0.0,
-        end_s=1.0,
-        text=f" {text}",
-        tokens=(1, 2),
-        avg_logprob=-0.1,
-        compression_ratio=1.0,
-        no_speech_prob=0.0,
-        words=words,
-    )
-    return events.Segment(
-        utterance=utterance,
-        id=number,
-        channel=0,
-        start_s=start_s,
-        end_s=start_s + 1.0,
-        text=text,
-        language=language,
-        source=source,
-        window_start_s=start_s,
-    )
+    source = replace(SOURCE, text=f" {text}", tokens=(1, 2), words=words)
+    return segment(text, start_s, start_s + 1.0, utterance=utterance, id=number, language=language, source=source)
 
 
-def utterance(number: int, text: str) -> events.Utterance:
-    return events.Utterance(
-        utterance=number,
-        channel=0,
-        start_s=0.0,
-        end_s=1.0,
-        text=text,
-        uncovered=(),
-        final_until_s=1.0,
-        resume_from_s=(1.0,),
-    )
+def ended(number: int, text: str) -> events.Utterance:
+    return utterance(text, 0.0, 1.0, utterance=number)
 
 
 TALK: list[events.Event] = [
-    segment(0, 0, "Good morning."),
-    segment(0, 1, " How are you?", start_s=1.0),
-    utterance(0, "Good morning. How are you?"),
-    utterance(1, ""),
-    segment(2, 2, "Fine.", start_s=4.0),
-    utterance(2, "Fine."),
+    spoken(0, 0, "Good morning."),
+    spoken(0, 1, " How are you?", start_s=1.0),
+    ended(0, "Good morning. How are you?"),
+    ended(1, ""),
+    spoken(2, 2, "Fine.", start_s=4.0),
+    ended(2, "Fine."),
     events.Stopped(6.2, 3.0, 6),
 ]
 
@@ -88,10 +59,7 @@ def answer(asked: FileOptions, talk: list[events.Event] = TALK) -> tuple[str, st
 # What is asked.
 
 
-def test_nothing_but_the_defaults() -> None:
-    assert options(("model", "whisper-1")) == FileOptions()
-
-
+@supported("openai-rest", "prompt")
 def test_everything_that_has_an_effect() -> None:
     """None of it is named as ignored."""
     asked = options(
@@ -205,16 +173,6 @@ def test_a_stream_may_have_segments_and_words() -> None:
     assert (asked.response_format, asked.needs_words, asked.ignored) == ("verbose_json", True, ())
 
 
-@pytest.mark.parametrize("response_format", ["json", "text"])
-def test_text_is_streamed_as_it_is(response_format: str) -> None:
-    asked = options(("stream", "true"), ("response_format", response_format))
-    assert (asked.is_streamed, asked.ignored) == (True, ())
-
-
-def test_what_is_unknown_is_named() -> None:
-    assert options(("vad_filter", "true"), ("größe", "2"), ("model", "m")).ignored == ("größe", "vad_filter")
-
-
 @pytest.mark.parametrize(
     ("fields", "param"),
     [
@@ -297,16 +255,15 @@ def test_fields_may_be_spelled_as_clients_spell_them() -> None:
 # What is answered.
 
 
-def test_json() -> None:
-    content, media_type = answer(FileOptions())
-    assert media_type == "application/json"
-    assert json.loads(content) == {
-        "text": "Good morning. How are you? Fine.",
-        "usage": {"type": "duration", "seconds": 6},
-        "languages": [{"code": "en"}],
-    }
+@pytest.mark.parametrize("granularities", [("word",), ("segment",), ("word", "segment"), ()])
+def test_words_and_segments_are_there_where_asked_for(granularities: tuple[str, ...]) -> None:
+    fields = [("timestamp_granularities[]", each) for each in granularities]
+    body = json.loads(answer(options(("response_format", "verbose_json"), *fields))[0])
+    assert ("segments" in body, "words" in body) == (granularities != ("word",), "word" in granularities)
 
 
+@supported("openai-rest", "response_format=text")
+@supported("openai-rest", "response_format=vtt")
 def test_text_and_subtitles() -> None:
     assert answer(FileOptions(response_format="text")) == ("Good morning. How are you? Fine.\n", "text/plain")
     srt, media_type = answer(FileOptions(response_format="srt"))
@@ -316,39 +273,11 @@ def test_text_and_subtitles() -> None:
     assert media_type == "text/vtt" and vtt.startswith("WEBVTT\n\n00:00:00.000 --> ")
 
 
-def test_a_translation_is_english() -> None:
-    """Whatever was spoken."""
-    talk: list[events.Event] = [
-        segment(0, 0, "Good day.", language="de"),
-        utterance(0, "Good day."),
-        events.Stopped(1.0, 1.0, 2),
-    ]
-    verbose = json.loads(answer(FileOptions(task="translate", response_format="verbose_json"), talk)[0])
-    assert (verbose["task"], verbose["language"]) == ("translate", "english")
-
-
-def test_a_stream_adds_up_to_its_end() -> None:
-    *deltas, done = told(FileOptions(is_streamed=True))
-    assert [delta["delta"] for delta in deltas] == ["Good morning.", " How are you?", " Fine."]
-    assert done == {
-        "type": "transcript.text.done",
-        "text": "Good morning. How are you? Fine.",
-        "usage": {
-            "type": "tokens",
-            "input_tokens": 310,
-            "input_token_details": {"audio_tokens": 310},
-            "output_tokens": 6,
-            "total_tokens": 316,
-        },
-        "languages": [{"code": "en"}],
-    }
-
-
 def test_a_verbose_stream_has_the_segments_of_the_verbose_answer() -> None:
     """Each follows its delta; speech without text is a segment without text, in its place."""
-    spoken = replace(segment(0, 0, "Good morning."), words=(events.Word("Good", 0.0, 0.5, 0.9),))
-    ended = replace(utterance(0, "Good morning."), uncovered=((2.0, 3.5),))
-    talk: list[events.Event] = [spoken, ended, segment(1, 1, "Fine.", start_s=4.0), events.Stopped(6.2, 2.0, 3)]
+    first = replace(spoken(0, 0, "Good morning."), words=(events.Word("Good", 0.0, 0.5, 0.9),))
+    unread = replace(ended(0, "Good morning."), uncovered=((2.0, 3.5),))
+    talk: list[events.Event] = [first, unread, spoken(1, 1, "Fine.", start_s=4.0), events.Stopped(6.2, 2.0, 3)]
     asked = FileOptions(is_streamed=True, response_format="verbose_json", has_words=True)
     sent = told(asked, talk)
     assert [each["type"].rsplit(".")[-1] for each in sent] == [
@@ -370,32 +299,17 @@ def test_a_verbose_stream_has_the_segments_of_the_verbose_answer() -> None:
 
 def test_utterances_of_scripts_without_spaces_are_joined_without() -> None:
     talk: list[events.Event] = [
-        segment(0, 0, "おはよう。", "ja"),
-        segment(1, 1, "元気？", "ja"),
+        spoken(0, 0, "おはよう。", "ja"),
+        spoken(1, 1, "元気？", "ja"),
         events.Stopped(2.0, 2.0, 2),
     ]
     assert told(FileOptions(), talk)[-1]["text"] == "おはよう。元気？"
 
 
-def test_logprobs_add_up_to_the_text() -> None:
-    """In a stream and in one piece; a word that is thought impossible has one all the same."""
-    asked = FileOptions(has_logprobs=True)
-    *deltas, done = told(asked)
-    for delta in deltas:
-        assert "".join(each["token"] for each in delta["logprobs"]) == delta["delta"]
-    assert done["logprobs"] == json.loads(answer(asked)[0])["logprobs"]
-    assert {each["logprob"] for each in done["logprobs"]} == {round(math.log(0.5), 4)}
-    assert bytes(done["logprobs"][-1]["bytes"]) == b" Fine."
-
-
-def test_a_frame_is_one_line_of_data() -> None:
-    assert sse_frame({"text": "é\n"}) == 'data: {"text":"é\\n"}\n\n'
-
-
 def test_each_segment_has_its_language() -> None:
     """The file has that of its first one."""
     transcript = Transcript()
-    for event in (segment(0, 0, "Good morning."), segment(1, 1, "Guten Morgen.", "de"), segment(2, 2, "Hm.", None)):
+    for event in (spoken(0, 0, "Good morning."), spoken(1, 1, "Guten Morgen.", "de"), spoken(2, 2, "Hm.", None)):
         transcript.add(event)
     body = json.loads(response_body(transcript, options(("response_format", "verbose_json")))[0])
     assert [each["language"] for each in body["segments"]] == ["en", "de", None]
