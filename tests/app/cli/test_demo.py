@@ -8,28 +8,13 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-import tutti
 from tests.app.conftest import Serve
 from tests.app.dialects.openai.test_files_endpoint import wav
-from tests.clients.python.client_fakes import SEGMENT, STOPPED, UTTERANCE, Peer, make_interim, serve_script
+from tests.clients.python.client_fakes import SEGMENT, STOPPED, UTTERANCE, Peer, serve_script
 from tests.clients.python.test_client_readme import converse
 from tests.fakes import MODEL, FakeTranscriber
-from tutti_server.app.cli.demo import SAMPLES, caption_lines, known_samples, run_demo
+from tutti_server.app.cli.demo import SAMPLES, known_samples, run_demo
 from tutti_server.app.errors import SessionError
-from tutti_server.app.files.formats import segment_line
-
-
-@pytest.mark.parametrize("start_s", [0.1, 3723.4])
-def test_an_interim_begins_in_the_column_of_its_final_line(start_s: float) -> None:
-    """So the text does not jump when it becomes final."""
-    captions = tutti.Transcript()
-    captions.add(tutti.SpeechStarted(utterance=0, channel=0, at_s=start_s))
-    captions.add(make_interim("Hello", " there"))
-    caption = captions.open_captions()[0]
-    final = segment_line(caption.start_s, caption.start_s + 2.0, "Hello there")
-    out = io.StringIO()
-    Console(file=out, width=80).print(caption_lines(captions))
-    assert out.getvalue().index("Hello there") == final.index("Hello there")
 
 
 async def test_the_demo_sends_its_key_to_the_server() -> None:
@@ -78,21 +63,6 @@ async def test_recordings_follow_each_other_in_one_session() -> None:
     assert shown[0] == "Streaming two tones to fake at the pace of speech:"
     assert [shown[1], shown[3]] == ["English", "Portuguese"]
     assert shown[4].endswith("Bom dia.")
-
-
-async def test_a_long_text_goes_on_below_its_beginning() -> None:
-    """It does not run under the times."""
-    out = io.StringIO()
-
-    async def long_sentence(peer: Peer) -> None:
-        await peer.begin()
-        await peer.receive_until("stop")
-        await peer.send(SEGMENT | {"text": "words " * 20}, UTTERANCE, STOPPED)
-
-    async with asyncio.timeout(30), serve_script(long_sentence) as server:
-        await run_demo(Console(file=out, width=60), server.url, [io.BytesIO(wav(np.zeros(1600)))], "a tone")
-    columns = {line.index("words") for line in out.getvalue().splitlines() if "words words" in line}
-    assert columns == {len(segment_line(0.12, 1.5, ""))}
 
 
 async def test_a_lost_connection_is_shown_and_replaced() -> None:

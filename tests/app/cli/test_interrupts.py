@@ -53,7 +53,6 @@ run(work())
         (("-c", IMPORTS), "importing"),
         (("-c", LOADS), "loading"),
         (("-c", BLOCKS), "blocking"),
-        (("-m", "tutti_server.app", "demo"), "captions"),
     ],
 )
 def test_a_command_ends_with_the_status_of_ctrl_c(arguments: tuple[str, ...], stage: str) -> None:
