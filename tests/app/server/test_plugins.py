@@ -148,7 +148,7 @@ async def test_the_plugin_of_the_documentation_works(folder: Path, serve: Serve)
         assert (await http.get("/greet")).text == "hello"
 
 
-def test_its_setting_is_a_flag_and_a_variable(folder: Path) -> None:
+def test_its_settings_are_flags_and_variables_and_its_commands_those_of_tutti(folder: Path) -> None:
     install(folder, PLUGIN)
     shown = CliRunner().invoke(cli, ["serve", "--help"], terminal_width=200).output
     assert "--greeting" in shown and "TUTTI_GREETING" in shown and "What the greeter says." in shown
@@ -156,6 +156,8 @@ def test_its_setting_is_a_flag_and_a_variable(folder: Path) -> None:
     others = {name: None for name in os.environ if name.startswith("TUTTI_")}
     refused = CliRunner(env=others).invoke(cli, ["serve", "--greeting", "127.0.0.1"])
     assert refused.output == "Error: greeting: expected another text than host, got 127.0.0.1\n"
+    assert "greeter" in CliRunner().invoke(cli, ["--help"]).output
+    assert CliRunner().invoke(cli, ["greeter"]).output == "hello\n"
 
 
 async def test_a_server_without_plugins_serves_all_else(bare: None, serve: Serve) -> None:
@@ -192,19 +194,10 @@ def test_a_variable_of_a_missing_plugin_names_it(bare: None, name: str, plugin: 
         check_environment({f"TUTTI_{name}": "9"})
 
 
-def test_a_flag_of_a_missing_plugin_names_it(bare: None) -> None:
+def test_a_missing_plugin_has_no_flags_and_no_commands(bare: None) -> None:
     refused = CliRunner().invoke(cli, ["serve", "--audiosocket-port", "9"])
     assert refused.exit_code == 2
     assert "No such option '--audiosocket-port' (of the plug-in carriers, which is not installed)" in refused.output
-
-
-def test_its_commands_are_those_of_tutti(folder: Path) -> None:
-    install(folder, PLUGIN)
-    assert "greeter" in CliRunner().invoke(cli, ["--help"]).output
-    assert CliRunner().invoke(cli, ["greeter"]).output == "hello\n"
-
-
-def test_a_missing_plugin_has_no_commands(bare: None) -> None:
     assert "keys" not in CliRunner().invoke(cli, ["--help"]).output.partition("Commands:")[2]
     assert "No such command 'keys'" in CliRunner().invoke(cli, ["keys"]).output
 

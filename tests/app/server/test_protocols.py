@@ -5,7 +5,6 @@ import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
-from urllib.parse import quote
 
 import pytest
 from websockets.asyncio.client import ClientConnection, connect
@@ -14,7 +13,6 @@ from websockets.exceptions import ConnectionClosed
 from tests.app.conftest import Running, Serve
 from tutti_server.app.server import main
 from tutti_server.app.service.auth import Access
-from tutti_server.engine.api import MAX_HOTWORD_BYTES, MAX_HOTWORDS
 
 HEAD = b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n"
 UPGRADE = (
@@ -131,14 +129,6 @@ async def test_a_request_without_a_key_has_little_time(serve: Serve) -> None:
     assert len(server.service.strangers) == 0
 
 
-async def test_an_upload_has_its_own_time(serve: Serve) -> None:
-    """It is admitted, so that only `idle_timeout_s` and the least rate count."""
-    server = await serve(stranger_timeout_s=0.1, head_timeout_s=0.1, idle_timeout_s=1.0)
-    async with raw(server, UPLOAD) as (reader, _):
-        assert await status(reader) == 408
-    assert server.metric("tutti_strangers_refused_total", reason="slow") == 0
-
-
 async def test_a_dripping_upload_gives_its_place_back(serve: Serve) -> None:
     """It is never idle, but slower than the least rate."""
     server = await serve(idle_timeout_s=0.5, head_timeout_s=0.3, max_uploads=1)
@@ -181,19 +171,6 @@ async def test_clients_of_a_proxy_are_counted_by_their_own_address(serve: Serve)
             assert await status(third) == 101
             await ended(first)
             assert not second.at_eof()
-
-
-def keyterms(n: int) -> str:
-    """A query with the most keyterms, all different, each of the greatest length."""
-    terms = [f"{number:02d} " + "é" * ((MAX_HOTWORD_BYTES - 3) // 2) for number in range(n)]
-    return "&".join(f"keyterm={quote(term)}" for term in terms)
-
-
-async def test_there_is_room_for_all_keyterms(serve: Serve) -> None:
-    server = await serve()
-    address = f"ws://{server.address}/v1/listen?{keyterms(MAX_HOTWORDS)}"
-    async with connect(address) as socket:
-        assert socket.response and "x-tutti-adjusted" not in socket.response.headers
 
 
 UPGRADES = (

@@ -9,6 +9,7 @@ from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 
 from tests.app.conftest import Serve
+from tests.compat.conformance import supported
 from tests.fakes import MODEL, FakeTranscriber
 
 
@@ -18,12 +19,15 @@ async def get(url: str, **options: Any) -> httpx.Response:
 
 
 async def test_ready_while_sessions_are_welcome(serve: Serve) -> None:
-    transcriber = FakeTranscriber()
+    """One with too few engines is ready, as the others decode for all, and says why."""
+    transcriber = FakeTranscriber(problems=("the engine-1 has another model",))
     server = await serve(transcriber)
     assert (await get(f"{server.http}/healthz")).status_code == 200
-    assert (await get(f"{server.http}/readyz")).status_code == 200
+    ready = await get(f"{server.http}/readyz")
+    assert (ready.status_code, ready.text) == (200, "ready; the engine-1 has another model\n")
     transcriber.is_alive = False
-    assert (await get(f"{server.http}/readyz")).status_code == 503
+    lost = await get(f"{server.http}/readyz")
+    assert (lost.status_code, lost.headers["retry-after"]) == (503, "5")
     transcriber.is_alive, server.service.admission.is_draining = True, True
     assert (await get(f"{server.http}/readyz")).status_code == 503
 
@@ -44,13 +48,6 @@ async def test_a_server_without_engine_is_not_healthy_and_refuses_sessions(serve
     transcriber.is_alive, transcriber.is_lost = True, False
 
 
-async def test_a_server_with_too_few_engines_says_why(serve: Serve) -> None:
-    """It is ready, as the others decode for all."""
-    server = await serve(FakeTranscriber(problems=("the engine-1 has another model",)))
-    ready = await get(f"{server.http}/readyz")
-    assert (ready.status_code, ready.text) == (200, "ready; the engine-1 has another model\n")
-
-
 async def test_metrics_are_in_prometheus_format(serve: Serve) -> None:
     server = await serve()
     response = await get(f"{server.http}/metrics")
@@ -64,6 +61,7 @@ async def test_metrics_are_in_prometheus_format(serve: Serve) -> None:
         assert name in response.text
 
 
+@supported("openai-rest", "GET /v1/models")
 async def test_models_lists_the_one_that_is_served(serve: Serve) -> None:
     server = await serve(api_keys="k")
     assert (await get(f"{server.http}/v1/models")).status_code == 401
@@ -73,10 +71,12 @@ async def test_models_lists_the_one_that_is_served(serve: Serve) -> None:
     assert openai_name == model | {"id": "whisper-1"}
 
 
-async def test_the_page_learns_of_the_model_without_a_key(serve: Serve) -> None:
-    """As the page itself needs none: the model's name, what it can hear, and its languages."""
-    info = replace(MODEL, languages=("en", "ht", "xx"))
-    server = await serve(FakeTranscriber(info=info), api_keys="k")
+async def test_the_page_is_served_without_a_key_with_all_it_needs(serve: Serve) -> None:
+    """Each file is fresh after an update. The page learns the model's name, what it can hear, and its languages."""
+    server = await serve(FakeTranscriber(info=replace(MODEL, languages=("en", "ht", "xx"))), api_keys="k")
+    for path in ("", "static/captions.js", "static/tutti/index.js", "static/tutti/worklet.js", "service-worker.js"):
+        response = await get(f"{server.http}/{path}")
+        assert (response.status_code, response.headers["cache-control"]) == (200, "no-cache"), path
     assert (await get(f"{server.http}/page/model")).json() == {
         "name": "fake",
         "translations": [],
@@ -89,15 +89,18 @@ async def test_the_page_learns_of_the_model_without_a_key(serve: Serve) -> None:
     }
 
 
-@pytest.mark.parametrize(
-    "path", ["/", "/static/captions.js", "/static/tutti/index.js", "/static/tutti/worklet.js", "/service-worker.js"]
-)
-async def test_the_page_is_served_with_all_it_needs(serve: Serve, path: str) -> None:
-    """Each file is fresh after an update."""
-    server = await serve()
-    response = await get(server.http + path)
-    assert response.status_code == 200
-    assert response.headers["cache-control"] == "no-cache"
+async def test_every_answer_has_an_id_of_its_own(serve: Serve) -> None:
+    """Also one that says that a path, a method or a socket is refused."""
+    server = await serve(api_keys="k")
+    answers = [await get(server.http + path) for path in ("/", "/", "/v2/nothing", "/v1/audio/transcriptions")]
+    *_, unknown, other = answers
+    assert (unknown.status_code, unknown.json()["error"]["code"]) == (404, "not_found")
+    assert (other.status_code, other.headers["allow"]) == (405, "POST")
+    assert other.json()["error"]["code"] == "method_not_allowed"
+    with pytest.raises(InvalidStatus) as raised:
+        await connect(server.stream)
+    ids = {each.headers["x-request-id"] for each in (*answers, raised.value.response)}
+    assert len(ids) == 5 and all(each.startswith("req_") for each in ids)
 
 
 async def test_the_manifest_names_files_that_exist(serve: Serve) -> None:
@@ -110,19 +113,7 @@ async def test_the_manifest_names_files_that_exist(serve: Serve) -> None:
         assert (await get(server.http + icon["src"])).headers["content-type"] == icon["type"]
 
 
-async def test_unknown_paths_are_not_found(serve: Serve) -> None:
-    server = await serve()
-    response = await get(f"{server.http}/v2/nothing")
-    assert (response.status_code, response.json()["error"]["code"]) == (404, "not_found")
-
-
-async def test_other_methods_are_named(serve: Serve) -> None:
-    server = await serve()
-    response = await get(f"{server.http}/v1/audio/transcriptions")
-    assert (response.status_code, response.headers["allow"]) == (405, "POST")
-    assert response.json()["error"]["code"] == "method_not_allowed"
-
-
+@supported("openai-rest", "GET /v1/models/{model}")
 async def test_a_model_is_found_by_its_name(serve: Serve) -> None:
     """Names from the hub contain a slash, which clients escape."""
     server = await serve(FakeTranscriber(info=replace(MODEL, name="openai/whisper-small")), api_keys="k")
@@ -145,20 +136,6 @@ async def test_a_model_is_found_by_each_of_its_names(serve: Serve) -> None:
         assert (await get(f"{server.http}/v1/models/{each['id']}")).json() == each
     missing = await get(f"{server.http}/v1/models/large-v3")
     assert "expected calls or legal or whisper-large or whisper-1" in missing.json()["error"]["message"]
-
-
-@pytest.mark.parametrize("path", ["/", "/v1/models", "/v1/audio/transcriptions", "/v2/nothing"])
-async def test_every_answer_has_an_id_of_its_own(serve: Serve, path: str) -> None:
-    server = await serve()
-    first, second = [(await get(server.http + path)).headers["x-request-id"] for _ in range(2)]
-    assert first.startswith("req_") and first != second
-
-
-async def test_a_refused_socket_has_an_id(serve: Serve) -> None:
-    server = await serve(api_keys="k")
-    with pytest.raises(InvalidStatus) as raised:
-        await connect(server.stream)
-    assert raised.value.response.headers["x-request-id"].startswith("req_")
 
 
 async def test_a_route_that_fails_is_answered(serve: Serve) -> None:

@@ -43,15 +43,6 @@ def trusting(authority: trustme.CA) -> ssl.SSLContext:
     return context
 
 
-async def test_a_handshake_has_little_time(serve: Serve, tls: dict[str, Any]) -> None:
-    """Neither a silent client nor one that has begun gets more."""
-    server = await serve(**tls, head_timeout_s=0.3, api_keys="k")
-    async with raw(server) as (silent, _), raw(server, CLIENT_HELLO) as (begun, _):
-        assert await ended(silent) == await ended(begun) == b""
-    assert server.metric("tutti_strangers_refused_total", reason="slow") == 2
-    assert len(server.service.strangers) == 0
-
-
 async def test_handshakes_are_bounded_by_address_and_in_all(
     serve: Serve, tls: dict[str, Any], trusting: ssl.SSLContext
 ) -> None:
@@ -72,14 +63,6 @@ async def test_handshakes_are_bounded_by_address_and_in_all(
             assert server.metric("tutti_strangers_open") == 3
         await admitted.ping()
     assert server.metric("tutti_strangers_refused_total", reason="crowded") == 2
-
-
-async def test_what_is_no_handshake_is_malformed(serve: Serve, tls: dict[str, Any]) -> None:
-    server = await serve(**tls)
-    async with raw(server, b"GET / HTTP/1.1\r\nhost: localhost\r\n\r\n") as (reader, _):
-        await ended(reader)
-    assert server.metric("tutti_strangers_refused_total", reason="malformed") == 1
-    assert len(server.service.strangers) == 0
 
 
 class RawClient:
@@ -130,13 +113,6 @@ async def test_a_slow_head_is_answered_and_counted_until_its_end(
         assert server.metric("tutti_strangers_open") == 1
         await ended(reader)
     assert len(server.service.strangers) == 0
-
-
-async def test_a_request_may_come_with_the_end_of_the_handshake(
-    serve: Serve, tls: dict[str, Any], trusting: ssl.SSLContext
-) -> None:
-    """In one packet, as clients of TLS 1.3 send it."""
-    await ask_at_once(await serve(**tls), trusting)
 
 
 async def ask_at_once(server: Running, trusting: ssl.SSLContext) -> None:

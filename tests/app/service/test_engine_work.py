@@ -19,12 +19,6 @@ def several(**n_finals: int) -> EngineStats:
     return replace(counters(0), engines={name: counters(n) for name, n in n_finals.items()})
 
 
-def test_only_what_is_done_from_now_on_counts() -> None:
-    work = EngineWork()
-    assert work.note(counters(100)) == WorkDone(0, 0.0, 0.0)
-    assert work.note(counters(104)) == WorkDone(4, 2.0, 6.0)
-
-
 def test_an_engine_that_comes_brings_nothing_along() -> None:
     """A new gateway learns of one engine after another, which have decoded for days."""
     work = EngineWork()

@@ -14,7 +14,7 @@ from tests.app.conftest import Serve
 from tests.fakes import FakeTranscriber
 from tutti_server.app.errors import SettingsError
 from tutti_server.app.server.main import build_app
-from tutti_server.app.service.api_keys import ApiKey, read_api_keys
+from tutti_server.app.service.api_keys import ApiKey
 from tutti_server.app.service.file_keys import FileKeys
 from tutti_server.app.service.settings import Settings
 
@@ -105,18 +105,3 @@ def test_a_gateway_that_starts_again_without_the_file_has_the_keys_of_the_start(
     app = build_app(arrived, FakeTranscriber())
     assert list(app.state.service.file_keys.by_key) == ["a"]
     assert "the keys are those of the start: keys_file: expected a TOML file" in caplog.text
-
-
-def test_settings_read_the_file_once(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    read = []
-
-    def reading(path: Path) -> tuple[ApiKey, ...]:
-        read.append(path)
-        return read_api_keys(path)
-
-    monkeypatch.setattr("tutti_server.app.service.settings.read_api_keys", reading)
-    settings = replace(Settings(keys_file=str(file)), threads=2)
-    assert settings.keys and settings.named_keys and read == [file]
-    other = file.with_name("other.toml")
-    other.write_text(ZETA)
-    assert replace(settings, keys_file=str(other)).keys == {"z"}

@@ -80,7 +80,3 @@ def test_a_gpu_is_shown_as_far_as_it_is_known() -> None:
         'tutti_engine_gpu_utilization_ratio{engine="0"} 0.25',
     ]
     assert "power" not in page and "temperature" not in page
-
-
-def test_without_a_gpu_there_is_no_trace_of_one() -> None:
-    assert "gpu" not in Metrics(FakeTranscriber()).render().decode().lower()

@@ -173,15 +173,6 @@ async def test_an_engine_in_use_is_kept() -> None:
         await used.ended.wait()
 
 
-async def test_engines_stay_where_the_operator_wants_that() -> None:
-    shelf = Shelf()
-    several = models(shelf, idle_s=0.0)
-    async with several.running():
-        (await several.take("large")).release()
-        (await several.take("large")).release()
-        assert shelf.n_loads == 1
-
-
 async def test_who_waits_too_long_gets_an_error_and_the_loading_goes_on() -> None:
     shelf = Shelf()
     shelf.may_load.clear()
@@ -193,17 +184,6 @@ async def test_who_waits_too_long_gets_an_error_and_the_loading_goes_on() -> Non
         shelf.may_load.set()
         (await several.take("large")).release()
         assert shelf.n_loads == 1
-
-
-async def test_an_engine_for_which_nobody_has_waited_is_given_back() -> None:
-    shelf = Shelf()
-    shelf.may_load.clear()
-    several = models(shelf, idle_s=0.01)
-    async with several.running(), asyncio.timeout(10):
-        with pytest.raises(LimitExceeded):
-            await several.take("large", wait_s=0.0)
-        shelf.may_load.set()
-        await shelf.ended.wait()
 
 
 async def test_a_model_that_cannot_be_loaded_ends_its_requests_only(caplog: pytest.LogCaptureFixture) -> None:
@@ -306,15 +286,6 @@ async def test_a_server_that_stops_waits_for_what_is_being_loaded() -> None:
             asyncio.get_running_loop().call_soon(shelf.may_load.set)
         assert not shelf.is_loaded and shelf.ended.is_set()
         (await waiting).release()
-
-
-async def test_the_log_tells_the_memory(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level("INFO")
-    several = models(Shelf(needed_bytes=10**9), left=3 * 10**9)
-    async with several.running():
-        (await several.take("large")).release()
-    assert "fake: 0 MB are taken, and 3000 MB of memory are left" in caplog.text
-    assert "large: it takes about 1000 MB, and 2000 MB of memory are left" in caplog.text
 
 
 async def test_counters_are_those_of_one_machine() -> None:

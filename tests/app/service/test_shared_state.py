@@ -2,10 +2,8 @@
 
 import time
 from contextlib import ExitStack, suppress
-from pathlib import Path
 from typing import Any
 
-import httpx
 import numpy as np
 import pytest
 from websockets.asyncio.client import connect
@@ -13,7 +11,7 @@ from websockets.exceptions import InvalidStatus
 
 from tests.app.conftest import Serve
 from tests.fakes import FakeTranscriber
-from tutti_server.app.errors import KeyLimitExceeded, LimitExceeded, SettingsError
+from tutti_server.app.errors import KeyLimitExceeded, LimitExceeded
 from tutti_server.app.media.decoders import Decoders
 from tutti_server.app.service.service import Service
 from tutti_server.app.service.settings import Settings
@@ -53,14 +51,6 @@ def test_limits_count_the_sessions_of_all_gateways() -> None:
             one.admission.session(FakeConnection()).__enter__()
     assert one.shared.counter.total("sessions") == 0
     assert one.metrics.registry.get_sample_value("tutti_refused_total", {"reason": "overloaded"}) == 1
-
-
-def test_limits_count_the_uploads_of_all_gateways() -> None:
-    one, other = gateways(2, max_uploads=1)
-    with one.admission.upload(), pytest.raises(LimitExceeded, match="1 file transcriptions of 1"):
-        other.admission.upload().__enter__()
-    with other.admission.upload():
-        pass
 
 
 def test_an_uploader_has_no_more_places_than_are_free() -> None:
@@ -109,15 +99,6 @@ def test_a_secret_of_one_gateway_opens_sessions_at_another() -> None:
     )
 
 
-def test_several_gateways_do_not_count_the_limits_of_keys_apart(tmp_path: Path) -> None:
-    """Whatever has started them: each one would allow as much."""
-    keys = tmp_path / "keys.toml"
-    keys.write_text('[team]\nkey = "k"\nsessions = 1')
-    gateways(1, keys_file=str(keys))
-    with pytest.raises(SettingsError, match="keys_file: expected redis_url"):
-        gateways(2, keys_file=str(keys))
-
-
 async def test_sessions_are_refused_while_other_gateways_reach_the_limit(serve: Serve) -> None:
     """After the other sessions have ended, a new one is accepted."""
     counts = np.zeros((2, N_COUNTS), np.int64)
@@ -131,11 +112,3 @@ async def test_sessions_are_refused_while_other_gateways_reach_the_limit(serve: 
         await socket.send('{"type": "start"}')
         await socket.recv()
         assert counts[0, 0] == 1
-
-
-async def test_readyz_answers_503_without_an_engine(serve: Serve) -> None:
-    """A load balancer sends new sessions to other servers until the engine has restarted."""
-    server = await serve(FakeTranscriber(is_alive=False))
-    async with httpx.AsyncClient() as client:
-        answer = await client.get(f"{server.http}/readyz")
-    assert (answer.status_code, answer.headers["retry-after"]) == (503, "5")

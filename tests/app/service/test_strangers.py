@@ -72,7 +72,3 @@ def test_an_admitted_connection_is_never_cut() -> None:
     assert cut == []
     all_.arrive("192.0.2.3", cut.append)
     assert cut == ["crowded"]
-
-
-def test_a_request_of_another_server_is_served_as_well() -> None:
-    admit({})
