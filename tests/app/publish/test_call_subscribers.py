@@ -5,7 +5,7 @@ from contextlib import ExitStack, suppress
 
 import pytest
 
-from tutti_server.app.errors import LimitExceeded, SessionError
+from tutti_server.app.errors import LimitExceeded
 from tutti_server.app.publish.call_subscribers import MAX_SUBSCRIBERS_PER_CALL, ActiveCall, Calls, Receipt
 from tutti_server.app.publish.outbox import MAX_WAITING, CallEvent, CallId, CallMessage, Outbox
 from tutti_server.app.session.messages import events
@@ -82,16 +82,6 @@ async def test_a_subscriber_that_does_not_read_is_dropped_alone() -> None:
         assert isinstance(failure, events.Failure) and failure.code == "slow_reader"
 
 
-def test_a_call_id_belongs_to_one_call_at_a_time() -> None:
-    """After the end of a call its id can be used again."""
-    calls = Calls(10)
-    call = begin(calls, CA1)
-    with pytest.raises(SessionError, match="another stream"):
-        begin(calls, CA1)
-    call.end()
-    begin(calls, CA1).end()
-
-
 def test_subscribers_are_limited_for_each_call_and_in_total() -> None:
     calls = Calls(MAX_SUBSCRIBERS_PER_CALL + 1)
     with ExitStack() as stack:
@@ -127,15 +117,6 @@ def test_one_account_leaves_places_of_subscribers_to_others() -> None:
             stack.enter_context(calls.subscription(CA1, "greedy"))
     with ExitStack() as stack:
         assert come(40, "greedy", stack) == 20
-
-
-def test_ended_calls_leave_no_state() -> None:
-    calls = Calls(10)
-    with calls.subscription(CA1):
-        begin(calls, CA1).end()
-    with calls.subscription(CA2):
-        pass
-    assert not calls._topics
 
 
 async def test_a_stopping_server_has_no_new_subscribers() -> None:

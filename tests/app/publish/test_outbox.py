@@ -21,15 +21,6 @@ async def popped(outbox: Outbox[Outgoing]) -> list[Outgoing]:
     return all_events
 
 
-async def test_events_keep_their_order() -> None:
-    """The remaining events can be read after `close`."""
-    outbox: Outbox[Outgoing] = Outbox()
-    for number in range(3):
-        outbox.push(events.Flushed(number))
-    outbox.close()
-    assert await popped(outbox) == [events.Flushed(number) for number in range(3)]
-
-
 async def test_a_newer_interim_replaces_an_older_one_of_its_channel() -> None:
     outbox: Outbox[Outgoing] = Outbox()
     for event in (interim(1), interim(2, channel=1), events.Flushed(1), interim(3)):

@@ -88,19 +88,6 @@ def test_readers_have_the_text_of_the_speaker_wherever_its_connections_are_cut(s
         assert reader.types[-1] == "ended"
 
 
-def test_readers_see_an_utterance_once_and_without_what_is_for_the_client() -> None:
-    room, reader = new_room(), Reader()
-    room.fold(Begun(stream="a", at=100.0, title="Sunday"))
-    assert room.introduction() == {"type": "room", "name": "choir", "title": "Sunday", "live": True}
-    speak(room, "a", interim(3, 1.0, "Good") | {"stable_words": [{"word": "Good"}]}, segment(3, 1.0, "Good morning."))
-    speak(room, "a", utterance(3, 1.0, "Good morning.", 2.5))
-    reader.catch_up(room)
-    assert reader.types == ["segment", "utterance"]
-    (part,) = reader.segments[0]
-    assert (part["id"], part["words"]) == (0, [])
-    assert b"resume_from_s" not in room.frames.after(0)
-
-
 def test_lines_that_come_again_stay_until_the_new_ones_are_there() -> None:
     """So readers never look at less than the speaker has said."""
     room, reader = new_room(), Reader()
@@ -113,17 +100,6 @@ def test_lines_that_come_again_stay_until_the_new_ones_are_there() -> None:
     reader.catch_up(room)
     assert reader.types[-2:] == ["retract", "interim"]
     assert [each["tail"] for each in reader.interims.values()] == [" tree"]
-
-
-def test_an_end_that_the_client_did_not_receive_comes_again() -> None:
-    room, reader = new_room(), Reader()
-    room.fold(Begun(stream="a", at=100.0))
-    speak(room, "a", segment(0, 1.0, "One."), utterance(0, 1.0, "One.", 2.5))
-    reader.catch_up(room)
-    room.fold(Begun(stream="b", at=110.0, resumed_from_s=[0.0]))
-    speak(room, "b", segment(0, 1.0, "One!"), utterance(0, 1.0, "One!", 2.5))
-    reader.catch_up(room)
-    assert (reader.text(0), reader.ended) == ("One!", {1: "One!"})
 
 
 def test_of_a_long_utterance_only_the_end_comes_again() -> None:
@@ -201,13 +177,6 @@ def test_the_oldest_text_goes_first() -> None:
     assert len(list(room.lines.current(None))) < 40
     late.catch_up(moved(room))
     assert late.types[-1] == "utterance"
-
-
-def test_a_translation_of_text_that_has_gone_is_left_out() -> None:
-    room = new_room()
-    room.fold(Begun(stream="a", at=100.0))
-    speak(room, "a", segment(0, 1.0, "Ein.") | {"type": "translation", "language": "en"})
-    assert room.frames.newest == 0
 
 
 def test_a_translation_that_is_asked_for_again_finds_its_utterance_and_is_shown_once() -> None:

@@ -239,15 +239,6 @@ async def test_readers_of_one_address_do_not_lock_others_out(serve: Serve) -> No
         writer.close()
 
 
-async def test_a_start_that_is_refused_keeps_no_name(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tutti_server.app.publish.room_hub.FIRST_KEEP_S", 0.0)
-    monkeypatch.setattr("tutti_server.app.publish.room_hub.BEGIN_S", 0.0)
-    server = await serve()
-    async with speaker(server, {"name": "choir-7"}, language="xx") as (_, answer):
-        assert answer["code"] == "bad_start"
-    assert (await get(server, "/captions/choir-7.vtt")).status_code == 404
-
-
 async def test_readers_of_a_stopping_server_get_the_last_text_and_come_back(serve: Serve) -> None:
     server = await serve()
     async with speaker(server, {"name": "choir-7"}) as (socket, _), listener(server, "choir-7") as reader:

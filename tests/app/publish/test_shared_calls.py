@@ -228,24 +228,6 @@ async def test_a_call_has_one_stream_at_all_gateways(gateways: Gateways, monkeyp
         assert await received(outbox) == messages(flushed(1))
 
 
-async def test_a_second_stream_may_end_before_it_is_refused(
-    gateways: Gateways, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("tutti_server.app.publish.shared_calls.CLAIM_S", 0.01)
-    one, other = await gateways.start(), await gateways.start()
-    async with one.subscribe(CA1) as outbox:
-        first = begin(one)
-        assert await next_of(outbox, 1) == messages(INTRODUCTION)
-        second = begin(other)
-        refusing = asyncio.create_task(second.refusal())
-        await asyncio.sleep(0)
-        refusing.cancel()
-        second.end()
-        await asyncio.gather(*other._publishing)
-        first.end()
-        assert await received(outbox) == []
-
-
 async def test_a_call_may_be_lost_more_than_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its gateway was away from the store for a while, and came back."""
     monkeypatch.setattr("tutti_server.app.publish.call_follower.UNHELD_S", 0.0)
@@ -394,59 +376,3 @@ async def test_a_call_begins_while_redis_is_away() -> None:
                 everything = await received(outbox)
                 assert everything[-1:] == messages(flushed(-1))
                 assert MISSED in everything or JOINED_LATE in everything
-
-
-async def test_a_call_is_not_refused_however_long_redis_was_away(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No other stream of it is heard."""
-    monkeypatch.setattr("tutti_server.app.publish.shared_calls.CLAIM_S", 0.0)
-    with redis_server() as server:
-        server.kill()
-        async with gateway(RedisStore(server.url)) as one:
-            call = begin(one)
-            refusing = asyncio.create_task(call.refusal())
-            server.start()
-            await one._store.wait_until_up()
-            async with one.subscribe(CA1) as outbox:
-                hearing = asyncio.create_task(outbox.pop())
-                await asyncio.wait((refusing, hearing), return_when=asyncio.FIRST_COMPLETED)
-                assert not refusing.done()
-                assert [hearing.result()] == messages(INTRODUCTION)
-            refusing.cancel()
-
-
-async def test_a_subscriber_that_leaves_while_its_call_is_looked_up_leaves_nothing_behind() -> None:
-    """A later subscriber does not receive the opening of a call that is over."""
-
-    class SlowStore(LocalStore):
-        def __init__(self) -> None:
-            super().__init__()
-            self.is_asked, self.may_answer = asyncio.Event(), asyncio.Event()
-            self.is_slow = False
-
-        async def holders(self, names: Sequence[str]) -> list[frozenset[str]]:
-            found = await super().holders(names)
-            if self.is_slow:
-                self.is_asked.set()
-                await self.may_answer.wait()
-            return found
-
-    store = SlowStore()
-    async with gateway(store) as one:
-        async with one.subscribe(CA1) as outbox:
-            call = begin(one)
-            assert await next_of(outbox, 1) == messages(INTRODUCTION)
-        store.is_slow = True
-        leaving = asyncio.create_task(one.subscribe(CA1).__aenter__())
-        await store.is_asked.wait()
-        leaving.cancel()
-        await asyncio.gather(leaving, return_exceptions=True)
-        call.end()
-        store.may_answer.set()
-        await one.wait_until_unused()
-        # The look-up of this one comes after that of the one who has left.
-        async with one.subscribe(CA2):
-            pass
-        async with one.subscribe(CA1) as outbox:
-            second = begin(one)
-            second.end()
-            assert await received(outbox) == messages(INTRODUCTION)

@@ -18,7 +18,6 @@ import pytest
 from tutti_server.app.publish.webhook import (
     MAX_AGE_S,
     MAX_WAIT_S,
-    MAX_WAITING,
     SIGNATURE_HEADER,
     Outcome,
     Webhook,
@@ -176,18 +175,19 @@ async def test_an_event_that_is_too_old_expires(caplog: pytest.LogCaptureFixture
     assert "took an event in none of" in caplog.text
 
 
-async def test_a_full_queue_drops_new_events(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_full_queue_drops_new_events(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
     """The caller does not wait. Each dropped event is counted; the log has one line."""
+    monkeypatch.setattr("tutti_server.app.publish.webhook.MAX_WAITING", 20)
     receiver = Receiver()
     receiver.is_open.clear()
     async with receiver.webhook() as webhook:
         delivery = webhook.open("CA1", "MZ1")
-        for number in range(MAX_WAITING + 5):
+        for number in range(25):
             delivery.push(text(number))
         assert receiver.outcomes == ["dropped"] * 5
         receiver.is_open.set()
         delivery.close()
-    assert receiver.outcomes.count("delivered") == MAX_WAITING
+    assert receiver.outcomes.count("delivered") == 20
     assert caplog.text.count("events are dropped") == 1
 
 

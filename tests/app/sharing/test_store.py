@@ -154,11 +154,6 @@ async def test_a_log_keeps_its_newest_entries(store: SharedStore) -> None:
     assert [entry.value for entry in kept] == [str(number) for number in range(n - len(kept), n)]
 
 
-async def test_it_is_up(store: SharedStore) -> None:
-    await store.wait_until_up()
-    assert store.is_up
-
-
 async def test_numbers_rise(store: SharedStore) -> None:
     """Each is higher than those before, also in a store that has lost what it had."""
     numbers = [await store.next_number("call:1") for _ in range(3)]
