@@ -102,17 +102,6 @@ def test_lines_that_come_again_stay_until_the_new_ones_are_there() -> None:
     assert [each["tail"] for each in reader.interims.values()] == [" tree"]
 
 
-def test_of_a_long_utterance_only_the_end_comes_again() -> None:
-    room, reader = new_room(), Reader()
-    room.fold(Begun(stream="a", at=100.0))
-    speak(room, "a", segment(0, 1.0, "One."), segment(0, 30.0, " Two."), interim(0, 31.0, " Three"))
-    reader.catch_up(room)
-    room.fold(Begun(stream="b", at=110.0, resumed_from_s=[30.0]))
-    speak(room, "b", segment(0, 30.0, "Two!"))
-    reader.catch_up(room)
-    assert (reader.text(0), reader.retracted, reader.ended) == ("One.Two!", {0}, {1: "One."})
-
-
 @pytest.mark.parametrize("is_back", [False, True])
 def test_stable_text_of_lost_audio_stays(is_back: bool) -> None:
     """Whether the speaker comes back, with a gap, or not."""

@@ -130,7 +130,7 @@ async def test_a_room_ends_when_its_speaker_stays_away(serve: Serve, monkeypatch
     """What was stable stays, as a last segment."""
     monkeypatch.setattr("tutti_server.app.publish.room_follower.RENEW_S", 0.01)
     monkeypatch.setattr("tutti_server.app.sharing.local_store.READ_S", 0.02)
-    server = await serve(room_gone_s=0.1)
+    server = await serve(room_gone_s=1.0)
     async with speaker(server, {"name": "choir-7"}, resumes=True) as (socket, _), listener(server, "choir-7") as reader:
         await socket.send(pcm(speech([1, 2, 3])))
         while not (await reader.until("interim"))["stable"]:
