@@ -111,11 +111,10 @@ async def started(socket: ClientConnection, **options: Any) -> str:
     return await ask(socket, type="start", **options)
 
 
-@pytest.mark.parametrize("keys", ["", "secret"])
-async def test_a_client_that_lost_its_connection_finds_its_place_again(serve: Serve, keys: str) -> None:
-    """On a full server, with keys and without, although a newcomer calls first."""
-    server = await serve(max_sessions=1, api_keys=keys)
-    headers = KEY if keys else {}
+async def test_a_client_that_lost_its_connection_finds_its_place_again(serve: Serve) -> None:
+    """On a full server, although a newcomer calls first."""
+    server = await serve(max_sessions=1)
+    headers: dict[str, str] = {}
     await lose_session(server, headers)
     async with connect(server.stream, additional_headers=headers) as newcomer:
         assert await started(newcomer) == "overloaded"

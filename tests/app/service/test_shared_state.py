@@ -6,10 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from websockets.asyncio.client import connect
-from websockets.exceptions import InvalidStatus
 
-from tests.app.conftest import Serve
 from tests.fakes import FakeTranscriber
 from tutti_server.app.errors import KeyLimitExceeded, LimitExceeded
 from tutti_server.app.media.decoders import Decoders
@@ -97,18 +94,3 @@ def test_a_secret_of_one_gateway_opens_sessions_at_another() -> None:
         )
         is None
     )
-
-
-async def test_sessions_are_refused_while_other_gateways_reach_the_limit(serve: Serve) -> None:
-    """After the other sessions have ended, a new one is accepted."""
-    counts = np.zeros((2, N_COUNTS), np.int64)
-    server = await serve(shared=SharedState(counter=AdmissionCounter(counts, 0), n_gateways=2), max_sessions=1)
-    counts[1, 0] = 1
-    with pytest.raises(InvalidStatus) as refused:
-        await connect(server.stream)
-    assert refused.value.response.status_code == 503
-    counts[1, 0] = 0
-    async with connect(server.stream) as socket:
-        await socket.send('{"type": "start"}')
-        await socket.recv()
-        assert counts[0, 0] == 1

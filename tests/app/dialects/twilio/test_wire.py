@@ -100,13 +100,6 @@ def test_each_track_is_a_channel(dialect: Twilio, sink: FakeSink, tracks: list[s
     assert sink.calls[0].tracks == order
 
 
-def test_parameters_are_options_of_the_session(dialect: Twilio) -> None:
-    said = {"task": "translate", "prompt": "An order.", "hotwords": "tutti, Kowalski", "words": "true"}
-    (start,) = read(dialect, begin({**said, "interim": "false", "silence_ms": "800"}))
-    assert (start.task, start.prompt, start.hotwords) == ("translate", "An order.", ("tutti", "Kowalski"))
-    assert (start.words, start.interim, start.endpointing.silence_ms) == (True, False, 800)
-
-
 @approximated(
     "twilio", "late media", how="a chunk more than 200 ms later than the other track's is dropped, with a warning"
 )
