@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +24,7 @@ from websockets.exceptions import InvalidStatus
 from tests.compat.agents import run_agent
 from tests.compat.conformance import supported
 from tests.compat.conftest import KEY, NPM_TIMEOUT_S, Running
-from tests.recordings import AUDIO, TEXTS, encoded, read, words
+from tests.recordings import AUDIO, TEXTS, read, words
 
 # The SDK asks the package `websockets` for names that it has deprecated.
 pytestmark = pytest.mark.filterwarnings("ignore:websockets:DeprecationWarning")
@@ -94,26 +93,6 @@ def test_the_blocking_client_listens(server: Running) -> None:
     assert [word.word for word in spoken.channel.alternatives[0].words] == words(TEXTS["train"])
 
 
-async def test_the_async_client_listens(server: Running) -> None:
-    """To a telephone call, one side on each channel, without punctuation."""
-    left, right = (encoded(read(name), "mulaw", 8000) for name in ("train", "hello"))
-    # The shorter side ends in silence.
-    call = bytes(byte for pair in zip_longest(left, right, fillvalue=0xFF) for byte in pair)
-    async with httpx.AsyncClient(timeout=30) as http:
-        client = AsyncDeepgramClient(api_key="any", environment=environment(server), httpx_client=http)
-        options: dict[str, Any] = {"encoding": "mulaw", "sample_rate": 8000, "channels": 2, "multichannel": True}
-        async with client.listen.v1.connect(model="nova-3", **options) as connection:
-            await connection.send_media(call)
-            await connection.send_close_stream()
-            messages = [message async for message in connection]
-    assert [lack for message in messages for lack in missing(message)] == []
-    sides = [
-        [each for each in messages if each.type == "Results" and each.channel_index == [side, 2]] for side in (0, 1)
-    ]
-    assert transcript(sides[0]).split() == words(TEXTS["train"])
-    assert transcript(sides[1]).split()[1:] == words(TEXTS["hello"])[1:]
-
-
 def test_the_blocking_client_transcribes(server: Running) -> None:
     with connected(server) as client:
         answer = client.listen.v1.media.transcribe_file(
@@ -164,20 +143,6 @@ async def test_errors_of_streams_have_their_classes(locked_server: Running) -> N
             async with right.listen.v1.connect(model="nova-3", encoding="g729"):
                 pass
         assert bad.value.status_code == 400
-
-
-def test_a_token_takes_the_place_of_the_key(locked_server: Running) -> None:
-    with connected(locked_server, KEY) as client:
-        token = client.auth.v1.tokens.grant(ttl_seconds=60)
-    assert missing(token) == [] and token.expires_in == 60
-    with httpx.Client(timeout=30) as http:
-        client = DeepgramClient(
-            access_token=token.access_token, environment=environment(locked_server), httpx_client=http
-        )
-        with client.listen.v1.connect(**LIVE) as connection:
-            connection.send_media(read("train").tobytes())
-            connection.send_close_stream()
-            assert transcript(list(connection)).split() == words(TEXTS["train"])
 
 
 def test_the_blocking_client_listens_to_turns(server: Running) -> None:
@@ -234,11 +199,6 @@ def test_javascript(locked_server: Running, node: Callable[..., Any], tmp_path: 
     assert "401" in refused["live"]["refused"]
     assert refused["recorded"]["error"]["status"] == 401
     assert refused["recorded"]["error"]["body"]["err_code"] == "INVALID_AUTH"
-    bad = node(
-        "deepgram.mjs", apiKey=KEY, params={"language": "klingon"}, **{**call, "live": {**live, "encoding": "g729"}}
-    )
-    assert "400" in bad["live"]["refused"]
-    assert (bad["recorded"]["error"]["name"], bad["recorded"]["error"]["status"]) == ("BadRequestError", 400)
 
 
 @supported("deepgram-live", "livekit-plugins-deepgram: STT")

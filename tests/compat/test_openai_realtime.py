@@ -15,7 +15,7 @@ from pydantic import TypeAdapter
 
 from tests.compat.conformance import supported
 from tests.compat.conftest import KEY, NPM_TIMEOUT_S, Running
-from tests.recordings import TEXTS, encoded, read, words
+from tests.recordings import TEXTS, encoded, read
 
 # The SDK uses websockets in a way that its version 17.1 has deprecated.
 pytestmark = pytest.mark.filterwarnings("ignore:connect\\(\\) must be used as a context manager:DeprecationWarning")
@@ -100,37 +100,6 @@ def test_turns_end_by_themselves(server: Running) -> None:
     assert segments[0].start < 0.5 and 3.4 < segments[-1].end < 5.0
 
 
-async def test_the_client_ends_turns_of_telephone_audio(server: Running) -> None:
-    """The asynchronous client, with commits of its own, and clearing what it did not mean."""
-    source = {
-        "format": {"type": "audio/pcmu"},
-        "transcription": {"model": "whisper-1", "language": "en"},
-        "turn_detection": None,
-    }
-    async with (
-        openai.AsyncOpenAI(base_url=f"{server.http}/v1", api_key="any") as client,
-        client.realtime.connect(model="gpt-realtime") as connection,
-    ):
-        await connection.session.update(session={"type": "transcription", "audio": {"input": source}})
-        told = []
-        for name in ("hello", "train"):
-            for piece in spoken(name, "mulaw", 8000, silence_s=0.2):
-                await connection.input_audio_buffer.append(audio=piece)
-            if name == "hello":
-                await connection.input_audio_buffer.clear()
-        await connection.input_audio_buffer.commit()
-        async for event in connection:
-            told.append(event)
-            assert event.type != "error", event
-            if event.type == COMPLETED:
-                break
-    heard = check_events(told)
-    assert words(heard)[1:] == words(TEXTS["train"])[1:]
-    committed = [event for event in told if event.type == "input_audio_buffer.committed"]
-    assert [event.previous_item_id for event in committed] == [None]
-    assert "input_audio_buffer.cleared" in [event.type for event in told]
-
-
 def test_the_client_of_the_beta(server: Running) -> None:
     """With its flat session, and the events that it knows."""
     client = openai.OpenAI(base_url=f"{server.http}/v1", websocket_base_url=f"{server.ws}/v1", api_key="any")
@@ -150,29 +119,6 @@ def test_the_client_of_the_beta(server: Running) -> None:
     told.remove(updated)
     assert check_events(told, BETA) == TEXTS["train"]
     assert "conversation.item.created" in [event.type for event in told]
-
-
-def test_a_client_secret_takes_the_place_of_a_key(locked_server: Running) -> None:
-    """Made by the server of a page, used by the page."""
-    session: Any = {
-        "type": "transcription",
-        "audio": {"input": {"transcription": {"language": "en"}, "turn_detection": None}},
-    }
-    with openai.OpenAI(base_url=f"{locked_server.http}/v1", api_key=KEY) as client:
-        secret = client.realtime.client_secrets.create(
-            session=session, expires_after={"anchor": "created_at", "seconds": 60}
-        )
-        assert secret.session.type == "transcription" and secret.expires_at > 0
-        with pytest.raises(openai.BadRequestError) as caught:
-            client.realtime.client_secrets.create(expires_after={"anchor": "created_at", "seconds": 1})
-        assert caught.value.param == "expires_after.seconds"
-    with (
-        openai.OpenAI(base_url=f"{locked_server.http}/v1", api_key=secret.value) as client,
-        client.realtime.connect(extra_query={"intent": "transcription"}) as connection,
-    ):
-        created = connection.recv()
-    assert created.session.audio.input.turn_detection is None
-    assert created.session.audio.input.transcription.language == "en"
 
 
 @pytest.mark.node

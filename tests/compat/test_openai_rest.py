@@ -1,6 +1,5 @@
 """OpenAI's own SDKs for Python and JavaScript, and file transcription over HTTP."""
 
-import asyncio
 import io
 import re
 from collections.abc import Callable, Iterator
@@ -93,22 +92,6 @@ def test_errors_have_their_classes(server: Running, locked_server: Running) -> N
     with opened(locked_server, KEY) as client, pytest.raises(openai.NotFoundError) as missing:
         client.models.retrieve("openai/whisper-small")
     assert missing.value.code == "model_not_found"
-
-
-def test_many_at_once(server: Running) -> None:
-    """With the asynchronous client. No text depends on the other requests."""
-
-    async def work() -> list[str]:
-        async with openai.AsyncOpenAI(base_url=f"{server.http}/v1", api_key="any", max_retries=0) as client:
-            calls = (client.audio.transcriptions.create(model="m", file=AUDIO / f"{name}.flac") for name in names)
-            texts = [answer.text for answer in await asyncio.gather(*calls)]
-            stream = await client.audio.transcriptions.create(model="m", file=TRAIN, stream=True)
-            return [*texts, [event async for event in stream][-1].text]
-
-    names = ["train", "hello", "train", "call"]
-    heard = asyncio.run(work())
-    assert heard[0] == heard[2] == heard[4] == TEXTS["train"]
-    assert "address on my account" in heard[3]
 
 
 # JavaScript.
