@@ -1,5 +1,6 @@
 """A scripted server of the page for call records, and a record that the real code makes."""
 
+import base64
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -78,6 +79,11 @@ class FakeCalls(FakeServer):
 async def drop(page: BrowserPage, *files: tuple[str, str, str]) -> None:
     """Drop files on the page: names, types, and bytes in base64."""
     await page.evaluate(DROP % json.dumps(files))
+
+
+def as_file(record: Any, name: str = "monday.json") -> tuple[str, str, str]:
+    """A record as a file that `drop` takes."""
+    return name, "application/json", base64.b64encode(json.dumps(record).encode()).decode()
 
 
 def texts_of(selector: str) -> str:

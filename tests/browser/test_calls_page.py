@@ -1,6 +1,5 @@
 """The page for the records of calls, in a real browser, beside a scripted server."""
 
-import asyncio
 import base64
 import copy
 import io
@@ -14,11 +13,11 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 import pytest_asyncio
-from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.responses import JSONResponse, PlainTextResponse
 
 from tests.browser.axe import violations
 from tests.browser.chromium import OpenWindow, Page, write_wav
-from tests.browser.fake_calls import JOB, RECORD, STRETCHES, FakeCalls, drop, said, texts_of, turn_texts
+from tests.browser.fake_calls import JOB, RECORD, STRETCHES, FakeCalls, as_file, drop, said, texts_of, turn_texts
 from tests.browser.fake_server import serve
 from tutti_server.app.files.call_record import make_record
 from tutti_server.app.files.call_rendering import as_cues, as_json
@@ -26,7 +25,6 @@ from tutti_server.app.files.subtitles import srt, vtt
 
 pytestmark = [pytest.mark.browser, pytest.mark.asyncio(loop_scope="module")]
 
-KEPT = Path(__file__).parents[2] / "build" / "browser" / "calls"
 RATE = 8000
 LISTEN = """
     const connect = AudioNode.prototype.connect;
@@ -62,7 +60,6 @@ async def started() -> AsyncIterator[FakeCalls]:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def browser(open_window: OpenWindow) -> AsyncIterator[Page]:
-    KEPT.mkdir(parents=True, exist_ok=True)
     async with open_window(None) as page:
         await page.run_before(LISTEN)
         yield page
@@ -84,10 +81,6 @@ async def page(browser: Page, calls: FakeCalls) -> AsyncIterator[Page]:
     await browser.open(f"{calls.url}/calls")
     yield browser
     assert browser.errors == []
-
-
-def as_file(record: Any, name: str = "monday.json") -> tuple[str, str, str]:
-    return name, "application/json", base64.b64encode(json.dumps(record).encode()).decode()
 
 
 def recording(folder: Path, seconds: float = 16.0) -> tuple[str, str, str]:
@@ -118,7 +111,10 @@ async def pairs(page: Page, selector: str) -> list[str]:
 
 
 async def test_a_record_is_read(page: Page) -> None:
-    """Its figures are those of the file, and each turn has its time, its speaker, and its text."""
+    """Its figures are those of the file, and each turn has its time, its speaker, and its text.
+
+    The timeline has a lane for each speaker, one for both, one for silence, and marks interruptions and redactions.
+    """
     await open_record(page)
     assert await page.evaluate("document.title") == "monday · Call records · tutti"
     assert await page.evaluate("document.querySelector('#record-summary').innerText") == (
@@ -132,10 +128,6 @@ async def test_a_record_is_read(page: Page) -> None:
     said_ = "[...document.querySelectorAll('.said')].map((each) => each.textContent.replace('interrupts agent', ''))"
     assert await page.evaluate(said_) == turn_texts(RECORD)
 
-
-async def test_the_timeline_shows_who_speaks_when(page: Page) -> None:
-    """A lane for each speaker, one for both, one for silence; interruptions and redacted places are marked."""
-    await open_record(page)
     lanes = """[...document.querySelectorAll('.lane, .muted-spans')].map((lane) => [...lane.querySelectorAll('rect')]
         .map((rect) => [rect.x, rect.width].map(({baseVal}) => Math.round(10 * baseVal.value) / 10)))"""
     assert await page.evaluate(texts_of(".lane-name")) == ["agent", "caller", "Both", "Silence"]
@@ -155,49 +147,56 @@ async def test_the_timeline_shows_who_speaks_when(page: Page) -> None:
     assert await page.evaluate(rows) == ["0:00", "0:02", "4.2 s of silence", "0:08", "0:12"]
     assert await page.evaluate(texts_of(".word.unsure")) == ["I", "see.", "Is", "it", "hoolly", "broken?"]
 
-
-async def test_what_looks_like_markup_is_text(page: Page) -> None:
-    """The text and the names of a file never become elements."""
-    evil = "<img src=x onerror=console.error(1)>"
-    await open_record(page, as_json(make_record([said(evil.replace(" ", ""), 0, evil), said("B", 9, "a <b> c")], 12)))
-    assert await page.evaluate("document.querySelectorAll('main img, main b:not(li b)').length") == 0
-    assert await page.evaluate("document.querySelector('.said').textContent") == evil
-
-
-@pytest.mark.parametrize(
-    ("content", "sentence"),
-    [
-        ("{", "this is no JSON"),
-        ("[]", "this is a list"),
-        ({"text": "a", "segments": []}, "a transcript without a record. Ask for response_format=call_record"),
-        ({"object": "job"}, "the state of a job, not its result"),
-        ({"type": "message"}, 'of the type "message"'),
-        (
-            RECORD | {"version": 2},
-            "reads version 1 of call records, and this record has 2. Open it on the page of a newer",
-        ),
-        (RECORD | {"duration_s": "x"}, 'duration_s: expected a number that is not negative, got "x"'),
-        (RECORD | {"turns": [{"speaker": "bob"}]}, 'turns[0].speaker: expected one of "agent", "caller", got "bob"'),
-        (RECORD | {"speakers": None}, "speakers: expected a list, got null"),
-        (RECORD | {"turns": [1]}, "turns[0]: expected an object, got 1"),
-    ],
-)
-async def test_another_file_gets_a_sentence(page: Page, content: Any, sentence: str) -> None:
-    text = content if isinstance(content, str) else json.dumps(content)
-    await drop(page, ("notes.json", "application/json", base64.b64encode(text.encode()).decode()))
-    message = await page.wait_for(
-        "!document.querySelector('#message').hidden && document.querySelector('#message').innerText"
-    )
-    assert message.startswith("notes.json: ") and sentence in message
-    assert await page.evaluate("document.querySelector('#record').hidden")
-
-
-async def test_a_bad_file_leaves_the_open_call_as_it_is(page: Page) -> None:
-    await open_record(page)
+    # A bad file leaves the open call as it is, and an empty record is a call.
     await drop(page, as_file({}, "other.json"))
     assert "JSON of another kind" in await page.wait_for("document.querySelector('#notice').innerText")
     assert await page.evaluate("document.querySelector('#record-title').innerText") == "monday"
-    assert await page.evaluate("document.querySelectorAll('.turn').length") == 4
+    await drop(page, as_file(as_json(make_record([], 0.0))))
+    empty = "0:00 · no speakers · 0 turns · 0 words"
+    await page.wait_for(f"document.querySelector('#record-summary').innerText === '{empty}'")
+
+
+NO_RECORDS: list[tuple[Any, str]] = [
+    ("{", "this is no JSON"),
+    ("[]", "this is a list"),
+    ({"text": "a", "segments": []}, "a transcript without a record. Ask for response_format=call_record"),
+    ({"object": "job"}, "the state of a job, not its result"),
+    ({"type": "message"}, 'of the type "message"'),
+    (
+        RECORD | {"version": 2},
+        "reads version 1 of call records, and this record has 2. Open it on the page of a newer",
+    ),
+    (RECORD | {"duration_s": "x"}, 'duration_s: expected a number that is not negative, got "x"'),
+    (RECORD | {"turns": [{"speaker": "bob"}]}, 'turns[0].speaker: expected one of "agent", "caller", got "bob"'),
+    (RECORD | {"speakers": None}, "speakers: expected a list, got null"),
+    (RECORD | {"turns": [1]}, "turns[0]: expected an object, got 1"),
+]
+NO_JOBS = [
+    ("job_2", JSONResponse(RECORD), "The server answered: there is no such job."),
+    (JOB, PlainTextResponse("1\n00:00"), "The result of this job is text/plain, not the JSON of a record."),
+    (JOB, JSONResponse({"text": "hello"}), "a transcript without a record"),
+]
+
+
+async def test_what_is_no_record_gets_a_sentence(page: Page, calls: FakeCalls) -> None:
+    """Files, and the results of jobs."""
+
+    async def expect(name: str, sentence: str) -> None:
+        beginning, text = json.dumps(f"{name}: "), json.dumps(sentence)
+        is_shown = f"(shown) => shown.startsWith({beginning}) && shown.includes({text})"
+        await page.wait_for(f"[document.querySelector('#message').innerText].some({is_shown})")
+        assert await page.evaluate("document.querySelector('#record').hidden")
+
+    for number, (content, sentence) in enumerate(NO_RECORDS):
+        text = content if isinstance(content, str) else json.dumps(content)
+        name = f"notes-{number}.json"
+        await drop(page, (name, "application/json", base64.b64encode(text.encode()).decode()))
+        await expect(name, sentence)
+    for job, calls.result, sentence in NO_JOBS:
+        await page.evaluate("document.querySelector('#job').select()")
+        await page.type_text(job)
+        await page.press_enter()
+        await expect(job, sentence)
 
 
 async def test_a_recording_becomes_a_record(page: Page, calls: FakeCalls, tmp_path: Path) -> None:
@@ -248,7 +247,7 @@ async def test_two_different_channels_are_two_sides(page: Page, calls: FakeCalls
     turn = np.arange(len(tone)) < len(tone) / 2
     sides = two_channels(tone * turn + 0.01 * tone, tone * ~turn)
     stereo = two_channels(tone * turn + 0.6 * tone, tone * ~turn + 0.6 * tone * turn)
-    for file, names in ((sides, ["Side 1", "Side 2"]), (stereo, []), (sides, ["Side 1", "Side 2"])):
+    for file, names in ((stereo, []), (sides, ["Side 1", "Side 2"])):
         await drop(page, file)
         await page.evaluate("document.querySelector('#transcribe-form').requestSubmit()")
         await page.wait_for("document.body.dataset.state === 'open'")
@@ -259,28 +258,6 @@ async def test_two_different_channels_are_two_sides(page: Page, calls: FakeCalls
     assert await violations(page) == []
     await page.type_text("agent, caller")
     assert await page.evaluate("document.querySelector('#channel-names').value") == "agent, caller"
-
-
-@pytest.mark.parametrize(
-    ("job", "answer", "sentence"),
-    [
-        ("job_2", None, "The server answered: there is no such job."),
-        (JOB, PlainTextResponse("1\n00:00"), "The result of this job is text/plain, not the JSON of a record."),
-        (JOB, JSONResponse({"text": "hello"}), "a transcript without a record"),
-    ],
-)
-async def test_a_job_without_a_record_gets_a_sentence(
-    page: Page, calls: FakeCalls, job: str, answer: Response | None, sentence: str
-) -> None:
-    if answer is not None:
-        calls.result = answer
-    await page.click("#job")
-    await page.type_text(job)
-    await page.press_enter()
-    message = await page.wait_for(
-        "!document.querySelector('#message').hidden && document.querySelector('#message').innerText"
-    )
-    assert message.startswith(f"{job}: ") and sentence in message
 
 
 async def test_a_link_opens_the_result_of_a_job(page: Page, calls: FakeCalls) -> None:
@@ -303,14 +280,16 @@ async def test_redacted_places_are_muted_and_spoken_words_marked(page: Page, tmp
     await open_record(page, RECORD, recording(tmp_path))
     await page.evaluate("document.querySelector('#speed').value = '2'")
     await page.evaluate("document.querySelector('#speed').dispatchEvent(new Event('change'))")
-    # "My card is": the word before the place that is redacted.
-    await page.click(".turn:last-child [data-word='0']")
-    await page.wait_for("document.body.dataset.playing === ''")
-    heard = await page.evaluate(HEARD % 14.4)
+    within: list[float] = []
+    while not within:
+        # "My card is": the word before the place that is redacted. A busy browser may draw no picture in the place.
+        await page.click(".turn:last-child [data-word='0']")
+        await page.wait_for("document.body.dataset.playing === ''")
+        heard = await page.evaluate(HEARD % 14.4)
+        within = [loud for at_s, loud in heard if 13.2 <= at_s <= 13.6]
     assert await page.evaluate("document.querySelector('.turn.current .name').innerText") == "caller"
-    within = [loud for at_s, loud in heard if 13.2 <= at_s <= 13.6]
     around = [loud for at_s, loud in heard if 12.4 <= at_s <= 12.8 or 14.0 <= at_s <= 14.3]
-    assert within and max(within) < 0.001
+    assert max(within) < 0.001
     assert around and min(around) > 0.1
     await press(page, " ", code="Space")
     await page.wait_for("document.body.dataset.playing === undefined")
@@ -321,38 +300,41 @@ async def test_redacted_places_are_muted_and_spoken_words_marked(page: Page, tmp
     assert await page.evaluate(texts_of(".word.now")) == ["[CARD_NUMBER]"]
 
 
-async def test_without_a_way_to_mute_nothing_is_played(page: Page, tmp_path: Path) -> None:
-    """Also at the second attempt. A record without redactions needs no mute."""
-    await page.evaluate("void (AudioContext.prototype.createMediaElementSource = () => { throw new Error('none'); })")
+NO_MUTE = """globalThis.make = AudioContext.prototype.createMediaElementSource;
+    AudioContext.prototype.createMediaElementSource = () => { throw new Error('none'); };"""
+
+
+async def test_what_a_recording_cannot_do_is_said(page: Page, tmp_path: Path) -> None:
+    """Without a way to mute nothing is played that must be muted. Another length, or no sound, is noticed."""
+
+    async def expect(beginning: str) -> None:
+        await page.wait_for(f"document.querySelector('#notice').innerText.startsWith('{beginning}')")
+
+    await page.evaluate(NO_MUTE)
     await open_record(page)
     for _ in range(2):
         await drop(page, recording(tmp_path))
-        notice = await page.wait_for("document.querySelector('#notice').innerText")
-        assert notice.startswith("This browser cannot mute what was redacted")
+        await expect("This browser cannot mute what was redacted")
         assert await page.evaluate(
             "document.querySelector('#controls').hidden && !document.querySelector('#audio').src"
         )
     await open_record(page, RECORD | {"redactions": []}, recording(tmp_path))
-    assert await page.evaluate("!document.querySelector('#controls').hidden")
+    await page.wait_for("!document.querySelector('#controls').hidden")
 
-
-async def test_another_recording_is_noticed(page: Page, tmp_path: Path) -> None:
-    await open_record(page)
-    await drop(page, recording(tmp_path, 3.0))
-    notice = await page.wait_for("document.querySelector('#notice').innerText")
-    assert notice.startswith("This recording is 0:03 long, and the record is of one of 0:16.")
-
-
-async def test_a_file_that_cannot_be_played_is_named(page: Page) -> None:
-    await open_record(page)
+    await page.evaluate("void (AudioContext.prototype.createMediaElementSource = make)")
+    await open_record(page, RECORD, recording(tmp_path, 3.0))
+    await expect("This recording is 0:03 long, and the record is of one of 0:16.")
     await drop(page, ("call.g729", "audio/g729", base64.b64encode(b"no sound").decode()))
-    await page.wait_for("document.querySelector('#notice').innerText.startsWith('This browser cannot play call.g729.')")
+    await expect("This browser cannot play call.g729.")
     assert await page.evaluate("!document.querySelector('#add-recording').hidden")
 
 
-async def test_search_goes_from_hit_to_hit(page: Page) -> None:
-    """Over the borders of words, in any case."""
-    await open_record(page)
+async def test_the_keyboard_reaches_everything(page: Page, tmp_path: Path) -> None:
+    """Turns and words by arrows, playing by Enter and Space, interruptions by a letter, the sheets by letters.
+
+    Search finds text over the borders of words, in any case, and goes from hit to hit.
+    """
+    await open_record(page, RECORD, recording(tmp_path))
     await press(page, "/")
     await page.type_text("IS BROKEN")
     assert await page.wait_for("document.querySelector('#hits').innerText") == "1 of 1"
@@ -369,10 +351,6 @@ async def test_search_goes_from_hit_to_hit(page: Page) -> None:
     await page.type_text("zebra")
     await page.wait_for("document.querySelector('#hits').innerText === 'No hit'")
 
-
-async def test_the_keyboard_reaches_everything(page: Page, tmp_path: Path) -> None:
-    """Turns and words by arrows, playing by Enter and Space, interruptions by a letter, the sheets by letters."""
-    await open_record(page, RECORD, recording(tmp_path))
     await page.evaluate("document.querySelector('.starts[tabindex=\"0\"]').focus()")
     await press(page, "ArrowDown")
     assert await focused(page) == "0:02"
@@ -400,25 +378,22 @@ async def test_the_keyboard_reaches_everything(page: Page, tmp_path: Path) -> No
     await page.evaluate("localStorage.clear()")
 
 
-@pytest.mark.parametrize("ending", ["json", "txt", "srt", "vtt"])
-async def test_a_record_is_downloaded(page: Page, ending: str) -> None:
+async def test_a_record_is_downloaded(page: Page) -> None:
     """The subtitles are the server's, where nothing must be cut."""
     record = copy.deepcopy(RECORD) | {"later": {"field": 1}}
+    cues = as_cues(make_record(STRETCHES, 16.0))
     await open_record(page, record)
     await page.evaluate("""(() => { const make = URL.createObjectURL;
         URL.createObjectURL = (blob) => { globalThis.saved = blob.text(); return make(blob); }; })()""")
-    await page.click("#save")
-    await page.click(f"[data-format={ending}]")
-    text = await page.evaluate("globalThis.saved")
-    cues = as_cues(make_record(STRETCHES, 16.0))
-    if ending == "json":
-        assert json.loads(text) == record
-    elif ending == "txt":
-        assert text.splitlines()[1] == "[0:02] caller: Hello, my heating is broken & cold."
-    else:
-        assert text == (srt(cues) if ending == "srt" else vtt(cues))
-    toast = await page.evaluate("document.querySelector('#toast-text').innerText")
-    assert toast == f"Saved as monday.{ending}"
+    saved = {}
+    for ending in ("json", "txt", "srt", "vtt"):
+        await page.click("#save")
+        await page.click(f"[data-format={ending}]")
+        await page.wait_for(f"document.querySelector('#toast-text').innerText === 'Saved as monday.{ending}'")
+        saved[ending] = await page.evaluate("globalThis.saved")
+    assert json.loads(saved["json"]) == record
+    assert saved["txt"].splitlines()[1] == "[0:02] caller: Hello, my heating is broken & cold."
+    assert (saved["srt"], saved["vtt"]) == (srt(cues), vtt(cues))
 
 
 async def test_long_turns_become_several_subtitles(page: Page) -> None:
@@ -439,23 +414,13 @@ async def test_long_turns_become_several_subtitles(page: Page) -> None:
     assert len(await page.evaluate(cues.replace("TEXT", json.dumps(json.dumps(whole))))) > 3
 
 
-async def test_an_empty_record_is_shown(page: Page) -> None:
-    await open_record(page, as_json(make_record([], 0.0)))
-    assert await page.evaluate("document.querySelector('#record-summary').innerText") == (
-        "0:00 · no speakers · 0 turns · 0 words"
-    )
-
-
 @pytest.mark.node
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(
     "look",
     [
         "desktop",
-        *(
-            pytest.param(look, marks=pytest.mark.nightly)
-            for look in ("desktop-dark", "phone", "phone-dark", "phone-large")
-        ),
+        *(pytest.param(look, marks=pytest.mark.nightly) for look in ("desktop-dark", "phone-dark", "phone-large")),
     ],
 )
 async def test_axe_finds_nothing_wrong_and_nothing_is_wider_than_the_window(
@@ -466,41 +431,17 @@ async def test_axe_finds_nothing_wrong_and_nothing_is_wider_than_the_window(
     await page.show_as(width, height, dark="dark" in look, scale=2 if "phone" in look else 1)
     await page.open(f"{calls.url}/calls")
     found = {"empty": await violations(page)}
-    await page.screenshot(KEPT / f"{look}-empty.png")
     narrow = {"empty": await page.evaluate("document.querySelector('main').scrollWidth <= innerWidth")}
     await drop(page, recording(tmp_path))
     found["form"] = await violations(page)
-    await page.screenshot(KEPT / f"{look}-form.png")
     narrow["form"] = await page.evaluate("document.querySelector('main').scrollWidth <= innerWidth")
     await open_record(page)
     await page.evaluate("document.querySelector('#search').value = 'broken'")
     await page.evaluate("document.querySelector('#search').dispatchEvent(new Event('input'))")
     found["open"] = await violations(page)
-    await page.screenshot(KEPT / f"{look}.png")
     wide = (
         "[...document.querySelectorAll('header, main, footer')].filter((each) => each.scrollWidth > innerWidth).length"
     )
     narrow["open"] = await page.evaluate(wide) == 0
     assert found == {each: [] for each in found}
     assert narrow == dict.fromkeys(narrow, True)
-
-
-async def test_the_page_opens_without_its_server(open_window: OpenWindow) -> None:
-    """It reads records then, too. The copies of the captions page stay."""
-    cached = """(async () => [...new Set((await Promise.all((await caches.keys()).map(
-        async (name) => (await (await caches.open(name)).keys()).map(({url}) => new URL(url).pathname)))).flat())])()"""
-    async with open_window(None) as page:
-        async with serve(FakeCalls()) as server:
-            needed = {"/", "/calls", "/static/captions.js", "/static/calls.js", "/static/calls/turns.js"}
-            await page.open(server.url)
-            await page.open(f"{server.url}/calls")
-            async with asyncio.timeout(30):
-                while not needed <= set(await page.evaluate(cached)):
-                    await page.open(server.url)
-                    await page.open(f"{server.url}/calls")
-            url = server.url
-        await page.open(f"{url}/calls")
-        await open_record(page)
-        assert await page.evaluate("document.querySelectorAll('.turn').length") == 4
-        await page.open(url)
-        assert await page.evaluate("document.querySelector('h1').innerText.startsWith('Live captions')")

@@ -9,17 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from tests.browser.chromium import OpenWindow, Page, open_page
+from tests.browser.chromium import OpenWindow, Page
+from tests.browser.fake_calls import RECORD, FakeCalls, as_file, drop
 from tests.browser.fake_server import MODEL, FakeServer, Message, Step, final, interim, serve, speech_started
+from tests.browser.test_page import LINES, message, state
 
 pytestmark = pytest.mark.browser
 
-SHOWN = "[...document.querySelectorAll('#finals .text')].map((line) => line.textContent)"
+SPOKEN = "[...document.querySelectorAll('#finals .spoken')].map((heading) => heading.textContent)"
 STORED = "Object.entries(localStorage).filter(([key]) => key !== 'tutti.settings').map(([, text]) => text).join()"
-
-
-async def state(page: Page, expected: str) -> None:
-    await page.wait_for(f"document.body.dataset.state === '{expected}'")
 
 
 async def open_with(page: Page, server: FakeServer, settings: Message) -> None:
@@ -46,50 +44,62 @@ async def read_saved(page: Page, name: str) -> tuple[str, str]:
 async def test_text_stays_on_the_device_until_it_is_cleared(
     page_server: FakeServer, microphone: Path, open_window: OpenWindow
 ) -> None:
-    """A reload in the middle of a sentence loses no word. What is cleared by mistake comes back, and then is gone."""
-    page_server.script = [Step(0.1, [*final("Good morning."), speech_started(1), interim("Hello", " every", 1)])]
+    """A reload in the middle of a sentence loses no word. What is cleared by mistake comes back, and then is gone.
+
+    A language that was detected is named above its lines, until another one is spoken.
+    """
+    german = [event | {"language": "de"} for event in final("Guten Tag.")]
+    open_line = [speech_started(2), interim("Hello", " every", 2)]
+    page_server.script = [Step(0.1, [*german, *final("Good morning.", 1, 2.0), *open_line])]
+    shown = ["Guten Tag.", "Good morning.", "Hello every"]
     async with open_window(microphone) as page:
         await page.open(page_server.url)
+        await page.wait_for("document.querySelector('#model').innerText")
         await page.click("#toggle")
         await page.wait_for("document.querySelector('#live .tail')?.textContent === ' every'")
+        assert await page.evaluate(SPOKEN) == ["German", "English"]
         await page.open(page_server.url)
-        await page.wait_for("document.querySelectorAll('#finals .line').length === 2")
-        assert await page.evaluate(SHOWN) == ["Good morning.", "Hello every"]
+        await page.wait_for("document.querySelectorAll('#finals .line').length === 3")
+        assert await page.evaluate(LINES) == shown
+        assert await page.evaluate(SPOKEN) == ["German", "English"]
         assert await page.evaluate("document.querySelector('#finals .line:last-child .text').className") == "text cut"
 
         file_name, srt = await read_saved(page, "srt")
         assert file_name.startswith("captions-") and file_name.endswith(".srt")
-        assert srt.startswith("1\n00:00:00,200 --> 00:00:01,100\nGood morning.\n\n2\n")
+        assert srt.startswith("1\n00:00:00,200 --> 00:00:01,100\nGuten Tag.\n\n2\n")
         await page.click("#save")
         await page.click("#clear")
-        assert await page.evaluate(SHOWN) == []
+        assert await page.evaluate(LINES) == []
         await page.click("#undo")
-        assert await page.evaluate(SHOWN) == ["Good morning.", "Hello every"]
+        assert await page.evaluate(LINES) == shown
         await page.click("#save")
         await page.click("#clear")
         assert "Hello" not in await page.evaluate(STORED)
         await page.open(page_server.url)
         await page.evaluate("import('/static/page/keeper.js').then(({kept}) => kept)")
-        assert await page.evaluate(SHOWN) == []
+        assert await page.evaluate(LINES) == []
 
         # The text of an old tab fills the device: it gives way, and the page says so.
         await page.evaluate("localStorage.setItem('tutti.entry.000000000-x.000000000', 'x'.repeat(3_000_000))")
         await page.open(page_server.url)
         await page.click("#toggle")
         await page.wait_for("document.querySelector('#finals .line')")
-        assert "keeps no more text" in await page.evaluate("document.querySelector('#message').innerText")
+        assert "keeps no more text" in await message(page)
         assert await page.evaluate("localStorage.getItem('tutti.entry.000000000-x.000000000')") is None
         assert "Good morning." in await page.evaluate(STORED)
         assert page.errors == []
 
 
-async def test_the_transcript_in_every_format(page_server: FakeServer, microphone: Path, tmp_path: Path) -> None:
+async def test_the_transcript_in_every_format(
+    page_server: FakeServer, microphone: Path, open_window: OpenWindow
+) -> None:
     """A click copies a line. A long segment becomes several subtitles, whose times fill its own."""
     long = "This is a sentence with rather too many words to be read at once, and so it is cut between two words."
     page_server.script = [Step(0.1, [*final("Good morning."), *final(long, 1, 4.0)])]
-    # Its own Chromium: the clipboard and the permission to read it are the program's.
-    async with open_page(tmp_path / "profile", microphone) as page:
-        await page.command("Browser.grantPermissions", permissions=["clipboardReadWrite"])
+    async with open_window(microphone) as page:
+        about = (await page.command("Target.getTargetInfo"))["targetInfo"]
+        profile = about["browserContextId"]
+        await page.command("Browser.grantPermissions", permissions=["clipboardReadWrite"], browserContextId=profile)
         await page.open(page_server.url)
         await page.click("#toggle")
         await page.wait_for("document.querySelectorAll('#finals .line').length === 2")
@@ -153,7 +163,7 @@ async def test_a_dropped_file_is_transcribed(page_server: FakeServer, open_windo
         await page.type_text("s3cret")
         await page.press_enter()
         await state(page, "done")
-        assert await page.evaluate(SHOWN) == ["sermon.mp3", "From a file."]
+        assert await page.evaluate(LINES) == ["sermon.mp3", "From a file."]
         assert await page.evaluate("document.querySelector('#elapsed').textContent") == "0:06"
         assert await page.evaluate("document.querySelector('#progress').hidden")
         assert page.errors == []
@@ -210,10 +220,13 @@ def translation(text: str, utterance: int, start_s: float = 0.2, end_s: float = 
     return {"type": "translation", **place, "language": "de", "text": text, "translated_until_s": [start_s]}
 
 
-async def test_captions_are_shared_and_translated(
+async def test_captions_are_shared_and_translated_and_name_their_speakers(
     page_server: FakeServer, microphone: Path, open_window: OpenWindow
 ) -> None:
-    """Only where the server offers it. The link is the room's, and the next session asks for the same room."""
+    """Only where the server offers it. The link is the room's, and the next session asks for the same room.
+
+    A later event may revise who has spoken.
+    """
     page_server.script = [Step(0.1, [speech_started(), interim("Hello", " every")])]
     page_server.room = {"name": "r4nd0m", "path": "/captions/r4nd0m", "token": "t0ken"}
     async with open_window(microphone) as page:
@@ -221,7 +234,7 @@ async def test_captions_are_shared_and_translated(
         await page.wait_for("document.querySelector('#model').innerText")
         assert await page.evaluate("document.querySelector('#share').hidden")
         page_server.model = MODEL | {"rooms": True, "translations": ["de", "fr"]}
-        await open_with(page, page_server, {"translate": ["de", "xx"]})
+        await open_with(page, page_server, {"translate": ["de", "xx"], "speakers": True, "withTimes": False})
         await page.click("#toggle")
         await page.wait_for("document.querySelector('#live .line')")
         await page.click("#share")
@@ -232,9 +245,14 @@ async def test_captions_are_shared_and_translated(
 
         segment, utterance = final("Hello everyone.")
         first, second = translation("Hallo", 0, 0.2, 0.6), translation(" allerseits.", 0, 0.6, 1.1)
-        await page_server.send(segment, first, utterance, second)
+        await page_server.send(segment | {"speaker": "A"}, first, utterance, second)
         await page.wait_for("document.querySelector('#finals .translation')?.textContent === 'Hallo allerseits.'")
         assert await page.evaluate("document.querySelector('#finals .translation').lang") == "de"
+        newest = "document.querySelector('#finals .line:last-child .text')"
+        await page.wait_for(f"{newest}.innerText.startsWith('A: Hello everyone.')")
+        spans = [{"from_s": 0.0, "until_s": 1.1, "speaker": "B"}]
+        await page_server.send({"type": "speakers", "channel": 0, "spans": spans})
+        await page.wait_for(f"{newest}.innerText.startsWith('B: Hello everyone.')")
         await page.click("#toggle")
         await state(page, "done")
         await page.click("#toggle")
@@ -244,48 +262,34 @@ async def test_captions_are_shared_and_translated(
         assert page.errors == []
     rooms = [start.get("room") for start in page_server.starts]
     assert rooms == [None, {}, {"name": "r4nd0m", "token": "t0ken"}]
-    assert [start["translate"] for start in page_server.starts] == [["de"]] * 3
+    assert [(start["translate"], start["speakers"]) for start in page_server.starts] == [(["de"], {})] * 3
 
 
-async def test_lines_name_their_speakers(page_server: FakeServer, microphone: Path, open_window: OpenWindow) -> None:
-    """Where the user wants it. A later event may revise a line, and the text for the clipboard has the name."""
-    page_server.script = [Step(0.1, [speech_started()])]
+async def test_the_pages_open_without_their_server(microphone: Path, open_window: OpenWindow) -> None:
+    """From copies that hold neither text nor keys: the captions, and call records, which are read then, too."""
+    cached = """(async () => [...new Set((await Promise.all((await caches.keys()).map(
+        async (name) => (await (await caches.open(name)).keys()).map(({url}) => new URL(url).pathname)))).flat())])()"""
+    loaded = "performance.getEntriesByType('resource').map(({name}) => new URL(name).pathname)"
+    needed = {"/", "/calls", "/static/tutti/worklet.js"}
     async with open_window(microphone) as page:
-        await open_with(page, page_server, {"speakers": True, "withTimes": False})
-        await page.click("#toggle")
-        await state(page, "live")
-        segment, utterance = final("Hello everyone.")
-        await page_server.send(segment | {"speaker": "A"}, utterance)
-        await page.wait_for("document.querySelector('#finals .text')?.innerText === 'A: Hello everyone.'")
-        spans = [{"from_s": 0.0, "until_s": 1.1, "speaker": "B"}]
-        await page_server.send({"type": "speakers", "channel": 0, "spans": spans})
-        await page.wait_for("document.querySelector('#finals .text').innerText === 'B: Hello everyone.'")
-        await page.click("#toggle")
-        await state(page, "done")
-        assert page.errors == []
-    assert [start["speakers"] for start in page_server.starts] == [{}]
-
-
-async def test_the_page_opens_without_its_server(microphone: Path, open_window: OpenWindow) -> None:
-    """From copies that hold neither text nor keys. As soon as the server is back, everything comes from it again."""
-    async with open_window(microphone) as page:
-        async with serve(FakeServer()) as server:
-            await page.open(server.url)
+        async with serve(FakeCalls()) as server:
+            for address in (f"{server.url}/calls", server.url):
+                await page.open(address)
+                needed |= {path for path in await page.evaluate(loaded) if path.startswith("/static/")}
             await page.wait_for("document.querySelector('#model').innerText")
-            cached = """caches.open('tutti-shell').then((cache) => cache.keys()).then(
-                (all) => all.map(({url}) => new URL(url).pathname))"""
-            loaded = "performance.getEntriesByType('resource').map(({name}) => new URL(name).pathname)"
-            needed = {path for path in await page.evaluate(loaded) if path.startswith("/static/")}
-            assert {"/static/captions.js", "/static/page/run.js", "/static/style.css"} < needed
-            needed |= {"/", "/static/tutti/worklet.js"}
+            assert {"/static/captions.js", "/static/style.css", "/static/calls.js", "/static/calls/turns.js"} < needed
             async with asyncio.timeout(30):
                 while not needed <= set(paths := await page.evaluate(cached)):
-                    await page.drawn()
-            assert all(path == "/" or path.startswith("/static/") for path in paths)
+                    await page.open(f"{server.url}/calls")
+                    await page.open(server.url)
+            assert all(path in ("/", "/calls") or path.startswith("/static/") for path in paths)
             url = server.url
+        await page.open(f"{url}/calls")
+        await drop(page, as_file(RECORD))
+        await page.wait_for("document.querySelectorAll('.turn').length === 4")
         await page.open(url)
         await page.wait_for("document.querySelector('#model').innerText === 'The model is not known'")
         await page.click("#toggle")
         await state(page, "failed")
-        assert "cannot be reached" in await page.evaluate("document.querySelector('#message').innerText")
+        assert "cannot be reached" in await message(page)
         assert page.errors == []

@@ -17,6 +17,7 @@ from tests.app.dialects.openai.test_files_endpoint import TALK, wav
 from tests.browser.axe import violations
 from tests.browser.chromium import OpenWindow, Page
 from tests.browser.fake_server import MODEL, FakeServer, Step, final, serve
+from tests.browser.test_page_features import open_with
 from tests.fakes import FakeTranscriber
 from tutti_server.app.server.plugins import make_settings
 
@@ -50,11 +51,6 @@ async def code_server() -> AsyncIterator[CodeServer]:
         yield server
 
 
-async def ready(page: Page, server: FakeServer) -> None:
-    await page.open(server.url)
-    await page.wait_for("document.querySelector('#language').length > 1")
-
-
 @pytest.mark.nightly
 async def test_the_sample_is_played_and_becomes_text(
     page_server: FakeServer, microphone: Path, open_window: OpenWindow
@@ -63,7 +59,7 @@ async def test_the_sample_is_played_and_becomes_text(
     page_server.script = [Step(1.0, final(" Printing."))]
     page_server.sample = microphone
     async with open_window(None) as page:
-        await ready(page, page_server)
+        await open_with(page, page_server, {})
         await page.evaluate("navigator.mediaDevices.getUserMedia = undefined")
         assert await violations(page) == []
         await page.click("#play-sample")
@@ -74,17 +70,6 @@ async def test_the_sample_is_played_and_becomes_text(
         assert page_server.loud_s == pytest.approx(10, abs=1)
         assert await page.evaluate("document.activeElement.id") == "toggle"
         assert page.errors == []
-
-
-async def test_the_shipped_sample_can_be_decoded(page_server: FakeServer, open_window: OpenWindow) -> None:
-    async with open_window(None) as page:
-        await ready(page, page_server)
-        duration = await page.evaluate(
-            """fetch('/page/sample.flac').then((answer) => answer.arrayBuffer())
-            .then((bytes) => new OfflineAudioContext(1, 1, 48000).decodeAudioData(bytes))
-            .then(({duration}) => duration)"""
-        )
-        assert duration == pytest.approx(21, abs=0.5)
 
 
 async def code_of(page: Page, language: str) -> str:
@@ -111,9 +96,7 @@ async def test_the_code_does_what_the_page_does(
     code_server.script = [Step(0.1, final(" Hello."))]
     settings = {"language": "", "candidates": ["en", "de"], "hotwords": ", ".join(HOTWORDS), "lock": True}
     async with open_window(microphone) as page:
-        await page.open(code_server.url)
-        await page.evaluate(f"localStorage.setItem('tutti.settings', {json.dumps(json.dumps(settings))})")
-        await ready(page, code_server)
+        await open_with(page, code_server, settings)
         await page.click("#show-code")
         assert await violations(page) == []
         codes = {language: await code_of(page, language) for language in ("python", "javascript", "curl")}
@@ -144,7 +127,7 @@ async def test_the_code_does_what_the_page_does(
         ]
         assert {(each.languages, each.hotwords) for each in options} == {(("en", "de"), tuple(HOTWORDS))}
 
-        await ready(page, code_server)
+        await open_with(page, code_server, settings)
         await page.evaluate("document.querySelector('#key').value = 'secret'")
         await page.evaluate("document.querySelector('#key-form').requestSubmit()")
         await page.wait_for("document.body.dataset.state === 'live'")
@@ -155,20 +138,19 @@ async def test_the_code_does_what_the_page_does(
         assert page.errors == []
 
 
-async def test_the_code_says_what_a_recording_is_without(
-    code_server: CodeServer, microphone: Path, open_window: OpenWindow
-) -> None:
-    """Speakers of a recording are asked for; translations are for live sessions."""
+async def test_the_code_says_what_a_recording_is_without(code_server: CodeServer, open_window: OpenWindow) -> None:
+    """Speakers of a recording are asked for; translations are for live sessions. The sample can be decoded."""
     settings = {"language": "en", "speakers": True, "translate": ["de"]}
     code_server.model = MODEL | {"translations": ["de"], "speakers": True}
-    async with open_window(microphone) as page:
-        await page.open(code_server.url)
-        await page.evaluate(f"localStorage.setItem('tutti.settings', {json.dumps(json.dumps(settings))})")
-        await ready(page, code_server)
+    async with open_window(None) as page:
+        await open_with(page, code_server, settings)
         await page.click("#show-code")
         assert "response_format=diarized_json" in await code_of(page, "curl")
         note = "document.querySelector('#code-note').textContent"
         assert await page.evaluate(note) == "A recording, in any format. Without translations: live sessions have them."
         code = await code_of(page, "python")
         assert "max_speakers=10" in code and "{event.speaker}: {event.text.strip()}" in code
+        decoded = """fetch('/page/sample.flac').then((answer) => answer.arrayBuffer())
+            .then((bytes) => new OfflineAudioContext(1, 1, 48000).decodeAudioData(bytes))"""
+        assert await page.evaluate(f"{decoded}.then(({{duration}}) => duration)") == pytest.approx(21, abs=0.5)
         assert page.errors == []

@@ -1,4 +1,4 @@
-"""axe-core has no objection to any view of the captions page, in light and dark colours, and keys open each of them."""
+"""axe-core has no objection to any view of the captions page, and the page says in each what to do."""
 
 from pathlib import Path
 from typing import Any
@@ -8,11 +8,54 @@ import pytest
 from tests.browser.axe import violations
 from tests.browser.chromium import OpenWindow
 from tests.browser.fake_server import MODEL, FakeServer, Step, final, interim, speech_started
-from tests.browser.test_page_features import open_with, press, state, translation
+from tests.browser.test_page import LINES, message, state
+from tests.browser.test_page_features import open_with, press, translation
 
 pytestmark = [pytest.mark.browser, pytest.mark.node, pytest.mark.timeout(900)]
 
 SHEETS = ("settings", "save", "share")
+
+
+async def test_a_lost_session_and_a_missing_key_are_explained(
+    page_server: FakeServer, microphone: Path, open_window: OpenWindow
+) -> None:
+    """Stable text is kept, the tail is removed, and the button shows Restart; the right key opens the session."""
+    page_server.script = [Step(0.1, [speech_started(), interim("Hello", " every")])]
+    found: dict[str, Any] = {}
+    async with open_window(microphone) as page:
+        await page.show_as(390, 780)
+        await page.open(page_server.url)
+        await page.click("#toggle")
+        await page.wait_for("document.querySelector('#live .tail')?.textContent === ' every'")
+        page_server.api_key = "s3cret"
+        await page_server.close(1008)
+        await state(page, "lost")
+        assert "was lost" in await message(page)
+        assert await page.evaluate("document.querySelector('#toggle').innerText") == "Restart"
+        assert await page.evaluate(LINES) == ["Hello"]
+        found["lost"] = await violations(page)
+
+        await page.click("#toggle")
+        await page.wait_for("!document.querySelector('#key-form').hidden")
+        assert "needs an API key" in await message(page)
+        found["key"] = await violations(page)
+        await page.type_text("wrong")
+        await page.press_enter()
+        await page.wait_for("document.querySelector('#message').innerText.includes('does not accept')")
+        await page.evaluate("document.querySelector('#key').value = ''")
+        await page.type_text("s3cret")
+        await page.press_enter()
+        await state(page, "live")
+        assert await page.evaluate("document.querySelector('#key-form').hidden")
+        assert await page.evaluate("document.querySelector('#message').hidden")
+        await page.click("#toggle")
+        await state(page, "done")
+        found["done"] = await violations(page)
+        assert page.errors == []
+        assert found == {view: [] for view in found}
+
+        await page.evaluate("document.querySelector('#toggle').parentElement.append(document.createElement('button'))")
+        assert [each.partition(":")[0] for each in await violations(page)] == ["button-name"]
 
 
 @pytest.mark.parametrize("theme", [pytest.param("light", marks=pytest.mark.nightly), "dark"])
