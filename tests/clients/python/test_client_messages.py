@@ -158,28 +158,23 @@ def test_every_wrong_field_is_named(wire: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "field"),
+    ("name", "change", "field"),
     [
-        ({"words": [{"word": "a", "start_s": "0", "end_s": 1, "confidence": 1}]}, "segment.words[0].start_s"),
-        ({"words": ["a"]}, "segment.words[0]"),
-        ({"id": -1}, "segment.id"),
-        ({"id": 1.5}, "segment.id"),
-        ({"start_s": float("inf")}, "segment.start_s"),
+        ("segment with words", {"words": [{"word": "a", "start_s": "0"}]}, "segment.words[0].start_s"),
+        ("segment with words", {"words": ["a"]}, "segment.words[0]"),
+        ("segment with words", {"id": -1}, "segment.id"),
+        ("segment with words", {"id": 1.5}, "segment.id"),
+        ("segment with words", {"start_s": float("inf")}, "segment.start_s"),
+        ("utterance", {"uncovered": [[0, 1], [2]]}, "utterance.uncovered[1]"),
+        # Audio could not be split into messages of zero bytes.
+        ("started", {"limits": {"max_message_bytes": 0}}, "started.limits.max_message_bytes"),
     ],
 )
-def test_a_wrong_value_inside_is_named_with_its_path(change: dict[str, Any], field: str) -> None:
-    """The error has the path of a nested value."""
-    segment = next(case["wire"] for case in read_golden("server.json") if case["name"] == "segment with words")
+def test_a_wrong_value_inside_is_named_with_its_path(name: str, change: dict[str, Any], field: str) -> None:
+    wire = next(case["wire"] for case in read_golden("server.json") if case["name"] == name)
     with pytest.raises(ProtocolError) as caught:
-        parse_event(segment | change)
+        parse_event(wire | change)
     assert caught.value.field == field
-
-
-def test_a_span_has_two_ends() -> None:
-    """An `uncovered` span of another length is refused."""
-    utterance = next(case["wire"] for case in read_golden("server.json") if case["name"] == "utterance")
-    with pytest.raises(ProtocolError, match=r"utterance\.uncovered\[1\]"):
-        parse_event(utterance | {"uncovered": [[0, 1], [2]]})
 
 
 @pytest.mark.parametrize("text", ["hello", "[1]", '{"type": "lag", "behind_s": NaN}', '{"behind_s": 1}', '{"type": 3}'])
@@ -187,13 +182,6 @@ def test_text_that_is_not_an_event_is_refused(text: str) -> None:
     """Text that is not a JSON object with a type is a ProtocolError."""
     with pytest.raises(ProtocolError):
         parse_event(text)
-
-
-def test_a_message_limit_of_zero_is_refused() -> None:
-    """Audio could not be split into messages of zero bytes."""
-    started = read_golden("server.json")[0]["wire"]
-    with pytest.raises(ProtocolError, match=r"started\.limits\.max_message_bytes"):
-        parse_event(started | {"limits": started["limits"] | {"max_message_bytes": 0}})
 
 
 def test_newer_events_and_fields_are_not_errors() -> None:
