@@ -71,14 +71,6 @@ def test_text_beyond_a_segment_stays_until_the_next_interim() -> None:
     assert (caption.final, caption.stable, caption.tail) == ("Hello.", " How", " are yo")
 
 
-def test_a_final_text_replaces_a_tail_that_was_wrong() -> None:
-    """A tail that differs from the final text is removed."""
-    transcript = Transcript()
-    transcript.add(make_interim("Hello", " north"))
-    transcript.add(make_segment("Hello there."))
-    assert transcript.text() == "Hello there."
-
-
 def test_text_after_a_wrong_tail_stays() -> None:
     """The segment replaces as many words as it has, so that the rest does not disappear and come back."""
     transcript = Transcript()

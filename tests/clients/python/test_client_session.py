@@ -21,7 +21,6 @@ from tests.clients.python.client_fakes import (
     STOPPED,
     UTTERANCE,
     Peer,
-    make_started,
     refuse_with,
     serve_script,
     wait_for_other_tasks,
@@ -30,11 +29,10 @@ from tutti.handshake import resolve_url
 
 
 @pytest.fixture(autouse=True)
-async def bounded() -> AsyncIterator[None]:
-    """No test takes longer than 20 s, and none leaves a task."""
-    async with asyncio.timeout(20):
-        yield
-        await wait_for_other_tasks()
+async def tasks() -> AsyncIterator[None]:
+    """No test leaves a task."""
+    yield
+    await wait_for_other_tasks()
 
 
 async def answer(peer: Peer) -> None:
@@ -71,17 +69,6 @@ async def test_a_session_from_start_to_stopped() -> None:
     assert server.requests[0].path == "/v1/stream"
     assert server.requests[0].headers["Authorization"] == "Bearer k1"
     assert server.requests[0].headers["Sec-WebSocket-Protocol"] == "tutti.v1"
-
-
-async def test_endpointing_options_are_one_object() -> None:
-    """An option that is left out is not sent, so that the server's default applies."""
-    async with serve_script(answer) as server:
-        async with tutti.connect(server.url, endpointing="manual", max_utterance_s=20):
-            pass
-        async with tutti.connect(server.url, min_utterance_s=1.5):
-            pass
-    sent = [peer.messages[0]["endpointing"] for peer in server.peers]
-    assert sent == [{"mode": "manual", "max_utterance_s": 20}, {"min_utterance_s": 1.5}]
 
 
 async def test_resume_continues_a_lost_session() -> None:
@@ -230,31 +217,6 @@ async def test_an_abnormal_close_tells_where_to_resume() -> None:
         assert (caught.value.close_code, caught.value.reason, caught.value.final_until_s) == (1011, "oh no", 1.6)
         with pytest.raises(tutti.ConnectionLost):
             await session.send(b"\x00\x00")
-
-
-async def test_a_cut_connection_is_lost_too() -> None:
-    """Without a close frame the code is 1006."""
-
-    async def cut(peer: Peer) -> None:
-        await peer.begin()
-        peer.socket.transport.abort()
-
-    async with serve_script(cut) as server, tutti.connect(server.url, resume_buffer_s=0) as session:
-        with pytest.raises(tutti.ConnectionLost) as caught:
-            await anext(session)
-    assert caught.value.close_code == 1006
-
-
-async def test_closing_normally_without_stopped_is_a_loss() -> None:
-    """Close code 1000 does not make up for a missing `stopped`."""
-
-    async def leave(peer: Peer) -> None:
-        await peer.begin()
-
-    async with serve_script(leave) as server, tutti.connect(server.url) as session:
-        with pytest.raises(tutti.ConnectionLost) as caught:
-            await anext(session)
-    assert caught.value.close_code == 1000
 
 
 async def test_a_message_that_is_not_an_event_is_a_protocol_error() -> None:
@@ -592,26 +554,6 @@ async def test_a_source_that_fails_loses_no_finals(error: Exception) -> None:
     assert transcript.text() == "Hello there."
 
 
-async def test_a_stream_is_ended_by_a_fatal_error() -> None:
-    """The reader raises it, and the sender ends with it."""
-
-    async def refuse(peer: Peer) -> None:
-        await peer.begin()
-        await peer.receive()
-        await peer.send({"type": "error", "code": "too_fast", "message": "m", "fatal": True})
-        await peer.socket.close(1008)
-
-    async def flood() -> AsyncIterator[bytes]:
-        while True:
-            yield bytes(1000)
-
-    async with serve_script(refuse) as server, tutti.connect(server.url) as session:
-        with pytest.raises(tutti.SessionError) as caught:
-            async for _ in session.stream(flood()):
-                pass
-    assert caught.value.code == "too_fast"
-
-
 async def test_a_silent_source_keeps_the_session_alive() -> None:
     """`stream` sends `keepalive` well before the server would end the session."""
 
@@ -648,9 +590,8 @@ async def test_a_file_is_streamed(tmp_path: Path) -> None:
     assert b"".join(server.peer.audio) == samples
 
 
-@pytest.mark.parametrize("speed", [1.0, 1000.0])
-async def test_a_connection_that_is_lost_during_a_file_is_an_error(tmp_path: Path, speed: float | None) -> None:
-    """Also while the file is still being streamed: in real time, and as fast as the server allows."""
+async def test_a_connection_that_is_lost_during_a_file_is_an_error(tmp_path: Path) -> None:
+    """Also while the file is still being streamed."""
 
     async def cut(peer: Peer) -> None:
         await peer.begin(max_ahead_s=1.0)
@@ -662,12 +603,11 @@ async def test_a_connection_that_is_lost_during_a_file_is_an_error(tmp_path: Pat
     with wave.open(str(path), "wb") as file:
         file.setparams((1, 2, 16000, 0, "NONE", ""))
         file.writeframes(bytes(60 * 32000))
-    async with serve_script(cut) as server, asyncio.timeout(20):
+    async with serve_script(cut) as server:
         with pytest.raises(tutti.ConnectionLost) as caught:
-            async for _ in tutti.transcribe_file(server.url, path, speed=speed, resume_buffer_s=0):
+            async for _ in tutti.transcribe_file(server.url, path, speed=1000.0, resume_buffer_s=0):
                 pass
     assert caught.value.close_code == 1006
-    await wait_for_other_tasks()
 
 
 @pytest.mark.parametrize("end", ["lost", "left"])
@@ -693,7 +633,6 @@ async def test_a_source_may_be_closed_when_its_stream_has_ended(end: str) -> Non
 
     async with (
         serve_script(reply) as server,
-        asyncio.timeout(20),
         tutti.connect(server.url, resume_buffer_s=0) as session,
         aclosing(endless()) as source,
     ):
@@ -705,21 +644,6 @@ async def test_a_source_may_be_closed_when_its_stream_has_ended(end: str) -> Non
         except tutti.ConnectionLost:
             assert end == "lost"
         assert is_closed
-
-
-async def test_warnings_come_with_started() -> None:
-    """The client has the server's warnings about options that it ignored."""
-
-    async def warn(peer: Peer) -> None:
-        await peer.receive_until("start")
-        await peer.send(make_started() | {"warnings": [{"code": "unsupported_option", "message": "words: …"}]})
-        await peer.finish()
-
-    async with serve_script(warn) as server, tutti.connect(server.url, words=True) as session:
-        assert session.started.warnings == (tutti.ServerWarning("unsupported_option", "words: …"),)
-        await session.stop()
-        _ = [event async for event in session]
-    assert server.peer.messages[0]["words"] is True
 
 
 async def test_a_certificate_store_needs_an_encrypted_url() -> None:

@@ -29,15 +29,6 @@ def test_most_of_a_time_decides() -> None:
     assert timeline.speaker_of(5.0, 6.0) is None
 
 
-def test_a_later_event_replaces_an_earlier_one() -> None:
-    timeline = tutti.SpeakerTimeline()
-    timeline.apply(speakers((0.0, 4.0, "A")))
-    timeline.apply(speakers((1.0, 2.0, "B")))
-    assert [each.speaker for each in timeline.spans] == ["A", "B", "A"]
-    timeline.apply(speakers((0.0, 4.0, "C")))
-    assert timeline.spans == [tutti.SpeakerSpan(0.0, 4.0, "C")]
-
-
 @pytest.mark.parametrize("session", read_golden("speakers.json"))
 def test_the_client_knows_in_the_end_what_the_session_knows(session: Any) -> None:
     timeline, known = tutti.SpeakerTimeline(), tutti.SpeakerTimeline()
