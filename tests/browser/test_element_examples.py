@@ -7,22 +7,19 @@ JavaScript client of this repository.
 import json
 import re
 import subprocess
-from collections.abc import AsyncIterator
 from pathlib import Path
 
-import numpy as np
 import pytest
-import pytest_asyncio
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
-from tests.browser.chromium import Page, open_page, write_wav
+from tests.browser.chromium import OpenWindow
 from tests.browser.fake_room import FakeRoom, lines, wait_inside
 from tests.browser.fake_server import Message, Step, serve
-from tests.node import CLIENT, require_client_packages, require_node, require_packages
+from tests.node import CLIENT, require_client_packages, require_packages
 
 pytestmark = [pytest.mark.browser, pytest.mark.node, pytest.mark.timeout(600)]
 
@@ -31,7 +28,6 @@ EXAMPLES = REPOSITORY / "examples"
 COMMAND_TIMEOUT_S = 300
 ADDRESS = "http://127.0.0.1:8000"
 """Where the examples expect the server."""
-RATE = 16_000
 
 EXCHANGE: list[Message] = json.loads((Path(__file__).parent / "exchange.json").read_text())
 TEXTS = [event["text"] for event in EXCHANGE if event["type"] == "utterance" and event["text"]]
@@ -66,51 +62,36 @@ def build(name: str) -> None:
     run(EXAMPLES / name, "npm", "run", "build")
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def server() -> AsyncIterator[FakeRoom]:
-    server = ExampleServer(script=[Step(0.1, EXCHANGE)])
-    async with serve(server):
-        yield server
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def page(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Page]:
-    require_node()
-    folder = tmp_path_factory.mktemp("examples")
-    tone = (0.5 * np.sin(2 * np.pi * 440 * np.arange(60 * RATE) / RATE)).astype(np.float32)
-    async with open_page(folder / "profile", write_wav(folder / "tone.wav", tone, RATE)) as page:
-        yield page
-
-
-@pytest.mark.asyncio(loop_scope="module")
 @pytest.mark.parametrize(
     "name", ["plain", pytest.param("react", marks=pytest.mark.nightly), pytest.param("vue", marks=pytest.mark.nightly)]
 )
-async def test_the_example_shows_captions(page: Page, server: FakeRoom, name: str) -> None:
+async def test_the_example_shows_captions(open_window: OpenWindow, microphone: Path, name: str) -> None:
     """A click starts the captions of the microphone, the page has every line, and a click stops them."""
     if name != "plain":
         build(name)
     folder = name if name == "plain" else f"{name}/dist"
-    await page.open(f"{server.url}/examples/{folder}/?server={server.url}")
-    await page.wait_for("document.querySelector('button') !== null")
-    await page.click("button")
-    last = json.dumps(TEXTS[-1])
-    await wait_inside(page, f"part('finals').includes({last})")
-    # The plain page shows times, too.
-    assert [re.sub(r"^\d+:\d\d ", "", line) for line in await lines(page)] == TEXTS
-    await page.evaluate(
-        "globalThis.ended = new Promise((done) => document.addEventListener('tutti-end', () => done(true))); 0"
-    )
-    if name == "plain":
-        await page.click("button + button")
-    else:
-        n_words = sum(len(text.split()) for text in TEXTS)
-        await page.wait_for(f"document.querySelector('#words').innerText === '{n_words} words'")
-        await page.wait_for("document.querySelector('button').innerText === 'Stop'")
+    server = ExampleServer(script=[Step(0.1, EXCHANGE)])
+    async with serve(server), open_window(microphone) as page:
+        await page.open(f"{server.url}/examples/{folder}/?server={server.url}")
+        await page.wait_for("document.querySelector('button') !== null")
         await page.click("button")
-        await page.wait_for("document.querySelector('button').innerText === 'Start'")
-    assert await page.evaluate("ended")
-    assert page.errors == []
+        last = json.dumps(TEXTS[-1])
+        await wait_inside(page, f"part('finals').includes({last})")
+        # The plain page shows times, too.
+        assert [re.sub(r"^\d+:\d\d ", "", line) for line in await lines(page)] == TEXTS
+        await page.evaluate(
+            "globalThis.ended = new Promise((done) => document.addEventListener('tutti-end', () => done(true))); 0"
+        )
+        if name == "plain":
+            await page.click("button + button")
+        else:
+            n_words = sum(len(text.split()) for text in TEXTS)
+            await page.wait_for(f"document.querySelector('#words').innerText === '{n_words} words'")
+            await page.wait_for("document.querySelector('button').innerText === 'Stop'")
+            await page.click("button")
+            await page.wait_for("document.querySelector('button').innerText === 'Start'")
+        assert await page.evaluate("ended")
+        assert page.errors == []
 
 
 @pytest.mark.parametrize("name", ["react", "vue"])

@@ -2,8 +2,7 @@
 
 import re
 import socket
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Iterator
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -23,6 +22,7 @@ LINES = re.findall(
     "```html\n(.*?)```", (Path(__file__).parents[2] / "docs" / "captions_element.md").read_text(), re.DOTALL
 )
 SERVER_IN_LINES = "https://captions.example.org"
+STATUS = f"{INSIDE}.querySelector('.status').innerText"
 
 ShowLines = Callable[..., str]
 """Returns the address of a page of another origin, whose lines name this server, and perhaps another for the script."""
@@ -53,79 +53,49 @@ def show_lines(tmp_path: Path) -> Iterator[ShowLines]:
         thread.join()
 
 
-@asynccontextmanager
-async def opened(open_window: OpenWindow, microphone: Path, url: str) -> AsyncIterator[Page]:
-    """The page, after a click on Start."""
-    async with open_window(microphone) as page:
-        await page.open(url)
-        await page.wait_for("customElements.get('tutti-captions') !== undefined")
-        await page.evaluate(
-            "globalThis.code = new Promise((done) => document.addEventListener('tutti-error', "
-            "(event) => done(event.detail.error.code))); 0"
-        )
-        await page.click("button")
-        yield page
+ERROR = "new Promise((done) => document.addEventListener('tutti-error', (event) => done(event.detail.error.code)))"
 
 
-async def failed(page: Page) -> tuple[str, str]:
-    """The code of the error, and what the element says."""
-    code = await page.evaluate("code")
-    return code, await page.evaluate(f"{INSIDE}.querySelector('.status').innerText")
+async def press_start(page: Page, url: str) -> None:
+    """Open a page, and click on Start once the element is there. The page's `code` will be that of its error."""
+    await page.open(url)
+    await page.wait_for("customElements.get('tutti-captions') !== undefined")
+    await page.evaluate(f"globalThis.code = {ERROR}; 0")
+    await page.click("button")
 
 
-async def test_a_page_that_is_allowed_listens(open_window: OpenWindow, microphone: Path, show_lines: ShowLines) -> None:
-    """It says so once it does."""
+async def test_the_element_listens_or_says_why_not(
+    open_window: OpenWindow, microphone: Path, show_lines: ShowLines
+) -> None:
+    """A page that is refused learns who can allow it; a server that is not there is told apart.
+
+    Where the origin is listed, the page can read that a key is needed, and else it cannot.
+    """
     origin = show_lines("").rstrip("/")
-    settings = make_settings({"port": 0, "allowed_origins": origin})
-    async with (
-        running(settings, FakeTranscriber()) as server,
-        opened(open_window, microphone, show_lines(server.http)) as page,
-    ):
-        await wait_inside(page, "part('status') === 'Listening'")
-        assert await page.evaluate("captions.state") == "live"
-        await page.click("button + button")
-        await wait_inside(page, "part('status') === ''")
-        assert page.errors == []
-
-
-async def test_a_page_that_is_refused_says_who_can_allow_it(
-    open_window: OpenWindow, microphone: Path, show_lines: ShowLines
-) -> None:
-    async with running(make_settings({"port": 0}), FakeTranscriber()) as server:
-        url = show_lines(server.http)
-        async with opened(open_window, microphone, url) as page:
-            assert await failed(page) == (
-                "origin_not_allowed",
-                f"The server at {server.http} refuses this page: "
-                f"its operator can add {url.rstrip('/')} to TUTTI_ALLOWED_ORIGINS.",
-            )
-
-
-async def test_a_page_without_a_key_says_what_is_known(
-    open_window: OpenWindow, microphone: Path, show_lines: ShowLines
-) -> None:
-    """Where the origin is listed, it can read that a key is needed, and else it cannot."""
-    origin = show_lines("").rstrip("/")
-    for values, code, text in (
-        ({"allowed_origins": origin}, "unauthorized", "needs an API key."),
-        ({}, "connect_failed", "opens no session: it may be full, or it needs an API key."),
-    ):
-        settings = make_settings({"port": 0, "api_keys": "k", **values})
-        async with (
-            running(settings, FakeTranscriber()) as server,
-            opened(open_window, microphone, show_lines(server.http)) as page,
-        ):
-            assert await failed(page) == (code, f"The server at {server.http} {text}")
-
-
-async def test_a_server_that_is_not_there_is_told_apart(
-    open_window: OpenWindow, microphone: Path, show_lines: ShowLines
-) -> None:
+    refused: list[tuple[dict[str, str], str, str]] = [
+        ({}, "origin_not_allowed", f"refuses this page: its operator can add {origin} to TUTTI_ALLOWED_ORIGINS."),
+        ({"api_keys": "k"}, "connect_failed", "opens no session: it may be full, or it needs an API key."),
+        ({"api_keys": "k", "allowed_origins": origin}, "unauthorized", "needs an API key."),
+    ]
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        address = f"http://127.0.0.1:{listener.getsockname()[1]}"
-    async with (
-        running(make_settings({"port": 0}), FakeTranscriber()) as server,
-        opened(open_window, microphone, show_lines(address, server.http)) as page,
-    ):
-        reason = "is not there: its address is wrong, or it does not run"
-        assert await failed(page) == ("connect_failed", f"The server at {address} {reason}.")
+        nowhere = f"http://127.0.0.1:{listener.getsockname()[1]}"
+    async with open_window(microphone) as page:
+        for values, code, reason in refused:
+            async with running(make_settings({"port": 0, **values}), FakeTranscriber()) as server:
+                await press_start(page, show_lines(server.http))
+                assert await page.evaluate("code") == code
+                assert await page.evaluate(STATUS) == f"The server at {server.http} {reason}"
+        page.errors.clear()
+        allowed = make_settings({"port": 0, "allowed_origins": origin})
+        async with running(allowed, FakeTranscriber()) as server:
+            await press_start(page, show_lines(server.http))
+            await wait_inside(page, "part('status') === 'Listening'")
+            assert await page.evaluate("captions.state") == "live"
+            await page.click("button + button")
+            await wait_inside(page, "part('status') === ''")
+            assert page.errors == []
+
+            await press_start(page, show_lines(nowhere, server.http))
+            assert await page.evaluate("code") == "connect_failed"
+            reason = "is not there: its address is wrong, or it does not run."
+            assert await page.evaluate(STATUS) == f"The server at {nowhere} {reason}"
