@@ -1,14 +1,12 @@
 """examples/call_with_two_sides: a dialogue in order, and subtitles with names."""
 
 import re
-import shutil
 from pathlib import Path
 
 import pytest
 
-from tests.app.cli.child import running
 from tests.compat.conftest import Running
-from tests.examples.conftest import EXAMPLES, run
+from tests.examples.conftest import run
 from tests.recordings import TEXTS
 
 PROGRAM = "call_with_two_sides/call.py"
@@ -33,23 +31,10 @@ def test_both_sides_are_a_dialogue_in_order_of_time(server: Running, recordings:
         assert [float(at.replace(",", ".")) for at, _ in lines] == pytest.approx([at for at, _ in DIALOGUE], abs=0.3)
 
 
-@pytest.mark.nightly
-def test_ctrl_c_keeps_what_was_final(server: Running, recordings: Path, tmp_path: Path) -> None:
-    shutil.copy(recordings / "call.wav", tmp_path)
-    arguments = (EXAMPLES / PROGRAM, tmp_path / "call.wav", "--url", server.ws, "--speed", "2")
-    with running(*arguments) as program:
-        program.wait_for(TEXTS["hello"])
-        program.interrupt()
-        assert program.end() == (130, "")
-    assert f"Agent: {TEXTS['hello']}\n" in (tmp_path / "call.srt").read_text()
-
-
 def test_what_cannot_be_a_call_is_explained(server: Running, recordings: Path, tmp_path: Path) -> None:
     """Nothing is written, too."""
     for arguments, problem in (
         (("speech.wav",), "--names: expected one for each of the 1 channels, got 'Agent Customer'"),
-        (("speech.pcm",), "not a WAV file"),
-        (("missing.wav",), "No such file"),
         (("call.wav", "--url", "ws://127.0.0.1:9"), "cannot open a session at ws://127.0.0.1:9/v1/stream"),
     ):
         name, *options = arguments

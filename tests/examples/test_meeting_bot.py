@@ -16,7 +16,6 @@ from unittest.mock import AsyncMock, MagicMock
 import pytest
 
 import tutti
-from tests.app.cli.child import running
 from tests.compat.conftest import Running
 from tests.examples.conftest import EXAMPLES, run
 from tests.recordings import TEXTS
@@ -39,14 +38,6 @@ def test_speakers_are_captioned_in_order_of_time(server: Running, recordings: Pa
     lines = [line.split("  ", 1) for line in done.stdout.splitlines()]
     assert [text for _, text in lines] == CAPTIONS
     assert [float(at.removeprefix("00:")) for at, _ in lines] == pytest.approx(TIMES_S, abs=0.3)
-
-
-@pytest.mark.nightly
-def test_ctrl_c_ends_the_bot(server: Running, recordings: Path) -> None:
-    with running(EXAMPLES / PROGRAM, recordings / "meeting.jsonl", "--url", server.ws, "--speed", "3") as program:
-        program.wait_for("Ada")
-        program.interrupt()
-        assert program.end() == (130, "")
 
 
 def test_a_file_without_packets_is_explained(tmp_path: Path) -> None:

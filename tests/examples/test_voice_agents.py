@@ -1,6 +1,7 @@
 """examples/livekit_agent and examples/pipecat: frameworks of voice agents hear a call that is played from a file.
 
-The frameworks have many dependencies, so `make agents` installs them in an environment of their own.
+The frameworks have many dependencies, so `make agents` installs them in an environment of their own. By day
+`tests/compat` runs their own classes.
 """
 
 import os
@@ -18,7 +19,7 @@ from tests.recordings import TEXTS
 OWN_PYTHON = EXAMPLES.parent / ".venv" / "agents" / "bin" / "python"
 AGENTS = [("livekit_agent/agent.py", ("file",), "livekit"), ("pipecat/pipeline.py", (), "pipecat")]
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = [pytest.mark.timeout(300), pytest.mark.nightly]
 
 
 @pytest.fixture
