@@ -2,8 +2,7 @@ import { readFileSync } from "node:fs";
 
 import { describe, expect, it } from "vitest";
 
-import { ProtocolError } from "../src/errors.js";
-import { type CaptionEvent, checkEvent } from "../src/element/events.js";
+import type { CaptionEvent } from "../src/element/events.js";
 import { type Change, Transcript } from "../src/element/transcript.js";
 import { toSrt } from "../src/subtitles.js";
 
@@ -176,16 +175,3 @@ describe("Transcript", () => {
   });
 });
 
-describe("checkEvent", () => {
-  it("names the wrong field of an event", () => {
-    expect(() => checkEvent({ type: "utterance", utterance: 1, channel: 0, start_s: "1" })).toThrow(
-      'utterance.start_s: expected a number, got "1"',
-    );
-    expect(() => checkEvent({ type: "room", name: "choir" })).toThrow("room.live: expected a boolean, got nothing");
-    expect(() => checkEvent("hello")).toThrow(ProtocolError);
-  });
-
-  it("lets events pass that it does not know", () => {
-    expect(checkEvent({ type: "applause" })).toEqual({ type: "applause" });
-  });
-});

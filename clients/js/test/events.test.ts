@@ -24,11 +24,7 @@ const LEFT_OUT = [
 const OPTIONAL = ["stable_words", "speaker", "voices", "redactions"];
 
 describe("server messages", () => {
-  test.each(golden("server.json"))("$name: parses to what it is on the wire", ({ wire }) => {
-    expect(parseEvent(wire)).toEqual(wire);
-  });
-
-  test.each(golden("server.json"))("$name: extra fields are left out", ({ wire }) => {
+  test.each(golden("server.json"))("$name: parses to what it is on the wire, and extra fields are left out", ({ wire }) => {
     expect(parseEvent({ ...wire, colour: "blue" })).toEqual(wire);
   });
 

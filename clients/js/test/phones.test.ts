@@ -164,18 +164,6 @@ describe("a session whose page begins to be left", () => {
     session.close();
   });
 
-  test("does not make an attempt that was planned before", async () => {
-    const { session } = await open();
-    socket().emit("close", { code: 1006 });
-    await vi.advanceTimersByTimeAsync(100);
-    page.dispatchEvent(new Event("beforeunload"));
-    await vi.advanceTimersByTimeAsync(1999);
-    expect(sockets.length).toBe(1);
-    await vi.advanceTimersByTimeAsync(1);
-    expect(sockets.length).toBe(2);
-    session.close();
-  });
-
   test("does not forget that there is a network again", async () => {
     const { session } = await open();
     isOnline = false;

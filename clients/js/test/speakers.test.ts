@@ -46,12 +46,4 @@ describe("SpeakerTimeline", () => {
     expect(timeline.speakerOf(5, 6)).toBeUndefined();
   });
 
-  it("replaces what was said of the times of a later event", () => {
-    const timeline = new SpeakerTimeline();
-    timeline.apply(speakers([0, 4, "A"]));
-    timeline.apply(speakers([1, 2, "B"]));
-    expect([timeline.speakerOf(0, 1), timeline.speakerOf(1, 2), timeline.speakerOf(2, 4)]).toEqual(["A", "B", "A"]);
-    timeline.apply(speakers([0, 4, "C"]));
-    expect(timeline.speakerOf(1, 2)).toBe("C");
-  });
 });

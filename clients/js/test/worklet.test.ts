@@ -1,4 +1,4 @@
-import { beforeEach, expect, test, vi } from "vitest";
+import { afterEach, beforeEach, expect, test, vi } from "vitest";
 
 type Processor = {
   port: { onmessage: (message: unknown) => void };
@@ -20,6 +20,10 @@ beforeEach(async () => {
   });
   vi.resetModules();
   await import("../src/worklet.js");
+});
+
+afterEach(() => {
+  vi.unstubAllGlobals();
 });
 
 test("chunks last 100 ms, however long the blocks are", () => {
