@@ -132,10 +132,6 @@ class Page(BrowserPage):
         """Open another tab beside this one, with an empty page."""
         return await self._devtools.open_tab(is_hidden=True)
 
-    async def turn_wheel(self, selector: str, by_px: float) -> None:
-        place = await self.middle(selector)
-        await self.command("Input.dispatchMouseEvent", type="mouseWheel", deltaX=0, deltaY=by_px, **place)
-
     async def click(self, selector: str) -> None:
         place = await self.middle(selector)
         for kind in ("mousePressed", "mouseReleased"):

@@ -103,10 +103,6 @@ class FirefoxPage(BrowserPage):
         function = f"() => {{ {script} }}"
         await self._bidi.command("script.addPreloadScript", functionDeclaration=function, contexts=[self._context])
 
-    async def turn_wheel(self, selector: str, by_px: float) -> None:
-        place = await self._pixel(selector)
-        await self._act("wheel", {"type": "scroll", "deltaX": 0, "deltaY": round(by_px), **place})
-
     async def click(self, selector: str) -> None:
         place = await self._pixel(selector)
         press, release = ({"type": kind, "button": 0} for kind in ("pointerDown", "pointerUp"))

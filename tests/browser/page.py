@@ -45,10 +45,6 @@ class BrowserPage(ABC):
         """Run a script in every document that is opened from now on, before the scripts of the document."""
 
     @abstractmethod
-    async def turn_wheel(self, selector: str, by_px: float) -> None:
-        """Turn the wheel of the mouse over the middle of the element; down is positive."""
-
-    @abstractmethod
     async def click(self, selector: str) -> None:
         """Click in the middle of the element. The browser treats it as a click of the user."""
 
