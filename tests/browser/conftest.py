@@ -1,6 +1,6 @@
 """Fixtures for the tests of the page: a scripted server, and audio for the microphone."""
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, ExitStack
 from pathlib import Path
 
@@ -11,21 +11,12 @@ from anyio.from_thread import start_blocking_portal
 from tests.browser import chromium, firefox
 from tests.browser.chromium import OpenWindow, Page, write_wav
 from tests.browser.fake_server import FakeServer, serve
-from tests.browser.page import OpenPage
+from tests.browser.page import BrowserPage
 
 TONE_RATE = 44_100
 
-
-@pytest.fixture(
-    params=[
-        pytest.param(chromium.open_page, id="chromium"),
-        pytest.param(firefox.open_page, id="firefox", marks=pytest.mark.nightly),
-    ]
-)
-def open_browser(request: pytest.FixtureRequest) -> OpenPage:
-    """Each browser in turn."""
-    open_page: OpenPage = request.param
-    return open_page
+OpenBrowser = Callable[[Path | None], AbstractAsyncContextManager[BrowserPage]]
+"""Opens a page with this microphone in one of the browsers."""
 
 
 @pytest.fixture(scope="session")
@@ -44,6 +35,14 @@ def open_window(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OpenWindow
             return chromium.open_window(running[microphone])
 
         yield open_window
+
+
+@pytest.fixture(params=["chromium", pytest.param("firefox", marks=pytest.mark.nightly)])
+def open_browser(request: pytest.FixtureRequest, open_window: OpenWindow, tmp_path: Path) -> OpenBrowser:
+    """Each browser in turn: a window of the Chromium that all tests share, or a Firefox."""
+    if request.param == "firefox":
+        return lambda microphone: firefox.open_page(tmp_path / "profile", microphone)
+    return open_window
 
 
 @pytest.fixture(scope="session")

@@ -3,17 +3,18 @@
 Whoever speaks, uploads a file, names a room or answers translations decides what readers see, in pages with a key.
 """
 
-import base64
 import json
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.browser.fake_calls import FakeCalls, drop, said
+from tests.browser.conftest import OpenBrowser
+from tests.browser.fake_calls import FakeCalls, as_file, drop, said
 from tests.browser.fake_room import FakeRoom, wait_inside
 from tests.browser.fake_server import FakeServer, Message, Step, final, interim, serve, speech_started
-from tests.browser.page import BrowserPage, OpenPage
+from tests.browser.page import BrowserPage
 from tests.browser.test_page_features import open_with
 from tutti_server.app.files.call_record import make_record
 from tutti_server.app.files.call_rendering import as_cues, as_json
@@ -119,14 +120,11 @@ async def check_call_records(page: BrowserPage, server: FakeCalls) -> None:
     stretches = (said(HOSTILE, 0.4, HOSTILE), said("caller", 1.0, HOSTILE), said(HOSTILE, 30.0, HOSTILE, 0.3))
     record = make_record(stretches, 60.0)
 
-    def as_file(content: Any) -> tuple[str, str, str]:
-        return f"{NAME}.json", "application/json", base64.b64encode(json.dumps(content).encode()).decode()
-
     await page.open(f"{server.url}/calls")
-    await drop(page, as_file({"type": "<x-mark></x-mark>", "version": 1}))
+    await drop(page, as_file({"type": "<x-mark></x-mark>", "version": 1}, f"{NAME}.json"))
     await page.wait_for("document.body.innerText.includes('<x-mark>')")
     await check(page, 0)
-    await drop(page, as_file(as_json(record)))
+    await drop(page, as_file(as_json(record), f"{NAME}.json"))
     await page.wait_for("document.body.dataset.state === 'open'")
     await check(page, 4)
     # Subtitles of the server and of the page: text in a cue, whose only element is its voice.
@@ -143,20 +141,24 @@ async def check_call_records(page: BrowserPage, server: FakeCalls) -> None:
         assert elements and all(each == [True, True, 1] for each in elements), text
 
 
+@pytest.mark.parametrize(
+    ("make_server", "check_pages"),
+    [
+        pytest.param(FakeServer, check_live_page, id="live"),
+        pytest.param(FakeRoom, check_room_and_element, id="room"),
+        pytest.param(FakeCalls, check_call_records, id="calls"),
+    ],
+)
 async def test_nothing_that_is_said_or_named_becomes_a_part_of_a_page(
-    open_browser: OpenPage, tmp_path: Path, microphone: Path
+    open_browser: OpenBrowser,
+    microphone: Path,
+    make_server: Callable[[], FakeServer],
+    check_pages: Callable[[BrowserPage, Any], Awaitable[None]],
 ) -> None:
     """The live page, the page of a room, the element, the page of call records, and the subtitles that they save."""
-    async with (
-        serve(FakeServer()) as live,
-        serve(FakeRoom()) as room,
-        serve(FakeCalls()) as calls,
-        open_browser(tmp_path / "profile", microphone) as page,
-    ):
+    async with serve(make_server()) as server, open_browser(microphone) as page:
         await page.run_before(BEFORE)
-        await check_live_page(page, live)
-        await check_room_and_element(page, room)  # type: ignore[arg-type]
-        await check_call_records(page, calls)  # type: ignore[arg-type]
+        await check_pages(page, server)
         assert page.errors == []
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.browser import exact_microphone
-from tests.browser.chromium import open_page, write_wav
+from tests.browser import chromium, exact_microphone, firefox
+from tests.browser.page import OpenPage
 from tests.recordings import MEETING, SENTENCES
 from tests.small_model import SMALL_MODEL, small_settings
 from tutti_server.app.media.file_decoder import decode_file
@@ -83,10 +83,19 @@ async def speech() -> Samples:
     return samples[: round(SPEECH_S * SAMPLE_RATE)]
 
 
-async def test_restarts_in_the_middle_of_speech_change_nothing(server: RestartedServer, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "open_page",
+    [
+        pytest.param(chromium.open_page, id="chromium"),
+        pytest.param(firefox.open_page, id="firefox", marks=pytest.mark.nightly),
+    ],
+)
+async def test_restarts_in_the_middle_of_speech_change_nothing(
+    server: RestartedServer, open_page: OpenPage, tmp_path: Path
+) -> None:
     """The page has every sentence once, in order, with its punctuation. What it showed as solid never changed."""
     shown = "document.querySelector('#transcript').innerText"
-    silence = write_wav(tmp_path / "silence.wav", np.zeros(SAMPLE_RATE, np.float32), SAMPLE_RATE)
+    silence = chromium.write_wav(tmp_path / "silence.wav", np.zeros(SAMPLE_RATE, np.float32), SAMPLE_RATE)
     async with open_page(tmp_path / "profile", silence) as page:
         await exact_microphone.play(page, await speech())
         await exact_microphone.use_fixed_silence(page)

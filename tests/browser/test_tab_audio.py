@@ -11,7 +11,7 @@ from tests.browser.fake_server import FakeServer, Step, final
 from tests.browser.speaking_tab import SHARE_FLAGS, SpeakingTab
 from tutti_server.engine.api import SAMPLE_RATE
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.nightly]
 
 CHOOSE_TAB = """(() => {
     const source = document.querySelector("#source");
