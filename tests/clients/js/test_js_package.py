@@ -1,7 +1,9 @@
-"""The JavaScript package as a user gets it: packed, installed in an empty folder, and used as the READMEs say."""
+"""The JavaScript package as a user gets it: packed, installed in an empty folder, and used as the READMEs say.
+
+The page of the server gets the same modules.
+"""
 
 import asyncio
-import gzip
 import json
 import re
 import shutil
@@ -21,6 +23,7 @@ from tutti_server.engine.engine import Engine
 
 REPOSITORY = Path(__file__).parents[3]
 CLIENT = REPOSITORY / "clients" / "js"
+PAGE_MODULES = REPOSITORY / "app" / "static" / "tutti"
 COMMAND_TIMEOUT_S = 300
 PAGES = ["README.md", "docs/quickstart.md", "clients/js/README.md"]
 
@@ -70,7 +73,7 @@ def project(tmp_path: Path, installed: Path) -> Path:
 
 
 def test_the_package_has_what_users_need_and_nothing_else(package: Path) -> None:
-    """The license, the README, and of each module its code and types."""
+    """The license, the README, and of each module its code and types. The page serves the same code."""
     with tarfile.open(package) as archive:
         files = {member.name.removeprefix("package/") for member in archive}
         modules = {str(path.relative_to(CLIENT / "src").with_suffix("")) for path in (CLIENT / "src").rglob("*.ts")}
@@ -85,53 +88,28 @@ def test_the_package_has_what_users_need_and_nothing_else(package: Path) -> None
 
         assert text("LICENSE") == (REPOSITORY / "LICENSE").read_text()
         assert "npm install tutti-asr-client\n" in text("README.md")
+        packed = {name.removeprefix("dist/"): text(name) for name in files if name.endswith(".js")}
+        served = {str(path.relative_to(PAGE_MODULES)): path.read_text() for path in PAGE_MODULES.rglob("*.js")}
+        assert packed == served, "run `npm run build:page` in clients/js"
         about = json.loads(text("package.json"))
         assert (
             about["license"] == "Apache-2.0" and about["keywords"] and about["repository"]["directory"] == "clients/js"
         )
 
 
-def test_node_imports_the_installed_package(project: Path) -> None:
-    """The public names are there, and importing needs nothing that only browsers have."""
-    script = 'import * as tutti from "tutti-asr-client"; console.log(Object.keys(tutti).join(" "))'
-    names = run(project, "node", "--input-type=module", "--eval", script).split()
-    assert {"connect", "transcribeFile", "openMicrophone", "Captions", "TuttiError"} <= set(names)
+def test_node_imports_the_installed_package(installed: Path) -> None:
+    """The public names are there, and importing needs nothing that only browsers have.
 
-
-@pytest.mark.parametrize(
-    ("names", "most_bytes"),
-    [
-        ("{ connect, openMicrophone, Captions }", 12_000),
-        *(
-            pytest.param(names, most_bytes, marks=pytest.mark.nightly)
-            for names, most_bytes in {
-                "{ connect, Captions }": 12_000,
-                "{ transcribeFile }": 5_400,
-                "{ toVtt }": 1_000,
-                "*": 16_500,
-            }.items()
-        ),
-    ],
-)
-def test_a_page_loads_little(project: Path, tmp_path: Path, names: str, most_bytes: int) -> None:
-    """A bundler takes from the package what a page uses and no more; limits are in bytes, minified and compressed.
-
-    What is only loaded for an option is in a file of its own, and not counted.
+    Where pages are rendered on a server, importing the element does nothing, and fails nowhere.
     """
-    bundle(project, f'export {names} from "tutti-asr-client";', "--splitting", f"--outdir={tmp_path / 'loaded'}")
-    on_demand = ("optional-", "screen_lock-")
-    loaded = [path for path in (tmp_path / "loaded").iterdir() if not path.name.startswith(on_demand)]
-    assert {path.name.partition("-")[0] for path in loaded} <= {"page.js", "chunk"}
-    assert sum(len(gzip.compress(path.read_bytes())) for path in loaded) < most_bytes
+    script = """import * as tutti from "tutti-asr-client";
+        import { TuttiCaptions } from "tutti-asr-client/element";
+        console.log(Object.keys(tutti).join(" "), typeof TuttiCaptions);"""
+    *names, element = run(installed, "node", "--input-type=module", "--eval", script).split()
+    assert {"connect", "transcribeFile", "openMicrophone", "Captions", "TuttiError"} <= set(names)
+    assert element == "function"
 
 
-def bundle(project: Path, code: str, *options: str) -> str:
-    (project / "page.js").write_text(code)
-    bundler = str(CLIENT / "node_modules" / ".bin" / "esbuild")
-    return run(project, bundler, "page.js", "--bundle", "--minify", "--format=esm", "--target=es2022", *options)
-
-
-@pytest.mark.nightly
 def test_the_sizes_in_the_readme_are_measured(package: Path, tmp_path: Path) -> None:
     """`npm run size` writes them; a small difference is allowed, as versions of zlib differ."""
     with tarfile.open(package) as archive:
@@ -146,48 +124,10 @@ def test_react_native_gets_no_browser_code(project: Path) -> None:
     """Its engine, Hermes, does not know `import.meta`, and its bundler takes whole modules."""
     names = "connect, record, transcribeFile, Captions, toSrt"
     code = f'export {{ {names} }} from "tutti-asr-client"; export * from "tutti-asr-client/react-native";'
-    bundled = bundle(project, code, "--conditions=react-native", "--tree-shaking=false")
+    (project / "page.js").write_text(code)
+    options = ("--conditions=react-native", "--tree-shaking=false", "--format=esm", "--target=es2022")
+    bundled = run(project, str(CLIENT / "node_modules" / ".bin" / "esbuild"), "page.js", "--bundle", *options)
     assert not re.search(r"import\.meta|AudioContext|mediaDevices|AbortSignal|structuredClone|DOMException", bundled)
-
-
-@pytest.mark.nightly
-def test_the_types_need_no_dom(project: Path) -> None:
-    """A React Native project, whose TypeScript knows neither the DOM nor Node.js, checks all declarations."""
-    (project / "app.ts").write_text(
-        'import { Captions, connect, record, transcribeFile, type AudioSource } from "tutti-asr-client";\n'
-        'import { fromLiveAudioStream, RecorderSource } from "tutti-asr-client/react-native";\n'
-        "declare const stream: Parameters<typeof fromLiveAudioStream>[0];\n"
-        "const source: AudioSource = fromLiveAudioStream(stream, { sampleRate: 16000 });\n"
-        'for await (const event of await record("https://host", source)) new Captions().apply(event);\n'
-        'for await (const event of transcribeFile("https://host", new Uint8Array(2))) event.type;\n'
-        '(await connect("https://host")).send(new Int16Array(2));\n'
-        "new RecorderSource({ start() {}, stop() {} }).restart();\n"
-    )
-    options = {
-        **{"strict": True, "noEmit": True, "types": [], "target": "ES2022", "lib": ["ES2022"], "skipLibCheck": False},
-        **{"module": "ESNext", "moduleResolution": "Bundler", "customConditions": ["react-native"]},
-    }
-    (project / "tsconfig.json").write_text(json.dumps({"compilerOptions": options, "include": ["app.ts"]}))
-    run(project, str(CLIENT / "node_modules" / ".bin" / "tsc"), "-p", ".")
-
-
-@pytest.mark.nightly
-def test_the_element_adds_little(project: Path) -> None:
-    """`<tutti-captions>` adds less than 8.5 kB to a page that has the client already, minified and compressed."""
-    bundler = str(CLIENT / "node_modules" / ".bin" / "esbuild")
-    client = 'export { connect, openMicrophone, Captions } from "tutti-asr-client";\n'
-    sizes = []
-    for source in (client, client + 'import "tutti-asr-client/element";\n'):
-        (project / "page.js").write_text(source)
-        bundle = run(project, bundler, "page.js", "--bundle", "--minify", "--format=esm", "--target=es2022")
-        sizes.append(len(gzip.compress(bundle.encode())))
-    assert 4_000 < sizes[1] - sizes[0] < 8_500
-
-
-def test_node_imports_the_element(project: Path) -> None:
-    """Where pages are rendered on a server, importing it does nothing, and fails nowhere."""
-    script = 'import { TuttiCaptions } from "tutti-asr-client/element"; console.log(typeof TuttiCaptions)'
-    assert run(project, "node", "--input-type=module", "--eval", script) == "function\n"
 
 
 @pytest.mark.nightly
@@ -277,8 +217,7 @@ def link_package(project: Path, name: str, own_name: str | None = None) -> None:
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("types", ["@types/react", "react-18-types"])
-@pytest.mark.parametrize("jsx", ["react-jsx", "react"])
+@pytest.mark.parametrize(("types", "jsx"), [("@types/react", "react-jsx"), ("react-18-types", "react")])
 def test_react_knows_the_element(project: Path, types: str, jsx: str) -> None:
     """Attributes, events and the methods of a ref, in strict TypeScript, with React 18 and with React 19."""
     link_package(project, "@types/react", types)
