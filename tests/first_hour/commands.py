@@ -41,9 +41,11 @@ SIMILAR = (
     ".venv/bin/tutti transcribe talks/ -o texts/",
     ".venv/bin/tutti transcribe talks/ --format srt --beside",
     ".venv/bin/tutti transcribe call.wav --channels",
+    ".venv/bin/tutti models",
+    ".venv/bin/tutti serve --help",
     ".venv/bin/python -m tutti speech.wav --realtime",
 )
-"""Those that wait for the night. They differ from others in an option, which tests of the command line have by day."""
+"""Those that wait for the night. Tests of the command line have them, and their options, by day."""
 SERVERS = (".venv/bin/tutti serve --model openai/whisper-small",)
 """Those that run until Ctrl-C."""
 LEFT_OUT = (".venv/bin/python -m tutti mic --language en", ".venv/bin/tutti serve --engines auto --gateways 8")

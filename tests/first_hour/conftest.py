@@ -1,6 +1,5 @@
 """A new user's folder: the wheels are installed in `.venv`, and recordings lie beside it."""
 
-import os
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -11,14 +10,11 @@ import pytest
 
 from tests.app.cli.child import ENVIRONMENT, running
 from tests.app.dialects.openai.test_files_endpoint import wav
-from tests.app.media.test_file_decoder import encode, film
+from tests.app.media.test_file_decoder import encode
 from tests.recordings import MEETING, read
 from tests.wheels import make_environment, shared_wheels
 from tutti_server.app.media.pcm import Samples
 from tutti_server.engine.api import SAMPLE_RATE
-
-LONG_S = 2 * 3600
-"""The length of `long.wav` in seconds."""
 
 
 @pytest.fixture(scope="session")
@@ -32,25 +28,18 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def _record(folder: Path) -> None:
-    """Make the recordings that the README's commands name, and others that have caused trouble."""
-    hello, train, call = (read(name).astype(np.float32) / np.float32(32_768) for name in ("hello", "train", "call"))
+    """Make the recordings that the README's commands name."""
+    hello, train = (read(name).astype(np.float32) / np.float32(32_768) for name in ("hello", "train"))
     # Silence between the sentences, so that each is an utterance.
     train = np.concatenate((np.zeros(SAMPLE_RATE, np.float32), train))
     (folder / "talk.mp3").write_bytes(encode("mp3", "libmp3lame", SAMPLE_RATE, np.concatenate((hello, train))))
     (folder / "speech.wav").write_bytes(wav(hello))
-    (folder / "film.mp4").write_bytes(film("mp4", "aac", audio_s=2, picture_s=20))
-    (folder / "notes.txt").write_text("no audio\n")
     (folder / "app" / "assets").mkdir(parents=True)
     shutil.copy(MEETING, folder / "app" / "assets" / "sample.flac")
     (folder / "talks" / "monday").mkdir(parents=True)
     (folder / "talks" / "train.flac").write_bytes(encode("flac", "flac", SAMPLE_RATE, train))
     (folder / "talks" / "monday" / "hello.webm").write_bytes(encode("webm", "libopus", 48_000, hello))
     (folder / "call.wav").write_bytes(_two_sides(hello, train))
-    # Most of it is a hole in the file: silence that takes no space.
-    content, n_bytes = bytearray(wav(call)), LONG_S * SAMPLE_RATE * 2
-    content[4:8], content[40:44] = (36 + n_bytes).to_bytes(4, "little"), n_bytes.to_bytes(4, "little")
-    (folder / "long.wav").write_bytes(content)
-    os.truncate(folder / "long.wav", 44 + n_bytes)
 
 
 def _two_sides(left: Samples, right: Samples) -> bytes:
