@@ -18,6 +18,8 @@ from tutti_server.app.server.plugins import make_settings
 
 MODULES = Path(__file__).parents[3] / "app" / "static" / "tutti"
 SPEED = 3
+MOST_CUTS = 2
+"""A later one may come when the session has ended already."""
 UTTERANCES = [range(first, first + 6) for first in (0, 6, 12)]
 
 pytestmark = [pytest.mark.node, pytest.mark.timeout(120)]
@@ -55,7 +57,8 @@ async def test_a_session_survives_cuts_in_the_middle_of_speech(tmp_path: Path) -
         n_resumed += event["type"] == "resumed"
         # On a busy machine there may be no interim in the speech.
         time_s = event.get({"interim": "end_s", "speech_started": "at_s"}.get(event["type"], ""), -1.0)
-        if time_s > max(cuts, default=-1.0) + 1 and n_resumed == len(cuts):
+        is_early = len(cuts) < MOST_CUTS and n_resumed == len(cuts)
+        if is_early and time_s > max(cuts, default=-1.0) + 1:
             cuts.append(time_s)
             proxy.drop_connections()
 
