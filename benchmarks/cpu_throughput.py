@@ -2,7 +2,7 @@
 
     python -m benchmarks.cpu_throughput --models random:base --threads 2 --concurrency 1,8
 
-Each request is a full window of 30 s, from its audio to exactly `--tokens` tokens. CTranslate2, which faster-whisper
+Each request is a full window of 30 s, from its audio to exactly 24 tokens. CTranslate2, which faster-whisper
 runs, gets the weights of tutti's random checkpoint, converted by its own converter, and as many windows in a batch as
 there are requests at a time. Every engine runs in its own process, with the thread settings that it has there. All
 stay loaded and take turns, so that other work of the machine meets all of them. Ratios are to the fastest of
@@ -11,13 +11,10 @@ CTranslate2's types in the same table. Random weights tell nothing of accuracy.
 
 import asyncio
 import math
-import multiprocessing
 import statistics
 import tempfile
-import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
-from multiprocessing.connection import Connection
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -26,23 +23,16 @@ import numpy as np
 import uvloop
 
 from benchmarks import machine, report
-from benchmarks.engine_throughput import apply_load, running_engine
-from benchmarks.options import benchmark_command, json_option, markdown_option, parse_numbers
+from benchmarks.engine_throughput import N_TOKENS, apply_load, running_engine
+from benchmarks.options import benchmark_command, parse_numbers, result_options
+from benchmarks.own_process import Load, Turn, own_process
 from benchmarks.report import Table, number
 from benchmarks.throughput.work import Work
 from tutti_server.engine.api import WINDOW_SAMPLES
 from tutti_server.engine.config import EngineConfig
 from tutti_server.engine.process_environment import prepare_environment
 
-SCHEMA = 1
 PEER = "ctranslate2"
-
-Load = Callable[[int, int], float]
-"""Answers this number of requests, with that many at a time, and returns requests per second."""
-Measure = Callable[[int, int], tuple[float, float]]
-"""The same in another process. It returns requests per second, and CPU seconds of that process per request."""
-STOP_TIMEOUT_S = 20.0
-"""How long the process of an engine may take to end before it is killed."""
 
 
 def open_tutti(stack: ExitStack, model: str, dtype: str, n_threads: int, work: Work) -> Load:
@@ -63,10 +53,8 @@ def open_tutti(stack: ExitStack, model: str, dtype: str, n_threads: int, work: W
     engine, _ = runner.run(running.__aenter__())
     stack.callback(lambda: runner.run(running.__aexit__(None, None, None)))
 
-    def load(n_requests: int, concurrency: int) -> float:
-        result = runner.run(apply_load(engine, concurrency, n_requests, work))
-        assert not result.wrong_length
-        return result.requests_per_s
+    def load(n_requests: int, concurrency: int) -> None:
+        assert not runner.run(apply_load(engine, concurrency, n_requests, work)).wrong_length
 
     return load
 
@@ -81,8 +69,7 @@ def open_peer(stack: ExitStack, folder: str, dtype: str, n_threads: int, work: W
     audio = 0.1 * np.random.default_rng(0).standard_normal(WINDOW_SAMPLES).astype(np.float32)
     names = ["<|startoftranscript|>", "<|en|>", "<|transcribe|>", "<|notimestamps|>"]
 
-    def load(n_requests: int, concurrency: int) -> float:
-        start_s = time.perf_counter()
+    def load(n_requests: int, concurrency: int) -> None:
         for _ in range(n_requests // concurrency):
             features = np.stack([extract(audio)[:, :3000] for _ in range(concurrency)])
             found = model.generate(
@@ -96,58 +83,8 @@ def open_peer(stack: ExitStack, folder: str, dtype: str, n_threads: int, work: W
             lengths = {len(each.sequences_ids[0]) for each in found}
             if lengths != {work.n_tokens}:
                 raise click.ClickException(f"{PEER}: expected {work.n_tokens} tokens for each request, got {lengths}")
-        return n_requests / (time.perf_counter() - start_s)
 
     return load
-
-
-@contextmanager
-def own_process(open_engine: Callable[..., Load], *arguments: object) -> Iterator[Measure]:
-    """Open an engine in a process of its own, which ends with the block.
-
-    Raises:
-        ClickException: the process ended; its output is on this process's error stream.
-    """
-    context = multiprocessing.get_context("spawn")  # no library is loaded there, and no variable of the engine set
-    ours, theirs = context.Pipe()
-    process = context.Process(target=_answer, args=(theirs, open_engine, arguments), daemon=True)
-    process.start()
-    theirs.close()
-
-    def receive() -> Any:
-        try:
-            return ours.recv()
-        except (EOFError, OSError):
-            raise click.ClickException(f"the process of {open_engine.__name__}{arguments} ended") from None
-
-    def measure(n_requests: int, concurrency: int) -> tuple[float, float]:
-        with suppress(OSError):  # `receive` tells that it ended
-            ours.send((n_requests, concurrency))
-        requests_per_s, cpu_s = receive()
-        return requests_per_s, cpu_s / n_requests
-
-    try:
-        receive()  # it is loaded
-        yield measure
-    finally:
-        ours.close()
-        process.join(STOP_TIMEOUT_S)
-        process.kill()
-
-
-def _answer(connection: Connection, open_engine: Callable[..., Load], arguments: tuple[Any, ...]) -> None:
-    """Run in the process of an engine: answer each load with its speed and its CPU seconds, until there are no more."""
-    with ExitStack() as stack:
-        load = open_engine(stack, *arguments)
-        connection.send(None)
-        while True:
-            try:
-                request = connection.recv()
-            except EOFError:
-                return
-            before_s = time.process_time()
-            requests_per_s = load(*request)
-            connection.send((requests_per_s, time.process_time() - before_s))
 
 
 def model_end(folder: str) -> int:
@@ -163,18 +100,15 @@ def model_end(folder: str) -> int:
 @click.option("--models", default="random:base", show_default=True, help="Random checkpoints, by commas.")
 @click.option("--threads", default=2, show_default=True, help="CPU threads of each engine.")
 @click.option("--concurrency", default="1,8", show_default=True, help="Numbers of requests at a time.")
-@click.option("--tokens", default=24, show_default=True, help="Tokens of a request.")
 @click.option("--requests", default=8, show_default=True, help="Least number of requests of one turn.")
 @click.option("--repeats", default=3, show_default=True, help="Turns of each engine. The median counts.")
 @click.option("--dtypes", default="float32,int8", show_default=True, help="Types of tutti.")
 @click.option("--peer-dtypes", default="float32,int8", show_default=True, help="Types of CTranslate2.")
-@markdown_option
-@json_option("cpu_throughput")
+@result_options("cpu_throughput")
 def main(
     models: str,
     threads: int,
     concurrency: str,
-    tokens: int,
     requests: int,
     repeats: int,
     **others: Any,
@@ -184,12 +118,12 @@ def main(
     from benchmarks.peers.random_checkpoint import write_checkpoint
 
     levels = parse_numbers("--concurrency", concurrency)
-    result: dict[str, Any] = {"schema": SCHEMA, **machine.describe(), "threads": threads, "loads": []}
+    result: dict[str, Any] = {**machine.describe(), "threads": threads, "loads": []}
     for model in models.split(","):
         with ExitStack() as stack:
             folder = stack.enter_context(tempfile.TemporaryDirectory())
             converted = write_checkpoint(model, Path(folder))
-            work = Work(30.0, tokens)
+            work = Work(30.0, N_TOKENS)
             loads = {
                 f"{name} {dtype}": stack.enter_context(own_process(open_engine, source, dtype, threads, work))
                 for name, open_engine, source, dtypes in (
@@ -203,7 +137,7 @@ def main(
 
 
 def take_turns(
-    model: str, loads: dict[str, Measure], levels: Sequence[int], n_requests: int, repeats: int
+    model: str, loads: dict[str, Callable[..., Turn]], levels: Sequence[int], n_requests: int, repeats: int
 ) -> list[dict[str, Any]]:
     """Each engine's requests per second at each level: of every turn, and their median."""
     rows = []
@@ -215,9 +149,9 @@ def take_turns(
             load(level, level)  # a warm-up
         for _ in range(repeats):
             for name, load in loads.items():
-                requests_per_s, cpu_s_per_request = load(size, level)
-                found[name].append(requests_per_s)
-                cpu_s[name].append(cpu_s_per_request)
+                turn = load(size, level)
+                found[name].append(size / turn.wall_s)
+                cpu_s[name].append(turn.cpu_s / size)
         medians = {name: statistics.median(turns) for name, turns in found.items()}
         best_peer = max(median for name, median in medians.items() if name.startswith(PEER))
         rows += [

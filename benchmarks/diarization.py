@@ -71,9 +71,7 @@ def speech_spans(samples: Samples) -> list[Span]:
     return [span for span in spans if span[1] - span[0] > 0.1]
 
 
-async def diarized(
-    samples: Samples, embed: Embed, thresholds: SpeakerThresholds, most: int = MAX_SPEAKERS
-) -> list[Turn]:
+async def diarized(samples: Samples, embed: Embed, thresholds: SpeakerThresholds) -> list[Turn]:
     """The turns in a recording of one channel, as the service finds them."""
     diarizer = Diarizer(embed)
 
@@ -85,17 +83,15 @@ async def diarized(
         pass
     speech = speech_spans(samples)
     await diarizer.finish()
-    speakers = diarizer.speakers(speech, thresholds, most)
+    speakers = diarizer.speakers(speech, thresholds, MAX_SPEAKERS)
     pieces = _pieces(speech)
     return _turns(pieces, [(speakers.speaking(*each) or (0, 0.0))[0] for each in pieces])
 
 
-async def diarized_live(
-    samples: Samples, embed: Embed, thresholds: SpeakerThresholds, most: int = MAX_SPEAKERS
-) -> tuple[list[Turn], list[Turn]]:
+async def diarized_live(samples: Samples, embed: Embed, thresholds: SpeakerThresholds) -> tuple[list[Turn], list[Turn]]:
     """The turns as a live session finds them: as text goes out with them, and after all revisions."""
     pieces = _pieces(speech_spans(samples))
-    first, last = await live_speakers(samples, embed, thresholds, most, pieces)
+    first, last = await live_speakers(samples, embed, thresholds, MAX_SPEAKERS, pieces)
     return _turns(pieces, first), _turns(pieces, last)
 
 
@@ -193,13 +189,13 @@ class TimedNetwork:
         return vectors
 
 
-async def _measure(calls: Sequence[tuple[str, Call]], model: SpeakerModel, most: int, is_live: bool) -> Iterator[str]:
+async def _measure(calls: Sequence[tuple[str, Call]], model: SpeakerModel, is_live: bool) -> Iterator[str]:
     rows, timed, audio_s = [], TimedNetwork(model.embed), 0.0
     for kind, group in groupby(calls, key=lambda each: each[0]):
         errors, sides, n = list[DiarizationError](), list[DiarizationError](), 0
         for _, call in group:
             mono = call.mono / max(1.0, float(np.abs(call.mono).max()))
-            given = (mono.astype(np.float32), timed.embed, model.thresholds, most)
+            given = (mono.astype(np.float32), timed.embed, model.thresholds)
             first, turns = await diarized_live(*given) if is_live else ([], await diarized(*given))
             errors.append(diarization_error(call.turns, turns))
             if is_live:
@@ -227,15 +223,14 @@ async def _measure(calls: Sequence[tuple[str, Call]], model: SpeakerModel, most:
     help="Weights of the network, or an ONNX file.",
 )
 @click.option("--joins", type=click.FloatRange(0, 1), help="Two voices are one speaker from this cosine on.")
-@click.option("--most", default=MAX_SPEAKERS, help="The most speakers of a recording.")
 @click.option("--live", "is_live", is_flag=True, help="Find speakers as in a live session.")
-def main(audio: Path, weights: Path, joins: float | None, most: int, is_live: bool) -> None:
+def main(audio: Path, weights: Path, joins: float | None, is_live: bool) -> None:
     """Print a table in Markdown."""
     measured = sorted(recordings(audio), key=lambda each: KINDS.index(each[0]))
     last = "as text goes out" if is_live else "a channel each"
     click.echo(f"| recordings | speakers | error | missed | false alarm | confused | {last} |")
     click.echo("|---|--:|--:|--:|--:|--:|--:|")
-    for row in asyncio.run(_measure(measured, network(weights, joins), most, is_live)):
+    for row in asyncio.run(_measure(measured, network(weights, joins), is_live)):
         click.echo(row)
 
 

@@ -3,15 +3,12 @@
     python -m benchmarks.job_kills --jobs 1000 --kills 50 --gateways 3
     python -m benchmarks.job_kills --database postgresql://tutti@/name?host=/folder
     python -m benchmarks.job_kills --spool s3
-    python -m benchmarks.job_kills --accounts 50
 
 The engine is a fake that takes a random time: what is measured is what becomes of jobs. Clients send a job again, with
 the same idempotency key, when their gateway has died. The command exits with 1 when a job is missing, is there twice,
 has failed or has the text of another one, when audio was not counted once, when the end of a job was not reported, or
 when a recording of an ended job is left after the cleaning that gateways do from time to time. It does so, too, when
-the kills have interrupted hardly any work, and show nothing. With several accounts the first one has nine of ten jobs,
-and the command fails, too, when a job of any of them waits for more than twice its fair share of other jobs, or when an
-account is shown one of another.
+the kills have interrupted hardly any work, and show nothing.
 """
 
 import asyncio
@@ -23,7 +20,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import date
@@ -37,7 +34,7 @@ from sqlalchemy import URL
 
 from benchmarks import machine, report
 from benchmarks.child_processes import start_child
-from benchmarks.options import CONTEXT_SETTINGS, json_option, markdown_option
+from benchmarks.options import benchmark_command, result_options
 from benchmarks.report import Table
 from tests.app.dialects.openai.test_files_endpoint import wav
 from tests.fakes import said, silence, speech
@@ -54,7 +51,6 @@ from tutti_server.plugins.accounts.jobs.s3_spool import S3Spool
 from tutti_server.plugins.accounts.jobs.spool import FolderSpool, Spool
 from tutti_server.plugins.accounts.keys import key_records, usage
 
-SCHEMA = 1
 N_CLIENTS = 8
 """Jobs that are sent in at the same time."""
 RETRY_S = 0.1
@@ -69,12 +65,6 @@ MAX_WAIT_S = 10.0
 """How long such a kill waits, in seconds."""
 KILLS_PER_INTERRUPTED = 10
 """A run with fewer jobs begun again than one for each of this many kills shows nothing, and fails."""
-MAX_SHARE = 2.0
-"""How many times its fair share a job may wait. The fair share is the number of jobs that begin before it if accounts
-take turns.
-"""
-CROWD = 10
-"""The first account has all of these jobs but one, so that strictly oldest-first order makes the others wait."""
 WORDS = 12
 """The fake engine knows this many words."""
 
@@ -156,8 +146,7 @@ class Campaign:
     n_jobs: int
     n_kills: int
     gateways: Gateways
-    keys: list[str]
-    """Those of the accounts."""
+    key: str
     callback: str
     rng: random.Random
     kills: int = 0
@@ -179,13 +168,10 @@ class Campaign:
         """A client of the gateways."""
         return httpx.AsyncClient(timeout=30)
 
-    def owner(self, number: int) -> int:
-        """The account of a job."""
-        return owner(number, len(self.keys))
-
-    def headers(self, account: int) -> dict[str, str]:
-        """What the requests of an account have."""
-        return {"Authorization": f"Bearer {self.keys[account]}"}
+    @property
+    def headers(self) -> dict[str, str]:
+        """What all requests have."""
+        return {"Authorization": f"Bearer {self.key}"}
 
     def address(self) -> str | None:
         """A gateway that serves; `None` if there is none."""
@@ -210,7 +196,7 @@ class Campaign:
         with suppress(TimeoutError):
             async with asyncio.timeout(MAX_WAIT_S):
                 while True:
-                    answer = await http.get(f"http://{self.address()}/v1/jobs?status=running", headers=self.headers(0))
+                    answer = await http.get(f"http://{self.address()}/v1/jobs?status=running", headers=self.headers)
                     if answer.json().get("data"):
                         return
                     await asyncio.sleep(RETRY_S)
@@ -233,7 +219,7 @@ class Campaign:
                 f"http://{address}/v1/jobs",
                 files={"file": wav(recording(number))},
                 data={"callback": self.callback},
-                headers={"Idempotency-Key": f"job {number}", **self.headers(self.owner(number))},
+                headers={"Idempotency-Key": f"job {number}", **self.headers},
             )
         except httpx.HTTPError:
             return False
@@ -242,12 +228,6 @@ class Campaign:
         answer.raise_for_status()
         self.ids.setdefault(number, set()).add(answer.json()["id"])
         return True
-
-
-def owner(number: int, n_accounts: int) -> int:
-    """Whose a job is: the first account has most of them, and the others have equal parts of the rest."""
-    n_others = n_accounts - 1
-    return 1 + number // CROWD % n_others if n_others and number % CROWD == CROWD - 1 else 0
 
 
 def words(number: int) -> list[int]:
@@ -282,13 +262,11 @@ def storage(name: str, folder: Path) -> Iterator[Storage]:
 
 
 async def campaign(
-    n_jobs: int, n_kills: int, n_gateways: int, url: URL, seed: int, folder: Path, stored: Storage, n_accounts: int = 1
+    n_jobs: int, n_kills: int, n_gateways: int, url: URL, seed: int, folder: Path, stored: Storage
 ) -> dict[str, Any]:
     """Run one, and return its figures."""
     database, receiver = Database(url), Receiver()
-    names = [f"kills-{seed}-{number}" for number in range(n_accounts)]
-    made = await database.run(lambda each: [key_records.create(each, ApiKey(name=name)) for name in names])
-    keys = [key for key, _ in made]
+    key, _ = await database.run(lambda each: key_records.create(each, ApiKey(name=f"kills-{seed}")))
     address = url.render_as_string(hide_password=False)
     started = time.monotonic()
     async with receiver.running() as callback:
@@ -296,7 +274,7 @@ async def campaign(
         command = [sys.executable, "-m", "tests.plugins.accounts.jobs.gateway_process", *arguments]
         gateways = Gateways(command=command, folder=folder, environment=stored.environment)
         run = Campaign(
-            n_jobs=n_jobs, n_kills=n_kills, gateways=gateways, keys=keys, callback=callback, rng=random.Random(seed)
+            n_jobs=n_jobs, n_kills=n_kills, gateways=gateways, key=key, callback=callback, rng=random.Random(seed)
         )
         try:
             await asyncio.gather(*(gateways.start(number) for number in range(n_gateways)))
@@ -312,7 +290,6 @@ async def campaign(
         "jobs": n_jobs,
         "kills": run.kills,
         "gateways": n_gateways,
-        "accounts": n_accounts,
         "database": url.get_backend_name(),
         "spool": "s3" if stored.address else "folder",
         "sent_again": run.n_retries,
@@ -321,10 +298,7 @@ async def campaign(
         "several_attempts": sum(job["attempts"] > 1 for job in jobs.values()),
         "doubled": sum(len(ids) > 1 for ids in run.ids.values()),
         "wrong_texts": wrong,
-        "shown_to_others": sum(job["account"] != run.owner(number) for number, job in _numbered(run, jobs)),
-        "most_of_share": round(most_of_share(list(jobs.values())), 2),
         "counted": sum(each.n for each in entries),
-        "counted_for_others": _counted_for_others(run, entries, [record.api_key.account for _, record in made]),
         "counted_s": round(sum(each.audio_s for each in entries), 3),
         "audio_s": round(sum(len(recording(number)) for number in range(n_jobs)) / SAMPLE_RATE, 3),
         "reported": len(receiver.reports),
@@ -334,13 +308,6 @@ async def campaign(
         **cleaning,
         "seconds": round(time.monotonic() - started, 1),
     }
-
-
-def _counted_for_others(run: Campaign, entries: Sequence[usage.Used], accounts: Sequence[str]) -> int:
-    """How many accounts have another number of counted jobs than they have sent in."""
-    sent = Counter(accounts[run.owner(number)] for number in range(run.n_jobs))
-    counted = {account: sum(each.n for each in entries if each.account == account) for account in accounts}
-    return sum(counted[account] != sent[account] for account in accounts)
 
 
 async def _cleaned(database: Database, spool: Spool) -> dict[str, int]:
@@ -377,16 +344,15 @@ async def _all_ended(run: Campaign, receiver: Receiver) -> dict[str, dict[str, A
 
 
 async def _listed(run: Campaign, http: httpx.AsyncClient) -> dict[str, dict[str, Any]]:
-    """All jobs that the accounts see, each with the number of the account."""
+    """All jobs that the account sees."""
     jobs: dict[str, dict[str, Any]] = {}
-    for account in range(len(run.keys)):
-        after, has_more = "", True
-        while has_more:
-            address = f"http://{run.address()}/v1/jobs?limit=100{after}"
-            page = (await http.get(address, headers=run.headers(account))).raise_for_status().json()
-            jobs |= {job["id"]: job | {"account": account} for job in page["data"]}
-            has_more = page["has_more"]
-            after = f"&after={page['data'][-1]['id']}" if has_more else ""
+    after, has_more = "", True
+    while has_more:
+        address = f"http://{run.address()}/v1/jobs?limit=100{after}"
+        page = (await http.get(address, headers=run.headers)).raise_for_status().json()
+        jobs |= {job["id"]: job for job in page["data"]}
+        has_more = page["has_more"]
+        after = f"&after={page['data'][-1]['id']}" if has_more else ""
     return jobs
 
 
@@ -416,8 +382,8 @@ async def _wrong_texts(run: Campaign, jobs: dict[str, dict[str, Any]]) -> int:
     n_wrong = 0
     async with run.client() as http:
         for number, job in _numbered(run, jobs):
-            address, headers = f"http://{run.address()}/v1/jobs/{job['id']}/result", run.headers(run.owner(number))
-            result = await http.get(address, headers=headers)
+            address = f"http://{run.address()}/v1/jobs/{job['id']}/result"
+            result = await http.get(address, headers=run.headers)
             n_wrong += result.status_code != 200 or result.json()["text"] != said(words(number))
     return n_wrong
 
@@ -426,16 +392,13 @@ def complain(figures: dict[str, Any]) -> list[str]:
     """What is wrong with a run."""
     n = figures["jobs"]
     expected = {"listed": n, "done": n, "counted": n, "reported": n, "doubled": 0, "wrong_texts": 0, "unsigned": 0}
-    expected |= {"reports_that_differ": 0, "left_after_cleaning": 0, "shown_to_others": 0}
-    expected |= {"counted_for_others": 0}
+    expected |= {"reports_that_differ": 0, "left_after_cleaning": 0}
     found = [
         f"{name}: expected {value}, got {figures[name]}" for name, value in expected.items() if figures[name] != value
     ]
     n_interrupted = figures["kills"] // KILLS_PER_INTERRUPTED
     if figures["several_attempts"] < n_interrupted:
         found.append(f"several_attempts: expected at least {n_interrupted}, got {figures['several_attempts']}")
-    if figures["most_of_share"] > MAX_SHARE:
-        found.append(f"most_of_share: expected at most {MAX_SHARE:g}, got {figures['most_of_share']:g}")
     if abs(figures["counted_s"] - figures["audio_s"]) > 0.01:
         found.append(f"counted_s: expected {figures['audio_s']}, got {figures['counted_s']}")
     return found
@@ -447,21 +410,18 @@ def table(figures: dict[str, Any]) -> Table:
     return Table("Jobs under kills", ("count", "value"), rows)
 
 
-@click.command(context_settings=CONTEXT_SETTINGS)
+@benchmark_command()
 @click.option("--jobs", "n_jobs", default=1000, show_default=True, help="Number of jobs.")
 @click.option("--kills", "n_kills", default=50, show_default=True, help="Number of kills.")
 @click.option("--gateways", "n_gateways", default=3, show_default=True, help="Gateways at the same time.")
-@click.option("--accounts", "n_accounts", default=1, show_default=True, help="Accounts whose jobs they are.")
 @click.option("--database", default="", help="Address of an empty database. Default: a file of SQLite.")
 @click.option("--spool", default="folder", show_default=True, type=click.Choice(["folder", "s3"]), help="Recordings.")
 @click.option("--seed", default=0, show_default=True, help="Seed of the random times.")
-@json_option("job_kills")
-@markdown_option
+@result_options("job_kills")
 def main(
     n_jobs: int,
     n_kills: int,
     n_gateways: int,
-    n_accounts: int,
     database: str,
     spool: str,
     seed: int,
@@ -471,8 +431,8 @@ def main(
     """Kill gateways, and see that each job is done once."""
     with tempfile.TemporaryDirectory() as name, storage(spool, Path(name)) as stored:
         url = database_address(database or f"sqlite:///{name}/tutti.db")
-        figures = asyncio.run(campaign(n_jobs, n_kills, n_gateways, url, seed, Path(name), stored, n_accounts))
-    result = {"benchmark": "job_kills", "schema": SCHEMA, **machine.describe(), **figures}
+        figures = asyncio.run(campaign(n_jobs, n_kills, n_gateways, url, seed, Path(name), stored))
+    result = {**machine.describe(), **figures}
     report.show([table(figures)], result, as_markdown=markdown, path=path)
     if complaints := complain(figures):
         sys.exit("\n".join(complaints))

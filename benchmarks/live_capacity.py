@@ -3,8 +3,7 @@
     python -m benchmarks.live_capacity --sessions 100,250,500,750,1000 -- --model random:turbo
 
 Arguments after `--` go to `tutti serve`. A client speaks half of the time and ends its utterances with a flush. The
-command exits with 1 when the clients themselves were late, when a session failed, when a final is missing, or when
-`--require` is not met.
+command exits with 1 when the clients themselves were late, when a session failed, or when a final is missing.
 
 With `--admission` the server refuses sessions as it does in service, and a client that was refused calls again until it
 is let in. So a server with three times as many callers as it holds is measured like this:
@@ -18,14 +17,12 @@ when it lets all in; and how many of three times as many callers it lets in by i
 """
 
 import multiprocessing
+import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
-from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +30,7 @@ import click
 import numpy as np
 
 from benchmarks import machine, report
-from benchmarks.live.level import busy_shares, engine_figures, warm_up
+from benchmarks.live.level import warm_up
 from benchmarks.live.load_clients import (
     CONNECT_AHEAD_S,
     FLUSH_AFTER_S,
@@ -43,13 +40,7 @@ from benchmarks.live.load_clients import (
     run_clients,
     write_call,
 )
-from benchmarks.options import (
-    benchmark_command,
-    json_option,
-    markdown_option,
-    parse_numbers,
-    serve_arguments_argument,
-)
+from benchmarks.options import benchmark_command, parse_numbers, result_options, serve_arguments_argument
 from benchmarks.recordings import as_call, load_bundled
 from benchmarks.report import NO_VALUE, Table, number, percents, spread
 from benchmarks.scoring import summary
@@ -59,17 +50,22 @@ from tutti_server.app.service.live_load import INTERIM_EVERY_S
 from tutti_server.app.service.settings import Settings
 from tutti_server.engine.api import SAMPLE_RATE
 
-SCHEMA = 1
+TALK = 0.5
+"""The share of each call that is speech."""
+INTERIM_INTERVAL_MS = 1000
+"""The setting of the server: an interim of a session is due for this much speech."""
 N_CALLS = 32
 """Number of different calls. With more clients, several send the same call at different times."""
 SESSIONS_PER_PROCESS = 100
-"""Clients in one process, unless `--processes` says otherwise."""
+"""Clients in one process."""
 START_S = 5.0
 """Seconds that the client processes have to start."""
 MAX_INTERIM_LAG_S = 1.0
 """A number of sessions is held if the p95 lag of interims is at most this, in seconds."""
 MAX_FINAL_S = 0.5
 """A number of sessions is held if the p95 latency of finals is at most this, in seconds."""
+MAX_LATE_S = 0.1
+"""A run is valid only if the p99 lateness of sent chunks is at most this, in seconds."""
 MIN_INTERIMS = 0.8
 """Least share of the due interims that a server must send: a server that leaves interims out has few late ones."""
 LEAST_SPEECH_S = 10.0
@@ -96,16 +92,6 @@ N_SHOWN_FAILURES = 5
     help="Seconds within which clients begin. This time is not measured.",
 )
 @click.option(
-    "--talk",
-    type=click.FloatRange(0.01, 0.99),
-    default=0.5,
-    show_default=True,
-    help="Share of each call that is speech.",
-)
-@click.option(
-    "--interim-interval-ms", default=1000, show_default=True, help="Passed to the server that the command starts."
-)
-@click.option(
     "--silence-ms",
     type=click.IntRange(100, 5000),
     help="Let this much silence end utterances. Default: clients flush at the end of speech.",
@@ -117,84 +103,49 @@ N_SHOWN_FAILURES = 5
     show_default=True,
     help="Length of the chunks that clients send. A server acts on a pause when a chunk has arrived.",
 )
-@click.option("--processes", type=click.IntRange(min=1), help="Client processes. Default: one for every 100 clients.")
-@click.option(
-    "--max-late-ms",
-    default=100.0,
-    show_default=True,
-    help="A run is valid only if the p99 lateness of sent chunks is at most this.",
-)
 @click.option(
     "--admission", is_flag=True, help="Let the server refuse sessions. Clients call again until they are accepted."
 )
 @click.option("--search", is_flag=True, help="Also count how many of three times as many callers are accepted.")
 @click.option("--go-on", is_flag=True, help="Continue after the first number that is not held.")
-@click.option("--require", type=int, help="Fail unless this number of sessions is held.")
-@click.option("--url", help="Measure the server at http://host:port instead of starting one.")
-@json_option("live_capacity")
-@markdown_option
+@result_options("live_capacity")
 @serve_arguments_argument
 def main(
     sessions: str,
     seconds: float,
     ramp_s: float,
-    talk: float,
-    interim_interval_ms: int,
     silence_ms: int | None,
     chunk_ms: int,
-    processes: int | None,
-    max_late_ms: float,
     admission: bool,
     search: bool,
     go_on: bool,
-    require: int | None,
-    url: str | None,
     path: Path,
     markdown: bool,
     serve_arguments: tuple[str, ...],
 ) -> None:
     """Find the largest number of live sessions whose interims and finals arrive in time."""
     levels = parse_numbers("--sessions", sessions)
-    if url and (serve_arguments or search):
-        raise click.UsageError("--search and arguments for `tutti serve` make no sense with --url")
     if seconds <= ramp_s:
         raise click.UsageError("--seconds: expected more than --ramp")
     endpointing = {"mode": "vad"} | ({"silence_ms": silence_ms} if silence_ms else {})
     start: dict[str, Any] = {"type": "start", "language": "en", "endpointing": endpointing}
     load = Load(start=start, seconds=seconds, ramp_s=ramp_s, flushes=silence_ms is None, chunk_ms=chunk_ms)
     load = replace(load, calls_again=admission)
-    result: dict[str, Any] = {
-        "benchmark": "live_capacity",
-        "schema": SCHEMA,
-        **machine.describe(),
-        "seconds": seconds,
-        "ramp_s": ramp_s,
-        "talk": talk,
-        "interim_interval_ms": interim_interval_ms,
-        "silence_ms": silence_ms,
-        "chunk_ms": chunk_ms,
-        "admission": admission,
-        "serve_arguments": list(serve_arguments),
-        "levels": [],
-    }
-    with ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        calls = write_calls(folder, min(N_CALLS, max(levels)), talk, seconds)
-        own = ["--max-sessions", str(OVERLOAD * max(levels) + 1), "--interim-interval-ms", str(interim_interval_ms)]
-        judged = partial(judge, max_late_s=max_late_ms / 1000, due_per_s=talk * 1000 / interim_interval_ms)
-        run = partial(run_levels, calls=calls, n_processes=processes, judged=judged)
-        with _server(url, [*own, *([] if admission else ADMIT_ALL), *serve_arguments]) as server:
-            until = "" if go_on else "in_time" if search else "holds"
-            result["levels"] = run(server, load, levels, until)
+    result: dict[str, Any] = {**machine.describe(), "silence_ms": silence_ms, "chunk_ms": chunk_ms}
+    own = ["--max-sessions", str(OVERLOAD * max(levels) + 1), "--interim-interval-ms", str(INTERIM_INTERVAL_MS)]
+    with tempfile.TemporaryDirectory() as folder:
+        calls = write_calls(Path(folder), min(N_CALLS, max(levels)), seconds)
+        until = "" if go_on else "in_time" if search else "holds"
+        with running_server([*own, *([] if admission else ADMIT_ALL), *serve_arguments]) as server:
+            result["levels"] = run_levels(server, load, levels, until, calls)
         result["in_time"] = max((each["streams"] for each in result["levels"] if each["in_time"]), default=0)
         if search:
-            with _server(None, [*own, *serve_arguments]) as server:
-                (result["let_in"],) = run(
-                    server, replace(load, calls_again=True), [OVERLOAD * (result["in_time"] or 1)], ""
-                )
+            callers = [OVERLOAD * (result["in_time"] or 1)]
+            with running_server([*own, *serve_arguments]) as server:
+                (result["let_in"],) = run_levels(server, replace(load, calls_again=True), callers, "", calls)
     result["most_held"] = max((level["streams"] for level in result["levels"] if level["holds"]), default=0)
     report.show([table(result), *admission_tables(result)], result, as_markdown=markdown, path=path)
-    complaints = complain(result, require)
+    complaints = complain(result)
     for complaint in complaints:
         print(complaint, file=sys.stderr)
     sys.exit(1 if complaints else 0)
@@ -218,45 +169,31 @@ class Load:
     """Whether it calls again when it is refused."""
 
 
-def _server(url: str | None, arguments: list[str]) -> AbstractContextManager[RunningServer]:
-    """A server that runs, or one with these arguments."""
-    return nullcontext(RunningServer(url.rstrip("/"), None)) if url else running_server(arguments)
-
-
 def run_levels(
-    server: RunningServer,
-    load: "Load",
-    levels: list[int],
-    until: str,
-    *,
-    calls: list[PreparedCall],
-    n_processes: int | None,
-    judged: Callable[[dict[str, Any]], None],
+    server: RunningServer, load: Load, levels: list[int], until: str, calls: list[PreparedCall]
 ) -> list[dict[str, Any]]:
     """Run these numbers of clients, one after another, until the verdict `until` is no, and return their figures."""
-    warm_up(server, "en")
+    warm_up(server)
     found: list[dict[str, Any]] = []
     for n in levels:
         print(f"{n} sessions, {load.seconds:.0f} s …", file=sys.stderr, flush=True)
-        level = run_level(server, calls, load, n, n_processes or -(-n // SESSIONS_PER_PROCESS))
-        judged(level)
-        found.append(level)
-        if until and not level[until]:
+        found.append(run_level(server, calls, load, n))
+        if until and not found[-1][until]:
             break
     return found
 
 
-def write_calls(folder: Path, n: int, talk: float, seconds: float) -> list[PreparedCall]:
+def write_calls(folder: Path, n: int, seconds: float) -> list[PreparedCall]:
     """Make `n` different calls of the bundled clips and write each to a file in `folder`."""
     sources = load_bundled(seconds, min(n, 4))
-    recordings = [as_call(sources[i % len(sources)], talk, seconds, seed=i) for i in range(n)]
+    recordings = [as_call(sources[i % len(sources)], TALK, seconds, seed=i) for i in range(n)]
     return [write_call(folder / f"{i}.npy", each.samples, each.utterances) for i, each in enumerate(recordings)]
 
 
-def run_level(server: RunningServer, calls: list[PreparedCall], load: Load, n: int, n_processes: int) -> dict[str, Any]:
+def run_level(server: RunningServer, calls: list[PreparedCall], load: Load, n: int) -> dict[str, Any]:
     """Run `n` clients and return the figures of the time in which all of them were connected."""
     first = time.monotonic() + START_S + CONNECT_AHEAD_S
-    groups = client_groups(server, calls, load, n, n_processes, first)
+    groups = client_groups(server, calls, load, n, first)
     measured = (first + load.ramp_s, first + load.seconds)
     with ThreadPoolExecutor(1) as watcher:
         snapshots = watcher.submit(lambda: [_snapshot_at(server, at_s) for at_s in measured])
@@ -266,9 +203,10 @@ def run_level(server: RunningServer, calls: list[PreparedCall], load: Load, n: i
 
 
 def client_groups(
-    server: RunningServer, calls: list[PreparedCall], load: Load, n: int, n_processes: int, first: float
+    server: RunningServer, calls: list[PreparedCall], load: Load, n: int, first: float
 ) -> list[ClientGroup]:
     """`n` clients in groups, one for each process; the first speaks at `first`, a time of `time.monotonic`."""
+    n_processes = -(-n // SESSIONS_PER_PROCESS)
     starts = first + load.ramp_s * np.random.default_rng(n).random(n)
     clients = [(calls[i % len(calls)], float(speaks_at)) for i, speaks_at in enumerate(starts)]
     return [
@@ -312,7 +250,7 @@ def _snapshot_at(server: RunningServer, at_s: float) -> _Snapshot:
 def level_result(
     log: LoadLog, n: int, measured: tuple[float, float], before: _Snapshot, after: _Snapshot
 ) -> dict[str, Any]:
-    """The figures of one level, of the time between the two of `measured`.
+    """The figures of one level, of the time between the two of `measured`, and the verdicts on them.
 
     What is counted of utterances, sessions, failures and the clients' lateness is of the whole run.
     """
@@ -320,56 +258,49 @@ def level_result(
     begin, end = measured
     interims = [lag for spoken_at, lag in log.interims if begin <= spoken_at < end]
     finals = [lag for spoken_at, lag in log.finals if begin <= spoken_at < end]
-    return {
+    counters, late_s = after.counters - before.counters, summary(log.late_s)
+    interims_per_s = len(interims) / (end - begin) / n
+    level = {
         "streams": n,
-        "wall_s": wall_s,
         "interim_lag_s": summary(interims),
-        "interims_per_s": len(interims) / (end - begin) / n,
+        "interims_of_due": interims_per_s / (TALK * 1000 / INTERIM_INTERVAL_MS),
         "final_s": summary(finals),
         "utterances": log.n_announced,
         "finals_missing": log.n_announced - log.n_ended + log.n_flushes - log.n_flushed,
-        "finals_empty": log.n_empty,
         "refused": log.n_refused,
         **session_figures(log),
         "failed": len(log.failures),
         "failures": log.failures[:N_SHOWN_FAILURES],
         "server_cores": None if before.cpu_s is None or after.cpu_s is None else (after.cpu_s - before.cpu_s) / wall_s,
-        "engine": engine_figures(after.counters - before.counters),
-        "engines_busy": busy_shares(after.counters - before.counters, wall_s),
-        "generator": {"late_s": summary(log.late_s)},
+        "engines_busy": {name: busy_s / wall_s for name, busy_s in counters.engine_busy_s().items()},
+        "final_wait_s": counters.quantile("tutti_engine_queue_seconds", 0.95, priority="final"),
+        "final_after_endpoint_s": {
+            f"p{percent}": counters.quantile("tutti_final_after_endpoint_seconds", percent / 100)
+            for percent in (50, 95, 99)
+        },
+        "late_s": late_s,
+        "was_late": not (late_s["p99"] or 0.0) <= MAX_LATE_S,
     }
+    return {**level, "holds": holds(level), "in_time": is_in_time(level)}
 
 
 def session_figures(log: LoadLog) -> dict[str, Any]:
-    """How many sessions were accepted, how many of these the server ended, and how evenly they had interims.
+    """How many sessions were accepted, how many of these the server ended, and the interims of most of them.
 
     The interims of a session are those for a second of its speech. Sessions with little speech do not count there.
     """
-    rates = sorted(each.n_interims / each.speech_s for each in log.sessions if each.speech_s >= LEAST_SPEECH_S)
+    rates = [each.n_interims / each.speech_s for each in log.sessions if each.speech_s >= LEAST_SPEECH_S]
     return {
         "accepted": len(log.sessions),
         "ended": sum(bool(each.ended_by) for each in log.sessions),
-        "session_interims_per_s": {
-            "n": len(rates),
-            "min": rates[0] if rates else None,
-            "p5": rates[len(rates) // 20] if rates else None,
-            "p50": rates[len(rates) // 2] if rates else None,
-        },
+        "session_interims_per_s": statistics.median(rates) if rates else None,
     }
-
-
-def judge(level: dict[str, Any], *, max_late_s: float, due_per_s: float) -> None:
-    """Add to the figures of a level whether its clients were late, its share of due interims, and whether it holds."""
-    level["generator"]["was_late"] = not (level["generator"]["late_s"]["p99"] or 0.0) <= max_late_s
-    level["interims_of_due"] = level["interims_per_s"] / due_per_s
-    level["holds"] = holds(level)
-    level["in_time"] = is_in_time(level)
 
 
 def holds(level: dict[str, Any]) -> bool:
     """Whether the server served all sessions completely and in time."""
     lag, final = level["interim_lag_s"]["p95"], level["final_s"]["p95"]
-    if lag is None or final is None or level["generator"]["was_late"]:
+    if lag is None or final is None or level["was_late"]:
         return False
     is_whole = not (level["refused"] or level["failed"] or level["finals_missing"])
     is_whole &= level["interims_of_due"] >= MIN_INTERIMS
@@ -378,27 +309,25 @@ def holds(level: dict[str, Any]) -> bool:
 
 def is_in_time(level: dict[str, Any]) -> bool:
     """Whether the server kept the limits of admission: few finals wait longer than it allows, and interims suffice."""
-    wait_s, interims_per_s = level["engine"]["final_queue_s"]["p95"], level["session_interims_per_s"]["p50"]
-    if wait_s is None or interims_per_s is None or level["generator"]["was_late"]:
+    wait_s, interims_per_s = level["final_wait_s"], level["session_interims_per_s"]
+    if wait_s is None or interims_per_s is None or level["was_late"]:
         return False
     return bool(wait_s <= Settings().max_final_wait_s and interims_per_s >= 1 / INTERIM_EVERY_S and not level["failed"])
 
 
-def complain(result: dict[str, Any], require: int | None) -> list[str]:
+def complain(result: dict[str, Any]) -> list[str]:
     """The reasons for which the run fails. A small number of sessions alone is no such reason."""
     found = []
     for level in result["levels"]:
         n = level["streams"]
-        if level["generator"]["was_late"]:
-            late_s = level["generator"]["late_s"]["p99"]
+        if level["was_late"]:
+            late_s = level["late_s"]["p99"]
             found.append(
                 f"{n} sessions: the clients were late (p99 {number(late_s, 3)} s), so these figures are not valid"
             )
         if level["finals_missing"]:
             found.append(f"{n} sessions: {level['finals_missing']} utterances have no final")
         found += [f"{n} sessions: {failure}" for failure in level["failures"]]
-    if require and result["most_held"] < require:
-        found.append(f"expected {require} sessions to be held, got {result['most_held']}")
     return found
 
 
@@ -412,8 +341,8 @@ def admission_tables(result: dict[str, Any]) -> list[Table]:
         str(let_in["streams"]),
         str(let_in["accepted"]),
         number(100 * let_in["accepted"] / most if most else None, 0),
-        number(let_in["engine"]["final_queue_s"]["p95"], 2),
-        number(let_in["session_interims_per_s"]["p50"], 2),
+        number(let_in["final_wait_s"], 2),
+        number(let_in["session_interims_per_s"], 2),
     )
     heads = (
         "served in\ntime",
@@ -426,11 +355,6 @@ def admission_tables(result: dict[str, Any]) -> list[Table]:
     return [Table("Sessions that are let in, beside the most that are served in time", heads, [row])]
 
 
-def milliseconds(seconds: dict[str, float | None]) -> str:
-    """The quantiles of a server's histogram, in milliseconds."""
-    return "/".join(number(1000 * (seconds[name] or 0.0), 0) for name in ("p50", "p95", "p99"))
-
-
 def table(result: dict[str, Any]) -> Table:
     """The table: one row for each number of sessions."""
     silence_ms = result["silence_ms"]
@@ -441,42 +365,31 @@ def table(result: dict[str, Any]) -> Table:
             spread(level["interim_lag_s"]),
             number(100 * level["interims_of_due"], 0),
             spread(level["final_s"]),
-            "/".join(number(level["session_interims_per_s"][each], 2) for each in ("min", "p5", "p50")),
             *(str(level[name]) for name in ("finals_missing", "accepted", "refused", "ended", "failed")),
-            milliseconds(level["engine"]["final_after_endpoint_s"]),
-            "/".join(f"{level['engine']['speculative_finals'][each]:.0f}" for each in ("used", "unused")),
+            "/".join(number(1000 * (each or 0.0), 0) for each in level["final_after_endpoint_s"].values()),
             number(level["server_cores"], 1),
             percents(level["engines_busy"]),
-            number(level["engine"]["encode_batch"], 1),
-            number(level["engine"]["decode_batch"], 1),
-            number(1000 * (level["engine"]["step_s"] or 0.0), 2),
-            number(1000 * (level["generator"]["late_s"]["p99"] or 0.0), 0),
+            number(1000 * (level["late_s"]["p99"] or 0.0), 0),
             "yes" if level["holds"] else "no",
         )
         for level in result["levels"]
     ]
     return Table(
-        f"{result['most_held'] or NO_VALUE} live sessions held, {100 * result['talk']:.0f} % talk, "
-        f"interims every {result['interim_interval_ms']} ms, chunks of {result['chunk_ms']} ms, ended by {wait}, "
+        f"{result['most_held'] or NO_VALUE} live sessions held, chunks of {result['chunk_ms']} ms, ended by {wait}, "
         "included (s, p50/p95/p99)",
         (
             "sessions",
             "interim lag",
             "interims\nof due %",
             "final after\nend of speech",
-            "interims of a session\na second of speech\nmin/p5/p50",
             "finals\nmissing",
             "accepted",
             "refused",
             "ended",
             "failed",
             "final after\nendpoint ms",
-            "speculative\nused/unused",
             "server\ncores",
             "engines\nbusy %",
-            "encode\nbatch",
-            "decode\nbatch",
-            "step\nms",
             "clients late\np99 ms",
             "holds",
         ),

@@ -15,41 +15,32 @@ import statistics
 import sys
 import time
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 import click
-import numpy as np
 import uvloop
 
 import tutti
 from benchmarks import machine, report
 from benchmarks.files.endpoint import PATH, side_by_side
-from benchmarks.files.labelled_clips import to_wav
+from benchmarks.files.labelled_clips import samples_to_wav
 from benchmarks.live.client import describe_error
-from benchmarks.live.encodings import PCM_16K, encode
-from benchmarks.options import (
-    audio_option,
-    benchmark_command,
-    json_option,
-    kind_option,
-    markdown_option,
-    match_option,
-    serve_arguments_argument,
-)
-from benchmarks.recordings import Recording, load_recordings
+from benchmarks.options import benchmark_command, result_options, serve_arguments_argument
+from benchmarks.recordings import PCM_16K, Recording, load_bundled, to_pcm
 from benchmarks.report import Table, number
 from benchmarks.server import RunningServer, running_server
 from tutti_server.engine.api import SAMPLE_RATE
 
-SCHEMA = 2
 CHUNK_BYTES = SAMPLE_RATE // 10 * 2
 """Bytes of a message: 100 ms."""
 CLIP_S = 30.0
 """Seconds of each recording of which clips are cut."""
 N_RECORDINGS = 8
+N_CLIENTS = 4
+"""Clients of the short sessions and of the uploads."""
 N_ROWS = 10
 """The number of parts into which the short sessions are divided; each has a mean and a peak of the memory."""
 SAMPLE_PERIOD_S = 1.0
@@ -83,8 +74,6 @@ class Load:
     """Sessions at the same time, of `CLIP_S` each."""
     n_after: int
     """Short sessions directly after these, by one client: what is given back although there is work."""
-    n_clients: int
-    """Clients of the short sessions and of the uploads."""
     idle_s: float
     """How long nothing happens after each stage, in seconds."""
 
@@ -107,38 +96,17 @@ class Load:
     help="Sessions at the same time, at four times real time.",
 )
 @click.option("--after", "n_after", default=0, show_default=True, help="Short sessions of one client after these.")
-@click.option("--clients", "n_clients", default=4, show_default=True, help="Clients of short sessions and of uploads.")
 @click.option("--idle", "idle_s", default=30.0, show_default=True, help="Seconds without any work after each stage.")
-@audio_option
-@kind_option
-@match_option
-@json_option("memory")
-@markdown_option
+@result_options("memory")
 @serve_arguments_argument
-def main(
-    folder: Path | None,
-    kind: str,
-    match: str,
-    path: Path,
-    markdown: bool,
-    serve_arguments: tuple[str, ...],
-    **options: Any,
-) -> None:
+def main(path: Path, markdown: bool, serve_arguments: tuple[str, ...], **options: Any) -> None:
     """Measure the memory of a server under loads of several kinds, and when it is idle after them."""
     load = Load(**options)
     _check(load)
-    recordings = load_recordings(folder, kind, match, seconds=CLIP_S, n=N_RECORDINGS)
+    recordings = load_bundled(CLIP_S, N_RECORDINGS)
     with running_server([*GENEROUS, *serve_arguments]) as server:
         rows, failures = uvloop.run(measure(server, load, recordings))
-    result = {
-        "benchmark": "memory",
-        "schema": SCHEMA,
-        **machine.describe(),
-        "load": asdict(load),
-        "serve_arguments": list(serve_arguments),
-        "rows": rows,
-        "failures": failures,
-    }
+    result = {**machine.describe(), "rows": rows, "failures": failures}
     report.show([table(result)], result, as_markdown=markdown, path=path)
     if failures:
         print(*failures[:5], sep="\n", file=sys.stderr)
@@ -151,10 +119,8 @@ def _check(load: Load) -> None:
     Raises:
         UsageError: an option is out of its range.
     """
-    if min(load.n_warm_up, load.n_sessions, load.n_uploads, load.n_overload, load.n_after) < 0 or load.n_clients < 1:
-        raise click.UsageError(
-            "--warm-up, --sessions, --uploads, --overload and --after: expected 0 or more; --clients: at least 1"
-        )
+    if min(load.n_warm_up, load.n_sessions, load.n_uploads, load.n_overload, load.n_after) < 0:
+        raise click.UsageError("--warm-up, --sessions, --uploads, --overload and --after: expected 0 or more")
     if not 0 < load.shortest_s <= load.longest_s <= CLIP_S:
         raise click.UsageError(f"--shortest and --longest: expected 0 < shortest <= longest <= {CLIP_S:g}")
 
@@ -176,8 +142,8 @@ class _Stages:
         self.failures: list[str] = []
         self._server = server
         self._load = load
-        self._audio = [encode(each.samples, PCM_16K) for each in recordings]
-        self._files = [to_wav((each.samples * 32767).astype(np.int16)) for each in recordings]
+        self._audio = [to_pcm(each.samples) for each in recordings]
+        self._files = [samples_to_wav(each.samples) for each in recordings]
         self._random = random.Random(1)
         self._samples: list[float] = []
         """The memory since the last row, in MiB."""
@@ -207,7 +173,7 @@ class _Stages:
         if load.n_sessions:
             await self._idle("idle")
         if load.n_uploads:
-            await side_by_side(range(load.n_uploads), load.n_clients, self._aborted_upload)
+            await side_by_side(range(load.n_uploads), N_CLIENTS, self._aborted_upload)
             self._add_row(f"{load.n_uploads} aborted uploads")
             await self._idle("idle")
         if load.n_overload:
@@ -219,7 +185,7 @@ class _Stages:
             await self._idle("idle")
 
     async def _short_sessions(self, begin: int, end: int) -> None:
-        await side_by_side(range(begin, end), self._load.n_clients, self._short_session)
+        await side_by_side(range(begin, end), N_CLIENTS, self._short_session)
 
     async def _short_session(self, index: int) -> None:
         """Send a clip as fast as possible."""

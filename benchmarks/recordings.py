@@ -12,9 +12,10 @@ from typing import IO, Any
 import click
 import numpy as np
 
+import tutti
 from tutti_server.app.media.file_decoder import decode_file
 from tutti_server.app.media.pcm import Samples
-from tutti_server.engine.api import SAMPLE_RATE, WINDOW_SAMPLES
+from tutti_server.engine.api import SAMPLE_RATE
 
 REPOSITORY = Path(__file__).parent.parent
 BUNDLED = Path(__file__).parent / "bundled.json"
@@ -29,8 +30,10 @@ NOISE = 0.0003
 The noise lies under the whole call. Noise in the pauses alone would begin when speech ends and look like more
 speech.
 """
-QUIET_SAMPLES = SAMPLE_RATE // 10
-"""Length of the pieces among which `windows` finds the quietest one: 100 ms."""
+DIALOGUES = "synth-dialogue"
+"""The kind of a manifest's recordings that are measured: synthetic dialogues, whose words end at known times."""
+PCM_16K = tutti.AudioFormat("pcm_s16le", SAMPLE_RATE, 1)
+"""What `to_pcm` makes: 16-bit mono PCM at 16 kHz."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +43,6 @@ class ReferenceUtterance:
     text: str
     spans: tuple[tuple[float, float], ...]
     """Start and end of each stretch of speech. Pauses inside the utterance lie between the spans."""
-    pause_kinds: tuple[str, ...] = ()
-    """What each of these pauses interrupts: a sentence, a number, a spelling. Empty if that is not known."""
 
     @property
     def start_s(self) -> float:
@@ -83,7 +84,7 @@ def load_bundled(seconds: float, n: int) -> list[Recording]:
     return [_in_a_row(f"bundled-{i}", [*clips[i % 4 :], *clips[: i % 4]], seconds) for i in range(n)]
 
 
-def load_recordings(folder: Path | None, kind: str, match: str, *, seconds: float, n: int) -> list[Recording]:
+def load_recordings(folder: Path | None, *, seconds: float, n: int) -> list[Recording]:
     """Recordings for live clients: those of a folder in pieces of at most `seconds`, or `n` bundled ones of about that.
 
     Raises:
@@ -91,22 +92,22 @@ def load_recordings(folder: Path | None, kind: str, match: str, *, seconds: floa
     """
     if folder is None:
         return load_bundled(seconds, n)
-    return [piece for each in load_folder(folder, kind, match) for piece in cut(each, seconds)]
+    return [piece for each in load_folder(folder) for piece in cut(each, seconds)]
 
 
-def load_folder(folder: Path, kind: str, match: str = "") -> Iterator[Recording]:
-    """The recordings of this kind in `manifest.jsonl` whose names contain `match`.
+def load_folder(folder: Path) -> Iterator[Recording]:
+    """The synthetic dialogues of `manifest.jsonl`.
 
     Raises:
-        ClickException: there is no manifest, or no line that fits.
+        ClickException: there is no manifest, or no dialogue in it.
     """
     manifest = folder / "manifest.jsonl"
     if not manifest.is_file():
         raise click.ClickException(f"--audio: expected a folder with a manifest.jsonl, found none in {folder}")
     lines = [json.loads(line) for line in manifest.read_text().splitlines() if line.strip()]
-    lines = [line for line in lines if line["kind"] == kind and match in line["file"] and line.get("text") is not None]
+    lines = [line for line in lines if line["kind"] == DIALOGUES and line.get("text") is not None]
     if not lines:
-        raise click.ClickException(f"--audio: no line of {manifest} is of kind {kind!r} and matches {match!r}")
+        raise click.ClickException(f"--audio: no line of {manifest} is of kind {DIALOGUES!r}")
     for line in lines:
         path = folder / line["file"]
         times: dict[str, Any] = json.loads((folder / line["segments"]).read_text()) if "segments" in line else {}
@@ -162,7 +163,7 @@ def as_call(recording: Recording, talk: float, seconds: float, seed: int) -> Rec
         ClickException: the utterance times are not known, or the pauses inside utterances allow only a smaller share.
     """
     if not recording.utterances:
-        raise click.ClickException(f"--talk: the speech times of {recording.name} are not known")
+        raise click.ClickException(f"the speech times of {recording.name} are not known")
     utterances: list[ReferenceUtterance] = []
     for each in itertools.cycle(recording.utterances):
         if utterances and sum(map(_speech_s, (*utterances, each))) > talk * seconds:
@@ -173,7 +174,7 @@ def as_call(recording: Recording, talk: float, seconds: float, seed: int) -> Rec
     spare_s = length_s - sum(end - begin for begin, end in cuts) - PAUSE_S * (len(utterances) + 1)
     if spare_s < 0:
         most = length_s * talk / (length_s - spare_s)
-        raise click.ClickException(f"--talk: {recording.name} allows no more than {most:.2f}, got {talk:g}")
+        raise click.ClickException(f"{recording.name} allows no more than {most:.2f} of speech, got {talk:g}")
     random = np.random.default_rng(seed)
     shares = random.exponential(size=len(utterances) + 1)
     pauses_s = PAUSE_S + spare_s * shares / shares.sum()
@@ -194,19 +195,9 @@ def with_silence(recording: Recording, seconds: float) -> Recording:
     return replace(recording, samples=np.concatenate((recording.samples, silence)))
 
 
-def windows(samples: Samples) -> list[Samples]:
-    """Cut audio into windows of at most 30 s, each at the quietest 100 ms of its last third.
-
-    This needs neither a speech detector nor a transcript.
-    """
-    cuts, begin = [], 0
-    while len(samples) - begin > WINDOW_SAMPLES:
-        third = samples[begin + WINDOW_SAMPLES * 2 // 3 : begin + WINDOW_SAMPLES]
-        loudness = np.add.reduceat(np.square(third), np.arange(0, len(third), QUIET_SAMPLES))
-        quietest = int(loudness.argmin()) * QUIET_SAMPLES + QUIET_SAMPLES // 2
-        begin += WINDOW_SAMPLES * 2 // 3 + quietest
-        cuts.append(begin)
-    return np.split(samples, cuts)
+def to_pcm(samples: Samples) -> bytes:
+    """The samples as 16-bit PCM."""
+    return (np.clip(samples, -1, 1) * 32_767).astype("<i2").tobytes()
 
 
 def _speech_s(utterance: ReferenceUtterance) -> float:
@@ -215,11 +206,7 @@ def _speech_s(utterance: ReferenceUtterance) -> float:
 
 def _with_times(name: str, path: Path, utterances: Sequence[dict[str, Any]]) -> Recording:
     found = tuple(
-        ReferenceUtterance(
-            each["text"],
-            tuple((s, e) for s, e in each.get("speech") or [(each["start"], each["end"])]),
-            tuple(each.get("pause_kinds", ())),
-        )
+        ReferenceUtterance(each["text"], tuple((s, e) for s, e in each.get("speech") or [(each["start"], each["end"])]))
         for each in utterances
     )
     return Recording(name, _read(path), _joined(found), found)

@@ -131,13 +131,10 @@ def summary(values: Sequence[float]) -> dict[str, Any]:
 def word_summary(values: Sequence[float]) -> dict[str, Any]:
     """A summary of word latencies in which a word that never arrived has an infinite latency.
 
-    The percentiles cover the words that arrived. `never` counts the others. `p95_of_all` covers all words, and is
-    `None` if more than 5 % of them never arrived.
+    The percentiles cover the words that arrived. `never` counts the others.
     """
     arrived = [value for value in values if math.isfinite(value)]
-    of_all = percentile(values, 95)
-    is_finite = of_all is not None and math.isfinite(of_all)
-    return {**summary(arrived), "never": len(values) - len(arrived), "p95_of_all": of_all if is_finite else None}
+    return {**summary(arrived), "never": len(values) - len(arrived)}
 
 
 @cache

@@ -55,19 +55,14 @@ def running_server(arguments: Sequence[str]) -> Iterator[RunningServer]:
         ClickException: the server did not start. The message holds its output.
     """
     port = free_port()
-    command = [
-        sys.executable,
-        "-m",
-        "tutti_server.app",
-        "serve",
-        "--port",
-        str(port),
-        "--log-level",
-        "warning",
-        *arguments,
-    ]
-    with running_process(command, port, ready_path="/readyz") as server:
+    with running_process(serve_command(port, arguments), port, ready_path="/readyz") as server:
         yield server
+
+
+def serve_command(port: int, arguments: Sequence[str]) -> list[str]:
+    """The command that starts `tutti serve` of this checkout on a port."""
+    own = ["--port", str(port), "--log-level", "warning"]
+    return [sys.executable, "-m", "tutti_server.app", "serve", *own, *arguments]
 
 
 @contextmanager

@@ -12,7 +12,6 @@ import itertools
 import sys
 import time
 from collections.abc import AsyncGenerator, Callable
-from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,25 +22,17 @@ import uvloop
 import tutti
 from benchmarks import machine, report
 from benchmarks.live.client import describe_error
-from benchmarks.live.encodings import PCM_16K, encode
 from benchmarks.live.level import warm_up
-from benchmarks.options import (
-    audio_option,
-    benchmark_command,
-    json_option,
-    kind_option,
-    markdown_option,
-    match_option,
-    serve_arguments_argument,
-)
-from benchmarks.recordings import load_bundled, load_folder, with_silence
+from benchmarks.options import benchmark_command, result_options, serve_arguments_argument
+from benchmarks.recordings import PCM_16K, load_bundled, to_pcm, with_silence
 from benchmarks.report import Table, number
 from benchmarks.server import ADMIT_ALL, RunningServer, running_server
 from benchmarks.server_counters import Counters
 from tutti_server.app.media.pcm import Samples
 from tutti_server.engine.api import SAMPLE_RATE
 
-SCHEMA = 1
+PERIOD_S = 3600.0
+"""Seconds of audio for each column."""
 LOOP_S = 300.0
 """Seconds of audio that are repeated. All periods hold the same audio, so that only time makes them differ."""
 PAUSE_S = 2.0
@@ -69,8 +60,6 @@ class Plan:
     """
     period_s: float
     """Seconds of audio in each row. The last row may be up to half as long again."""
-    language: str | None = "en"
-    endpointing: tutti.EndpointingMode = "vad"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,77 +71,34 @@ class _Snapshot:
     """Seconds of audio sent so far."""
     counters: Counters
     server: machine.Usage | None
-    busy_s: float | None
     n_interims: int
-    n_utterances: int
     n_words: int
 
 
 @benchmark_command()
 @click.option("--hours", default=8.0, show_default=True, help="Hours of audio.")
 @click.option("--pace", default=20.0, show_default=True, help="Speed of the audio, as a multiple of real time.")
-@click.option("--every", "period_s", default=3600.0, show_default=True, help="Seconds of audio for each column.")
-@audio_option
-@kind_option
-@match_option
-@click.option("--language", default="en", show_default=True, help="Sent with `start`. Empty: the server detects it.")
-@click.option("--endpointing", type=click.Choice(["vad", "manual"]), default="vad", show_default=True)
-@click.option(
-    "--url",
-    help="Measure the server at http://host:port instead of starting one. Its --max-ahead-s must be twice the length.",
-)
-@json_option("soak")
-@markdown_option
+@result_options("soak")
 @serve_arguments_argument
 def main(
     hours: float,
     pace: float,
-    period_s: float,
-    folder: Path | None,
-    kind: str,
-    match: str,
-    language: str,
-    endpointing: tutti.EndpointingMode,
-    url: str | None,
     path: Path,
     markdown: bool,
     serve_arguments: tuple[str, ...],
 ) -> None:
     """Stream hours of audio through one session, and measure the cost of each hour."""
-    if url and serve_arguments:
-        raise click.UsageError("arguments for `tutti serve` make no sense with --url")
-    if min(hours, pace, period_s) <= 0:
-        raise click.UsageError("--hours, --pace and --every: expected numbers above 0")
-    recordings = load_folder(folder, kind, match) if folder else load_bundled(LOOP_S, 1)
-    recording = with_silence(next(iter(recordings)), PAUSE_S)
-    plan = Plan(
-        samples=recording.samples,
-        audio_s=hours * 3600,
-        pace=pace,
-        period_s=period_s,
-        language=language or None,
-        endpointing=endpointing,
-    )
-    result = {
-        "benchmark": "soak",
-        "schema": SCHEMA,
-        **machine.describe(),
-        "audio": recording.name,
-        "loop_s": recording.audio_s,
-        "hours": hours,
-        "pace": pace,
-        "endpointing": endpointing,
-        "serve_arguments": list(serve_arguments),
-    }
-    with ExitStack() as stack:
-        if url:
-            server = RunningServer(url.rstrip("/"), None)
-        else:
-            # At the end the session is almost as far ahead of the clock as it is long. Clients use only a part of the
-            # limit and send at the pace of speech beyond it, so the limit is twice the length.
-            ahead = ["--max-ahead-s", str(2 * plan.audio_s + GRACE_S)]
-            server = stack.enter_context(running_server([*ADMIT_ALL, *ahead, *serve_arguments]))
-        warm_up(server, language or None)
+    if min(hours, pace) <= 0:
+        raise click.UsageError("--hours and --pace: expected numbers above 0")
+    (recording,) = load_bundled(LOOP_S, 1)
+    samples = with_silence(recording, PAUSE_S).samples
+    plan = Plan(samples=samples, audio_s=hours * 3600, pace=pace, period_s=PERIOD_S)
+    result = {**machine.describe(), "hours": hours, "pace": pace}
+    # At the end the session is almost as far ahead of the clock as it is long. Clients use only a part of the
+    # limit and send at the pace of speech beyond it, so the limit is twice the length.
+    ahead = ["--max-ahead-s", str(2 * plan.audio_s + GRACE_S)]
+    with running_server([*ADMIT_ALL, *ahead, *serve_arguments]) as server:
+        warm_up(server)
         result |= uvloop.run(soak(server, plan, _print_row))
     report.show([table(result)], result, as_markdown=markdown, path=path)
     if result["failure"]:
@@ -184,7 +130,7 @@ class _SoakSession:
         self._plan = plan
         self._on_row = on_row
         self._sent_s = 0.0
-        self._n_interims = self._n_utterances = self._n_words = 0
+        self._n_interims = self._n_words = 0
         self._last: _Snapshot | None = None
 
     async def run(self) -> None:
@@ -192,8 +138,8 @@ class _SoakSession:
         self._last = await self._take_snapshot()
         async with tutti.connect(
             self._server.url,
-            language=self._plan.language,
-            endpointing=self._plan.endpointing,
+            language="en",
+            endpointing="vad",
             proxy=None,
             stop_timeout_s=STOP_TIMEOUT_S,
             # A loss is a failure of the run.
@@ -205,14 +151,13 @@ class _SoakSession:
                     case tutti.Interim():
                         self._n_interims += 1
                     case tutti.Utterance():
-                        self._n_utterances += 1
                         self._n_words += len(event.text.split())
                     case _:
                         pass
         await self._end_row()
 
     async def _chunks(self) -> AsyncGenerator[bytes, None]:
-        data = encode(self._plan.samples, PCM_16K)
+        data = to_pcm(self._plan.samples)
         size = 2 * CHUNK_SAMPLES
         next_s = self._plan.period_s
         for begin in itertools.cycle(range(0, len(data), size)):
@@ -240,23 +185,20 @@ class _SoakSession:
             sent_s=self._sent_s,
             counters=Counters.parse(metrics),
             server=machine.Usage.of(self._server.pid) if self._server.pid else None,
-            busy_s=machine.busy_s(),
             n_interims=self._n_interims,
-            n_utterances=self._n_utterances,
             n_words=self._n_words,
         )
 
 
 def row(before: _Snapshot, after: _Snapshot) -> dict[str, Any]:
     """The figures of the period between two snapshots."""
-    audio_s, wall_s = after.sent_s - before.sent_s, after.taken_at - before.taken_at
+    audio_s = after.sent_s - before.sent_s
     counters = after.counters - before.counters
     cpu_s = after.server.cpu_s - before.server.cpu_s if before.server and after.server else None
     return {
         "until_s": round(after.sent_s, 3),
         "audio_s": round(audio_s, 3),
-        "wall_s": wall_s,
-        "pace": audio_s / wall_s,
+        "pace": audio_s / (after.taken_at - before.taken_at),
         "server": {
             "rss_mib": after.server and after.server.rss_mib,
             "cpu_s_per_audio_s": None if cpu_s is None else cpu_s / audio_s,
@@ -264,18 +206,10 @@ def row(before: _Snapshot, after: _Snapshot) -> dict[str, Any]:
         "engine": {
             "step_s": counters.mean("tutti_engine_step_seconds"),
             "encode_s": counters.mean("tutti_engine_encode_seconds"),
-            "windows_done": counters.value("tutti_engine_windows_total", how="done"),
-        },
-        "interim_lag_s": {
-            "mean": counters.mean("tutti_interim_lag_seconds"),
-            "p95": counters.quantile("tutti_interim_lag_seconds", 0.95),
         },
         "final_s": counters.mean("tutti_final_latency_seconds"),
-        "loop_lag_s": counters.mean("tutti_loop_lag_seconds"),
         "interims": after.n_interims - before.n_interims,
-        "utterances": after.n_utterances - before.n_utterances,
         "words": after.n_words - before.n_words,
-        "busy_cores": (after.busy_s - before.busy_s) / wall_s if before.busy_s and after.busy_s else None,
     }
 
 
@@ -302,21 +236,15 @@ ROWS: dict[str, Callable[[dict[str, Any]], str]] = {
     "server CPU s per audio s": lambda each: number(each["server"]["cpu_s_per_audio_s"], 4),
     "engine step, mean ms": lambda each: _ms(each["engine"]["step_s"]),
     "encoder call, mean ms": lambda each: _ms(each["engine"]["encode_s"]),
-    "interim lag, mean s": lambda each: number(each["interim_lag_s"]["mean"]),
-    "interim lag, p95 s": lambda each: number(each["interim_lag_s"]["p95"]),
     "final after end of speech, mean s": lambda each: number(each["final_s"]),
-    "event loop late, mean ms": lambda each: _ms(each["loop_lag_s"]),
-    "windows decoded": lambda each: number(each["engine"]["windows_done"], 0),
     "interims": lambda each: str(each["interims"]),
-    "utterances": lambda each: str(each["utterances"]),
     "words": lambda each: str(each["words"]),
     "pace": lambda each: number(each["pace"], 1),
-    "busy cores of the machine": lambda each: number(each["busy_cores"]),
 }
 
 
 def _print_row(each: dict[str, Any]) -> None:
-    figures = (f"{name} {read(each)}" for name, read in itertools.islice(ROWS.items(), 6))
+    figures = (f"{name} {read(each)}" for name, read in ROWS.items())
     print(f"{_clock(each['until_s'])}: {', '.join(figures)}", file=sys.stderr, flush=True)
 
 

@@ -14,7 +14,6 @@ from typing import Any, cast, get_args
 import click
 
 from benchmarks import machine, report
-from benchmarks.files import speech_tables
 from benchmarks.files.clip_scores import (
     N_RESAMPLES,
     clip_errors,
@@ -24,6 +23,7 @@ from benchmarks.files.clip_scores import (
     score,
 )
 from benchmarks.files.labelled_clips import Clip, choose_clips
+from benchmarks.files.speech_tables import errors_table
 from benchmarks.files.systems import ChannelResult, ClipResult
 from benchmarks.live.live_text import ReaderFigures
 from benchmarks.live.text_runs import (
@@ -35,22 +35,12 @@ from benchmarks.live.text_runs import (
     Setup,
     run_in_processes,
 )
-from benchmarks.options import (
-    benchmark_command,
-    json_option,
-    kinds_option,
-    limit_option,
-    manifest_option,
-    markdown_option,
-    parse_numbers,
-)
+from benchmarks.options import benchmark_command, kinds_option, manifest_option, parse_numbers, result_options
 from benchmarks.report import NO_VALUE, Table, number, percent
 from benchmarks.scoring import WordErrors, percentile, word_summary
 from tutti_server.app.session.messages import commands
 from tutti_server.engine.config import AudioContext, Device, Dtype, EngineConfig
 from tutti_server.engine.process_environment import prepare_environment
-
-SCHEMA = 3
 
 
 @benchmark_command(needs=("transformers",))
@@ -59,7 +49,6 @@ SCHEMA = 3
 )
 @manifest_option
 @kinds_option
-@limit_option
 @click.option("--device", type=click.Choice(get_args(Device)), default="auto", show_default=True)
 @click.option("--dtype", type=click.Choice(get_args(Dtype)), default="auto", show_default=True)
 @click.option(
@@ -72,7 +61,6 @@ SCHEMA = 3
     help=f"When words become stable, in this order: {', '.join(LIVE_POLICIES)} (no interims at all).",
 )
 @click.option("--beams", default="1,5", show_default=True, help="Beams of live finals and of files, in this order.")
-@click.option("--interval-ms", default=350, show_default=True, help="Least audio between two hypotheses, in ms.")
 @click.option(
     "--endpointing",
     type=click.Choice(["auto", "vad", "adaptive"]),
@@ -91,19 +79,16 @@ SCHEMA = 3
     show_default=True,
     help="Processes, each with an engine of its own and a share of the clips.",
 )
-@json_option("stability")
-@markdown_option
+@result_options("stability")
 def main(
     model: str,
     manifest: Path | None,
     kinds: str,
-    limit: int | None,
     device: str,
     dtype: str,
     audio_context: str,
     policies: str,
     beams: str,
-    interval_ms: int,
     endpointing: str,
     silence_ms: int | None,
     n_processes: int,
@@ -113,7 +98,7 @@ def main(
     """Compare live text with the text of files: errors, changes, first words, delays of words, and invented words."""
     prepare_environment()
     modes = parse_modes(policies, beams)
-    clips, audio = choose_clips(manifest, kinds, limit)
+    clips = choose_clips(manifest, kinds)
     engine = EngineConfig(
         model=model,
         device=cast(Device, device),
@@ -123,24 +108,10 @@ def main(
         n_slots=N_SLOTS,
     )
     described = machine.describe()
-    setup = Setup(
-        engine=engine, interval_ms=interval_ms, endpointing=parse_endpointing(endpointing, silence_ms), modes=modes
-    )
+    setup = Setup(engine=engine, endpointing=parse_endpointing(endpointing, silence_ms), modes=modes)
     found = run_in_processes(setup, clips, n_processes)
-    result = {
-        "benchmark": "stability",
-        "schema": SCHEMA,
-        **described,
-        "audio": audio,
-        "model": Path(model).name,
-        **{"device": device, "dtype": dtype, "audio_context": audio_context},
-        "interval_ms": interval_ms,
-        "endpointing": asdict(setup.endpointing),
-        "processes": n_processes,
-        "n_resamples": N_RESAMPLES,
-        **compare(modes, clips, found),
-    }
-    report.show(tables(result), result, as_markdown=markdown, path=path)
+    result = {**described, "model": Path(model).name, "n_resamples": N_RESAMPLES, **compare(modes, clips, found)}
+    report.show([live_table(result), errors_table(result)], result, as_markdown=markdown, path=path)
 
 
 def parse_modes(policies: str, beams: str) -> tuple[Mode, ...]:
@@ -184,7 +155,6 @@ def compare(modes: Sequence[Mode], clips: Sequence[Clip], found: Mapping[str, Cl
         for mode, results in written.items()
     }
     return {
-        "audio_s": sum(clip.audio_s for clip in clips),
         "clips": [{"name": clip.name, "kind": clip.kind, "texts": clip.texts} for clip in clips],
         "systems": {
             mode.title: {
@@ -194,7 +164,7 @@ def compare(modes: Sequence[Mode], clips: Sequence[Clip], found: Mapping[str, Cl
                 "total": score([clip for clip in clips if clip.has_speech], errors[mode]).to_json(),
                 "minus_files": _minus_files(mode, errors) if mode.is_live else None,
                 "kinds": {name: score(members, errors[mode]).to_json() for name, members in groups(clips)},
-                "invented": invented(written[mode]).to_json(),
+                "invented": asdict(invented(written[mode])),
                 "reader": _reader(mode, clips, found) if mode.is_live else None,
                 "texts": {each.clip.name: [channel.text for channel in each.channels] for each in written[mode]},
             }
@@ -207,14 +177,11 @@ def reader_figures(figures: ReaderFigures) -> dict[str, Any]:
     """What readers saw, as the result file holds it."""
     first_s = figures.first_right_s
     return {
-        "utterances": figures.n_utterances,
-        "final_words": figures.n_words,
         "changed_per_word": figures.n_changed / figures.n_words if figures.n_words else None,
         "flashed": figures.n_flashed / figures.n_utterances if figures.n_utterances else None,
         "first_right_s": {
             "mean": sum(first_s) / len(first_s) if first_s else None,
             "p50": percentile(first_s, 50),
-            "p95": percentile(first_s, 95),
         },
         "ended_s": {"p50": percentile(figures.ended_s, 50), "p95": percentile(figures.ended_s, 95)},
         "word_shown_s": word_summary(figures.shown_s),
@@ -222,28 +189,17 @@ def reader_figures(figures: ReaderFigures) -> dict[str, Any]:
     }
 
 
-def tables(result: dict[str, Any]) -> list[Table]:
-    """All tables that have rows, the most important first."""
-    found = [
-        live_table(result),
-        speech_tables.errors_table(result),
-        speech_tables.counts_table(result),
-        speech_tables.invented_texts_table(result),
-    ]
-    return [table for table in found if table.rows]
-
-
 def live_table(result: dict[str, Any]) -> Table:
     """The figures over all clips: one row for each policy and for files, with each number of beams."""
     heading = (
         *("", "words", "errors %", "minus files,\npoints", "changed per\n100 words", "flashed %"),
         *(
-            "first right word,\nmean/p50/p95 s",
+            "first right word,\nmean/p50 s",
             "final after its end,\np50/p95 s",
             "shown\np50/p95 s",
             "stable\np50/p95 s",
         ),
-        *("words\ninvented", "interims\nper s"),
+        "words\ninvented",
     )
     return Table(
         f"Live text in audio time, {result['model']} (95 % of {result['n_resamples']:,} resamples of clips)",
@@ -256,7 +212,6 @@ def live_table(result: dict[str, Any]) -> Table:
                 _points(each["minus_files"]),
                 *_reader_cells(each["reader"]),
                 str(each["invented"]["n_words"]) if each["invented"]["files"] else NO_VALUE,
-                number(each["reader"]["interims_per_s"]) if each["reader"] else NO_VALUE,
             )
             for each in result["systems"].values()
         ],
@@ -270,18 +225,12 @@ def _minus_files(mode: Mode, errors: Mapping[Mode, Mapping[str, WordErrors]]) ->
 
 
 def _reader(mode: Mode, clips: Sequence[Clip], found: Mapping[str, ClipResults]) -> dict[str, Any]:
-    """What readers saw of clips with speech, and the interims per second of all clips."""
-    total, n_interims = ReaderFigures(), 0
+    """What readers saw of clips with speech."""
+    total = ReaderFigures()
     for clip in clips:
-        figures = found[clip.name][mode].figures
-        n_interims += figures.n_interims
         if clip.has_speech:
-            total.add(figures)
-    return {**reader_figures(total), "interims_per_s": n_interims / sum(_channel_s(clip) for clip in clips)}
-
-
-def _channel_s(clip: Clip) -> float:
-    return clip.audio_s * len(clip.channels)
+            total.add(found[clip.name][mode].figures)
+    return reader_figures(total)
 
 
 def _reader_cells(reader: dict[str, Any] | None) -> tuple[str, ...]:
@@ -290,7 +239,7 @@ def _reader_cells(reader: dict[str, Any] | None) -> tuple[str, ...]:
     return (
         percent(reader["changed_per_word"]),
         percent(reader["flashed"]),
-        _side_by_side(reader["first_right_s"], "mean", "p50", "p95"),
+        _side_by_side(reader["first_right_s"], "mean", "p50"),
         _side_by_side(reader["ended_s"], "p50", "p95"),
         _side_by_side(reader["word_shown_s"], "p50", "p95"),
         _side_by_side(reader["word_stable_s"], "p50", "p95"),

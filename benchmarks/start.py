@@ -19,11 +19,10 @@ from typing import Any
 import click
 
 from benchmarks import machine, report
-from benchmarks.options import benchmark_command, json_option, markdown_option, serve_arguments_argument
+from benchmarks.options import benchmark_command, result_options, serve_arguments_argument
 from benchmarks.report import Table, number
 from benchmarks.server import free_port, running_process
 
-SCHEMA = 1
 PROBE_S = 0.02
 """Seconds between two checks whether the server is ready. It bounds the error of the time to ready."""
 IDLE_S = 2.0
@@ -37,8 +36,7 @@ FIGURES = {
 @benchmark_command()
 @click.option("--runs", default=5, show_default=True, help="Measure each figure this many times.")
 @click.option("--tutti", "program", help="The command to measure. Default: that of this checkout.")
-@json_option("start")
-@markdown_option
+@result_options("start")
 @serve_arguments_argument
 def main(runs: int, program: str | None, path: Path, markdown: bool, serve_arguments: tuple[str, ...]) -> None:
     """Measure how long tutti takes to start, and its memory when idle."""
@@ -46,10 +44,7 @@ def main(runs: int, program: str | None, path: Path, markdown: bool, serve_argum
         raise click.UsageError("--runs: expected a number above 0")
     command = [program] if program else [sys.executable, "-m", "tutti_server.app"]
     result = {
-        "benchmark": "start",
-        "schema": SCHEMA,
         **machine.describe(),
-        "serve_arguments": list(serve_arguments),
         "version": [time_version(command) for _ in range(runs)],
         "ready": [time_ready(command, serve_arguments) for _ in range(runs)],
     }

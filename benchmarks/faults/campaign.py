@@ -53,9 +53,8 @@ class Plan:
     """Live sessions at the same time, each with its own network."""
     n_uploads: int
     """Uploads at the same time, past the faulty networks."""
-    speed: float
+    speed: float = 1.0
     """Speed of the audio, as a multiple of the pace of speech."""
-    language: str | None
     n_cuts: int
     """How many cuts there must be. New sessions begin until then."""
     n_process_faults: int
@@ -117,7 +116,7 @@ async def undisturbed(url: str, plan: Plan) -> dict[str, list[TimedWord]]:
 
     async def work() -> None:
         for recording in waiting:
-            log = await stream(url, recording, speed=plan.speed, language=plan.language)
+            log = await stream(url, recording, speed=plan.speed)
             if log.failure:
                 raise RuntimeError(f"{recording.name} failed without a fault: {log.failure}")
             found[recording.name] = log.words
@@ -132,7 +131,7 @@ async def undisturbed_files(url: str, plan: Plan) -> dict[str, list[TimedWord]]:
     """The words of each recording as a file, without any fault."""
     found = {}
     for name, path in plan.files.items():
-        log = await upload(url, name, path, language=plan.language)
+        log = await upload(url, name, path)
         if log.failure:
             raise RuntimeError(f"{name} failed without a fault: {log.failure}")
         found[name] = log.words
@@ -159,15 +158,13 @@ async def run_campaign(
 
     async def run_sessions(number: int, proxy: FaultyProxy) -> None:
         while not enough.is_set():
-            log.sessions.append(
-                (number, await stream(proxy.url, next(order), speed=plan.speed, language=plan.language))
-            )
+            log.sessions.append((number, await stream(proxy.url, next(order), speed=plan.speed)))
             on_progress(log)
 
     async def run_uploads() -> None:
         while not enough.is_set():
             name, path = next(files)
-            log.uploads.append(await upload(service.url, name, path, language=plan.language))
+            log.uploads.append(await upload(service.url, name, path))
             if log.uploads[-1].failure:
                 await asyncio.sleep(RETRY_S)
 

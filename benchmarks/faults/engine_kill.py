@@ -23,8 +23,8 @@ from benchmarks.faults.service import engine_processes
 from benchmarks.live.level import warm_up
 from benchmarks.live.load_clients import CONNECT_AHEAD_S, LoadLog
 from benchmarks.live_capacity import (
+    INTERIM_INTERVAL_MS,
     N_CALLS,
-    SESSIONS_PER_PROCESS,
     START_S,
     Load,
     client_groups,
@@ -32,13 +32,12 @@ from benchmarks.live_capacity import (
     session_figures,
     write_calls,
 )
-from benchmarks.options import benchmark_command, json_option, markdown_option, serve_arguments_argument
+from benchmarks.options import benchmark_command, result_options, serve_arguments_argument
 from benchmarks.report import Table, number, spread
 from benchmarks.scoring import summary
 from benchmarks.server import ADMIT_ALL, RunningServer, running_server
 from benchmarks.server_counters import Counters
 
-SCHEMA = 1
 BACK_AFTER_S = 10.0
 """Latencies must be as before this many seconds after the engine is ready, at the latest."""
 BACK_FACTOR, BACK_SLACK_S = 1.2, 0.05
@@ -52,20 +51,13 @@ POLL_S = 0.2
 @click.option("--seconds", default=120.0, show_default=True, help="Length of each call, in seconds.")
 @click.option("--ramp", "ramp_s", default=10.0, show_default=True, help="Seconds within which clients begin.")
 @click.option("--kill-at", "kill_at_s", default=20.0, show_default=True, help="Seconds from then to the kill.")
-@click.option("--talk", default=0.5, show_default=True, help="Share of each call that is speech.")
-@click.option("--interim-interval-ms", default=1000, show_default=True, help="Passed to the server.")
-@click.option("--processes", type=click.IntRange(min=1), help="Client processes. Default: one for every 100 clients.")
-@json_option("engine_kill")
-@markdown_option
+@result_options("engine_kill")
 @serve_arguments_argument
 def main(
     sessions: int,
     seconds: float,
     ramp_s: float,
     kill_at_s: float,
-    talk: float,
-    interim_interval_ms: int,
-    processes: int | None,
     path: Path,
     markdown: bool,
     serve_arguments: tuple[str, ...],
@@ -75,22 +67,17 @@ def main(
         raise click.UsageError("--seconds: expected more than --ramp and --kill-at together")
     start = {"type": "start", "language": "en", "endpointing": {"mode": "vad"}}
     load = Load(start=start, seconds=seconds, ramp_s=ramp_s, flushes=True)
-    own = ["--max-sessions", str(sessions + 1), "--interim-interval-ms", str(interim_interval_ms), *ADMIT_ALL]
+    own = ["--max-sessions", str(sessions + 1), "--interim-interval-ms", str(INTERIM_INTERVAL_MS), *ADMIT_ALL]
     with tempfile.TemporaryDirectory() as folder, running_server([*own, *serve_arguments]) as server:
-        calls = write_calls(Path(folder), min(N_CALLS, sessions), talk, seconds)
-        warm_up(server, "en")
+        calls = write_calls(Path(folder), min(N_CALLS, sessions), seconds)
+        warm_up(server)
         first = time.monotonic() + START_S + CONNECT_AHEAD_S
         kill = EngineKill(server, first + ramp_s + kill_at_s, first + seconds)
-        log = run_groups(
-            client_groups(server, calls, load, sessions, processes or -(-sessions // SESSIONS_PER_PROCESS), first)
-        )
+        log = run_groups(client_groups(server, calls, load, sessions, first))
         kill.join()
     result: dict[str, Any] = {
-        "benchmark": "engine_kill",
-        "schema": SCHEMA,
         **machine.describe(),
         "sessions": sessions,
-        "serve_arguments": list(serve_arguments),
         "away_s": kill.ready_s - kill.killed_s,
         **figures(log, sessions, (first + ramp_s, kill.killed_s, kill.ready_s + BACK_AFTER_S, first + seconds)),
     }

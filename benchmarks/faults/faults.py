@@ -26,8 +26,6 @@ SPARE_DESCRIPTORS = 2
 """How many descriptors more than it has a process may open while it has few."""
 SPARE_MEMORY = 32 << 20
 """How much address space more than it has a process may map while it has little memory, in bytes."""
-MAX_JUMP_S = 7 * 24 * 3600
-"""The most by which the time of day is moved, in seconds."""
 MAX_FILE_BYTES = 4096
 """The largest file that a process can write while its disk is full, in bytes."""
 
@@ -140,12 +138,6 @@ async def little_memory(service: DisturbedService, random: Random) -> None:
             await asyncio.sleep(LIMITED_S)
 
 
-async def move_clock(service: DisturbedService, random: Random) -> None:
-    """The time of day of all processes jumps, by up to a week forward or back."""
-    assert service.clock
-    service.clock.move(random.randint(-MAX_JUMP_S, MAX_JUMP_S))
-
-
 ProcessFault = Callable[[DisturbedService, Random], Awaitable[None]]
 PROCESS_FAULTS: Mapping[str, tuple[ProcessFault, float]] = {
     "engine killed": (kill_engine, 3.0),
@@ -161,8 +153,6 @@ PROCESS_FAULTS: Mapping[str, tuple[ProcessFault, float]] = {
     "little memory": (little_memory, 1.0),
 }
 """The faults of processes, with how often each is chosen, as a share of the sum."""
-CLOCK_FAULTS: Mapping[str, tuple[ProcessFault, float]] = {"clock moved": (move_clock, 3.0)}
-"""The same, of a service whose clock can be moved."""
 
 
 def _one_of(pids: list[int], random: Random) -> list[int]:

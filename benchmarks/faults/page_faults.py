@@ -10,11 +10,16 @@ changed later.
 """
 
 import asyncio
+import os
 import random
+import signal
 import sys
 import tempfile
-from collections.abc import Awaitable, Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass, field, replace
+import time
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass, replace
+from difflib import SequenceMatcher
 from pathlib import Path
 from typing import Any
 
@@ -22,24 +27,16 @@ import click
 import numpy as np
 
 from benchmarks import machine, report
-from benchmarks.faults.restarted_server import SIGNALS, PageRun, RestartedServer, differences
 from benchmarks.live.faulty_proxy import faulty_proxy
-from benchmarks.options import (
-    benchmark_command,
-    json_option,
-    markdown_option,
-    parse_numbers,
-    serve_arguments_argument,
-)
+from benchmarks.options import benchmark_command, parse_numbers, result_options, serve_arguments_argument
 from benchmarks.recordings import Recording, load_bundled, with_silence
 from benchmarks.report import Table
-from benchmarks.scoring import count_errors
-from benchmarks.server import ADMIT_ALL
+from benchmarks.scoring import count_errors, words
+from benchmarks.server import ADMIT_ALL, free_port, running_process, serve_command
 from tests.browser import chromium, exact_microphone, firefox
 from tests.browser.page import BrowserPage, OpenPage, PageError
 from tutti_server.engine.api import SAMPLE_RATE
 
-SCHEMA = 1
 BROWSERS: dict[str, OpenPage] = {"chromium": chromium.open_page, "firefox": firefox.open_page}
 BOTH = "both"
 AROUND_S = 40.0
@@ -54,6 +51,8 @@ STAGGER_S = 2.0
 """Seconds between the starts of pages that lose their server together."""
 GRACE_S = 300.0
 """A page may take this many seconds longer than its audio."""
+SIGNALS = (signal.SIGTERM, signal.SIGKILL)
+"""SIGTERM is a rolling restart, SIGKILL a crash."""
 RESTART = "restart"
 UNDISTURBED = "none"
 ENDS = '["done", "lost", "failed"]'
@@ -66,36 +65,56 @@ WATCH_STATUS = """
 """
 """Counts in the page how often it showed that it had lost its connection."""
 
-RECORD_MESSAGES = """
-    globalThis.messages = [];
-    let connections = 0;
-    const RealSocket = WebSocket;
-    globalThis.WebSocket = class extends RealSocket {
-      constructor(...options) {
-        super(...options);
-        const connection = connections++;
-        const note = (what) => messages.push([connection, Math.round(performance.now()), what]);
-        this.addEventListener("message", ({data}) => note(data));
-        this.addEventListener("close", ({code}) => note(`closed with ${code}`));
-      }
-      send(data) {
-        if (typeof data === "string") messages.push([connections - 1, Math.round(performance.now()), `sent ${data}`]);
-        return super.send(data);
-      }
-    };
-"""
-"""Runs before the page, and keeps what its connections received: number of the connection, milliseconds, text."""
 
 PageFault = Callable[[BrowserPage], Awaitable[None]]
 
 
 @dataclass(frozen=True, kw_only=True)
-class CutRun(PageRun):
-    """What a page showed, and how it was connected."""
+class PageRun:
+    """What a page showed."""
 
+    lines: list[str]
+    changes: list[str]
+    """Solid text that changed later, and errors of the page."""
     n_outages: int = 0
     """How often the page showed that it reconnects."""
-    messages: list[list[Any]] = field(default_factory=list)
+
+    @property
+    def words(self) -> list[str]:
+        """The words of all lines, without case and punctuation."""
+        return words(" ".join(self.lines))
+
+
+class RestartedServer:
+    """`tutti serve` in a process of its own, on one port."""
+
+    def __init__(self, arguments: tuple[str, ...]) -> None:
+        self._port = free_port()
+        self.url = f"http://127.0.0.1:{self._port}"
+        self._command = serve_command(self._port, arguments)
+        self._running = ExitStack()
+        self._pid: int | None = None
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """Run the server until the block is left."""
+        try:
+            self._start()
+            yield
+        finally:
+            self._running.close()
+
+    def restart(self, number: signal.Signals) -> float:
+        """End the process with a signal, and start it again. Returns the seconds without a server."""
+        began = time.monotonic()
+        assert self._pid is not None
+        os.kill(self._pid, number)
+        self._running.close()
+        self._start()
+        return time.monotonic() - began
+
+    def _start(self) -> None:
+        self._pid = self._running.enter_context(running_process(self._command, self._port, ready_path="/readyz")).pid
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,8 +136,6 @@ class Run:
     differences: list[str]
     changes: list[str]
     """Solid text that changed later, errors of the page, and an end that was not the right one."""
-    messages: list[list[Any]]
-    """Where the text differs: what the connections of the page received, and the text that they sent."""
 
 
 @benchmark_command()
@@ -129,8 +146,7 @@ class Run:
 @click.option("--pages", default=4, show_default=True, help="How many pages run at the same time.")
 @click.option("--browser", type=click.Choice([*BROWSERS, BOTH]), default=BOTH, show_default=True)
 @click.option("--seed", default=0, show_default=True, help="Of the moments of the faults.")
-@json_option("page_faults")
-@markdown_option
+@result_options("page_faults")
 @serve_arguments_argument
 def main(path: Path, markdown: bool, **options: Any) -> None:
     """Compare the page's captions with and without cuts of its network and restarts of its server."""
@@ -148,8 +164,7 @@ def main(path: Path, markdown: bool, **options: Any) -> None:
             random=random.Random(options["seed"]),
         )
         runs += asyncio.run(campaign.run(cuts, options["runs"], options["restarts"], options["undisturbed"]))
-    result = {"schema": SCHEMA, **machine.describe(), "browsers": browsers, "pages": options["pages"]}
-    result["runs"] = [asdict(run) for run in runs]
+    result = {**machine.describe(), "runs": [asdict(run) for run in runs]}
     report.show([table(runs)], result, as_markdown=markdown, path=path)
     wrong = [
         f"{run.browser}, {run.fault} at {run.at_s:.1f} s: {each}"
@@ -199,7 +214,7 @@ class Campaign:
             await asyncio.to_thread(running.__exit__, None, None, None)
         return self._runs
 
-    async def _cut(self, length: int, recording: Recording, expected: CutRun) -> None:
+    async def _cut(self, length: int, recording: Recording, expected: PageRun) -> None:
         async with self._free_pages, faulty_proxy(self._server.url) as proxy:
             at_s = self._random.uniform(FIRST_S, recording.audio_s - length - REST_S)
 
@@ -210,10 +225,10 @@ class Campaign:
             page_run = await self._try_caption(proxy.url, recording, apply_fault)
         self._add(compared(f"cut of {length} s", at_s, expected, page_run))
 
-    async def _leave_alone(self, recording: Recording, expected: CutRun) -> None:
+    async def _leave_alone(self, recording: Recording, expected: PageRun) -> None:
         self._add(compared(UNDISTURBED, 0, expected, await self._caption(recording)))
 
-    async def _restart(self, index: int, n_pages: int, recording: Recording, expected: CutRun) -> None:
+    async def _restart(self, index: int, n_pages: int, recording: Recording, expected: PageRun) -> None:
         """Restart the server under some pages. Each is at another place of its recording then."""
         latest_s = recording.audio_s - REST_S
         first_s = self._random.uniform(FIRST_S + STAGGER_S * (n_pages - 1), latest_s)
@@ -240,19 +255,19 @@ class Campaign:
             for number, at_s in enumerate(places):
                 tasks.create_task(run_page(number, at_s))
 
-    async def _caption(self, recording: Recording) -> CutRun:
+    async def _caption(self, recording: Recording) -> PageRun:
         async with self._free_pages:
             return await self._try_caption(self._server.url, recording, _apply_nothing)
 
-    async def _try_caption(self, url: str, recording: Recording, apply_fault: PageFault) -> CutRun:
+    async def _try_caption(self, url: str, recording: Recording, apply_fault: PageFault) -> PageRun:
         """As `_caption_at`. A run that fails has no lines, and its error is among the changes."""
         try:
             return await self._caption_at(url, recording, apply_fault)
         except* (PageError, TimeoutError, OSError) as group:
             error = repr(group.exceptions)
-        return CutRun(lines=[], changes=[f"the run failed: {error}"])
+        return PageRun(lines=[], changes=[f"the run failed: {error}"])
 
-    async def _caption_at(self, url: str, recording: Recording, apply_fault: PageFault) -> CutRun:
+    async def _caption_at(self, url: str, recording: Recording, apply_fault: PageFault) -> PageRun:
         """What a page shows of a recording, and how often it showed that it had lost its connection."""
         deadline_s = recording.audio_s + GRACE_S
         with tempfile.TemporaryDirectory() as folder:
@@ -260,7 +275,6 @@ class Campaign:
             async with self._open_page(Path(folder) / "profile", silence) as page:
                 await exact_microphone.play(page, with_silence(recording, TRAIL_S).samples)
                 await exact_microphone.use_fixed_silence(page)
-                await page.run_before(RECORD_MESSAGES)
                 await page.open(url)
                 await exact_microphone.watch(page)
                 await page.evaluate(WATCH_STATUS)
@@ -276,8 +290,7 @@ class Campaign:
                 if state != "done":
                     message = await page.evaluate("document.querySelector('#message').innerText")
                     changes.append(f"the session ended as {state}: {message}")
-                n_outages, messages = await page.evaluate("[outages, messages]")
-                return CutRun(lines=lines, changes=changes, n_outages=n_outages, messages=messages)
+                return PageRun(lines=lines, changes=changes, n_outages=await page.evaluate("outages"))
 
     def _add(self, run: Run) -> None:
         run = replace(run, browser=self._browser)
@@ -296,7 +309,7 @@ def _recording(cut_s: int) -> Recording:
     return load_bundled(cut_s + AROUND_S, 1)[0]
 
 
-def compared(fault: str, at_s: float, expected: CutRun, actual: CutRun) -> Run:
+def compared(fault: str, at_s: float, expected: PageRun, actual: PageRun) -> Run:
     """How the text of a disturbed page differs from that of the undisturbed one."""
     errors = count_errors(expected.words, actual.words)
     return Run(
@@ -310,8 +323,14 @@ def compared(fault: str, at_s: float, expected: CutRun, actual: CutRun) -> Run:
         n_outages=actual.n_outages,
         differences=[f"{mine!r} instead of {theirs!r}" for theirs, mine in differences(expected.lines, actual.lines)],
         changes=actual.changes,
-        messages=[] if expected.lines == actual.lines else actual.messages,
     )
+
+
+def differences(expected: list[str], actual: list[str]) -> Iterator[tuple[str, str]]:
+    """The places where two texts differ: the words of the first, and those of the second."""
+    for kind, i, i_end, j, j_end in SequenceMatcher(None, expected, actual, False).get_opcodes():
+        if kind != "equal":
+            yield " ".join(expected[i:i_end]), " ".join(actual[j:j_end])
 
 
 def table(runs: Iterable[Run]) -> Table:

@@ -13,7 +13,6 @@ reported, or if a session failed.
 import asyncio
 import sys
 from collections.abc import Mapping
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -23,11 +22,9 @@ from benchmarks import machine, report
 from benchmarks.faults.campaign import Plan, locate_differences, run_campaign, undisturbed
 from benchmarks.faults.ray_service import HEAD_FAULTS, RAY_FAULTS, RayFault, RayService, ray_service
 from benchmarks.faults.service_faults import noise, print_progress, summarise, tables
-from benchmarks.options import benchmark_command, json_option, markdown_option
+from benchmarks.options import benchmark_command, result_options
 from benchmarks.recordings import load_bundled
 from tutti_server.app.service.settings import Settings
-
-SCHEMA = 1
 
 
 @benchmark_command(needs=("ray",))
@@ -40,8 +37,7 @@ SCHEMA = 1
 @click.option("--seconds", default=40.0, show_default=True, help="The longest piece of a recording, in seconds.")
 @click.option("--head/--no-head", "kills_head", default=True, show_default=True, help="Kill the head, too.")
 @click.option("--seed", default=0, show_default=True, help="Seed of the kills.")
-@json_option("ray_kills")
-@markdown_option
+@result_options("ray_kills")
 def main(
     kills: int,
     sessions: int,
@@ -59,23 +55,13 @@ def main(
         files={},
         n_sessions=sessions,
         n_uploads=0,
-        speed=1.0,
-        language="en",
         n_cuts=0,
         n_process_faults=kills,
         cut_every_s=1.0,
         process_fault_every_s=every_s,
         seed=seed,
     )
-    result = {
-        "benchmark": "ray_kills",
-        "schema": SCHEMA,
-        **machine.describe(),
-        "nodes": nodes,
-        "kills_head": kills_head,
-        "plan": {name: value for name, value in asdict(plan).items() if name not in ("recordings", "files")},
-        **run(plan, nodes, kills_head),
-    }
+    result = {**machine.describe(), **run(plan, nodes, kills_head)}
     report.show(tables(result), result, as_markdown=markdown, path=path)
     if not result["holds"]:
         sys.exit(1)

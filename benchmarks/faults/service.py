@@ -3,7 +3,6 @@
 import asyncio
 import signal
 import subprocess
-import sys
 import time
 import urllib.error
 import urllib.request
@@ -15,7 +14,7 @@ from typing import IO
 import click
 
 from benchmarks.child_processes import start_child
-from benchmarks.server import PROBE_S, START_TIMEOUT_S, STOP_TIMEOUT_S, free_port
+from benchmarks.server import PROBE_S, START_TIMEOUT_S, STOP_TIMEOUT_S, free_port, serve_command
 
 START_ATTEMPTS = 5
 """How often the service is started before the campaign gives up."""
@@ -23,38 +22,12 @@ RESTART_AFTER_S = 1.0
 """Seconds between two of them."""
 
 
-class MovedClock:
-    """A time of day that can be moved while processes run: libfaketime shows it to them instead of the machine's."""
-
-    def __init__(self, library: Path, offset: Path) -> None:
-        """Begin with the machine's time.
-
-        Args:
-            library: the shared library `libfaketimeMT.so.1`.
-            offset: a file that will hold the seconds by which the time is moved.
-        """
-        self._offset = offset
-        self.environment = {
-            "LD_PRELOAD": str(library),
-            "FAKETIME_TIMESTAMP_FILE": str(offset),
-            "FAKETIME_CACHE_DURATION": "1",
-            "FAKETIME_DONT_FAKE_MONOTONIC": "1",
-        }
-        self.move(0)
-
-    def move(self, by_s: int) -> None:
-        """Set the time to that of the machine, moved by this many seconds."""
-        self._offset.write_text(f"{by_s:+d}s\n")
-
-
 class DisturbedService:
     """A supervisor with its engine process and its gateway processes, on one port for as long as the campaign runs."""
 
-    def __init__(self, arguments: Sequence[str], output: IO[str], clock: "MovedClock | None" = None) -> None:
-        self.clock = clock
-        """The clock of its processes, if it is not that of the machine."""
+    def __init__(self, arguments: Sequence[str], output: IO[str]) -> None:
         self._port = free_port()
-        self._command = [sys.executable, "-m", "tutti_server.app", "serve", "--port", str(self._port), *arguments]
+        self._command = serve_command(self._port, arguments)
         self._output = output
         self._process: subprocess.Popen[bytes] | None = None
         self.url = f"http://127.0.0.1:{self._port}"
@@ -69,7 +42,7 @@ class DisturbedService:
         """
         for _ in range(START_ATTEMPTS):
             # The kernel kills a child when the thread that started it ends: this one is the main thread.
-            self._process = start_child(self._command, self._output, self.clock.environment if self.clock else None)
+            self._process = start_child(self._command, self._output)
             if await self.wait_until_ready():
                 return
             await asyncio.sleep(RESTART_AFTER_S)
@@ -108,7 +81,7 @@ class DisturbedService:
 
     def gateways(self) -> list[int]:
         """The process ids of the gateways."""
-        return [pid for pid in self._children() if _is_gateway(pid)]
+        return [pid for pid in _children(self.supervisor()) if _is_gateway(pid)]
 
     def signal(self, sent: signal.Signals) -> None:
         """Send a signal to the supervisor."""
@@ -128,18 +101,13 @@ class DisturbedService:
         except (urllib.error.URLError, OSError):
             return False
 
-    def _children(self) -> list[int]:
-        return _children(self.supervisor())
-
 
 @asynccontextmanager
-async def disturbed_service(
-    arguments: Sequence[str], log: Path, clock: MovedClock | None = None
-) -> AsyncIterator[DisturbedService]:
+async def disturbed_service(arguments: Sequence[str], log: Path) -> AsyncIterator[DisturbedService]:
     """Run a service until the block is left. What it prints is written to `log`."""
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("w+") as output:
-        service = DisturbedService(arguments, output, clock)
+        service = DisturbedService(arguments, output)
         await service.start()
         try:
             yield service

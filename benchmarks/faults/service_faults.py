@@ -4,8 +4,7 @@
 
 Live sessions of the Python client, each with a network of its own, and uploads run while connections are reset, lose
 bytes, go silent or stall, and while the engine, the gateways and the supervisor are killed, stopped, terminated, or get
-few descriptors, little memory or a full disk. With `--libfaketime`, the time of day that they see jumps as well. All
-faults come from a seed. Arguments after `--` go to `tutti serve`.
+few descriptors, little memory or a full disk. All faults come from a seed. Arguments after `--` go to `tutti serve`.
 
 The command exits with 1 if words were lost or repeated, if text changed that was shown as stable, if an audio gap was
 reported, or if a session failed.
@@ -33,23 +32,17 @@ from benchmarks.faults.campaign import (
     undisturbed_files,
 )
 from benchmarks.faults.differences import KINDS, TimedWord, differences
-from benchmarks.faults.faults import CLOCK_FAULTS, NETWORK_FAULTS, PROCESS_FAULTS
-from benchmarks.faults.service import MovedClock, disturbed_service
-from benchmarks.faults.sessions import write_wav
-from benchmarks.options import (
-    audio_option,
-    benchmark_command,
-    json_option,
-    kind_option,
-    markdown_option,
-    match_option,
-    serve_arguments_argument,
-)
-from benchmarks.recordings import load_recordings
+from benchmarks.faults.faults import NETWORK_FAULTS, PROCESS_FAULTS
+from benchmarks.faults.service import disturbed_service
+from benchmarks.files.labelled_clips import samples_to_wav
+from benchmarks.options import benchmark_command, result_options, serve_arguments_argument
+from benchmarks.recordings import load_bundled
 from benchmarks.report import Table
 
-SCHEMA = 1
-SERVE_ARGUMENTS = ("--log-level", "warning", "--final-deadline-s", "120", "--max-ahead-s", "3600")
+N_GATEWAYS = 2
+N_UPLOADS = 1
+"""Uploads at the same time."""
+SERVE_ARGUMENTS = ("--final-deadline-s", "120", "--max-ahead-s", "3600")
 """Options of the service: a stopped engine must not end sessions, and audio may be faster than speech."""
 
 
@@ -57,10 +50,6 @@ SERVE_ARGUMENTS = ("--log-level", "warning", "--final-deadline-s", "120", "--max
 @click.option("--cuts", default=1000, show_default=True, help="How many times the network of a session is cut.")
 @click.option("--process-faults", default=200, show_default=True, help="How many faults of processes there are.")
 @click.option("--sessions", default=8, show_default=True, help="Live sessions at the same time.")
-@click.option("--uploads", default=1, show_default=True, help="Uploads at the same time.")
-@click.option("--engines", default=1, show_default=True, help="Engines of the service. A fault hits one of them.")
-@click.option("--gateways", default=2, show_default=True, help="Gateway processes of the service.")
-@click.option("--speed", default=1.0, show_default=True, help="Speed of live audio, as a multiple of real time.")
 @click.option("--cut-every", "cut_every_s", default=8.0, show_default=True, help="Mean seconds between network faults.")
 @click.option(
     "--process-fault-every",
@@ -72,88 +61,52 @@ SERVE_ARGUMENTS = ("--log-level", "warning", "--final-deadline-s", "120", "--max
 @click.option("--seconds", default=40.0, show_default=True, help="The longest piece of a recording, in seconds.")
 @click.option("--recordings", "n_recordings", default=16, show_default=True, help="How many different pieces.")
 @click.option("--seed", default=0, show_default=True, help="Seed of all faults.")
-@click.option("--language", default="en", show_default=True, help="Sent with `start`. Empty: the server detects it.")
-@click.option(
-    "--libfaketime",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="The library libfaketimeMT.so.1 (Debian: package libfaketime), to let the clock of the service jump.",
-)
-@audio_option
-@kind_option
-@match_option
-@json_option("service_faults")
-@markdown_option
+@result_options("service_faults")
 @serve_arguments_argument
 def main(
     cuts: int,
     process_faults: int,
     sessions: int,
-    uploads: int,
-    engines: int,
-    gateways: int,
-    speed: float,
     cut_every_s: float,
     process_fault_every_s: float,
     seconds: float,
     n_recordings: int,
     seed: int,
-    language: str,
-    libfaketime: Path | None,
-    folder: Path | None,
-    kind: str,
-    match: str,
     path: Path,
     markdown: bool,
     serve_arguments: tuple[str, ...],
 ) -> None:
     """Disturb a service, and compare every word with an undisturbed run."""
-    pieces = load_recordings(folder, kind, match, seconds=seconds, n=n_recordings)[:n_recordings]
+    pieces = load_bundled(seconds, n_recordings)
     with tempfile.TemporaryDirectory(prefix="tutti-faults-") as scratch:
-        files = {each.name: Path(scratch) / f"{i}.wav" for i, each in enumerate(pieces)} if uploads else {}
-        for each in pieces if uploads else ():
-            write_wav(each, files[each.name])
+        files = {each.name: Path(scratch) / f"{i}.wav" for i, each in enumerate(pieces)}
+        for each in pieces:
+            files[each.name].write_bytes(samples_to_wav(each.samples))
         plan = Plan(
             recordings=pieces,
             files=files,
             n_sessions=sessions,
-            n_uploads=uploads,
-            speed=speed,
-            language=language or None,
+            n_uploads=N_UPLOADS,
             n_cuts=cuts,
             n_process_faults=process_faults,
             cut_every_s=cut_every_s,
             process_fault_every_s=process_fault_every_s,
             seed=seed,
         )
-        clock = MovedClock(libfaketime.resolve(), Path(scratch) / "clock") if libfaketime else None
-        arguments = [*SERVE_ARGUMENTS, "--engines", str(engines), "--gateways", str(gateways)]
-        arguments += ["--max-sessions", str(4 * sessions)]
-        result = {
-            "benchmark": "service_faults",
-            "schema": SCHEMA,
-            **machine.describe(),
-            "audio": str(folder or "bundled"),
-            "kind": kind,
-            "plan": {name: value for name, value in asdict(plan).items() if name not in ("recordings", "files")},
-            "engines": engines,
-            "gateways": gateways,
-            "serve_arguments": list(serve_arguments),
-            **asyncio.run(run(plan, [*arguments, *serve_arguments], path.with_suffix(".log"), clock)),
-        }
+        arguments = [*SERVE_ARGUMENTS, "--gateways", str(N_GATEWAYS), "--max-sessions", str(4 * sessions)]
+        found = asyncio.run(run(plan, [*arguments, *serve_arguments], path.with_suffix(".log")))
+        result = {**machine.describe(), **found}
     report.show(tables(result), result, as_markdown=markdown, path=path)
     if not result["holds"]:
         sys.exit(1)
 
 
-async def run(
-    plan: Plan, arguments: Sequence[str], service_log: Path, clock: MovedClock | None = None
-) -> dict[str, Any]:
+async def run(plan: Plan, arguments: Sequence[str], service_log: Path) -> dict[str, Any]:
     """Run the campaign against a new service, after two undisturbed runs. Returns the figures."""
-    async with disturbed_service(arguments, service_log, clock) as service:
+    async with disturbed_service(arguments, service_log) as service:
         expected, again = await undisturbed(service.url, plan), await undisturbed(service.url, plan)
         expected_files = await undisturbed_files(service.url, plan)
-        faults = {**PROCESS_FAULTS, **(CLOCK_FAULTS if service.clock else {})}
-        log = await run_campaign(service, plan, faults, print_progress)
+        log = await run_campaign(service, plan, PROCESS_FAULTS, print_progress)
     found = locate_differences(log, expected, plan.speed)
     return summarise(log, found, noise(expected, again), upload_differences(log, expected_files))
 
@@ -211,7 +164,7 @@ def _count(found_kinds: Sequence[tuple[str, int]]) -> dict[str, int]:
 def tables(result: dict[str, Any]) -> list[Table]:
     """The faults, and what came of them."""
     faults = result["faults"]
-    planned = [*NETWORK_FAULTS, *PROCESS_FAULTS, *CLOCK_FAULTS]
+    planned = [*NETWORK_FAULTS, *PROCESS_FAULTS]
     names = [*planned, *(name for name in faults if name not in planned)]
     happened = Table(
         f"Faults: {result['n_cuts']} cuts of a session's network, and {result['n_process_faults']} of processes",

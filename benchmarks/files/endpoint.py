@@ -4,7 +4,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import httpx
 
@@ -22,8 +22,6 @@ class Answer:
     text: str
     latency_s: float
     """Seconds from the first byte sent to the last byte received."""
-    n_tokens: int | None = None
-    """Output tokens as the endpoint reports them; `None` if it does not."""
     failure: str | None = None
     """Why there is no text."""
 
@@ -50,11 +48,10 @@ class Endpoint:
         return _read(response, time.perf_counter() - started_at)
 
 
-def open_client(url: str, *, api_key: str | None, n_at_once: int, timeout_s: float) -> httpx.AsyncClient:
+def open_client(url: str, *, n_at_once: int, timeout_s: float) -> httpx.AsyncClient:
     """An HTTP client with one connection for each concurrent request, which ignores proxy settings."""
     return httpx.AsyncClient(
-        base_url=url.rstrip("/").removesuffix("/v1"),
-        headers={"Authorization": f"Bearer {api_key}"} if api_key else {},
+        base_url=url,
         timeout=timeout_s,
         limits=httpx.Limits(max_connections=n_at_once, max_keepalive_connections=n_at_once),
         trust_env=False,
@@ -84,12 +81,4 @@ def _read(response: httpx.Response, latency_s: float) -> Answer:
         body = None
     if not (isinstance(body, dict) and isinstance(body.get("text"), str)):
         return Answer("", latency_s, failure=f"expected JSON with a text, got {excerpt!r}")
-    return Answer(body["text"], latency_s, _output_tokens(body.get("usage")))
-
-
-def _output_tokens(usage: Any) -> int | None:
-    """The number of output tokens, under OpenAI's name or under that of chat completions."""
-    for name in ("output_tokens", "completion_tokens"):
-        if isinstance(usage, dict) and isinstance(usage.get(name), int):
-            return int(usage[name])
-    return None
+    return Answer(body["text"], latency_s)

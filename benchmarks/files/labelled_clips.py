@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.recordings import REPOSITORY, load_bundled
+from tutti_server.app.media.pcm import Samples
 from tutti_server.engine.api import SAMPLE_RATE
 
 Pcm = NDArray[np.int16]
@@ -93,19 +94,15 @@ def select_kinds(lines: list[dict[str, Any]], kinds: Sequence[str]) -> list[dict
     return [line for line in lines if not kinds or line.get("kind", "") in kinds]
 
 
-def load_clips(path: Path, kinds: Sequence[str] = (), limit: int | None = None) -> list[Clip]:
-    """The clips in a manifest, or in `manifest.jsonl` of a folder, at most `limit` of each kind.
+def load_clips(path: Path, kinds: Sequence[str] = ()) -> list[Clip]:
+    """The clips in a manifest, or in `manifest.jsonl` of a folder.
 
     A file with a transcript for each channel keeps its channels. Other files are mixed down to mono.
     """
     manifest = path if path.is_file() else path / "manifest.jsonl"
-    counts: dict[str, int] = {}
     clips = []
     for line in select_kinds(read_manifest(manifest), kinds):
         kind = line.get("kind", "")
-        counts[kind] = counts.get(kind, 0) + 1
-        if limit is not None and counts[kind] > limit:
-            continue
         texts = tuple(line.get("channel_text") or (line["text"],))
         channels = read_pcm(manifest.parent / line["file"], is_mixed=len(texts) == 1)
         if len(channels) != len(texts):
@@ -115,13 +112,12 @@ def load_clips(path: Path, kinds: Sequence[str] = (), limit: int | None = None) 
     return clips
 
 
-def choose_clips(manifest: Path | None, kinds: str, limit: int | None) -> tuple[list[Clip], str]:
-    """The clips that the options of a command name, and where they come from.
+def choose_clips(manifest: Path | None, kinds: str) -> list[Clip]:
+    """The clips that the options of a command name.
 
     Args:
         manifest: a manifest or its folder. `None` is `DEFAULT_MANIFEST`, or the bundled clips where there is none.
         kinds: kinds separated by commas; empty for `headline_kinds`.
-        limit: the most clips of each kind.
 
     Raises:
         UsageError: kinds are named, and there is no manifest.
@@ -130,14 +126,14 @@ def choose_clips(manifest: Path | None, kinds: str, limit: int | None) -> tuple[
     if manifest is None:
         if kinds:
             raise click.UsageError("--kinds makes no sense without --manifest: all bundled clips have the same kind")
-        return bundled_clips(limit), "bundled"
+        return bundled_clips()
     named = [kind for kind in kinds.split(",") if kind]
-    return load_clips(manifest, named or headline_kinds(manifest), limit), str(manifest)
+    return load_clips(manifest, named or headline_kinds(manifest))
 
 
-def bundled_clips(limit: int | None = None) -> list[Clip]:
-    """The first `limit` rows of bundled clips, each as one clip."""
-    rows = load_bundled(BUNDLED_ROW_S, N_BUNDLED)[:limit]
+def bundled_clips() -> list[Clip]:
+    """Rows of bundled clips, each as one clip."""
+    rows = load_bundled(BUNDLED_ROW_S, N_BUNDLED)
     return [Clip(name=row.name, kind=BUNDLED_KIND, channels=(_to_pcm(row.samples),), texts=(row.text,)) for row in rows]
 
 
@@ -169,6 +165,11 @@ def to_wav(channel: Pcm) -> bytes:
         file.setframerate(SAMPLE_RATE)
         file.writeframes(channel.astype("<i2").tobytes())
     return buffer.getvalue()
+
+
+def samples_to_wav(samples: Samples) -> bytes:
+    """The same of samples from -1 to 1."""
+    return to_wav(_to_pcm(samples))
 
 
 def interleaved(channels: Sequence[Pcm]) -> bytes:

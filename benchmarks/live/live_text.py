@@ -5,11 +5,11 @@ import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 
+import tutti
 from benchmarks.live.captions import Caption, SpokenWord, measure_words
 from benchmarks.scoring import words
 from tutti_server.app.errors import SessionError
 from tutti_server.app.session.messages import events
-from tutti_server.engine import api
 
 STOCK_PHRASES = frozenset(
     (
@@ -32,6 +32,10 @@ class UtteranceText:
     start_s: float = 0.0
     end_s: float = 0.0
     """Where its speech begins, and where its speech or its text ends; known when it has ended."""
+    first_text_s: float | None = None
+    """When its first text came."""
+    n_ends: int = 0
+    """How often it has ended; the protocol guarantees once."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -39,7 +43,6 @@ class ReaderFigures:
     """What readers saw of one session, or of several together."""
 
     n_utterances: int = 0
-    n_interims: int = 0
     n_words: int = 0
     """Words of the final texts."""
     n_changed: int = 0
@@ -65,12 +68,17 @@ class ReaderFigures:
 
 
 class LiveText:
-    """Observes a session and keeps every text that a reader sees. A session that fails raises `SessionError`."""
+    """Observes a session, inside the service or as a client of it, and keeps every text that a reader sees.
+
+    A session in this process that fails raises `SessionError`.
+    """
 
     def __init__(self) -> None:
         self.utterances: dict[int, UtteranceText] = {}
         self.captions: list[Caption] = []
         """The text of the whole session whenever it changes."""
+        self.taken_back: list[str] = []
+        """Changes of text that was shown as stable, which must not happen."""
         self._ended: dict[int, str] = {}
         self._open: dict[int, tuple[str, str]] = {}
         """By utterance: its final segments with the stable text after them, and with all text after them."""
@@ -80,29 +88,30 @@ class LiveText:
         """The final text of all utterances."""
         return " ".join(text for _, text in sorted(self._ended.items()) if text)
 
-    def on_window(self, window: api.Window, answers: list[api.EngineEvent], cpu_s: float) -> None:
-        """See `Observer`."""
-
-    def on_event(self, at_s: float, event: events.Event) -> None:
-        """See `Observer`."""
+    def on_event(self, at_s: float, event: events.Event | tutti.Event) -> None:
+        """Keep what an event shows that came at `at_s`, in seconds of audio or on the clock of a client."""
         match event:
             case events.Failure():
                 raise SessionError(event.code, event.message)
-            case events.Interim():
+            case events.SpeechStarted() | tutti.SpeechStarted():
+                self._of(event.utterance)
+                return
+            case events.Interim() | tutti.Interim():
                 final_text = self._ended.get(event.utterance, "")
                 shown = final_text + event.stable + event.tail
-                self._open[event.utterance] = (final_text + event.stable, shown)
+                self._show(event.utterance, at_s, final_text + event.stable, shown)
                 self._of(event.utterance).interims.append((at_s, shown))
-            case events.Segment():
+            case events.Segment() | tutti.Segment():
                 final_text = self._ended[event.utterance] = self._ended.get(event.utterance, "") + event.text
                 before = self._open.get(event.utterance, ("", ""))
                 # Text shown after the segment stays until the next interim replaces it.
                 stable, shown = (text if text.startswith(final_text) else final_text for text in before)
-                self._open[event.utterance] = (stable, shown)
-            case events.Utterance():
+                self._show(event.utterance, at_s, stable, shown)
+            case events.Utterance() | tutti.Utterance():
                 self._ended[event.utterance] = event.text
-                self._open[event.utterance] = (event.text, event.text)
+                self._show(event.utterance, at_s, event.text, event.text)
                 ended = self._of(event.utterance)
+                ended.n_ends += 1
                 ended.final, ended.start_s, ended.end_s = (at_s, event.text), event.start_s, event.end_s
             case _:
                 return
@@ -110,6 +119,14 @@ class LiveText:
             " ".join(texts) for texts in zip(*(each for _, each in sorted(self._open.items())), strict=True)
         )
         self.captions.append(Caption(at_s, shown, stable))
+
+    def _show(self, utterance: int, at_s: float, stable: str, shown: str) -> None:
+        before, _ = self._open.get(utterance, ("", ""))
+        if not stable.startswith(before):
+            self.taken_back.append(f"utterance {utterance} took stable text back: {before!r} became {stable!r}")
+        self._open[utterance] = (stable, shown)
+        if shown.strip() and self._of(utterance).first_text_s is None:
+            self._of(utterance).first_text_s = at_s
 
     def _of(self, utterance: int) -> UtteranceText:
         return self.utterances.setdefault(utterance, UtteranceText())
@@ -131,7 +148,7 @@ def measure_utterance(utterance: UtteranceText) -> ReaderFigures:
     ended_at_s, final = utterance.final[0], words(utterance.final[1])
     shown = [(at_s, words(text)) for at_s, text in utterance.interims]
     texts = [*(text for _, text in shown), final]
-    found = ReaderFigures(n_utterances=1, n_interims=len(shown), n_words=len(final))
+    found = ReaderFigures(n_utterances=1, n_words=len(final))
     found.n_changed = sum(n_lost(before, after) for before, after in itertools.pairwise(texts))
     found.n_flashed = any(" ".join(text) in STOCK_PHRASES and text != final[: len(text)] for _, text in shown)
     if final:

@@ -114,8 +114,6 @@ class LoadLog:
     """Flushes sent."""
     n_flushed: int = 0
     """Flushes answered."""
-    n_empty: int = 0
-    """`utterance` events without text."""
     sessions: list[ServedSession] = field(default_factory=list)
     """Sessions that the server accepted."""
     failures: list[str] = field(default_factory=list)
@@ -239,7 +237,6 @@ class _Client:
                 log.interims.append((spoken_at, arrived_at - spoken_at))
             case "utterance":
                 log.n_ended += 1
-                log.n_empty += not message["text"]
                 if not self._group.flushes:
                     spoken_at = self._speaks_at + self._call.speech_end_s(message["end_s"])
                     log.finals.append((spoken_at, arrived_at - spoken_at))

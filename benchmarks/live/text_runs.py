@@ -1,9 +1,14 @@
-"""Runs clips as live sessions in audio time and as files, with an engine of this process or of several."""
+"""Runs clips as live sessions in audio time and as files, with an engine of this process or of several.
+
+In audio time the engine answers every window before the next sample arrives. Nothing depends on the pace of the
+machine, so a repeated run has the same events.
+"""
 
 import asyncio
 import multiprocessing
 import os
 import sys
+from collections import deque
 from collections.abc import AsyncIterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field, replace
@@ -12,7 +17,6 @@ import click
 import numpy as np
 
 from benchmarks.files.labelled_clips import DETECTED_KIND, Clip, Pcm
-from benchmarks.live.audio_time import run_in_audio_time
 from benchmarks.live.captions import SpokenWord
 from benchmarks.live.live_text import LiveText, ReaderFigures, measure
 from benchmarks.scoring import words
@@ -20,6 +24,7 @@ from tutti_server.app.errors import SessionError
 from tutti_server.app.files.transcription import TranscriptionOptions, transcribe
 from tutti_server.app.media.pcm import AudioFormat, Samples
 from tutti_server.app.service.settings import Settings
+from tutti_server.app.session.core.effects import Effect, Send, Submit
 from tutti_server.app.session.messages import commands, events
 from tutti_server.app.session.session import Session, SessionConfig
 from tutti_server.app.session.text.stabilizer import POLICIES, MakePolicy, SeenWord
@@ -29,6 +34,10 @@ from tutti_server.engine.errors import EngineError
 
 FILES = "files"
 NO_INTERIMS = "none"
+INTERVAL_MS = 350
+"""Least audio between two interims, in ms."""
+CHUNK_SAMPLES = SAMPLE_RATE // 10
+"""Live audio is fed in chunks of 100 ms."""
 TAIL_S = 2.0
 """Seconds of silence after each clip, so that its last utterance ends."""
 N_SLOTS = 32
@@ -88,7 +97,6 @@ class Setup:
     """What each process receives."""
 
     engine: EngineConfig
-    interval_ms: int
     endpointing: commands.Endpointing
     modes: tuple[Mode, ...]
 
@@ -128,7 +136,7 @@ def run_share(setup: Setup, clips: Sequence[Clip]) -> dict[str, ClipResults]:
 async def _run_share(setup: Setup, clips: Sequence[Clip]) -> dict[str, ClipResults]:
     from tutti_server.engine.engine import Engine
 
-    config = Settings(model=setup.engine.model, interim_interval_ms=setup.interval_ms).session_config
+    config = Settings(model=setup.engine.model, interim_interval_ms=INTERVAL_MS).session_config
     found = {}
     async with Engine.start(setup.engine) as engine:
         for number, clip in enumerate(clips, 1):
@@ -171,10 +179,28 @@ async def run_clip(
 
 
 async def run_live(engine: Transcriber, samples: Samples, start: commands.Start, config: SessionConfig) -> LiveText:
-    """Run one session in which the engine answers every window at once."""
-    live = LiveText()
-    with_tail = np.concatenate((samples, np.zeros(round(TAIL_S * SAMPLE_RATE), np.float32)))
-    await run_in_audio_time(Session("bench", engine.info, config), start, engine, with_tail, live)
+    """Run one session in which the engine answers every window at once; `start` asks for audio in `pcm_f32le`."""
+    live, session = LiveText(), Session("bench", engine.info, config)
+    waiting: deque[Effect] = deque(session.receive(start))
+
+    async def perform() -> None:
+        while waiting:
+            match waiting.popleft():
+                case Send(event):
+                    live.on_event(session.now_s, event)
+                case Submit(job, window):
+                    async with engine.submit(window) as stream:
+                        async for answer in stream:
+                            waiting.extend(session.engine_event(job, answer))
+                case _:
+                    pass
+
+    with_tail = np.concatenate((samples, np.zeros(round(TAIL_S * SAMPLE_RATE), np.float32))).astype("<f4")
+    for begin in range(0, len(with_tail), CHUNK_SAMPLES):
+        waiting.extend(session.receive(commands.Audio(with_tail[begin : begin + CHUNK_SAMPLES].tobytes())))
+        await perform()
+    waiting.extend(session.receive(commands.Stop()))
+    await perform()
     return live
 
 

@@ -1,11 +1,11 @@
 """Starts WhisperLive on loopback, in its environment.
 
-python whisperlive_server.py PORT CT2_FOLDER MAX_CLIENTS [batch] [no-timestamps]
+python whisperlive_server.py PORT CT2_FOLDER MAX_CLIENTS [batch]
 """
 
 import sys
 
-from checkpoint import ask_for_no_timestamps, make_multilingual, pad_windows_with_silence
+from checkpoint import make_multilingual, pad_windows_with_silence
 
 ADMIT_ALL = {"batch_max_queue_wait_s": 1e6, "batch_max_admissions_per_s": 1e6}
 """So that it refuses no client because it is busy, as little as tutti does where servers are compared."""
@@ -19,8 +19,6 @@ def main() -> None:
     from whisper_live.transcriber.transcriber_faster_whisper import WhisperModel
 
     make_multilingual(WhisperModel)
-    if "no-timestamps" in modes:
-        ask_for_no_timestamps(WhisperModel)
 
     # Its own command line binds every interface. The other arguments are those that it uses for a custom model.
     TranscriptionServer().run(

@@ -6,31 +6,17 @@ Each client speaks the protocol of its server, sends audio at the pace of speech
 import asyncio
 import json
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any
-from urllib.parse import urlsplit
 
 import numpy as np
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import WebSocketException
 
-import tutti
 from benchmarks.live.captions import Caption
-from benchmarks.live.client import (
-    CHUNK_S,
-    CHUNK_SAMPLES,
-    GRACE_S,
-    ClientLog,
-    StreamLog,
-    describe_error,
-    send_paced,
-    stream,
-)
-from benchmarks.live.encodings import PCM_16K, encode
-from benchmarks.live.latencies import captions, problems
-from tutti_server.app.media.pcm import Samples
+from benchmarks.live.client import GRACE_S, ClientLog, StreamLog, describe_error, send_paced, stream
+from benchmarks.live.latencies import observed, problems
 
 QUIET_S = 12.0
 """A server without a last message is taken to be done after this many seconds without new text after the audio.
@@ -52,8 +38,6 @@ class CaptionLog(ClientLog):
     """What one client of any server did, and the captions it received."""
 
     captions: list[Caption] = field(default_factory=list)
-    covered: list[tuple[float, float]] = field(default_factory=list)
-    """When each text arrived, and up to which second of the audio; empty if the server does not tell."""
     problems: list[str] = field(default_factory=list)
     """Guarantees of the protocol that were broken, if the server gives any."""
 
@@ -86,11 +70,8 @@ async def tutti_client(url: str, log: CaptionLog, language: str) -> None:
     try:
         await stream(url, seen, language=language)
     finally:
-        log.started_at, log.late_s, log.blocked_s = seen.started_at, seen.late_s, seen.blocked_s
-        log.failure = seen.failure
-        log.captions, log.problems = captions(seen), problems(seen)
-        texts = (tutti.Interim, tutti.Segment)
-        log.covered = [(arrived_at, event.end_s) for arrived_at, event in seen.events if isinstance(event, texts)]
+        log.started_at, log.late_s, log.failure = seen.started_at, seen.late_s, seen.failure
+        log.captions, log.problems = observed(seen).captions, problems(seen)
 
 
 async def whisperlive_client(url: str, log: CaptionLog, language: str) -> None:
@@ -98,7 +79,7 @@ async def whisperlive_client(url: str, log: CaptionLog, language: str) -> None:
 
     The protocol has no flush and no last message.
     """
-    async with _connected(url) as socket:
+    async with connect(url.replace("http:", "ws:", 1), compression=None, max_size=None, proxy=None) as socket:
         options = {"uid": str(id(log)), "language": language, "task": "transcribe", "model": "custom", "use_vad": True}
         await socket.send(json.dumps(options))
         while (message := await _receive(socket)).get("message") != "SERVER_READY":
@@ -108,10 +89,7 @@ async def whisperlive_client(url: str, log: CaptionLog, language: str) -> None:
 
         async def receive() -> None:
             async for frame in socket:
-                message = json.loads(frame)
-                log.add_caption(*text.apply(message))
-                if segments := message.get("segments"):
-                    log.covered.append((time.monotonic(), max(float(each["end"]) for each in segments)))
+                log.add_caption(*text.apply(json.loads(frame)))
 
         async with asyncio.TaskGroup() as tasks:
             receiving = tasks.create_task(receive())
@@ -119,67 +97,6 @@ async def whisperlive_client(url: str, log: CaptionLog, language: str) -> None:
             await _until_quiet(log)
             receiving.cancel()
         await socket.send(b"END_OF_AUDIO")
-
-
-async def whisperlivekit_client(url: str, log: CaptionLog, language: str) -> None:
-    """A client of WhisperLiveKit. An empty message ends the audio, and `ready_to_stop` ends the session."""
-    async with _connected(f"{url}/asr?language={language}") as socket:
-
-        async def receive() -> None:
-            while (message := await _receive(socket)).get("type") != "ready_to_stop":
-                if message.get("error"):
-                    raise PeerFailed(str(message["error"]))
-                if "lines" in message:
-                    log.add_caption(*whisperlivekit_text(message))
-
-        async with asyncio.TaskGroup() as tasks:
-            receiving = tasks.create_task(receive())
-            await send_paced(log, lambda samples: socket.send(encode(samples, PCM_16K)))
-            await socket.send(b"")
-            await asyncio.wait([receiving], timeout=DRAIN_S)
-            receiving.cancel()
-
-
-async def whisper_streaming_client(url: str, log: CaptionLog, language: str) -> None:
-    """A client of whisper_streaming over plain TCP. The server has its language since its start.
-
-    The server decodes only when more audio arrives, and a word is final once two hypotheses agree. So the client sends
-    silence after the recording, like a microphone that stays open, for as long as new text arrives.
-    """
-    address = urlsplit(url)
-    reader, writer = await asyncio.open_connection(address.hostname, address.port)
-
-    async def send(samples: Samples) -> None:
-        writer.write(encode(samples, PCM_16K))
-        await writer.drain()
-
-    async def receive() -> None:
-        text = ""
-        async for line in reader:
-            # Begin and end in ms, then words with their own leading spaces.
-            _begin, _end, words = line.decode().rstrip("\n").split(" ", 2)
-            text += words
-            log.add_caption(text.strip(), text.strip())
-
-    async def keep_silent() -> None:
-        silence = np.zeros(CHUNK_SAMPLES, np.float32)
-        while True:
-            await asyncio.sleep(CHUNK_S)
-            await send(silence)
-
-    try:
-        async with asyncio.TaskGroup() as tasks:
-            receiving = tasks.create_task(receive())
-            await send_paced(log, send)
-            silent = tasks.create_task(keep_silent())
-            await _until_quiet(log)
-            silent.cancel()
-            if receiving.done():
-                raise PeerFailed("the server closed the connection")
-            # The server crashes when a client leaves before everything is read. After EOF it closes by itself.
-            writer.write_eof()
-    finally:
-        writer.close()
 
 
 class WhisperLiveText:
@@ -197,18 +114,6 @@ class WhisperLiveText:
             self._open = " ".join(each["text"].strip() for each in segments if not each["completed"])
         stable = " ".join(text for _, text in sorted(self._completed.items()))
         return f"{stable} {self._open}".strip(), stable
-
-
-def whisperlivekit_text(message: dict[str, Any]) -> tuple[str, str]:
-    """All text of a WhisperLiveKit session from one message, and the part of it that is in lines."""
-    stable = " ".join(line["text"].strip() for line in message["lines"] if line["text"])
-    return f"{stable} {message['buffer_transcription'].strip()}".strip(), stable
-
-
-@asynccontextmanager
-async def _connected(url: str) -> AsyncIterator[ClientConnection]:
-    async with connect(url.replace("http:", "ws:", 1), compression=None, max_size=None, proxy=None) as socket:
-        yield socket
 
 
 async def _receive(socket: ClientConnection) -> dict[str, Any]:

@@ -2,13 +2,15 @@
 
 import subprocess
 import sys
+from collections.abc import Callable
 from contextlib import ExitStack
 
 import pytest
 import torch
 from click import ClickException
 
-from benchmarks.cpu_throughput import PEER, Load, Measure, own_process, table, take_turns
+from benchmarks.cpu_throughput import PEER, table, take_turns
+from benchmarks.own_process import Load, Turn, own_process
 from benchmarks.peers.random_checkpoint import published_weights
 from tutti_server.engine.checkpoint.checkpoint import ModelConfig
 from tutti_server.engine.model.random_weights import fill
@@ -34,12 +36,12 @@ def test_engines_take_turns_and_ratios_are_to_the_fastest_peer() -> None:
     """The median of the turns counts. A warm-up comes before them."""
     order: list[str] = []
 
-    def engine(name: str, speeds: list[float]) -> Measure:
-        answers = iter([0.0, *speeds])
+    def engine(name: str, speeds: list[float]) -> Callable[..., Turn]:
+        answers = iter([1.0, *speeds])
 
-        def load(n_requests: int, concurrency: int) -> tuple[float, float]:
+        def load(n_requests: int, concurrency: int) -> Turn:
             order.append(f"{name} {n_requests}/{concurrency}")
-            return next(answers), 0.5
+            return Turn(None, n_requests / next(answers), 4.0)
 
         return load
 
@@ -69,8 +71,9 @@ def open_stand_in(stack: ExitStack, name: str, speed: float) -> Load:
 def test_an_engine_runs_in_a_process_of_its_own() -> None:
     """It takes turns with others, and an engine that fails ends the run with a sentence."""
     with own_process(open_stand_in, "a", 4.0) as first, own_process(open_stand_in, "b", 1.0) as second:
-        assert [first(2, 1)[0], second(2, 1)[0], first(2, 2)[0]] == [4.0, 1.0, 2.0]
-        assert first(1, 1)[1] >= 0.0
+        turns = [first(2, 1), second(2, 1), first(2, 2)]
+        assert [turn.value for turn in turns] == [4.0, 1.0, 2.0]
+        assert all(turn.wall_s > 0 and turn.cpu_s >= 0 for turn in turns)
         with pytest.raises(ClickException, match=r"the process of open_stand_in\('b', 1.0\) ended"):
             second(0, 1)
 
@@ -87,5 +90,5 @@ def test_published_weights_are_ours_by_other_names() -> None:
 
 def test_the_processes_of_engines_load_no_library_before_their_environment_is_set() -> None:
     """They import the module first, and PyTorch reads its thread settings once."""
-    code = "import sys, benchmarks.cpu_throughput; print({'torch', 'ctranslate2'} & {*sys.modules})"
+    code = "import sys, benchmarks.cpu_throughput, benchmarks.offline; print({'torch', 'ctranslate2'} & {*sys.modules})"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "set()\n"

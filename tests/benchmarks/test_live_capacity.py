@@ -1,7 +1,6 @@
 """The most live sessions a server holds: load clients in their own process against a real server, and the verdict."""
 
 import asyncio
-import os
 import time
 from pathlib import Path
 from typing import Any
@@ -9,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchmarks import live_capacity, machine
+from benchmarks import live_capacity
 from benchmarks.live import load_clients
 from benchmarks.live.load_clients import ClientGroup, LoadLog, PreparedCall, ServedSession, run_group, write_call
 from benchmarks.live_capacity import (
@@ -52,15 +51,14 @@ async def test_clients_are_served_and_measured(
             [call],
             Load(start=start, seconds=1.7, ramp_s=0.0, flushes=flushes),
             2,
-            1,
         )
     assert level["failures"] == []
-    assert (level["refused"], level["failed"], level["finals_missing"], level["finals_empty"]) == (0, 0, 0, 0)
+    assert (level["refused"], level["failed"], level["finals_missing"]) == (0, 0, 0)
     assert (level["streams"], level["utterances"], level["final_s"]["n"]) == (2, 2, 2)
     assert level["interim_lag_s"]["n"] >= 2
     assert level["interim_lag_s"]["p95"] > 0 and level["final_s"]["p95"] > 0
     # A chunk for every 100 ms of audio, and one that ends at the flush.
-    assert level["generator"]["late_s"]["n"] == 2 * (18 + flushes)
+    assert level["late_s"]["n"] == 2 * (18 + flushes)
 
 
 async def test_clients_that_are_refused_are_counted(call: PreparedCall, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -72,7 +70,6 @@ async def test_clients_that_are_refused_are_counted(call: PreparedCall, monkeypa
             [call],
             Load(start={"type": "start"}, seconds=1.7, ramp_s=0.0, flushes=True),
             2,
-            1,
         )
     assert (level["refused"], level["failed"], level["final_s"]["n"]) == (1, 0, 1)
 
@@ -107,11 +104,7 @@ def test_sessions_are_compared_by_their_interims() -> None:
         ServedSession(speech_s=1.0),
         ServedSession(speech_s=10.0, n_interims=2, ended_by="1013 overloaded"),
     ]
-    assert session_figures(log) == {
-        "accepted": 5,
-        "ended": 1,
-        "session_interims_per_s": {"n": 4, "min": 0.2, "p5": 0.2, "p50": 1.0},
-    }
+    assert session_figures(log) == {"accepted": 5, "ended": 1, "session_interims_per_s": 0.75}
 
 
 def test_an_utterance_ends_with_its_speech_or_where_it_was_cut(tmp_path: Path) -> None:
@@ -129,44 +122,33 @@ def level(**changes: object) -> dict[str, Any]:
         "accepted": 10,
         "refused": 0,
         "ended": 0,
-        "session_interims_per_s": {"n": 10, "min": 0.8, "p5": 0.9, "p50": 1.0},
+        "session_interims_per_s": 1.0,
         "failed": 0,
         "failures": [],
         "server_cores": None,
         "engines_busy": {"0": 0.5, "1": 0.25},
-        "engine": {
-            "encode_batch": None,
-            "decode_batch": None,
-            "step_s": None,
-            "final_after_endpoint_s": dict.fromkeys(("p50", "p95", "p99")),
-            "speculative_finals": {"used": 0.0, "unused": 0.0},
-            "final_queue_s": {"mean": 0.1, "p95": 1.0},
-        },
-        "generator": {"late_s": {"n": 9, "p99": 0.01}, "was_late": False},
+        "final_after_endpoint_s": dict.fromkeys(("p50", "p95", "p99")),
+        "final_wait_s": 1.0,
+        "late_s": {"n": 9, "p99": 0.2},
+        "was_late": False,
     }
     return {**plain, **changes}
 
 
 def test_in_time_is_what_admission_promises() -> None:
     """Few finals wait longer than a second, and half of the sessions have an interim every two seconds of speech."""
-    rates, late = {"n": 10, "min": 0.1, "p5": 0.2, "p50": 0.4}, {"final_queue_s": {"mean": 0.1, "p95": 1.1}}
     assert is_in_time(level())
-    assert not is_in_time(level(session_interims_per_s=rates)) and not is_in_time(level(engine=late))
+    assert not is_in_time(level(session_interims_per_s=0.4)) and not is_in_time(level(final_wait_s=1.1))
 
 
 def test_what_is_let_in_is_shown_beside_what_is_served_in_time() -> None:
     result = {"in_time": 8, "let_in": level(streams=24, accepted=7)}
     (shown,) = admission_tables(result)
     assert shown.rows == [("8", "24", "7", "88", "1.00", "1.00")]
-    assert admission_tables({"in_time": 8}) == []
 
 
 def late(p95: float | None) -> dict[str, Any]:
     return {"n": 9, "p50": 0.1, "p95": p95, "p99": 2.0}
-
-
-def test_a_number_is_held_up_to_the_limits() -> None:
-    assert holds(level())
 
 
 @pytest.mark.parametrize(
@@ -179,32 +161,20 @@ def test_a_number_is_held_up_to_the_limits() -> None:
         {"refused": 1},
         {"failed": 1},
         {"finals_missing": 1},
-        {"generator": {"late_s": {"n": 9, "p99": 0.2}, "was_late": True}},
+        {"was_late": True},
     ],
 )
-def test_a_number_is_not_held_beyond_them(changes: dict[str, Any]) -> None:
-    assert not holds(level(**changes))
+def test_a_number_is_held_up_to_the_limits(changes: dict[str, Any]) -> None:
+    assert holds(level()) and not holds(level(**changes))
 
 
-def test_late_clients_lost_finals_and_too_few_sessions_fail_the_run() -> None:
-    was_late = {"late_s": {"n": 9, "p99": 0.2}, "was_late": True}
-    result = {
-        "talk": 0.5,
-        "interim_interval_ms": 1000,
-        "silence_ms": None,
-        "chunk_ms": 100,
-        "most_held": 0,
-        "levels": [level(generator=was_late, finals_missing=2, failed=1, failures=["HTTP 500"], holds=False)],
-    }
-    assert complain(result, 5) == [
+def test_late_clients_and_lost_finals_fail_the_run() -> None:
+    found = level(was_late=True, finals_missing=2, failed=1, failures=["HTTP 500"], holds=False)
+    result = {"silence_ms": None, "chunk_ms": 100, "most_held": 0, "levels": [found]}
+    assert complain(result) == [
         "10 sessions: the clients were late (p99 0.200 s), so these figures are not valid",
         "10 sessions: 2 utterances have no final",
         "10 sessions: HTTP 500",
-        "expected 5 sessions to be held, got 0",
     ]
     (row,) = table(result).rows
     assert row[-1] == "no" and "50/25" in row
-
-
-def test_a_family_of_processes_takes_time() -> None:
-    assert (machine.family_cpu_s(os.getpid()) or 0.0) > 0.0

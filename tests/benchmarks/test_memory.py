@@ -4,8 +4,6 @@ import asyncio
 import os
 
 import numpy as np
-import pytest
-from click.testing import CliRunner
 
 from benchmarks import memory
 from benchmarks.recordings import Recording
@@ -24,7 +22,6 @@ LOAD = memory.Load(
     n_uploads=4,
     n_overload=3,
     n_after=1,
-    n_clients=4,
     idle_s=0.0,
 )
 
@@ -65,14 +62,6 @@ def test_the_table_compares_with_the_start_and_with_the_first_idle_server() -> N
     rows = memory.table({"rows": [row("at start", 100.0), row("idle", 150.0), points, row("idle", 200.0)]}).rows
     assert rows[-2] == ("95 short sessions", "0", "1", "300", "600", "3.00", "2.00")
     assert rows[-1][-2:] == ("2.00", "1.33")
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"), [(["--longest", "31"], "shortest <= longest <= 30"), (["--clients", "0"], "at least 1")]
-)
-def test_loads_that_do_not_exist_are_refused(arguments: list[str], message: str) -> None:
-    ran = CliRunner().invoke(memory.main, arguments)
-    assert ran.exit_code == 2 and message in ran.output
 
 
 async def test_a_session_that_fails_is_told() -> None:

@@ -1,43 +1,29 @@
 """Recordings: the bundled ones are as described, and cuts lie in pauses."""
 
 import itertools
-import json
-from pathlib import Path
 
-import click
 import numpy as np
 import pytest
 
 from benchmarks.live.load_clients import FLUSH_AFTER_S
 from benchmarks.recordings import (
-    BUNDLED,
     NOISE,
     PAUSE_S,
-    REPOSITORY,
     Recording,
     ReferenceUtterance,
     as_call,
     cut,
     first_seconds,
     load_bundled,
-    load_folder,
-    windows,
 )
 from tutti_server.app.media.pcm import Samples
 from tutti_server.app.session.speech.endpointing import FRAME_SAMPLES, ONSET_VOICED, ONSET_WINDOW, WebRtcDetector
-from tutti_server.engine.api import SAMPLE_RATE, WINDOW_SAMPLES
+from tutti_server.engine.api import SAMPLE_RATE
 
 
 def recording(*spans: tuple[float, float], seconds: float) -> Recording:
     said = tuple(ReferenceUtterance(f"number {i}", (span,)) for i, span in enumerate(spans))
     return Recording("test", np.zeros(round(seconds * SAMPLE_RATE), np.float32), "", said)
-
-
-def test_the_bundled_texts_are_those_of_the_readme() -> None:
-    """The clips and what is said of them here change together."""
-    readme = " ".join((REPOSITORY / "tests" / "audio" / "README.md").read_text().split())
-    for entry in json.loads(BUNDLED.read_text()):
-        assert " ".join(each["text"] for each in entry["utterances"]) in readme
 
 
 def test_the_bundled_times_are_those_of_the_clips() -> None:
@@ -107,24 +93,3 @@ def test_what_is_no_speech_in_a_call_is_not_taken_for_any() -> None:
         for said in call.utterances:
             behind = round((said.end_s + FLUSH_AFTER_S) * SAMPLE_RATE) // FRAME_SAMPLES
             assert sum(heard[behind : behind + ONSET_WINDOW]) < ONSET_VOICED
-
-
-def test_a_call_cannot_have_more_speech_than_there_is() -> None:
-    with pytest.raises(click.ClickException, match="allows no more than 0"):
-        as_call(load_bundled(30.0, 1)[0], 0.99, 60.0, 7)
-    with pytest.raises(click.ClickException, match="are not known"):
-        as_call(recording(seconds=3), 0.5, 60.0, 7)
-
-
-def test_windows_are_cut_at_the_quietest_moment() -> None:
-    """A pause in the last third of a window is where it ends; nothing is lost."""
-    samples = np.ones(WINDOW_SAMPLES + 5 * SAMPLE_RATE, np.float32)
-    samples[25 * SAMPLE_RATE : 26 * SAMPLE_RATE] = 0
-    cut_windows = windows(samples)
-    assert 25 * SAMPLE_RATE < len(cut_windows[0]) < 26 * SAMPLE_RATE
-    assert sum(map(len, cut_windows)) == len(samples)
-
-
-def test_a_folder_without_a_manifest_is_reported(tmp_path: Path) -> None:
-    with pytest.raises(click.ClickException, match=r"manifest\.jsonl"):
-        list(load_folder(tmp_path, "synth-dialogue"))

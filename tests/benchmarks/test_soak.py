@@ -1,16 +1,12 @@
 """Long sessions against a real server on a loopback port, around the fake engine."""
 
 import asyncio
-import json
 import os
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 
-import tutti
 from benchmarks import soak
 from benchmarks.server import RunningServer
 from tests.app.conftest import running
@@ -24,26 +20,24 @@ LOOP_S = len(AUDIO) / 16_000
 
 
 async def soaked(
-    n_loops: int, period_s: float, transcriber: FakeTranscriber, endpointing: tutti.EndpointingMode = "vad"
+    n_loops: int, period_s: float, transcriber: FakeTranscriber
 ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """Repeat the same words, 100 times as fast as real time. Returns the result and the rows reported meanwhile."""
-    plan = soak.Plan(samples=AUDIO, audio_s=n_loops * LOOP_S, pace=100.0, period_s=period_s, endpointing=endpointing)
+    plan = soak.Plan(samples=AUDIO, audio_s=n_loops * LOOP_S, pace=100.0, period_s=period_s)
     reported: list[dict[str, Any]] = []
     async with asyncio.timeout(30), running(Settings(port=0, max_ahead_s=600.0), transcriber) as server:
         return await soak.soak(RunningServer(server.http, os.getpid()), plan, reported.append), reported
 
 
-@pytest.mark.parametrize("endpointing", ["vad", "manual"])
-async def test_every_period_has_a_row(endpointing: tutti.EndpointingMode) -> None:
+async def test_every_period_has_a_row() -> None:
     """Each with what it took; together they hold all of the audio and all of its words."""
-    result, reported = await soaked(24, 6 * LOOP_S, FakeTranscriber(), endpointing=endpointing)
+    result, reported = await soaked(24, 6 * LOOP_S, FakeTranscriber())
     assert result["failure"] is None
     rows = result["rows"]
     assert rows == reported and len(rows) == 4
     assert [each["until_s"] for each in rows] == pytest.approx([6 * LOOP_S * (i + 1) for i in range(4)], abs=0.11)
     assert sum(each["audio_s"] for each in rows) == pytest.approx(24 * LOOP_S, abs=0.01)
     assert sum(each["words"] for each in rows) == 24 * len(said(WORDS).split())
-    assert sum(each["engine"]["windows_done"] for each in rows) > 0
     assert all(each["server"]["rss_mib"] > 1 and each["server"]["cpu_s_per_audio_s"] >= 0 for each in rows)
     assert all(each["interims"] for each in rows[:-1])
     title, *cells = zip(*soak.table({"rows": rows, "hours": 1.0, "pace": 100.0}).rows, strict=True)
@@ -54,29 +48,3 @@ async def test_a_session_that_fails_is_told() -> None:
     """With the rows until then."""
     result, _ = await soaked(24, LOOP_S, FakeTranscriber(error=EngineFailed("gone")))
     assert "engine_failed" in result["failure"]
-
-
-@pytest.mark.parametrize(("failure", "exit_code"), [(None, 0), ("SessionError: gone", 1)])
-def test_the_command_fails_when_its_session_did(
-    failure: str | None, exit_code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The result is written in any case, with what it was measured with."""
-
-    async def run(server: RunningServer, plan: soak.Plan, on_row: object) -> dict[str, Any]:
-        assert plan.audio_s == 1800 and plan.pace == 30
-        return {"rows": [], "failure": failure}
-
-    monkeypatch.setattr(soak, "soak", run)
-    monkeypatch.setattr(soak, "warm_up", lambda server, language: None)
-    path = tmp_path / "soak.json"
-    arguments = ["--hours", "0.5", "--pace", "30", "--url", "http://nowhere", "--json", str(path)]
-    ran = CliRunner().invoke(soak.main, arguments)
-    assert ran.exit_code == exit_code, ran.output
-    result = json.loads(path.read_text())
-    assert (result["benchmark"], result["pace"], result["failure"]) == ("soak", 30.0, failure)
-
-
-def test_a_server_of_ones_own_takes_its_own_arguments() -> None:
-    ran = CliRunner().invoke(soak.main, ["--url", "http://nowhere", "--", "--threads", "1"])
-    assert ran.exit_code == 2
-    assert "make no sense" in ran.output

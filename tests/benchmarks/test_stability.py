@@ -43,8 +43,6 @@ async def test_a_clip_runs_live_and_as_a_file() -> None:
     live, final_only = first[AGREEMENT].figures, first[NONE].figures
     # An interim ends inside the second, the third and the sixth word, which the engine then reads as other words.
     assert (live.n_utterances, live.n_words, live.n_changed, live.n_flashed) == (1, 6, 3, 0)
-    assert live.n_interims > 3
-    assert final_only.n_interims == 0
     assert all(a <= b for a, b in zip(live.shown_s, live.stable_s, strict=True))
     assert all(a < b for a, b in zip(live.stable_s[:5], final_only.stable_s[:5], strict=True))
     assert live.first_right_s < final_only.first_right_s
@@ -82,7 +80,6 @@ def test_policies_stand_beside_files(monkeypatch: pytest.MonkeyPatch, tmp_path: 
     clips = [clip("a", "human-read", "red green blue white"), clip("b", "nonspeech", "", 3.0)]
     saw = ReaderFigures(
         n_utterances=2,
-        n_interims=4,
         n_words=4,
         n_changed=1,
         n_flashed=1,
@@ -103,19 +100,18 @@ def test_policies_stand_beside_files(monkeypatch: pytest.MonkeyPatch, tmp_path: 
             FILE: ModeResult([""]),
         },
     }
-    monkeypatch.setattr(stability, "choose_clips", lambda manifest, kinds, limit: (clips, "fakes"))
+    monkeypatch.setattr(stability, "choose_clips", lambda manifest, kinds: clips)
     monkeypatch.setattr(stability, "run_in_processes", lambda setup, clips, n_processes: results)
     path = tmp_path / "a.json"
     ran = run("--beams", "1", "--json", str(path), "--markdown")
     assert ran.exit_code == 0, ran.output
     expected = (
-        "| agreement, 1 beam | 4 | 25.0 | +25.0 (+25.0 to +25.0) | 25.0 | 50.0 | 1.00/0.50/1.50 | 0.25/0.75 "
-        "| 0.25/0.25 | 0.75/1.00 | 2 | 2.00 |"
+        "| agreement, 1 beam | 4 | 25.0 | +25.0 (+25.0 to +25.0) | 25.0 | 50.0 | 1.00/0.50 | 0.25/0.75 "
+        "| 0.25/0.25 | 0.75/1.00 | 2 |"
     )
     assert expected in ran.output
-    assert "| files, 1 beam | 4 | 0.0 | – | – | – | – | – | – | – | 0 | – |" in ran.output
+    assert "| files, 1 beam | 4 | 0.0 | – | – | – | – | – | – | – | 0 |" in ran.output
     assert "| human-read | 1 | 4 | 25.0 | 0.0 | 0.0 |" in ran.output
-    assert "| b | agreement, 1 beam | thank you |" in ran.output
     result: dict[str, Any] = json.loads(path.read_text())
     found = result["systems"]["agreement, 1 beam"]
     assert found["reader"]["word_shown_s"]["never"] == 1
@@ -127,8 +123,6 @@ def test_policies_stand_beside_files(monkeypatch: pytest.MonkeyPatch, tmp_path: 
     ("arguments", "expected"),
     [
         (("--policies", "agreement,whatever"), "got whatever"),
-        (("--beams", "33"), "at most 32"),
-        (("--beams", "0"), "expected numbers"),
         (("--silence-ms", "700"), "expected --endpointing vad or adaptive"),
     ],
 )
@@ -138,9 +132,8 @@ def test_what_makes_no_sense_is_refused(arguments: tuple[str, ...], expected: st
     assert expected in ran.output
 
 
-@pytest.mark.parametrize("n_processes", ["1", "2"])
-def test_the_small_model_is_measured(n_processes: str, tmp_path: Path) -> None:
-    """The whole command, in this process and in two."""
+def test_the_small_model_is_measured(tmp_path: Path) -> None:
+    """The whole command, in two processes."""
     text = "Hello everyone, and welcome to the morning meeting."
     for name in ("a", "b"):
         shutil.copy(REPOSITORY / "tests/audio/hello.flac", tmp_path / f"{name}.flac")
@@ -148,7 +141,7 @@ def test_the_small_model_is_measured(n_processes: str, tmp_path: Path) -> None:
     (tmp_path / "manifest.jsonl").write_text("\n".join(map(json.dumps, lines)))
     path = tmp_path / "a.json"
     arguments = ["--model", SMALL_MODEL, "--manifest", str(tmp_path)]
-    arguments += ["--beams", "1", "--device", "cpu", "--processes", n_processes]
+    arguments += ["--beams", "1", "--device", "cpu", "--processes", "2"]
     ran = run(*arguments, "--json", str(path))
     assert ran.exit_code == 0, ran.output
     systems = json.loads(path.read_text())["systems"]

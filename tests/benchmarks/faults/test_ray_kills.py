@@ -30,7 +30,6 @@ def test_no_word_is_lost_or_repeated() -> None:
         n_sessions=3,
         n_uploads=0,
         speed=2.0,
-        language="en",
         n_cuts=0,
         n_process_faults=2,
         cut_every_s=1.0,

@@ -11,7 +11,8 @@ from benchmarks.faults import service_faults
 from benchmarks.faults.campaign import CampaignLog, Fault, Plan, locate_differences
 from benchmarks.faults.differences import timed_words
 from benchmarks.faults.faults import PROCESS_FAULTS
-from benchmarks.faults.sessions import SessionLog, write_wav
+from benchmarks.faults.sessions import SessionLog
+from benchmarks.files.labelled_clips import samples_to_wav
 from benchmarks.recordings import load_bundled
 from tests.small_model import ARGUMENTS
 
@@ -25,14 +26,13 @@ def test_no_word_is_lost_or_repeated(tmp_path: Path, monkeypatch: pytest.MonkeyP
         monkeypatch.delenv(name)
     recordings = load_bundled(8.0, 2)
     for each in recordings:
-        write_wav(each, tmp_path / each.name)
+        (tmp_path / each.name).write_bytes(samples_to_wav(each.samples))
     plan = Plan(
         recordings=recordings,
         files={each.name: tmp_path / each.name for each in recordings},
         n_sessions=2,
         n_uploads=1,
         speed=2.0,
-        language="en",
         n_cuts=3,
         n_process_faults=1,
         cut_every_s=1.5,

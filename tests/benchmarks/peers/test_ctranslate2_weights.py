@@ -36,7 +36,7 @@ def write_wheels(folder: Path, model: Path) -> bytes:
 
 
 def test_wheels_become_folders_of_the_same_model(tmp_path: Path) -> None:
-    """tutti reads one as it reads the folder that was published; faster-whisper learns the number of mel bands."""
+    """Tutti reads one as it reads the folder that was published; faster-whisper learns the number of mel bands."""
     published = make_checkpoint(tmp_path / "base", Shape("parts", languages=("en", "de")))
     weights = write_wheels(tmp_path / "in", write_ctranslate2(published, tmp_path / "converted"))
     refused = convert(tmp_path, "00ff")

@@ -1,0 +1,86 @@
+"""Runs engines that are compared with one another, each in a process of its own. All stay loaded and take turns."""
+
+import multiprocessing
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from typing import Any
+
+import click
+
+Load = Callable[..., Any]
+"""Does the work of one turn, and returns what came of it."""
+ANSWER_TIMEOUT_S = 600.0
+"""Longest time for loading, and for one turn, in seconds. An engine that takes longer has failed."""
+STOP_TIMEOUT_S = 20.0
+"""How long the process of an engine may take to end before it is killed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """What an engine did in one turn."""
+
+    value: Any
+    wall_s: float
+    cpu_s: float
+    """Processor time of its process."""
+
+
+@contextmanager
+def own_process(open_engine: Callable[..., Load], *arguments: object) -> Iterator[Callable[..., Turn]]:
+    """Open an engine in a process of its own, which ends with the block.
+
+    `open_engine` gets a stack that is closed at the end, and the arguments. It loads its libraries itself, so that it
+    can set their environment before. Yields a function that gives the engine a turn with its own arguments.
+
+    Raises:
+        ClickException: the process ended, or did not answer in time; its output is on this process's error stream.
+    """
+    context = multiprocessing.get_context("spawn")  # no library is loaded there, and no variable of the engine set
+    ours, theirs = context.Pipe()
+    process = context.Process(target=_answer, args=(theirs, open_engine, arguments), daemon=True)
+    process.start()
+    theirs.close()
+
+    def receive() -> Any:
+        with suppress(EOFError, OSError):
+            if ours.poll(ANSWER_TIMEOUT_S):
+                return ours.recv()
+        raise click.ClickException(f"the process of {open_engine.__name__}{arguments} ended")
+
+    def take_turn(*request: object) -> Turn:
+        with suppress(OSError):  # `receive` tells that it ended
+            ours.send(request)
+        return Turn(*receive())
+
+    try:
+        receive()  # it is loaded
+        yield take_turn
+    finally:
+        ours.close()
+        process.join(STOP_TIMEOUT_S)
+        process.kill()
+
+
+def use_threads(n_threads: int) -> None:
+    """Let libraries that this process loads later use so many threads, and not fetch anything."""
+    names = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+    os.environ |= dict.fromkeys(names, str(n_threads)) | {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_VERBOSITY": "error"}
+
+
+def _answer(connection: Connection, open_engine: Callable[..., Load], arguments: tuple[Any, ...]) -> None:
+    """Run in the process of an engine: answer each request, until there are no more."""
+    with ExitStack() as stack:
+        load = open_engine(stack, *arguments)
+        connection.send(None)
+        while True:
+            try:
+                request = connection.recv()
+            except EOFError:
+                return
+            begun_s, cpu_s = time.perf_counter(), time.process_time()
+            value = load(*request)
+            connection.send((value, time.perf_counter() - begun_s, time.process_time() - cpu_s))
