@@ -37,8 +37,8 @@ def run_of(*captions: Caption) -> dict[str, Any]:
 
 
 def late_run(delay_s: float) -> dict[str, Any]:
-    """A client that gets the first word this late after the end of the recording, and the second one never."""
-    return run_of(Caption(102.0 + delay_s, "left town", "left"))
+    """A client that gets the first word this late after the recording, wrong at first, and the second never."""
+    return run_of(Caption(101.5, "lift", ""), Caption(102.0 + delay_s, "left town", "left"))
 
 
 def test_words_that_never_come_stand_beside_the_delays() -> None:

@@ -11,7 +11,7 @@ TIMES_S = (10.0, 20.0, 30.0, 40.0)
 
 
 def result(back_s: float = 0.2, **changes: Any) -> dict[str, Any]:
-    finals = [(12.0, 0.2), (22.0, 3.0), (35.0, back_s), (45.0, 9.0)]
+    finals = [(12.0, 0.2), (28.0, 3.0), (35.0, back_s), (45.0, 9.0)]
     log = LoadLog(
         interims=[(12.0, 0.1), (13.0, 0.1)], finals=finals, n_announced=4, n_ended=4, n_flushes=4, n_flushed=4
     )
