@@ -23,7 +23,7 @@ import numpy as np
 import uvloop
 
 from benchmarks import machine, report
-from benchmarks.engine_throughput import N_TOKENS, apply_load, running_engine
+from benchmarks.engine_throughput import apply_load, running_engine
 from benchmarks.options import benchmark_command, parse_numbers, result_options
 from benchmarks.own_process import Load, Turn, own_process
 from benchmarks.report import Table, number
@@ -33,6 +33,8 @@ from tutti_server.engine.config import EngineConfig
 from tutti_server.engine.process_environment import prepare_environment
 
 PEER = "ctranslate2"
+N_TOKENS = 24
+"""Tokens of a request."""
 
 
 def open_tutti(stack: ExitStack, model: str, dtype: str, n_threads: int, work: Work) -> Load:

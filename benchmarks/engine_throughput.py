@@ -1,11 +1,14 @@
 """Measures how many windows the engine transcribes per second, beside the limit set by arithmetic and memory.
 
     python -m benchmarks.engine_throughput --models random:large-v3,random:turbo --concurrency 1,64
+    python -m benchmarks.engine_throughput --preset mlperf-shaped --concurrency 64,128 --slots 128
 
-Each request is a full 30 s window with 7 s of noise and is decoded to exactly 24 tokens. Requests go through the
-engine's own interface, with `--concurrency` of them under way at any time. `--stages` also times each stage alone.
-`--ablation` also runs the engine with each of its optimisations switched off in turn. `--profile FILE` writes a Chrome
-trace of 100 steps, after the measurement; `--nvtx` names the calls of the engine's thread for Nsight Systems.
+Each request is a full 30 s window with `--audio-s` seconds of noise and is decoded to exactly `--tokens` tokens. With
+`--preset mlperf-shaped` lengths differ as in MLPerf Inference's Whisper benchmark; figures are no results of MLPerf.
+Requests go through the engine's own interface, with `--concurrency` of them under way at any time. `--stages` also
+times each stage alone. `--ablation` also runs the engine with each of its optimisations switched off in turn.
+`--profile FILE` writes a Chrome trace of 100 steps, after the measurement; `--nvtx` names the calls of the engine's
+thread for Nsight Systems.
 
 The command exits with 1 when a request got another number of tokens than it asked for, or when a device was
 faster than the limit, which is that of an NVIDIA H200: then work was skipped, and the figures are wrong.
@@ -18,7 +21,7 @@ import sys
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,12 +30,17 @@ import click
 import uvloop
 
 from benchmarks import machine, report
-from benchmarks.options import benchmark_command, parse_numbers, result_options
-from benchmarks.report import Table, number
+from benchmarks.options import (
+    benchmark_command,
+    parse_numbers,
+    result_options,
+)
+from benchmarks.report import NO_VALUE, Table, number
+from benchmarks.throughput import mlperf_shape
 from benchmarks.throughput.floor import lower_bound_s, precision_of
 from benchmarks.throughput.profiling import Recorder
 from benchmarks.throughput.work import Work
-from tutti_server.engine.api import DoneEvent
+from tutti_server.engine.api import DoneEvent, EngineStats
 from tutti_server.engine.config import EngineConfig
 from tutti_server.engine.decoding.prompt import Prompt
 from tutti_server.engine.errors import CheckpointError
@@ -42,10 +50,7 @@ if TYPE_CHECKING:
     from tutti_server.engine.engine import Engine
     from tutti_server.engine.runner import Runner
 
-AUDIO_S = 7.0
-"""Seconds of audio in the window of a request."""
-N_TOKENS = 24
-"""Tokens of a request."""
+SCHEMA = 1
 LIMIT_OF = "H200"
 """In the name of the GPU whose limit is computed. Other GPUs may be faster, and a CPU is not."""
 REPEATS = 5
@@ -54,8 +59,6 @@ WARM_UP_S = 2.0
 """Seconds of load before a measurement, so that the batcher has seen all clients."""
 MIN_REQUESTS = 24
 """Least number of requests for a figure."""
-WINDOWS_PER_CLIENT = 4
-"""Different windows for each client; requests take them in turn."""
 MAX_ENCODED = 16
 """Most windows in one encoder call when stages are timed."""
 
@@ -93,11 +96,26 @@ VARIANTS = (
     Variant("without fused kernels and graphs", {"kernels": "torch"}),
     Variant("without one kernel for a step of few rows", {"one_kernel_steps": False}),
     Variant("without batched encoder", {"max_encode_batch": 1}),
+    Variant("without steps ahead", {"steps_ahead": False}),
     Variant("with sampling on the host", {"steps_ahead": False}, sample_on_host),
+    Variant("with FlashInfer's attention", {"kernels": "flashinfer"}),
     Variant("with an fp8 encoder", {"encoder_dtype": "fp8"}),
     Variant("with an int8 cross-attention cache", {"cross_cache": "int8"}),
     Variant("with encoder states instead of keys and values", {"cross_cache": "states"}),
+    Variant("with both in 8 bits", {"encoder_dtype": "fp8", "cross_cache": "int8"}),
 )
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """How to look into a run."""
+
+    trace: Path | None = None
+    """Where a Chrome trace goes."""
+    with_nvtx: bool = False
+    """Whether the engine's calls are NVTX ranges."""
+    tables: list[Table] = field(default_factory=list)
+    """What was found."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,40 +126,64 @@ class LoadResult:
     requests_per_s: float
     p50_s: float
     p95_s: float
+    tokens_per_request: float
+    """Mean of the tokens that requests were really decoded to, end tokens included."""
     wrong_length: int
     """Requests that did not get the requested number of tokens."""
+    decode_batch: float
+    """Mean sequences in a decode step."""
+    encode_batch: float
+    """Mean windows in an encoder call."""
+    encode_share: float
+    """Share of the time in encoder calls and the prefill after them."""
+    decode_share: float
+    """Share of the time in decode steps."""
 
 
 async def apply_load(engine: "Engine", concurrency: int, n_requests: int, work: Work) -> LoadResult:
     """Send requests to the engine with `concurrency` of them under way at any time."""
-    windows = [work.window(index) for index in range(min(n_requests, WINDOWS_PER_CLIENT * concurrency))]
+    windows = [work.window(index) for index in range(work.n_windows(concurrency, n_requests))]
     latencies: list[float] = []
-    n_wrong = 0
+    n_wrong = n_tokens = 0
     order = iter(range(n_requests))
 
     async def client(number: int) -> None:
-        nonlocal n_wrong
+        nonlocal n_wrong, n_tokens
         for index in order:
             start_s = time.perf_counter()
-            window = replace(windows[index % len(windows)], session=f"client {number}")
+            which = index % len(windows)
+            window = replace(windows[which], session=f"client {number}")
             async with engine.submit(window) as events:
                 async for event in events:
                     if isinstance(event, DoneEvent):
                         n_decoded = event.n_steps + 1
+                        n_tokens += n_decoded
                         # What is handed out is counted as well: an end token is not, and a step could do nothing.
                         n_given = sum(len(piece.tokens) for piece in event.pieces) + (not event.is_truncated)
-                        n_wrong += {n_decoded, n_given} != {work.n_tokens} or event.is_repetitive
+                        n_wrong += {n_decoded, n_given} != {work.n_tokens_of(which)} or event.is_repetitive
             latencies.append(time.perf_counter() - start_s)
 
-    start_s = time.perf_counter()
+    before, start_s = engine.stats(), time.perf_counter()
     await asyncio.gather(*(client(number) for number in range(concurrency)))
+    elapsed_s, after = time.perf_counter() - start_s, engine.stats()
     return LoadResult(
         concurrency=concurrency,
-        requests_per_s=n_requests / (time.perf_counter() - start_s),
+        requests_per_s=n_requests / elapsed_s,
         p50_s=statistics.median(latencies),
         p95_s=sorted(latencies)[int(0.95 * len(latencies))],
+        tokens_per_request=n_tokens / n_requests,
         wrong_length=n_wrong,
+        decode_batch=_mean(before, after, "decode_batch"),
+        encode_batch=_mean(before, after, "encode_batch"),
+        encode_share=(after.encode_s.total - before.encode_s.total) / elapsed_s,
+        decode_share=(after.step_s.total - before.step_s.total) / elapsed_s,
     )
+
+
+def _mean(before: EngineStats, after: EngineStats, name: str) -> float:
+    first, last = getattr(before, name), getattr(after, name)
+    count = sum(last.counts) - sum(first.counts)
+    return (last.total - first.total) / count if count else 0.0
 
 
 def time_stages(runner: "Runner", work: Work) -> list[tuple[str, int, float]]:
@@ -215,11 +257,10 @@ async def measure(
     work: Work,
     per_client: int,
     variant: Variant,
-    *,
-    trace: Path | None = None,
-    with_nvtx: bool = False,
+    observation: Observation | None = None,
 ) -> list[dict[str, Any]]:
     """The figures of one variant at each level of concurrency. A trace is recorded after the last measurement."""
+    observation = observation or Observation()
     rows = []
 
     def prepare(runner: "Runner") -> None:
@@ -228,7 +269,7 @@ async def measure(
         if runner.checkpoint.name.startswith(PREFIX):
             let_go_on(runner.model)
         variant.prepare(runner)
-        if with_nvtx:
+        if observation.with_nvtx:
             Recorder(runner, with_nvtx=True)
 
     async with running_engine(replace(config, **variant.changes), prepare) as (engine, runner):
@@ -236,18 +277,19 @@ async def measure(
             warm_at = time.perf_counter() + WARM_UP_S
             while time.perf_counter() < warm_at:
                 await apply_load(engine, concurrency, 2 * concurrency, work)
-            n_requests = max(per_client * concurrency, MIN_REQUESTS)
+            n_requests = work.n_requests(max(per_client * concurrency, MIN_REQUESTS))
             load = await apply_load(engine, concurrency, n_requests, work)
             precision = precision_of(replace(config, **variant.changes))
-            limit = 1 / lower_bound_s(runner.checkpoint.model, concurrency, work.n_tokens, precision)
+            limit = 1 / lower_bound_s(runner.checkpoint.model, concurrency, work.lengths(n_requests), precision)
             rows.append({"model": config.model, "floor_requests_per_s": limit, **asdict(load)})
             print(f"{config.model} {variant.name}, {concurrency}: {load.requests_per_s:.1f} req/s", file=sys.stderr)
-        if trace:
+        if observation.trace:
             recorder = Recorder(runner, with_nvtx=False)
             recorder.request()
             while not recorder.has_ended:
                 await apply_load(engine, concurrencies[-1], 2 * concurrencies[-1], work)
-            recorder.write(trace)
+            recorder.write(observation.trace)
+            observation.tables.append(recorder.table())
     return rows
 
 
@@ -263,6 +305,8 @@ def describe_device(config: EngineConfig) -> dict[str, Any]:
 @benchmark_command()
 @click.option("--models", default="random:large-v3,random:turbo", show_default=True, help="Models, by commas.")
 @click.option("--concurrency", default="1,64", show_default=True, help="Numbers of concurrent requests.")
+@click.option("--audio-s", default=7.0, show_default=True, help="Seconds of audio in a request's window of 30 s.")
+@click.option("--tokens", default=24, show_default=True, help="Tokens of a request.")
 @click.option("--beams", default=1, show_default=True, help="Beams of a request. They need as many slots each.")
 @click.option("--requests", default=8, show_default=True, help="Requests of each client.")
 @click.option("--slots", default=64, show_default=True)
@@ -275,6 +319,15 @@ def describe_device(config: EngineConfig) -> dict[str, Any]:
 @click.option(
     "--ablation", is_flag=True, help="Also run the engine with each of its optimisations switched off in turn."
 )
+@click.option("--preset", type=click.Choice([mlperf_shape.NAME]), help="Requests of different lengths; see above.")
+@click.option(
+    "--mean-tokens",
+    type=float,
+    help=f"Mean tokens of a request of the preset. Default: {mlperf_shape.MEAN_TOKENS:.1f}, as published.",
+)
+@click.option(
+    "--clips", type=int, help=f"Requests of the preset at each level. Default: all {mlperf_shape.N_CLIPS} clips."
+)
 @click.option(
     "--profile", "trace", type=click.Path(path_type=Path), help="Write a Chrome trace of one model at one level."
 )
@@ -283,6 +336,8 @@ def describe_device(config: EngineConfig) -> dict[str, Any]:
 def main(
     models: str,
     concurrency: str,
+    audio_s: float,
+    tokens: int,
     beams: int,
     requests: int,
     slots: int,
@@ -293,6 +348,9 @@ def main(
     cross_cache: str,
     stages: bool,
     ablation: bool,
+    preset: str | None,
+    mean_tokens: float | None,
+    clips: int | None,
     trace: Path | None,
     with_nvtx: bool,
     markdown: bool,
@@ -300,11 +358,21 @@ def main(
 ) -> None:
     """Measure the throughput of the engine under load."""
     prepare_environment()
-    work = Work(AUDIO_S, N_TOKENS, beams)
+    work = preset_work(mean_tokens, clips) if preset else Work(audio_s, tokens, n_beams=beams)
+    if not preset and not (mean_tokens is clips is None):
+        raise click.UsageError("--mean-tokens and --clips: expected --preset beside them")
     concurrencies = parse_numbers("--concurrency", concurrency)
     if trace and ("," in models or len(concurrencies) > 1):
         raise click.UsageError("--profile: expected one of --models and one --concurrency beside it")
-    result: dict[str, Any] = {**machine.describe(), "loads": [], "stages": [], "ablation": []}
+    observation = Observation(trace, with_nvtx)
+    result: dict[str, Any] = {
+        "schema": SCHEMA,
+        **machine.describe(),
+        "preset": preset,
+        "tokens": work.mean_tokens,
+        "beams": beams,
+    }
+    result |= {"loads": [], "stages": [], "ablation": []}
     for model in models.split(","):
         config = EngineConfig(
             model=model,
@@ -321,8 +389,7 @@ def main(
             raise click.UsageError("--nvtx: expected a device with CUDA, got a CPU")
         if stages:
             result["stages"] += _stages(config, work)
-        running = measure(config, concurrencies, work, requests, Variant("", {}), trace=trace, with_nvtx=with_nvtx)
-        result["loads"] += uvloop.run(running)
+        result["loads"] += uvloop.run(measure(config, concurrencies, work, requests, Variant("", {}), observation))
         for variant in VARIANTS if ablation else ():
             try:
                 rows = uvloop.run(measure(config, concurrencies, work, requests, variant))
@@ -330,7 +397,7 @@ def main(
                 print(f"{model} {variant.name}: not available here: {error}", file=sys.stderr)
                 continue
             result["ablation"] += [{"variant": variant.name, **row} for row in rows]
-    report.show(_tables(result), result, as_markdown=markdown, path=path)
+    report.show([*_tables(result), *observation.tables], result, as_markdown=markdown, path=path)
     complaints = complain(result)
     for complaint in complaints:
         print(complaint, file=sys.stderr)
@@ -346,6 +413,25 @@ def _stages(config: EngineConfig, work: Work) -> list[dict[str, Any]]:
     runner.warm_up()
     timed = [("warm up", 1, 1000 * (time.perf_counter() - start_s)), *time_stages(runner, work)]
     return [{"model": config.model, "stage": stage, "size": size, "ms": ms} for stage, size, ms in timed]
+
+
+def preset_work(mean_tokens: float | None, clips: int | None) -> Work:
+    """The requests of the preset.
+
+    Raises:
+        UsageError: options of other requests are given too, or a number is out of range.
+    """
+    context = click.get_current_context()
+    for name in ("audio_s", "tokens", "beams", "requests"):
+        if context.get_parameter_source(name) is not click.core.ParameterSource.DEFAULT:
+            raise click.UsageError(f"--{name.replace('_', '-')}: the preset sets it; expected it without --preset")
+    try:
+        return mlperf_shape.mlperf_shaped(
+            mlperf_shape.N_CLIPS if clips is None else clips,
+            mlperf_shape.MEAN_TOKENS if mean_tokens is None else mean_tokens,
+        )
+    except ValueError as error:
+        raise click.UsageError(str(error)) from error
 
 
 def complain(result: dict[str, Any]) -> list[str]:
@@ -366,24 +452,15 @@ def complain(result: dict[str, Any]) -> list[str]:
 
 def _tables(result: dict[str, Any]) -> list[Table]:
     device = result["machine"]["device"]
+    shape = f", lengths {result['preset']}, not a result of MLPerf" if result["preset"] else ""
     tables = [
         Table(
-            f"Requests per second, {device}",
-            ("", "concurrent", "req/s", "limit", "of limit", "p50 s", "p95 s"),
-            [
-                (
-                    row["model"],
-                    str(row["concurrency"]),
-                    number(row["requests_per_s"], 1),
-                    number(row["floor_requests_per_s"], 0),
-                    number(row["requests_per_s"] / row["floor_requests_per_s"]),
-                    number(row["p50_s"], 3),
-                    number(row["p95_s"], 3),
-                )
-                for row in result["loads"]
-            ],
+            f"Requests per second, {device}{shape}",
+            ("", "concurrent", "tokens", "req/s", "limit", "of limit", "p50 s", "p95 s", "decode\nbatch",
+             "encode\nbatch", "encode %", "decode %", "wrong\nlength"),
+            [_row("", row) for row in result["loads"]],
         )
-    ]
+    ]  # fmt: skip
     if result["ablation"]:
         effects = [
             (f"{row['model']} {row['variant']}", str(row["concurrency"]), number(row["requests_per_s"], 1))
@@ -416,10 +493,28 @@ def shares(result: dict[str, Any]) -> list[tuple[str, ...]]:
             continue
         encode, prefill, step = (ms[model, *name] for name in names)
         all_ms = 1000 * size / load["requests_per_s"]
-        parts = [encode * size / at_once, prefill, (N_TOKENS - 1) * step]
+        parts = [encode * size / at_once, prefill, (result["tokens"] - 1) * step]
         percents = [100 * part / all_ms for part in (*parts, all_ms - sum(parts))]
         rows.append((model, str(size), number(all_ms, 0), *(number(percent, 0) for percent in percents)))
     return rows
+
+
+def _row(variant: str, row: dict[str, Any]) -> tuple[str, ...]:
+    return (
+        f"{row['model']}{variant}",
+        str(row["concurrency"]),
+        number(row["tokens_per_request"], 1),
+        number(row["requests_per_s"], 1),
+        number(row["floor_requests_per_s"], 0),
+        number(row["requests_per_s"] / row["floor_requests_per_s"]),
+        number(row["p50_s"], 3),
+        number(row["p95_s"], 3),
+        number(row["decode_batch"], 1),
+        number(row["encode_batch"], 1),
+        number(100 * row["encode_share"], 0),
+        number(100 * row["decode_share"], 0),
+        str(row["wrong_length"]) or NO_VALUE,
+    )
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""How many words of real speech are wrong, in files and live, beside faster-whisper on one checkpoint?
+"""How many words of real speech are wrong, in files and live, beside faster-whisper and transformers on one checkpoint?
 
     python -m benchmarks.real_speech --model FOLDER --ct2 FOLDER --peer-python PYTHON --markdown
 
@@ -10,6 +10,7 @@ import asyncio
 import itertools
 import sys
 import tempfile
+import time
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import asdict, dataclass, field
@@ -26,10 +27,12 @@ from benchmarks.files.clip_scores import (
     clip_errors,
     groups,
     invented,
+    languages,
     paired_difference,
     score,
+    start_differences,
 )
-from benchmarks.files.labelled_clips import Clip, choose_clips
+from benchmarks.files.labelled_clips import DETECTED_KIND, Clip, choose_clips
 from benchmarks.files.speech_tables import tables
 from benchmarks.files.systems import (
     DEFAULT_SYSTEMS,
@@ -50,11 +53,10 @@ from benchmarks.options import (
     serve_arguments_argument,
 )
 from benchmarks.peers.ctranslate2 import convert_for_ctranslate2
-from benchmarks.scoring import WordErrors
+from benchmarks.scoring import WordErrors, percentile, summary
 from tutti_server.engine.checkpoint.checkpoint import find_checkpoint, read_checkpoint
 
-N_STREAMS = 4
-"""Live sessions at a time, and clips in a turn."""
+SCHEMA = 1
 
 
 @dataclass(slots=True, kw_only=True)
@@ -65,6 +67,7 @@ class Turns:
     results: list[ClipResult] = field(default_factory=list)
     cpu_s: float | None = 0.0
     """Processor time of its processes, while it had its turns."""
+    wall_s: float = 0.0
     versions: Mapping[str, str] = field(default_factory=dict)
     unavailable: str | None = None
     """Why it did not run."""
@@ -78,8 +81,15 @@ class Turns:
 @manifest_option
 @kinds_option
 @click.option("--systems", default=",".join(DEFAULT_SYSTEMS), show_default=True, help=f"In this order: {FORMS}.")
+@click.option(
+    "--detect",
+    default=DETECTED_KIND,
+    show_default=True,
+    help="Kinds whose language is not named, so that systems detect it.",
+)
 @click.option("--peer-python", default=sys.executable, help="Python that has faster-whisper. Default: this one.")
 @click.option("--threads", default=2, show_default=True, help="CPU threads of each system.")
+@click.option("--streams", default=4, show_default=True, help="Live sessions at a time, and clips in a turn.")
 @click.option("--pace", default=1.0, show_default=True, help="Speed of live audio, as a multiple of real time.")
 @result_options("real_speech")
 @serve_arguments_argument
@@ -89,21 +99,28 @@ def main(
     manifest: Path | None,
     kinds: str,
     systems: str,
+    detect: str,
     peer_python: str,
     threads: int,
+    streams: int,
     pace: float,
     path: Path,
     markdown: bool,
     serve_arguments: tuple[str, ...],
 ) -> None:
-    """Transcribe clips with each system in turn, and compare errors, invented words and CPU time."""
+    """Transcribe clips with each system in turn, and compare errors, invented words, times, languages and CPU time."""
     chosen = {name: parse_system(name) for name in systems.split(",")}
     clips = choose_clips(manifest, kinds)
     checkpoint = str(find_checkpoint(model))
     result: dict[str, Any] = {
+        "benchmark": "real_speech",
+        "schema": SCHEMA,
         **machine.describe(),
         "model": Path(model).name,
         "threads": threads,
+        "streams": streams,
+        "pace": pace,
+        "serve_arguments": list(serve_arguments),
         "audio_s": sum(clip.audio_s for clip in clips),
         "n_resamples": N_RESAMPLES,
     }
@@ -115,20 +132,17 @@ def main(
             is_multilingual=read_checkpoint(checkpoint).generation.is_multilingual,
             peer_python=peer_python,
             n_threads=threads,
-            n_streams=N_STREAMS,
+            n_streams=streams,
             pace=pace,
+            detected_kinds=frozenset(detect.split(",")),
             serve_arguments=serve_arguments,
         )
         turns = asyncio.run(take_turns(chosen, setup, clips))
-    result |= compare(turns, clips)
+    result |= compare(turns, clips, setup.detected_kinds)
     result["versions"] |= {key: value for each in turns.values() for key, value in each.versions.items()}
     report.show(tables(result), result, as_markdown=markdown, path=path)
-    for each in result["systems"].values():
-        if each["state"] != "measured":
-            print(f"{each['title']} was left out: {each['reason']}", file=sys.stderr)
-            continue
-        for name, failure in each["failures"].items():
-            print(f"{each['title']}: {name}: {failure}", file=sys.stderr)
+    for line in remarks(result):
+        print(line, file=sys.stderr)
     if any(each["state"] != "measured" or each["failures"] for each in result["systems"].values()):
         sys.exit(1)
 
@@ -150,18 +164,20 @@ async def take_turns(systems: Mapping[str, System], setup: Setup, clips: Sequenc
                 continue
             turns[name].versions = running[name].versions
             await running[name].transcribe(blocks[-1][-1:])
-        for i, block in enumerate(blocks):
-            names = list(running)
-            # Each system is the first one as often as the others.
-            for name in names[i % len(names) :] + names[: i % len(names)] if names else ():
-                await take_turn(turns[name], running[name], block)
+        with click.progressbar(blocks, label="turns", file=sys.stderr) as shown:
+            for i, block in enumerate(shown):
+                names = list(running)
+                # Each system is the first one as often as the others.
+                for name in names[i % len(names) :] + names[: i % len(names)] if names else ():
+                    await take_turn(turns[name], running[name], block)
     return turns
 
 
 async def take_turn(turns: Turns, running: RunningSystem, block: Sequence[Clip]) -> None:
     """Give one system its clips, and add what it did to its turns."""
-    before_s = _cpu_s(running)
+    before_s, started_at = _cpu_s(running), time.monotonic()
     turns.results += await running.transcribe(block)
+    turns.wall_s += time.monotonic() - started_at
     after_s = _cpu_s(running)
     is_known = None not in (before_s, after_s, turns.cpu_s)
     turns.cpu_s = (turns.cpu_s or 0.0) + (after_s or 0.0) - (before_s or 0.0) if is_known else None
@@ -173,7 +189,7 @@ def in_blocks(clips: Sequence[Clip], n: int) -> list[tuple[Clip, ...]]:
     return [tuple(ordered[begin : begin + n]) for begin in range(0, len(ordered), n)]
 
 
-def compare(turns: Mapping[str, Turns], clips: Sequence[Clip]) -> dict[str, Any]:
+def compare(turns: Mapping[str, Turns], clips: Sequence[Clip], detected_kinds: frozenset[str]) -> dict[str, Any]:
     """Score all systems, and compare ours with the others: the second half of the result."""
     measured = {name: each for name, each in turns.items() if each.unavailable is None}
     errors = {
@@ -187,27 +203,33 @@ def compare(turns: Mapping[str, Turns], clips: Sequence[Clip]) -> dict[str, Any]
             for clip in clips
         ],
         "systems": {
-            name: system_result(each, clips, errors[name])
+            name: system_result(each, clips, errors[name], detected_kinds)
             if name in measured
             else {"title": each.system.title, "state": "unavailable", "reason": each.unavailable}
             for name, each in turns.items()
         },
         "differences": differences(measured, clips, errors),
+        "word_starts": word_starts(measured),
     }
 
 
-def system_result(turns: Turns, clips: Sequence[Clip], errors: Mapping[str, WordErrors]) -> dict[str, Any]:
+def system_result(
+    turns: Turns, clips: Sequence[Clip], errors: Mapping[str, WordErrors], detected_kinds: frozenset[str]
+) -> dict[str, Any]:
     """The figures and the texts of one system."""
     return {
         "title": turns.system.title,
         "state": "measured",
         "cpu_s": turns.cpu_s,
+        "wall_s": turns.wall_s,
+        "n_interims": sum(each.n_interims for each in turns.results),
         "failures": {each.clip.name: each.failure for each in turns.results if each.failure},
         "kinds": {name: score(members, errors).to_json() for name, members in groups(clips)},
-        "invented": asdict(invented(turns.results)),
+        "invented": invented(turns.results).to_json(),
+        "languages": asdict(languages(turns.results, detected_kinds)),
         "clips": {
             each.clip.name: {
-                "texts": [channel.text for channel in each.channels],
+                "channels": [asdict(channel) for channel in each.channels],
                 "errors": asdict(errors[each.clip.name]) if each.clip.has_speech else None,
             }
             for each in turns.results
@@ -218,19 +240,54 @@ def system_result(turns: Turns, clips: Sequence[Clip], errors: Mapping[str, Word
 def differences(
     measured: Mapping[str, Turns], clips: Sequence[Clip], errors: Mapping[str, Mapping[str, WordErrors]]
 ) -> list[dict[str, Any]]:
-    """Each of ours beside each peer, and live beside files, over the sums of kinds."""
+    """Each of ours beside each peer, and live beside files, over the sums of kinds, without systems that time words."""
     found = []
     for group, members in groups(clips):
         if group not in (ALL_HUMAN, ALL_SYNTHETIC):
             continue
-        for ours, theirs in itertools.permutations(measured, 2):
-            a, b = measured[ours].system, measured[theirs].system
-            if not a.is_ours or (b.is_ours and (b.is_live or not a.is_live)):
-                continue
+        for ours, theirs in _pairs(measured, has_words=False):
             both = [[errors[name][clip.name] for clip in members] for name in (ours, theirs)]
             if difference := paired_difference(*both):
                 found.append({"group": group, "ours": ours, "theirs": theirs, **asdict(difference)})
     return found
+
+
+def word_starts(measured: Mapping[str, Turns]) -> list[dict[str, Any]]:
+    """How far the starts of equal words are apart, for each of ours beside each other system that times words."""
+    found = []
+    for ours, theirs in _pairs(measured, has_words=True):
+        by_name = {each.clip.name: each for each in measured[theirs].results}
+        apart_s = [
+            apart
+            for each in measured[ours].results
+            for a, b in zip(each.channels, by_name[each.clip.name].channels, strict=True)
+            for apart in start_differences(a.words, b.words)
+        ]
+        figures = {**summary([abs(each) for each in apart_s]), "signed_p50": percentile(apart_s, 50)}
+        found.append({"ours": ours, "theirs": theirs, **figures})
+    return found
+
+
+def remarks(result: dict[str, Any]) -> list[str]:
+    """Remarks below the tables: systems that did not run, and clips that failed."""
+    found = []
+    for each in result["systems"].values():
+        if each["state"] == "measured":
+            found += [f"{each['title']}: {name}: {failure}" for name, failure in each["failures"].items()]
+        else:
+            found.append(f"{each['title']} was left out: {each['reason']}")
+    return found
+
+
+def _pairs(measured: Mapping[str, Turns], *, has_words: bool) -> list[tuple[str, str]]:
+    """The names of the systems that are compared: ours with each peer, and ours live with ours for files."""
+    systems = {name: each.system for name, each in measured.items() if each.system.has_words == has_words}
+    return [
+        (ours, theirs)
+        for ours, theirs in itertools.permutations(systems, 2)
+        if systems[ours].is_ours
+        and (not systems[theirs].is_ours or (systems[ours].is_live and not systems[theirs].is_live))
+    ]
 
 
 def _cpu_s(running: RunningSystem) -> float | None:
@@ -238,14 +295,12 @@ def _cpu_s(running: RunningSystem) -> float | None:
 
 
 def _convert(checkpoint: str, scratch: Path) -> str:
-    """The checkpoint for CTranslate2: the folder itself, or one that it is converted to once.
+    """Convert the checkpoint for CTranslate2, once.
 
     Raises:
         Unavailable: the package that converts is not installed.
     """
     target = scratch / "ct2"
-    if (Path(checkpoint) / "model.bin").exists():
-        return checkpoint
     if target.is_dir():
         return str(target)
     try:

@@ -1,4 +1,7 @@
-"""Scores what systems wrote for clips: errors, differences between systems, invented words. No I/O."""
+"""Scores what systems wrote for clips: errors, differences between systems, invented words, times of words, languages.
+
+No I/O.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -8,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.files.labelled_clips import NOT_SUMMED, Clip
-from benchmarks.files.systems import ClipResult
+from benchmarks.files.systems import ClipResult, TimedWord
 from benchmarks.files.word_normaliser import normalise
-from benchmarks.scoring import WordErrors, count_errors, words
+from benchmarks.scoring import WordErrors, count_errors, matches, words
 
 N_RESAMPLES = 10_000
 """Resamples of the bootstrap: its limits then repeat within a few hundredths of a point."""
@@ -29,7 +32,13 @@ class Score:
     """The word errors of clips with speech, summed."""
 
     files: int = 0
+    audio_s: float = 0.0
     words: WordErrors = field(default_factory=WordErrors)
+
+    def __add__(self, other: "Score") -> "Score":
+        return Score(
+            files=self.files + other.files, audio_s=self.audio_s + other.audio_s, words=self.words + other.words
+        )
 
     def to_json(self) -> dict[str, Any]:
         """The score and its error rate, as the result file holds them."""
@@ -56,6 +65,26 @@ class Invented:
     texts: Mapping[str, str]
     """The texts with words, by clip."""
 
+    @property
+    def per_minute(self) -> float | None:
+        """Invented words per minute of audio; `None` without audio."""
+        return 60 * self.n_words / self.audio_s if self.audio_s else None
+
+    def to_json(self) -> dict[str, Any]:
+        """The counts, as the result file holds them."""
+        return {**asdict(self), "per_minute": self.per_minute}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Languages:
+    """The languages that a system detected, beside those of the manifest."""
+
+    files: int
+    """Clips whose language was not named."""
+    right: int
+    wrong: Mapping[str, str]
+    """By clip, such as "pt → es"."""
+
 
 def clip_errors(result: ClipResult) -> WordErrors:
     """The word errors of one clip, counted on each channel by itself."""
@@ -70,7 +99,7 @@ def clip_errors(result: ClipResult) -> WordErrors:
 
 def score(clips: Sequence[Clip], errors: Mapping[str, WordErrors]) -> Score:
     """The sum over clips, from the errors by the name of the clip."""
-    return Score(files=len(clips), words=sum((errors[clip.name] for clip in clips), WordErrors()))
+    return sum((Score(files=1, audio_s=clip.audio_s, words=errors[clip.name]) for clip in clips), Score())
 
 
 def groups(clips: Sequence[Clip]) -> Iterator[tuple[str, list[Clip]]]:
@@ -121,6 +150,23 @@ def invented(results: Sequence[ClipResult]) -> Invented:
     )
 
 
+def start_differences(ours: Sequence[TimedWord], theirs: Sequence[TimedWord]) -> list[float]:
+    """Seconds from the start of each word of theirs to the start of the same word of ours, where the texts agree."""
+    a, b = (_pieces(each) for each in (ours, theirs))
+    return [a[i][1] - b[j][1] for i, j in matches([word for word, _ in a], [word for word, _ in b]).items()]
+
+
+def languages(results: Sequence[ClipResult], detected_kinds: frozenset[str]) -> Languages:
+    """Compare detected languages with those of the clips. A channel without a language counts as wrong."""
+    unnamed = [each for each in results if each.clip.kind in detected_kinds and each.clip.has_speech]
+    wrong = {
+        each.clip.name: f"{each.clip.language} → {', '.join(found or 'none' for found in _found(each))}"
+        for each in unnamed
+        if set(_found(each)) != {each.clip.language}
+    }
+    return Languages(files=len(unnamed), right=len(unnamed) - len(wrong), wrong=wrong)
+
+
 def _resampled(
     random: np.random.Generator, gained: NDArray[np.float64], n_words: NDArray[np.float64]
 ) -> NDArray[np.float64]:
@@ -130,5 +176,14 @@ def _resampled(
     return np.asarray(100 * gained[chosen].sum(axis=1)[sums > 0] / sums[sums > 0])
 
 
+def _found(result: ClipResult) -> list[str | None]:
+    return [channel.language for channel in result.channels]
+
+
 def _n_errors(errors: WordErrors) -> int:
     return errors.substituted + errors.missing + errors.inserted
+
+
+def _pieces(timed: Sequence[TimedWord]) -> list[tuple[str, float]]:
+    """The words as they are compared, each with its start. A word with a hyphen has one start for all parts."""
+    return [(piece, word.start_s) for word in timed for piece in words(word.text)]

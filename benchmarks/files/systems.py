@@ -8,6 +8,7 @@ import json
 import os
 import re
 import sys
+from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
 from dataclasses import asdict, dataclass, field
@@ -21,9 +22,10 @@ import numpy as np
 
 import tutti
 from benchmarks.files.endpoint import MAX_ERROR_CHARS, PATH, open_client
-from benchmarks.files.labelled_clips import DETECTED_KIND, Clip, Pcm, interleaved, to_wav
+from benchmarks.files.labelled_clips import Clip, Pcm, interleaved, to_wav
 from benchmarks.peer_servers import file_engine
 from benchmarks.server import ADMIT_ALL, RunningServer, running_server
+from tutti_server.app.languages import NAMES
 from tutti_server.engine.api import SAMPLE_RATE
 
 CHUNK_SAMPLES = SAMPLE_RATE // 10
@@ -36,6 +38,8 @@ MAX_LINE_BYTES = 2**24
 """The longest answer of a peer, in bytes: asyncio's own limit of 64 KiB is too small for long clips."""
 MAX_AHEAD_S = 36_000
 """How far live audio may run ahead of the clock, in seconds: ten hours, so that the server slows no client down."""
+CODES = {name: code for code, name in NAMES.items()}
+"""Codes of languages by the names that OpenAI's API has for them."""
 PROGRAM = Path(file_engine.__file__)
 """The program that runs a peer."""
 
@@ -66,12 +70,23 @@ class Setup:
     """Live sessions that run at the same time."""
     pace: float = 1.0
     """Speed of live audio, as a multiple of real time."""
+    detected_kinds: frozenset[str] = frozenset()
+    """Kinds of clips whose language is not named, so that every system detects it."""
     serve_arguments: tuple[str, ...] = ()
     """Further arguments for `tutti serve`."""
 
     def language(self, clip: Clip) -> str | None:
         """The language that systems receive with a clip; `None` where they detect it."""
-        return None if clip.kind == DETECTED_KIND else clip.language
+        return None if clip.kind in self.detected_kinds else clip.language
+
+
+@dataclass(frozen=True, slots=True)
+class TimedWord:
+    """A word as a system wrote it, with its times in the clip."""
+
+    text: str
+    start_s: float
+    end_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +94,10 @@ class ChannelResult:
     """What a system wrote for one channel of a clip."""
 
     text: str = ""
+    language: str | None = field(default=None, kw_only=True)
+    """The code of the language that the system detected; `None` if it was named or is not known."""
+    words: tuple[TimedWord, ...] = field(default=(), kw_only=True)
+    """Empty if the system was not to write times of words."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -88,6 +107,7 @@ class ClipResult:
     clip: Clip
     channels: tuple[ChannelResult, ...]
     """For a clip that failed, the text received until then."""
+    n_interims: int = field(default=0, kw_only=True)
     failure: str | None = field(default=None, kw_only=True)
     """Why the transcript is not complete."""
 
@@ -118,7 +138,9 @@ class System:
     open: Callable[[Setup], AbstractAsyncContextManager[RunningSystem]]
     """Starts the system. Raises `Unavailable`, or `ClickException` if it does not start."""
     is_ours: bool
-    is_live: bool = False
+    is_live: bool = field(default=False, kw_only=True)
+    has_words: bool = field(default=False, kw_only=True)
+    """Whether it writes times of words."""
 
 
 class FilesOverRest:
@@ -126,9 +148,9 @@ class FilesOverRest:
 
     versions: Mapping[str, str] = {}
 
-    def __init__(self, setup: Setup, server: RunningServer, client: httpx.AsyncClient) -> None:
+    def __init__(self, setup: Setup, server: RunningServer, client: httpx.AsyncClient, *, has_words: bool) -> None:
         self.pid = server.pid
-        self._setup, self._client = setup, client
+        self._setup, self._client, self._has_words = setup, client, has_words
 
     async def transcribe(self, clips: Sequence[Clip]) -> list[ClipResult]:
         """See `RunningSystem`."""
@@ -147,10 +169,16 @@ class FilesOverRest:
 
     async def _upload(self, channel: Pcm, language: str | None) -> ChannelResult:
         fields = {"model": "whisper-1", "response_format": "json"} | ({"language": language} if language else {})
+        if self._has_words:
+            fields |= {"response_format": "verbose_json", "timestamp_granularities[]": "word"}
         response = await self._client.post(PATH, data=fields, files={"file": ("clip.wav", to_wav(channel))})
         if not response.is_success:
             raise ValueError(f"HTTP {response.status_code}: {response.text[:MAX_ERROR_CHARS]}")
-        return ChannelResult(response.json()["text"])
+        body = response.json()
+        # `verbose_json` has OpenAI's name of the language, `json` our codes.
+        detected = [each["code"] for each in body.get("languages", ())] or [CODES.get(body.get("language", ""))]
+        words = tuple(TimedWord(each["word"], each["start"], each["end"]) for each in body.get("words", ()))
+        return ChannelResult(body["text"], language=None if language else detected[0], words=words)
 
 
 class LiveSessions:
@@ -167,7 +195,8 @@ class LiveSessions:
         return list(await asyncio.gather(*(self._stream(clip) for clip in clips)))
 
     async def _stream(self, clip: Clip) -> ClipResult:
-        finals: list[list[str]] = [[] for _ in clip.channels]
+        finals: list[list[tutti.Utterance]] = [[] for _ in clip.channels]
+        n_interims = 0
         failure: str | None = None
         try:
             async with (
@@ -178,13 +207,15 @@ class LiveSessions:
             ):
                 async for event in events:
                     match event:
+                        case tutti.Interim():
+                            n_interims += 1
                         case tutti.Utterance():
-                            finals[event.channel] += [event.text] if event.text else []
+                            finals[event.channel] += [event] if event.text else []
                         case tutti.ErrorEvent():
                             failure = f"{event.code}: {event.message}"
         except (tutti.TuttiError, TimeoutError) as error:
             failure = f"{type(error).__name__}: {error}"
-        return ClipResult(clip, tuple(ChannelResult(" ".join(each)) for each in finals), failure=failure)
+        return ClipResult(clip, tuple(map(_joined, finals)), n_interims=n_interims, failure=failure)
 
     def _connect(self, clip: Clip) -> AbstractAsyncContextManager[tutti.Session]:
         return tutti.connect(
@@ -229,15 +260,16 @@ class PeerProcess:
         assert self._process.stdin
         self._process.stdin.write(json.dumps({"audio": str(audio), "language": language}).encode() + b"\n")
         answer = await _read_line(self._process)
-        return ChannelResult(answer["text"])
+        words = tuple(TimedWord(*each) for each in answer["words"])
+        return ChannelResult(answer["text"], language=None if language else answer["language"], words=words)
 
 
 @asynccontextmanager
-async def open_files(setup: Setup, dtype: str) -> AsyncIterator[RunningSystem]:
+async def open_files(setup: Setup, dtype: str, *, has_words: bool = False) -> AsyncIterator[RunningSystem]:
     """Tutti over REST, with a server of its own."""
     with running_server(_server_arguments(setup, dtype)) as server:
         async with open_client(server.url, n_at_once=1, timeout_s=ANSWER_TIMEOUT_S) as client:
-            yield FilesOverRest(setup, server, client)
+            yield FilesOverRest(setup, server, client, has_words=has_words)
 
 
 @asynccontextmanager
@@ -248,25 +280,26 @@ async def open_live(setup: Setup, dtype: str) -> AsyncIterator[RunningSystem]:
 
 
 @asynccontextmanager
-async def open_peer(setup: Setup, dtype: str, beam_size: int) -> AsyncIterator[RunningSystem]:
-    """faster-whisper in a process of its own.
+async def open_peer(setup: Setup, engine: str, **options: Any) -> AsyncIterator[RunningSystem]:
+    """A peer in a process of its own.
 
     Raises:
         Unavailable: it did not start. Its output is on the error stream.
     """
+    is_ct2 = engine == "faster-whisper"
     chosen = file_engine.Options(
-        folder=setup.ct2_folder(),
+        engine=engine,
+        folder=setup.ct2_folder() if is_ct2 else setup.folder,
         threads=setup.n_threads,
         is_multilingual=setup.is_multilingual,
-        compute_type=dtype,
-        beam_size=beam_size,
+        **options,
     )
-    process = await _start(setup.peer_python, chosen)
+    process = await _start(setup.peer_python if is_ct2 else sys.executable, chosen)
     try:
         try:
             versions = (await _read_line(process))["versions"]
         except PeerDied as error:
-            raise Unavailable(f"faster-whisper did not start: {error}") from error
+            raise Unavailable(f"{engine} did not start: {error}") from error
         yield PeerProcess(setup, process, versions)
     finally:
         if process.returncode is None:
@@ -274,12 +307,14 @@ async def open_peer(setup: Setup, dtype: str, beam_size: int) -> AsyncIterator[R
         await process.wait()
 
 
-FORMS = "tutti-DTYPE, tutti-live[-DTYPE], faster-whisper-DTYPE-BEAM"
+_FILES = re.compile(r"tutti-(auto|float32|bfloat16|float16|int8)(-words)?")
+_FASTER_WHISPER = re.compile(r"faster-whisper-(float32|int8|int8_float32|bfloat16)-(\d+)(-words)?")
+FORMS = "tutti-DTYPE[-words], tutti-live[-DTYPE], faster-whisper-DTYPE-BEAM[-words], transformers"
 """The names of systems, for messages."""
-DEFAULT_SYSTEMS = ("tutti-int8", "tutti-live", "faster-whisper-int8-1", "faster-whisper-int8-5")
-_NAME = re.compile(
-    r"tutti(?P<live>-live)?(?:-(?P<ours>auto|float32|bfloat16|float16|int8))?"
-    r"|faster-whisper-(?P<theirs>float32|int8|int8_float32|bfloat16)-(?P<beams>\d+)"
+DEFAULT_SYSTEMS = (
+    *("tutti-float32", "tutti-int8", "tutti-live"),
+    *("faster-whisper-float32-1", "faster-whisper-float32-5", "faster-whisper-int8-1", "faster-whisper-int8-5"),
+    *("transformers", "tutti-float32-words", "faster-whisper-float32-1-words"),
 )
 
 
@@ -289,16 +324,26 @@ def parse_system(name: str) -> System:
     Raises:
         BadParameter: there is no such system.
     """
-    found = _NAME.fullmatch(name)
-    if not found or name == "tutti":
-        raise click.BadParameter(f"expected {FORMS}, got {name}", param_hint="--systems")
-    dtype, beams = found["ours"] or found["theirs"] or "auto", int(found["beams"] or 0)
-    if found["theirs"]:
-        title = f"faster-whisper {dtype} {beams} {'beam' if beams == 1 else 'beams'}"
-        return System(title, partial(open_peer, dtype=dtype, beam_size=beams), is_ours=False)
-    if found["live"]:
-        return System(f"tutti live {dtype}", partial(open_live, dtype=dtype), is_ours=True, is_live=True)
-    return System(f"tutti {dtype}", partial(open_files, dtype=dtype), is_ours=True)
+    if name == "transformers":
+        return System("transformers float32", partial(open_peer, engine="transformers"), is_ours=False)
+    if name == "tutti-live" or name.startswith("tutti-live-"):
+        dtype = name.removeprefix("tutti-live").removeprefix("-") or "auto"
+        if _FILES.fullmatch(f"tutti-{dtype}") and not dtype.endswith("-words"):
+            return System(f"tutti live {dtype}", partial(open_live, dtype=dtype), is_ours=True, is_live=True)
+    elif found := _FILES.fullmatch(name):
+        has_words = bool(found[2])
+        opened = partial(open_files, dtype=found[1], has_words=has_words)
+        return System(f"tutti {found[1]}{_with(has_words)}", opened, is_ours=True, has_words=has_words)
+    elif found := _FASTER_WHISPER.fullmatch(name):
+        beam, has_words = int(found[2]), bool(found[3])
+        opened = partial(open_peer, engine="faster-whisper", compute_type=found[1], beam_size=beam, has_words=has_words)
+        title = f"faster-whisper {found[1]} {beam} {'beam' if beam == 1 else 'beams'}{_with(has_words)}"
+        return System(title, opened, is_ours=False, has_words=has_words)
+    raise click.BadParameter(f"expected {FORMS}, got {name}", param_hint="--systems")
+
+
+def _with(has_words: bool) -> str:
+    return ", words" if has_words else ""
 
 
 def _server_arguments(setup: Setup, dtype: str) -> list[str]:
@@ -306,6 +351,13 @@ def _server_arguments(setup: Setup, dtype: str) -> list[str]:
     # Twice the number: the server frees a session a moment after its client has started the next one.
     own += ["--max-sessions", str(2 * setup.n_streams), "--max-ahead-s", str(MAX_AHEAD_S), *ADMIT_ALL]
     return [*own, *setup.serve_arguments]
+
+
+def _joined(finals: Sequence[tutti.Utterance]) -> ChannelResult:
+    """The text of a channel, and the language of most of its utterances."""
+    languages = Counter(each.language for each in finals if each.language)
+    language = languages.most_common(1)[0][0] if languages else None
+    return ChannelResult(" ".join(each.text for each in finals), language=language)
 
 
 def _paced(clip: Clip, pace: float, session: tutti.Session) -> AsyncGenerator[bytes, None]:

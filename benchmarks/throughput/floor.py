@@ -1,5 +1,6 @@
 """The least time that a request can take on an NVIDIA H200: the encoder's arithmetic and the decoder's memory reads."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tutti_server.engine.checkpoint.checkpoint import ModelConfig
@@ -37,8 +38,10 @@ def precision_of(config: EngineConfig) -> Precision:
     return Precision(config.encoder_dtype == "fp8", config.cross_cache == "int8", config.cross_cache == "states")
 
 
-def lower_bound_s(model: ModelConfig, concurrency: int, n_tokens: int, precision: Precision = Precision()) -> float:
-    """The least seconds of the device that a request takes.
+def lower_bound_s(
+    model: ModelConfig, concurrency: int, lengths: Sequence[int], precision: Precision = Precision()
+) -> float:
+    """The least seconds of the device that a request takes on average.
 
     Every request is a window of 30 s. A step of the decoder is shared by `concurrency` sequences. It reads all its
     weights once, and of each sequence the keys and values of the encoder states and of the tokens before.
@@ -46,14 +49,15 @@ def lower_bound_s(model: ModelConfig, concurrency: int, n_tokens: int, precision
     Args:
         model: the sizes of the model.
         concurrency: how many requests are under way at any time.
-        n_tokens: the tokens of a request, its end token included.
+        lengths: the tokens of each request, its end token included.
         precision: what is in 8 bits; the rest is in 16.
     """
+    n_steps = sum(lengths) / len(lengths)
     # The n-th step reads the prompt and the n tokens before its result.
-    n_tokens_read = n_tokens * (PROMPT_TOKENS + n_tokens / 2)
+    n_tokens_read = sum(n * (PROMPT_TOKENS + n / 2) for n in lengths) / len(lengths)
     d, layers = model.d_model, model.decoder_layers
     weights = layers * (6 * d * d + 2 * d * model.decoder_ffn_dim) + model.vocab_size * d
-    n_bytes = n_tokens * (ITEM_BYTES * weights / concurrency + _cross_bytes(model, precision))
+    n_bytes = n_steps * (ITEM_BYTES * weights / concurrency + _cross_bytes(model, precision))
     n_bytes += n_tokens_read * ITEM_BYTES * layers * 2 * d
     return encode_s(model, precision) + n_bytes / BYTES_PER_S
 

@@ -11,6 +11,8 @@ from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from benchmarks.report import Table, number
+
 if TYPE_CHECKING:
     from torch.profiler import profile
 
@@ -18,6 +20,8 @@ if TYPE_CHECKING:
 
 MAX_STEPS = 100
 """Decode steps in a trace. A trace of more is too large for a viewer."""
+N_OPERATIONS = 15
+"""Rows of the table."""
 RANGES: dict[str, Callable[..., str]] = {
     "encode": lambda windows, *_: f"encode {len(windows)} windows",
     "begin_encoding": lambda windows, *_: f"begin to encode {len(windows)} windows",
@@ -61,6 +65,22 @@ class Recorder:
         assert self._profiler is not None and self.has_ended
         path.parent.mkdir(parents=True, exist_ok=True)
         self._profiler.export_chrome_trace(str(path))
+
+    def table(self) -> Table:
+        """The operations that took most of the device's time by themselves. Call it once `has_ended`."""
+        assert self._profiler is not None and self.has_ended
+
+        def own_ms(each: Any) -> float:
+            return float(each.self_device_time_total if self._is_cuda else each.self_cpu_time_total) / 1000
+
+        operations = sorted(self._profiler.key_averages(), key=own_ms, reverse=True)
+        all_ms = sum(map(own_ms, operations)) or 1.0
+        rows = [
+            (each.key[:70], str(each.count), number(own_ms(each), 2), number(100 * own_ms(each) / all_ms, 1))
+            for each in operations[:N_OPERATIONS]
+        ]
+        where = "GPU" if self._is_cuda else "CPU"
+        return Table(f"Profile of {MAX_STEPS} steps: own time on the {where}", ("", "calls", "ms", "%"), rows)
 
     def _named(self, name: str, call: Callable[..., Any], describe: Callable[..., str]) -> Callable[..., Any]:
         def named(*arguments: Any, **options: Any) -> Any:

@@ -13,6 +13,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from benchmarks import real_speech
+from benchmarks.files import labelled_clips
 from benchmarks.files.clip_scores import ALL_HUMAN
 from benchmarks.files.labelled_clips import Clip
 from benchmarks.files.systems import (
@@ -21,6 +22,7 @@ from benchmarks.files.systems import (
     RunningSystem,
     Setup,
     System,
+    TimedWord,
     Unavailable,
 )
 from benchmarks.recordings import REPOSITORY
@@ -57,10 +59,14 @@ class FakeSystem:
 
     def _result(self, clip: Clip) -> ClipResult:
         texts = (self._texts[clip.name],) if clip.name in self._texts else clip.texts
-        return ClipResult(clip, tuple(map(ChannelResult, texts)), failure="lost" if "lost" in texts else None)
+        start_s = 1.0 if self._name == "ours" else 0.75
+        channels = [ChannelResult(text, language="es", words=(TimedWord(text, start_s, 2.0),)) for text in texts]
+        return ClipResult(clip, tuple(channels), failure="lost" if "lost" in texts else None)
 
 
-def fake(name: str, texts: Mapping[str, str] | None, order: list[tuple[str, str]]) -> System:
+def fake(
+    name: str, texts: Mapping[str, str] | None, order: list[tuple[str, str]], *, has_words: bool = False
+) -> System:
     """A system that writes these texts; without them it cannot run."""
 
     @asynccontextmanager
@@ -70,7 +76,7 @@ def fake(name: str, texts: Mapping[str, str] | None, order: list[tuple[str, str]
         yield FakeSystem(name, texts, order)
 
     is_ours, is_live = name.startswith("ours"), name.endswith("live")
-    return System(name, open_fake, is_ours=is_ours, is_live=is_live)
+    return System(name, open_fake, is_ours=is_ours, is_live=is_live, has_words=has_words)
 
 
 def run(
@@ -86,19 +92,22 @@ def run(
 
 
 def test_systems_stand_side_by_side(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Errors by kind, differences, invented words and versions."""
+    """Errors by kind and by what they are, differences, invented words, times of words, languages and versions."""
     wrong = {"a": "red grey blue white wall", "d": "thank you", "f": "uno"}
     ours, theirs = fake("ours", {"b": "over out"}, []), fake("theirs", wrong, [])
     ran, result = run([ours, theirs], monkeypatch, tmp_path / "a.json")
     assert ran.exit_code == 0, ran.output
     assert "| human-read | 2 | 7 | 14.3 | 28.6 |" in ran.output
-    assert f"| {ALL_HUMAN} | 4 | 14 | 7.1 | 21.4 |" in ran.output
-    assert "| words invented in 1 files, 0.0 minutes without speech |  |  | 0 | 2 |" in ran.output
+    assert "| human-read | 2 | 7 | 0/1/0 | 1/0/1 |" in ran.output
+    assert f"| {ALL_HUMAN} | 4 | 14 | 0/1/0 | 1/1/1 |" in ran.output
+    assert "| theirs | 1 | 0.0 | 1 | 2 | 60.0 |" in ran.output
+    assert "| d | theirs | thank you |" in ran.output
+    assert "| ours | 1 | 1 | – |" in ran.output
     (difference,) = result["differences"]
     assert (difference["ours"], difference["theirs"], difference["group"]) == ("ours", "theirs", ALL_HUMAN)
     assert difference["points"] == pytest.approx(100 * (1 - 3) / 14)
     assert difference["low"] <= difference["points"] <= difference["high"]
-    assert result["systems"]["theirs"]["clips"]["a"]["texts"] == [wrong["a"]]
+    assert result["systems"]["theirs"]["clips"]["a"]["channels"][0]["text"] == wrong["a"]
     assert result["systems"]["theirs"]["clips"]["a"]["errors"] == {
         "substituted": 1,
         "missing": 0,
@@ -108,6 +117,22 @@ def test_systems_stand_side_by_side(monkeypatch: pytest.MonkeyPatch, tmp_path: P
     assert result["versions"]["theirs"] == "1.0"
     assert result["systems"]["ours"]["cpu_s"] >= 0.0
     assert (tmp_path / "a.md").read_text() in ran.output
+
+
+def test_times_of_words_are_compared_among_systems_that_have_them(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """And these are not compared by their errors with systems that were not to write times."""
+    chosen = [
+        fake("ours", {}, [], has_words=True),
+        fake("theirs", {}, [], has_words=True),
+        fake("others", {}, []),
+    ]
+    _, result = run(chosen, monkeypatch, tmp_path / "a.json")
+    (starts,) = result["word_starts"]
+    assert (starts["ours"], starts["theirs"]) == ("ours", "theirs")
+    assert (starts["p50"], starts["p95"], starts["signed_p50"]) == (0.25, 0.25, 0.25)
+    assert result["differences"] == []
 
 
 def test_live_is_compared_with_files_and_peers(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -127,8 +152,9 @@ def test_live_is_compared_with_files_and_peers(monkeypatch: pytest.MonkeyPatch, 
 def test_systems_take_turns(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """After one clip that is not measured, each has the same few clips; another one begins each time."""
     order: list[tuple[str, str]] = []
-    monkeypatch.setattr(real_speech, "N_STREAMS", 2)
-    ran, result = run([fake("ours", {}, order), fake("theirs", {}, order)], monkeypatch, tmp_path / "a.json")
+    ran, result = run(
+        [fake("ours", {}, order), fake("theirs", {}, order)], monkeypatch, tmp_path / "a.json", "--streams", "2"
+    )
     assert ran.exit_code == 0, ran.output
     assert order[:2] == [("ours", "f"), ("theirs", "f")]
     turns = [order[begin : begin + 2] for begin in range(2, len(order), 2)]
@@ -151,18 +177,32 @@ def test_a_clip_or_a_system_that_fails_fails_the_benchmark(monkeypatch: pytest.M
     assert result["differences"] == []
 
 
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [(("--systems", "tutti-int8,whatever"), "whatever"), (("--kinds", "call"), "makes no sense without --manifest")],
+)
+def test_what_makes_no_sense_is_refused(
+    arguments: tuple[str, ...], expected: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(labelled_clips, "DEFAULT_MANIFEST", tmp_path / "nowhere")
+    ran = CliRunner().invoke(real_speech.main, arguments)
+    assert ran.exit_code == 2
+    assert expected in ran.output
+
+
 def test_the_small_model_transcribes_a_clip(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The whole command: servers in processes of their own, with files and live."""
+    """The whole command: servers in processes of their own, with files, with times of words, and live."""
     for name in [name for name in os.environ if name.startswith("TUTTI_")]:
         monkeypatch.delenv(name)  # the server would take them for settings
     line = {"file": "hello.flac", "kind": "synth", "text": "Hello everyone, and welcome to the morning meeting."}
     shutil.copy(REPOSITORY / "tests/audio/hello.flac", tmp_path)
     (tmp_path / "manifest.jsonl").write_text(json.dumps(line))
     path = tmp_path / "a.json"
-    names = ["tutti-float32", "tutti-live"]
+    names = ["tutti-float32", "tutti-float32-words", "tutti-live"]
     arguments = ["--model", SMALL_MODEL, "--manifest", str(tmp_path)]
     arguments += ["--systems", ",".join(names), "--pace", "4", "--json", str(path)]
     ran = CliRunner().invoke(real_speech.main, arguments)
     assert ran.exit_code == 0, ran.output
     found = json.loads(path.read_text())["systems"]
     assert {name: each["kinds"]["synth"]["wer"] for name, each in found.items()} == dict.fromkeys(names, 0.0)
+    assert len(found["tutti-float32-words"]["clips"]["hello.flac"]["channels"][0]["words"]) == 8

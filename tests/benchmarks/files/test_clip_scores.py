@@ -1,4 +1,4 @@
-"""Scores of clips: errors by kind, paired differences and invented words."""
+"""Scores of clips: errors by kind, paired differences, invented words, times of words and detected languages."""
 
 import numpy as np
 import pytest
@@ -6,7 +6,7 @@ import pytest
 from benchmarks.files import clip_scores
 from benchmarks.files.clip_scores import ALL_HUMAN, ALL_SYNTHETIC, Score
 from benchmarks.files.labelled_clips import Clip
-from benchmarks.files.systems import ChannelResult, ClipResult
+from benchmarks.files.systems import ChannelResult, ClipResult, TimedWord
 from benchmarks.scoring import WordErrors
 
 QUIET = np.zeros(16000, np.int16)
@@ -16,8 +16,9 @@ def clip(name: str, kind: str, *texts: str, language: str = "en") -> Clip:
     return Clip(name=name, kind=kind, channels=tuple(QUIET for _ in texts), texts=texts, language=language)
 
 
-def result(of: Clip, *texts: str) -> ClipResult:
-    return ClipResult(of, tuple(map(ChannelResult, texts)))
+def result(of: Clip, *texts: str, languages: tuple[str | None, ...] = ()) -> ClipResult:
+    found = languages or (None,) * len(texts)
+    return ClipResult(of, tuple(ChannelResult(text, language=each) for text, each in zip(texts, found, strict=True)))
 
 
 CLIPS = [
@@ -38,6 +39,18 @@ def test_errors_are_counted_by_what_they_are() -> None:
     assert clip_scores.clip_errors(found) == WordErrors(substituted=0, missing=1, inserted=0, words=2)
 
 
+def test_words_in_parentheses_of_a_transcript_count() -> None:
+    """A reader says them, and a system that writes them has no errors, with parentheses or without."""
+    spoken = clip("a", "human", "the ship (so they say) was lost")
+    for text in ("The ship, so they say, was lost.", "the ship (so they say) was lost"):
+        assert clip_scores.clip_errors(result(spoken, text)) == WordErrors(words=7)
+
+
+def test_languages_are_scored_by_their_own_rules() -> None:
+    found = result(clip("a", "human", "Am one-Tag!", language="de"), "am one tag")
+    assert clip_scores.clip_errors(found) == WordErrors(words=3)
+
+
 def test_kinds_are_added_up_by_who_speaks() -> None:
     """What is left out of the sums is still shown; files without speech are in no group."""
     members = {name: [each.name for each in clips] for name, clips in clip_scores.groups(CLIPS)}
@@ -55,7 +68,7 @@ def test_a_sum_has_the_rate_of_all_words() -> None:
     """Not the mean of the rates of files."""
     errors = {"a": WordErrors(substituted=1, words=1), "b": WordErrors(words=9)}
     found = clip_scores.score([clip("a", "x", "one"), clip("b", "x", "nine")], errors)
-    assert found == Score(files=2, words=WordErrors(substituted=1, words=10))
+    assert found == Score(files=2, audio_s=2.0, words=WordErrors(substituted=1, words=10))
     assert found.to_json()["wer"] == 0.1
 
 
@@ -109,3 +122,27 @@ def test_words_without_speech_are_invented() -> None:
     )
     assert (found.files, found.n_words, found.audio_s) == (3, 3, 3.0)
     assert found.texts == {"d": "Thank you.", "h": " / So"}
+    assert found.per_minute == pytest.approx(60.0)
+    assert clip_scores.invented([]).per_minute is None
+
+
+def test_times_of_words_are_compared_where_texts_agree() -> None:
+    """Words that only one of them has are left out; points and capitals do not matter."""
+    ours = [TimedWord(" The", 0.1, 0.2), TimedWord(" red", 0.3, 0.5), TimedWord(" ship.", 0.6, 0.9)]
+    theirs = [TimedWord("the", 0.0, 0.2), TimedWord("big", 0.2, 0.3), TimedWord("Ship", 0.7, 0.9)]
+    assert clip_scores.start_differences(ours, theirs) == pytest.approx([0.1, -0.1])
+    assert clip_scores.start_differences(ours, []) == []
+
+
+def test_detected_languages_are_those_of_the_manifest_or_wrong() -> None:
+    """Only clips whose language was not named count."""
+    second = clip("g", "human-multilingual", "um", language="pt")
+    found = clip_scores.languages(
+        [
+            result(CLIPS[5], "uno dos", languages=("es",)),
+            result(second, "un", languages=("es",)),
+            result(CLIPS[1], "over", languages=("de",)),
+        ],
+        frozenset({"human-multilingual"}),
+    )
+    assert (found.files, found.right, found.wrong) == (2, 1, {"g": "pt → es"})
