@@ -9,14 +9,14 @@ import pytest
 
 from tests.app.cli.child import ENVIRONMENT
 from tests.app.dialects.openai.test_files_endpoint import wav
+from tests.compat.agents import agents_python
 from tests.compat.conftest import Host
 from tests.engine.engines import read_clip
-from tests.examples.test_voice_agents import python  # noqa: F401  # a fixture
 
 ROOT = Path(__file__).parents[2]
 PROGRAM_TIMEOUT_S = 100
 
-pytestmark = [pytest.mark.parametrize("package", ["pipecat"]), pytest.mark.timeout(2 * PROGRAM_TIMEOUT_S)]
+pytestmark = pytest.mark.timeout(2 * PROGRAM_TIMEOUT_S)
 
 
 @pytest.fixture
@@ -38,16 +38,11 @@ def measure(program: Path, *arguments: object) -> subprocess.CompletedProcess[st
 
 
 @pytest.mark.parametrize("service", ["deepgram", "openai"])
-def test_each_utterance_of_each_call_is_measured(
-    url: str,
-    python: Path,  # noqa: F811
-    service: str,
-    tmp_path: Path,
-) -> None:
+def test_each_utterance_of_each_call_is_measured(url: str, service: str, tmp_path: Path) -> None:
     """It prints a row: service, calls, times, final texts, and three seconds that do not fall."""
     recording = tmp_path / "hello.wav"
     recording.write_bytes(wav(read_clip("hello")))
-    done = measure(python, recording, "--url", url, "--service", service, "--calls", "2")
+    done = measure(agents_python(), recording, "--url", url, "--service", service, "--calls", "2")
     row = re.fullmatch(rf"\| {service} \| 2 \| (\d+) \| (\d+) \| ([\d.]+) \| ([\d.]+) \| ([\d.]+) \|\n", done.stdout)
     assert done.returncode == 0 and row, done.stdout + done.stderr
     n_times, n_finals = int(row[1]), int(row[2])

@@ -65,7 +65,8 @@ def test_events_of_the_session_go_to_subscribers_only(name: str) -> None:
 def test_a_later_mistake_does_not_end_the_call(name: str) -> None:
     """A second beginning, and what is no message."""
     dialect = started(name, FakeSink())
-    for message in (CARRIERS[name][1], {"event": "other", "type": "other"}, {"event": {}}):
+    messages: list[dict[str, Any]] = [CARRIERS[name][1], {"event": "other", "type": "other"}, {"event": {}}]
+    for message in messages:
         with pytest.raises(SessionError) as error:
             dialect.read(json.dumps(message))
         assert not error.value.is_fatal
