@@ -28,7 +28,7 @@ def agents_python() -> Path:
 
 def run_agent(script: str, **arguments: object) -> Any:
     """What a script prints, given these as one JSON object."""
-    command = [agents_python(), SCRIPTS / script, json.dumps(arguments)]
+    command: list[str | Path] = [agents_python(), SCRIPTS / script, json.dumps(arguments)]
     done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=SCRIPT_TIMEOUT_S)
     if done.returncode != 0:
         pytest.fail(f"{script}\n{done.stdout}{done.stderr}", pytrace=False)

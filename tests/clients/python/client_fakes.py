@@ -241,3 +241,26 @@ async def serve_answer(
         host, port = listening.sockets[0].getsockname()
         server.url = f"http://{host}:{port}"
         yield server
+
+
+@asynccontextmanager
+async def serve_nothing(greeting: bytes = b"") -> AsyncIterator[tuple[str, asyncio.Event]]:
+    """The address of a server that accepts connections, greets, and answers nothing; and whether anything has come."""
+    has_come = asyncio.Event()
+    handlers: list[asyncio.Task[None]] = []
+
+    async def ignore(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(greeting)
+        if await reader.read(1):
+            has_come.set()
+        await reader.read()
+        writer.close()
+        await writer.wait_closed()
+
+    def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        handlers.append(asyncio.create_task(ignore(reader, writer)))
+
+    async with await asyncio.start_server(accept, "127.0.0.1", 0) as listening:
+        host, port = listening.sockets[0].getsockname()
+        yield f"{host}:{port}", has_come
+        await asyncio.gather(*handlers, return_exceptions=True)

@@ -22,6 +22,7 @@ from tests.clients.python.client_fakes import (
     each,
     make_started,
     serve_answer,
+    serve_nothing,
     serve_script,
 )
 from tutti.__main__ import main
@@ -118,17 +119,8 @@ async def test_a_terminal_shows_the_progress_of_a_file(tutti: Tutti, wav: str) -
 
 async def test_ctrl_c_during_an_upload_ends_it(tutti: Tutti, wav: str) -> None:
     """Without a traceback."""
-    has_come = asyncio.Event()
-
-    async def wait(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await reader.readuntil(b"\r\n\r\n")
-        has_come.set()
-        await reader.read()
-        writer.close()
-
-    async with await asyncio.start_server(wait, "127.0.0.1", 0) as listening:
-        host, port = listening.sockets[0].getsockname()
-        process = await tutti(wav, "--url", f"http://{host}:{port}")
+    async with serve_nothing() as (address, has_come):
+        process = await tutti(wav, "--url", f"http://{address}")
         await has_come.wait()
         process.send_signal(signal.SIGINT)
         out, err = await process.communicate()

@@ -22,6 +22,7 @@ from tests.clients.python.client_fakes import (
     UTTERANCE,
     Peer,
     refuse_with,
+    serve_nothing,
     serve_script,
     wait_for_other_tasks,
 )
@@ -296,15 +297,9 @@ async def test_waiting_for_the_end_is_bounded() -> None:
 
 async def test_opening_is_bounded() -> None:
     """A server may accept the connection and then send nothing."""
-
-    async def ignore(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await reader.read()
-        writer.close()
-
-    async with await asyncio.start_server(ignore, "127.0.0.1", 0) as server:
-        port = server.sockets[0].getsockname()[1]
+    async with serve_nothing() as (address, _):
         with pytest.raises(tutti.TimedOut, match="open_timeout_s"):
-            async with tutti.connect(f"ws://127.0.0.1:{port}", open_timeout_s=0.01):
+            async with tutti.connect(f"ws://{address}", open_timeout_s=0.01):
                 pass
 
 
@@ -355,16 +350,9 @@ async def test_other_servers_are_unreachable() -> None:
     with pytest.raises(tutti.Unreachable):
         async with tutti.connect(server.url):
             pass
-
-    async def greet(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        writer.write(b"220 smtp ready\r\n")
-        await reader.read()
-        writer.close()
-
-    async with await asyncio.start_server(greet, "127.0.0.1", 0) as smtp:
-        port = smtp.sockets[0].getsockname()[1]
+    async with serve_nothing(b"220 smtp ready\r\n") as (address, _):
         with pytest.raises(tutti.Unreachable, match="no WebSocket"):
-            async with tutti.connect(f"ws://127.0.0.1:{port}"):
+            async with tutti.connect(f"ws://{address}"):
                 pass
     async with serve_script(stay_silent, subprotocols=None) as server:
         with pytest.raises(tutti.Unreachable, match=r"tutti\.v1"):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import io
 import wave
 from pathlib import Path
@@ -13,7 +12,7 @@ import pytest
 
 import tutti
 from tests.app.conftest import running
-from tests.clients.python.client_fakes import SPOKEN, serve_answer, sse
+from tests.clients.python.client_fakes import SPOKEN, serve_answer, serve_nothing, sse
 from tests.fakes import FakeTranscriber, silence, speech
 from tutti.upload import upload_url
 from tutti_server.app.service.settings import Settings
@@ -199,14 +198,9 @@ async def test_no_server_and_no_file(wav: Path, tmp_path: Path) -> None:
 
 
 async def test_a_server_that_does_not_answer(wav: Path) -> None:
-    async def ignore(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await reader.read()
-        writer.close()
-
-    async with await asyncio.start_server(ignore, "127.0.0.1", 0) as listening:
-        host, port = listening.sockets[0].getsockname()
+    async with serve_nothing() as (address, _):
         with pytest.raises(tutti.TimedOut, match="stop_timeout_s"):
-            await collect(f"http://{host}:{port}", wav, stop_timeout_s=0.05)
+            await collect(f"http://{address}", wav, stop_timeout_s=0.05)
 
 
 @pytest.mark.parametrize(
