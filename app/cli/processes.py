@@ -31,8 +31,8 @@ from tutti_server.app.errors import SettingsError
 from tutti_server.app.server.descriptors import reserve_descriptors
 from tutti_server.app.server.main import Server, bind, bind_each, build_app, try_ports
 from tutti_server.app.server.plugins import installed_plugins
+from tutti_server.app.service.held_places import KEEP_S
 from tutti_server.app.service.idle_memory import return_memory
-from tutti_server.app.service.lost_places import KEEP_S
 from tutti_server.app.service.models import FurtherModel, Models
 from tutti_server.app.service.process_metrics import note_process
 from tutti_server.app.service.settings import Settings

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
-from tutti_server.app.files.call_spans import Span, overlap_s, total, union
+from tutti_server.app.files.time_spans import Span, overlap_s, total, union
 from tutti_server.app.session.messages.events import Redaction, Word
 
 PAUSE_S = 0.5

@@ -18,9 +18,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from tutti_server.app.publish.hls_lines import MAX_WAIT_S, SEGMENT_S, SETTLE_S, Line, Lines
 from tutti_server.app.publish.room_entries import Begun, Ended, Entry, Left, Passed, Spoken
 from tutti_server.app.publish.room_frames import Frames
-from tutti_server.app.publish.room_lines import MAX_WAIT_S, SEGMENT_S, SETTLE_S, Line, Lines
 
 ROUNDING_S = 1e-6
 """Times that differ by less than this are the same, in seconds."""

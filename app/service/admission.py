@@ -9,9 +9,9 @@ from typing import NoReturn, Protocol
 
 from tutti_server.app.errors import CLOSE_OVERLOADED, RETRY_AFTER_S, KeyLimitExceeded, LimitExceeded
 from tutti_server.app.service.drain_limit import DrainLimit, draining
+from tutti_server.app.service.held_places import HeldPlaces
 from tutti_server.app.service.interim_load import InterimLoad
 from tutti_server.app.service.live_load import LiveLoad, Totals
-from tutti_server.app.service.lost_places import LostPlaces
 from tutti_server.app.service.metrics import Engines, Metrics
 from tutti_server.app.service.settings import Settings
 from tutti_server.app.service.shared_state import AdmissionCounter
@@ -50,7 +50,7 @@ class Admission:
     ) -> None:
         interims = InterimLoad(engines.stats, settings.interim_interval_ms / 1000, clock)
         self._load = LiveLoad(engines.stats, self._totals, settings.max_final_wait_s, interims, clock)
-        self._lost = LostPlaces(counter)
+        self._lost = HeldPlaces(counter)
         self.is_draining = False
         """The server is stopping: everything new is refused."""
         self.all_finished = asyncio.Event()

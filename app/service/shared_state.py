@@ -81,7 +81,7 @@ class AdmissionCounter:
 def keep_counts(counts: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """What remains of the counts of a gateway that has died: the places of its clients that come back, and its finals.
 
-    The first array counts for `KEEP_S` (`lost_places.py`), and the second one always.
+    The first array counts for `KEEP_S` (`held_places.py`), and the second one always.
     """
     places, always = np.zeros(N_COUNTS, np.int64), np.zeros(N_COUNTS, np.int64)
     places[COLUMNS["lost"]] = counts[COLUMNS["lost"]] + counts[COLUMNS["resumable"]]

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from urllib.parse import quote, urlencode
 
 from tutti_server.app.files.subtitles import Cue, CueCutter, TimedText, vtt, vtt_cue
-from tutti_server.app.publish.room_lines import SEGMENT_S, Line
+from tutti_server.app.publish.hls_lines import SEGMENT_S, Line
 
 N_LISTED = 10
 """How many segments a playlist lists: a minute."""

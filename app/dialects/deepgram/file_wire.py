@@ -15,7 +15,7 @@ from tutti_server.app.dialects.deepgram.options import Options
 from tutti_server.app.dialects.deepgram.words import mean_confidence, phrases_in, plain, wire_words
 from tutti_server.app.languages import WITHOUT_SPACES
 from tutti_server.app.session.messages import events
-from tutti_server.app.voices.spoken import SpokenWord
+from tutti_server.app.voices.words_by_speaker import SpokenWord
 
 SENTENCE_ENDS = (".", "?", "!", "。", "？", "！", "…")
 """A word that ends in one of these ends its sentence."""

@@ -7,7 +7,7 @@ from tutti_server.app.media.pcm import AudioDecoder, AudioFormat, Samples
 from tutti_server.app.session.messages.events import Word
 from tutti_server.app.voices.file_speakers import Diarizer
 from tutti_server.app.voices.speaker_model import SpeakerModel
-from tutti_server.app.voices.spoken import SpokenWord, spoken_words
+from tutti_server.app.voices.words_by_speaker import SpokenWord, spoken_words
 
 
 class RecordingSpeakers:

@@ -22,7 +22,7 @@ from tutti_server.app.media.pcm import Samples
 from tutti_server.app.session.messages import events
 from tutti_server.app.voices.file_speakers import Diarizer
 from tutti_server.app.voices.speaker_model import SpeakerModel
-from tutti_server.app.voices.spoken import SpokenText, speech_of, spoken_texts
+from tutti_server.app.voices.words_by_speaker import SpokenText, speech_of, spoken_texts
 from tutti_server.engine.api import SAMPLE_RATE
 
 

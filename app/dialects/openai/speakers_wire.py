@@ -14,7 +14,7 @@ from tutti_server.app.dialects.openai.form import Form, bad_value
 from tutti_server.app.dialects.speaker_names import letters
 from tutti_server.app.errors import RequestError
 from tutti_server.app.files.call_record import CallRecord, Stretch, make_record
-from tutti_server.app.voices.spoken import SpokenText
+from tutti_server.app.voices.words_by_speaker import SpokenText
 
 FORMAT = "diarized_json"
 RECORD_FORMATS = ("call_record", "call_record_srt", "call_record_vtt")

@@ -144,7 +144,7 @@ async def test_a_room_ends_when_its_speaker_stays_away(serve: Serve, monkeypatch
 async def test_players_get_subtitles(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whole, and in segments; pages of other origins may fetch them."""
     monkeypatch.setattr("tutti_server.app.publish.room_speaker.SEGMENT_S", 0.01)
-    monkeypatch.setattr("tutti_server.app.publish.room_lines.SEGMENT_S", 1)
+    monkeypatch.setattr("tutti_server.app.publish.hls_lines.SEGMENT_S", 1)
     monkeypatch.setattr("tutti_server.app.dialects.captions.wire.SEGMENT_S", 1)
     server = await serve(api_keys="k", allowed_origins="https://own.example")
     headers = {"Authorization": "Bearer k"}

@@ -10,7 +10,7 @@ from tutti_server.app.media.pcm import Samples
 from tutti_server.app.session.messages.events import Word
 from tutti_server.app.voices.file_speakers import HOP_S, Diarizer, Speakers
 from tutti_server.app.voices.speaker_clustering import MAX_GROUPS, SpeakerThresholds, cluster
-from tutti_server.app.voices.spoken import spoken_words
+from tutti_server.app.voices.words_by_speaker import spoken_words
 
 THRESHOLDS = SpeakerThresholds(joins=0.5, knows=0.6)
 RATE = 16_000

@@ -17,7 +17,7 @@ from ray.serve.exceptions import RayServeException  # noqa: E402
 from tests.fakes import FakeTranscriber  # noqa: E402
 from tutti_server.app.errors import LimitExceeded  # noqa: E402
 from tutti_server.app.media.decoders import Decoders  # noqa: E402
-from tutti_server.app.service.lost_places import KEEP_S  # noqa: E402
+from tutti_server.app.service.held_places import KEEP_S  # noqa: E402
 from tutti_server.app.service.service import Service  # noqa: E402
 from tutti_server.app.service.settings import Settings  # noqa: E402
 from tutti_server.app.service.shared_state import AdmissionCounter, SharedState  # noqa: E402

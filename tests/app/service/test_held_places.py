@@ -14,9 +14,9 @@ from websockets.exceptions import InvalidStatus
 from tests.app.conftest import Running, Serve
 from tests.fakes import FakeTranscriber
 from tutti_server.app.errors import LimitExceeded
-from tutti_server.app.service import lost_places
+from tutti_server.app.service import held_places
 from tutti_server.app.service.admission import Admission
-from tutti_server.app.service.lost_places import LostPlaces
+from tutti_server.app.service.held_places import HeldPlaces
 from tutti_server.app.service.metrics import Metrics
 from tutti_server.app.service.settings import Settings
 from tutti_server.app.service.shared_state import N_COUNTS, AdmissionCounter
@@ -67,9 +67,9 @@ async def timers_are_over() -> None:
 
 async def test_a_place_is_not_kept_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nor does one that was taken at another gateway leave anything behind."""
-    monkeypatch.setattr(lost_places, "KEEP_S", 0.0)
+    monkeypatch.setattr(held_places, "KEEP_S", 0.0)
     counts = np.zeros((2, N_COUNTS), np.int64)
-    one, other = (LostPlaces(AdmissionCounter(counts, gateway)) for gateway in range(2))
+    one, other = (HeldPlaces(AdmissionCounter(counts, gateway)) for gateway in range(2))
     one.keep()
     one.keep()
     assert one.n == other.n == 2

@@ -13,7 +13,7 @@ KEEP_S = 15.0
 """How long a place is kept, in seconds. Clients connect again within a few seconds, and try again after a refusal."""
 
 
-class LostPlaces:
+class HeldPlaces:
     """The places that are kept, of all gateways: a client may come back to another gateway than it had before."""
 
     def __init__(self, counter: AdmissionCounter) -> None:
