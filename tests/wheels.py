@@ -7,6 +7,7 @@ import subprocess
 import sys
 import sysconfig
 import venv
+from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
 
@@ -30,18 +31,24 @@ SETUPTOOLS = 77
 
 
 def shared_wheels(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """The wheels of the server and of the client, by distribution name, made once for all processes of a test run."""
+    """The wheels of the server and of the client, by distribution name."""
+    folder = made_once(tmp_path_factory, "wheels", _build_wheels)
+    return {path.name.split("-")[0]: path for path in folder.glob("*.whl")}
+
+
+def made_once(tmp_path_factory: pytest.TempPathFactory, name: str, make: Callable[[Path], None]) -> Path:
+    """A folder that is made once for all processes of a test run. `make` gets it while it is empty."""
     own = tmp_path_factory.getbasetemp()
     run = own.parent if "PYTEST_XDIST_WORKER" in os.environ else own
-    folder = run / "wheels"
-    with (run / "wheels.lock").open("w") as lock:
+    folder = run / name
+    with (run / f"{name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if not (folder / "done").exists():
+        if not (run / f"{name}.done").exists():
             shutil.rmtree(folder, ignore_errors=True)
             folder.mkdir()
-            _build_wheels(folder)
-            (folder / "done").touch()
-    return {path.name.split("-")[0]: path for path in folder.glob("*.whl")}
+            make(folder)
+            (run / f"{name}.done").touch()
+    return folder
 
 
 def make_environment(environment: Path, *wheels: Path) -> None:

@@ -12,7 +12,7 @@ from tests.app.cli.child import ENVIRONMENT, running
 from tests.app.dialects.openai.test_files_endpoint import wav
 from tests.app.media.test_file_decoder import encode
 from tests.recordings import MEETING, read
-from tests.wheels import make_environment, shared_wheels
+from tests.wheels import made_once, make_environment, shared_wheels
 from tutti_server.app.media.pcm import Samples
 from tutti_server.engine.api import SAMPLE_RATE
 
@@ -20,11 +20,13 @@ from tutti_server.engine.api import SAMPLE_RATE
 @pytest.fixture(scope="session")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An empty folder but for `.venv`, which has the wheels and the dependencies, and for recordings."""
-    folder = tmp_path_factory.mktemp("new_user")
     wheels = shared_wheels(tmp_path_factory)
-    make_environment(folder / ".venv", wheels["tutti_asr"])
-    _record(folder)
-    return folder
+
+    def make(folder: Path) -> None:
+        make_environment(folder / ".venv", wheels["tutti_asr"])
+        _record(folder)
+
+    return made_once(tmp_path_factory, "new_user", make)
 
 
 def _record(folder: Path) -> None:
