@@ -201,6 +201,7 @@ def test_javascript(locked_server: Running, node: Callable[..., Any], tmp_path: 
     assert refused["recorded"]["error"]["body"]["err_code"] == "INVALID_AUTH"
 
 
+@pytest.mark.nightly
 @supported("deepgram-live", "livekit-plugins-deepgram: STT")
 @supported("deepgram-prerecorded", "livekit-plugins-deepgram: STT")
 def test_livekit(locked_server: Running, tmp_path: Path) -> None:
