@@ -126,7 +126,7 @@ class HttpProtocol(H11Protocol):
         super().on_response_complete()
         is_kept = self.timeout_keep_alive_task is not None
         if is_kept and self.conn.their_state is h11.IDLE and not self.conn.trailing_data[0]:
-            self._visitor.wait()
+            self._visitor.rest()
 
     def handle_websocket_upgrade(self, event: h11.Request) -> None:
         """Give the connection to the WebSocket protocol, unless the request cannot be a handshake."""

@@ -95,10 +95,12 @@ class Visitor:
         self._is_stranger = True
         self._has_left = False
         self._timer: asyncio.TimerHandle | None = None
+        self._is_idle = False
 
     def expect(self, seconds: float) -> None:
         """Cut the stranger off after this time, unless it is admitted or this is called again before."""
         self._cancel_timer()
+        self._is_idle = False
         if self._is_stranger:
             self._timer = asyncio.get_running_loop().call_later(seconds, self.cut, "slow")
 
@@ -109,6 +111,11 @@ class Visitor:
     def wait(self) -> None:
         """Limit the time of the stranger no longer: what serves it does."""
         self._cancel_timer()
+
+    def rest(self) -> None:
+        """The client was served, and may send another request: whoever serves it limits its time."""
+        self._cancel_timer()
+        self._is_idle = True
 
     def come_from(self, address: str | None) -> None:
         """Count the connection under the address of the client whose request a proxy has passed on."""
@@ -137,9 +144,10 @@ class Visitor:
         self.admit()
 
     def cut(self, reason: str) -> None:
-        """End the connection of a stranger, and note why."""
+        """End the connection of a stranger, and note why. One that was served, and is idle, is refused nothing."""
         self.leave()
-        self._strangers.note_refusal(reason)
+        if not self._is_idle:
+            self._strangers.note_refusal(reason)
         self._cut(reason)
 
     def _cancel_timer(self) -> None:

@@ -158,6 +158,18 @@ async def test_the_oldest_stranger_makes_room(serve: Serve) -> None:
     assert server.metric("tutti_strangers_refused_total", reason="crowded") == 2
 
 
+async def test_idle_clients_make_room_first(serve: Serve) -> None:
+    """They were served, so nobody was refused."""
+    server = await serve(max_strangers=2)
+    async with raw(server, HEAD + b"\r\n") as (idle, _):
+        await idle.readuntil(b"ok\n")
+        async with raw(server) as (silent, _), raw(server, HEAD + b"\r\n") as (newest, _):
+            await newest.readuntil(b"ok\n")
+            assert await ended(idle) == b""
+            assert not silent.at_eof()
+    assert server.metric("tutti_strangers_refused_total", reason="crowded") == 0
+
+
 async def test_clients_of_a_proxy_are_counted_by_their_own_address(serve: Serve) -> None:
     """It names them; the connections are all its own."""
     server = await serve(max_strangers_per_address=1, api_keys="k")
