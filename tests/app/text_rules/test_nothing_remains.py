@@ -344,6 +344,7 @@ async def test_a_redacted_number_is_in_no_translation_and_no_trace(
             translate_url=f"http://127.0.0.1:{chat.sockets[0].getsockname()[1]}/v1",
             translate_model="small",
             translate_languages="fr",
+            translate_timeout_s=PATIENCE_S,
         )
         heard: list[str] = []
         await live(server, {"language": "de", "translate": ["en", "fr"]}, heard, hides=bool(redact))
