@@ -361,23 +361,6 @@ def _numbered(run: Campaign, jobs: dict[str, dict[str, Any]]) -> Iterator[tuple[
     return ((number, jobs[id_]) for number, ids in run.ids.items() for id_ in ids & jobs.keys())
 
 
-def most_of_share(jobs: list[dict[str, Any]]) -> float:
-    """How many jobs began while one waited, as a part of its fair share; the most that any job waited.
-
-    Where accounts take turns, the n-th job of an account that waits begins after at most n of each account that has a
-    job which waits meanwhile.
-    """
-    most = 0.0
-    for job in jobs:
-        came, began = job["created_at"], job["started_at"]
-        n_accounts = len({each["account"] for each in jobs if each["created_at"] < began and came < each["started_at"]})
-        n_begun = sum(came < each["started_at"] < began for each in jobs)
-        mine = (each for each in jobs if each["account"] == job["account"])
-        n_before = sum(each["created_at"] <= came < each["started_at"] <= began for each in mine)
-        most = max(most, n_begun / max(n_before * n_accounts, 1))
-    return most
-
-
 async def _wrong_texts(run: Campaign, jobs: dict[str, dict[str, Any]]) -> int:
     n_wrong = 0
     async with run.client() as http:

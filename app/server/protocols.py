@@ -120,7 +120,7 @@ class HttpProtocol(H11Protocol):
             self._visitor.expect(self._settings.stranger_timeout_s)
 
     def on_response_complete(self) -> None:
-        """The client is a stranger again. The rest of its request must come in its time; the next one has longer."""
+        """Limit the time of what the client sends next: of the rest of this request, or of the wait for another one."""
         self._visitor.dismiss()
         self._visitor.expect(self._settings.head_timeout_s)
         super().on_response_complete()

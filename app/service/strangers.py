@@ -113,7 +113,7 @@ class Visitor:
         self._cancel_timer()
 
     def rest(self) -> None:
-        """The client was served, and may send another request: whoever serves it limits its time."""
+        """Limit the time of the client no longer: it was answered, and its HTTP connection limits the wait for more."""
         self._cancel_timer()
         self._is_idle = True
 
@@ -144,7 +144,7 @@ class Visitor:
         self.admit()
 
     def cut(self, reason: str) -> None:
-        """End the connection of a stranger, and note why. One that was served, and is idle, is refused nothing."""
+        """End the connection of a stranger, and note why. A connection that is idle after an answer is not noted."""
         self.leave()
         if not self._is_idle:
             self._strangers.note_refusal(reason)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.job_kills import campaign, complain, most_of_share, storage, table
+from benchmarks.job_kills import campaign, complain, storage, table
 from tutti_server.plugins.accounts.database.address import database_address
 
 GOOD = {
@@ -52,12 +52,3 @@ async def test_jobs_survive_kills_and_are_done_once(tmp_path: Path) -> None:
 def test_a_loss_fails_the_run(changes: dict[str, Any], complaint: str) -> None:
     assert complain(GOOD) == []
     assert complain(GOOD | changes) == [complaint]
-
-
-def test_the_share_of_a_job_is_one_turn_of_each_account_before_it() -> None:
-    def job(account: int, created: int, started: int) -> dict[str, Any]:
-        return {"account": account, "created_at": f"{created:02}", "started_at": f"{started:02}"}
-
-    crowd = [job(0, 0, at) for at in range(1, 9)]
-    assert most_of_share([*crowd, job(1, 0, 3)]) == 1.0
-    assert most_of_share([*crowd, job(1, 0, 9)]) == 4.0

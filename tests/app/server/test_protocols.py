@@ -159,7 +159,7 @@ async def test_the_oldest_stranger_makes_room(serve: Serve) -> None:
 
 
 async def test_idle_clients_make_room_first(serve: Serve) -> None:
-    """They were served, so nobody was refused."""
+    """Connections that wait for another request are ended before others, and do not count as refused."""
     server = await serve(max_strangers=2)
     async with raw(server, HEAD + b"\r\n") as (idle, _):
         await idle.readuntil(b"ok\n")
