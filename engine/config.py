@@ -79,6 +79,8 @@ class EngineConfig:
     """
     gpu_memory_fraction: float = 0.85
     """Fraction of the GPU memory left after loading the model that the slots may use."""
+    gpu_share: float = 1.0
+    """The part of the GPU's memory that this engine may take, weights included: other processes have the rest."""
     max_encode_batch: int = 8
     """The most windows in one encoder call."""
     max_wait_ms: float = 5.0
@@ -107,8 +109,8 @@ class EngineConfig:
             self._require(name, getattr(self, name) in choices, "one of " + ", ".join(choices))
         self._require("model", bool(self.model), "a name or a folder")
         self._require("n_slots", self.n_slots is None or self.n_slots >= 1, "at least 1")
-        fraction = self.gpu_memory_fraction
-        self._require("gpu_memory_fraction", 0 < fraction <= 1, "above 0 and at most 1")
+        for name in ("gpu_memory_fraction", "gpu_share"):
+            self._require(name, 0 < getattr(self, name) <= 1, "above 0 and at most 1")
         for name in ("max_encode_batch", "max_waiting"):
             self._require(name, getattr(self, name) >= 1, "at least 1")
         self._require("n_threads", self.n_threads is None or self.n_threads >= 1, "at least 1")

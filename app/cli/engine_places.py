@@ -1,4 +1,8 @@
-"""Decides on which GPU, or with how many CPU threads, each engine of a service runs."""
+"""Decides on which GPU, or with how many CPU threads, each engine of a service runs.
+
+Several engines may share a GPU. Each has a Python interpreter of its own, and the GPU idles less where the interpreter
+is what limits: in live sessions with short windows.
+"""
 
 import os
 import subprocess
@@ -22,15 +26,18 @@ class EnginePlace:
     """See `Settings.threads`."""
     environment: Mapping[str, str] = field(default_factory=dict)
     """The variables that its process sets before it loads torch."""
+    gpu_share: float = 1.0
+    """The part of its GPU's memory that it may take."""
 
 
 def place_engines(settings: Settings) -> tuple[EnginePlace, ...]:
     """Return the place of each engine.
 
-    Where there are GPUs, each engine has one of its own. An outer `CUDA_VISIBLE_DEVICES` says which GPUs there are.
+    Where there are GPUs, each engine has one of its own, or each GPU has equally many engines. An outer
+    `CUDA_VISIBLE_DEVICES` says which GPUs there are.
 
     Raises:
-        SettingsError: there are fewer GPUs than engines.
+        SettingsError: there are more engines than GPUs, and no equal number for each.
     """
     if settings.engines == "1":
         return (EnginePlace(settings.threads),)
@@ -41,12 +48,15 @@ def place_engines(settings: Settings) -> tuple[EnginePlace, ...]:
     if not gpus:
         n_threads = settings.threads or max(1, _n_cores() // n_engines)
         return (EnginePlace(n_threads),) * n_engines
-    if n_engines > len(gpus):
+    if n_engines > len(gpus) and n_engines % len(gpus):
         raise SettingsError(
-            f"engines: expected at most {len(gpus)}, one for each visible GPU, got {n_engines}; add --device cpu to "
-            "run them on the CPU"
+            f"engines: expected at most {len(gpus)}, one for each visible GPU, or a multiple of that, got {n_engines}; "
+            "add --device cpu to run them on the CPU"
         )
-    return tuple(EnginePlace(settings.threads, {VISIBLE_GPUS: gpu}) for gpu in gpus[:n_engines])
+    n_each = max(n_engines // len(gpus), 1)
+    return tuple(
+        EnginePlace(settings.threads, {VISIBLE_GPUS: gpu}, gpu_share=1 / n_each) for gpu in gpus[:n_engines] * n_each
+    )
 
 
 def _n_cores() -> int:

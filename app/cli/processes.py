@@ -279,7 +279,8 @@ def _start_engine_process(
     note_process(folder)
     # Before torch is loaded, which reads it.
     os.environ.update(place.environment)
-    return start_engine(replace(settings, threads=place.threads))
+    settings = replace(settings, threads=place.threads)
+    return start_engine(settings, replace(_engine_config(settings), gpu_share=place.gpu_share))
 
 
 async def _serve_gateway(

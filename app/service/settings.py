@@ -237,8 +237,9 @@ class Settings:
     )
     engines: str = setting(
         "1",
-        "Engines, each with a process and a GPU of its own; without GPUs, with its part of the CPU threads. auto: one "
-        "for each visible GPU. With more than one, at least one gateway serves the clients.",
+        "Engines, each a process with a GPU of its own; a multiple of the GPUs shares each of them; without GPUs, each "
+        "has its part of the CPU threads. auto: one for each visible GPU. With more than one, at least one gateway "
+        "serves the clients.",
     )
     gateways: int = setting(
         0,

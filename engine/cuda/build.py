@@ -78,7 +78,8 @@ def pick_n_slots(config: EngineConfig, model: ModelConfig, device: torch.device,
     """
     if device.type != "cuda":
         return config.n_slots or CPU_SLOTS
-    free_bytes, _ = torch.cuda.mem_get_info(device)
+    free_bytes, total_bytes = torch.cuda.mem_get_info(device)
+    free_bytes = min(free_bytes, int(config.gpu_share * total_bytes) - torch.cuda.memory_reserved(device))
     each = slot_bytes(model, dtype.itemsize, cross_format(config))
     return choose_slots(each, config.n_slots, free_bytes, config.gpu_memory_fraction)
 

@@ -47,7 +47,7 @@ def choose_slots(each: int, n_slots: int | None, free_bytes: int, fraction: floa
     Args:
         each: the bytes of one slot.
         n_slots: the number that the configuration asks for; `None` for as many as fit.
-        free_bytes: free memory of the device, after the model was loaded.
+        free_bytes: free memory of the device that the engine may take, after the model was loaded.
         fraction: the part of this memory that slots and scratch may use.
 
     Raises:
@@ -60,7 +60,7 @@ def choose_slots(each: int, n_slots: int | None, free_bytes: int, fraction: floa
         raise CheckpointError(
             f"slots: expected at most {max(fit, 0)}, got {n_slots} of {each / _GIB:.2f} GiB each: with "
             f"{SCRATCH_BYTES / _GIB:.0f} GiB of scratch memory, they do not fit into {fraction:g} of the "
-            f"{free_bytes / _GIB:.1f} GiB that are free on the GPU; "
+            f"{free_bytes / _GIB:.1f} GiB that it has on the GPU; "
             "free memory, set fewer slots, or use a smaller model"
         )
     return n_slots

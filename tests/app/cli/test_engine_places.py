@@ -37,9 +37,19 @@ def test_each_engine_has_a_gpu_of_its_own(monkeypatch: pytest.MonkeyPatch) -> No
     assert two == every[:2] and {place.threads for place in every} == {0}
 
 
-def test_more_engines_than_gpus_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_multiple_of_the_gpus_shares_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each GPU has equally many engines, which have equal parts of its memory."""
+    with_gpus(monkeypatch, "4", "6")
+    places = place_engines(Settings(engines="6"))
+    assert [place.environment["CUDA_VISIBLE_DEVICES"] for place in places] == ["4", "6"] * 3
+    assert {place.gpu_share for place in places} == {1 / 3}
+    assert {place.gpu_share for place in place_engines(Settings(engines="2"))} == {1.0}
+
+
+def test_engines_that_gpus_cannot_share_equally_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     with_gpus(monkeypatch, "0", "1")
-    with pytest.raises(SettingsError, match="engines: expected at most 2, one for each visible GPU, got 3"):
+    expected = "engines: expected at most 2, one for each visible GPU, or a multiple of that, got 3"
+    with pytest.raises(SettingsError, match=expected):
         place_engines(Settings(engines="3"))
 
 

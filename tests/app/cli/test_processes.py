@@ -1,9 +1,11 @@
 """Starting and stopping the service in one process."""
 
 import asyncio
+import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from itertools import repeat
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,10 +14,12 @@ from tests.engine.engines import collect, start_engine
 from tests.engine.fakes import FakeRunner
 from tests.small_model import SMALL_MODEL
 from tutti_server.app.cli import processes
+from tutti_server.app.cli.engine_places import EnginePlace
 from tutti_server.app.service.admission import Admission
 from tutti_server.app.service.settings import Settings
 from tutti_server.engine.api import Window
 from tutti_server.engine.checkpoint.checkpoint import read_checkpoint
+from tutti_server.engine.config import EngineConfig
 from tutti_server.engine.engine import Engine
 from tutti_server.engine.errors import EngineFailed
 from tutti_server.engine.process_memory import return_freed_memory
@@ -64,3 +68,17 @@ async def test_a_server_gives_memory_back_while_it_serves(monkeypatch: pytest.Mo
         serving.cancel()
         with suppress(asyncio.CancelledError):
             await serving
+
+
+def test_an_engine_process_keeps_to_its_place(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Its GPU, its part of that memory, and its threads."""
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
+    monkeypatch.setattr(processes, "set_up_logging", lambda settings: None)
+    monkeypatch.setattr(processes, "note_process", lambda folder: None)
+    started: list[tuple[Settings, EngineConfig]] = []
+    monkeypatch.setattr(processes, "start_engine", lambda settings, config: started.append((settings, config)))
+    place = EnginePlace(3, {"CUDA_VISIBLE_DEVICES": "1"}, gpu_share=0.5)
+    processes._start_engine_process(Settings(slots=7), str(tmp_path), place)
+    [(_, config)] = started
+    assert (config.n_threads, config.n_slots, config.gpu_share) == (3, 7, 0.5)
+    assert os.environ["CUDA_VISIBLE_DEVICES"] == "1"

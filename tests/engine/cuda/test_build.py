@@ -10,6 +10,7 @@ from tutti_server.engine.checkpoint.checkpoint import Checkpoint
 from tutti_server.engine.config import CrossCache, EngineConfig
 from tutti_server.engine.cuda import build
 from tutti_server.engine.errors import CheckpointError
+from tutti_server.engine.model.slot_budget import SCRATCH_BYTES, slot_bytes
 
 CPU = torch.device("cpu")
 
@@ -52,3 +53,17 @@ def test_a_cpu_runs_the_plain_kernels(small_checkpoint: Checkpoint) -> None:
     assert not build.uses_fused_kernels(EngineConfig(), small_checkpoint.model, CPU, torch.float32)
     assert build.pick_n_slots(EngineConfig(), small_checkpoint.model, CPU, torch.float32) == 32
     assert build.pick_n_slots(EngineConfig(n_slots=3), small_checkpoint.model, CPU, torch.float32) == 3
+
+
+def test_engines_that_share_a_gpu_have_equal_parts(
+    small_checkpoint: Checkpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whichever starts first. Each one's weights count for its own part."""
+    each, weights = slot_bytes(small_checkpoint.model, 2), 1 << 30
+    part = weights + SCRATCH_BYTES + 10 * each
+    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda device: weights)
+    config = EngineConfig(gpu_share=0.5, gpu_memory_fraction=1.0)
+    for taken_by_the_other in (weights, part):
+        free = 2 * part - weights - taken_by_the_other
+        monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device, free=free: (free, 2 * part))
+        assert build.pick_n_slots(config, small_checkpoint.model, torch.device("cuda"), torch.bfloat16) == 10
