@@ -1,5 +1,6 @@
 """The six lines of the documentation in a page of another origin, with the real server: allowed, refused, not there."""
 
+import itertools
 import re
 import socket
 from collections.abc import Callable, Iterator
@@ -41,12 +42,15 @@ def show_lines(tmp_path: Path) -> Iterator[ShowLines]:
     with ThreadingHTTPServer(("127.0.0.1", 0), partial(Files, directory=str(tmp_path))) as server:
         thread = Thread(target=server.serve_forever, daemon=True)
         thread.start()
+        numbers = itertools.count()
 
         def show(address: str, script_address: str = "") -> str:
             script, rest = LINES[0].split("\n", 1)
             page = script.replace(SERVER_IN_LINES, script_address or address) + rest.replace(SERVER_IN_LINES, address)
-            (tmp_path / "index.html").write_text(f"<!doctype html><title>A page</title>{page}")
-            return f"http://127.0.0.1:{server.server_address[1]}/"
+            # Each has a name of its own: of two that were written in one second, the browser shows the first again.
+            name = f"{next(numbers)}.html"
+            (tmp_path / name).write_text(f"<!doctype html><title>A page</title>{page}")
+            return f"http://127.0.0.1:{server.server_address[1]}/{name}"
 
         yield show
         server.shutdown()
@@ -71,7 +75,7 @@ async def test_the_element_listens_or_says_why_not(
 
     Where the origin is listed, the page can read that a key is needed, and else it cannot.
     """
-    origin = show_lines("").rstrip("/")
+    origin = show_lines("").rpartition("/")[0]
     refused: list[tuple[dict[str, str], str, str]] = [
         ({}, "origin_not_allowed", f"refuses this page: its operator can add {origin} to TUTTI_ALLOWED_ORIGINS."),
         ({"api_keys": "k"}, "connect_failed", "opens no session: it may be full, or it needs an API key."),

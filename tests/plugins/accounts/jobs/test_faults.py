@@ -44,15 +44,23 @@ Fault = Callable[["Campaign"], Awaitable[None]]
 
 
 class Bucket(dict[str, Stored]):
-    """The objects of a store that keeps what was deleted."""
+    """The objects of a store that can be restored: what was deleted comes back."""
 
     def __init__(self) -> None:
         self.ever: dict[str, Stored] = {}
-        self.deletes = True
+        self.restored: set[str] = set()
 
     def pop(self, name: str, default: Any = None) -> Any:
-        """Delete one."""
-        return super().pop(name, default) if self.deletes else default
+        """Delete one.
+
+        What was restored stays: the end of its job before may be what deletes it, and the job is done again.
+        """
+        return default if name in self.restored else super().pop(name, default)
+
+    def restore(self) -> None:
+        """Bring back all that was there."""
+        self.restored.update(self.ever)
+        self.update(self.ever)
 
     def __setitem__(self, name: str, stored: Stored) -> None:
         self.ever[name] = stored
@@ -304,8 +312,7 @@ async def restored(campaign: Campaign) -> None:
             live.backup(copy)
     await campaign.accepted(N_ACCOUNTS + 1)
     # The bucket is restored first: recordings that were deleted since are there again.
-    campaign.bucket.deletes = False
-    campaign.bucket.update(campaign.bucket.ever)
+    campaign.bucket.restore()
     if campaign.postgres:
         await asyncio.to_thread(campaign.postgres.copy_database, "copy", path)
     else:
@@ -313,7 +320,6 @@ async def restored(campaign: Campaign) -> None:
             copy.backup(live)
     # A job that had not ended in the copy is done again, and ends at another time.
     campaign.done_again |= set(campaign.ids.values()) - reported
-    campaign.bucket.deletes = True
 
 
 def store_answers(status: int) -> Fault:
