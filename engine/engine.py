@@ -41,7 +41,8 @@ class Engine:
         self._info = _describe(runner, config)
         self._loop = loop
         self._ended = ended
-        self._worker: Worker | EndedWorker = Worker(runner, config, runner.warm_up(), self._deliver)
+        speed = runner.warm_up().shared(config.gpu_share)
+        self._worker: Worker | EndedWorker = Worker(runner, config, speed, self._deliver)
         # After the warm-up, as another thread must not disturb the capture of graphs.
         self._gpu = GpuReadings(partial(read_gpu, runner.device)) if runner.device.type == "cuda" else None
 

@@ -27,6 +27,13 @@ class Speed(NamedTuple):
     n_running: int = 1
     """The sequences of this step."""
 
+    def shared(self, share: float) -> "Speed":
+        """Return the speed of an engine that has this part of the device while others are as busy.
+
+        It is where forecasts begin. What the engine measures later has the others' work in it.
+        """
+        return Speed(self.window_s / share, self.step_s / share, self.n_running)
+
 
 def shortest_s(
     work: Callable[[], object],

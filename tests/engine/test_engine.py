@@ -584,3 +584,15 @@ async def test_memory_is_given_back_during_a_load(
         assert engine.stats().running == 1
         pause.end()
         assert kinds(await running)[-1] is DoneEvent
+
+
+async def test_an_engine_that_shares_its_device_begins_with_its_part_of_the_speed(
+    small_checkpoint: Checkpoint, good_morning: Script
+) -> None:
+    """A server does not promise the same time twice."""
+    times_s = {}
+    for share in (1.0, 0.5):
+        async with start_engine(FakeRunner(small_checkpoint, good_morning), gpu_share=share) as engine:
+            stats = engine.stats()
+        times_s[share] = np.array((stats.utterance_encode_s, stats.window_decode_s))
+    assert times_s[0.5] == pytest.approx(2 * times_s[1.0])
