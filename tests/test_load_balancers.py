@@ -21,8 +21,8 @@ import tutti
 from tests.app.conftest import Running, running
 from tests.fakes import FakeTranscriber, said, silence, speech
 from tutti_server.app.media.decoders import Decoders
+from tutti_server.app.server.http_protocols import MAX_HEAD_BYTES
 from tutti_server.app.server.main import PING_INTERVAL_S
-from tutti_server.app.server.protocols import MAX_HEAD_BYTES
 from tutti_server.app.server.routes import routes
 from tutti_server.app.service.settings import Settings
 from tutti_server.engine.api import SAMPLE_RATE

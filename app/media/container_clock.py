@@ -9,7 +9,7 @@ import av
 from av.stream import Disposition
 
 from tutti_server.app.media.joined_files import FilePart, Part
-from tutti_server.app.media.notices import OnNotice, cut_off, lost_audio
+from tutti_server.app.media.notices import OnNotice, cut_off, is_cut_off, lost_audio
 from tutti_server.app.media.wav_header import CHUNK
 
 MIN_GAP_S = 0.05
@@ -29,11 +29,6 @@ DAMAGED_SHARE = 0.25
 """A gap is of damaged data if the file has at least this share of the bytes that its streams would take.
 
 FFmpeg passes over damaged data of most containers without an error. A recorder that pauses writes nothing.
-"""
-MISSING_SHARE = 0.05
-"""A file is cut off if more than this share of the length that it states for its audio is missing.
-
-Smaller differences are normal: containers round their length or estimate it.
 """
 COUNTING = frozenset(("aac", "ac3", "dts", "eac3", "latm", "loas", "mp3"))
 """Formats without times. FFmpeg counts their packets, and one that holds a damaged stretch counts once."""
@@ -181,7 +176,7 @@ class ContainerClock:
             self._on_notice(lost_audio(self.end_s, until_s))
         else:
             missing_s = 0.0
-        if stated_s and self.end_s + missing_s < stated_s * (1 - MISSING_SHARE):
+        if stated_s and is_cut_off(self.end_s + missing_s, stated_s):
             self._on_notice(cut_off(self.end_s + missing_s, stated_s))
         return missing_s
 

@@ -12,10 +12,10 @@ import numpy as np
 from av.stream import Disposition
 
 from tutti_server.app.errors import MediaError
-from tutti_server.app.media.container_clock import MISSING_SHARE, ContainerClock
+from tutti_server.app.media.container_clock import ContainerClock
 from tutti_server.app.media.joined_files import FilePart, Part, Source, is_plain, parts
 from tutti_server.app.media.mixing import ChannelMixer
-from tutti_server.app.media.notices import Notice, OnNotice, cut_off, drop
+from tutti_server.app.media.notices import Notice, OnNotice, cut_off, drop, is_cut_off
 from tutti_server.app.media.pcm import Samples
 from tutti_server.app.media.tracks import choose_track, language_of
 from tutti_server.engine.api import SAMPLE_RATE
@@ -228,9 +228,10 @@ def _plain_wav(file: IO[bytes], on_notice: OnNotice) -> Generator[Samples, None,
                 while pcm := wav.readframes(PIECE_SAMPLES):
                     n_samples += len(pcm) // 2
                     yield np.frombuffer(pcm[: len(pcm) & ~1], "<i2").astype(np.float32) / np.float32(32_768)
+                end_s, stated_s = n_samples / SAMPLE_RATE, wav.getnframes() / SAMPLE_RATE
                 # A header that was written before the length was known states the largest number.
-                if n_samples < wav.getnframes() * (1 - MISSING_SHARE) < MAX_FILE_H * 3600 * SAMPLE_RATE:
-                    on_notice(cut_off(n_samples / SAMPLE_RATE, wav.getnframes() / SAMPLE_RATE))
+                if is_cut_off(end_s, stated_s) and stated_s < MAX_FILE_H * 3600:
+                    on_notice(cut_off(end_s, stated_s))
     except (wave.Error, EOFError, RuntimeError):
         # `wave` raises RuntimeError for chunks beyond the end of the file. FFmpeg supports more kinds of WAV, and
         # explains what is wrong with the others.

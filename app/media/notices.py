@@ -4,6 +4,12 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass
 
+MISSING_SHARE = 0.05
+"""A file is cut off if more than this share of the length that it states for its audio is missing.
+
+Smaller differences are normal: containers round their length or estimate it.
+"""
+
 
 @dataclass(frozen=True, slots=True)
 class Notice:
@@ -28,6 +34,11 @@ def lost_audio(start_s: float, end_s: float) -> Notice:
         f"file: expected whole audio, got damaged data from {start_s:.2f} to {end_s:.2f} s; silence is in its place"
     )
     return Notice("lost_audio", message, (start_s, end_s))
+
+
+def is_cut_off(end_s: float, stated_s: float) -> bool:
+    """Whether a file ends so long before the end that it states that its client is told."""
+    return end_s < stated_s * (1 - MISSING_SHARE)
 
 
 def cut_off(end_s: float, stated_s: float) -> Notice:

@@ -19,9 +19,9 @@ from tutti_server.app.dialects.deepgram import jobs_endpoint, recordings_endpoin
 from tutti_server.app.errors import RequestError, SettingsError
 from tutti_server.app.media.decoders import Decoders
 from tutti_server.app.server.guard import Guard
+from tutti_server.app.server.http_protocols import KEEP_ALIVE_S, HttpProtocol, WebSocketProtocol
 from tutti_server.app.server.openapi import document
 from tutti_server.app.server.plugins import Listener, Plugin, installed_plugins
-from tutti_server.app.server.protocols import KEEP_ALIVE_S, HttpProtocol, WebSocketProtocol
 from tutti_server.app.server.routes import not_found, refused, routes
 from tutti_server.app.server.tls_listener import TlsListener
 from tutti_server.app.service.models import Models

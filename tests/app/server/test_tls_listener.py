@@ -13,7 +13,7 @@ import uvloop
 from websockets.asyncio.client import connect
 
 from tests.app.conftest import Running, Serve, running
-from tests.app.server.test_protocols import HEAD, ended, raw
+from tests.app.server.test_http_protocols import HEAD, ended, raw
 from tests.fakes import FakeTranscriber
 from tutti_server.app.media.decoders import Decoders
 from tutti_server.app.service.settings import Settings
