@@ -80,7 +80,10 @@ class EngineConfig:
     gpu_memory_fraction: float = 0.85
     """Fraction of the GPU memory left after loading the model that the slots may use."""
     gpu_share: float = 1.0
-    """The part of the GPU's memory that this engine may take, weights included: other processes have the rest."""
+    """The part of the GPU that this engine has, beside engines in other processes.
+
+    Of its memory, weights included, which limits the slots; and of its time where forecasts begin.
+    """
     max_encode_batch: int = 8
     """The most windows in one encoder call."""
     max_wait_ms: float = 5.0

@@ -30,7 +30,8 @@ class Speed(NamedTuple):
     def shared(self, share: float) -> "Speed":
         """Return the speed of an engine that has this part of the device while others are as busy.
 
-        It is where forecasts begin. What the engine measures later has the others' work in it.
+        Forecasts begin there. Later an engine measures what it gets: all of the device while the others are idle, so
+        that a forecast is too high until they are busy.
         """
         return Speed(self.window_s / share, self.step_s / share, self.n_running)
 

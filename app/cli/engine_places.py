@@ -50,10 +50,11 @@ def place_engines(settings: Settings) -> tuple[EnginePlace, ...]:
         return (EnginePlace(n_threads),) * n_engines
     if n_engines > len(gpus) and n_engines % len(gpus):
         raise SettingsError(
-            f"engines: expected at most {len(gpus)}, one for each visible GPU, or a multiple of that, got {n_engines}; "
-            "add --device cpu to run them on the CPU"
+            f"engines: expected up to {len(gpus)}, one for each visible GPU, or a multiple of {len(gpus)}, which share "
+            f"them, got {n_engines}; add --device cpu to run them on the CPU"
         )
     n_each = max(n_engines // len(gpus), 1)
+    # The first engines are filled first: each on another GPU.
     return tuple(
         EnginePlace(settings.threads, {VISIBLE_GPUS: gpu}, gpu_share=1 / n_each) for gpu in gpus[:n_engines] * n_each
     )

@@ -50,6 +50,8 @@ from tutti_server.engine.process_memory import return_freed_memory
 if TYPE_CHECKING:
     from tutti_server.engine.engine import Engine
 
+logger = logging.getLogger(__name__)
+
 STOP_SLACK_S = 20.0
 """How long gateways may take in addition to the drain, in seconds, before they are killed.
 
@@ -130,6 +132,8 @@ async def serve(settings: Settings) -> None:
     for model in settings.models:
         _engine_config(replace(settings, model=model))
     engines = place_engines(settings)
+    if engines[0].gpu_share < 1:
+        logger.info("%d engines share each GPU", round(1 / engines[0].gpu_share))
     if settings.redis_url:
         from tutti_server.app.sharing.redis_store import check_credentials
 

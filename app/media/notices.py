@@ -37,7 +37,7 @@ def lost_audio(start_s: float, end_s: float) -> Notice:
 
 
 def is_cut_off(end_s: float, stated_s: float) -> bool:
-    """Whether a file ends so long before the end that it states that its client is told."""
+    """Whether so much of the length that a file states is missing that its client is told."""
     return end_s < stated_s * (1 - MISSING_SHARE)
 
 

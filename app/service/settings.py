@@ -228,7 +228,7 @@ class Settings:
     )
     slots: int = setting(
         0,
-        "Sequences that are decoded at the same time. 0: 32 on the CPU, and as many as fit into the memory of a GPU. "
+        "Sequences that are decoded at the same time. 0: 32 on the CPU, and as many as fit into a GPU. "
         "Each slot keeps its caches in memory; lower it to use less.",
         least=0,
     )
@@ -237,9 +237,9 @@ class Settings:
     )
     engines: str = setting(
         "1",
-        "Engines, each a process with a GPU of its own; a multiple of the GPUs shares each of them; without GPUs, each "
-        "has its part of the CPU threads. auto: one for each visible GPU. With more than one, at least one gateway "
-        "serves the clients.",
+        "Engines, each a process. Up to as many as GPUs have one each; twice as many, or three times and so on, share "
+        "them equally; without GPUs, each has its part of the CPU threads. auto: one for each visible GPU. With more "
+        "than one, at least one gateway serves the clients.",
     )
     gateways: int = setting(
         0,

@@ -60,7 +60,7 @@ def choose_slots(each: int, n_slots: int | None, free_bytes: int, fraction: floa
         raise CheckpointError(
             f"slots: expected at most {max(fit, 0)}, got {n_slots} of {each / _GIB:.2f} GiB each: with "
             f"{SCRATCH_BYTES / _GIB:.0f} GiB of scratch memory, they do not fit into {fraction:g} of the "
-            f"{free_bytes / _GIB:.1f} GiB that it has on the GPU; "
-            "free memory, set fewer slots, or use a smaller model"
+            f"{max(free_bytes, 0) / _GIB:.1f} GiB of the GPU that the engine may take; "
+            "free memory, start fewer engines, set fewer slots, or use a smaller model"
         )
     return n_slots

@@ -589,7 +589,7 @@ async def test_memory_is_given_back_during_a_load(
 async def test_an_engine_that_shares_its_device_begins_with_its_part_of_the_speed(
     small_checkpoint: Checkpoint, good_morning: Script
 ) -> None:
-    """A server does not promise the same time twice."""
+    """When it starts, a server does not promise the same time twice."""
     times_s = {}
     for share in (1.0, 0.5):
         async with start_engine(FakeRunner(small_checkpoint, good_morning), gpu_share=share) as engine:

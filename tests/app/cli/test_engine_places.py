@@ -1,4 +1,4 @@
-"""Where engines run: each on a GPU of its own, or with its part of the CPU threads."""
+"""Where engines run: each on a GPU or a part of one, or with its part of the CPU threads."""
 
 import os
 from pathlib import Path
@@ -48,7 +48,7 @@ def test_a_multiple_of_the_gpus_shares_them(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_engines_that_gpus_cannot_share_equally_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     with_gpus(monkeypatch, "0", "1")
-    expected = "engines: expected at most 2, one for each visible GPU, or a multiple of that, got 3"
+    expected = "engines: expected up to 2, one for each visible GPU, or a multiple of 2, which share them, got 3"
     with pytest.raises(SettingsError, match=expected):
         place_engines(Settings(engines="3"))
 

@@ -1,4 +1,4 @@
-"""Starting and stopping the service in one process."""
+"""Starting and stopping the service in one process, and the start of an engine's process."""
 
 import asyncio
 import os

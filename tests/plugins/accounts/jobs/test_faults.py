@@ -53,7 +53,7 @@ class Bucket(dict[str, Stored]):
     def pop(self, name: str, default: Any = None) -> Any:
         """Delete one.
 
-        What was restored stays: the end of its job before may be what deletes it, and the job is done again.
+        What was restored stays: a job that ended before the restore may delete it only now, and is done again.
         """
         return default if name in self.restored else super().pop(name, default)
 
