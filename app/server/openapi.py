@@ -11,11 +11,11 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from tutti_server.app.dialects.captions.endpoint import MAX_MPEGTS
 from tutti_server.app.dialects.deepgram.endpoint import DEFAULT_TOKEN_S, MAX_TOKEN_S
 from tutti_server.app.dialects.limits import MAX_SPEAKERS
 from tutti_server.app.dialects.openai.files_wire import FORMATS
 from tutti_server.app.dialects.openai.realtime_endpoint import DEFAULT_SECRET_S, MAX_SECRET_S, MIN_SECRET_S
+from tutti_server.app.dialects.rooms.endpoint import MAX_MPEGTS
 from tutti_server.app.files.subtitles import DEFAULT_LAYOUT, LAYOUT_LIMITS
 from tutti_server.app.server.openapi_examples import ANSWERS, PLUGINS_TAG, REQUESTS, TAGS, tag_of
 from tutti_server.app.version import VERSION

@@ -11,7 +11,6 @@ from starlette.routing import BaseRoute, Mount, Route, WebSocketRoute
 from starlette.staticfiles import StaticFiles
 from starlette.websockets import WebSocket
 
-from tutti_server.app.dialects.captions import endpoint as captions
 from tutti_server.app.dialects.deepgram import endpoint as deepgram
 from tutti_server.app.dialects.deepgram.flux_endpoint import listen_to_turns
 from tutti_server.app.dialects.native import endpoint as native
@@ -19,6 +18,7 @@ from tutti_server.app.dialects.native.wire import messages
 from tutti_server.app.dialects.openai import realtime_endpoint as openai_realtime
 from tutti_server.app.dialects.openai.files_endpoint import FileEndpoint
 from tutti_server.app.dialects.openai.models_endpoint import list_models, retrieve_model
+from tutti_server.app.dialects.rooms import endpoint as rooms
 from tutti_server.app.dialects.twilio.endpoint import TwilioEndpoint
 from tutti_server.app.dialects.whisperlive.endpoint import whisperlive
 from tutti_server.app.errors import RETRY_AFTER_S, RequestError
@@ -61,11 +61,11 @@ def routes() -> list[BaseRoute]:
         WebSocketRoute("/", whisperlive),
         Route("/service-worker.js", service_worker),
         Mount("/static", PageFiles(directory=STATIC), name="static"),
-        Route("/captions/{room}.vtt", captions.room_track),
-        Route("/captions/{room}.m3u8", captions.room_playlist),
-        Route("/captions/{room}", captions.RoomPage(STATIC / "room.html").serve),
-        Route("/captions/{room}/events", captions.RoomEvents(), methods=["GET"]),
-        Route("/captions/{room}/{number}.vtt", captions.room_segment),
+        Route("/captions/{room}.vtt", rooms.room_track),
+        Route("/captions/{room}.m3u8", rooms.room_playlist),
+        Route("/captions/{room}", rooms.RoomPage(STATIC / "room.html").serve),
+        Route("/captions/{room}/events", rooms.RoomEvents(), methods=["GET"]),
+        Route("/captions/{room}/{number}.vtt", rooms.room_segment),
         WebSocketRoute("/v1/stream", native.stream),
         WebSocketRoute("/v1/listen", deepgram.listen_live),
         WebSocketRoute("/v2/listen", listen_to_turns),

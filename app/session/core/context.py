@@ -29,15 +29,16 @@ class PreviousText:
             return
         self._channel_text = (self._channel_text + text)[-MAX_PREVIOUS_CHARS:]
 
-    def clear(self) -> None:
-        """Forget the text of the channel; the next window is not shown it. Only mode `channel` uses this text.
+    def window_ended(self, window: EndedWindow) -> None:
+        """Forget the text of the channel after a window without text, or with text that repeats itself.
 
-        In mode `utterance` the next window is still shown the text of its own utterance.
+        Only mode `channel` uses this text: in mode `utterance` the next window is still shown that of its utterance.
 
         Text that misled the model must not mislead it again. Source: openai/whisper, whisper/transcribe.py,
         `prompt_reset_since`, which depends on the temperature of the decoding attempt.
         """
-        self._channel_text = ""
+        if window.decoding and (window.decoding.is_repetitive or not window.covered):
+            self._channel_text = ""
 
     def of(self, utterance: PendingUtterance) -> str:
         """The text that the model is shown before the next window of this utterance."""

@@ -319,8 +319,7 @@ class Finals:
         self.speech_samples += duration(window.speech)
         if window.kind is WindowKind.DISCARDED and window.unsent_stable:
             self._send_stable(window)
-        if window.decoding and (window.decoding.is_repetitive or not window.covered):
-            self._previous_text.clear()
+        self._previous_text.window_ended(window)
         if window.decoding and window.covered:
             window.utterance.language.channel.add(window.decoding.language_probabilities, window.speech_s)
         min_samples = MIN_UNCOVERED_SAMPLES if window.covered else 1

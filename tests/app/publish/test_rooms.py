@@ -145,7 +145,7 @@ async def test_players_get_subtitles(serve: Serve, monkeypatch: pytest.MonkeyPat
     """Whole, and in segments; pages of other origins may fetch them."""
     monkeypatch.setattr("tutti_server.app.publish.room_speaker.SEGMENT_S", 0.01)
     monkeypatch.setattr("tutti_server.app.publish.hls_lines.SEGMENT_S", 1)
-    monkeypatch.setattr("tutti_server.app.dialects.captions.wire.SEGMENT_S", 1)
+    monkeypatch.setattr("tutti_server.app.dialects.rooms.hls_wire.SEGMENT_S", 1)
     server = await serve(api_keys="k", allowed_origins="https://own.example")
     headers = {"Authorization": "Bearer k"}
     async with speaker(server, {"name": "choir-7"}, headers) as (socket, _):
@@ -251,8 +251,8 @@ async def test_readers_of_a_stopping_server_get_the_last_text_and_come_back(serv
 
 
 async def test_a_reader_that_does_not_read_is_closed(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tutti_server.app.dialects.captions.endpoint.PING_EVERY_S", 0.001)
-    monkeypatch.setattr("tutti_server.app.dialects.captions.endpoint.PING", b": still at it" * 10_000 + b"\n\n")
+    monkeypatch.setattr("tutti_server.app.dialects.rooms.endpoint.PING_EVERY_S", 0.001)
+    monkeypatch.setattr("tutti_server.app.dialects.rooms.endpoint.PING", b": still at it" * 10_000 + b"\n\n")
     server = await serve(send_timeout_s=0.05)
     host, port = server.address.split(":")
     async with speaker(server, {"name": "choir-7"}):

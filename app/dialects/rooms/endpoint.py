@@ -14,7 +14,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import FileResponse, Response
 from starlette.types import Receive, Scope, Send
 
-from tutti_server.app.dialects.captions.wire import N_SERVED, TrackOptions, playlist, track_segment, whole_track
+from tutti_server.app.dialects.rooms.hls_wire import N_SERVED, TrackOptions, playlist, track_segment, whole_track
 from tutti_server.app.errors import RETRY_AFTER_S, RequestError, shorten
 from tutti_server.app.numbers import read_integer
 from tutti_server.app.publish.hls_lines import SEGMENT_S

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tutti_server.app.dialects.captions.wire import TrackOptions, playlist, track_segment, whole_track
+from tutti_server.app.dialects.rooms.hls_wire import TrackOptions, playlist, track_segment, whole_track
 from tutti_server.app.publish.hls_lines import SEGMENT_S, Line, Lines
 
 CLOCK = re.compile(r"(\d{2,}):([0-5]\d):([0-5]\d)\.(\d{3})")
