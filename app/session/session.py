@@ -25,11 +25,11 @@ from tutti_server.app.languages import known_among, language_of
 from tutti_server.app.media.pcm import AudioFormat
 from tutti_server.app.session.audio_intake import AudioIntake
 from tutti_server.app.session.channel import Channel
-from tutti_server.app.session.core.context import Context
 from tutti_server.app.session.core.effects import Effect
 from tutti_server.app.session.core.final_sampling import FinalSampling, spare_beams, with_beams
 from tutti_server.app.session.core.options import ChannelOptions, FinalOptions, Targets
 from tutti_server.app.session.core.port import OwnAudio, RequestKind, SessionPort
+from tutti_server.app.session.core.previous_text import Context
 from tutti_server.app.session.core.windows import UtteranceOptions
 from tutti_server.app.session.decoding.interim_schedule import no_extra_interval
 from tutti_server.app.session.decoding.translations import Translator, targets_of

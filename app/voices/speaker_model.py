@@ -4,8 +4,8 @@ import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 
-from tutti_server.app.voices.embedder import EmbedderBatcher
 from tutti_server.app.voices.file_speakers import Embed
+from tutti_server.app.voices.speaker_batcher import EmbedderBatcher
 from tutti_server.app.voices.speaker_clustering import SpeakerThresholds
 from tutti_server.app.voices.speaker_network import DEFAULT_WEIGHTS, NumpyNetwork
 

@@ -3,8 +3,8 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from tutti_server.app.session.core.context import Context
 from tutti_server.app.session.core.final_sampling import FinalSampling
+from tutti_server.app.session.core.previous_text import Context
 from tutti_server.app.session.core.windows import UtteranceOptions
 from tutti_server.app.session.messages import commands
 from tutti_server.app.session.speech.endpointing import FRAME_SAMPLES, ONSET_WINDOW

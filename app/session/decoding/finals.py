@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from tutti_server.app.session.core.acceptance import accepts_redecoded, accepts_segment, is_silent
-from tutti_server.app.session.core.context import PreviousText
 from tutti_server.app.session.core.options import FinalOptions
 from tutti_server.app.session.core.port import Acknowledged, DecodeRequest, RequestKind, SessionPort
+from tutti_server.app.session.core.previous_text import PreviousText
 from tutti_server.app.session.core.windows import Decoding, EndedWindow, PendingUtterance, StableText, WindowKind
 from tutti_server.app.session.decoding.translations import Translations
 from tutti_server.app.session.messages import events

@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 from tutti_server.app.media.pcm import Samples
 from tutti_server.app.session.observers.speaker_stretches import Stretch
-from tutti_server.app.voices.embedder import MAX_BATCH, EmbedderBatcher
 from tutti_server.app.voices.live_clustering import OnlineSpeakers
 from tutti_server.app.voices.live_speakers import LiveSpeakers, LiveVoices
+from tutti_server.app.voices.speaker_batcher import MAX_BATCH, EmbedderBatcher
 from tutti_server.app.voices.speaker_clustering import SpeakerThresholds
 from tutti_server.app.voices.speaker_model import SpeakerModel
 

@@ -9,7 +9,7 @@ import pytest
 from tests.bench import CONFIG, START, Bench, check_promises
 from tests.fakes import said, segment, silence, speech
 from tutti_server.app.media.pcm import AudioFormat
-from tutti_server.app.session.core.context import MAX_PREVIOUS_CHARS
+from tutti_server.app.session.core.previous_text import MAX_PREVIOUS_CHARS
 from tutti_server.engine import api
 
 WITH_CONTEXT = replace(CONFIG, context="channel", max_finals_in_flight=8)
