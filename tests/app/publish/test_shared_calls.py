@@ -261,6 +261,8 @@ async def test_a_call_goes_on_after_its_gateway_has_died(gateways: Gateways, mon
             begin(dying)
             assert await next_of(outbox, 1) == messages(INTRODUCTION)
         assert await next_of(outbox, 1) == [LOST]
+        # The lease of a call that has ended may be gone before its last entry is read.
+        monkeypatch.setattr("tutti_server.app.publish.call_follower.UNHELD_S", 60.0)
         call = begin(third)
         call.publish(flushed(1))
         call.end()
