@@ -27,7 +27,7 @@ class EnginePlace:
     environment: Mapping[str, str] = field(default_factory=dict)
     """The variables that its process sets before it loads torch."""
     gpu_share: float = 1.0
-    """The part of its GPU's memory that it may take."""
+    """The part of its GPU that it has; see `EngineConfig.gpu_share`."""
 
 
 def place_engines(settings: Settings) -> tuple[EnginePlace, ...]:

@@ -37,7 +37,7 @@ def lost_audio(start_s: float, end_s: float) -> Notice:
 
 
 def is_cut_off(end_s: float, stated_s: float) -> bool:
-    """Whether so much of the length that a file states is missing that its client is told."""
+    """Whether the audio of a file is so much shorter than the file states that its client is told."""
     return end_s < stated_s * (1 - MISSING_SHARE)
 
 

@@ -144,7 +144,7 @@ class Visitor:
         self.admit()
 
     def cut(self, reason: str) -> None:
-        """End the connection of a stranger, and note why. A connection that is idle after an answer is not noted."""
+        """End the connection of a stranger, and count the reason, unless it was idle after an answer."""
         self.leave()
         if not self._is_idle:
             self._strangers.note_refusal(reason)
