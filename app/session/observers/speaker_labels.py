@@ -24,7 +24,7 @@ MAX_LABELS = 1000
 """The most stretches whose speakers are remembered: 12 minutes of speech."""
 LAST_WAIT_S = 10.0
 """How long a session that has ended otherwise waits for its last speakers, in seconds of wall-clock time."""
-MAX_DISTANCE_SAMPLES = 2 * SAMPLE_RATE
+MAX_GAP_SAMPLES = 2 * SAMPLE_RATE
 """Text that is further than this from all speech with a speaker (2 s) gets none."""
 LATE = events.Notice(
     "speakers_late", "the speaker network is too busy: some speech gets no speaker of its own; text is not affected"
@@ -199,7 +199,7 @@ class SpeakerLabels:
     def _near(self, start_s: float, end_s: float) -> list[events.SpeakerSpan]:
         """The speakers near some text, in the order of time."""
         start, end = (round((each - self._from_s) * SAMPLE_RATE) for each in (start_s, end_s))
-        painted = self._painted(start - MAX_DISTANCE_SAMPLES, end + MAX_DISTANCE_SAMPLES)
+        painted = self._painted(start - MAX_GAP_SAMPLES, end + MAX_GAP_SAMPLES)
         return [self._span(*each) for each in painted]
 
     def _seconds(self, position: int) -> float:
