@@ -27,7 +27,7 @@ from tutti_server.app.server.tls_listener import TlsListener
 from tutti_server.app.service.models import Models
 from tutti_server.app.service.request_ids import RequestIds
 from tutti_server.app.service.service import Service
-from tutti_server.app.service.settings import Settings
+from tutti_server.app.service.settings import Settings, listed
 from tutti_server.app.service.shared_state import SharedState
 from tutti_server.app.service.tls import Certificate
 from tutti_server.app.session.session import SessionConfig
@@ -217,7 +217,7 @@ class Server(uvicorn.Server):
                 access_log=False,
                 timeout_keep_alive=KEEP_ALIVE_S,
                 timeout_graceful_shutdown=SHUTDOWN_TIMEOUT_S,
-                forwarded_allow_ips=list(settings.trusted_proxies.split(",")),
+                forwarded_allow_ips=list(listed(settings.trusted_proxies)),
             )
         )
         self._app = app

@@ -239,6 +239,21 @@ async def test_readers_of_one_address_do_not_lock_others_out(serve: Serve) -> No
         writer.close()
 
 
+async def test_readers_behind_a_proxy_are_told_apart(serve: Serve) -> None:
+    """By the address that it forwards; blanks in the list of proxies mean nothing."""
+    server = await serve(max_room_readers=4, trusted_proxies="10.0.0.1, 127.0.0.1")
+    host, port = server.address.split(":")
+    async with speaker(server, {"name": "choir-7"}), AsyncExitStack() as stack:
+        statuses = []
+        for address in ("192.0.2.1", "192.0.2.1", "192.0.2.1", "192.0.2.2"):
+            reader, writer = await asyncio.open_connection(host, int(port))
+            stack.callback(writer.close)
+            head = f"GET /captions/choir-7/events HTTP/1.1\r\nhost: localhost\r\nx-forwarded-for: {address}\r\n\r\n"
+            writer.write(head.encode())
+            statuses.append((await reader.readline()).split()[1])
+        assert statuses == [b"200", b"200", b"503", b"200"]
+
+
 async def test_readers_of_a_stopping_server_get_the_last_text_and_come_back(serve: Serve) -> None:
     server = await serve()
     async with speaker(server, {"name": "choir-7"}) as (socket, _), listener(server, "choir-7") as reader:

@@ -81,6 +81,17 @@ async def test_live_sessions_need_the_scope_live(serve: Serve, operator: Operato
         assert (await client.post(withdraw, headers=bearer(files))).status_code == 403
 
 
+async def test_pages_of_any_origin_and_name_may_use_keys_of_the_database(
+    serve: Serve, operator: Operator, tmp_path: Path
+) -> None:
+    key = operator.create("speaks", "live")
+    server = await serve(database_keys=True, data_folder=str(tmp_path))
+    headers = bearer(key) | {"origin": "https://app.example", "host": "captions.example"}
+    async with httpx.AsyncClient(base_url=server.http) as client:
+        answer = await client.post("/v1/realtime/client_secrets", headers=headers)
+    assert answer.status_code == 200, answer.text
+
+
 @pytest.mark.default
 async def test_files_need_the_scope_files(serve: Serve, operator: Operator, tmp_path: Path) -> None:
     live, files = operator.create("speaks", "live"), operator.create("uploads", "files")
