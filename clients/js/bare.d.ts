@@ -26,6 +26,7 @@ declare const AbortController: new () => { readonly signal: object; abort(): voi
 declare const TextDecoder: new () => { decode(bytes: Uint8Array | undefined, options: { stream: boolean }): string };
 interface Response {
   readonly status: number;
+  readonly headers: { get(name: string): string | null };
   readonly body?: {
     getReader(): { read(): Promise<{ done: boolean; value?: Uint8Array }>; cancel(): Promise<void> };
   } | null;
@@ -60,6 +61,7 @@ interface XhrShape {
   onloadend: (() => void) | null;
   open(method: string, url: string): void;
   setRequestHeader(name: string, value: string): void;
+  getResponseHeader(name: string): string | null;
   send(body: Blob): void;
   abort(): void;
 }

@@ -6,7 +6,7 @@ import { page } from "./elements.js";
 import { explain } from "./explain.js";
 import { kept } from "./keeper.js";
 import { apiKey } from "./keys.js";
-import { hideMessage } from "./messages.js";
+import { hideMessage, sentence, showMessage, warn } from "./messages.js";
 import { fileOptions } from "./options.js";
 import { SessionText } from "./session_text.js";
 import { show } from "./status.js";
@@ -30,12 +30,22 @@ export async function startFile(file) {
   const startS = nowS;
   let text;
   let lengthS;
+  /** What the server says of the file. */
+  const notes = [];
   lengthOf(file).then((seconds) => {
     lengthS = seconds;
   });
   try {
     const options = { ...fileOptions(), apiKey: apiKey(), signal, onProgress: (progress) => showProgress(progress, lengthS) };
     for await (const event of transcribeFile(location.origin, file, options)) {
+      if (event.type === "warning") {
+        warn(event);
+        if (event.code !== "no_effect") {
+          notes.push(sentence(event));
+          showMessage(notes.join(" "));
+        }
+        continue;
+      }
       if (text === undefined) {
         text = new SessionText(startS);
         add({ kind: "file", start_s: startS, end_s: startS, text: file.name });

@@ -22,8 +22,8 @@ export function warn({ code, message }) {
   console.warn(`${code}: ${message}`);
 }
 
-/** The message of an error as a sentence. */
+/** The message of an error, or of a warning, as a sentence. */
 export function sentence(error) {
-  const text = error instanceof Error ? error.message : String(error);
+  const text = error?.message ?? String(error);
   return `${text.charAt(0).toUpperCase()}${text.slice(1)}.`;
 }

@@ -40,6 +40,7 @@ export async function* transcribeFile(url, source, options = {}) {
         if (response.status !== 200) {
             throw refusal(response.status, await textOf(response));
         }
+        yield* withoutEffect(response);
         for await (const message of messages(response, limit)) {
             for (const event of answer.events(message)) {
                 progress.onEvent(event);
@@ -134,6 +135,12 @@ function refusal(status, body) {
     const { code, message } = isRecord(error) ? error : { code: undefined, message: undefined };
     return new RequestError(typeof code === "string" ? code : "refused", typeof message === "string" ? message : `the server answered with status ${status}`, status);
 }
+/** A warning for each option that has no effect on this server. */
+function* withoutEffect({ ignored }) {
+    for (const name of ignored.split(", ").filter(Boolean)) {
+        yield { type: "warning", code: "no_effect", message: `${name}: has no effect on this server` };
+    }
+}
 async function textOf(response) {
     let text = "";
     for await (const piece of response.text) {
@@ -223,8 +230,14 @@ class FileAnswer {
         }
     }
     *#done(message) {
+        const { duration, speech_duration, words, warnings = [] } = message;
+        if (!Array.isArray(warnings)) {
+            throw new ProtocolError("warnings", "a list", warnings);
+        }
+        for (const warning of warnings) {
+            yield parseEvent({ ...(isRecord(warning) ? warning : {}), type: "warning" });
+        }
         yield* this.#endUtterance();
-        const { duration, speech_duration, words } = message;
         const stopped = parseEvent({ type: "stopped", audio_s: duration, speech_s: speech_duration, words });
         this.isComplete = true;
         this.finalUntilS = stopped.audio_s;
@@ -256,6 +269,9 @@ class Progress {
         this.#change({ sentBytes: Math.round(share * this.#now.totalBytes) });
     }
     onEvent(event) {
+        if (event.type === "warning") {
+            return;
+        }
         const finalUntilS = event.type === "stopped" ? event.audio_s : event.end_s;
         this.#change({ finalUntilS: Math.max(finalUntilS, this.#now.finalUntilS) });
     }

@@ -3,6 +3,8 @@
  * has been uploaded, and with `fetch` elsewhere. Both reject with an AbortedError when the signal fires.
  */
 import { AbortedError, ConnectError, TuttiError, UsageError } from "./errors.js";
+/** The header that names them. */
+const IGNORED = "x-tutti-ignored";
 /** Resolves when the answer has begun. */
 export function upload(request) {
     if (request.signal.aborted) {
@@ -33,12 +35,13 @@ async function byFetch({ url, form, headers, signal, onUploaded }) {
         ]);
         onUploaded(1);
         const { status } = response;
+        const ignored = response.headers.get(IGNORED) ?? "";
         if (typeof TextDecoder === "undefined" || typeof response.body?.getReader !== "function") {
             // The answer cannot be read as it comes, so it begins when all of it is there.
             const text = await Promise.race([response.text(), aborted]);
-            return { status, text: whole(text) };
+            return { status, ignored, text: whole(text) };
         }
-        return { status, text: body(response, url, signal) };
+        return { status, ignored, text: body(response, url, signal) };
     }
     catch (error) {
         throw error instanceof TuttiError ? error : failure(url, signal, error);
@@ -85,7 +88,7 @@ function byXhr({ url, form, headers, signal, onUploaded }) {
         xhr.upload.onload = () => onUploaded(1);
         xhr.onreadystatechange = () => {
             if (xhr.readyState === XMLHttpRequest.HEADERS_RECEIVED) {
-                resolve({ status: xhr.status, text: received });
+                resolve({ status: xhr.status, ignored: xhr.getResponseHeader(IGNORED) ?? "", text: received });
             }
         };
         xhr.onprogress = () => received.push(xhr.responseText);

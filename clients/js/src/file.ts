@@ -6,7 +6,7 @@
 import { CLOSE_ABNORMAL } from "./connection.js";
 import { ConnectionLost, ProtocolError, RequestError, SessionError, UsageError } from "./errors.js";
 import { isRecord, parseEvent, parseJson } from "./events.js";
-import type { SegmentEvent, StartOptions, StoppedEvent, UtteranceEvent } from "./events.js";
+import type { SegmentEvent, StartOptions, StoppedEvent, UtteranceEvent, WarningEvent } from "./events.js";
 import { type BlobLike, type Form, formOf } from "./form.js";
 import { type Answer, upload } from "./http.js";
 import { type Address, httpUrl, streamUrl } from "./server.js";
@@ -20,7 +20,7 @@ const TIMEOUT_MS = 60_000;
 export type FileSource = BlobLike | ArrayBuffer | ArrayBufferView<ArrayBuffer> | string | { readonly href: string };
 
 /** The events of a file, as in a live session. All have channel 0, but with `channel_names` that of their speaker. */
-export type FileEvent = SegmentEvent | UtteranceEvent | StoppedEvent;
+export type FileEvent = SegmentEvent | UtteranceEvent | WarningEvent | StoppedEvent;
 
 /** How far a file is. */
 export interface FileProgress {
@@ -79,6 +79,7 @@ export async function* transcribeFile(
     if (response.status !== 200) {
       throw refusal(response.status, await textOf(response));
     }
+    yield* withoutEffect(response);
     for await (const message of messages(response, limit)) {
       for (const event of answer.events(message)) {
         progress.onEvent(event);
@@ -189,6 +190,13 @@ function refusal(status: number, body: string): RequestError {
   );
 }
 
+/** A warning for each option that has no effect on this server. */
+function* withoutEffect({ ignored }: Answer): Generator<WarningEvent> {
+  for (const name of ignored.split(", ").filter(Boolean)) {
+    yield { type: "warning", code: "no_effect", message: `${name}: has no effect on this server` };
+  }
+}
+
 async function textOf(response: Answer): Promise<string> {
   let text = "";
   for await (const piece of response.text) {
@@ -285,8 +293,14 @@ class FileAnswer {
   }
 
   *#done(message: Record<string, unknown>): Generator<FileEvent> {
+    const { duration, speech_duration, words, warnings = [] } = message;
+    if (!Array.isArray(warnings)) {
+      throw new ProtocolError("warnings", "a list", warnings);
+    }
+    for (const warning of warnings as unknown[]) {
+      yield parseEvent({ ...(isRecord(warning) ? warning : {}), type: "warning" }) as WarningEvent;
+    }
     yield* this.#endUtterance();
-    const { duration, speech_duration, words } = message;
     const stopped = parseEvent({ type: "stopped", audio_s: duration, speech_s: speech_duration, words }) as StoppedEvent;
     this.isComplete = true;
     this.finalUntilS = stopped.audio_s;
@@ -324,6 +338,9 @@ class Progress {
   }
 
   onEvent(event: FileEvent): void {
+    if (event.type === "warning") {
+      return;
+    }
     const finalUntilS = event.type === "stopped" ? event.audio_s : event.end_s;
     this.#change({ finalUntilS: Math.max(finalUntilS, this.#now.finalUntilS) });
   }

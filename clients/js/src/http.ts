@@ -10,8 +10,13 @@ import type { Signal } from "./signal.js";
 /** The answer to an upload. `text` ends when the answer ends, and throws a ConnectError if it is cut off before. */
 export interface Answer {
   readonly status: number;
+  /** The options that have no effect on the server, separated by commas and blanks; empty if all have one. */
+  readonly ignored: string;
   readonly text: AsyncIterable<string>;
 }
+
+/** The header that names them. */
+const IGNORED = "x-tutti-ignored";
 
 /** What to upload, and where. */
 export interface Upload {
@@ -54,12 +59,13 @@ async function byFetch({ url, form, headers, signal, onUploaded }: Upload): Prom
     ]);
     onUploaded(1);
     const { status } = response;
+    const ignored = response.headers.get(IGNORED) ?? "";
     if (typeof TextDecoder === "undefined" || typeof response.body?.getReader !== "function") {
       // The answer cannot be read as it comes, so it begins when all of it is there.
       const text = await Promise.race([response.text(), aborted]);
-      return { status, text: whole(text) };
+      return { status, ignored, text: whole(text) };
     }
-    return { status, text: body(response, url, signal) };
+    return { status, ignored, text: body(response, url, signal) };
   } catch (error) {
     throw error instanceof TuttiError ? error : failure(url, signal, error);
   }
@@ -106,7 +112,7 @@ function byXhr({ url, form, headers, signal, onUploaded }: Upload): Promise<Answ
     xhr.upload.onload = () => onUploaded(1);
     xhr.onreadystatechange = () => {
       if (xhr.readyState === XMLHttpRequest.HEADERS_RECEIVED) {
-        resolve({ status: xhr.status, text: received });
+        resolve({ status: xhr.status, ignored: xhr.getResponseHeader(IGNORED) ?? "", text: received });
       }
     };
     xhr.onprogress = () => received.push(xhr.responseText);

@@ -111,6 +111,31 @@ test("gives the events of a session: segments, utterances and the end", async ()
   expect(events[4]).toEqual(STOPPED);
 });
 
+const CUT_OFF = { code: "cut_off", message: "the file breaks off" };
+
+test("delivers what the server wants to be known of the file and of its options", async () => {
+  answer = (response) => {
+    response.writeHead(200, { "x-tutti-ignored": "beam_size, prompt" });
+    response.end(frame(HELLO) + frame({ ...DONE, warnings: [CUT_OFF] }));
+  };
+  const events = await collect(transcribeFile(url, bytes));
+  expect(events.map((event) => event.type)).toEqual(["warning", "warning", "segment", "warning", "utterance", "stopped"]);
+  expect(events.filter((event) => event.type === "warning").map(({ code, message }) => [code, message])).toEqual([
+    ["no_effect", "beam_size: has no effect on this server"],
+    ["no_effect", "prompt: has no effect on this server"],
+    ["cut_off", CUT_OFF.message],
+  ]);
+});
+
+test("a browser tells of options without effect, too", async () => {
+  const { events, first, xhr } = await inBrowser();
+  xhr.ignored = "prompt";
+  xhr.begin(200);
+  expect(await first).toMatchObject({ value: { type: "warning", code: "no_effect" } });
+  await events.return();
+  expect(xhr.isAborted).toBe(true);
+});
+
 test("times words when it should, and takes text of any script", async () => {
   const word = { word: "čau", start: 0.5, end: 1.25, confidence: 0.8 };
   answer = stream({ ...HELLO, text: "čau", words: [word] }, DONE);
@@ -276,6 +301,7 @@ class FakeXhr {
   responseText = "";
   form: FormData | undefined;
   isAborted = false;
+  ignored: string | null = null;
   readonly headers: Record<string, string> = {};
   readonly upload: Record<"onprogress" | "onload", ((event: object) => void) | null> = { onprogress: null, onload: null };
   onreadystatechange: (() => void) | null = null;
@@ -292,6 +318,9 @@ class FakeXhr {
   }
   setRequestHeader(name: string, value: string): void {
     this.headers[name] = value;
+  }
+  getResponseHeader(name: string): string | null {
+    return name === "x-tutti-ignored" ? this.ignored : null;
   }
   send(form: FormData): void {
     this.form = form;
