@@ -12,6 +12,8 @@ const STALL_MS = 10_000;
  * it has sent nothing for this time, in milliseconds, although it gets audio.
  */
 const QUIET_MS = 15_000;
+/** How long a connection may take to open, in milliseconds. */
+const OPEN_TIMEOUT_MS = 10_000;
 /** One connection. It begins with its constructor, and leaves no listener and no timer after its end. */
 export class Connection {
     #socket;
@@ -32,8 +34,18 @@ export class Connection {
     constructor(socket, options) {
         this.#socket = socket;
         this.#options = options;
+        const limit = (timeoutMs) => {
+            this.#deadline = setTimeout(() => this.#end({ kind: "late", timeoutMs }), timeoutMs);
+        };
         this.#listeners = [
-            ["open", () => this.send({ type: "start", ...options.start })],
+            [
+                "open",
+                () => {
+                    clearTimeout(this.#deadline);
+                    limit(options.timeoutMs);
+                    this.send({ type: "start", ...options.start });
+                },
+            ],
             ["message", (event) => this.#onMessage(event.data)],
             ["error", (event) => this.#end({ kind: "closed", code: CLOSE_ABNORMAL, reason: "", cause: event })],
             [
@@ -45,8 +57,7 @@ export class Connection {
             ],
         ];
         this.#listeners.forEach((each) => socket.addEventListener(...each));
-        const { timeoutMs } = options;
-        this.#deadline = setTimeout(() => this.#end({ kind: "late", timeoutMs }), timeoutMs);
+        limit(Math.min(options.timeoutMs, OPEN_TIMEOUT_MS));
     }
     /** Whether `started` has come, so that audio may be sent. */
     get isOpen() {

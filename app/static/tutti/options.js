@@ -1,7 +1,7 @@
 /** The options of `connect`, and their defaults. */
 import { UsageError } from "./errors.js";
-/** Default of `timeoutMs`. */
-export const CONNECT_TIMEOUT_MS = 10_000;
+/** Default of `timeoutMs`: a server of several models may need 30 s to load one. */
+export const CONNECT_TIMEOUT_MS = 40_000;
 /** Default of `stopTimeoutMs`. */
 export const STOP_TIMEOUT_MS = 30_000;
 /** About 5 s of 48 kHz 16-bit mono. A connection that is so late does not recover in time for captions. */

@@ -52,7 +52,7 @@ function subprotocols(apiKey) {
 }
 function openWebSocket(url, protocols) {
     if (typeof WebSocket === "undefined") {
-        throw new UsageError("no_websocket", "this environment has no WebSocket; pass one as openSocket");
+        throw new UsageError("no_websocket", "there is no WebSocket; pass one as openSocket");
     }
     return new WebSocket(url, protocols);
 }

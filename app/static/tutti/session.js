@@ -158,7 +158,7 @@ export class Session {
         const maxBytes = this.#options.maxBufferedBytes ?? MAX_BUFFERED_BYTES;
         // Without a connection, the oldest audio gives way instead, and `resumed` reports it.
         if (this.#connection?.isOpen === true && this.bufferedAmount >= maxBytes) {
-            const message = `${this.bufferedAmount} bytes are waiting to be sent; await writable() first`;
+            const message = `${this.bufferedAmount} bytes are unsent; await writable() first`;
             throw new UsageError("send_buffer_full", message);
         }
         this.#outgoing.push(bytesOf(audio));
@@ -273,6 +273,9 @@ export class Session {
         this.#continuity.resume(audioFromS, lostUntilS).forEach((event) => this.deliver(event));
     }
     #onEvent(event) {
+        if (this.#isStopSent) {
+            this.#awaitEnd();
+        }
         if (event.type === "flushed") {
             const wasWaiting = this.#outgoing.isWaitingForAnswers;
             this.#outgoing.answered(event.id);
@@ -330,9 +333,14 @@ export class Session {
         }
         this.#isStopSent = true;
         connection.send({ type: "stop" });
+        this.#awaitEnd();
+    }
+    /** Ends the session when the server sends nothing more for too long. */
+    #awaitEnd() {
+        clearTimeout(this.#timer);
         const timeoutMs = this.#options.stopTimeoutMs ?? STOP_TIMEOUT_MS;
         this.#timer = setTimeout(() => {
-            const message = `the server did not finish within ${timeoutMs} ms of stop`;
+            const message = `nothing came for ${timeoutMs} ms after stop`;
             this.end(new ConnectionLost("stop_timeout", message, CLOSE_ABNORMAL, this.finalUntilS));
         }, timeoutMs);
     }
@@ -422,8 +430,8 @@ export class Session {
     #mustBeOpen(what) {
         if (this.#state !== "open") {
             const isStopped = this.#state === "flushing" || this.#state === "stopping";
-            const why = isStopped ? "it has been stopped" : `it is ${this.#state}`;
-            throw new UsageError("not_open", `the session cannot ${what}: ${why}`, this.#error);
+            const state = isStopped ? "stopped" : this.#state;
+            throw new UsageError("not_open", `the session cannot ${what}: it is ${state}`, this.#error);
         }
     }
 }

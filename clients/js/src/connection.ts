@@ -25,17 +25,21 @@ const STALL_MS = 10_000;
  */
 const QUIET_MS = 15_000;
 
+/** How long a connection may take to open, in milliseconds. */
+const OPEN_TIMEOUT_MS = 10_000;
+
 /** Why a connection has ended, if the client did not end it. */
 export type End =
   | { readonly kind: "closed"; readonly code: number; readonly reason: string; readonly cause?: unknown }
   | { readonly kind: "failed"; readonly event: ErrorEvent }
   | { readonly kind: "invalid"; readonly error: ProtocolError }
-  /** `started` did not come in time. */
+  /** The connection did not open in time, or `started` did not come. */
   | { readonly kind: "late"; readonly timeoutMs: number };
 
 /** What a connection needs of its session. */
 export interface ConnectionOptions {
   readonly start: StartOptions;
+  /** How long the server may take to answer `start`, in milliseconds. */
   readonly timeoutMs: number;
   readonly onStarted: (event: StartedEvent) => void;
   /** Called with each event after `started`. */
@@ -67,8 +71,18 @@ export class Connection {
   constructor(socket: Socket, options: ConnectionOptions) {
     this.#socket = socket;
     this.#options = options;
+    const limit = (timeoutMs: number) => {
+      this.#deadline = setTimeout(() => this.#end({ kind: "late", timeoutMs }), timeoutMs);
+    };
     this.#listeners = [
-      ["open", () => this.send({ type: "start", ...options.start })],
+      [
+        "open",
+        () => {
+          clearTimeout(this.#deadline);
+          limit(options.timeoutMs);
+          this.send({ type: "start", ...options.start });
+        },
+      ],
       ["message", (event) => this.#onMessage(event.data)],
       ["error", (event) => this.#end({ kind: "closed", code: CLOSE_ABNORMAL, reason: "", cause: event })],
       [
@@ -80,8 +94,7 @@ export class Connection {
       ],
     ];
     this.#listeners.forEach((each) => socket.addEventListener(...each));
-    const { timeoutMs } = options;
-    this.#deadline = setTimeout(() => this.#end({ kind: "late", timeoutMs }), timeoutMs);
+    limit(Math.min(options.timeoutMs, OPEN_TIMEOUT_MS));
   }
 
   /** Whether `started` has come, so that audio may be sent. */

@@ -5,8 +5,8 @@ import type { StartOptions } from "./events.js";
 import type { Signal } from "./signal.js";
 import type { OpenSocket } from "./socket.js";
 
-/** Default of `timeoutMs`. */
-export const CONNECT_TIMEOUT_MS = 10_000;
+/** Default of `timeoutMs`: a server of several models may need 30 s to load one. */
+export const CONNECT_TIMEOUT_MS = 40_000;
 /** Default of `stopTimeoutMs`. */
 export const STOP_TIMEOUT_MS = 30_000;
 /** About 5 s of 48 kHz 16-bit mono. A connection that is so late does not recover in time for captions. */
@@ -28,9 +28,9 @@ export interface ConnectOptions {
   readonly apiKey?: string | undefined;
   /** Cancels `connect`, and later the session. */
   readonly signal?: Signal | undefined;
-  /** How long the server may take to answer with `started`. Default: 10 s. */
+  /** How long the server may take to answer with `started`. Default: 40 s. The connection must be open within 10 s. */
   readonly timeoutMs?: number | undefined;
-  /** How long the server may take after `stop()` to make the rest final. Default: 30 s. */
+  /** How long the server may send nothing after `stop()`, while it makes the rest final. Default: 30 s. */
   readonly stopTimeoutMs?: number | undefined;
   /** `writable()` waits until fewer bytes than this are unsent. Default: 512 KiB. */
   readonly highWaterBytes?: number | undefined;

@@ -66,20 +66,20 @@ export function inItsRoom(start: StartOptions, started: StartedEvent | undefined
 export function errorOf(end: End, url: string | undefined, finalUntilS: number): TuttiError {
   switch (end.kind) {
     case "closed": {
-      const why = `${end.code}${end.reason === "" ? "" : `: ${end.reason}`}`;
+      const why = end.code + (end.reason && `: ${end.reason}`);
       if (url === undefined) {
-        const message = `the connection was closed before the session had ended (${why})`;
+        const message = `the connection was lost (${why})`;
         return new ConnectionLost("connection_lost", message, end.code, finalUntilS, end.cause);
       }
       // Node.js tells in the event of an error what is wrong, and browsers do not.
       const told = (end.cause as { readonly message?: unknown } | undefined)?.message;
-      const reason = told || (end.code === CLOSE_ABNORMAL ? "there is no connection; is the server running?" : "it was closed");
+      const reason = told || (end.code === CLOSE_ABNORMAL ? "is the server running?" : "it was closed");
       return new ConnectError("connect_failed", `cannot open a session at ${url}: ${reason} (${why})`, end.code, end.cause);
     }
     case "failed":
       return new SessionError(end.event.code, end.event.message, finalUntilS);
     case "late": {
-      const message = `no answer from the server${url === undefined ? "" : ` at ${url}`} within ${end.timeoutMs} ms`;
+      const message = `no answer from ${url ?? "the server"} within ${end.timeoutMs} ms`;
       return url === undefined
         ? new ConnectionLost("connect_timeout", message, CLOSE_ABNORMAL, finalUntilS)
         : new ConnectError("connect_timeout", message);

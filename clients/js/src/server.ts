@@ -76,7 +76,7 @@ function subprotocols(apiKey: string | undefined): string[] {
 
 function openWebSocket(url: string, protocols: string[]): Socket {
   if (typeof WebSocket === "undefined") {
-    throw new UsageError("no_websocket", "this environment has no WebSocket; pass one as openSocket");
+    throw new UsageError("no_websocket", "there is no WebSocket; pass one as openSocket");
   }
   return new WebSocket(url, protocols);
 }

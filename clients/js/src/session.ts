@@ -201,7 +201,7 @@ export class Session implements AsyncIterable<SessionEvent> {
     const maxBytes = this.#options.maxBufferedBytes ?? MAX_BUFFERED_BYTES;
     // Without a connection, the oldest audio gives way instead, and `resumed` reports it.
     if (this.#connection?.isOpen === true && this.bufferedAmount >= maxBytes) {
-      const message = `${this.bufferedAmount} bytes are waiting to be sent; await writable() first`;
+      const message = `${this.bufferedAmount} bytes are unsent; await writable() first`;
       throw new UsageError("send_buffer_full", message);
     }
     this.#outgoing.push(bytesOf(audio));
@@ -323,6 +323,9 @@ export class Session implements AsyncIterable<SessionEvent> {
   }
 
   #onEvent(event: ServerEvent): void {
+    if (this.#isStopSent) {
+      this.#awaitEnd();
+    }
     if (event.type === "flushed") {
       const wasWaiting = this.#outgoing.isWaitingForAnswers;
       this.#outgoing.answered(event.id);
@@ -381,9 +384,15 @@ export class Session implements AsyncIterable<SessionEvent> {
     }
     this.#isStopSent = true;
     connection.send({ type: "stop" });
+    this.#awaitEnd();
+  }
+
+  /** Ends the session when the server sends nothing more for too long. */
+  #awaitEnd(): void {
+    clearTimeout(this.#timer);
     const timeoutMs = this.#options.stopTimeoutMs ?? STOP_TIMEOUT_MS;
     this.#timer = setTimeout(() => {
-      const message = `the server did not finish within ${timeoutMs} ms of stop`;
+      const message = `nothing came for ${timeoutMs} ms after stop`;
       this.end(new ConnectionLost("stop_timeout", message, CLOSE_ABNORMAL, this.finalUntilS));
     }, timeoutMs);
   }
@@ -476,8 +485,8 @@ export class Session implements AsyncIterable<SessionEvent> {
   #mustBeOpen(what: string): void {
     if (this.#state !== "open") {
       const isStopped = this.#state === "flushing" || this.#state === "stopping";
-      const why = isStopped ? "it has been stopped" : `it is ${this.#state}`;
-      throw new UsageError("not_open", `the session cannot ${what}: ${why}`, this.#error);
+      const state = isStopped ? "stopped" : this.#state;
+      throw new UsageError("not_open", `the session cannot ${what}: it is ${state}`, this.#error);
     }
   }
 }

@@ -168,7 +168,7 @@ test("a lost session goes on: its audio is sent again from where its text is not
   expect(events[5]).toEqual({
     type: "reconnecting",
     attempt: 1,
-    reason: "the connection was closed before the session had ended (1006)",
+    reason: "the connection was lost (1006)",
     retry_in_s: 0.25,
   });
   expect(events[6]).toEqual({ type: "resumed", gap: null });

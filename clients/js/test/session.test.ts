@@ -104,7 +104,7 @@ describe("connect", () => {
     const connecting = begin();
     socket.emit("error");
     await expect(connecting).rejects.toMatchObject({ name: "ConnectError", code: "connect_failed", closeCode: 1006 });
-    const message = /^cannot open a session at ws:.*\/v1\/stream: there is no connection; is the server running\? \(1006\)$/;
+    const message = /^cannot open a session at ws:.*\/v1\/stream: is the server running\? \(1006\)$/;
     await expect(connecting).rejects.toThrow(message);
     await expectNothingLeft();
   });
@@ -153,6 +153,21 @@ describe("connect", () => {
     socket.emit("open");
     vi.advanceTimersByTime(500);
     await expect(connecting).rejects.toMatchObject({ code: "connect_timeout" });
+    await expectNothingLeft();
+  });
+
+  test("gives the server longer for its answer than the network for the connection", async () => {
+    const connecting = begin();
+    vi.advanceTimersByTime(9_000);
+    socket.emit("open");
+    vi.advanceTimersByTime(39_000);
+    socket.deliver(STARTED);
+    (await connecting).close();
+    await expectNothingLeft();
+    socket = new FakeSocket();
+    const unreachable = begin();
+    vi.advanceTimersByTime(10_000);
+    await expect(unreachable).rejects.toMatchObject({ code: "connect_timeout" });
     await expectNothingLeft();
   });
 
@@ -254,7 +269,13 @@ describe("the loop", () => {
     session.stop();
     session.stop();
     expect(socket.sentText.filter((message) => (message as { type: string }).type === "stop")).toHaveLength(1);
-    vi.advanceTimersByTime(700);
+    vi.advanceTimersByTime(600);
+    socket.deliver(LAG);
+    vi.advanceTimersByTime(600);
+    socket.deliver(LAG);
+    vi.advanceTimersByTime(699);
+    expect(socket.closedWith).toBeUndefined();
+    vi.advanceTimersByTime(1);
     await expect(received).rejects.toMatchObject({ name: "ConnectionLost", code: "stop_timeout" });
     await expectNothingLeft();
   });
@@ -295,7 +316,7 @@ describe("sending", () => {
   test("a full buffer is an error, not more memory", async () => {
     const session = await open({ maxBufferedBytes: 100 });
     socket.bufferedAmount = 100;
-    expect(() => session.send(new Int16Array(1))).toThrow("100 bytes are waiting to be sent");
+    expect(() => session.send(new Int16Array(1))).toThrow("100 bytes are unsent");
     expect(session.bufferedAmount).toBe(100);
     session.close();
   });

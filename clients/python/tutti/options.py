@@ -28,8 +28,8 @@ from tutti.messages import (
 
 OPEN_TIMEOUT_S = 10.0
 """Default of `open_timeout_s`, in seconds."""
-STARTED_TIMEOUT_S = 10.0
-"""Default of `started_timeout_s`, in seconds."""
+STARTED_TIMEOUT_S = 40.0
+"""Default of `started_timeout_s`, in seconds: a server of several models may need 30 s to load one."""
 STOP_TIMEOUT_S = 60.0
 """Default of `stop_timeout_s`, in seconds: a busy server may need long for the last finals."""
 RESUME_BUFFER_S = 300.0
