@@ -268,7 +268,7 @@ class Settings:
     trusted_proxies: str = setting(
         "127.0.0.1,::1",
         "Addresses and networks of reverse proxies, separated by commas. The server believes what they say about the "
-        "client's address and about https.",
+        "client's address and about https. FORWARDED_ALLOW_IPS is read as well.",
     )
     allowed_hosts: str = setting(
         "",
@@ -353,7 +353,7 @@ class Settings:
         "continue on another server. With gateways, raise it if your model takes longer to load after a crash.",
         above=0,
     )
-    webhook_url: str = setting("", "Address to which the events of calls (Twilio) are posted. Empty: nowhere.")
+    webhook_url: str = setting("", "Address to which the events of calls are posted. Empty: nowhere.")
     webhook_secret: str = setting("", "Secret that signs the posts to webhook_url.")
     redact: str = setting(
         "",
