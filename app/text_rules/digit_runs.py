@@ -139,6 +139,11 @@ def is_filled(text: str) -> bool:
     return words <= FILLERS | HOMOPHONES.keys() | ZEROS.keys() and not _BREAK.search(text)
 
 
+def n_fillers(text: str) -> int:
+    """How many words of such a text count as words between two digits."""
+    return sum(token[0].lower() not in REPEATS for token in _WORD.finditer(text))
+
+
 def _begin(token: re.Match[str], word: str, digits: str, pending: tuple[int, int] | None, text: str) -> _Open:
     start = token.start()
     while start and text[start - 1] in _OPENING:

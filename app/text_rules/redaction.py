@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from tutti_server.app.text_rules.addresses import addresses, start_of_partial_address
-from tutti_server.app.text_rules.digit_runs import DigitRun, digit_runs, is_filled
+from tutti_server.app.text_rules.digit_runs import MAX_FILLERS, DigitRun, digit_runs, is_filled, n_fillers
 from tutti_server.app.text_rules.edits import Edit, Found, Phrases, without_overlaps
 
 Kind = Literal["card", "ssn", "account", "phone", "email", "number"]
@@ -65,6 +65,8 @@ class Before:
     """The digits of the number at the end of the text before; 0 if it does not end with one."""
     words_since_card: int = 1 << 20
     """The words since the last number of a card, or the last word that announces its security code."""
+    fillers: int = 0
+    """The words after that number, which may stand between its digits."""
 
 
 class Redaction:
@@ -108,9 +110,10 @@ class Redaction:
         n_words = len(text.split())
         last = runs[-1] if runs else DigitRun(len(text), len(text), "", goes_on=is_filled(text))
         digits = len(last.digits) + self._digits_before(text, last, before) if last.goes_on else 0
+        fillers = n_fillers(text[last.end :]) if runs else before.fillers + n_fillers(text)
         ends = self._announced(text, runs)
         since = len(text[ends[-1] :].split()) if ends else before.words_since_card + n_words
-        return Before(digits, since)
+        return Before(digits, since, fillers)
 
     @property
     def _has_numbers(self) -> bool:
@@ -140,7 +143,9 @@ class Redaction:
 
     def _digits_before(self, text: str, run: DigitRun, before: Before) -> int:
         """The digits in the text before that this sequence goes on with."""
-        return before.digits if before.digits and is_filled(text[: run.start]) else 0
+        between = text[: run.start]
+        goes_on = before.digits and is_filled(between) and before.fillers + n_fillers(between) <= MAX_FILLERS
+        return before.digits if goes_on else 0
 
     def _kind(self, run: DigitRun, is_code: bool) -> Kind | None:
         """What a sequence is if nothing comes before and after it: the kind that fits best, of those that are wanted.

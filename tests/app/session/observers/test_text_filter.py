@@ -259,6 +259,15 @@ def pieces(segments: Sequence[str]) -> Iterator[str]:
         yield f" {text}" if index else text
 
 
+def test_a_number_ends_after_as_many_other_words_wherever_the_text_is_cut() -> None:
+    """The word "yes" is held back, as an address may follow."""
+    speaker = Speaker(RULES[0])
+    for text in pieces(["one", "one one uh uh uh yes", "one"]):
+        speaker.segment(text)
+    speaker.end()
+    assert speaker.utterances[0].text == "111 uh uh uh yes one"
+
+
 @given(utterances(), st.sampled_from(RULES), st.data())
 def test_stable_text_grows_to_the_final_text_which_is_that_of_the_whole(
     said: list[list[str]], options: TextRuleOptions, data: st.DataObject
