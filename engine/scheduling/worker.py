@@ -272,23 +272,24 @@ class Worker:
 
     def _may_retry(self, request: Request, failure: Exception) -> bool:
         """Return whether a request that was open in a failed step is decoded again; if not, it is answered."""
-        request.restart()
         if request.is_cancelled:
             self.stats.cancelled()
-        elif request.window.priority.may_be_dropped:
+            return False
+        if request.window.priority.may_be_dropped:
             # A newer interim, with more audio, or the final follows soon.
             self._emitter.put(request, SupersededEvent())
             self.stats.superseded()
-        elif request.n_failures >= MAX_FAILURES_PER_WINDOW:
+            return False
+        request.restart()
+        if request.n_failures >= MAX_FAILURES_PER_WINDOW:
             # Clients read it: the log alone has the text of the failure, which may name files of the server.
             reason = type(failure).__name__
             error = EngineFailed(f"the engine has failed {request.n_failures} times with this window: {reason}")
             error.__cause__ = failure
             logger.error("[%s] a window fails: %s", request.window.session, error)
             self._emitter.put(request, error)
-        else:
-            return True
-        return False
+            return False
+        return True
 
     @property
     def _has_suspects(self) -> bool:

@@ -245,6 +245,18 @@ async def test_a_step_that_fails_once_is_repeated(runner: FakeRunner, stage: str
     assert runner.slots.n_free == 4
 
 
+@pytest.mark.parametrize("priority", [Priority.INTERIM, Priority.SPECULATIVE])
+@pytest.mark.parametrize("stage", ["encode", "prefill", "step", "collect"])
+async def test_what_may_be_dropped_is_superseded_by_a_failed_step(
+    runner: FakeRunner, stage: str, priority: Priority
+) -> None:
+    """Also where its session has heard that it had begun."""
+    async with start_engine(runner) as engine:
+        runner.fail_once(stage, MemoryError("no memory"))
+        assert kinds(await collect(engine, window("live", priority))) == [StartedEvent, SupersededEvent]
+        assert engine.is_alive
+
+
 async def test_segments_that_were_sent_before_a_failure_are_not_sent_again(small_checkpoint: Checkpoint) -> None:
     """The window is decoded from its beginning; its reader sees no difference."""
     tokenizer = small_checkpoint.tokenizer
