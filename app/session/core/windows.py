@@ -124,6 +124,11 @@ class StableText:
     words: Words = ()
     """The words of the text with the times that the client was shown, if it was shown any."""
 
+    def begins(self, done: api.DoneEvent) -> bool:
+        """Whether a decoding begins with this text, in its language."""
+        tokens = tuple(token for piece in done.pieces for token in piece.tokens)
+        return tokens[: len(self.tokens)] == self.tokens and self.language in (None, done.language)
+
 
 @dataclass(slots=True)
 class EngineTranslation:

@@ -167,6 +167,9 @@ class Interims:
         if end < self.decoded_until:
             # A speculative decoding has overtaken this interim.
             return
+        if not window.stable.begins(done):
+            # More words have become stable since a speculative decoding was asked for, and it hears others.
+            return
         self.decoded_until = end
         if not accepts_interim(self._hallucination_filter, window, done):
             return

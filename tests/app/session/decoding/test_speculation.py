@@ -102,6 +102,29 @@ def test_the_text_of_a_pause_in_speech_is_shown_as_an_interim() -> None:
     assert session.windows[n_windows].options.draft or session.windows[n_windows].options.prefix
 
 
+def test_a_text_that_contradicts_what_became_stable_meanwhile_is_not_shown() -> None:
+    """The interim before the pause was decoded already when the pause came, and made other words stable."""
+    session = bench(START)
+    session.feed(speech(range(1, 9), gap_samples=640))
+    session.feed(speech(range(9, 13), gap_samples=640), answer=False)
+    ((interim, interim_window),) = session.waiting
+    session.perform(session.session.engine_event(interim, api.StartedEvent(0.0, 1)))
+    session.feed(silence(0.12), answer=False)
+    speculative, window = session.waiting[-1]
+    assert window.priority is Priority.SPECULATIVE and window.options.prefix == interim_window.options.prefix
+    for event in decode(interim_window)[1:]:
+        session.perform(session.session.engine_event(interim, event))
+    shown = session.of(events.Interim)
+    assert shown[-1].stable == "w1 w2 w3 w4 w5 w6 w7"
+    others = speech([1, 2, 3, 4, 5, 26, 27, 28, 29, 30, 31, 32], gap_samples=640)
+    for event in decode(replace(window, samples=others)):
+        session.perform(session.session.engine_event(speculative, event))
+    assert session.of(events.Interim) == shown
+    session.waiting.clear()
+    session.feed(silence(0.7))
+    assert session.text() == " ".join(f"w{number}" for number in range(1, 13))
+
+
 @pytest.mark.parametrize("end", ["superseded", "overloaded", "stalled"])
 @pytest.mark.parametrize("has_ended", [False, True])
 def test_the_session_goes_on_without_it(end: str, has_ended: bool) -> None:
