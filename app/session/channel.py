@@ -200,7 +200,7 @@ class Channel:
             self._end_here(self._open, WindowKind.DISCARDED)
         self._endpointer.reset()
         self._last_cut = max(self._last_cut, self.position)
-        self._buffer.forget_before(self.position)
+        self.earlier.forget_before(self.position)
 
     def configure(self, options: ChannelOptions) -> None:
         """Change the options. The open utterance keeps its own; another endpointing mode ends it first."""

@@ -48,7 +48,7 @@ class EarlierAudio:
         while self._waiting and (is_finished or self._waiting[0].span[1] <= buffer.end):
             waiting = self._waiting.popleft()
             start, end = waiting.span
-            is_here = buffer.start <= start + ROUNDING_SAMPLES and end <= buffer.end
+            is_here = buffer.start <= start + ROUNDING_SAMPLES and buffer.start < end <= buffer.end
             samples = buffer.view(max(start, buffer.start), end).copy() if is_here else None
             self._translations.translate_audio(waiting.id, samples, waiting.language)
 

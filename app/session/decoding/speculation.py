@@ -72,6 +72,8 @@ class _Speculation:
     done: api.DoneEvent | None = None
     window: EndedWindow | None = None
     """The window that ended while it was decoded, and waits for its text."""
+    has_lost_translation: bool = False
+    """Whether its translation was withdrawn before it had come."""
 
     @property
     def is_waiting(self) -> bool:
@@ -84,9 +86,7 @@ class _Speculation:
         Returns whether it does.
         """
         assert self.done and self.window
-        stable = self.window.stable
-        tokens = tuple(token for piece in self.done.pieces for token in piece.tokens)
-        if tokens[: len(stable.tokens)] != stable.tokens or stable.language not in (None, self.done.language):
+        if not self.window.stable.begins(self.done):
             return False
         self.decoding.events.extend([*self.events, self.done])
         return True
@@ -271,7 +271,7 @@ class Speculations:
 
     def _forget_translation(self, speculation: _Speculation) -> None:
         """Withdraw the translation of a text that does not become final."""
-        self._finals.translations.forget(speculation.request)
+        speculation.has_lost_translation |= self._finals.translations.forget(speculation.request)
 
     def _adopt(self, window: EndedWindow, audio_end: int) -> None:
         """Give a window that has ended its text, if it was decoded or is being decoded; else withdraw what is not."""
@@ -280,7 +280,7 @@ class Speculations:
         if current is None:
             return
         is_usable = window.kind is not WindowKind.DISCARDED and current.audio_end == audio_end
-        if not is_usable or current.is_waiting:
+        if not is_usable or current.has_lost_translation or current.is_waiting:
             self._session.cancel(current.request)
             self._forget_translation(current)
             return

@@ -237,10 +237,14 @@ class Translations:
         self._expected[request.id] = (parts, origin)
         parts.n_open += 1
 
-    def forget(self, request: DecodeRequest) -> None:
-        """Withdraw a translation that is not needed, if the engine makes one for this request."""
-        if self._expected.pop(request.id, None):
-            self._session.cancel(request)
+    def forget(self, request: DecodeRequest) -> bool:
+        """Withdraw a translation that is not needed. Returns whether the engine was making one for this request."""
+        if request.id not in self._expected:
+            return False
+        parts, _ = self._expected.pop(request.id)
+        parts.n_open -= 1
+        self._session.cancel(request)
+        return True
 
     def on_engine_event(self, request: DecodeRequest, event: api.EngineEvent) -> None:
         """Process the translation of a text, or an event of earlier text that is translated again."""

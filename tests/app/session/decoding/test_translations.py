@@ -233,6 +233,47 @@ def test_audio_that_does_not_come_again_costs_its_translation_only() -> None:
         assert isinstance(session.events[-1], events.Stopped) and not made(session)
 
 
+def test_a_window_that_ends_in_a_pause_whose_translation_was_withdrawn_is_decoded_anew() -> None:
+    """A noise in the pause withdraws the translation; then the window is cut where the pause was decoded."""
+    session = bench("en", speculates=True)
+    session.feed(np.concatenate((silence(0.4), speech([40] * 110, gap_samples=640), silence(0.06))), answer=False)
+    ((job, window),) = session.waiting
+    session.waiting.clear()
+    *before_translation, _ = decode(window)
+    for event in before_translation:
+        session.perform(session.session.engine_event(job, event))
+    noise = np.full(SAMPLE_RATE // 50, 0.41, np.float32)
+    session.feed(np.concatenate((silence(0.02), noise, silence(0.06))), answer=False)
+    session.feed(talk(50, 51))
+    session.stop()
+    assert isinstance(session.events[-1], events.Stopped) and not session.of(events.Notice)
+    assert "".join(each.text for each in session.of(events.Translation)).endswith("e50 e51")
+    assert session.of(events.Translation)[0].text.split()[:100] == ["e40"] * 100
+
+
+def test_discarded_audio_does_not_take_that_of_earlier_text_with_it() -> None:
+    missing = commands.Untranslated(
+        utterance=7, channel=0, start_s=8.0, end_s=9.9, text="w1", language="de", targets=("en",)
+    )
+    resume = commands.Resume((10.0,), audio_from_s=8.0, untranslated=(missing,))
+    session = bench("en", start=replace(GERMAN, resume=resume))
+    session.feed(speech([1, 2, 3]))
+    session.give(commands.Discard())
+    session.feed(talk(4, 5, 6))
+    session.stop()
+    assert made(session) == [(7, "en", "e1 e2 e3 e4 e5 e6")] and not session.of(events.Notice)
+
+
+def test_earlier_text_that_ends_before_the_first_sample_costs_its_translation_only() -> None:
+    missing = commands.Untranslated(
+        utterance=7, channel=0, start_s=9.99, end_s=9.995, text="w1", language="de", targets=("en",)
+    )
+    resume = commands.Resume((10.0,), audio_from_s=9.996, untranslated=(missing,))
+    session = bench("en", start=replace(GERMAN, resume=resume))
+    session.feed(silence(0.5))
+    assert [notice.code for notice in session.of(events.Notice)] == ["translation_failed"]
+
+
 @pytest.mark.parametrize(
     "change", [{"channel": 1}, {"end_s": 0.5}, {"end_s": 31.5}, {"end_s": 3.5}, {"targets": ("es",)}]
 )
