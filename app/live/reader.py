@@ -81,22 +81,32 @@ class Reader:
 
     async def run(self) -> None:
         """Read until the end. What is wrong with a message is reported by the session."""
-        with closing(self._audio):
-            await self._dispatch(self._dialect.open())
+        with closing(self._audio), suppress(WebSocketDisconnect):
+            await self._perform(self._begin())
             while not self._session.is_closed:
-                try:
-                    items = tuple(await self._next_items())
-                    self._admit(items)
-                    await self._dispatch(items)
-                except WebSocketDisconnect:
-                    return
-                except LimitExceeded as error:
-                    # Audio received so far becomes final text, unless its client resumes; later audio is ignored.
-                    self._driver.perform(self._session.end(error))
-                except SessionError as error:
-                    self._driver.perform(self._session.fail(error))
+                await self._perform(self._read_message())
                 # Other tasks run in between, even if messages arrive faster than they are handled.
                 await asyncio.sleep(0)
+
+    async def _perform(self, work: Awaitable[None]) -> None:
+        """Wait for a part of the work, whose errors end the session."""
+        try:
+            await work
+        except LimitExceeded as error:
+            # Audio received so far becomes final text, unless its client resumes; later audio is ignored.
+            self._driver.perform(self._session.end(error))
+        except SessionError as error:
+            self._driver.perform(self._session.fail(error))
+
+    async def _begin(self) -> None:
+        """Do what the dialect does before the first message. A model that is loaded for it takes none of the client's time."""
+        await self._dispatch(self._dialect.open())
+        self._begun_s = asyncio.get_running_loop().time()
+
+    async def _read_message(self) -> None:
+        items = tuple(await self._next_items())
+        self._admit(items)
+        await self._dispatch(items)
 
     async def _next_items(self) -> Iterable[ClientMessage]:
         """The items of the next message, or the last items of a client that has just left."""

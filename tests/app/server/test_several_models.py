@@ -20,6 +20,7 @@ from tests.app.dialects.twilio.test_endpoint import call, hear_all, subscriber
 from tests.app.service.test_models import Shelf
 from tests.fakes import pcm, said, silence, speech
 from tests.plugins.wyoming.test_wyoming import wyoming
+from tutti_server.app.dialects.deepgram.live_wire import Deepgram
 
 TALK = np.concatenate((speech([1, 2, 3]), silence(0.8)))
 RECORDING = wav(TALK)
@@ -164,6 +165,33 @@ async def test_deepgrams_clients_choose_in_the_url(serve: Serve) -> None:
     with pytest.raises(InvalidStatus) as caught:
         await deepgram(server, "other")
     assert caught.value.response.status_code == 400 and UNKNOWN in bytes(caught.value.response.body).decode()
+
+
+async def test_a_deepgram_client_is_told_why_its_model_cannot_be_had(serve: Serve) -> None:
+    server = await serving(serve, Shelf(needed_bytes=1))
+    url = f"ws://{server.address}/v1/listen?encoding=linear32&sample_rate=16000&model=large"
+    async with asyncio.timeout(10), connect(url) as socket:
+        with pytest.raises(ConnectionClosed):
+            while True:
+                last = json.loads(await socket.recv())
+    assert last["type"] == "Error" and "large needs" in last["description"]
+    assert socket.close_code == 1013
+
+
+async def test_the_loading_of_a_model_takes_no_time_of_its_client(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its audio waits in the network meanwhile."""
+    monkeypatch.setattr(Deepgram, "idle_timeout_s", 0.5)
+    shelf = Shelf()
+    shelf.may_load.clear()
+    server = await serving(serve, shelf)
+    waiting = asyncio.create_task(deepgram(server, "large"))
+    await shelf.begun.wait()
+    await asyncio.sleep(0.6)  # The client's time is on the wall clock.
+    shelf.may_load.set()
+    result = await waiting
+    assert result["channel"]["alternatives"][0]["transcript"] == said([1, 2, 3])
 
 
 @pytest.mark.parametrize("is_in_url", [True, False])
