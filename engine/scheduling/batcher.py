@@ -200,6 +200,8 @@ class Batcher:
         """Decide what to do now. The windows of an `Encode` leave the queue."""
         for encode_load in self._loads.values():
             encode_load.advance(now_s)
+        while self._recent and next(iter(self._recent.values())) < now_s - RECENT_S:
+            del self._recent[next(iter(self._recent))]
         can_join_later = load.can_join_later(now_s)
         if not can_join_later or self._fills_device(now_s, load):
             ids = self._pop_batch(now_s, load)
@@ -261,8 +263,6 @@ class Batcher:
         That is 0 where no others are expected: every recent session has a window in the queue or running. The batcher
         knows the recent sessions only after `RECENT_S`.
         """
-        while self._recent and next(iter(self._recent.values())) < now_s - RECENT_S:
-            del self._recent[next(iter(self._recent))]
         busy = {waiting.session for waiting in self._by_id.values()} | load.sessions
         knows_all = self._first_s is not None and now_s - self._first_s > RECENT_S
         if knows_all and busy.issuperset(self._recent):

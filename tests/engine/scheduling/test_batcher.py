@@ -99,6 +99,15 @@ def test_another_call_joins_while_there_is_time() -> None:
     assert encoded(batcher, LATER_S, load_of(7, 5, 0.15, owed_fraction=0.5, begun_encode_s=0.35)) == []
 
 
+@pytest.mark.parametrize("limits", [replace(LIMITS, max_batch=1), replace(LIMITS, n_slots=1)])
+def test_sessions_are_forgotten(limits: BatchLimits) -> None:
+    batcher = Batcher(limits)
+    for number in range(20):
+        batcher.add(final(number, f"session {number}"), 10.0 * number)
+        assert encoded(batcher, 10.0 * number, load_of(1, 0, 0.15)) == [number]
+    assert len(batcher._recent) == 1
+
+
 def test_full_batch_does_not_wait() -> None:
     """Nothing more would fit."""
     assert encoded(batcher_with(*(final(id) for id in range(5))), 0.0, IDLE) == [0, 1, 2, 3]
