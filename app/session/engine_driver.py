@@ -120,6 +120,9 @@ class SessionDriver:
                     if self._trace:
                         self._trace.session_event(event)
                     self._on_event(event)
+                case Submit() | ScoreTurn() | Translate() | EmbedSpeech() if self.session.is_closed:
+                    # A client that does not read was given up while an event before this effect was sent.
+                    pass
                 case Submit(request_id):
                     self._windows[request_id] = self._tasks.create_task(self._run(effect))
                 case Cancel(request_id):
