@@ -118,7 +118,7 @@ class BeamSearch:
 
     @property
     def result(self) -> tuple[SampledToken, ...]:
-        """The tokens that the search found: those of the best hypothesis, with its end token where it has ended.
+        """The tokens that the search found: those of the best hypothesis, with an end token unless it was cut.
 
         Nothing before `is_over`.
         """
@@ -126,7 +126,17 @@ class BeamSearch:
             return ()
         n_missing = max(0, self.options.beam_size - len(self.ended))
         unfinished = sorted(self.beams, key=_logprob, reverse=True)[:n_missing]
-        return max([*self.ended, *unfinished], key=self._score_of).sampled[self._n_begun :]
+        found = max([*self.ended, *unfinished], key=self._score_of).sampled[self._n_begun :]
+        return self._with_end(found, len(self.ended))
+
+    def _with_end(self, found: tuple[SampledToken, ...], n_ended: int) -> tuple[SampledToken, ...]:
+        """The tokens of a hypothesis, with an end token where the search ended because enough others had ended.
+
+        Only with a patience below 1 are these fewer than the beams, so that an unfinished one may be the best.
+        """
+        is_cut = n_ended < self.options.n_wanted or len(found) >= self.max_new
+        is_whole = is_cut or (found and found[-1].token == self._eot)
+        return found if is_whole else (*found, SampledToken(self._eot, 0.0))
 
     def advance(self, candidates: Sequence[Sequence[SampledToken]]) -> list[Move]:
         """Go on with the likeliest hypotheses, each of them a beam and one of its next tokens.

@@ -104,4 +104,4 @@ class FollowedSearch(BeamSearch):
         if end_logprob < NOT_ENDED:
             peaks_s = self._steps[n_steps][1]
             found.append(SampledToken(self._eot, end_logprob, peaks_s[beam] if peaks_s else None))
-        return tuple(found)
+        return self._with_end(tuple(found), n_ended)

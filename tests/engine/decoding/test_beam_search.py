@@ -27,6 +27,15 @@ def test_a_search_that_only_repeats_itself_ends() -> None:
     assert set(result_of(search)) in ({3}, {4})
 
 
+def test_an_unfinished_text_that_is_the_best_ends_with_the_search() -> None:
+    """With less patience than beams: one other hypothesis has ended."""
+    search = BeamSearch(SearchOptions(beam_size=2, patience=0.5), eot=EOT, max_tokens=50)
+    search.advance([candidates((1, -0.1), (2, -2.5), (EOT, -4.0))])
+    assert not search.is_over
+    search.advance([candidates((3, -0.1), (EOT, -3.0), (4, -5)), candidates((EOT, -0.5), (5, -2), (6, -3))])
+    assert search.is_over and result_of(search) == [1, 3, EOT]
+
+
 def test_a_search_can_begin_in_the_middle() -> None:
     """What was sampled before counts towards length and likelihood, but is not found again."""
     before = candidates((1, -4.0), (2, -4.0))
