@@ -99,7 +99,7 @@ class Reader:
             self._driver.perform(self._session.fail(error))
 
     async def _begin(self) -> None:
-        """Do what the dialect does before the first message. A model that is loaded for it takes none of the client's time."""
+        """Do what comes before the first message. A model that is loaded for it takes none of the client's time."""
         await self._dispatch(self._dialect.open())
         self._begun_s = asyncio.get_running_loop().time()
 
