@@ -140,7 +140,8 @@ async def press(page: Page, key: str, modifiers: int = 0) -> None:
 FILE = [
     {"type": "transcript.text.segment", "id": 0, "start": 0.5, "end": 1.25, "text": "From a file.", "utterance": 0}
     | {"avg_logprob": -0.1, "confidence": 0.9, "language": "en"},
-    {"type": "transcript.text.done", "text": "From a file.", "duration": 6, "speech_duration": 2, "words": 3},
+    {"type": "transcript.text.done", "text": "From a file.", "duration": 6, "speech_duration": 2, "words": 3}
+    | {"warnings": [{"code": "cut_off", "message": "the recording breaks off after 6 s of 9 s"}]},
 ]
 DROP = """(() => {
     const transfer = new DataTransfer();
@@ -152,7 +153,7 @@ DROP = """(() => {
 
 
 async def test_a_dropped_file_is_transcribed(page_server: FakeServer, open_window: OpenWindow) -> None:
-    """With the languages and terms of the settings, and with a key if the server asks for one."""
+    """With the languages and terms of the settings, a key if the server asks for one, and what is said of the file."""
     page_server.file_events = FILE
     page_server.api_key = "s3cret"
     settings = {"language": "", "candidates": ["de", "en"], "hotwords": "Zwickau, HDMI, Zwickau"}
@@ -166,6 +167,9 @@ async def test_a_dropped_file_is_transcribed(page_server: FakeServer, open_windo
         assert await page.evaluate(LINES) == ["sermon.mp3", "From a file."]
         assert await page.evaluate("document.querySelector('#elapsed').textContent") == "0:06"
         assert await page.evaluate("document.querySelector('#progress').hidden")
+        assert await page.evaluate("document.querySelector('#message').textContent") == (
+            "The recording breaks off after 6 s of 9 s."
+        )
         assert page.errors == []
     (form,) = page_server.uploads
     assert ("file", 5000) in form
