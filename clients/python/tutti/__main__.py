@@ -158,7 +158,7 @@ async def _run(args: argparse.Namespace) -> None:
         "task": args.task,
         "prompt": args.prompt,
         "ssl": _read_ca_file(args.ca_file),
-        "api_key": args.api_key or os.environ.get("TUTTI_API_KEY") or None,
+        "api_key": args.api_key or os.environ.get("TUTTI_API_KEY", "").strip() or None,
     }
     if args.source in ("-", "mic") or args.speed is not None:
         await _run_live(args, options)

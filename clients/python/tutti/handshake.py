@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import email.utils
+import re
 import ssl as tls
 import time
 from collections.abc import Mapping
@@ -30,6 +31,8 @@ MAX_EVENTS_WAITING = 1024
 A server whose events are not read ends the session with the error `slow_reader`.
 """
 
+_API_KEY = re.compile("[!-~]([ -~]*[!-~])?")
+"""An API key that a header can carry: printable ASCII without spaces around it."""
 _WEBSOCKET_SCHEMES: Mapping[str, str] = {"ws": "ws", "http": "ws", "wss": "wss", "https": "wss"}
 
 
@@ -57,7 +60,7 @@ async def open_websocket(
         socket = await _Connect(
             stream_url,
             subprotocols=[Subprotocol(SUBPROTOCOL)],
-            additional_headers={} if api_key is None else {"Authorization": f"Bearer {api_key}"},
+            additional_headers=key_headers(api_key),
             # No compression: audio hardly gets smaller, and events are small.
             compression=None,
             proxy=proxy,
@@ -91,6 +94,19 @@ class _Connect(websockets.asyncio.client.connect):
 
     def process_redirect(self, exc: Exception) -> Exception | str:
         return exc
+
+
+def key_headers(api_key: str | None) -> dict[str, str]:
+    """The headers that show the server an API key; none without a key.
+
+    Raises:
+        BadOption: no header can carry the key. The error does not contain it.
+    """
+    if api_key is None:
+        return {}
+    if not _API_KEY.fullmatch(api_key):
+        raise BadOption("api_key", "printable ASCII characters without white space around them", "another text")
+    return {"Authorization": f"Bearer {api_key}"}
 
 
 def resolve_url(url: str) -> str:

@@ -31,7 +31,7 @@ from tutti.errors import (
     TuttiError,
     Unreachable,
 )
-from tutti.handshake import STREAM_PATH, refusal, resolve_url
+from tutti.handshake import STREAM_PATH, key_headers, refusal, resolve_url
 from tutti.messages import Event, Segment, ServerWarning, Stopped, Utterance, parse_event
 from tutti.options import OPEN_TIMEOUT_S, STOP_TIMEOUT_S, FileProgress, OnProgress, SessionOptions
 
@@ -66,7 +66,7 @@ async def upload_file(
         on_progress: see `OnProgress`.
 
     Raises:
-        BadOption: an option has no meaning for an upload.
+        BadOption: an option has no meaning for an upload, or cannot work.
         AudioError: the server found no audio in the file that it can decode.
         OSError: the file cannot be read.
         Unreachable, Refused, TimedOut: no connection, or the server refused the request.
@@ -84,7 +84,7 @@ async def upload_file(
                 client.stream(
                     "POST",
                     address,
-                    headers=_headers(options),
+                    headers=key_headers(options.get("api_key")),
                     data=_form_fields(options),
                     files={"file": (Path(path).name, cast("BinaryIO", progress))},
                 ) as response,
@@ -150,11 +150,6 @@ def _open_client(options: SessionOptions) -> httpx.AsyncClient:
     except (ImportError, ValueError) as error:
         # A proxy of an unknown kind, or one that needs a package which is not installed.
         raise BadOption("proxy", f"an HTTP proxy ({error})", proxy) from error
-
-
-def _headers(options: SessionOptions) -> dict[str, str]:
-    api_key = options.get("api_key")
-    return {} if api_key is None else {"Authorization": f"Bearer {api_key}"}
 
 
 def _form_fields(options: SessionOptions) -> dict[str, str | list[str]]:

@@ -92,6 +92,15 @@ async def test_a_file_becomes_captions(tutti: Tutti, tmp_path: Path) -> None:
     assert b"Bearer k2" in request and b"fLaC" in request and b"en\r\n" in request
 
 
+async def test_white_space_around_the_key_of_the_environment_is_left_out(tutti: Tutti, wav: str) -> None:
+    """The variable may come from a file, which ends in a line break."""
+    async with serve_answer() as server:
+        process = await tutti(wav, "--url", server.url, TUTTI_API_KEY=" k2\n")
+        await process.communicate()
+    assert process.returncode == 0
+    assert b"Bearer k2\r\n" in server.requests[0]
+
+
 async def test_an_uploaded_file_as_json(tutti: Tutti, wav: str) -> None:
     """The events are those of a session."""
     async with serve_answer() as server:

@@ -331,6 +331,25 @@ async def test_an_overloaded_server_tells_when_to_retry(headers: dict[str, str],
     assert caught.value.retry_after_s == expected
 
 
+@pytest.mark.parametrize("key", ["", "sk-secret\n", "sk-secret\r\nx-other: 1", " sk-secret", "schlüssel-secret"])
+async def test_an_api_key_that_no_header_can_carry_is_refused(key: str) -> None:
+    """Before anything is sent, and the error does not show the key."""
+    async with serve_script(answer) as server:
+        with pytest.raises(tutti.BadOption, match="api_key: expected") as caught:
+            async with tutti.connect(server.url, api_key=key):
+                pass
+    assert "secret" not in repr(caught.value) + str(caught.value)
+    assert server.requests == []
+
+
+async def test_an_api_key_may_have_any_character_of_ascii() -> None:
+    """Servers have keys in base64, or of several words."""
+    key = "YWJj+/== and more"
+    async with serve_script(answer) as server, tutti.connect(server.url, api_key=key):
+        pass
+    assert server.requests[0].headers["Authorization"] == f"Bearer {key}"
+
+
 async def test_a_redirect_is_refused() -> None:
     """The API key goes only to the address that the caller gave."""
     async with serve_script(answer) as other:

@@ -132,6 +132,16 @@ async def test_an_option_without_effect_is_refused(wav: Path, options: dict[str,
         await collect("ws://127.0.0.1:1", wav, **options)
 
 
+@pytest.mark.parametrize("key", ["", "sk-secret\n", "sk-secret\r\nx-other: 1", " sk-secret", "schlüssel-secret"])
+async def test_an_api_key_that_no_header_can_carry_is_refused(wav: Path, key: str) -> None:
+    """As for a live session: before anything is sent, and the error does not show the key."""
+    async with serve_answer() as server:
+        with pytest.raises(tutti.BadOption, match="api_key: expected") as caught:
+            await collect(server.url, wav, api_key=key)
+    assert "secret" not in repr(caught.value) + str(caught.value)
+    assert server.requests == []
+
+
 async def test_speech_without_text_belongs_to_its_utterance(wav: Path) -> None:
     """Utterances end with the first segment of the next."""
     answer = sse(
