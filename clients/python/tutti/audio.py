@@ -173,9 +173,15 @@ class Pace:
         if self.speed is not None and not self.speed > 0:
             raise BadOption("speed", "a number above 0", self.speed)
 
-    def due_s(self, end_s: float) -> float:
-        """When a chunk that ends at `end_s` of the audio may be sent, in seconds after the first chunk."""
-        allowed_s = max(0.0, end_s - AHEAD_SHARE * self.max_ahead_s)
+    def due_s(self, end_s: float, late_s: float = 0.0) -> float:
+        """When a chunk that ends at `end_s` of the audio may be sent, in seconds after the first chunk.
+
+        Args:
+            end_s: the time in the audio.
+            late_s: how far the audio before was behind the clock at most, in seconds. The server does not let a client
+                catch up on it: what may be sent at once does not grow while the source is silent.
+        """
+        allowed_s = max(0.0, end_s + late_s - AHEAD_SHARE * self.max_ahead_s)
         return allowed_s if self.speed is None else max(allowed_s, end_s / self.speed)
 
 
@@ -183,12 +189,15 @@ async def paced(audio: AsyncIterable[bytes], format: AudioFormat, pace: Pace) ->
     """The chunks of `audio`, each when `pace` allows it."""
     loop = asyncio.get_running_loop()
     began_s: float | None = None
+    late_s = 0.0
     n_bytes = 0
     async for chunk in audio:
         if began_s is None:
             began_s = loop.time()
+        elapsed_s = loop.time() - began_s
+        late_s = max(late_s, elapsed_s - n_bytes / format.bytes_per_s)
         n_bytes += len(chunk)
-        wait_s = began_s + pace.due_s(n_bytes / format.bytes_per_s) - loop.time()
+        wait_s = pace.due_s(n_bytes / format.bytes_per_s, late_s) - elapsed_s
         if wait_s > 0:
             await asyncio.sleep(wait_s)
         yield chunk

@@ -149,3 +149,31 @@ async def test_the_clock_starts_with_the_first_chunk() -> None:
     times = [loop.time() - began async for _ in paced(source(), AudioFormat(), Pace(1.0, 60))]
     # Chunks of 10 ms, each sent when its last sample would have been spoken.
     assert all(time >= due for time, due in zip(times, [0.01, 0.02, 0.03], strict=True))
+
+
+@pytest.mark.parametrize("speed", [None, 0.5, 1.0, 3.0])
+async def test_a_pause_of_the_source_gives_no_allowance(speed: float | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What comes at once after it is never too far ahead, as the server counts, and is sent as fast as is allowed."""
+    from tutti_server.app.live.audio_receiver import Pace as ServerPace
+
+    now_s = 0.0
+
+    async def sleep(wait_s: float) -> None:
+        nonlocal now_s
+        now_s += wait_s
+
+    async def source() -> AsyncIterator[bytes]:
+        nonlocal now_s
+        for n_chunks in (20, 2000):
+            for _ in range(n_chunks):
+                yield bytes(3200)
+            now_s += 300
+
+    monkeypatch.setattr(asyncio.get_running_loop(), "time", lambda: now_s)
+    monkeypatch.setattr(asyncio, "sleep", sleep)
+    server, ahead_s, sent_s = ServerPace(), 0.0, 0.0
+    async for chunk in paced(source(), AudioFormat(), Pace(speed, 60.0)):
+        ahead_s, sent_s = max(ahead_s, server.add(len(chunk) / 32000, now_s)), now_s
+    assert ahead_s <= 0.8 * 60 + 1e-6
+    # 202 s of audio: 2 s before the pause, and after it 48 s at once and 152 s at the pace of speech.
+    assert sent_s == pytest.approx((2 / speed if speed else 0) + 300 + 152)
