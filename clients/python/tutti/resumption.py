@@ -412,8 +412,10 @@ class ResumingConnection:
             waits: first wait until there is something to send. Otherwise a silent client would connect again and again.
         """
         if waits:
-            self._has_more.clear()
-            await self._has_more.wait()
+            # Something may have come since the loss, before this task ran.
+            while self._outgoing.is_answered:
+                self._has_more.clear()
+                await self._has_more.wait()
             self._reconnector.settle()
             self._reconnector.lose()
         while (attempt := self._reconnector.next_attempt(error)) is not None:

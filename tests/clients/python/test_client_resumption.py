@@ -285,7 +285,7 @@ def be_idle(idle_timeout_s: float, lost: asyncio.Event, until: str | None = None
     return script
 
 
-@pytest.mark.parametrize(
+with_something_to_send = pytest.mark.parametrize(
     ("act", "kinds"),
     [
         (lambda session: session.send(bytes(2)), ["start", "stop"]),
@@ -293,6 +293,10 @@ def be_idle(idle_timeout_s: float, lost: asyncio.Event, until: str | None = None
         (lambda session: session.stop(), ["start", "stop"]),
     ],
 )
+"""Ways to give a session something to send, and the types of the messages that its next connection is sent then."""
+
+
+@with_something_to_send
 async def test_a_silent_session_is_resumed_when_there_is_something_to_send(
     act: Callable[[tutti.Session], Any], kinds: list[str]
 ) -> None:
@@ -314,6 +318,32 @@ async def test_a_silent_session_is_resumed_when_there_is_something_to_send(
         assert [event.type async for event in session] == ["resumed", "stopped"]
     assert [message["type"] for message in server.peer.messages] == kinds
     assert b"".join(server.peer.audio)[:4] == bytes(4)
+
+
+@with_something_to_send
+async def test_what_is_sent_in_the_moment_of_the_loss_resumes_a_silent_session(
+    act: Callable[[tutti.Session], Any], kinds: list[str]
+) -> None:
+    """Before any other task has run."""
+
+    async def end(peer: Peer) -> None:
+        await peer.begin(idle_timeout_s=0.0)
+        await peer.send({"type": "error", "code": "idle", "message": "over", "fatal": True})
+        await peer.socket.close(1008)
+
+    async with (
+        asyncio.timeout(5),
+        serve_script(each(end, finish)) as server,
+        tutti.connect(server.url) as session,
+    ):
+        await server.peer.socket.wait_closed()
+        # It notices the loss.
+        await session.keepalive()
+        await act(session)
+        types = [(await anext(session)).type, (await anext(session)).type]
+        await session.stop()
+        assert [*types, *[event.type async for event in session]] == ["reconnecting", "resumed", "stopped"]
+    assert [message["type"] for message in server.peer.messages] == kinds
 
 
 @pytest.mark.parametrize(
