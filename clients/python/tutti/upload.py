@@ -90,7 +90,7 @@ async def upload_file(
                 ) as response,
             ):
                 await answer.begin(response)
-                async for line in response.aiter_lines():
+                async for line in read_lines(response):
                     for event in answer.read(line):
                         progress.note(event)
                         yield event
@@ -175,6 +175,17 @@ def _form_fields(options: SessionOptions) -> dict[str, str | list[str]]:
         fields |= {"chunking_strategy[type]": "server_vad"}
         fields |= {"chunking_strategy[silence_duration_ms]": str(silence_ms)}
     return {name: value for name, value in fields.items() if value}
+
+
+async def read_lines(response: httpx.Response) -> AsyncGenerator[str, None]:
+    """The lines of a stream of events. `aiter_lines` would also end them at line breaks of Unicode, in a text."""
+    rest = ""
+    async for piece in response.aiter_text():
+        *lines, rest = (rest + piece).split("\n")
+        for line in lines:
+            yield line.removesuffix("\r")
+    if rest:
+        yield rest
 
 
 class _Progress:

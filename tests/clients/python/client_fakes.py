@@ -202,7 +202,7 @@ class FakeUploads:
 
 def sse(*messages: Wire) -> bytes:
     """The body of a streamed answer."""
-    return b"".join(b"data: " + json.dumps(message).encode() + b"\n\n" for message in messages)
+    return b"".join(b"data: " + json.dumps(message, ensure_ascii=False).encode() + b"\n\n" for message in messages)
 
 
 SPOKEN = sse(

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import io
 import wave
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import numpy as np
 import pytest
 
@@ -14,7 +16,7 @@ import tutti
 from tests.app.conftest import running
 from tests.clients.python.client_fakes import SPOKEN, serve_answer, serve_nothing, sse
 from tests.fakes import FakeTranscriber, silence, speech
-from tutti.upload import upload_url
+from tutti.upload import read_lines, upload_url
 from tutti_server.app.service.settings import Settings
 
 SEGMENT = {"type": "transcript.text.segment", "utterance": 0, "id": 0, "start": 0.0, "end": 1.0, "text": "Hi."}
@@ -155,6 +157,27 @@ async def test_speech_without_text_belongs_to_its_utterance(wav: Path) -> None:
     utterances = [event for event in events if isinstance(event, tutti.Utterance)]
     assert [(each.text, each.uncovered) for each in utterances] == [("Hi.", ((2.0, 3.0),)), ("Bye.", ())]
     assert [type(event).__name__ for event in events] == ["Segment", "Utterance", "Segment", "Utterance", "Stopped"]
+
+
+@pytest.mark.parametrize("line_end", [b"\n", b"\r\n"])
+async def test_a_text_may_have_line_breaks_of_unicode(wav: Path, line_end: bytes) -> None:
+    """JSON has them as they are. A line of the answer ends where a stream of events says."""
+    text = "one\u2028two\u2029three\x85four"
+    done = {"type": "transcript.text.done", "duration": 1.0, "speech_duration": 1.0, "words": 4}
+    async with serve_answer(sse(SEGMENT | {"text": text}, done).replace(b"\n", line_end)) as server:
+        segment, *_ = await collect(server.url, wav)
+    assert isinstance(segment, tutti.Segment) and segment.text == text
+
+
+async def test_lines_may_come_in_any_pieces() -> None:
+    """Cut inside a letter, or inside the end of a line; the last one may have no end."""
+    lines = ["data: a\u2028é", "", "data: b"]
+
+    async def pieces() -> AsyncIterator[bytes]:
+        for byte in "\r\n".join(lines).encode():
+            yield bytes([byte])
+
+    assert [line async for line in read_lines(httpx.Response(200, content=pieces()))] == lines
 
 
 async def test_fields_that_the_server_ignored_are_a_warning(wav: Path) -> None:
