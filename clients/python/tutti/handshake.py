@@ -81,6 +81,9 @@ async def open_websocket(
         raise TimedOut("open_timeout_s", open_timeout_s, f"connection to {stream_url}") from error
     except InvalidHandshake as error:
         raise Unreachable(stream_url, f"no WebSocket there ({error})") from error
+    except ImportError as error:
+        # A SOCKS proxy, which needs a package that is not installed.
+        raise BadOption("proxy", f"a proxy that can be used ({error})", proxy) from error
     except (OSError, WebSocketException) as error:
         raise Unreachable(stream_url, str(error) or type(error).__name__) from error
     if socket.subprotocol != SUBPROTOCOL:

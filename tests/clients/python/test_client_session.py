@@ -350,6 +350,15 @@ async def test_an_api_key_may_have_any_character_of_ascii() -> None:
     assert server.requests[0].headers["Authorization"] == f"Bearer {key}"
 
 
+async def test_a_proxy_that_needs_another_package_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The environment may name one."""
+    monkeypatch.setenv("no_proxy", "")
+    monkeypatch.setenv("socks_proxy", "socks5://127.0.0.1:1")
+    with pytest.raises(tutti.BadOption, match=r"proxy: expected a proxy that can be used .*python-socks"):
+        async with tutti.connect("ws://127.0.0.1:1"):
+            pass
+
+
 async def test_a_redirect_is_refused() -> None:
     """The API key goes only to the address that the caller gave."""
     async with serve_script(answer) as other:
