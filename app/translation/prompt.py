@@ -51,7 +51,8 @@ def read_answer(answer: object, text: str) -> str:
     """The translation in the JSON of an answer, in one line.
 
     Raises:
-        TranslationFailed: the answer is not one of a chat, was cut off, or is far too long for the text.
+        TranslationFailed: the answer is not one of a chat, was cut off, is far too long for the text, or contains half
+            a surrogate pair, which JSON can escape and no message can hold.
     """
     match answer:
         case {"choices": [{"message": {"content": str(content)}, **choice}, *_]}:
@@ -65,4 +66,6 @@ def read_answer(answer: object, text: str) -> str:
     limit = MAX_ANSWER_CHARS + MAX_GROWTH * len(text)
     if len(translation) > limit:
         raise TranslationFailed(f"the endpoint gave {len(translation)} characters, expected at most {limit}")
+    if any("\ud800" <= each <= "\udfff" for each in translation):
+        raise TranslationFailed("the endpoint gave half a character, one of the two halves of a surrogate pair")
     return translation

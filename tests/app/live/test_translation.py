@@ -11,7 +11,7 @@ import pytest
 
 import tutti
 from tests.app.conftest import Serve
-from tests.app.translation.test_chat_translator import StandIn, echo
+from tests.app.translation.test_chat_translator import StandIn, chat, echo
 from tests.fakes import MODEL, FakeTranscriber, pcm, silence, speech
 
 GERMAN: tutti.ConnectOptions = {
@@ -31,6 +31,8 @@ class Endpoint:
         self.answers = asyncio.Event()
         self.answers.set()
         self.texts: list[str] = []
+        self.bad_answers: list[str] = []
+        """Answers in place of the next translations."""
         self._came = asyncio.Event()
 
     async def has_texts(self, n: int) -> None:
@@ -43,7 +45,7 @@ class Endpoint:
         self.texts.append(request["messages"][-1]["content"])
         self._came.set()
         await self.answers.wait()
-        return await echo(request)
+        return chat(self.bad_answers.pop()) if self.bad_answers else await echo(request)
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[dict[str, Any]]:
@@ -77,6 +79,21 @@ async def test_a_session_with_two_languages(serve: Serve) -> None:
         with pytest.raises(tutti.SessionError, match=r"translate.*en, fr.*'xx'"):
             async with tutti.connect(f"http://{server.address}", translate=["xx"]):
                 pass
+
+
+async def test_a_session_outlives_an_answer_that_no_message_can_hold(serve: Serve) -> None:
+    """Half a surrogate pair can be escaped in JSON, but not be sent. The text has no translation; the next one does."""
+    endpoint = Endpoint()
+    endpoint.bad_answers.append("Hallo \ud83d")
+    async with endpoint.running() as settings:
+        server = await serve(FakeTranscriber(info=TRANSLATES), **settings)
+        async with tutti.connect(f"http://{server.address}", **GERMAN | {"translate": ["fr"]}) as session:
+            await session.send(talk(1, 2))
+            await session.send(talk(3, 4))
+            await session.stop()
+            events = [event async for event in session]
+    assert made(events) == [(1, "fr", "W3 W4")]
+    assert isinstance(events[-1], tutti.Stopped)
 
 
 async def test_a_lost_connection_loses_and_repeats_no_translation(serve: Serve) -> None:

@@ -145,6 +145,7 @@ async def test_order_is_kept_and_requests_at_a_time_are_limited() -> None:
         (chat(None), "no chat answer"),
         (chat(" \n "), "empty answer"),
         (chat("cut", "length"), "cut its answer off"),
+        (chat("Hallo \ud83d"), "half a character"),
         (chat("x" * 2000), "2000 characters, expected at most"),
         (chat("x" * (MAX_ANSWER_BYTES + 1)), "more than 262144 bytes"),
     ],
