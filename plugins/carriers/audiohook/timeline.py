@@ -1,7 +1,7 @@
 """Places the audio of a session on the timeline of its AudioHook stream, which goes on while audio is left out."""
 
 import re
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 
 from tutti_server.app.errors import CLOSE_POLICY, BadMessage, LimitExceeded
 
@@ -50,7 +50,12 @@ class Timeline:
         self._session_s.append(session_s)
         self._stream_s.append(stream_s)
 
-    def at(self, session_s: float) -> float:
-        """The time on the stream's timeline, in seconds."""
-        index = bisect_right(self._session_s, session_s) - 1
+    def at(self, session_s: float, *, is_end: bool = False) -> float:
+        """The time on the stream's timeline, in seconds.
+
+        Args:
+            session_s: the time of the session.
+            is_end: whether something ends there. Where a gap is, it ends before it, and what begins there begins after.
+        """
+        index = (bisect_left if is_end else bisect_right)(self._session_s, session_s) - 1
         return self._stream_s[max(index, 0)] + session_s - self._session_s[max(index, 0)]

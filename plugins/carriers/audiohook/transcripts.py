@@ -71,4 +71,5 @@ class Transcripts:
 
     def _place(self, start_s: float, end_s: float) -> dict[str, str]:
         start = self._timeline.at(start_s)
-        return {"offset": write_duration(start), "duration": write_duration(self._timeline.at(end_s) - start)}
+        end = max(self._timeline.at(end_s, is_end=True), start)
+        return {"offset": write_duration(start), "duration": write_duration(end - start)}

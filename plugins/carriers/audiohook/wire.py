@@ -66,8 +66,8 @@ class AudioHook(CallStream):
         self._start: commands.Start | None = None
         self._close_seq: int | None = None
         """The number of the client's `close`, which `closed` answers."""
-        self._received_s = 0.0
-        """Seconds of audio on each channel."""
+        self._n_samples = 0
+        """Samples of all channels that came. The session may hold some of them back until a pause."""
 
     def write(self, event: events.Event) -> Iterable[str]:
         """Publish the event, and write it for the client where AudioHook has a message for it."""
@@ -84,11 +84,6 @@ class AudioHook(CallStream):
                 return (self._messages.write("closed", {}, self._close_seq),)
             case _:
                 return self._texts(event)
-
-    def audio_received(self, until_s: float) -> Iterable[events.Reply]:
-        """Sends nothing: audio is not acknowledged."""
-        self._received_s = until_s
-        return ()
 
     def leave(self) -> Iterable[ClientMessage]:
         """See `CallStream.leave`. The client's `close` is answered when everything is final."""
@@ -112,6 +107,7 @@ class AudioHook(CallStream):
     def _audio(self, data: bytes) -> Iterable[ClientMessage]:
         if not self._has_started or self._is_stopped:
             raise WrongState("not_started", "audio: expected it between opened and close", CLOSE_POLICY)
+        self._n_samples += len(data)
         return (commands.Audio(data),) if data else ()
 
     def _text(self, text: str) -> Iterable[ClientMessage]:
@@ -141,6 +137,12 @@ class AudioHook(CallStream):
                 expected = "open, ping, update, paused, resumed, discarded, error or close"
                 raise BadMessage("unknown_type", expected, kind)
         return items
+
+    @property
+    def _received_s(self) -> float:
+        """Seconds of audio that came."""
+        assert self._start
+        return self._n_samples / self._start.audio.channels / SAMPLE_RATE
 
     def _open(self, parameters: Mapping[str, Any]) -> commands.Start:
         if self._has_started:

@@ -28,6 +28,7 @@ from tutti_server.app.cli import processes
 from tutti_server.app.errors import SettingsError
 from tutti_server.app.server.plugins import make_settings
 from tutti_server.app.service.shared_state import SharedState
+from tutti_server.plugins.carriers.audiohook.timeline import read_duration
 from tutti_server.plugins.carriers.audiosocket.wire import DTMF, HANGUP, HANGUP_PACKET, ID, packet
 from tutti_server.plugins.carriers.settings import CarrierSettings
 
@@ -208,6 +209,21 @@ async def test_a_conversation_of_genesys_receives_transcripts_of_both_sides(serv
     assert messages[-1]["type"] == "closed"
     assert [each["seq"] for each in messages] == list(range(2, len(messages) + 2))
     assert heard[0]["tracks"] == ["external", "internal"]
+
+
+async def test_text_before_a_pause_of_genesys_ends_before_it(serve: Serve) -> None:
+    """The audio ends within speech, and the pause is over before its text is there."""
+    server = await serve(api_keys="k", audiohook_secret=base64.b64encode(SECRET).decode())
+    async with hook(server) as send:
+        socket = await send("open", **opening("CA1"))
+        await socket.send(np.repeat(np.frombuffer(slowly([1, 2])[:6000], np.uint8), 2).tobytes())
+        await send("paused")
+        await send("resumed", start="PT0.75S", discarded="PT60S")
+        await send("close", reason="end")
+        messages = await hear_all(socket)
+    data = [each["parameters"]["entities"][0]["data"] for each in messages if each["type"] == "event"]
+    assert len(data) == 2
+    assert all(read_duration("duration", each["duration"]) <= 0.75 for each in data)
 
 
 async def test_a_probe_of_genesys_is_answered_and_a_wrong_signature_is_not(

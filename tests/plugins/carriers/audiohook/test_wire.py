@@ -60,6 +60,18 @@ def opened(sink: FakeSink | None = None, **parameters: str) -> Sender:
     return send
 
 
+def hear(send: Sender, seconds: float) -> None:
+    """Send as much audio of both channels."""
+    send.dialect.read(b"\xff\xff" * round(8000 * seconds))
+
+
+def place(send: Sender, start_s: float, end_s: float) -> tuple[str, str]:
+    """The offset and the duration of a transcript."""
+    interim = events.Interim(utterance=1, channel=1, start_s=start_s, end_s=end_s, stable="Hi", tail=" you")
+    data = written(send, interim)[0]["parameters"]["entities"][0]["data"]
+    return data["offset"], data["duration"]
+
+
 def written(send: Sender, event: events.Event) -> list[dict[str, Any]]:
     return [json.loads(text) for text in send.dialect.write(event)]
 
@@ -144,16 +156,23 @@ def test_a_fatal_error_is_a_disconnect() -> None:
 
 @supported("audiohook", "paused, resumed, discarded")
 def test_text_does_not_go_on_over_a_pause_and_times_are_those_of_the_stream() -> None:
-    send = opened()
-    send.dialect.audio_received(4.0)
+    send = opened(interim="true")
+    hear(send, 4.0)
     assert send("paused") == (commands.Flush(PAUSE_ID),)
     assert send("resumed", {"start": "PT4S", "discarded": "PT30.5S"}) == ()
-    interim = events.Interim(utterance=1, channel=1, start_s=3.0, end_s=5.0, stable="Hi", tail=" you")
-    transcripts = opened(interim="true")
-    transcripts.dialect.audio_received(4.0)
-    transcripts("discarded", {"start": "PT4S", "discarded": "PT30.5S"})
-    data = written(transcripts, interim)[0]["parameters"]["entities"][0]["data"]
-    assert (data["offset"], data["duration"]) == ("PT3S", "PT32.5S")
+    assert place(send, 3.0, 5.0) == ("PT3S", "PT32.5S")
+
+
+def test_text_that_ends_where_audio_was_left_out_ends_before_the_gap() -> None:
+    """Also where the gap is known before the text. Text that begins there begins after the gap."""
+    send = opened(interim="true")
+    hear(send, 2.0)
+    send("paused")
+    send("discarded", {"start": "PT2S", "discarded": "PT50S"})
+    send("resumed", {"start": "PT52S", "discarded": "PT10S"})
+    assert place(send, 1.0, 2.0) == ("PT1S", "PT1S")
+    assert place(send, 2.0, 3.0) == ("PT62S", "PT1S")
+    assert place(send, 2.0, 2.0) == ("PT62S", "PT0S")
 
 
 @supported("audiohook", "event: transcript")
