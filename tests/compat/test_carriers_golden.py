@@ -27,7 +27,7 @@ from tutti_server.plugins.carriers.vonage import Vonage
 
 ToBytes = Callable[[Samples], Iterator[bytes]]
 """Cuts samples into the chunks of 20 ms in which they are sent."""
-HOOK = Client(parameters={}, organization=None, session=None, languages=("en",))
+HOOK = Client(parameters={}, organization=None, session=None, languages_of=lambda _: ("en",))
 DIALECTS: dict[str, Callable[[CallSink, Path], Dialect]] = {
     "asterisk": lambda sink, path: Asterisk(sink),
     "audiohook": lambda sink, path: AudioHook(sink, HOOK),

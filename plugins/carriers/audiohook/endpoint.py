@@ -49,7 +49,7 @@ class AudioHookEndpoint:
             parameters=dict(websocket.query_params),
             organization=websocket.headers.get("audiohook-organization-id"),
             session=websocket.headers.get("audiohook-session-id"),
-            languages=service.transcriber.info.languages,
+            languages_of=lambda model: service.models.named(model).languages,
         )
         await serve_call(websocket, lambda sink: AudioHook(sink, about), self.write_event, client=client)
 

@@ -4,7 +4,7 @@ Source: Genesys' documentation of AudioHook, "Protocol Reference" and "Session W
 implementation.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +13,7 @@ from tutti_server.app.dialects.call_streams.wire import Call, CallSink, call_id,
 from tutti_server.app.dialects.checks import is_boolean, understood
 from tutti_server.app.dialects.json_text import read_object, write_object
 from tutti_server.app.errors import CLOSE_POLICY, BadMessage, BadStart, SessionError, WrongState
+from tutti_server.app.languages import language_of
 from tutti_server.app.live.dialect import ClientMessage
 from tutti_server.app.media.pcm import AudioFormat
 from tutti_server.app.session.messages import commands, events
@@ -42,8 +43,8 @@ class Client:
     """The id in the header `Audiohook-Organization-Id`, which the signature covers."""
     session: str | None
     """The id in the header `Audiohook-Session-Id`."""
-    languages: Sequence[str]
-    """The codes of the languages of the model."""
+    languages_of: Callable[[str | None], Sequence[str]]
+    """The codes of the languages of the model with this name; raises `BadStart` if there is none."""
 
 
 class AudioHook(CallStream):
@@ -162,7 +163,7 @@ class AudioHook(CallStream):
         command = start_command(options, AudioFormat("mulaw", SAMPLE_RATE, len(media["channels"])))
         self._opened = {"media": [media], "startPaused": False}
         if parameters.get("supportedLanguages") is True:
-            self._opened["supportedLanguages"] = list(self._client.languages)
+            self._opened["supportedLanguages"] = list(self._client.languages_of(command.model))
         if sends_transcripts:
             self._transcripts = Transcripts(self._messages.id, media["channels"], self._timeline)
         self._sends_interims = bool(options.get("interim", "").strip()) and command.interim
@@ -171,12 +172,20 @@ class AudioHook(CallStream):
         return command
 
     def _update(self, parameters: Mapping[str, Any], seq: int) -> Iterable[ClientMessage]:
-        """Change the language for the utterances to come."""
+        """Change the language for the utterances to come.
+
+        Raises:
+            BadMessage: the model does not know it. The session would refuse it too, but after `updated`.
+        """
         assert self._start is not None
         language = _language(parameters.get("language"))
         if language is None:
             raise BadMessage("bad_message", "the code of a language as language", parameters.get("language"))
         start = self._start
+        known = self._client.languages_of(start.model)
+        if (named := language_of(language, known)) is not None and named not in known:
+            expected = f"one of the model's languages ({', '.join(known)}) as language"
+            raise BadMessage("bad_message", expected, parameters["language"])
         change = commands.Configure(
             audio=start.audio,
             language=language,

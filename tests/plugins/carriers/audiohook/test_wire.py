@@ -49,8 +49,13 @@ class Sender:
         )
 
 
+def languages_of(model: str | None) -> tuple[str, ...]:
+    """The languages of the first model, and of another one."""
+    return ("fr",) if model else ("en", "de")
+
+
 def hook(sink: FakeSink | None = None, **parameters: str) -> Sender:
-    client = Client(parameters=parameters, organization=ORGANIZATION, session=SESSION, languages=("en", "de"))
+    client = Client(parameters=parameters, organization=ORGANIZATION, session=SESSION, languages_of=languages_of)
     return Sender(AudioHook(sink or FakeSink(), client))
 
 
@@ -194,6 +199,18 @@ def test_the_language_can_change() -> None:
     assert isinstance(change, commands.Configure)
     assert change.language == "de"
     assert made(answer)["type"] == "updated"
+
+
+def test_a_language_that_the_model_does_not_know_is_refused() -> None:
+    """The language stays, so there is no `updated`."""
+    with pytest.raises(BadMessage, match=r"expected one of the model's languages \(en, de\) as language, got 'xx-YY'"):
+        opened()("update", {"language": "xx-YY"})
+    send = hook(model="other")
+    send("open", {**OPEN, "language": "fr"})
+    with pytest.raises(BadMessage, match=r"\(fr\)"):
+        send("update", {"language": "de-DE"})
+    change, _ = send("update", {"language": "fr-CA"})
+    assert change.language == "fr"
 
 
 @supported("audiohook", "error")
