@@ -47,17 +47,16 @@ class ControlPipe:
     def receiving(self, handle: Callable[[ControlMessage], None]) -> Iterator[None]:
         """Call `handle` on the event loop with every message of the supervisor, until the block is left.
 
-        If the supervisor is gone, this process ends.
+        If the supervisor is gone, or `handle` raises, this process ends.
         """
         loop = asyncio.get_running_loop()
 
         def receive() -> None:
             try:
-                while self._connection.poll():
-                    handle(self._connection.recv())
-            except (EOFError, OSError):
-                logger.error("the supervisor is gone")
-                shutil.rmtree(self._folder, ignore_errors=True)
+                while (message := self._next()) is not None:
+                    handle(message)
+            except Exception:
+                logger.exception("%s could not handle a message", multiprocessing.current_process().name)
                 exit_now(EXIT_FAILED)
 
         loop.add_reader(self._connection.fileno(), receive)
@@ -65,6 +64,15 @@ class ControlPipe:
             yield
         finally:
             loop.remove_reader(self._connection.fileno())
+
+    def _next(self) -> ControlMessage | None:
+        """The next message that has come, or `None`. If the supervisor is gone, this process ends."""
+        try:
+            return self._connection.recv() if self._connection.poll() else None
+        except (EOFError, OSError):
+            logger.error("the supervisor is gone")
+            shutil.rmtree(self._folder, ignore_errors=True)
+            exit_now(EXIT_FAILED)
 
 
 Work = Callable[[ControlPipe], Coroutine[Any, Any, None]]

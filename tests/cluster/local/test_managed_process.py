@@ -1,19 +1,33 @@
 """A child process of the supervisor."""
 
 import asyncio
+import errno
 import os
 import signal
 from pathlib import Path
 
-from tutti_server.cluster.local.control_messages import Ready, StartReport
+import pytest
+
+from tutti_server.cluster.local.control_messages import ControlMessage, GatewayGone, Ready, StartReport
 from tutti_server.cluster.local.managed_process import ChildProcess
-from tutti_server.cluster.local.process import ControlPipe
+from tutti_server.cluster.local.process import EXIT_FAILED, ControlPipe
 
 PATIENCE_S = 40.0
 
 
 async def report_ready(pipe: ControlPipe) -> None:
     pipe.send(Ready())
+
+
+async def fail_at_a_message(pipe: ControlPipe) -> None:
+    """Have no file descriptor left when a message comes."""
+
+    def handle(_: ControlMessage) -> None:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    with pipe.receiving(handle):
+        pipe.send(Ready())
+        await asyncio.Event().wait()
 
 
 async def test_ctrl_c_during_the_start_leaves_a_process_to_its_supervisor(tmp_path: Path) -> None:
@@ -24,3 +38,19 @@ async def test_ctrl_c_during_the_start_leaves_a_process_to_its_supervisor(tmp_pa
     async with asyncio.timeout(PATIENCE_S):
         assert await process.ended() == 0
     assert reports == [Ready()]
+
+
+async def test_a_message_that_cannot_be_handled_ends_the_process_with_the_reason(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """The supervisor is there, so its folder of sockets stays for the others."""
+    ready = asyncio.Event()
+    process = ChildProcess("gateway", tmp_path, fail_at_a_message, lambda _: ready.set())
+    async with asyncio.timeout(PATIENCE_S):
+        await ready.wait()
+        process.send(GatewayGone(b"0.0"))
+        assert await process.ended() == EXIT_FAILED
+    assert await asyncio.to_thread(tmp_path.exists)
+    log = capfd.readouterr().err
+    assert "Too many open files" in log
+    assert "the supervisor is gone" not in log
