@@ -5,6 +5,8 @@ Source: Plivo's documentation, "Audio Streaming Protocol Reference" and "Stream"
 
 import re
 from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 from tutti_server.app.dialects.call_streams.call_stream import NOTHING_KNOWN, Opening
@@ -24,6 +26,8 @@ FORMATS: dict[tuple[str, int], Encoding] = {
 """The formats that Plivo offers. The bytes of 16-bit samples are little-endian unless a parameter says otherwise."""
 HEADER_PREFIX = "X-PH-"
 """Begins the names of extra headers in some of Plivo's examples."""
+MAX_HELD = 10
+"""The first chunks that wait until each track has one. With 20 ms each, a track without one is silent after 200 ms."""
 
 
 class Plivo(TrackStream):
@@ -35,7 +39,13 @@ class Plivo(TrackStream):
         self._swaps = False
         """Whether the high byte of samples comes first."""
         self._first_ms: int | None = None
-        """The time of the first chunk. Plivo's times are those of a clock, not of the call."""
+        """The earliest time of a chunk. Plivo's times are those of a clock, not of the call."""
+        self._held: list[_Chunk] = []
+        """The chunks that came before `_first_ms` is known: one of another track may be earlier."""
+
+    def leave(self) -> Iterable[ClientMessage]:
+        """See `CallStream.leave`."""
+        return (*self._release(), *super().leave())
 
     def _read(self, fields: dict[str, Any]) -> Iterable[ClientMessage]:
         items: Iterable[ClientMessage] = ()
@@ -85,9 +95,33 @@ class Plivo(TrackStream):
     def _timed_media(self, media: dict[str, Any]) -> Iterable[ClientMessage]:
         time_ms = whole_number(media, "timestamp", "milliseconds of a clock")
         data = swapped(payload(media)) if self._swaps else payload(media)
-        if self._first_ms is None:
-            self._first_ms = time_ms
-        return self._media(media.get("track"), time_ms - self._first_ms, data)
+        track = media.get("track")
+        if self._first_ms is not None:
+            return self._media(track, time_ms - self._first_ms, data)
+        self._held.append(_Chunk(time_ms, self._track_name(track), data))
+        has_all = {each.track for each in self._held} == set(self._names)
+        return self._release() if has_all or len(self._held) == MAX_HELD else ()
+
+    def _release(self) -> Iterable[ClientMessage]:
+        """The audio that is complete with the chunks that were held. The earliest one begins the call."""
+        if not self._held:
+            return ()
+        chunks = sorted(self._held, key=lambda each: each.time_ms)
+        self._held.clear()
+        self._first_ms = first_ms = chunks[0].time_ms
+        return tuple(
+            chain.from_iterable(self._media(each.track, each.time_ms - first_ms, each.data) for each in chunks)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Chunk:
+    """A piece of a track."""
+
+    time_ms: int
+    """Its begin on Plivo's clock, in milliseconds."""
+    track: str
+    data: bytes
 
 
 def _headers(text: object) -> dict[str, str]:

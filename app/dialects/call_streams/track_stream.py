@@ -67,13 +67,22 @@ class TrackStream(CallStream):
             start_ms: where it begins, in milliseconds since the start of the call.
             data: samples.
         """
-        tracks = self._open_tracks("media")
+        tracks, name = self._open_tracks("media"), self._track_name(track)
+        return (*_audio(tracks.add(name, start_ms, data)), *self._late_audio(tracks))
+
+    def _track_name(self, track: object) -> str:
+        """The track of a chunk, which a call with one track need not name.
+
+        Raises:
+            WrongState: the stream has ended.
+            BadMessage: the call has no such track.
+        """
         if self._is_stopped:
             raise WrongState("audio_after_stop", "media: expected no audio after stop")
         name = self._names[0] if track is None else track
         if not isinstance(name, str) or name not in self._names:
             raise BadMessage("bad_message", f"{' or '.join(self._names)} as media.track", name)
-        return (*_audio(tracks.add(name, start_ms, data)), *self._late_audio(tracks))
+        return name
 
     def _late_audio(self, tracks: TrackSync) -> Iterable[ClientMessage]:
         """A notice about the first chunk that came too late."""

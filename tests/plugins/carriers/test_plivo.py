@@ -106,6 +106,43 @@ def test_times_of_a_clock_become_places_in_the_call() -> None:
     )
 
 
+def heard(items: tuple[Any, ...]) -> bytes:
+    """The audio among these items, which are audio and the stop alone."""
+    assert all(isinstance(each, commands.Audio | commands.Stop) for each in items)
+    return b"".join(each.data for each in items if isinstance(each, commands.Audio))
+
+
+def test_a_track_that_arrives_second_may_have_begun_first() -> None:
+    """The earliest of the first chunks begins the call, so none of them comes too late."""
+    dialect = started(FakeSink(), tracks=["inbound", "outbound"])
+    items = read(dialect, media(40, b"\1" * 160))
+    for at_ms in (0, 20, 40):
+        items += read(dialect, media(at_ms, b"\2" * 160, "outbound"))
+    items += tuple(dialect.leave())
+    assert heard(items) == b"\xff\2" * 320 + b"\1\2" * 160
+
+
+def test_a_track_that_does_not_begin_holds_the_other_one_up_for_200_ms() -> None:
+    """What it sends later has its place on the clock."""
+    dialect = started(FakeSink(), tracks=["inbound", "outbound"])
+    for number in range(10):
+        assert read(dialect, media(20 * number, b"\1" * 160)) == ()
+    assert read(dialect, media(200, b"\1" * 160)) == (commands.Audio(b"\1\xff" * 160),)
+    items = read(dialect, media(200, b"\2" * 160, "outbound"))
+    assert heard(items) == b"\1\xff" * 160 * 9 + b"\1\2" * 160
+
+
+def test_a_chunk_that_has_no_place_is_refused_at_once() -> None:
+    """Also while chunks wait for another track."""
+    dialect = started(FakeSink(), tracks=["inbound", "outbound"])
+    read(dialect, media(0, b"\1" * 160))
+    with pytest.raises(SessionError, match=r"inbound or outbound as media\.track"):
+        read(dialect, media(0, b"\1" * 160, "other"))
+    assert heard(read(dialect, {"event": "stop"})) == b"\1\xff" * 160
+    with pytest.raises(SessionError, match="no audio after stop"):
+        read(dialect, media(20, b"\1" * 160))
+
+
 @supported("plivo", "dtmf, playedStream, clearedAudio")
 def test_what_happens_on_the_call_goes_to_subscribers() -> None:
     sink = FakeSink()
