@@ -47,6 +47,13 @@ def cut_off(end_s: float, stated_s: float) -> Notice:
     return Notice("cut_off", message)
 
 
+def after_end() -> Notice:
+    """The notice of bytes that follow a container which has ended, as its header says. They are not read."""
+    return Notice(
+        "after_end", "file: expected nothing after its end, got more bytes; what they hold is not transcribed"
+    )
+
+
 def drop(notice: Notice) -> None:
     """Receive a notice for a caller that has no use for it."""
 

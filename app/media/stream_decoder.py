@@ -12,7 +12,7 @@ from enum import Enum, auto
 import numpy as np
 
 from tutti_server.app.errors import MediaError
-from tutti_server.app.media.notices import Notice, OnNotice, drop
+from tutti_server.app.media.notices import Notice, OnNotice, after_end, drop
 from tutti_server.app.media.pcm import Samples
 from tutti_server.engine.api import SAMPLE_RATE
 
@@ -68,6 +68,8 @@ class ContainerDecoder:
         self._input = _Input.OPEN
         self._progress = _Progress.WORKING
         self._error: MediaError | Exception | None = None
+        self._has_told_rest = False
+        """Whether the client knows that bytes follow the end of the container."""
         self._changed = asyncio.Event()
         """Set when the caller may have something to do."""
         self._thread: threading.Thread | None = None
@@ -123,8 +125,20 @@ class ContainerDecoder:
                 break
             else:
                 await self._changed.wait()
+        has_rest = self._drop_rest()
         if self._error is not None:
             raise self._error
+        if has_rest and not self._has_told_rest:
+            self._has_told_rest = True
+            self._on_notice(after_end())
+
+    def _drop_rest(self) -> bool:
+        """Drop the bytes that the thread will not read, as it has ended. Returns whether there were any."""
+        with self._turn:
+            if self._progress is not _Progress.DONE or not self._data:
+                return False
+            self._data = b""
+            return True
 
     # In the thread.
 

@@ -9,6 +9,7 @@ import pytest
 from tests.app.dialects.openai.test_files_endpoint import wav
 from tests.app.media.test_file_decoder import TONE, encode
 from tutti_server.app.errors import MediaError
+from tutti_server.app.media.notices import Notice
 from tutti_server.app.media.stream_decoder import MAX_HELD_SAMPLES, ContainerDecoder
 
 
@@ -100,3 +101,14 @@ async def test_a_few_bytes_that_expand_to_minutes_are_decoded_piece_by_piece() -
 async def test_an_empty_container_is_an_error() -> None:
     with pytest.raises(MediaError):
         await decode(ContainerDecoder(), b"", 1)
+
+
+@pytest.mark.parametrize("n_step", [20_000, 10_000_000])
+async def test_what_follows_a_container_that_has_ended_is_not_kept_and_is_named_once(n_step: int) -> None:
+    """Whether it comes with the container or later. An AIFF states its length."""
+    notices: list[Notice] = []
+    decoder = ContainerDecoder(1, notices.append)
+    samples = await decode(decoder, encode("aiff", "pcm_s16be", 16_000, TONE[:16_000]) + bytes(1_000_000), n_step)
+    assert len(samples) == 16_000
+    assert not decoder._data
+    assert [each.code for each in notices] == ["after_end"]
