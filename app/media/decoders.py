@@ -15,8 +15,8 @@ from typing import IO
 
 import numpy as np
 
-from tutti_server.app.errors import MediaError
-from tutti_server.app.media.decoding_process import HEADER, MAX_CPU_S, MAX_MEMORY_MB, Kind
+from tutti_server.app.errors import MediaError, shorten
+from tutti_server.app.media.decoding_process import HEADER, MAX_CPU_S, MAX_MEMORY_MB, REQUEST_BYTES, Kind
 from tutti_server.app.media.notices import OnNotice, drop, read_notice
 from tutti_server.app.media.pcm import Samples
 
@@ -93,9 +93,13 @@ class Decoders:
     @asynccontextmanager
     async def _requested(self, file: IO[bytes], request: dict[str, object]) -> AsyncIterator["_Worker"]:
         """A worker that has received this request. It is killed if it has not answered when the context is left."""
+        content = json.dumps(request).encode()
+        if len(content) > REQUEST_BYTES:
+            # All other values are short.
+            raise MediaError(f"track: expected a number from 0 or a language, got {shorten(request['track'])}")
         file_descriptor = await _descriptor(file)
         worker = self._idle.pop() if self._idle else self._fork()
-        while not worker.ask(json.dumps(request).encode(), file_descriptor):
+        while not worker.ask(content, file_descriptor):
             # It was killed while it was idle.
             worker.close()
             worker = self._idle.pop() if self._idle else self._fork()
@@ -203,7 +207,11 @@ class _Worker:
         content = bytearray(n_bytes)
         rest = memoryview(content)
         while rest:
-            n_received = await asyncio.get_running_loop().sock_recv_into(self._connection, rest)
+            try:
+                n_received = await asyncio.get_running_loop().sock_recv_into(self._connection, rest)
+            except ConnectionResetError:
+                # It has died before it read its request.
+                n_received = 0
             if not n_received:
                 limits = f"{MAX_MEMORY_MB} MB of memory and {MAX_CPU_S} s of processor time for ten seconds of audio"
                 raise MediaError(f"file: expected audio that is decoded with {limits}; its decoder has died")

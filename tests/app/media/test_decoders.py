@@ -5,6 +5,7 @@ import functools
 import os
 import select
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -21,7 +22,7 @@ from tests.app.dialects.openai.test_files_endpoint import wav
 from tests.app.media.test_file_decoder import TONE, encode
 from tutti_server.app.errors import MediaError
 from tutti_server.app.media import decoders as decoders_module
-from tutti_server.app.media.decoders import Decoders
+from tutti_server.app.media.decoders import Decoders, _Worker
 
 PATIENCE_S = 20.0
 QUIET_S = 120
@@ -152,6 +153,21 @@ async def test_a_worker_that_crashes_costs_only_its_file(own: Decoders) -> None:
             async for _ in pieces:
                 pass
     assert len(await decode(own, wav(TONE))) == len(TONE)
+
+
+async def test_a_worker_that_dies_before_it_reads_its_request_has_died() -> None:
+    """The system then says that the connection was reset, and not that it has ended."""
+    ours, theirs = socket.socketpair()
+    read_end, write_end = os.pipe()
+    worker = _Worker(ours, write_end)
+    try:
+        assert worker.ask(b"{}", read_end)
+        theirs.close()
+        with pytest.raises(MediaError, match="its decoder has died"):
+            await worker.read()
+    finally:
+        worker.close()
+        os.close(read_end)
 
 
 async def test_processes_that_were_killed_while_idle_are_replaced(own: Decoders) -> None:

@@ -330,7 +330,9 @@ async def test_a_recording_may_have_several_tracks(serve: Serve) -> None:
     assert [each["type"] for each in body["metadata"]["warnings"]] == ["other_tracks"]
     body = (await post(server, content, {"track": "fr", "multichannel": "true"})).json()
     assert body["results"]["channels"][0]["alternatives"][0]["transcript"] == TEXT
-    assert (await post(server, content, {"track": "2"})).status_code == 400
+    for track in ("2", "x" * 1000, "\N{GRINNING FACE}" * 80):
+        answer = await post(server, content, {"track": track})
+        assert answer.status_code == 400 and answer.json()["err_msg"].startswith("track: expected")
 
 
 @supported(FILE, "Authorization: Token, Bearer")

@@ -211,8 +211,9 @@ async def test_one_of_several_tracks_is_transcribed(serve: Serve) -> None:
     for track in ("1", "fr", "french"):
         body = (await post(server.http, content, {"track": track})).json()
         assert body["text"] == said([1, 2, 3, 4, 5, 6, 7]) and "warnings" not in body
-    refused = await post(server.http, content, {"track": "2"})
-    assert (refused.status_code, refused.json()["error"]["param"]) == (400, "track")
+    for track in ("2", "x" * 1000, "\N{GRINNING FACE}" * 80):
+        refused = await post(server.http, content, {"track": track})
+        assert (refused.status_code, refused.json()["error"]["param"]) == (400, "track")
 
 
 @pytest.mark.parametrize(
