@@ -133,7 +133,7 @@ class RecordingFetcher:
             async with sent(self.rules, "GET", url, headers={"accept": "*/*"}, tls=self.tls) as response:
                 if response.status_code in REDIRECTS and "location" in response.headers:
                     # Checked as the first one was. It gets no password of the first one.
-                    url = urljoin(url, response.headers["location"])
+                    url = _redirected(url, response.headers["location"])
                     continue
                 self._check(response)
                 await self._receive(response, file)
@@ -167,6 +167,14 @@ class RecordingFetcher:
     def _check_size(self, n_bytes: int) -> None:
         if n_bytes > self.max_bytes:
             raise JobFailed("too_large", f"url: expected at most {self.max_bytes // 1_000_000} MB")
+
+
+def _redirected(url: str, location: str) -> str:
+    """Where a redirect leads, as it may name only the end of an address. Raises `AddressRefused`."""
+    try:
+        return urljoin(url, location)
+    except ValueError as error:
+        raise AddressRefused(f"expected a redirect to an address, got {location[:80]!r}") from error
 
 
 def address_rules(settings: Settings, name: str, hosts: str) -> AddressRules:

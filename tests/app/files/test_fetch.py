@@ -100,7 +100,13 @@ async def test_redirects_are_followed_and_checked() -> None:
     """Each one, by the same rules; there are not many."""
     web = Web(lambda path: answer() if path == "/b" else answer(status="302 Found", location="/b"))
     assert await fetched(web) == b"audio"
-    for place in ("http://evil.net/", "http://private.example.org/", "file:///etc/passwd", "http://127.0.0.1/"):
+    for place in (
+        "http://evil.net/",
+        "http://private.example.org/",
+        "file:///etc/passwd",
+        "http://127.0.0.1/",
+        "http://[a/",
+    ):
         away = Web(lambda path, place=place: answer(status="302 Found", location=place))  # type: ignore[misc]
         with pytest.raises(JobFailed) as refused:
             await fetched(away, names={"private.example.org": ["10.0.0.1"]})
