@@ -4,8 +4,8 @@ import asyncio
 import email.message
 import ipaddress
 import ssl
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
 from functools import cache
 from typing import IO
@@ -115,12 +115,27 @@ class RecordingFetcher:
         Raises:
             JobFailed: it is not allowed, is not there, or is no recording.
             JobDelayed: its server cannot be reached or has failed.
+            OSError: the file cannot be written.
         """
         try:
-            async with asyncio.timeout(self.timeout_s):
-                await self._follow(url, file)
+            async with asyncio.timeout(self.timeout_s), aclosing(self._pieces(url)) as pieces:
+                async for piece in pieces:
+                    await asyncio.to_thread(file.write, piece)
         except TimeoutError:
             raise JobDelayed(f"url: expected the recording within {self.timeout_s:g} s, it came more slowly") from None
+
+    async def _pieces(self, url: str) -> AsyncGenerator[bytes, None]:
+        """The bytes of a recording as they come. Raises what `fetch` does, but for the file and the time limit."""
+        try:
+            async with self._answered(url) as response:
+                self._check(response)
+                n_bytes = 0
+                async for piece in response.aiter_raw(PIECE_BYTES):
+                    n_bytes += len(piece)
+                    self._check_size(n_bytes)
+                    yield piece
+                if not n_bytes:
+                    raise JobFailed("url_failed", "url: expected a recording, got nothing")
         except AddressRefused as error:
             raise JobFailed("url_refused", f"url: {error}") from error
         except (httpx.InvalidURL, UnicodeError) as error:
@@ -128,15 +143,16 @@ class RecordingFetcher:
         except (httpx.HTTPError, OSError) as error:
             raise JobDelayed(f"url: its server cannot be reached ({type(error).__name__})") from error
 
-    async def _follow(self, url: str, file: IO[bytes]) -> None:
+    @asynccontextmanager
+    async def _answered(self, url: str) -> AsyncIterator[httpx.Response]:
+        """The answer behind all redirects."""
         for _ in range(MAX_REDIRECTS + 1):
             async with sent(self.rules, "GET", url, headers={"accept": "*/*"}, tls=self.tls) as response:
                 if response.status_code in REDIRECTS and "location" in response.headers:
                     # Checked as the first one was. It gets no password of the first one.
                     url = _redirected(url, response.headers["location"])
                     continue
-                self._check(response)
-                await self._receive(response, file)
+                yield response
                 return
         raise JobFailed("url_failed", f"url: expected at most {MAX_REDIRECTS} redirects")
 
@@ -154,15 +170,6 @@ class RecordingFetcher:
         if response.headers.get("content-encoding", "identity") != "identity":
             raise JobFailed("url_type", "url: expected a body without content-encoding, as was asked for")
         self._check_size(read_integer(response.headers.get("content-length", "")) or 0)
-
-    async def _receive(self, response: httpx.Response, file: IO[bytes]) -> None:
-        n_bytes = 0
-        async for piece in response.aiter_raw(PIECE_BYTES):
-            n_bytes += len(piece)
-            self._check_size(n_bytes)
-            await asyncio.to_thread(file.write, piece)
-        if not n_bytes:
-            raise JobFailed("url_failed", "url: expected a recording, got nothing")
 
     def _check_size(self, n_bytes: int) -> None:
         if n_bytes > self.max_bytes:

@@ -42,7 +42,10 @@ It sets the event where it begins to keep something, after which it is not left 
 
 
 class Fetch(Protocol):
-    """Fetches a recording from an address into a file. Raises `JobFailed` or `JobDelayed`."""
+    """Fetches a recording from an address into a file.
+
+    Raises `JobFailed` or `JobDelayed`, and `OSError` where the file cannot be written.
+    """
 
     async def __call__(self, url: str, file: IO[bytes]) -> None:
         """Fetch the recording of a job."""
@@ -273,8 +276,12 @@ class JobWorker:
         if self._jobs.spool_is_away and not await self._jobs.spool_works():
             raise JobDelayed("the store of recordings cannot be written at present", counts=False)
         with tempfile.TemporaryFile() as file:
-            await self._fetch(self._url(job), file)
-            file.seek(0)
+            try:
+                await self._fetch(self._url(job), file)
+                file.seek(0)
+            except OSError as error:
+                logger.warning("[%s] its recording cannot be kept: %s", job.id, error)
+                raise JobDelayed("the recording cannot be kept at present", counts=False) from error
             # The job may end meanwhile. What the spool has then is deleted when it is there.
             saving.set()
             try:

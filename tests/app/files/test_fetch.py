@@ -1,6 +1,7 @@
 """Recordings from addresses: what is fetched, what is refused, and where the connection goes."""
 
 import asyncio
+import errno
 import ipaddress
 import socket
 import ssl
@@ -180,6 +181,16 @@ async def test_what_is_no_recording_is_refused(content: bytes, error: type[Excep
     with pytest.raises(error) as refused:
         await fetched(Web(lambda path: content), max_bytes=10)
     assert getattr(refused.value, "code", "") == code
+
+
+async def test_a_disk_without_room_is_not_the_fault_of_the_other_server() -> None:
+    class Full(BytesIO):
+        def write(self, content: object) -> int:
+            raise OSError(errno.ENOSPC, "no room")
+
+    async with Web(lambda path: answer()).running() as web:
+        with pytest.raises(OSError, match="no room"):
+            await fetcher().fetch(f"http://a.example.org:{web.port}/", Full())
 
 
 async def test_a_slow_server_is_given_up() -> None:

@@ -1,6 +1,7 @@
 """Work on jobs: what is tried again, what is taken over, and what is cleaned up."""
 
 import asyncio
+import errno
 import io
 import os
 import queue
@@ -401,6 +402,25 @@ async def test_a_spool_that_is_away_delays_what_is_fetched(database: Database, t
         spool.is_away = False
         ended = await place.ended.get()
     assert (ended.state, ended.n_attempts, server.asked.qsize()) == ("done", 1, 2)
+
+
+async def test_a_gateway_whose_disk_has_no_room_for_a_recording_delays_its_job(
+    database: Database, tmp_path: Path
+) -> None:
+    """It costs no attempt, as the recording may be as good as any."""
+    place, n_left = Place(database, tmp_path), 5
+
+    async def fetch(url: str, file: IO[bytes]) -> None:
+        nonlocal n_left
+        n_left -= 1
+        if n_left:
+            raise OSError(errno.ENOSPC, "no room")
+        file.write(b"audio")
+
+    await place.submit("https://quick/")
+    async with place.worker(done, fetch).running():
+        job = await place.ended.get()
+    assert (job.state, job.n_attempts) == ("done", 1)
 
 
 async def test_a_store_that_comes_and_goes_costs_no_attempt(database: Database, tmp_path: Path) -> None:
