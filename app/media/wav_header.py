@@ -62,22 +62,35 @@ class WavHeader:
     """The length of the audio in bytes; `None` where none is stated, or one that stands for none."""
 
 
+class HeaderReader:
+    """Reads the header of a WAV that may still be coming: each chunk once, however often `read` is called."""
+
+    def __init__(self) -> None:
+        self._at = HEADER_BYTES
+        """Where the next chunk begins."""
+        self._ds64_at: int | None = None
+        """Where the content of the chunk `ds64` begins."""
+
+    def read(self, bytes_at: BytesAt) -> WavHeader | None:
+        """The header; `None` if there is no audio, or if it has not come so far."""
+        while len(head := bytes_at(self._at, CHUNK.size)) == CHUNK.size:
+            name, length = CHUNK.unpack(head)
+            at = self._at + CHUNK.size
+            if name == b"ds64":
+                self._ds64_at = at
+            if name == b"data":
+                ds64 = b"" if self._ds64_at is None else bytes_at(self._ds64_at + DS64_DATA_AT, 8)
+                if length == IN_DS64 and (long_length := int.from_bytes(ds64, "little")):
+                    return WavHeader(at, long_length)
+                return WavHeader(at, None if any(length in each for each in UNKNOWN) else length)
+            # Chunks begin at even positions.
+            self._at = at + length + length % 2
+        return None
+
+
 def read_header(bytes_at: BytesAt) -> WavHeader | None:
-    """The header of a WAV; `None` if there is no audio in it, or if it has not come so far."""
-    at = HEADER_BYTES
-    long_length = 0
-    while len(head := bytes_at(at, CHUNK.size)) == CHUNK.size:
-        name, length = CHUNK.unpack(head)
-        at += CHUNK.size
-        if name == b"ds64":
-            long_length = int.from_bytes(bytes_at(at + DS64_DATA_AT, 8), "little")
-        if name == b"data":
-            if length == IN_DS64 and long_length:
-                return WavHeader(at, long_length)
-            return WavHeader(at, None if any(length in each for each in UNKNOWN) else length)
-        # Chunks begin at even positions.
-        at += length + length % 2
-    return None
+    """The header of a WAV; `None` if there is no audio in it."""
+    return HeaderReader().read(bytes_at)
 
 
 def is_misleading(bytes_at: BytesAt, n_bytes: int) -> bool:
@@ -124,8 +137,8 @@ def flowing(read: Callable[[], bytes]) -> Iterator[bytes]:
     Args:
         read: gives the next bytes; no bytes at the end.
     """
-    source = _Source(read)
-    while (header := read_header(source.bytes_at)) is None and len(source.held) < MAX_HEADER_BYTES:
+    source, reader = _Source(read), HeaderReader()
+    while (header := reader.read(source.bytes_at)) is None and len(source.held) < MAX_HEADER_BYTES:
         if not source.receive():
             break
     if header is None or header.stated is None:
@@ -155,7 +168,7 @@ class _Source:
 
     def __init__(self, read: Callable[[], bytes]) -> None:
         self._read = read
-        self.held = b""
+        self.held = bytearray()
         """What has come, and was not taken."""
 
     def receive(self) -> bool:
@@ -166,18 +179,19 @@ class _Source:
 
     def bytes_at(self, at: int, n: int) -> bytes:
         """At most `n` of the held bytes, from the position `at` on."""
-        return self.held[at : at + n]
+        return bytes(self.held[at : at + n])
 
     def ahead(self, n: int) -> bytes:
         """The next bytes, fewer only at the end. They are not taken."""
         while len(self.held) < n and self.receive():
             pass
-        return self.held[:n]
+        return bytes(self.held[:n])
 
     def pieces(self, n: int | None = None) -> Iterator[bytes]:
         """Take `n` bytes in the pieces in which they come; without `n`, take all."""
         n_left = sys.maxsize if n is None else n
         while n_left and (self.held or self.receive()):
-            piece, self.held = self.held[:n_left], self.held[n_left:]
+            piece = bytes(self.held[:n_left])
+            del self.held[:n_left]
             n_left -= len(piece)
             yield piece
