@@ -158,6 +158,7 @@ def add(
     """
     id_, owner, account = job
     if idempotency_key is not None:
+        _let_others_wait(connection, owner)
         same = (_jobs.c.owner == owner) & (_jobs.c.idempotency_key == idempotency_key)
         if (row := connection.execute(select(_jobs).where(same)).first()) is not None:
             if row.fingerprint != fingerprint:
@@ -447,6 +448,16 @@ def _next_due(
 def _is_held(id_: str, lease: str) -> ColumnElement[bool]:
     """Whether a job is held with this lease, and has not ended."""
     return (_jobs.c.id == id_) & (_jobs.c.lease == lease) & _jobs.c.ended.is_(None)
+
+
+def _let_others_wait(connection: Connection, owner: str) -> None:
+    """Let other transactions that add a job of this owner wait for the end of this one, and see what it has added.
+
+    A transaction of SQLite is alone from its beginning.
+    """
+    if connection.dialect.name == "postgresql":
+        lock = text("SELECT pg_advisory_xact_lock(hashtextextended(:owner, 0))")
+        connection.execute(lock, {"owner": owner})
 
 
 def _needs(step: Step) -> ColumnElement[bool]:

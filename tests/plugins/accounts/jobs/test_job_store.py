@@ -168,6 +168,14 @@ async def test_an_idempotency_key_names_one_job_of_an_owner(store: Store) -> Non
         await store.add(idempotency_key="k", fingerprint="g")
 
 
+async def test_jobs_that_are_sent_at_the_same_time_with_one_idempotency_key_are_one(store: Store) -> None:
+    """A client that repeats a request does not wait for the answer to the first one."""
+    for key in ("a", "b", "c"):
+        jobs = await asyncio.gather(*(store.add(idempotency_key=key) for _ in range(8)))
+        assert len({each.id for each in jobs}) == 1
+    assert await store(job_store.n_open, "o") == 3
+
+
 async def test_a_cancelled_job_is_nobodys(store: Store) -> None:
     job = await store.add()
     await store.claim("a")
