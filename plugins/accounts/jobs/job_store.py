@@ -157,8 +157,8 @@ def add(
         KeyReused: the other job has another fingerprint.
     """
     id_, owner, account = job
+    _let_others_wait(connection, owner)
     if idempotency_key is not None:
-        _let_others_wait(connection, owner)
         same = (_jobs.c.owner == owner) & (_jobs.c.idempotency_key == idempotency_key)
         if (row := connection.execute(select(_jobs).where(same)).first()) is not None:
             if row.fingerprint != fingerprint:

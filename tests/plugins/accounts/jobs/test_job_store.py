@@ -1,18 +1,23 @@
 """Who works on a job, and that it ends once, in SQLite and in PostgreSQL."""
 
 import asyncio
+import io
 import random
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, TypeVar
 from uuid import uuid4
 
 import pytest
 from sqlalchemy import Connection, func, select
 
+from tutti_server.app.errors import KeyLimitExceeded
 from tutti_server.app.jobs import Job, JobFailed, JobResult, Request
 from tutti_server.plugins.accounts.database.database import Database
 from tutti_server.plugins.accounts.jobs import job_store
 from tutti_server.plugins.accounts.jobs.job_store import KeyReused
+from tutti_server.plugins.accounts.jobs.jobs import Jobs, JobsConfig
+from tutti_server.plugins.accounts.jobs.spool import FolderSpool
 
 RESULT = JobResult(content=b"text", media_type="text/plain", audio_s=1.5)
 REQUEST = Request(kind="openai", options={"task": "transcribe"}, callback_url="https://example.org/")
@@ -174,6 +179,24 @@ async def test_jobs_that_are_sent_at_the_same_time_with_one_idempotency_key_are_
         jobs = await asyncio.gather(*(store.add(idempotency_key=key) for _ in range(8)))
         assert len({each.id for each in jobs}) == 1
     assert await store(job_store.n_open, "o") == 3
+
+
+async def test_requests_at_the_same_time_exceed_no_limit_of_their_owner(database: Database, tmp_path: Path) -> None:
+    """Each counts the jobs of those before it. Of what is refused no recording stays."""
+    spool = FolderSpool(tmp_path / "jobs")
+    config = JobsConfig(n_workers=0, lease_s=LEASE_S, max_attempts=3, keep_audio_s=0.0, keep_results_s=60.0)
+    jobs = Jobs(database, spool, config)
+
+    def check(n_open: int) -> None:
+        if n_open:
+            raise KeyLimitExceeded("job_limit", "expected at most one job", 1)
+
+    await database.check()
+    for owner in "abcd":
+        requests = (jobs.submit(owner, owner, REQUEST, io.BytesIO(b"x"), check=check) for _ in range(4))
+        outcomes = await asyncio.gather(*requests, return_exceptions=True)
+        assert sum(isinstance(each, KeyLimitExceeded) for each in outcomes) == 3, outcomes
+    assert len(list(spool.older_than(0.0))) == 4
 
 
 async def test_a_cancelled_job_is_nobodys(store: Store) -> None:
