@@ -29,7 +29,10 @@ from tutti_server.plugins.accounts.database.conflicts import insert_into
 from tutti_server.plugins.accounts.database.database import metadata
 
 KEEP_SOURCES = timedelta(days=2)
-"""How long a source is remembered after its last report. Every report comes much sooner, or never."""
+"""How long a source is remembered after its last report, or after the day on which it was known to be open.
+
+A gateway looks every day at what is open there. Of what has ended a report comes much sooner, or never.
+"""
 MAX_IN_STATEMENT = 500
 """Sources that one statement names."""
 
@@ -95,8 +98,17 @@ def save(connection: Connection, reports: Sequence[Report]) -> None:
         connection.execute(inserted.on_conflict_do_update(index_elements=list(_usage.primary_key), set_=added))
 
 
-def forget_sources(connection: Connection, today: date) -> None:
-    """Forget the sources whose last report is older than `KEEP_SOURCES`. What they have used stays."""
+def forget_sources(connection: Connection, today: date, open_sources: Sequence[str] = ()) -> None:
+    """Forget the sources whose last report is older than `KEEP_SOURCES`. What they have used stays.
+
+    Args:
+        connection: in a transaction.
+        today: the day in UTC.
+        open_sources: may report more, however long they have had no audio. They are remembered as if they did today.
+    """
+    for at in range(0, len(open_sources), MAX_IN_STATEMENT):
+        ids = open_sources[at : at + MAX_IN_STATEMENT]
+        connection.execute(update(_sources).where(_sources.c.id.in_(ids)).values(day=today))
     connection.execute(delete(_sources).where(_sources.c.day < today - KEEP_SOURCES))
 
 

@@ -106,7 +106,8 @@ class UsageCounter(MeteredUsage):
         if reports:
             await self._database.run(lambda connection: usage.save(connection, reports))
         if today != self._day:
-            await self._database.run(lambda connection: usage.forget_sources(connection, today))
+            still_open = sorted(meter.source for meter in self._meters if meter.noted_s)
+            await self._database.run(lambda connection: usage.forget_sources(connection, today, still_open))
             self._day = today
 
     async def _keep_saving(self) -> None:

@@ -92,6 +92,22 @@ async def test_gateways_that_save_at_the_same_time_lose_and_double_nothing(datab
     assert await totals(database) == {("key_1", "live"): (303.0, 101)}
 
 
+async def test_open_sources_are_remembered(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many they are. They are old again as long after that day as others after their last report."""
+    monkeypatch.setattr(usage, "MAX_IN_STATEMENT", 2)
+    names = ["a", "b", "c", "d", "e"]
+    later = TODAY + 2 * usage.KEEP_SOURCES
+    await database.run(lambda connection: usage.save(connection, [report(each, 3.0) for each in names]))
+    await database.run(lambda connection: usage.forget_sources(connection, later, names[1:]))
+    ids = select(usage._sources.c.id).order_by(usage._sources.c.id)
+    assert await database.run(lambda connection: list(connection.scalars(ids))) == names[1:]
+    await database.run(lambda connection: usage.forget_sources(connection, later + usage.KEEP_SOURCES))
+    assert await database.run(lambda connection: list(connection.scalars(ids))) == names[1:]
+    after = later + usage.KEEP_SOURCES + timedelta(days=1)
+    await database.run(lambda connection: usage.forget_sources(connection, after))
+    assert await database.run(lambda connection: list(connection.scalars(ids))) == []
+
+
 async def test_old_sources_are_forgotten_and_their_audio_is_not(database: Database) -> None:
     await database.run(lambda connection: usage.save(connection, [report("a", 3.0), report("b", 4.0)]))
     await database.run(lambda connection: usage.forget_sources(connection, TODAY + usage.KEEP_SOURCES))
@@ -170,6 +186,20 @@ async def test_what_is_used_without_the_database_is_counted_later(unsteady: Unst
     await counter.save()
     assert await totals(unsteady) == {("key_1", "live"): (5.0, 1)}
     assert await counter.audio_since(ACME, [TODAY]) == [5.0]
+
+
+async def test_a_session_without_audio_for_days_is_counted_once(database: Database) -> None:
+    """Another gateway that forgets old sources meanwhile does not forget those of this one."""
+    audio_s, now = 3600.0, NOON
+    counters = [UsageCounter(database, Notes(), lambda: now) for _ in range(2)]
+    with counters[0].counting(ACME, "live", lambda: audio_s):
+        for days in range(5):
+            now = NOON + timedelta(days=days)
+            for counter in counters:
+                await counter.save()
+        audio_s += 10
+        await counters[0].save()
+    assert await totals(database) == {("key_1", "live"): (3610.0, 1)}
 
 
 async def test_audio_never_becomes_less(unsteady: Unsteady) -> None:
