@@ -202,7 +202,7 @@ class Access:
         if scope not in client.scopes:
             self._on_refused("scope")
             name = f"the key {client.key.name}" if client.key else "this key"
-            allowed = ", ".join(sorted(client.scopes))
+            allowed = ", ".join(sorted(client.scopes)) or "none"
             raise RequestError(403, f"expected a key with the scope {scope}; {name} has {allowed}", code="scope")
         return client
 

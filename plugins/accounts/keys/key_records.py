@@ -13,7 +13,7 @@ from typing import Any
 from sqlalchemy import Column, Connection, Float, Integer, Row, String, Table, func, insert, or_, select, update
 
 from tutti_server.app.service.api_keys import MAX_NAME_CHARS, ApiKey
-from tutti_server.app.service.scopes import read_scopes
+from tutti_server.app.service.scopes import SCOPES, Scope
 from tutti_server.plugins.accounts.database.conflicts import insert_into
 from tutti_server.plugins.accounts.database.database import metadata
 from tutti_server.plugins.accounts.database.seals import NO_SEALS, Seals, key_id
@@ -250,7 +250,13 @@ def _record(row: Row[Any]) -> KeyRecord:
         api_key=ApiKey(
             name=values["name"],
             id=values["id"],
-            scopes=read_scopes(values["scopes"].split(",")),
+            scopes=_known_scopes(values["scopes"]),
             **{name: values[name] for name in ("sessions", "minutes_per_day", "minutes_per_month", "jobs")},
         ),
     )
+
+
+def _known_scopes(stored: str) -> frozenset[Scope]:
+    """The scopes of a record, without those that only a newer release knows, which uses the same database."""
+    names = stored.split(",")
+    return frozenset(scope for scope in SCOPES if scope in names)

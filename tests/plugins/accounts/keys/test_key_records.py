@@ -33,6 +33,17 @@ async def test_a_record_has_what_was_wanted_and_never_the_key(database: Database
     assert record.hash not in repr(record) and record.signing_key not in repr(record)
 
 
+@pytest.mark.parametrize(("stored", "known"), [("live,summaries", {"live"}), ("summaries", set())])
+async def test_scopes_of_a_newer_release_permit_nothing(file_database: Database, stored: str, known: set[str]) -> None:
+    """It may have made keys while both releases run. Such a key can be withdrawn, as others."""
+    await file_database.run(lambda connection: key_records.create(connection, ACME))
+    change = text("UPDATE tutti_keys SET scopes = :stored")
+    await file_database.run(lambda connection: connection.execute(change, {"stored": stored}).rowcount)
+    (record,) = (await file_database.run(key_records.changes))[1]
+    assert record.api_key.scopes == known
+    assert (await file_database.run(lambda connection: key_records.withdraw(connection, "acme"))).withdrawn
+
+
 async def test_a_name_in_use_is_refused_and_a_withdrawn_one_may_be_used_again(database: Database) -> None:
     _, first = await database.run(lambda connection: key_records.create(connection, ACME))
     with pytest.raises(KeyRecordError, match="expected a name that no key in use has, got 'acme'"):
