@@ -44,13 +44,14 @@ class FollowedFiles(ABC):
         states = await asyncio.to_thread(self._find_states)
         if states == self._states:
             return
-        self._states = states
         try:
             await self.load()
         except SettingsError as error:
             logger.error("the %s stay as they were: %s", self._name, error)
         else:
             logger.info("the %s were read again from %s", self._name, ", ".join(map(str, self._paths)))
+        # Not before: after a failure of another kind the same change is tried again.
+        self._states = states
 
     @abstractmethod
     async def load(self) -> None:
@@ -63,7 +64,11 @@ class FollowedFiles(ABC):
     async def _keep_polling(self) -> None:
         while True:
             await asyncio.sleep(POLL_S)
-            await self.refresh()
+            try:
+                await self.refresh()
+            except Exception:
+                # Whatever the files are like, their next change must be noticed.
+                logger.exception("the %s stay as they were; trying again in %g s", self._name, POLL_S)
 
     def _find_states(self) -> list[tuple[int, int, int] | None]:
         """What differs after a change, for each file; `None` for one that is gone."""

@@ -151,4 +151,8 @@ class KeyDirectory:
     async def _keep_polling(self) -> None:
         while True:
             await asyncio.sleep(POLL_S)
-            await self.refresh()
+            try:
+                await self.refresh()
+            except Exception:
+                # Whatever one record is like, keys that are withdrawn must be known.
+                logger.exception("the keys of the database cannot be read; trying again in %g s", POLL_S)

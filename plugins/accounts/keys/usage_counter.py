@@ -113,7 +113,11 @@ class UsageCounter(MeteredUsage):
     async def _keep_saving(self) -> None:
         while True:
             await asyncio.sleep(SAVE_EVERY_S)
-            await self.save()
+            try:
+                await self.save()
+            except Exception:
+                # Whatever one report is like, what is used later must be counted.
+                logger.exception("usage cannot be saved; trying again in %g s", SAVE_EVERY_S)
 
     def _read(self, meter: Meter) -> float:
         new_s = super()._read(meter)

@@ -53,6 +53,28 @@ async def test_a_change_is_known_without_a_restart(file: Path, monkeypatch: pyte
         assert keys.keys == (ApiKey(name="zeta", key="z", sessions=1),)
 
 
+async def test_a_change_is_known_after_an_unexpected_failure(
+    file: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The same change, without another one."""
+    monkeypatch.setattr("tutti_server.app.service.followed_files.POLL_S", 0.01)
+    is_wrong = True
+
+    def check(found: Sequence[ApiKey]) -> None:
+        if is_wrong and len(found) > 1:
+            raise ZeroDivisionError("nobody expects this")
+
+    keys = FileKeys(file, check)
+    async with asyncio.timeout(30), keys.running():
+        replace_with(file, ACME + ZETA)
+        while "nobody expects this" not in caplog.text:
+            await asyncio.to_thread(lambda: None)
+        assert list(keys.by_key) == ["a"]
+        is_wrong = False
+        while "z" not in keys.by_key:
+            await asyncio.to_thread(lambda: None)
+
+
 @pytest.mark.parametrize("text", [None, "[acme", '[acme]\nkey = "a"\nsessions = -1\n', "", ZETA])
 async def test_a_file_that_cannot_be_used_leaves_the_keys_as_they_were(
     file: Path, text: str | None, caplog: pytest.LogCaptureFixture

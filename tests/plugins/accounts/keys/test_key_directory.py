@@ -19,13 +19,16 @@ Result = TypeVar("Result")
 
 
 class Unsteady(Database):
-    """A database that can be away."""
+    """A database that can be away, or fail in a way that nothing is prepared for."""
 
     is_away = False
+    is_wrong = False
     n_asked = 0
 
     async def run(self, work: Callable[[Connection], Result]) -> Result:
         self.n_asked += 1
+        if self.is_wrong:
+            raise ValueError("nobody expects this")
         if self.is_away:
             raise DatabaseAway("it is away")
         return await super().run(work)
@@ -74,6 +77,22 @@ async def test_changes_are_known_without_a_restart(database: Database, monkeypat
         await database.run(lambda connection: key_records.withdraw(connection, "acme"))
         await until(lambda: directory.find(new) is None)
         assert directory.find_id(record.id) is None
+
+
+async def test_changes_are_known_after_an_unexpected_failure(
+    unsteady: Unsteady, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Else a key that was withdrawn would be valid until a restart."""
+    monkeypatch.setattr("tutti_server.plugins.accounts.keys.key_directory.POLL_S", 0.01)
+    directory = directory_of(unsteady)
+    key = await made(unsteady, "acme")
+    async with asyncio.timeout(30), directory.running():
+        unsteady.is_wrong = True
+        await until(lambda: "nobody expects this" in caplog.text)
+        unsteady.is_wrong = False
+        assert directory.find(key)
+        await unsteady.run(lambda connection: key_records.withdraw(connection, "acme"))
+        await until(lambda: directory.find(key) is None)
 
 
 async def test_unknown_keys_cost_no_query(unsteady: Unsteady) -> None:

@@ -121,14 +121,17 @@ async def test_old_sources_are_forgotten_and_their_audio_is_not(database: Databa
 
 
 class Unsteady(Database):
-    """A database that can be away, and whose answers can be lost."""
+    """A database that can be away, whose answers can be lost, and that can fail unexpectedly."""
 
     is_away = False
+    is_wrong = False
     loses_answers = False
 
     async def run(self, work: Callable[[Connection], Result]) -> Result:
         if self.is_away:
             raise DatabaseAway("it is away")
+        if self.is_wrong:
+            raise ValueError("nobody expects this")
         result = await super().run(work)
         if self.loses_answers:
             raise DatabaseAway("the connection was lost")
@@ -218,6 +221,22 @@ async def test_it_saves_by_itself(unsteady: Unsteady, monkeypatch: pytest.Monkey
     counter = UsageCounter(unsteady, Notes(), lambda: NOON)
     async with asyncio.timeout(30), counter.running():
         with counter.counting(ACME, "job", lambda: 3.0):
+            while await totals(unsteady) != {("key_1", "job"): (3.0, 1)}:
+                pass
+
+
+async def test_it_saves_after_an_unexpected_failure(
+    unsteady: Unsteady, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What could not be saved then is not lost."""
+    monkeypatch.setattr("tutti_server.plugins.accounts.keys.usage_counter.SAVE_EVERY_S", 0.0)
+    counter = UsageCounter(unsteady, Notes(), lambda: NOON)
+    async with asyncio.timeout(30), counter.running():
+        with counter.counting(ACME, "job", lambda: 3.0):
+            unsteady.is_wrong = True
+            while "nobody expects this" not in caplog.text:
+                await asyncio.to_thread(lambda: None)
+            unsteady.is_wrong = False
             while await totals(unsteady) != {("key_1", "job"): (3.0, 1)}:
                 pass
 
