@@ -45,12 +45,15 @@ def _context(settings: Settings) -> ssl.SSLContext:
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     # WebSockets start as HTTP/1.1, so HTTP/2 is not offered.
     context.set_alpn_protocols(["http/1.1"])
+    files = f"{settings.tls_cert} and {settings.tls_key}"
     try:
         context.load_cert_chain(settings.tls_cert, settings.tls_key, password=_refuse_passphrase)
     except ssl.SSLError as error:
-        files = f"{settings.tls_cert} and {settings.tls_key}"
         expected = "expected a certificate and its private key, both PEM"
         raise SettingsError(f"tls_cert, tls_key: {expected}, got {files} ({error.reason or error})") from error
+    except OSError as error:
+        # A file was there a moment ago.
+        raise SettingsError(f"tls_cert, tls_key: cannot read {files}: {error.strerror}") from error
     return context
 
 

@@ -81,6 +81,23 @@ def test_files_that_cannot_be_used_stop_the_start(files: dict[str, str], cert: s
         load_tls(settings)
 
 
+async def test_a_file_that_is_taken_away_while_it_is_loaded_leaves_the_certificate(
+    files: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    cert, key = tmp_path / "own.pem", tmp_path / "own.key"
+    shutil.copy(files["one.pem"], cert)
+    shutil.copy(files["one.key"], key)
+    certificate = load_tls(Settings(tls_cert=str(cert), tls_key=str(key)))
+    assert certificate
+    before = certificate.context
+    # The context is made after the files were opened, and before they are loaded.
+    monkeypatch.setattr(ssl.SSLContext, "set_alpn_protocols", lambda context, protocols: key.unlink())
+    shutil.copy(files["two.pem"], cert)
+    await certificate.refresh()
+    assert certificate.context is before
+    assert "the certificate and its key stay as they were: tls_cert, tls_key: cannot read" in caplog.text
+
+
 async def test_https_and_wss_are_served(serve: Serve, files: dict[str, str], authority: trustme.CA) -> None:
     """Pages and sessions work for clients that trust the certificate, and not without TLS."""
     server = await serve(tls_cert=files["one.pem"], tls_key=files["one.key"])
