@@ -62,9 +62,14 @@ def recall_nothing(found: str | None) -> str | None:
     return None if found is None else found or token_hex(8)
 
 
+def is_job_id(text: str) -> bool:
+    """Whether a job may have this id. PostgreSQL cannot even be asked for some of the others."""
+    return _ID.fullmatch(text) is not None
+
+
 def is_ours(name: str) -> bool:
     """Whether a file with this name is the spool's: the place may hold other files, which are left alone."""
-    return name.startswith(PARTIAL) or _ID.fullmatch(name) is not None
+    return name.startswith(PARTIAL) or is_job_id(name)
 
 
 class Spool(Protocol):

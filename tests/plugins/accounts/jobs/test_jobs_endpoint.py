@@ -8,6 +8,7 @@ from typing import Any
 import httpx
 import numpy as np
 import pytest
+from sqlalchemy import URL
 
 from tests.app.conftest import Running
 from tests.app.dialects.openai.test_files_endpoint import HoldingTranscriber, wav
@@ -94,6 +95,16 @@ async def test_jobs_are_seen_by_the_key_that_made_them(serve_jobs: ServeJobs, ht
         assert (await http.request(method, f"{server.http}/v1/jobs/{id_}{path}")).status_code == 401
     assert (await http.get(f"{server.http}/v1/jobs", headers=foreign)).json()["data"] == []
     assert [each["id"] for each in (await http.get(f"{server.http}/v1/jobs", headers=own)).json()["data"]] == [id_]
+
+
+async def test_what_is_no_id_of_a_job_is_not_found(serve_jobs: ServeJobs, http: httpx.AsyncClient, url: URL) -> None:
+    """Whatever the database would say of such a text."""
+    server = await serve_jobs(job_workers=0, database_url=url.render_as_string(hide_password=False))
+    for id_ in ("a", "%00", "a%00b", "0" * 5000):
+        paths = [("GET", f"/{id_}"), ("GET", f"/{id_}/result"), ("POST", f"/{id_}/cancel"), ("DELETE", f"/{id_}")]
+        for method, path in (*paths, ("GET", f"?after={id_}")):
+            answer = await http.request(method, f"{server.http}/v1/jobs{path}")
+            assert (answer.status_code, answer.json()["error"]["code"]) == (404, "job_not_found"), path
 
 
 async def test_jobs_are_listed_in_pages(serve_jobs: ServeJobs, http: httpx.AsyncClient) -> None:
