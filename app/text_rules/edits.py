@@ -81,7 +81,7 @@ class Phrases:
         patterns = [f"(?P<_{index}>{_pattern(each)})" for index, each in enumerate(phrases)]
         # The longest of those that begin at the same place.
         self._pattern = re.compile("|".join(sorted(patterns, key=len, reverse=True)) or r"(?!)", re.IGNORECASE)
-        self._n_words = max((len(each.split()) for each in phrases), default=1)
+        self._n_tokens = max((_n_tokens(each) for each in phrases), default=1)
         self._n_chars = max((len(each) for each in phrases if _UNSPACED.search(each)), default=1)
 
     def find(self, text: str) -> Iterator[tuple[re.Match[str], int]]:
@@ -91,9 +91,18 @@ class Phrases:
 
     def decided(self, text: str) -> int:
         """The index before which no text that follows can make a phrase."""
-        starts = [each.start() for each in TOKEN.finditer(text)] if self._n_words > 1 else []
-        by_words = starts[max(len(starts) - self._n_words + 1, 0)] if starts else len(text)
+        by_words = len(text)
+        if self._n_tokens > 1:
+            starts = [each.start() for each in TOKEN.finditer(text)]
+            by_words = starts[1 - self._n_tokens] if len(starts) >= self._n_tokens else 0
         return min(by_words, max(len(text) - self._n_chars + 1, 0))
+
+
+def _n_tokens(phrase: str) -> int:
+    """How many tokens a phrase has, at least one for each word; 1 for a single word, which is never cut."""
+    words = unicodedata.normalize("NFC", phrase).split()
+    # "Anne-Sophie" has two tokens, "&" has none.
+    return sum(len(TOKEN.findall(each)) or 1 for each in words) if len(words) > 1 else 1
 
 
 def _pattern(phrase: str) -> str:

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from random import Random
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -172,6 +173,38 @@ def test_an_eager_end_that_hid_too_much_is_taken_back() -> None:
     ]
 
 
+NAMES_WITH_SIGNS = ("Mary Anne-Sophie Smith", "Dr. J.R. Smith", "नरेंद्र मोदी", "Yahoo e-mail !", "& Sons")
+"""Names of which a word has signs inside, or consists of one."""
+
+
+@pytest.mark.parametrize("name", NAMES_WITH_SIGNS)
+def test_a_name_whose_words_have_signs_is_hidden_wherever_it_is_cut(name: str) -> None:
+    options = TextRuleOptions(redact_names=(name,))
+    parts = name.split()
+    for n_before in range(1, len(parts)):
+        speaker = Speaker(options)
+        speaker.segment(f"I met {' '.join(parts[:n_before])}")
+        speaker.segment(f" {' '.join(parts[n_before:])} today.")
+        speaker.end()
+        assert speaker.utterances[0].text == "I met [NAME] today."
+    speaker = Speaker(options)
+    text = f"{name} is here today."
+    for end in range(1, len(text) + 1):
+        speaker.interim(text[:end], "")
+    speaker.segment(text)
+    speaker.end()
+    stable = [each.stable for each in speaker.sent if isinstance(each, events.Interim)]
+    assert [each for each in stable if not speaker.utterances[0].text.startswith(each)] == []
+
+
+def test_a_name_of_one_word_with_signs_holds_nothing_back() -> None:
+    """It ends with its word."""
+    speaker = Speaker(TextRuleOptions(redact_names=("J.R.", "Anne-Sophie")))
+    speaker.segment("I met Anne-Sophie and")
+    speaker.segment(" J.R. today.")
+    assert [each.text for each in speaker.segments] == ["I met [NAME] and", " [NAME] today."]
+
+
 def test_a_session_is_resumed_before_what_another_channel_holds_back() -> None:
     text_filter = TextFilter(TextRuleOptions(redact=("card",)), is_resumed=False, wants_words=True)
     speaker = Speaker(TextRuleOptions(redact=("card",)))
@@ -231,13 +264,13 @@ def test_words_share_the_time_of_what_they_replace() -> None:
 
 WORDS = (
     "one two four 4111 1111 12 123456 double uh for to oh and dash my you card security at dot com twenty hundred "
-    "john example john@example.com Ann Lee Annie , . ? yes sorry shit shitake percent dollars 王 王伟 我4111 "
+    "john example john@example.com Ann Lee Annie Jo-Ann , . ? yes sorry shit shitake percent dollars 王 王伟 我4111 "
     "at ten thirty p.m. I May first nineties a"
 ).split()
 RULES = (
     TextRuleOptions(
         redact=("card", "phone", "email"),
-        redact_names=("Ann Lee", "Ann", "王伟", "王"),
+        redact_names=("Ann Lee", "Ann", "Ann Jo-Ann Lee", "王伟", "王"),
         numerals=True,
         profanity="mask",
     ),
