@@ -93,7 +93,7 @@ class Numerals:
         chains = _chains(text)
         for chain in chains:
             edits += _edits(chain)
-        if chains and _JOINED.fullmatch(text, chains[-1][-1].end):
+        if chains and _between(chains[-1][-1]).fullmatch(text, chains[-1][-1].end):
             decided = chains[-1][0].start
         return Found(edits, decided, [(chain[0].start, chain[-1].end) for chain in chains])
 
@@ -104,8 +104,7 @@ def _chains(text: str) -> list[list[_Word]]:
     until = -1
     for token in TOKEN.finditer(text):
         word = _Word(token[0] if token[0] == "May" else token[0].lower(), token.start(), token.end())
-        between = _OF_HALF_DAY if chains and chains[-1][-1].text in ("a", "p") else _JOINED
-        is_joined = until >= 0 and between.fullmatch(text, until, word.start)
+        is_joined = until >= 0 and _between(chains[-1][-1]).fullmatch(text, until, word.start)
         until = -1
         if word.text in WORDS:
             if not is_joined:
@@ -113,6 +112,11 @@ def _chains(text: str) -> list[list[_Word]]:
             chains[-1].append(word)
             until = word.end
     return chains
+
+
+def _between(word: _Word) -> re.Pattern[str]:
+    """What may stand after a word of a number and before the next one."""
+    return _OF_HALF_DAY if word.text in ("a", "p") else _JOINED
 
 
 def _edits(chain: list[_Word]) -> list[Edit]:

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from random import Random
 
 import pytest
@@ -203,6 +204,15 @@ def test_a_name_of_one_word_with_signs_holds_nothing_back() -> None:
     speaker.segment("I met Anne-Sophie and")
     speaker.segment(" J.R. today.")
     assert [each.text for each in speaker.segments] == ["I met [NAME] and", " [NAME] today."]
+
+
+@pytest.mark.parametrize("text", ["I got an A. And then she left.", "Plan P. A hundred of them."])
+def test_stable_text_stays_where_a_letter_may_be_that_of_a_time(text: str) -> None:
+    speaker = Speaker(TextRuleOptions(numerals=True))
+    for end in range(1, len(text) + 1):
+        speaker.interim(text[:end], "")
+    stable = [each.stable for each in speaker.sent if isinstance(each, events.Interim)]
+    assert [(first, then) for first, then in pairwise(stable) if not then.startswith(first)] == []
 
 
 def test_a_session_is_resumed_before_what_another_channel_holds_back() -> None:
