@@ -40,7 +40,7 @@ def start_of_partial_address(text: str) -> int:
     """The index of the end of a text that more text could make an address, or a longer one."""
     tokens = list(TOKEN.finditer(text))
     if not tokens:
-        return len(text)
+        return 0
     sign = text.rfind("@")
     first = len(tokens) - 1
     if sign < 0 or any(each.isspace() for each in text[sign + 1 :].strip()):

@@ -215,6 +215,14 @@ def test_stable_text_stays_where_a_letter_may_be_that_of_a_time(text: str) -> No
     assert [(first, then) for first, then in pairwise(stable) if not then.startswith(first)] == []
 
 
+def test_a_lone_at_sign_waits_for_its_address() -> None:
+    speaker = Speaker(TextRuleOptions(redact=("email",)))
+    for said in ("@ ", "@ home ", "@ home we"):
+        speaker.interim(said, "")
+    stable = [each.stable for each in speaker.sent if isinstance(each, events.Interim)]
+    assert [(first, then) for first, then in pairwise(stable) if not then.startswith(first)] == []
+
+
 def test_a_session_is_resumed_before_what_another_channel_holds_back() -> None:
     text_filter = TextFilter(TextRuleOptions(redact=("card",)), is_resumed=False, wants_words=True)
     speaker = Speaker(TextRuleOptions(redact=("card",)))
