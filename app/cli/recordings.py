@@ -121,6 +121,8 @@ class Destination:
         Raises:
             click.UsageError: there is no place for each of the transcripts, or one would overwrite a recording.
         """
+        if not recordings:
+            return []
         if self.output is None and not self.is_beside:
             if len(recordings) > 1 and not layout.may_follow:
                 raise click.UsageError(

@@ -87,6 +87,7 @@ def test_models_are_listed(prepared: PreparedTutti) -> None:
         (("transcribe", HELLO, "--audio-context", "short"), {}, "not one of 'auto', 'interims', 'full'"),
         (("transcribe", HELLO), {"TUTTI_AUDIO_CONTEXT": "short"}, "TUTTI_AUDIO_CONTEXT"),
         (("transcribe", "/no/such/file.wav"), {}, "/no/such/file.wav: expected a file or a folder"),
+        (("transcribe", "/no/such/file.wav", "-o", "/no/such/out.txt"), {}, "/file.wav: expected a file or a folder"),
         (("transcribe", __file__), {}, "test_commands.py: expected audio in a format that FFmpeg decodes"),
         (("transcribe", str(Path(__file__).parent)), {}, "expected a folder with audio or video files"),
         (("transcribe", str(AUDIO), "--format", "srt"), {}, "--format srt: expected --beside or --output"),

@@ -60,6 +60,10 @@ def test_recordings_of_one_name_keep_their_suffix(tmp_path: Path) -> None:
     assert paths(found, output="out/") == ["out/talk.mp3.srt", "out/talk.mp4.srt", "out/walk.srt"]
 
 
+def test_no_recordings_need_no_files() -> None:
+    assert paths([], output="out.txt") == []
+
+
 @pytest.mark.parametrize("name", ["film", "film.mkv"])
 def test_the_file_of_a_track_has_its_number(name: str) -> None:
     """Also where the film has one track alone, and a name without a suffix."""
