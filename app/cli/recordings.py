@@ -77,17 +77,20 @@ def find_recordings(inputs: Sequence[str]) -> tuple[list[Recording], list[str]]:
     problems: list[str] = []
     for name in inputs:
         path = Path(name)
-        if name == STDIN:
-            found.append(Recording(STDIN, None, Path("stdin")))
-        elif path.is_dir():
-            inside = _inside(path)
-            if not inside:
-                problems.append(f"{name}: expected a folder with audio or video files, found none in it")
-            found += [Recording(str(each), each, each.relative_to(path)) for each in inside]
-        elif path.exists():
-            found.append(Recording(name, path, Path(path.name)))
-        else:
-            problems.append(f"{name}: expected a file or a folder, found none of this name")
+        try:
+            if name == STDIN:
+                found.append(Recording(STDIN, None, Path("stdin")))
+            elif path.is_dir():
+                inside = _inside(path)
+                if not inside:
+                    problems.append(f"{name}: expected a folder with audio or video files, found none in it")
+                found += [Recording(str(each), each, each.relative_to(path)) for each in inside]
+            elif path.exists():
+                found.append(Recording(name, path, Path(path.name)))
+            else:
+                problems.append(f"{name}: expected a file or a folder, found none of this name")
+        except OSError as error:
+            problems.append(f"{name}: {error.strerror}")
     return found, problems
 
 

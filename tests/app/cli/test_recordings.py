@@ -39,6 +39,15 @@ def test_names_without_a_recording_are_reported(tmp_path: Path) -> None:
     ]
 
 
+def test_a_name_that_may_not_be_looked_at_is_reported_with_the_reason(tmp_path: Path) -> None:
+    """The others are found nevertheless."""
+    names(tmp_path, "a.mp3")
+    long = "a" * 300 + ".wav"
+    found, problems = find_recordings([long, f"{tmp_path}/a.mp3"])
+    assert [each.path for each in found] == [tmp_path / "a.mp3"]
+    assert problems == [f"{long}: File name too long"]
+
+
 def paths(found: list[Recording], **values: object) -> list[str]:
     return [str(path) for path in Destination(**values).paths(found, Layout(format="srt"))]  # type: ignore[arg-type]
 
