@@ -71,7 +71,7 @@ def find_recordings(inputs: Sequence[str]) -> tuple[list[Recording], list[str]]:
     """The recordings that these names mean: files, `-`, and folders with all that is below them.
 
     Returns:
-        the recordings, and a sentence for each name that means none.
+        the recordings, and a sentence for each name that means none and for each folder that cannot be read.
     """
     found: list[Recording] = []
     problems: list[str] = []
@@ -81,8 +81,9 @@ def find_recordings(inputs: Sequence[str]) -> tuple[list[Recording], list[str]]:
             if name == STDIN:
                 found.append(Recording(STDIN, None, Path("stdin")))
             elif path.is_dir():
-                inside = _inside(path)
-                if not inside:
+                inside, unreadable = _inside(path)
+                problems += [f"{each.filename}: {each.strerror}" for each in unreadable]
+                if not inside and not unreadable:
                     problems.append(f"{name}: expected a folder with audio or video files, found none in it")
                 found += [Recording(str(each), each, each.relative_to(path)) for each in inside]
             elif path.exists():
@@ -94,14 +95,18 @@ def find_recordings(inputs: Sequence[str]) -> tuple[list[Recording], list[str]]:
     return found, problems
 
 
-def _inside(folder: Path) -> list[Path]:
-    """The recordings below a folder, in the order of their names. Hidden files and folders are left out."""
-    found = []
-    for parent, folders, files in os.walk(folder):
+def _inside(folder: Path) -> tuple[list[Path], list[OSError]]:
+    """The recordings below a folder, in the order of their names, and why folders below it cannot be read.
+
+    Hidden files and folders are left out.
+    """
+    found: list[Path] = []
+    unreadable: list[OSError] = []
+    for parent, folders, files in os.walk(folder, onerror=unreadable.append):
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         names = (name for name in sorted(files) if not name.startswith("."))
         found += [Path(parent) / name for name in names if Path(name).suffix.lower() in SUFFIXES]
-    return found
+    return found, unreadable
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,9 @@
 """Which files a command transcribes, and which it writes."""
 
+import errno
+import os
 from pathlib import Path
+from typing import Any
 
 import click
 import pytest
@@ -46,6 +49,22 @@ def test_a_name_that_may_not_be_looked_at_is_reported_with_the_reason(tmp_path: 
     found, problems = find_recordings([long, f"{tmp_path}/a.mp3"])
     assert [each.path for each in found] == [tmp_path / "a.mp3"]
     assert problems == [f"{long}: File name too long"]
+
+
+def test_a_folder_that_cannot_be_read_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What lies beside it is found; one that is named itself is not called empty."""
+    names(tmp_path, "a.mp3", "private/b.mp3", "c/d.mp3")
+    private, scandir = str(tmp_path / "private"), os.scandir
+
+    def refuse(folder: str) -> Any:
+        if str(folder) == private:
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), folder)
+        return scandir(folder)
+
+    monkeypatch.setattr(os, "scandir", refuse)
+    found, problems = find_recordings([str(tmp_path), private])
+    assert [str(each.output_name) for each in found] == ["a.mp3", "c/d.mp3"]
+    assert problems == [f"{private}: Permission denied"] * 2
 
 
 def paths(found: list[Recording], **values: object) -> list[str]:
