@@ -31,7 +31,7 @@ class Recording:
     """A file that holds audio, or the standard input."""
 
     name: str
-    """What the user calls it."""
+    """What the user calls it; it can be written as UTF-8."""
     path: Path | None
     """The file of the recording; `None` for the standard input."""
     output_name: Path
@@ -85,14 +85,19 @@ def find_recordings(inputs: Sequence[str]) -> tuple[list[Recording], list[str]]:
                 problems += [f"{each.filename}: {each.strerror}" for each in unreadable]
                 if not inside and not unreadable:
                     problems.append(f"{name}: expected a folder with audio or video files, found none in it")
-                found += [Recording(str(each), each, each.relative_to(path)) for each in inside]
+                found += [Recording(_printable(str(each)), each, each.relative_to(path)) for each in inside]
             elif path.exists():
-                found.append(Recording(name, path, Path(path.name)))
+                found.append(Recording(_printable(name), path, Path(path.name)))
             else:
                 problems.append(f"{name}: expected a file or a folder, found none of this name")
         except OSError as error:
             problems.append(f"{name}: {error.strerror}")
     return found, problems
+
+
+def _printable(name: str) -> str:
+    """The name of a file with a replacement character for what is not UTF-8."""
+    return name.encode(errors="surrogateescape").decode(errors="replace")
 
 
 def _inside(folder: Path) -> tuple[list[Path], list[OSError]]:

@@ -234,6 +234,31 @@ async def test_a_recording_that_fails_does_not_stop_the_others(
     assert err.startswith("Error: a: expected audio in a format that FFmpeg decodes")
 
 
+@pytest.mark.parametrize("is_beside", [True, False])
+async def test_a_name_that_is_not_utf_8_is_written_as_far_as_it_is(
+    is_beside: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And the recordings after it are transcribed."""
+    for name in (b"caf\xe9.wav", b"d.wav"):
+        (tmp_path / os.fsdecode(name)).write_bytes(wav(speech([1])))
+    shown = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(shown, encoding="utf-8", write_through=True))
+    each = job("json") if is_beside else job()
+    found, _ = find_recordings([str(tmp_path), str(tmp_path / os.fsdecode(b"caf\xe9.wav"))])
+    assert [recording.name for recording in found] == [
+        f"{tmp_path}/{name}.wav" for name in ("caf\ufffd", "d", "caf\ufffd")
+    ]
+    ready, _ = prepare(found[:2], Destination(is_beside=is_beside).paths(found[:2], each.layout))
+    assert await run(BusyTranscriber(), ready, each) == 0
+    if is_beside:
+        written = [(tmp_path / os.fsdecode(name)).read_text() for name in (b"caf\xe9.json", b"d.json")]
+        assert [json.loads(text)["text"] for text in written] == ["w1", "w1"]
+    else:
+        assert [line for line in shown.getvalue().decode().splitlines() if line and line != "w1"] == [
+            f"==> {recording.name} <==" for recording in found[:2]
+        ]
+
+
 async def test_an_option_that_the_model_does_not_support_is_one_error_for_all(tmp_path: Path) -> None:
     options = TranscriptionOptions(language="xx")
     with pytest.raises(ExceptionGroup) as raised:
