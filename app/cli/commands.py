@@ -298,6 +298,10 @@ def transcribe(
         raise click.UsageError("--beside: expected no --output with it, as each says where the files are written")
     if track is not None and tracks is not None:
         raise click.UsageError("--tracks: expected no --track with it, as each names what is transcribed")
+    try:
+        prompt.encode()
+    except UnicodeEncodeError:
+        raise click.UsageError(f"--prompt: expected text in UTF-8, got {prompt!r}") from None
     settings = _settings(values)
     from tutti_server.app.cli import processes
     from tutti_server.app.cli.recordings import Destination, find_recordings

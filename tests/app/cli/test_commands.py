@@ -97,6 +97,7 @@ def test_models_are_listed(prepared: PreparedTutti) -> None:
         (("transcribe", "-", "--beside"), {}, "--beside: expected files"),
         (("transcribe", HELLO, "--words"), {}, "--words: expected --format tsv or json"),
         (("transcribe", HELLO, "--max-line-width=30"), {}, "--max-line-width: expected --format srt or vtt"),
+        (("transcribe", HELLO, "--prompt", "caf\udce9"), {}, r"--prompt: expected text in UTF-8, got 'caf\udce9'"),
         (("transcribe", HELLO, "--language", "xx"), {}, "language: expected"),
         (("demo", "--url", "ws://127.0.0.1:9"), {}, "127.0.0.1:9"),
         (("demo", "--api-key", "k1"), {}, "--api-key: expected --url with it"),
