@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from pathlib import Path
 from typing import IO
@@ -20,6 +20,7 @@ from tutti_server.app.errors import SessionError
 from tutti_server.app.files.formats import clock, segment_line
 from tutti_server.app.languages import NAMES
 from tutti_server.app.media.file_decoder import decode_file
+from tutti_server.app.media.pcm import Samples
 from tutti_server.engine.api import SAMPLE_RATE
 
 ASSETS = Path(__file__).parents[1] / "assets"
@@ -147,6 +148,18 @@ async def run_demo(
 async def _send(session: tutti.Session, files: Sequence[IO[bytes]], latency: _Latency) -> None:
     started = time.monotonic()
     n_sent = 0
+    async with aclosing(_chunks(files)) as chunks:
+        async for chunk in chunks:
+            n_sent += len(chunk)
+            # A chunk is complete when its last sample has been spoken.
+            await asyncio.sleep(started + n_sent / SAMPLE_RATE - time.monotonic())
+            latency.audio_sent()
+            await session.send((chunk.clip(-1, 1) * 32767).astype("<i2").tobytes())
+    await session.stop()
+
+
+async def _chunks(files: Sequence[IO[bytes]]) -> AsyncGenerator[Samples, None]:
+    """The audio of recordings one after the other, in pieces of `CHUNK_SAMPLES`; the last one may be shorter."""
     rest = np.zeros(0, dtype=np.float32)
     for index, file in enumerate(files):
         if index > 0:
@@ -155,13 +168,10 @@ async def _send(session: tutti.Session, files: Sequence[IO[bytes]], latency: _La
             async for piece in pieces:
                 rest = np.concatenate((rest, piece))
                 while len(rest) >= CHUNK_SAMPLES:
-                    chunk, rest = rest[:CHUNK_SAMPLES], rest[CHUNK_SAMPLES:]
-                    n_sent += 1
-                    # A chunk is complete when its last sample has been spoken.
-                    await asyncio.sleep(started + n_sent * CHUNK_MS / 1000 - time.monotonic())
-                    latency.audio_sent()
-                    await session.send((chunk * 32767).astype("<i2").tobytes())
-    await session.stop()
+                    yield rest[:CHUNK_SAMPLES]
+                    rest = rest[CHUNK_SAMPLES:]
+    if len(rest):
+        yield rest
 
 
 def caption_lines(captions: tutti.Transcript) -> Table:

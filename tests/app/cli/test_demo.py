@@ -10,11 +10,18 @@ from rich.console import Console
 
 from tests.app.conftest import Serve
 from tests.app.dialects.openai.test_files_endpoint import wav
+from tests.app.media.test_file_decoder import encode
 from tests.clients.python.client_fakes import SEGMENT, STOPPED, UTTERANCE, Peer, serve_script
 from tests.clients.python.test_client_readme import converse
 from tests.fakes import MODEL, FakeTranscriber
 from tutti_server.app.cli.demo import SAMPLES, known_samples, run_demo
 from tutti_server.app.errors import SessionError
+
+
+async def finish(peer: Peer) -> None:
+    """Keep the audio, and say nothing about it."""
+    await peer.begin()
+    await peer.finish()
 
 
 async def test_the_demo_sends_its_key_to_the_server() -> None:
@@ -42,7 +49,10 @@ async def test_a_server_that_names_no_languages_is_explained() -> None:
 
 
 async def test_recordings_follow_each_other_in_one_session() -> None:
-    """With a pause between them; the server detects the language, and each new one is named above its text."""
+    """With a pause between them, and to the last sample.
+
+    The server detects the language, and each new one is named above its text.
+    """
     out = io.StringIO()
 
     async def two_languages(peer: Peer) -> None:
@@ -53,16 +63,26 @@ async def test_recordings_follow_each_other_in_one_session() -> None:
         received.append(peer)
 
     received: list[Peer] = []
-    files = [io.BytesIO(wav(np.zeros(1600))), io.BytesIO(wav(np.zeros(4800)))]
+    files = [io.BytesIO(wav(np.zeros(1600))), io.BytesIO(wav(np.zeros(4700)))]
     async with asyncio.timeout(30), serve_script(two_languages) as server:
         await run_demo(Console(file=out, width=60), server.url, files, "two tones")
     (peer,) = received
     assert "language" not in peer.messages[0]
-    assert len(b"".join(peer.audio)) == 2 * (1600 + 16_000 + 4800)
+    assert len(b"".join(peer.audio)) == 2 * (1600 + 16_000 + 4700)
     shown = [line.strip() for line in out.getvalue().splitlines() if line.strip()]
     assert shown[0] == "Streaming two tones to fake at the pace of speech:"
     assert [shown[1], shown[3]] == ["English", "Portuguese"]
     assert shown[4].endswith("Bom dia.")
+
+
+async def test_a_recording_shorter_than_a_message_is_sent_and_loud_samples_are_clipped() -> None:
+    loud = np.full(700, 1.5, np.float32)
+    loud[::2] = -1.5
+    async with asyncio.timeout(30), serve_script(finish) as server:
+        content = encode("wav", "pcm_f32le", 16_000, loud)
+        await run_demo(Console(file=io.StringIO()), server.url, [io.BytesIO(content)], "a tone")
+    sent = np.frombuffer(b"".join(server.peer.audio), "<i2")
+    assert sent.tolist() == [-32767, 32767] * 350
 
 
 async def test_a_lost_connection_is_shown_and_replaced() -> None:
