@@ -1,6 +1,7 @@
 """What the command line prints: the banner of a server, and the list of models."""
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from tutti_server.app.service.live_load import usual_sessions
@@ -28,11 +29,11 @@ def banner(settings: Settings, model: api.ModelInfo, stats: api.EngineStats, por
         port: where it listens.
     """
     host = LOOPBACK_OF_ANY.get(settings.host, settings.host)
-    host = f"[{host}]" if ":" in host else host
+    host = escape(f"[{host}]" if ":" in host else host)
     slots = f"{stats.n_engines} engines, {model.n_slots} slots" if stats.n_engines > 1 else f"{model.n_slots} slots"
     secure = "s" if settings.is_encrypted else ""
     lines = [
-        f"[bold]tutti[/] {VERSION} · model [bold]{model.name}[/] "
+        f"[bold]tutti[/] {VERSION} · model [bold]{escape(model.name)}[/] "
         f"({model.n_parameters / 1e6:.1f} M parameters, {model.dtype} on {model.device}, {slots})",
         f"  capacity   {_capacity(settings, stats)}",
         f"  live       ws{secure}://{host}:{port}/v1/stream",
