@@ -174,12 +174,18 @@ def read_file(path: Path, own_tokenizer: Tokenizer | None = None) -> Contents:
 
 
 def _sinusoids(n_positions: int, d_model: int) -> Weight:
-    """The encoder's positions of all Whisper models. Source: openai/whisper, whisper/model.py, `sinusoids`."""
+    """The encoder's positions of all Whisper models. Source: openai/whisper, whisper/model.py, `sinusoids`.
+
+    They are computed when they are read, as only then these sizes are known to be those of a model.
+    """
     half = d_model // 2
-    speeds = np.exp(-np.log(10_000) / max(1, half - 1) * np.arange(half, dtype=np.float32))
-    angles = np.arange(n_positions, dtype=np.float32)[:, None] * speeds
-    positions = np.concatenate([np.sin(angles), np.cos(angles)], axis=1).astype(np.float32)
-    return Weight(positions.shape, lambda first, last: positions[first:last])
+
+    def read(first: int, last: int) -> NDArray[Any]:
+        speeds = np.exp(-np.log(10_000) / max(1, half - 1) * np.arange(half, dtype=np.float32))
+        angles = np.arange(first, last, dtype=np.float32)[:, None] * speeds
+        return np.concatenate([np.sin(angles), np.cos(angles)], axis=1).astype(np.float32)
+
+    return Weight((n_positions, 2 * half), read)
 
 
 def _read_weight(file: BinaryFile) -> tuple[str, Weight]:

@@ -162,6 +162,12 @@ def patch_first_weight(offset: int, number: int) -> Callable[[bytes], bytes]:
     return change
 
 
+def without_positions(change: Callable[[bytes], bytes]) -> Callable[[bytes], bytes]:
+    """Change a file whose encoder has no positions, so that the sizes at its start say how many there are."""
+    return lambda content: change(content.replace(b"encoder.positional", b"encoder.unknown.12"))
+
+
+AUDIO_CONTEXT, AUDIO_STATE = 8, 12
 FILTERS, VOCABULARY = 48, 48 + 8 + 24
 
 
@@ -172,6 +178,12 @@ FILTERS, VOCABULARY = 48, 48 + 8 + 24
         (lambda content: content[:20], r"expected 44 bytes of sizes at byte 4, got 16"),
         (lambda content: content[:-1], r"expected \d+ bytes of .*; the file is incomplete"),
         (patch(4 + 40, 1_002), "expected blocks of version 2, got version 1; quantise the model again"),
+        (
+            without_positions(patch(AUDIO_CONTEXT, 2_000_000_000)),
+            "max_source_positions of at most 30000, got 2000000000",
+        ),
+        (without_positions(patch(AUDIO_CONTEXT, -1)), "positive whole numbers, got max_source_positions -1"),
+        (without_positions(patch(AUDIO_STATE, 2_000_000_000)), r"expected shape .*, got \(\d+, 2000000000\)"),
         (patch(FILTERS, 2**31 - 1), r"expected \d+ bytes of filters"),
         (patch(FILTERS, -1), r"expected -\d+ bytes of filters"),
         (patch(VOCABULARY, 2**31 - 1), "expected .* bytes of a token at byte"),
