@@ -10,6 +10,8 @@ from tutti_server.app.numbers import read_integer
 
 FRAME_COST = 64
 """Every kept event counts as this many characters more than its text, so that events without text are bounded, too."""
+MAX_ANSWERS = 8
+"""The most answers of a room that are kept: each may be as long as all of its text, and readers ask for any place."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +45,10 @@ class Frames:
     interims: dict[int, Frame] = field(default_factory=dict)
     """The newest interim of each open utterance."""
     _joined: dict[int, bytes] = field(default_factory=dict)
-    """What follows an event, by its number: most readers have the same event, and share the answer."""
+    """What follows an event, by its number: most readers have the same event, and share the answer.
+
+    With more than `MAX_ANSWERS` the older ones are forgotten.
+    """
 
     def add(self, message: Mapping[str, Any], utterance: int | None = None, n_chars: int = 0) -> None:
         """Add an event that stays."""
@@ -97,6 +102,8 @@ class Frames:
             newer += [frame for frame in self.interims.values() if frame.number > number]
             newer.sort(key=lambda frame: frame.number)
             joined = newer[0].data if len(newer) == 1 else b"".join(frame.data for frame in newer)
+            if len(self._joined) >= MAX_ANSWERS:
+                self._joined.clear()
             self._joined[number] = joined
         return joined
 
