@@ -146,7 +146,8 @@ class FileSpeakers:
         speakers = self._diarizer.speakers(speech_of(self._segments), thresholds, self._max_speakers)
         found = speakers.known(self._references, thresholds.knows)
         names = {speaker: self._known[reference].name for speaker, reference in found.items()}
-        return Spoken(list(spoken_texts(self._segments, speakers)), names)
+        known = [each.name for each in self._known]
+        return Spoken(list(spoken_texts(self._segments, speakers)), names, known)
 
 
 async def _reference(decoders: Decoders, known: KnownSpeaker) -> Samples:

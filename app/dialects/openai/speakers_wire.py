@@ -5,8 +5,9 @@ Source: the types of openai 3.54 (`types/audio/transcription_diarized*.py`, `tra
 
 import base64
 import binascii
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import count, islice
 from typing import Any
 
 from tutti_server.app.dialects.limits import MAX_SPEAKERS
@@ -105,11 +106,17 @@ def _data(url: str) -> bytes:
         raise bad_value(REFERENCES, "a data URL in base64, such as data:audio/wav;base64,...", url) from None
 
 
-def label(speaker: int, names: Mapping[int, str]) -> str:
-    """The name of a known speaker; for others a letter in the order of their first words: A to Z, then AA and so on."""
+def label(speaker: int, names: Mapping[int, str], known: Collection[str] = ()) -> str:
+    """The name of a known speaker; for others a letter in the order of their first words: A to Z, then AA and so on.
+
+    A letter that is the name of a known speaker is left out.
+    """
     if speaker in names:
         return names[speaker]
-    return letters(speaker - sum(each < speaker for each in names))
+    rank = speaker - sum(each < speaker for each in names)
+    taken = {*names.values(), *known}
+    free = (letter for letter in map(letters, count()) if letter not in taken)
+    return next(islice(free, rank, None))
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +127,8 @@ class Spoken:
     """The texts in the order of their times."""
     names: Mapping[int, str] = field(default_factory=dict)
     """The names of the known speakers that take part, by the numbers of the speakers."""
+    known: Collection[str] = ()
+    """The names of all known speakers, whether they take part or not: no one else has them."""
 
 
 def segments(spoken: Spoken, has_words: bool) -> list[dict[str, Any]]:
@@ -134,7 +143,7 @@ def segments(spoken: Spoken, has_words: bool) -> list[dict[str, Any]]:
             "start": each.start_s,
             "end": each.end_s,
             "text": each.text,
-            "speaker": label(each.speaker, spoken.names),
+            "speaker": label(each.speaker, spoken.names, spoken.known),
         }
         | (_words(each) if has_words else {})
         for number, each in enumerate(spoken.texts)
@@ -158,7 +167,7 @@ def call_record(spoken: Spoken, duration_s: float) -> CallRecord:
     """The record of a call, from the text of its recording."""
     stretches = (
         Stretch(
-            speaker=label(each.speaker, spoken.names),
+            speaker=label(each.speaker, spoken.names, spoken.known),
             start_s=each.start_s,
             end_s=each.end_s,
             text=each.text,

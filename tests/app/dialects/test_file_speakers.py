@@ -18,11 +18,12 @@ from tests.app.dialects.openai.test_files_endpoint import post, sse, wav
 from tests.compat.conformance import approximated, supported
 from tests.fakes import said, silence, speech, word
 from tutti_server.app.dialects.openai.files_wire import parse_options
-from tutti_server.app.dialects.openai.speakers_wire import label
+from tutti_server.app.dialects.openai.speakers_wire import Spoken, call_record, label, segments
 from tutti_server.app.errors import RequestError
 from tutti_server.app.media.pcm import Samples
 from tutti_server.app.voices.speaker_clustering import SpeakerThresholds
 from tutti_server.app.voices.speaker_model import SpeakerModel
+from tutti_server.app.voices.words_by_speaker import SpokenText
 
 LOW, HIGH = range(1, 11), range(51, 61)
 """The words of two speakers: the fake engine decodes a word from its level, and the fake network a voice."""
@@ -207,6 +208,22 @@ async def test_deepgram_refuses_an_unknown_diarizer_and_names_what_has_no_effect
 def test_unknown_speakers_have_letters() -> None:
     assert [label(each, {1: "agent"}) for each in range(4)] == ["A", "agent", "B", "C"]
     assert [label(each, {}) for each in (25, 26, 27, 52)] == ["Z", "AA", "AB", "BA"]
+
+
+def test_a_known_speaker_who_is_named_like_a_letter_is_no_one_else() -> None:
+    """Neither in the text nor in the record of a call, and also if the known speaker does not take part."""
+    texts = [SpokenText(start_s=each, end_s=each + 1.0, speaker=each, text="Hello.") for each in range(3)]
+    for names, expected in (({0: "A"}, ["A", "C", "D"]), ({}, ["C", "D", "E"])):
+        spoken = Spoken(texts, names, known=("A", "B"))
+        assert [each["speaker"] for each in segments(spoken, has_words=False)] == expected
+        assert [each.name for each in call_record(spoken, 3.0).speakers] == expected
+
+
+async def test_a_stranger_does_not_get_the_name_of_someone_silent(serve: Serve) -> None:
+    server = await start(serve)
+    known = {"known_speaker_names[]": ["A"], "known_speaker_references[]": [data_url(speech([52] * 10))]}
+    body = (await post(server.http, wav(speech(LOW)), {"response_format": "diarized_json", **known})).json()
+    assert [each["speaker"] for each in body["segments"]] == ["B"]
 
 
 async def test_a_call_has_a_record(serve: Serve) -> None:
