@@ -70,6 +70,8 @@ class Speaker:
         self._now = now
         self.stream = token_hex(8)
         """Stands for the session in the log of the room."""
+        self._begun = ""
+        """The first entry of the session. It is never lost: without it, no reader gets what follows."""
         self._outbox: Outbox[CallMessage] = Outbox()
         self._next_number = 0
         self._has_left = asyncio.Event()
@@ -85,7 +87,8 @@ class Speaker:
             title: of the room; empty for the one that it has.
             resumed_from_s: from when on the session decodes again, for each channel; `None` for a new session.
         """
-        self._push_entry(Begun(stream=self.stream, at=self._now(), title=title, resumed_from_s=resumed_from_s))
+        entry = Begun(stream=self.stream, at=self._now(), title=title, resumed_from_s=resumed_from_s)
+        self._begun = write_entry(entry)
 
     def publish(self, message: str, replaces: str | None = None) -> None:
         """Send an event to the readers. Never waits: the oldest event is lost if too many do.
@@ -149,8 +152,12 @@ class Speaker:
         self._was_away = False
 
     async def _write_all(self) -> None:
+        assert self._begun
         loop = asyncio.get_running_loop()
-        due = loop.time()
+        await self._until_stored(self._keep_up)
+        # Readers that find the room must find its name as well.
+        await self._append(self._begun)
+        due = loop.time() + SEGMENT_S
         while True:
             if loop.time() >= due:
                 due = loop.time() + SEGMENT_S
