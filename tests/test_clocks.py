@@ -37,7 +37,7 @@ ALLOWED = {
     "plugins/accounts/jobs/s3_spool.py": "the age of recordings, as the object store knows it",
     "plugins/accounts/jobs/spool.py": "the age of recordings, as the file system knows it",
     "app/publish/room_follower.py": "how long the speaker of a room has been gone, as machines with the room agree",
-    "app/publish/room_speaker.py": "when a room began and how long it has lasted, as machines with the room agree",
+    "app/publish/room_speaker.py": "when a session began and left a room, as machines with the room agree",
     "app/service/auth.py": "whether a client secret has expired",
     "plugins/accounts/jobs/job_service.py": "the day of usage",
     "app/service/key_limits.py": "the day and the month of a quota",

@@ -40,7 +40,7 @@ class Followed:
     n_unsaved: int = 0
     """Entries that were read since the last snapshot."""
     saved_at: float = 0.0
-    """When this gateway has made the last snapshot, in seconds since 1970."""
+    """When this gateway has made the last snapshot, in seconds of its monotonic clock."""
     unheld_since: float | None = None
     """The time since which its speaker has held no lease, in seconds since 1970."""
     changed: asyncio.Event = field(default_factory=asyncio.Event)

@@ -61,6 +61,7 @@ class Speaker:
         follower: RoomFollower,
         config: RoomConfig,
         now: Callable[[], float] = time.time,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.claim = claim
         self._store = store
@@ -68,6 +69,9 @@ class Speaker:
         self._follower = follower
         self._config = config
         self._now = now
+        self._clock = clock
+        self._clock_zero = now() - clock()
+        """The zero of `clock`, in seconds since 1970."""
         self.stream = token_hex(8)
         """Stands for the session in the log of the room."""
         self._begun = ""
@@ -87,7 +91,7 @@ class Speaker:
             title: of the room; empty for the one that it has.
             resumed_from_s: from when on the session decodes again, for each channel; `None` for a new session.
         """
-        entry = Begun(stream=self.stream, at=self._now(), title=title, resumed_from_s=resumed_from_s)
+        entry = Begun(stream=self.stream, at=self._time(), title=title, resumed_from_s=resumed_from_s)
         self._begun = write_entry(entry)
 
     def publish(self, message: str, replaces: str | None = None) -> None:
@@ -106,8 +110,11 @@ class Speaker:
     def leave(self, is_over: bool) -> None:
         """The session has ended. Unless it `is_over` for good, its client may come back. A second call does nothing."""
         if not self._has_left.is_set():
-            kind = Ended if is_over else Left
-            self._push_entry(kind(stream=self.stream, at=self._now()))
+            if is_over:
+                self._push_entry(Ended(stream=self.stream, at=self._time()))
+            else:
+                # Gateways compare it with their time of day.
+                self._push_entry(Left(stream=self.stream, at=self._now()))
             self._outbox.close()
             self._has_left.set()
 
@@ -144,7 +151,7 @@ class Speaker:
         """The store may have lost the room: write it again as soon as it can be written."""
         self._was_away = True
         if not self._has_left.is_set():
-            self._push_entry(Passed(stream=self.stream, at=self._now()))
+            self._push_entry(Passed(stream=self.stream, at=self._time()))
 
     async def _write_again(self) -> None:
         await self.put_name()
@@ -174,9 +181,9 @@ class Speaker:
     async def _keep_up(self) -> None:
         """Keep the name, tell the room that time passes, and make a snapshot if one is due."""
         await self.put_name()
-        await self._store.append(log_name(self.claim.id), write_entry(Passed(stream=self.stream, at=self._now())))
+        await self._store.append(log_name(self.claim.id), write_entry(Passed(stream=self.stream, at=self._time())))
         async with self._follower.following(self.claim.id, self.claim.name) as followed:
-            is_old = self._now() - followed.saved_at >= SAVE_EVERY_S and followed.n_unsaved > 0
+            is_old = self._clock() - followed.saved_at >= SAVE_EVERY_S and followed.n_unsaved > 0
             if followed.n_unsaved >= SAVE_EVERY or is_old:
                 await self._save(followed)
 
@@ -194,8 +201,15 @@ class Speaker:
                 await self._save(followed)
 
     async def _save(self, followed: Followed) -> None:
-        followed.n_unsaved, followed.saved_at = 0, self._now()
+        followed.n_unsaved, followed.saved_at = 0, self._clock()
         await self._store.put(text_name(self.claim.id), followed.snapshot(), self._keep_s)
+
+    def _time(self) -> float:
+        """Now, in seconds since 1970, as if no one had set the machine's clock since the session began.
+
+        The room measures with it how long it has lasted.
+        """
+        return self._clock_zero + self._clock()
 
     @property
     def _keep_s(self) -> float:

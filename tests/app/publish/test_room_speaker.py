@@ -2,13 +2,19 @@
 
 import asyncio
 import json
+from dataclasses import dataclass
+
+import pytest
 
 from tutti_server.app.publish.outbox import MAX_WAITING
 from tutti_server.app.publish.room_config import RoomConfig
+from tutti_server.app.publish.room_follower import RoomFollower
 from tutti_server.app.publish.room_hub import Rooms
+from tutti_server.app.publish.room_speaker import Claim, Speaker
+from tutti_server.app.sharing.leases import Leases
 from tutti_server.app.sharing.local_store import LocalStore
 
-CONFIG = RoomConfig(gone_s=60.0, keep_s=60.0, max_chars=100_000)
+CONFIG = RoomConfig(gone_s=86_400.0, keep_s=60.0, max_chars=100_000)
 
 
 def segment(number: int) -> str:
@@ -33,3 +39,48 @@ async def test_a_room_has_begun_though_more_events_wait_for_the_store_than_may()
         assert room.frames.after(0).count(b"events_missed") == 1
         assert room.frames.after(0).count(b"Text ") == MAX_WAITING
         speaker.leave(is_over=True)
+
+
+@dataclass
+class Clocks:
+    """The clocks of a machine."""
+
+    passed_s: float = 0.0
+    step_s: float = 0.0
+    """By how much the time of day was set."""
+
+    def now(self) -> float:
+        return 1_000_000.0 + self.passed_s + self.step_s
+
+    def monotonic(self) -> float:
+        return 50.0 + self.passed_s
+
+
+@pytest.mark.parametrize("step_s", [-3600.0, -60.0, 3600.0])
+async def test_a_room_lasts_as_long_as_it_does_though_the_time_of_day_is_set(
+    monkeypatch: pytest.MonkeyPatch, step_s: float
+) -> None:
+    """A segment is made every 6 s. Others compare the time of day with that at which the speaker has left."""
+    monkeypatch.setattr("tutti_server.app.publish.room_speaker.SEGMENT_S", 0.001)
+    clocks, store = Clocks(), LocalStore()
+    follower = RoomFollower(store, CONFIG, now=clocks.now)
+    claim = Claim(id="abc", name="choir", token="t", owner="o", account="a")
+    speaker = Speaker(claim, store, Leases(store), follower, CONFIG, now=clocks.now, clock=clocks.monotonic)
+    speaker.begin("", None)
+    async with asyncio.timeout(10), asyncio.TaskGroup() as tasks:
+        following = tasks.create_task(follower.run())
+        tasks.create_task(speaker.run())
+        async with follower.following("abc", "choir") as followed:
+            room = followed.room
+            for n_segments in range(1, 21):
+                clocks.passed_s = 6.0 * n_segments + 2
+                while room.lines.n_segments < n_segments:
+                    await followed.changed.wait()
+                assert room.lines.n_segments == n_segments
+                if n_segments == 5:
+                    clocks.step_s = step_s
+            speaker.leave(is_over=False)
+            while room.left_at is None:
+                await followed.changed.wait()
+            assert room.left_at == clocks.now()
+        following.cancel()
