@@ -94,7 +94,8 @@ class Plivo(TrackStream):
 
     def _timed_media(self, media: dict[str, Any]) -> Iterable[ClientMessage]:
         time_ms = whole_number(media, "timestamp", "milliseconds of a clock")
-        data = swapped(payload(media)) if self._swaps else payload(media)
+        samples = payload(media, self._sample_bytes)
+        data = swapped(samples) if self._swaps else samples
         track = media.get("track")
         if self._first_ms is not None:
             return self._media(track, time_ms - self._first_ms, data)

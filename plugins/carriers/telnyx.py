@@ -103,11 +103,10 @@ class Telnyx(TrackStream):
 
     def _ordered_media(self, media: dict[str, Any]) -> Iterable[ClientMessage]:
         track = media.get("track")
-        chunk = Chunk(
-            whole_number(media, "chunk", "the number of the chunk"),
-            whole_number(media, "timestamp", "milliseconds since the start"),
-            swapped(payload(media)) if self._swaps else payload(media),
-        )
+        number = whole_number(media, "chunk", "the number of the chunk")
+        start_ms = whole_number(media, "timestamp", "milliseconds since the start")
+        samples = payload(media, self._sample_bytes)
+        chunk = Chunk(number, start_ms, swapped(samples) if self._swaps else samples)
         if not isinstance(track, str) or track not in self._orders:
             # The audio of a track that is not expected must not be lost without a word.
             named = " or ".join(STREAM_TRACKS)

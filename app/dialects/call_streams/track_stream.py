@@ -10,7 +10,7 @@ from tutti_server.app.dialects.call_streams.track_sync import TrackSync
 from tutti_server.app.dialects.call_streams.wire import Call, CallSink
 from tutti_server.app.errors import BadMessage, WrongState
 from tutti_server.app.live.dialect import ClientMessage
-from tutti_server.app.media.pcm import AudioFormat
+from tutti_server.app.media.pcm import BYTES_PER_SAMPLE, AudioFormat
 from tutti_server.app.numbers import read_integer
 from tutti_server.app.session.messages import commands, events
 
@@ -28,6 +28,8 @@ class TrackStream(CallStream):
         super().__init__(sink, opening)
         self._tracks: TrackSync | None = None
         self._names: tuple[str, ...] = ()
+        self._sample_bytes = 1
+        """The bytes of one sample of a track."""
         self._has_reported_late_audio = False
 
     def _audio(self, data: bytes) -> Iterable[ClientMessage]:
@@ -51,6 +53,7 @@ class TrackStream(CallStream):
         command = self._begin(parameters, AudioFormat(audio.encoding, audio.sample_rate, len(call.tracks)))
         self._names = call.tracks
         self._tracks = TrackSync(call.tracks, audio)
+        self._sample_bytes = BYTES_PER_SAMPLE[audio.encoding]
         return command
 
     def _open_tracks(self, what: str) -> TrackSync:
@@ -65,7 +68,7 @@ class TrackStream(CallStream):
         Args:
             track: whose audio it is. A call with one track need not name it.
             start_ms: where it begins, in milliseconds since the start of the call.
-            data: samples.
+            data: whole samples.
         """
         tracks, name = self._open_tracks("media"), self._track_name(track)
         return (*_audio(tracks.add(name, start_ms, data)), *self._late_audio(tracks))
@@ -93,17 +96,22 @@ class TrackStream(CallStream):
         return (events.Notice("late_audio", message),)
 
 
-def payload(media: dict[str, Any]) -> bytes:
-    """The samples of a chunk.
+def payload(media: dict[str, Any], sample_bytes: int = 1) -> bytes:
+    """The samples of a chunk, each of `sample_bytes` bytes.
 
     Raises:
-        BadMessage: they are not base64.
+        BadMessage: they are not base64, or there is a part of a sample.
     """
     encoded = media.get("payload")
     try:
-        return base64.b64decode(encoded if isinstance(encoded, str) else "?", validate=True)
+        data = base64.b64decode(encoded if isinstance(encoded, str) else "?", validate=True)
     except (binascii.Error, ValueError):
         raise BadMessage("bad_message", "base64 as media.payload", encoded) from None
+    if len(data) % sample_bytes:
+        # It would move every later sample by a byte.
+        expected = f"whole samples of {8 * sample_bytes} bits as media.payload"
+        raise BadMessage("bad_message", expected, f"{len(data)} bytes")
+    return data
 
 
 def whole_number(media: dict[str, Any], name: str, meaning: str) -> int:

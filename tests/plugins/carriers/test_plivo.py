@@ -86,10 +86,18 @@ def test_samples_may_have_the_high_byte_first() -> None:
         assert sink.calls[0].parameters == {"agent": "Ann"}
     with pytest.raises(SessionError, match="l16_byte_order: expected little or big for samples of 16 bits, got"):
         read(Plivo(FakeSink(), Opening(parameters={"l16_byte_order": "middle"})), start(mediaFormat=wide))
-    dialect = Plivo(FakeSink(), Opening(parameters={"l16_byte_order": "big"}))
-    read(dialect, start(mediaFormat=wide))
-    with pytest.raises(SessionError, match="expected whole samples of 16 bits as media"):
-        read(dialect, media(0, b"\1\2\3"))
+
+
+def test_half_a_sample_is_refused_and_moves_no_later_one() -> None:
+    """Whatever the byte order. The refused chunk is silence."""
+    for order, expected in (("little", b"\1\2"), ("big", b"\2\1")):
+        dialect = Plivo(FakeSink(), Opening(parameters={"l16_byte_order": order}))
+        read(dialect, start(mediaFormat={"encoding": "audio/x-l16", "sampleRate": 16_000}))
+        read(dialect, media(0, b"\1\2" * 320))
+        with pytest.raises(SessionError, match="expected whole samples of 16 bits as media") as error:
+            read(dialect, media(20, b"\1\2" * 319 + b"\1"))
+        assert not error.value.is_fatal
+        assert read(dialect, media(40, b"\1\2" * 320)) == (commands.Audio(b"\0\0" * 320 + expected * 320),)
 
 
 @supported("plivo", "media of both tracks")

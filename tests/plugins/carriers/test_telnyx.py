@@ -85,6 +85,15 @@ def test_samples_of_16_bits_have_the_byte_order_that_the_address_names(rate: int
         read(Telnyx(FakeSink()), wide)
 
 
+def test_half_a_sample_is_refused_when_it_comes_and_takes_no_other_chunk_with_it() -> None:
+    dialect = Telnyx(FakeSink(), Opening(parameters={"l16_byte_order": "little", "track": "inbound_track"}))
+    read(dialect, start(media_format={"encoding": "L16", "sample_rate": 8000, "channels": 1}))
+    read(dialect, media(1, "0", b"\1\2" * 160))
+    with pytest.raises(SessionError, match="expected whole samples of 16 bits as media"):
+        read(dialect, media(3, "40", b"\1\2\3"))
+    assert read(dialect, media(2, "20", b"\3\4" * 160)) == (commands.Audio(b"\3\4" * 160),)
+
+
 def test_the_byte_order_means_nothing_for_other_codecs() -> None:
     dialect = Telnyx(FakeSink(), Opening(parameters={"l16_byte_order": "big", "track": "inbound_track"}))
     read(dialect, start())
