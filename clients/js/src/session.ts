@@ -46,11 +46,13 @@ const REFUSALS = [401, 403];
 export async function connect(url: Address, options: ConnectOptions = {}): Promise<Session> {
   const server = serverOf(url, options);
   checkOptions(options);
-  if (options.signal?.aborted === true) {
-    throw new AbortedError(options.signal.reason);
+  const { signal, start = {} } = options;
+  const parts = needsParts(start) ? await loadParts(start) : {};
+  // A signal that has fired, perhaps while the parts were loaded, tells its listeners nothing more.
+  if (signal?.aborted === true) {
+    throw new AbortedError(signal.reason);
   }
-  const start = options.start ?? {};
-  const session = new Session(server, options, needsParts(start) ? await loadParts(start) : {});
+  const session = new Session(server, options, parts);
   await session.opened;
   return session;
 }
@@ -61,7 +63,7 @@ function needsParts({ translate, turns, words }: StartOptions): boolean {
 
 async function loadParts({ translate = [], turns, words }: StartOptions): Promise<Parts> {
   const { EagerEnds, PendingTranslations, UtteranceWords } = await import("./optional.js").catch((error: unknown) => {
-    throw new ConnectError("connect_failed", "a part of this package cannot be loaded: optional.js", undefined, error);
+    throw new ConnectError("connect_failed", "cannot load optional.js of this package", undefined, error);
   });
   return {
     ...(translate.length > 0 ? { translations: new PendingTranslations(translate) } : {}),

@@ -148,6 +148,15 @@ describe("connect", () => {
     expect(socket.url).toBe("");
   });
 
+  test.each([{ translate: ["de"] }, { turns: true }, { words: true }])("nor when aborted while the parts for %j load", async (start) => {
+    const controller = new AbortController();
+    const connecting = begin({ signal: controller.signal, start });
+    controller.abort("changed my mind");
+    socket.isWanted.then(() => socket.accept());
+    await expect(connecting).rejects.toMatchObject({ name: "AbortedError", cause: "changed my mind" });
+    expect(socket.url).toBe("");
+  });
+
   test("rejects when the server does not answer in time, and leaves no listener or timer", async () => {
     const connecting = begin({ timeoutMs: 500 });
     socket.emit("open");
