@@ -67,13 +67,11 @@ async def test_text_stays_on_the_device_until_it_is_cleared(
         file_name, srt = await read_saved(page, "srt")
         assert file_name.startswith("captions-") and file_name.endswith(".srt")
         assert srt.startswith("1\n00:00:00,200 --> 00:00:01,100\nGuten Tag.\n\n2\n")
-        await page.click("#save")
-        await page.click("#clear")
+        await clear(page)
         assert await page.evaluate(LINES) == []
         await page.click("#undo")
         assert await page.evaluate(LINES) == shown
-        await page.click("#save")
-        await page.click("#clear")
+        await clear(page)
         assert "Hello" not in await page.evaluate(STORED)
         await page.open(page_server.url)
         await page.evaluate("import('/static/page/keeper.js').then(({kept}) => kept)")
@@ -219,9 +217,41 @@ async def test_a_pause_and_another_language_lose_no_sound(
         assert start["resume"]["from_s"] == pytest.approx(n_bytes / 2 / start["audio"]["sample_rate"], abs=1e-9)
 
 
+async def clear(page: Page) -> None:
+    await page.click("#save")
+    await page.click("#clear")
+
+
 def translation(text: str, utterance: int, start_s: float = 0.2, end_s: float = 1.1) -> Message:
     place = {"utterance": utterance, "channel": 0, "start_s": start_s, "end_s": end_s}
     return {"type": "translation", **place, "language": "de", "text": text, "translated_until_s": [start_s]}
+
+
+async def check_news_of_cleared_lines(page: Page, server: FakeServer) -> None:
+    """What comes for a line that was cleared changes nothing. When the line comes back, it is there."""
+    await clear(page)
+    spans = [{"from_s": 0.0, "until_s": 1.1, "speaker": "C"}]
+    news = [translation(" Willkommen.", 0, 1.1, 1.2), {"type": "speakers", "channel": 0, "spans": spans}]
+    await server.send(*news, speech_started(1), interim("", "And", 1))
+    await page.wait_for("document.querySelector('#live .tail')?.textContent === 'And'")
+    assert await page.evaluate(LINES) == []
+    assert "everyone" not in await page.evaluate(STORED)
+    await page.click("#undo")
+    assert await page.evaluate(LINES) == ["Hello", "C: Hello everyone."]
+    translated = "document.querySelector('#finals .line:has(.translation)')?.innerText"
+    assert "Hallo allerseits. Willkommen." in await page.evaluate(translated)
+
+    # A line that was cleared and came back has another number.
+    await clear(page)
+    await server.send(*final("And you.", 1, 2.0))
+    await page.wait_for("document.querySelector('#finals .line')")
+    await clear(page)
+    await page.click("#undo")
+    await server.send(*final("And me.", 2, 3.0), translation("Und du.", 1, 2.0, 2.9))
+    shown = await page.wait_for(translated)
+    assert "And you." in shown and "Und du." in shown
+    kept = await page.evaluate(STORED)
+    assert "And you." in kept and "And me." in kept and "everyone" not in kept
 
 
 async def test_captions_are_shared_and_translated_and_name_their_speakers(
@@ -229,7 +259,7 @@ async def test_captions_are_shared_and_translated_and_name_their_speakers(
 ) -> None:
     """Only where the server offers it. The link is the room's, and the next session asks for the same room.
 
-    A later event may revise who has spoken.
+    A later event may revise who has spoken. What comes for a line that was cleared is seen when the line comes back.
     """
     page_server.script = [Step(0.1, [speech_started(), interim("Hello", " every")])]
     page_server.room = {"name": "r4nd0m", "path": "/captions/r4nd0m", "token": "t0ken"}
@@ -241,6 +271,7 @@ async def test_captions_are_shared_and_translated_and_name_their_speakers(
         await open_with(page, page_server, {"translate": ["de", "xx"], "speakers": True, "withTimes": False})
         await page.click("#toggle")
         await page.wait_for("document.querySelector('#live .line')")
+        page_server.script = ()
         await page.click("#share")
         await page.click("#shared")
         await page.wait_for("!document.querySelector('#share-link').hidden")
@@ -257,6 +288,7 @@ async def test_captions_are_shared_and_translated_and_name_their_speakers(
         spans = [{"from_s": 0.0, "until_s": 1.1, "speaker": "B"}]
         await page_server.send({"type": "speakers", "channel": 0, "spans": spans})
         await page.wait_for(f"{newest}.innerText.startsWith('B: Hello everyone.')")
+        await check_news_of_cleared_lines(page, page_server)
         await page.click("#toggle")
         await state(page, "done")
         await page.click("#toggle")

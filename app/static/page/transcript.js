@@ -4,7 +4,7 @@
  *
  * An entry has:
  *
- * - `n`: its number, which only grows.
+ * - `n`: its number, which grows from entry to entry.
  * - `kind`: "line"; "gap" for audio that is lost; "file" for the name of a file, whose lines follow.
  * - `utterance`: of a line, the number of its utterance in its session.
  * - `at`: when it was said, as an ISO 8601 text.
@@ -57,14 +57,14 @@ export function add(said) {
 /** Adds a translated piece to the entry. The pieces of a language are joined as they are. */
 export function addTranslation(entry, language, piece) {
   (entry.translations[language] ??= []).push(piece);
-  tell("change", entry);
+  tellChange(entry);
 }
 
 /** Notes who speaks a line. */
 export function setSpeaker(entry, speaker) {
   if (entry.speaker !== speaker) {
     entry.speaker = speaker;
-    tell("change", entry);
+    tellChange(entry);
   }
 }
 
@@ -76,10 +76,16 @@ export function clear() {
   return removed;
 }
 
-/** Puts entries of before in front of those that have come since. */
+/**
+ * Puts entries of before in front of those that have come since, with new numbers. They stay the same objects: a session that
+ * runs still changes them.
+ */
 export function restore(kept) {
   const since = clear();
-  entries = [...kept, ...since].map((entry, index) => ({ ...entry, n: index }));
+  entries = [...kept, ...since];
+  entries.forEach((entry, index) => {
+    entry.n = index;
+  });
   nextN = entries.length;
   entries.forEach((entry) => tell("restore", entry));
 }
@@ -87,6 +93,13 @@ export function restore(kept) {
 /** The languages that there are translations to. */
 export function translationLanguages() {
   return [...new Set(entries.flatMap(({ translations }) => Object.keys(translations)))].sort();
+}
+
+/** An entry that was cleared may still change; that shows when it is restored. */
+function tellChange(entry) {
+  if (entries.includes(entry)) {
+    tell("change", entry);
+  }
 }
 
 function tell(what, entry) {
