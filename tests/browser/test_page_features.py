@@ -182,6 +182,22 @@ CHANGE_LANGUAGE = """(() => {
 })()"""
 
 
+WAITING_AUDIO = """import('/static/page/feed.js').then(({Feed}) => {
+    const feed = new Feed(16_000, 5, () => {});
+    const session = () => ({isOpen: true, n: 0, send(samples) { this.n += samples.length; }});
+    const [before, after] = [session(), session()];
+    feed.attach(before);
+    feed.push(new Int16Array(1600));
+    feed.detach();
+    Array.from({length: 20}, () => feed.push(new Int16Array(1600)));
+    feed.isPaused = true;
+    feed.push(new Int16Array(1600));
+    feed.attach(after);
+    return [before.n, after.n, feed.sentS];
+})"""
+"""Two seconds wait for the next session when a pause begins: how much each session gets, and the time after that."""
+
+
 async def test_a_pause_and_another_language_lose_no_sound(
     page_server: FakeServer, microphone: Path, open_window: OpenWindow
 ) -> None:
@@ -208,12 +224,21 @@ async def test_a_pause_and_another_language_lose_no_sound(
         await page.evaluate(CHANGE_LANGUAGE % "de")
         await page.wait_for("document.querySelectorAll('#finals .line').length === 2")
         assert await page.evaluate("document.body.dataset.state") == "live"
+        assert await page.evaluate(WAITING_AUDIO) == [1600, 32_000, pytest.approx(7.1)]
+        # Pause comes before the next session is there: what has waited for that session becomes final in it.
+        page_server.flushed.clear()
+        await page.evaluate(f"{CHANGE_LANGUAGE % 'en'}; document.querySelector('#pause').click()")
+        async with asyncio.timeout(30):
+            await page_server.flushed.wait()
+        assert await page.evaluate("document.body.dataset.state") == "paused"
+        await page.click("#pause")
+        await state(page, "live")
         # Stop comes before the next session is there: it gets the sound that has waited for it.
         await page.evaluate(f"{CHANGE_LANGUAGE % 'ar'}; document.querySelector('#toggle').click()")
         await state(page, "done")
         assert page.errors == []
-    assert [start["language"] for start in page_server.starts] == [None, "de", "ar"]
-    for start, n_bytes in zip(page_server.starts[1:], page_server.bytes_at_stop[:2], strict=True):
+    assert [start["language"] for start in page_server.starts] == [None, "de", "en", "ar"]
+    for start, n_bytes in zip(page_server.starts[1:], page_server.bytes_at_stop[:3], strict=True):
         assert start["resume"]["from_s"] == pytest.approx(n_bytes / 2 / start["audio"]["sample_rate"], abs=1e-9)
 
 

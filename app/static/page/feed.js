@@ -5,7 +5,7 @@ import { level } from "./level.js";
 export class Feed {
   #sampleRate;
   #session;
-  /** Opening a session, and ending the one before, have timeouts: there are never more than 30 s here. */
+  /** What waits for a session: seconds, as a rule, but minutes if the one before has lost its connection and is to end. */
   #early = [];
   #startS;
   #nSamples = 0;
@@ -31,17 +31,16 @@ export class Feed {
     }
     if (this.#session === undefined) {
       this.#early.push(samples);
-    } else if (this.#session.isOpen) {
-      this.#session.send(samples);
-      this.#nSamples += samples.length;
+    } else {
+      this.#send(samples);
     }
     this.#onAudio(this.sentS, level(samples));
   }
 
-  /** From now on audio goes to this session, beginning with what has waited for it. */
+  /** From now on audio goes to this session, beginning with what has waited for it, also in a pause: it came before. */
   attach(session) {
     this.#session = session;
-    this.#early.splice(0).forEach((samples) => this.push(samples));
+    this.#early.splice(0).forEach((samples) => this.#send(samples));
   }
 
   /** From now on audio waits for the next session. Returns the one of before. */
@@ -49,5 +48,12 @@ export class Feed {
     const session = this.#session;
     this.#session = undefined;
     return session;
+  }
+
+  #send(samples) {
+    if (this.#session.isOpen) {
+      this.#session.send(samples);
+      this.#nSamples += samples.length;
+    }
   }
 }

@@ -220,6 +220,11 @@ class Run {
     // The room has its token now: with it, the same room is asked for.
     this.#options = this.#optionsNow();
     this.#feed.attach(session);
+    setNow(this.#feed.sentS);
+    if (this.#feed.isPaused) {
+      // The session before was ending when the pause began.
+      this.#flush();
+    }
     if (this.#stopsSoon) {
       session.stop();
     }
