@@ -139,7 +139,10 @@ async def test_the_code_does_what_the_page_does(
 
 
 async def test_the_code_says_what_a_recording_is_without(code_server: CodeServer, open_window: OpenWindow) -> None:
-    """Speakers of a recording are asked for; translations are for live sessions. The sample can be decoded."""
+    """Speakers of a recording are asked for; translations are for live sessions. The sample can be decoded.
+
+    Cancel while the sample is fetched ends the run without a message.
+    """
     settings = {"language": "en", "speakers": True, "translate": ["de"]}
     code_server.model = MODEL | {"translations": ["de"], "speakers": True}
     async with open_window(None) as page:
@@ -153,4 +156,8 @@ async def test_the_code_says_what_a_recording_is_without(code_server: CodeServer
         decoded = """fetch('/page/sample.flac').then((answer) => answer.arrayBuffer())
             .then((bytes) => new OfflineAudioContext(1, 1, 48000).decodeAudioData(bytes))"""
         assert await page.evaluate(f"{decoded}.then(({{duration}}) => duration)") == pytest.approx(21, abs=0.5)
+        await page.evaluate("for (const id of ['play-sample', 'toggle']) document.getElementById(id).click()")
+        await page.wait_for("document.body.dataset.state !== 'asking'")
+        assert await page.evaluate("document.body.dataset.state") == "idle"
+        assert await page.evaluate("document.querySelector('#message').hidden")
         assert page.errors == []

@@ -3,7 +3,7 @@
  * another: when the user changes an option, the next session goes on where the one before ends, and no sound is lost.
  */
 
-import { AbortedError, connect } from "../tutti/index.js";
+import { connect } from "../tutti/index.js";
 import { page } from "./elements.js";
 import { explain } from "./explain.js";
 import { Feed } from "./feed.js";
@@ -106,7 +106,8 @@ class Run {
       } while (this.#isRenewing);
       show("done");
     } catch (error) {
-      if (!(error instanceof AbortedError)) {
+      // What is aborted has errors of different classes: those of the client, and those of the browser.
+      if (!signal.aborted) {
         await explain(error, signal);
       } else if (isRunning()) {
         show("idle");
