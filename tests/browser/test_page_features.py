@@ -88,10 +88,23 @@ async def test_text_stays_on_the_device_until_it_is_cleared(
         assert page.errors == []
 
 
+WITHOUT_SPACES = [
+    {"start_s": 0, "end_s": 28, "text": text}
+    for text in (
+        "今天我们要讨论的是语音识别技术的最新进展" * 8,
+        "彼は「はい。」と言った。" * 14,
+        "วันนี้เราจะพูดถึงเทคโนโลยี" * 7,
+        "a" * 200,
+        "." * 200,
+    )
+]
+"""Segments that are too long for a subtitle, in which no space says where to cut."""
+
+
 async def test_the_transcript_in_every_format(
     page_server: FakeServer, microphone: Path, open_window: OpenWindow
 ) -> None:
-    """A click copies a line. A long segment becomes several subtitles, whose times fill its own."""
+    """A click copies a line. A long segment, also one without spaces, becomes several subtitles that fill its time."""
     long = "This is a sentence with rather too many words to be read at once, and so it is cut between two words."
     page_server.script = [Step(0.1, [*final("Good morning."), *final(long, 1, 4.0)])]
     async with open_window(microphone) as page:
@@ -113,6 +126,13 @@ async def test_the_transcript_in_every_format(
         assert await page.evaluate("navigator.clipboard.readText()") == "[0:00] Good morning."
 
         assert (await read_saved(page, "txt"))[1] == f"[0:00] Good morning.\n[0:04] {long}\n"
+        for segment in WITHOUT_SPACES:
+            made = await page.evaluate(f"import('/static/page/cues.js').then(({{cut}}) => cut({json.dumps(segment)}))")
+            pieces = [cue["text"] for cue in made]
+            assert "".join(pieces) == segment["text"]
+            assert len(pieces) > 1 and max(map(len, pieces)) <= 84
+            assert not any(piece.startswith(("。", "」")) or piece.endswith("「") for piece in pieces)
+            assert (made[0]["start_s"], made[-1]["end_s"]) == (0, pytest.approx(28))
         cues = (await read_saved(page, "vtt"))[1].split("\n\n")[1:-1]
         assert [cue.split("\n")[1] for cue in cues][1:] == [
             "This is a sentence with rather too many words to be",
