@@ -136,7 +136,13 @@ def digit_runs(text: str) -> Iterator[DigitRun]:
 def is_filled(text: str) -> bool:
     """Whether a text has nothing but words that may stand between the digits of one number."""
     words = {token[0].lower() for token in _WORD.finditer(text)}
-    return words <= FILLERS | HOMOPHONES.keys() | ZEROS.keys() and not _BREAK.search(text)
+    return words <= FILLERS | HOMOPHONES.keys() | ZEROS.keys() | REPEATS.keys() and not _BREAK.search(text)
+
+
+def begins_with_zero(text: str) -> bool:
+    """Whether the first word of a text is a name of zero that counts beside a digit only, and else as another word."""
+    first = _WORD.search(text)
+    return first is not None and first[0].lower() in ZEROS
 
 
 def n_fillers(text: str) -> int:

@@ -11,7 +11,14 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from tutti_server.app.text_rules.addresses import addresses, start_of_partial_address
-from tutti_server.app.text_rules.digit_runs import MAX_FILLERS, DigitRun, digit_runs, is_filled, n_fillers
+from tutti_server.app.text_rules.digit_runs import (
+    MAX_FILLERS,
+    DigitRun,
+    begins_with_zero,
+    digit_runs,
+    is_filled,
+    n_fillers,
+)
 from tutti_server.app.text_rules.edits import Edit, Found, Phrases, without_overlaps
 
 Kind = Literal["card", "ssn", "account", "phone", "email", "number"]
@@ -110,7 +117,7 @@ class Redaction:
         n_words = len(text.split())
         last = runs[-1] if runs else DigitRun(len(text), len(text), "", goes_on=is_filled(text))
         digits = len(last.digits) + self._digits_before(text, last, before) if last.goes_on else 0
-        fillers = n_fillers(text[last.end :]) if runs else before.fillers + n_fillers(text)
+        fillers = n_fillers(text[last.end :]) if last.digits else before.fillers + n_fillers(text)
         ends = self._announced(text, runs)
         since = len(text[ends[-1] :].split()) if ends else before.words_since_card + n_words
         return Before(digits, since, fillers)
@@ -144,8 +151,8 @@ class Redaction:
     def _digits_before(self, text: str, run: DigitRun, before: Before) -> int:
         """The digits in the text before that this sequence goes on with."""
         between = text[: run.start]
-        goes_on = before.digits and is_filled(between) and before.fillers + n_fillers(between) <= MAX_FILLERS
-        return before.digits if goes_on else 0
+        n_between = before.fillers + n_fillers(between) + begins_with_zero(text[run.start :])
+        return before.digits if is_filled(between) and n_between <= MAX_FILLERS else 0
 
     def _kind(self, run: DigitRun, is_code: bool) -> Kind | None:
         """What a sequence is if nothing comes before and after it: the kind that fits best, of those that are wanted.

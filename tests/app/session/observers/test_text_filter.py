@@ -311,12 +311,25 @@ def pieces(segments: Sequence[str]) -> Iterator[str]:
 
 
 def test_a_number_ends_after_as_many_other_words_wherever_the_text_is_cut() -> None:
-    """The word "yes" is held back, as an address may follow."""
-    speaker = Speaker(RULES[0])
-    for text in pieces(["one", "one one uh uh uh yes", "one"]):
-        speaker.segment(text)
-    speaker.end()
-    assert speaker.utterances[0].text == "111 uh uh uh yes one"
+    """The words "yes" and "oh" are held back, as an address may follow."""
+    for segments, text in (
+        (["one", "one one uh uh uh yes", "one"], "111 uh uh uh yes one"),
+        (["one one", "one one uh uh yes oh"], "1111 uh uh yes oh"),
+    ):
+        speaker = Speaker(RULES[0])
+        for each in pieces(segments):
+            speaker.segment(each)
+        speaker.end()
+        assert speaker.utterances[0].text == text
+
+
+def test_a_word_before_a_repeated_digit_ends_no_number_wherever_the_text_is_cut() -> None:
+    speaker = Speaker(RULES[1])
+    for segments in (["one"], ["double uh", "one one"]):
+        for text in pieces(segments):
+            speaker.segment(text)
+        speaker.end()
+    assert speaker.utterances[1].text == "double [NUMBER]"
 
 
 @given(utterances(), st.sampled_from(RULES), st.data())
