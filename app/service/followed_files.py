@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from tutti_server.app.background import in_background
+from tutti_server.app.background import in_background, repeat
 from tutti_server.app.errors import SettingsError
 
 logger = logging.getLogger(__name__)
@@ -36,7 +36,7 @@ class FollowedFiles(ABC):
         if not self._paths:
             yield
             return
-        async with in_background(self._keep_polling()):
+        async with in_background(repeat(self.refresh, POLL_S, f"the {self._name} stay as they were")):
             yield
 
     async def refresh(self) -> None:
@@ -60,15 +60,6 @@ class FollowedFiles(ABC):
         Raises:
             SettingsError: it cannot be used. Nothing has changed then.
         """
-
-    async def _keep_polling(self) -> None:
-        while True:
-            await asyncio.sleep(POLL_S)
-            try:
-                await self.refresh()
-            except Exception:
-                # Whatever the files are like, their next change must be noticed.
-                logger.exception("the %s stay as they were; trying again in %g s", self._name, POLL_S)
 
     def _find_states(self) -> list[tuple[int, int, int] | None]:
         """What differs after a change, for each file; `None` for one that is gone."""

@@ -1,12 +1,11 @@
 """What the clients of an API key may use together, counted over all gateways."""
 
-import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
 from datetime import UTC, datetime, timedelta
 from secrets import token_hex
 
-from tutti_server.app.background import in_background
+from tutti_server.app.background import in_background, repeat
 from tutti_server.app.errors import RETRY_AFTER_S, KeyLimitExceeded
 from tutti_server.app.service.account_service import Kind, Meters, Usage
 from tutti_server.app.service.api_keys import ApiKey
@@ -78,7 +77,9 @@ class KeyLimits:
         """Count while the context is open, and once more at its end."""
         async with self._leases.running():
             try:
-                async with in_background(self._keep_counting()):
+                async with in_background(
+                    repeat(self._count_all, COUNT_EVERY_S, "the limits of keys cannot be counted")
+                ):
                     yield
             finally:
                 await self._count()
@@ -220,12 +221,10 @@ class KeyLimits:
             total_s + self._uncounted_s.get(counter, 0.0) for counter, total_s in zip(counters, totals, strict=True)
         ]
 
-    async def _keep_counting(self) -> None:
-        while True:
-            await asyncio.sleep(COUNT_EVERY_S)
-            for meter in self._meters:
-                self._note(meter)
-            await self._count()
+    async def _count_all(self) -> None:
+        for meter in self._meters:
+            self._note(meter)
+        await self._count()
 
     def _note(self, meter: _Meter) -> None:
         """Note the audio since the last time for the store."""

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from tutti_server.app.background import in_background
+from tutti_server.app.background import in_background, repeat
 
 
 async def test_works_have_ended_after_the_context_also_after_an_error() -> None:
@@ -23,3 +23,18 @@ async def test_works_have_ended_after_the_context_also_after_an_error() -> None:
             await began.wait()
             raise LookupError
     assert done == ["ended", "ended"]
+
+
+async def test_work_that_fails_is_done_again(caplog: pytest.LogCaptureFixture) -> None:
+    times, is_done = 0, asyncio.Event()
+
+    async def work() -> None:
+        nonlocal times
+        times += 1
+        if times == 1:
+            raise LookupError("once")
+        is_done.set()
+
+    async with in_background(repeat(work, 0.0, "it cannot be done")):
+        await is_done.wait()
+    assert [each.message for each in caplog.records] == ["it cannot be done; trying again in 0 s"]

@@ -242,6 +242,8 @@ class JobService:
                 logger.debug("later: %s", error)
             except OSError as error:
                 logger.warning("the spool of jobs cannot be cleaned: %s", error)
+            except Exception:
+                logger.exception("jobs cannot be looked after; trying again in %g s", period_s)
             await asyncio.sleep(period_s)
 
 

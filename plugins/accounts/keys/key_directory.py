@@ -1,12 +1,11 @@
 """The keys of the database, in the memory of one gateway."""
 
-import asyncio
 import logging
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
-from tutti_server.app.background import in_background
+from tutti_server.app.background import in_background, repeat
 from tutti_server.app.errors import RETRY_AFTER_S, RequestError
 from tutti_server.plugins.accounts.database.database import Database, DatabaseAway
 from tutti_server.plugins.accounts.database.seals import NO_SEALS, SealKeyMissing, Seals
@@ -59,7 +58,7 @@ class KeyDirectory:
     async def running(self) -> AsyncIterator[None]:
         """Know the keys, and their changes while the context is open. A database that is away may come back."""
         await self.refresh()
-        async with in_background(self._keep_polling()):
+        async with in_background(repeat(self.refresh, POLL_S, "the keys of the database cannot be read")):
             yield
 
     @property
@@ -147,12 +146,3 @@ class KeyDirectory:
             message = f"the database of keys cannot be reached; try again in {RETRY_AFTER_S} s"
             raise RequestError(503, message, code="keys_away")
         return record
-
-    async def _keep_polling(self) -> None:
-        while True:
-            await asyncio.sleep(POLL_S)
-            try:
-                await self.refresh()
-            except Exception:
-                # Whatever one record is like, keys that are withdrawn must be known.
-                logger.exception("the keys of the database cannot be read; trying again in %g s", POLL_S)

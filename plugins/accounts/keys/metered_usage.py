@@ -1,11 +1,11 @@
 """Counts the audio of one gateway's sessions and uploads for the metrics of keys, where no database keeps it."""
 
-import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from secrets import token_hex
 from typing import Protocol
 
+from tutti_server.app.background import in_background, repeat
 from tutti_server.app.service.account_service import Kind
 from tutti_server.app.service.api_keys import ApiKey
 
@@ -47,12 +47,8 @@ class MeteredUsage:
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         """Note the audio of open sessions every few seconds while the context is open."""
-        noting = asyncio.create_task(self._keep_noting())
-        try:
+        async with in_background(repeat(self._note_now, NOTE_EVERY_S, "usage cannot be noted")):
             yield
-        finally:
-            noting.cancel()
-            await asyncio.gather(noting, return_exceptions=True)
 
     @contextmanager
     def counting(self, key: ApiKey | None, kind: Kind, audio_s: Callable[[], float]) -> Iterator[None]:
@@ -76,10 +72,8 @@ class MeteredUsage:
         for meter in self._meters:
             self._read(meter)
 
-    async def _keep_noting(self) -> None:
-        while True:
-            await asyncio.sleep(NOTE_EVERY_S)
-            self.note_open()
+    async def _note_now(self) -> None:
+        self.note_open()
 
     def _read(self, meter: Meter) -> float:
         """Note what a meter has counted since the last time, and return it in seconds."""

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, date, datetime
 
-from tutti_server.app.background import in_background
+from tutti_server.app.background import in_background, repeat
 from tutti_server.app.service.account_service import Kind
 from tutti_server.app.service.accounts import usage_account
 from tutti_server.app.service.api_keys import ApiKey
@@ -52,7 +52,7 @@ class UsageCounter(MeteredUsage):
     async def running(self) -> AsyncIterator[None]:
         """Save while the context is open, and once more at its end."""
         try:
-            async with in_background(self._keep_saving()):
+            async with in_background(repeat(self.save, SAVE_EVERY_S, "usage cannot be saved")):
                 yield
         finally:
             await self.save()
@@ -109,15 +109,6 @@ class UsageCounter(MeteredUsage):
             still_open = sorted(meter.source for meter in self._meters if meter.noted_s)
             await self._database.run(lambda connection: usage.forget_sources(connection, today, still_open))
             self._day = today
-
-    async def _keep_saving(self) -> None:
-        while True:
-            await asyncio.sleep(SAVE_EVERY_S)
-            try:
-                await self.save()
-            except Exception:
-                # Whatever one report is like, what is used later must be counted.
-                logger.exception("usage cannot be saved; trying again in %g s", SAVE_EVERY_S)
 
     def _read(self, meter: Meter) -> float:
         new_s = super()._read(meter)
