@@ -116,7 +116,7 @@ def read_folder(folder: str, texts: Mapping[Path, str]) -> list[Recorded]:
     """
     if not Path(folder).is_dir():
         raise click.ClickException(f"{folder}: expected a folder with recordings, found none of this name")
-    found, _ = find_recordings([folder])
+    found, problems = find_recordings([folder])
     n_files = sum(len(files) for _, _, files in os.walk(folder))
     recordings: list[Recorded] = []
     for each in found:
@@ -132,6 +132,8 @@ def read_folder(folder: str, texts: Mapping[Path, str]) -> list[Recorded]:
         click.echo(f"{folder}: {n_skipped} of {n_files} files are skipped, as they hold no audio", err=True)
     if not recordings:
         raise click.ClickException(f"{folder}: expected a folder with audio files, found none in it")
+    for problem in problems:
+        click.echo(problem, err=True)
     return recordings
 
 
