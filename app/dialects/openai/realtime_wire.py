@@ -14,6 +14,7 @@ from tutti_server.app.dialects.openai.realtime_items import BUFFER, Conversation
 from tutti_server.app.dialects.openai.realtime_session import RealtimeSession
 from tutti_server.app.errors import BadMessage, SessionError, WrongState
 from tutti_server.app.live.dialect import ClientMessage
+from tutti_server.app.media.pcm import BYTES_PER_SAMPLE
 from tutti_server.app.session.core.effects import Close
 from tutti_server.app.session.messages import commands, events
 
@@ -56,6 +57,8 @@ class OpenAIRealtime:
         self._is_started = False
         self._uncommitted_s = 0.0
         """Audio that was received since the last commit."""
+        self._n_sample_bytes = 0
+        """How many bytes of a sample have come whose other bytes have not."""
         self._n_commits = 0
 
     def open(self) -> Iterable[ClientMessage]:
@@ -106,6 +109,8 @@ class OpenAIRealtime:
         warnings = self._session.update(fields.get("session"), kind == "transcription_session.update")
         configure = self._session.settings.configure()
         if self._is_started and configure != before:
+            if configure.audio != before.audio:
+                self._n_sample_bytes = 0
             yield configure
         yield self._session_reply(f"{kind}d", warnings)
 
@@ -118,6 +123,7 @@ class OpenAIRealtime:
         except (binascii.Error, ValueError):
             raise BadField("audio", "base64 text", audio) from None
         self._uncommitted_s += len(data) / self._session.settings.bytes_per_s
+        self._n_sample_bytes = (self._n_sample_bytes + len(data)) % self._bytes_per_sample
         yield from self._started()
         yield commands.Audio(data)
 
@@ -131,13 +137,26 @@ class OpenAIRealtime:
         self._uncommitted_s = 0.0
         self._n_commits += 1
         yield from self._started()
+        if self._session.settings.is_manual:
+            yield from self._end_sample()
         yield commands.Flush(self._n_commits)
 
     def _clear(self) -> Iterable[ClientMessage]:
         self._uncommitted_s = 0.0
         if self._is_started:
+            yield from self._end_sample()
             yield commands.Discard()
         yield events.Reply(self._writer.write(f"{BUFFER}.cleared"))
+
+    @property
+    def _bytes_per_sample(self) -> int:
+        return BYTES_PER_SAMPLE[self._session.settings.audio.encoding]
+
+    def _end_sample(self) -> Iterable[ClientMessage]:
+        """Fill up a sample that has come in part, so that the next audio begins with a whole sample."""
+        if self._n_sample_bytes:
+            yield commands.Audio(bytes(self._bytes_per_sample - self._n_sample_bytes))
+            self._n_sample_bytes = 0
 
     def _started(self) -> Iterable[ClientMessage]:
         """Start the session, unless it has started. It starts with the first audio, after the client's settings."""

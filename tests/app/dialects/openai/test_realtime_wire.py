@@ -60,7 +60,11 @@ def pcm16(samples: Samples) -> bytes:
 
 
 def append(samples: Samples) -> dict[str, Any]:
-    return {"type": "input_audio_buffer.append", "audio": base64.b64encode(pcm16(samples)).decode()}
+    return append_bytes(pcm16(samples))
+
+
+def append_bytes(data: bytes) -> dict[str, Any]:
+    return {"type": "input_audio_buffer.append", "audio": base64.b64encode(data).decode()}
 
 
 COMMIT = {"type": "input_audio_buffer.commit"}
@@ -148,6 +152,41 @@ def test_clearing_leaves_what_was_committed() -> None:
     assert completed(talk) == [said([1, 2])]
     (error,) = talk.say(COMMIT)
     assert error["error"]["code"] == "input_audio_buffer_commit_empty"
+
+
+@pytest.mark.parametrize(("end", "turns"), [(COMMIT, [[1, 2], [3, 4]]), (CLEAR, [[3, 4]])])
+def test_half_a_sample_ends_with_its_turn(end: dict[str, Any], turns: list[list[int]]) -> None:
+    """The audio after a commit or a clear begins with a whole sample."""
+    talk = open_talk()
+    talk.say(update(turn_detection=None))
+    talk.say(append_bytes(pcm16(speech([1, 2])) + b"\x01"))
+    talk.say(end)
+    hear(talk, speech([3, 4]))
+    talk.say(COMMIT)
+    assert completed(talk) == [said(numbers) for numbers in turns]
+
+
+def test_half_a_sample_ends_with_its_format() -> None:
+    """A commit after the change adds nothing to the audio."""
+    talk = open_talk()
+    talk.say(update(format={"type": "audio/pcm", "rate": 24000}, turn_detection=None))
+    talk.say(append_bytes(b"\x01"))
+    talk.say(update())
+    for numbers in ([1, 2], [3, 4]):
+        hear(talk, speech(numbers))
+        talk.say(COMMIT)
+    assert completed(talk) == [said([1, 2]), said([3, 4])]
+
+
+def test_a_commit_may_divide_a_sample_where_the_server_ends_turns() -> None:
+    """The client streams without a pause, and its messages may be cut anywhere."""
+    talk = open_talk()
+    talk.say(update())
+    data = pcm16(np.concatenate((silence(0.5), TURN)))
+    talk.say(append_bytes(data[:8001]))
+    talk.say(COMMIT)
+    talk.say(append_bytes(data[8001:]))
+    assert completed(talk)[-1] == said([1, 2, 3, 4])
 
 
 def test_audio_in_another_format_is_an_error_after_which_the_session_goes_on() -> None:
