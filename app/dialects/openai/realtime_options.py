@@ -5,7 +5,7 @@ settings without effect. A setting that the server cannot follow fails the whole
 Source: openai 3.54 on PyPI, `types/realtime` and `types/beta/realtime`.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
 from tutti_server.app.dialects.checks import (
@@ -247,7 +247,10 @@ def _transcription(
         settings, warnings = named(replace(settings, requested_model=None), name, model, meant)
         for warning in warnings:
             fields.warn("model", warning["message"])
-    settings = _languages(settings, fields, settings.served or model)
+    card = settings.served or model
+    settings = _languages(settings, fields, card)
+    if fields.was_popped("model"):
+        settings = _kept_languages(settings, fields, card)
     if fields.has("prompt"):
         prompt_expected = f"text of at most {MAX_PROMPT_CHARS} characters"
         prompt = fields.pop("prompt", prompt_expected, text_up_to(MAX_PROMPT_CHARS))
@@ -264,9 +267,7 @@ def _languages(settings: RealtimeSettings, fields: Fields, model: api.ModelCard)
     """The settings with `language` and with the hints of `languages`, which have no effect beside a language."""
     if fields.has("languages"):
         hints = fields.pop("languages", "a list of language codes", are_texts) or []
-        codes = dict.fromkeys(_language(fields, "languages", each, model) for each in hints)
-        known = tuple(code for code in codes if code)
-        settings = replace(settings, language=known[0] if len(known) == 1 else None, languages=known[1:] and known)
+        settings = _hinted(settings, fields, hints, model)
     if fields.has("language"):
         code = fields.pop("language", "a language code", is_text)
         if code and settings.languages and fields.was_popped("languages"):
@@ -274,6 +275,20 @@ def _languages(settings: RealtimeSettings, fields: Fields, model: api.ModelCard)
         if code or not fields.was_popped("languages"):
             settings = replace(settings, language=_language(fields, "language", code or None, model), languages=())
     return settings
+
+
+def _kept_languages(settings: RealtimeSettings, fields: Fields, model: api.ModelCard) -> RealtimeSettings:
+    """The settings with their languages as another model knows them."""
+    if settings.languages:
+        return _hinted(settings, fields, settings.languages, model)
+    return replace(settings, language=_language(fields, "language", settings.language, model))
+
+
+def _hinted(settings: RealtimeSettings, fields: Fields, hints: Iterable[str], model: api.ModelCard) -> RealtimeSettings:
+    """The settings with the languages to detect one of; a single one needs no detection."""
+    codes = dict.fromkeys(_language(fields, "languages", each, model) for each in hints)
+    known = tuple(code for code in codes if code)
+    return replace(settings, language=known[0] if len(known) == 1 else None, languages=known[1:] and known)
 
 
 def _language(fields: Fields, key: str, code: str | None, model: api.ModelCard) -> str | None:

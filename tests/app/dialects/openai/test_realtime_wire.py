@@ -13,6 +13,8 @@ from hypothesis import strategies as st
 from tests.compat.conformance import approximated, refused, supported
 from tests.fakes import MODEL, said, silence, speech
 from tests.talk import Talk
+from tutti_server.app.dialects.openai import realtime_options
+from tutti_server.app.dialects.openai.realtime_fields import BadField
 from tutti_server.app.dialects.openai.realtime_options import WORDS, RealtimeSettings, named
 from tutti_server.app.dialects.openai.realtime_session import RealtimeSession
 from tutti_server.app.dialects.openai.realtime_wire import OpenAIRealtime
@@ -329,6 +331,38 @@ def test_the_language_is_one_of_those_that_are_expected() -> None:
     assert source_of(updated)["transcription"]["language"] == "en"
     assert "languages" not in source_of(updated)["transcription"]
     assert warned(updated) == ["session.audio.input.transcription.languages"]
+
+
+def updated_in_turn(*transcriptions: dict[str, Any], languages: tuple[str, ...]) -> RealtimeSettings:
+    """The settings after these updates, on a server whose second model, `small`, knows these languages."""
+    cards = {"small": replace(MODEL, name="small", languages=languages)}
+    settings = RealtimeSettings()
+    for transcription in transcriptions:
+        session = {"audio": {"input": {"transcription": transcription}}}
+        settings, _ = realtime_options.updated(settings, session, MODEL, lambda name: cards.get(name or "", MODEL))
+    return settings
+
+
+@pytest.mark.parametrize("kept", [{"language": "de"}, {"languages": ["de", "en"]}])
+@pytest.mark.parametrize("languages", [(), ("en", "fr")])
+def test_a_model_that_does_not_know_the_language_is_refused(kept: dict[str, Any], languages: tuple[str, ...]) -> None:
+    """Also where an earlier update has named the language; otherwise the session would fail at its first audio."""
+    (key,) = kept
+    with pytest.raises(BadField, match=f"expected one of .* as session.audio.input.transcription.{key}, got 'de'"):
+        updated_in_turn(kept, {"model": "small"}, languages=languages)
+
+
+def test_another_model_keeps_the_language_that_it_knows() -> None:
+    """A model that knows only English has no name for it."""
+    for kept, model, languages, expected in (
+        ({"language": "de"}, {"model": "small"}, ("en", "de"), ("de", ())),
+        ({"languages": ["de", "en"]}, {"model": "small"}, ("en", "de"), (None, ("de", "en"))),
+        ({"language": "en"}, {"model": "small"}, (), (None, ())),
+        ({"language": "de"}, {"model": "small", "language": "en"}, (), (None, ())),
+        ({"language": "de"}, {"model": "small", "languages": ["fr"]}, ("fr",), ("fr", ())),
+    ):
+        settings = updated_in_turn(kept, model, languages=languages)
+        assert (settings.language, settings.languages) == expected
 
 
 @pytest.mark.parametrize("name", ["gpt-realtime-whisper", "gpt-live-transcribe-2026"])
