@@ -13,7 +13,15 @@ from typing import Any
 from tutti_server.app.dialects.call_streams.call_stream import NOTHING_KNOWN, Opening
 from tutti_server.app.dialects.call_streams.track_stream import TRACKS, TrackStream, nested, payload, whole_number
 from tutti_server.app.dialects.call_streams.track_sync import TrackSync
-from tutti_server.app.dialects.call_streams.wire import Call, CallSink, call_id, given, merged, own_parameters
+from tutti_server.app.dialects.call_streams.wire import (
+    Call,
+    CallSink,
+    call_id,
+    given,
+    merged,
+    own_parameters,
+    parameters_in,
+)
 from tutti_server.app.errors import BadMessage, BadStart, LimitExceeded
 from tutti_server.app.live.dialect import ClientMessage
 from tutti_server.app.media.pcm import AudioFormat, Encoding
@@ -80,9 +88,7 @@ class Telnyx(TrackStream):
 
     def _start(self, fields: dict[str, Any], start: dict[str, Any]) -> commands.Start:
         self._require_new()
-        custom = start.get("custom_parameters") or {}
-        if not isinstance(custom, dict) or not all(isinstance(value, str) for value in custom.values()):
-            raise BadStart("custom_parameters", "an object with values of text", custom)
+        custom = parameters_in("custom_parameters", start.get("custom_parameters") or {})
         sides = {name: start[name] for name in ("from", "to") if isinstance(start.get(name), str)}
         parameters = merged(sides, custom, self._opening.parameters)
         track = given(parameters, TRACK, "both_tracks")

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from tutti_server.app.dialects.call_streams.call_stream import CallStream
-from tutti_server.app.dialects.call_streams.wire import Call, call_id, given, merged, own_parameters
+from tutti_server.app.dialects.call_streams.wire import Call, call_id, given, merged, own_parameters, parameters_in
 from tutti_server.app.errors import BadMessage, BadStart
 from tutti_server.app.live.dialect import ClientMessage
 from tutti_server.app.media.pcm import AudioFormat
@@ -46,9 +46,8 @@ class Vonage(CallStream):
         self._require_new()
         content_type = fields.get("content-type")
         found = CONTENT_TYPE.fullmatch(content_type) if isinstance(content_type, str) else None
-        headers = {name: value for name, value in fields.items() if name not in ("event", "content-type")}
-        if not all(isinstance(value, str) for value in headers.values()):
-            raise BadStart("headers", "values of text", headers)
+        others = {name: value for name, value in fields.items() if name not in ("event", "content-type")}
+        headers = parameters_in("headers", others)
         parameters = merged(headers, self._opening.parameters)
         sid = call_id("call", given(parameters, "call", self._opening.request))
         self._sink.begin(Call(sid, self._opening.request, (TRACK,), own_parameters(parameters, KNOWN)))

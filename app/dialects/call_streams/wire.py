@@ -72,6 +72,19 @@ def side_of(parameters: Mapping[str, str]) -> str:
     return side
 
 
+def parameters_in(field_name: str, value: object) -> dict[str, str]:
+    """The parameters of a call, from an object in a message.
+
+    Raises:
+        BadStart: a value is no text. The error names the parameter and shows no value, which may be the API key.
+    """
+    wrong = [str(name) for name, each in value.items() if not isinstance(each, str)] if isinstance(value, dict) else []
+    if not isinstance(value, dict) or wrong:
+        got = f"other values of {', '.join(wrong)}" if wrong else type(value).__name__
+        raise BadStart(field_name, "an object with values of text", got)
+    return value
+
+
 def given(parameters: Mapping[str, str], name: str, default: str) -> str:
     """The value of a parameter; the default where it is missing or empty, as from a template without a value."""
     return parameters.get(name, "").strip() or default

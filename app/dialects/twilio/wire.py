@@ -8,7 +8,7 @@ from typing import Any
 
 from tutti_server.app.dialects.call_streams.call_stream import NOTHING_KNOWN, Opening
 from tutti_server.app.dialects.call_streams.track_stream import TRACKS, TrackStream, nested, payload, whole_number
-from tutti_server.app.dialects.call_streams.wire import Call, CallSink, call_id, own_parameters
+from tutti_server.app.dialects.call_streams.wire import Call, CallSink, call_id, own_parameters, parameters_in
 from tutti_server.app.dialects.json_text import read_object
 from tutti_server.app.dialects.limits import MAX_TEXT_CHARS
 from tutti_server.app.errors import BadMessage, BadStart, WrongState
@@ -66,9 +66,7 @@ class Twilio(TrackStream):
         names = start.get("tracks")
         if not isinstance(names, list) or not names or any(name not in TRACKS for name in names):
             raise BadStart("tracks", f"a list of {' and '.join(TRACKS)}", names)
-        parameters = start.get("customParameters") or {}
-        if not isinstance(parameters, dict) or not all(isinstance(value, str) for value in parameters.values()):
-            raise BadStart("customParameters", "an object with values of text", parameters)
+        parameters = parameters_in("customParameters", start.get("customParameters") or {})
         call = Call(
             call_id("callSid", start.get("callSid")),
             call_id("streamSid", start.get("streamSid")),

@@ -9,7 +9,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from tutti_server.app.dialects.call_streams.call_stream import CallStream
-from tutti_server.app.dialects.call_streams.wire import Call, CallSink, call_id, own_parameters, start_command
+from tutti_server.app.dialects.call_streams.wire import (
+    Call,
+    CallSink,
+    call_id,
+    own_parameters,
+    parameters_in,
+    start_command,
+)
 from tutti_server.app.dialects.checks import is_boolean, understood
 from tutti_server.app.dialects.json_text import read_object, write_object
 from tutti_server.app.errors import CLOSE_POLICY, BadMessage, BadStart, SessionError, WrongState
@@ -277,9 +284,7 @@ def _are_channels(channels: Sequence[object]) -> bool:
 
 def _options(parameters: Mapping[str, Any]) -> dict[str, str]:
     """The options that a client sends in `open`: the language, and texts in the configuration of the integration."""
-    config = parameters.get("customConfig") or {}
-    if not isinstance(config, dict) or not all(isinstance(value, str) for value in config.values()):
-        raise BadStart("customConfig", "an object with values of text", config)
+    config = parameters_in("customConfig", parameters.get("customConfig") or {})
     language = _language(parameters.get("language"))
     return ({"language": language} if language else {}) | config
 

@@ -157,7 +157,10 @@ def test_other_codecs_are_refused(encoding: object) -> None:
         ({"event": "other"}, "an event of connected, start"),
         ({"event": "start"}, "an object as start"),
         (start(call_control_id="a\nb"), "call_control_id: expected 1 to 100 printable"),
-        (start(custom_parameters={"a": 1}), "custom_parameters: expected an object with values of text"),
+        (
+            start(custom_parameters={"a": 1, "token": "k"}),
+            "custom_parameters: expected an object with values of text, got 'other values of a'$",
+        ),
         (start(custom_parameters={"track": "all"}), "track: expected both_tracks or inbound_track or outbound_track"),
         (start(custom_parameters={"task": "sing"}), "task: expected transcribe or translate"),
     ],

@@ -77,7 +77,10 @@ def test_fields_of_an_event_may_have_any_name(name: str) -> None:
         ),
         ({**CONNECTED, "content-type": "audio/opus"}, "content-type: expected audio/l16"),
         ({"event": "websocket:connected"}, "content-type: expected audio/l16"),
-        ({**CONNECTED, "queue": 7}, "headers: expected values of text"),
+        (
+            {**CONNECTED, "queue": 7, "token": "k"},
+            "headers: expected an object with values of text, got 'other values of queue'$",
+        ),
         ({**CONNECTED, "call": "a\nb"}, "call: expected 1 to 100 printable"),
     ],
 )

@@ -137,6 +137,18 @@ async def test_without_a_key_there_is_no_call(serve: Serve, caplog: pytest.LogCa
     assert server.metric("tutti_refused_total", reason="unauthorized") == 3
 
 
+async def test_the_log_has_the_reason_for_a_wrong_parameter_without_the_key(
+    serve: Serve, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    server = await serve(api_keys="sk-secret")
+    async with call(server.address, customParameters={"token": "sk-secret", "attempt": 1}) as socket:
+        assert await hear_all(socket) == []
+        assert (socket.close_code, socket.close_reason) == (1008, "bad_start")
+    assert "customParameters: expected an object with values of text, got 'other values of attempt'" in caplog.text
+    assert "sk-secret" not in caplog.text
+
+
 async def test_a_stream_has_no_place_before_it_shows_a_key(serve: Serve) -> None:
     """So any number of strangers leave room for a call with a key."""
     server = await serve(api_keys="k", max_sessions=1)

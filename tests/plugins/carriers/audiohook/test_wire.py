@@ -248,7 +248,11 @@ def test_media_that_is_not_decoded_is_refused() -> None:
     [
         ({"organizationId": "other"}, "organizationId: expected that of the header"),
         ({"conversationId": 1}, "conversationId: expected"),
-        ({"customConfig": {"a": 1}}, "customConfig: expected an object with values of text"),
+        (
+            {"customConfig": {"a": 1, "b": None, "token": "k"}},
+            "customConfig: expected an object with values of text, got 'other values of a, b'$",
+        ),
+        ({"customConfig": "k"}, "customConfig: expected an object with values of text, got 'str'$"),
         ({"customConfig": {"transcripts": "x"}}, "transcripts: expected true or false"),
     ],
 )
