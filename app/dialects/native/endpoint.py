@@ -45,7 +45,8 @@ async def stream(websocket: WebSocket) -> None:
         await websocket.send_denial_response(error_response(invalid_key()))
         return
     if subprotocols and SUBPROTOCOL not in subprotocols:
-        error = RequestError(400, f"subprotocol: expected {SUBPROTOCOL}, got {', '.join(subprotocols)}")
+        named = [each for each in subprotocols if not each.startswith(KEY_PREFIX)]
+        error = RequestError(400, f"subprotocol: expected {SUBPROTOCOL}, got {', '.join(named) or 'a key alone'}")
         await websocket.send_denial_response(error_response(error))
         return
     accepted = SUBPROTOCOL if subprotocols else None

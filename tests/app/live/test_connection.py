@@ -372,12 +372,19 @@ async def test_a_wrong_key_is_refused_before_the_upgrade(serve: Serve, options: 
     assert refused.value.response.status_code == 401
 
 
-async def test_an_unknown_subprotocol_is_refused(serve: Serve) -> None:
+@pytest.mark.parametrize(
+    ("offered", "named"),
+    [(["realtime"], "realtime"), (["tutti.key.k", "soap"], "soap"), (["tutti.key.k"], "a key alone")],
+)
+async def test_an_unknown_subprotocol_is_refused(serve: Serve, offered: list[Any], named: str) -> None:
+    """The answer does not show the key."""
     server = await serve()
     with pytest.raises(InvalidStatus) as refused:
-        async with connect(server.stream, subprotocols=[Subprotocol("realtime")]):
+        async with connect(server.stream, subprotocols=offered):
             pass
     assert refused.value.response.status_code == 400
+    message = json.loads(refused.value.response.body)["error"]["message"]
+    assert message == f"subprotocol: expected tutti.v1, got {named}"
 
 
 async def test_draining_delivers_finals_and_sends_clients_elsewhere(serve: Serve) -> None:
