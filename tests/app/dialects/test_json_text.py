@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tutti_server.app.dialects import json_text
-from tutti_server.app.dialects.json_text import ITEMS_PER_PIECE, write_large, write_object
+from tutti_server.app.dialects.json_text import ITEMS_PER_PIECE, MAX_DEPTH, read_object, write_large, write_object
+from tutti_server.app.errors import BadMessage
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
@@ -41,3 +42,28 @@ def test_a_large_object_is_written_in_pieces(monkeypatch: pytest.MonkeyPatch) ->
 def test_a_value_that_is_not_json_is_refused() -> None:
     with pytest.raises(ValueError, match="not JSON"):
         write_large({"a": [{"b": float("nan")}]})
+
+
+@pytest.mark.parametrize("number", ["1e999", "-1e999", "Infinity", "NaN"])
+def test_a_number_that_no_answer_can_repeat_is_refused(number: str) -> None:
+    with pytest.raises(BadMessage, match="expected a JSON object"):
+        read_object(f'{{"a":[{number}]}}')
+
+
+@pytest.mark.parametrize(("opening", "closing"), [("[", "]"), ('{"a":', "}")])
+@pytest.mark.parametrize("value", ["1", '"\\u00e4"'])
+def test_an_object_that_is_nested_too_deeply_is_refused(opening: str, closing: str, value: str) -> None:
+    def nested(depth: int) -> str:
+        n_inner = depth - 1
+        return f'{{"b":[], "a":{opening * n_inner}{value}{closing * n_inner}}}'
+
+    assert write_object(read_object(nested(MAX_DEPTH)))
+    for depth in (MAX_DEPTH + 1, *range(980, 1000), 100_000):
+        with pytest.raises(BadMessage, match=f"at most {MAX_DEPTH} levels") as error:
+            read_object(nested(depth))
+        assert error.value.code == "bad_json"
+
+
+def test_brackets_in_texts_and_side_by_side_are_not_depth() -> None:
+    message = {"a": "[" * 1000, "b": [[{}] for _ in range(1000)]}
+    assert read_object(json.dumps(message)) == message
