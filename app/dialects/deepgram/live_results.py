@@ -194,8 +194,11 @@ class LiveResults:
         return alternative
 
     def _result(self, channel: _Channel, end_s: float, alternative: Message, is_final: bool) -> Message:
-        """A result that begins where the last final one ended."""
-        start_s = channel.until_s
+        """A result that begins where the last final one ended, or with its first word if that is earlier.
+
+        It is earlier where an utterance reaches back, to where its sound began, before the end of an empty result.
+        """
+        start_s = min([channel.until_s, *(word["start"] for word in alternative["words"][:1])])
         answer: Message = {"alternatives": [alternative]}
         if self._options.search and is_final:
             answer["search"] = phrases_in(self._options.search, alternative["words"])

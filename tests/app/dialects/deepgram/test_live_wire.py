@@ -90,8 +90,11 @@ def test_what_holds_of_every_stream(query: list[tuple[str, str]], steps: list[St
         finals = [each for each in results if each["is_final"]]
         until_s = 0.0
         for each in results:
-            assert each["start"] == pytest.approx(until_s, abs=0.002)
-            until_s = each["start"] + each["duration"] if each["is_final"] else until_s
+            words = each["channel"]["alternatives"][0]["words"]
+            assert each["start"] == pytest.approx(min([until_s, *(word["start"] for word in words)]), abs=0.002)
+            end_s = each["start"] + each["duration"]
+            assert all(word["end"] <= end_s + 0.002 for word in words)
+            until_s = max(until_s, end_s) if each["is_final"] else until_s
         words = [word for each in finals for word in each["channel"]["alternatives"][0]["words"]]
         times = [word[key] for word in words for key in ("start", "end")]
         assert times == sorted(times)
@@ -180,6 +183,19 @@ def test_an_utterance_does_not_end_before_its_last_result() -> None:
     ended = utterance("Yes.", 0.0, 1.0)
     told = [*results.utterance(ended), *results.audio_received(9.0), *results.flushed(), *results.audio_received(9.0)]
     assert [each["type"] for each in told] == ["Results", "UtteranceEnd"]
+
+
+def test_a_final_begins_no_later_than_its_words() -> None:
+    """Padding may reach back before the answer to a `Finalize` that came just before the speech was noticed."""
+    results = LiveResults(Options(), 1, {})
+    list(results.audio_received(1.08))
+    results.add_finalize(None)
+    (empty,) = results.flushed()
+    assert (empty["start"], empty["duration"]) == (0.0, 1.08)
+    list(results.speech_started(events.SpeechStarted(utterance=0, channel=0, at_s=1.0)))
+    list(results.segment(segment("Yes.", 1.0, 1.84, words=(events.Word("Yes.", 1.0, 1.21, 0.9),), goes_on=False)))
+    (final,) = results.utterance(utterance("Yes.", 1.0, 1.84))
+    assert (final["start"], final["duration"]) == (1.0, 0.84)
 
 
 def test_a_container_is_passed_on_unchanged() -> None:
