@@ -81,7 +81,9 @@ class Connection:
         self._socket = TimedSocket(websocket, self._limits, first_messages)
         self._latency = LatencyRecorder(service.metrics.latency, clock)
         self._log = _SessionLog(logger, {"session": session.id})
-        self._writer = Writer(self._socket, dialect, service.metrics, self._latency, self._log)
+        self._writer = Writer(
+            self._socket, dialect, service.metrics, self._latency, self._log, others_wait=on_disconnect is not None
+        )
         self._driver: SessionDriver | None = None
         self._lease: Lease | None = None
         """The engine of the session, where there are several."""

@@ -25,12 +25,25 @@ class Writer:
         metrics: Metrics,
         latency: LatencyRecorder,
         log: logging.LoggerAdapter[logging.Logger],
+        *,
+        others_wait: bool = False,
     ) -> None:
+        """Prepare to write; `run` writes.
+
+        Args:
+            socket: of the client.
+            dialect: translates the events; that of a call also publishes them as it does.
+            metrics: count the events.
+            latency: is told of each event.
+            log: of the session.
+            others_wait: the dialect gets all events, even after the client has left: other receivers wait for them.
+        """
         self._socket = socket
         self._dialect = dialect
         self._metrics = metrics
         self._latency = latency
         self._log = log
+        self._others_wait = others_wait
         self._outbox: Outbox[Outgoing] = Outbox()
         self.close: Close | None = None
         """How the connection was closed by the server; `None` while it is open, or if the client closed it."""
@@ -49,18 +62,25 @@ class Writer:
         self._outbox.close()
 
     async def run(self) -> None:
-        """Send events until `finish`, until the client has left, or until it does not read for too long."""
+        """Send events until `finish`, until the client has left, or until it does not read for too long.
+
+        Where others wait, the events after the client has left are translated without being sent, until `finish`.
+        """
+        is_client_gone = False
         while (event := await self._outbox.pop()) is not None:
             try:
                 for message in self._messages(event):
-                    await self._socket.send(message)
+                    if not is_client_gone:
+                        await self._socket.send(message)
             except TimeoutError:
                 self._log.warning("the client did not read for %g s", self._socket.send_timeout_s)
                 self.close = Close(CLOSE_POLICY, "slow_reader")
                 break
             except (WebSocketDisconnect, RuntimeError):
                 # Starlette raises RuntimeError if the client leaves during a send.
-                return
+                if not self._others_wait:
+                    return
+                is_client_gone = True
         await self.close_socket(self.close or Close(CLOSE_OUR_FAULT, ""))
 
     async def close_socket(self, close: Close) -> None:

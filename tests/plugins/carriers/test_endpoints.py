@@ -22,7 +22,7 @@ from websockets.exceptions import InvalidStatus
 from benchmarks.server import free_port
 from tests.app.conftest import Running, Serve
 from tests.app.dialects.twilio.test_endpoint import hear_all, slowly, subscriber, texts
-from tests.fakes import said, silence, speech
+from tests.fakes import FakeTranscriber, said, silence, speech
 from tests.redis_server import redis_server
 from tutti_server.app.cli import processes
 from tutti_server.app.errors import SettingsError
@@ -148,6 +148,20 @@ async def test_both_sides_of_a_stream_of_freeswitch_are_transcribed(serve: Serve
         assert heard[0]["parameters"] == {"queue": "sales"}
 
 
+async def test_what_freeswitch_said_before_it_left_becomes_final(serve: Serve) -> None:
+    """FreeSWITCH receives the events too, but is gone when the engine answers. Subscribers receive the rest."""
+    transcriber = FakeTranscriber(holds=True)
+    server = await serve(transcriber)
+    async with subscriber(server.address) as listener:
+        async with connect(f"ws://{server.address}/v1/freeswitch?rate=16k&call=CA1", compression=None) as stream:
+            await send_all(stream, linear([1, 2, 3])[:-16_000], 640)
+            await transcriber.opened.wait()
+        transcriber.release()
+        heard = await hear_all(listener)
+    assert texts(heard, 0) == [said([1, 2, 3])]
+    assert [each["type"] for each in heard[-2:]] == ["stopped", "call_ended"]
+
+
 def hook_headers(server: Running, target: str, secret: bytes, session: str) -> dict[str, str]:
     """The headers of a connection of Genesys, signed."""
     headers = {
@@ -209,6 +223,22 @@ async def test_a_conversation_of_genesys_receives_transcripts_of_both_sides(serv
     assert messages[-1]["type"] == "closed"
     assert [each["seq"] for each in messages] == list(range(2, len(messages) + 2))
     assert heard[0]["tracks"] == ["external", "internal"]
+
+
+async def test_what_was_said_before_genesys_left_becomes_final(serve: Serve) -> None:
+    """The socket closes without a `close` of Genesys. Subscribers receive the text of both sides, and `stopped`."""
+    transcriber = FakeTranscriber(holds=True)
+    server = await serve(transcriber, api_keys="k", audiohook_secret=base64.b64encode(SECRET).decode())
+    async with subscriber(server.address, additional_headers=KEY) as listener:
+        async with hook(server) as send:
+            socket = await send("open", **opening("CA1"))
+            sides = [np.frombuffer(slowly(words)[:-8000], np.uint8) for words in ([1, 2], [3, 4])]
+            await send_all(socket, np.stack(sides, axis=1).tobytes(), 1600)
+            await transcriber.opened.wait()
+        transcriber.release()
+        heard = await hear_all(listener)
+    assert (texts(heard, 0), texts(heard, 1)) == ([said([1, 2])], [said([3, 4])])
+    assert [each["type"] for each in heard[-2:]] == ["stopped", "call_ended"]
 
 
 async def test_text_before_a_pause_of_genesys_ends_before_it(serve: Serve) -> None:
