@@ -1,11 +1,10 @@
 """Describes a model by its checkpoint, without loading its weights."""
 
 import re
-from pathlib import Path
 
 from tutti_server.engine.api import ModelCard
 from tutti_server.engine.checkpoint.catalog import full_name, known_model, short_names
-from tutti_server.engine.checkpoint.checkpoint import Checkpoint
+from tutti_server.engine.checkpoint.checkpoint import Checkpoint, local_path
 from tutti_server.engine.config import EngineConfig
 from tutti_server.engine.model.random_weights import open_checkpoint
 from tutti_server.engine.validation import tasks
@@ -16,7 +15,7 @@ _IN_HUB_CACHE = re.compile(r"/models--(?P<owner>[^/]+?)--(?P<name>[^/]+)/snapsho
 
 def names_of(model: str) -> tuple[str, ...]:
     """The names by which clients may choose a model of the command line; the first one is shown."""
-    if Path(model).expanduser().exists():
+    if local_path(model):
         return (_public_name(model),)
     return tuple(dict.fromkeys((full_name(model), model, *short_names(full_name(model)))))
 
@@ -52,8 +51,8 @@ def _public_name(name: str) -> str:
 
     A folder in the cache of the hub, which is named by its commit, has the name that it has on the hub.
     """
-    path = Path(name).expanduser()
-    if not path.exists():
+    path = local_path(name)
+    if path is None:
         return name
     if cached := _IN_HUB_CACHE.search(str(path.resolve())):
         return f"{cached['owner']}/{cached['name']}"

@@ -44,8 +44,7 @@ def fetch_model(model: str) -> None:
     """Fetch a model if it is on the hub and not in the cache; see `_fetching`."""
     from tutti_server.engine.checkpoint.checkpoint import find_checkpoint, is_hub_name
 
-    if is_hub_name(model):
-        _fetching(partial(find_checkpoint, model))
+    _fetching(lambda: find_checkpoint(model) if is_hub_name(model) else None)
 
 
 def fetch_all(settings: Settings) -> Settings:

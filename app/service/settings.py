@@ -593,7 +593,12 @@ class Settings:
     @property
     def models(self) -> tuple[str, ...]:
         """The models, the first one first. A folder whose name has commas is one."""
-        return (self.model,) if Path(self.model).expanduser().is_dir() else tuple(dict.fromkeys(listed(self.model)))
+        try:
+            is_folder = Path(self.model).expanduser().is_dir()
+        except (OSError, RuntimeError):
+            # The text is too long to be one name, or the engine says what is wrong with it.
+            is_folder = False
+        return (self.model,) if is_folder else tuple(dict.fromkeys(listed(self.model)))
 
     @property
     def served_names(self) -> tuple[str, ...]:

@@ -132,7 +132,10 @@ def read_checkpoint(name: str) -> Checkpoint:
         CheckpointError: the checkpoint cannot be found, or a file is missing or unusable.
     """
     path = find_checkpoint(name)
-    contents = _read_contents(path)
+    try:
+        contents = _read_contents(path)
+    except OSError as error:
+        raise CheckpointError(f"{path}: cannot be read: {error}") from error
     model, tokenizer = _model_config(contents.config, path), contents.tokenizer
     if tokenizer.first_timestamp >= model.vocab_size:
         raise CheckpointError(
@@ -141,7 +144,7 @@ def read_checkpoint(name: str) -> Checkpoint:
         )
     _check_features(path, model)
     return Checkpoint(
-        name=name if Path(name).expanduser().exists() else full_name(name),
+        name=name if local_path(name) else full_name(name),
         path=path,
         model=model,
         generation=_generation_config(contents.defaults, model, tokenizer),
@@ -181,6 +184,20 @@ _FILE_READERS: dict[bytes, Callable[[Path], Contents]] = {
 """The readers of single files, by the bytes with which these begin. Of OpenAI's package, an archive or a pickle."""
 
 
+def local_path(name: str) -> Path | None:
+    """The folder or the file with this name; `None` if there is none.
+
+    Raises:
+        CheckpointError: it cannot be looked for: there is no such home, a folder may not be searched, or the name is
+            too long.
+    """
+    try:
+        path = Path(name).expanduser()
+        return path if path.exists() else None
+    except (OSError, RuntimeError) as error:
+        raise CheckpointError(f"{name}: cannot be looked for: {error}") from error
+
+
 def find_checkpoint(name: str) -> Path:
     """Find the folder or the file of a checkpoint, fetching it if it is on the hub only.
 
@@ -188,14 +205,13 @@ def find_checkpoint(name: str) -> Path:
         name: as in `read_checkpoint`.
 
     Raises:
-        CheckpointError: there is neither such a folder or file nor such a model on the hub, or the hub cannot be
-            reached.
+        CheckpointError: there is neither such a folder or file nor such a model on the hub, the name cannot be looked
+            for, or the hub cannot be reached.
     """
     if name == EMBEDDED_MODEL:
         return EMBEDDED_FOLDER
-    folder = Path(name).expanduser()
-    if folder.exists():
-        return folder
+    if path := local_path(name):
+        return path
     expected = (
         f"{EMBEDDED_MODEL}, a short name like small, a folder, a file, or a hub name like openai/whisper-small or "
         "openai/whisper-small@main"
@@ -207,10 +223,12 @@ def find_checkpoint(name: str) -> Path:
 
 
 def is_hub_name(name: str) -> bool:
-    """Whether this is the name of a model on the hub, which may have to be fetched."""
-    return (
-        name != EMBEDDED_MODEL and not Path(name).expanduser().exists() and HubName.parse(full_name(name)) is not None
-    )
+    """Whether this is the name of a model on the hub, which may have to be fetched.
+
+    Raises:
+        CheckpointError: as in `local_path`.
+    """
+    return name != EMBEDDED_MODEL and local_path(name) is None and HubName.parse(full_name(name)) is not None
 
 
 def _check_configuration(folder: Path, weights: str) -> None:
@@ -258,14 +276,13 @@ def _check_features(folder: Path, model: ModelConfig) -> None:
 
 def _generation_config(defaults: Mapping[str, Any], model: ModelConfig, tokenizer: Tokenizer) -> GenerationConfig:
     is_multilingual = _is_multilingual(defaults, model, tokenizer)
-    listed = defaults.get("lang_to_id")
-    languages = {key.strip("<|>"): token for key, token in listed.items()} if listed else tokenizer.languages
+    languages = _listed_languages(defaults.get("lang_to_id"), model) or tokenizer.languages
     return GenerationConfig(
         is_multilingual=is_multilingual,
         languages=dict(sorted(languages.items(), key=lambda item: item[1])) if is_multilingual else {},
         suppress_tokens=_tokens(defaults, "suppress_tokens", model),
         begin_suppress_tokens=_tokens(defaults, "begin_suppress_tokens", model),
-        max_initial_timestamp_index=defaults.get("max_initial_timestamp_index"),
+        max_initial_timestamp_index=_max_initial_timestamp_index(defaults),
         alignment_heads=_alignment_heads(defaults.get("alignment_heads"), model),
         audio_context=_audio_context(defaults.get("tutti_audio_context"), model),
         adaptive_endpointing=_flag(defaults, "tutti_adaptive_endpointing"),
@@ -274,10 +291,33 @@ def _generation_config(defaults: Mapping[str, Any], model: ModelConfig, tokenize
 
 def _tokens(defaults: Mapping[str, Any], key: str, model: ModelConfig) -> tuple[int, ...]:
     listed = defaults.get(key) or []
-    if not isinstance(listed, list) or not all(type(each) is int and each < model.vocab_size for each in listed):
-        expected = f"a list of token ids below {model.vocab_size}"
-        raise CheckpointError(f"generation_config.json: {key}: expected {expected}, got {_shortened(listed)}")
+    if not isinstance(listed, list) or not all(_is_token(each, model) for each in listed):
+        raise _wrong_default(key, f"a list of token ids below {model.vocab_size}", listed)
     return tuple(listed)
+
+
+def _listed_languages(listed: Any, model: ModelConfig) -> dict[str, int]:
+    """Token ids by language code; `listed` has them by token, such as `<|en|>`."""
+    by_token = listed or {}
+    if not isinstance(by_token, dict) or not all(_is_token(each, model) for each in by_token.values()):
+        raise _wrong_default("lang_to_id", f"token ids below {model.vocab_size} by language", listed)
+    return {token.strip("<|>"): id_ for token, id_ in by_token.items()}
+
+
+def _max_initial_timestamp_index(defaults: Mapping[str, Any]) -> int | None:
+    key = "max_initial_timestamp_index"
+    index = defaults.get(key)
+    if index is not None and not (type(index) is int and index >= 0):
+        raise _wrong_default(key, "a whole number of at least 0, or null", index)
+    return index
+
+
+def _is_token(value: object, model: ModelConfig) -> bool:
+    return type(value) is int and 0 <= value < model.vocab_size
+
+
+def _wrong_default(key: str, expected: str, value: object) -> CheckpointError:
+    return CheckpointError(f"generation_config.json: {key}: expected {expected}, got {_shortened(value)}")
 
 
 def _alignment_heads(listed: Any, model: ModelConfig) -> tuple[tuple[int, int], ...]:
@@ -287,8 +327,7 @@ def _alignment_heads(listed: Any, model: ModelConfig) -> tuple[tuple[int, int], 
         isinstance(pair, list) and len(pair) == 2 and all(type(each) is int for each in pair) for pair in pairs
     )
     if not is_right:
-        expected = "pairs of a decoder layer and a head"
-        raise CheckpointError(f"generation_config.json: alignment_heads: expected {expected}, got {_shortened(listed)}")
+        raise _wrong_default("alignment_heads", "pairs of a decoder layer and a head", listed)
     layers, heads = range(model.decoder_layers), range(model.decoder_attention_heads)
     inside = [(layer, head) for layer, head in pairs if layer in layers and head in heads]
     return tuple(inside or _upper_half_heads(model))
@@ -297,7 +336,7 @@ def _alignment_heads(listed: Any, model: ModelConfig) -> tuple[tuple[int, int], 
 def _flag(defaults: Mapping[str, Any], key: str) -> bool:
     value = defaults.get(key, False)
     if not isinstance(value, bool):
-        raise CheckpointError(f"generation_config.json: {key}: expected true or false, got {value!r}")
+        raise _wrong_default(key, "true or false", value)
     return value
 
 
@@ -315,13 +354,16 @@ def _audio_context(listed: Any, model: ModelConfig) -> AudioContext | None:
 
 def _is_multilingual(defaults: Mapping[str, Any], model: ModelConfig, tokenizer: Tokenizer) -> bool:
     """Whether the model is multilingual. Language tokens do not show it: English-only tokenizers hold them too."""
-    if "is_multilingual" in defaults:
-        return bool(defaults["is_multilingual"])
+    if defaults.get("is_multilingual") is not None:
+        return _flag(defaults, "is_multilingual")
     if defaults.get("lang_to_id"):
         return True
     if forced := defaults.get("forced_decoder_ids"):
         # Old checkpoints force [[1, language or null], [2, task], ...], English-only ones [[1, <|notimestamps|>]].
-        return bool(forced[0][1] != tokenizer.no_timestamps)
+        try:
+            return bool(forced[0][1] != tokenizer.no_timestamps)
+        except (LookupError, TypeError) as error:
+            raise _wrong_default("forced_decoder_ids", "pairs of a position and a token id", forced) from error
     return model.vocab_size >= openai.MULTILINGUAL_VOCAB_SIZE
 
 

@@ -77,6 +77,7 @@ def test_models_are_listed(prepared: PreparedTutti) -> None:
         (("serve",), {"TUTTI_PROT": "8000"}, "TUTTI_PROT"),
         (("serve",), {"TUTTI_MAX_SESSIONS": "many"}, "TUTTI_MAX_SESSIONS"),
         (("serve", "--model", "/no/such/folder", "--port", "0"), {}, "/no/such/folder"),
+        (("serve", "--model", "~no-such-user/x", "--port", "0"), {}, "~no-such-user/x: cannot be looked for"),
         (("serve", "--device", "tpu", "--port", "0"), {}, "'tpu' is not one of 'auto', 'cpu', 'cuda'"),
         (("serve", "--device", "cpu", "--dtype", "float16", "--port", "0", "--gateways", "1"), {}, "dtype: expected"),
         (("serve", "--turn-model", HELLO, "--port", "0"), {}, "hello.flac: expected a model with one input"),

@@ -106,6 +106,11 @@ def test_languages_of_translations_count_once() -> None:
     assert Settings(**TRANSLATES).translation_languages == ("de", "fr")  # type: ignore[arg-type]
 
 
+def test_a_list_of_models_may_be_longer_than_a_name_of_a_file() -> None:
+    names = tuple(f"owner/{'a' * 60}{number}" for number in range(90))
+    assert Settings(model=",".join(names)).models == names
+
+
 def test_an_unknown_variable_stops_the_start() -> None:
     check_environment({"TUTTI_PORT": "1", "TUTTI_API_KEY": "of the client", "PATH": ""})
     with pytest.raises(SettingsError, match="TUTTI_PROT"):

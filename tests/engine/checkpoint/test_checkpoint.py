@@ -1,6 +1,7 @@
 """Finding and reading checkpoints: old and new ones, complete and broken ones."""
 
 import json
+import os
 import shutil
 from collections.abc import Callable
 from dataclasses import asdict
@@ -98,6 +99,32 @@ def test_names_that_cannot_be_on_the_hub_are_refused(name: str) -> None:
         find_checkpoint(name)
 
 
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("~nobody-has-this-name/whisper", "^~nobody-has-this-name/whisper: cannot be looked for: "),
+        ("a" * 300, "^a{300}: "),
+        (os.devnull, f"^{os.devnull}: cannot be read: "),
+    ],
+)
+def test_paths_that_cannot_be_used_are_refused(name: str, message: str) -> None:
+    """There is no such home, the name is too long, or it is neither a file nor a folder."""
+    with pytest.raises(CheckpointError, match=message):
+        read_checkpoint(name)
+
+
+def test_a_path_that_may_not_be_looked_at_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before it is fetched from the hub, and while it is looked for there."""
+
+    def exists(path: Path) -> bool:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, "exists", exists)
+    for look in (find_checkpoint, is_hub_name):
+        with pytest.raises(CheckpointError, match=r"^/model: cannot be looked for: .*Permission denied"):
+            look("/model")
+
+
 def test_a_name_with_a_slip_is_answered_with_the_right_one() -> None:
     with pytest.raises(CheckpointError, match=r"did you mean turbo\?$"):
         find_checkpoint("tubro")
@@ -137,6 +164,36 @@ def break_json(folder: Path) -> None:
         (
             lambda folder: edit_json(folder / "generation_config.json", suppress_tokens=[10**9]),
             "suppress_tokens: expected a list of token ids below",
+        ),
+        (
+            lambda folder: edit_json(folder / "generation_config.json", suppress_tokens=[-1]),
+            "suppress_tokens: expected a list of token ids below",
+        ),
+        (
+            lambda folder: edit_json(folder / "generation_config.json", lang_to_id=["en"]),
+            r"lang_to_id: expected token ids below \d+ by language, got \['en'\]",
+        ),
+        (
+            lambda folder: edit_json(folder / "generation_config.json", lang_to_id={"<|en|>": "x", "<|de|>": 5}),
+            "lang_to_id: expected token ids",
+        ),
+        (
+            lambda folder: edit_json(folder / "generation_config.json", lang_to_id={"<|en|>": 10**9}),
+            "lang_to_id: expected token ids",
+        ),
+        (
+            lambda folder: edit_json(folder / "generation_config.json", is_multilingual="false"),
+            "is_multilingual: expected true or false, got 'false'",
+        ),
+        (
+            lambda folder: edit_json(folder / "generation_config.json", max_initial_timestamp_index="50"),
+            "max_initial_timestamp_index: expected a whole number of at least 0, or null, got '50'",
+        ),
+        (
+            lambda folder: edit_json(
+                folder / "generation_config.json", is_multilingual=None, lang_to_id=None, forced_decoder_ids=[3]
+            ),
+            r"forced_decoder_ids: expected pairs of a position and a token id, got \[3\]",
         ),
         (lambda folder: edit_json(folder / "config.json", vocab_size=100), r"disagree: .* above \d+, .* got 100"),
         (lambda folder: edit_json(folder / "config.json", activation_function="relu"), "expected .* gelu"),
