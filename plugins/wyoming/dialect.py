@@ -149,6 +149,8 @@ class WyomingPort(TcpPort):
         while isinstance(first := await read(), str) and read_object(first)["type"] in ("describe", "ping"):
             event = read_object(first)
             write(answer(event["type"], event["data"], models.cards).encode())
+            # A client that does not read waits here, and its time as a stranger runs out.
+            await client.writer.drain()
             client.visitor.expect(client.service.settings.head_timeout_s)
         client.visitor.wait()
         due = [first]

@@ -2,7 +2,8 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+import socket
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from typing import Any
@@ -15,9 +16,12 @@ from benchmarks.server import free_port
 from tests.app.conftest import Running, Serve
 from tests.fakes import MODEL, FakeTranscriber, said, silence, speech
 from tutti_server.app.errors import SettingsError
+from tutti_server.app.live.tcp_port import TcpClient
 from tutti_server.app.media.pcm import Samples
 from tutti_server.app.server.plugins import make_settings
-from tutti_server.plugins.wyoming.plugin import WyomingSettings
+from tutti_server.app.service.settings import Settings
+from tutti_server.plugins.wyoming.dialect import WyomingPort
+from tutti_server.plugins.wyoming.plugin import Wyoming, WyomingSettings
 
 FORMAT: dict[str, Any] = {"rate": 16_000, "width": 2, "channels": 1}
 
@@ -47,24 +51,69 @@ class Client:
             self.send("audio-chunk", audio[at : at + 2048], **FORMAT)
         self.send("audio-stop")
 
+    def ping(self) -> None:
+        """Ask for a long answer."""
+        self.send("ping", text="a" * 50_000)
+
     async def event(self) -> dict[str, Any]:
         event: dict[str, Any] = json.loads(await self.reader.readline())
         return event
 
 
 @asynccontextmanager
-async def wyoming(server: Running) -> AsyncIterator[Client]:
+async def wyoming(server: Running, *, is_deaf: bool = False) -> AsyncIterator[Client]:
+    """Connect, where wanted as a client that reads next to nothing."""
     async with asyncio.timeout(20), httpx.AsyncClient() as http:
         # The server answers as soon as it listens on both ports.
         await http.get(f"{server.http}/healthz")
         port = server.service.settings.of(WyomingSettings).wyoming_port
-        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        sock = socket.socket()
+        if is_deaf:
+            # Otherwise the kernel reads megabytes for it.
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        sock.setblocking(False)
+        await asyncio.get_running_loop().sock_connect(sock, ("127.0.0.1", port))
+        reader, writer = await asyncio.open_connection(sock=sock, limit=4096 if is_deaf else 1 << 16)
         try:
             yield Client(reader, writer)
         finally:
             writer.close()
             with suppress(OSError):
                 await writer.wait_closed()
+
+
+class WatchedPort(WyomingPort):
+    """Shows how much waits to be sent to its last client."""
+
+    _transport: asyncio.WriteTransport | None = None
+
+    @property
+    def waiting_bytes(self) -> int:
+        return self._transport.get_write_buffer_size() if self._transport else 0
+
+    async def serve_client(self, client: TcpClient) -> None:
+        self._transport = client.writer.transport
+        await super().serve_client(client)
+
+
+class Watched(Wyoming):
+    """Wyoming with a watched port."""
+
+    def listeners(self, settings: Settings) -> Sequence[WatchedPort]:
+        self.port = WatchedPort(settings)
+        return (self.port,)
+
+
+async def flood(client: Client, port: WatchedPort) -> int:
+    """Ask and read no answer, until the server cuts the connection. Returns the most bytes that waited to be sent."""
+    peak = 0
+    with pytest.raises(ConnectionError):
+        # As much as no kernel keeps.
+        for _ in range(1500):
+            client.ping()
+            await client.writer.drain()
+            peak = max(peak, port.waiting_bytes)
+    return peak
 
 
 async def test_a_satellite_gets_one_text_for_its_audio(serve: Serve) -> None:
@@ -122,6 +171,15 @@ async def test_a_full_server_says_so(serve: Serve) -> None:
         assert (await first.event())["type"] == "pong"
         second.speak(1)
         assert (await second.event())["data"]["code"] == "overloaded"
+
+
+async def test_a_client_that_asks_and_does_not_read_is_cut(serve: Serve) -> None:
+    """Few answers wait for it, and none of them gives it more time."""
+    watched = Watched()
+    server = await serve(plugins=[watched], wyoming_port=free_port(), head_timeout_s=0.1)
+    async with wyoming(server, is_deaf=True) as client:
+        assert await flood(client, watched.port) < 200_000
+    assert server.metric("tutti_strangers_refused_total", reason="slow") == 1
 
 
 @pytest.mark.parametrize(("networks", "kind"), [("127.0.0.0/8", "transcript"), ("10.0.0.0/8", "error")])
