@@ -93,6 +93,9 @@ class TcpClient:
             return {"type": "websocket.receive", "text" if isinstance(message, str) else "bytes": message}
 
         async def send(message: Message) -> None:
+            if message["type"] == "websocket.accept":
+                # Nothing is written, so there is nothing to wait for: no time limit would end the wait.
+                return
             if message["type"] == "websocket.send":
                 write(message["text"])
             elif message["type"] in ("websocket.close", "websocket.http.response.start"):

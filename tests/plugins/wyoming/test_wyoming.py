@@ -182,6 +182,24 @@ async def test_a_client_that_asks_and_does_not_read_is_cut(serve: Serve) -> None
     assert server.metric("tutti_strangers_refused_total", reason="slow") == 1
 
 
+async def test_a_client_that_does_not_read_takes_no_place(serve: Serve) -> None:
+    """It begins a session while answers wait for it."""
+    watched = Watched()
+    server = await serve(
+        plugins=[watched],
+        wyoming_port=free_port(),
+        wyoming_networks="127.0.0.0/8",
+        api_keys="k",
+        head_timeout_s=0.1,
+    )
+    async with wyoming(server, is_deaf=True) as client:
+        for _ in range(400):
+            client.ping()
+        client.send("audio-start", **FORMAT)
+        await flood(client, watched.port)
+    assert server.metric("tutti_sessions_open") == 0
+
+
 @pytest.mark.parametrize(("networks", "kind"), [("127.0.0.0/8", "transcript"), ("10.0.0.0/8", "error")])
 async def test_a_server_with_keys_serves_the_named_networks(serve: Serve, networks: str, kind: str) -> None:
     """Wyoming has no keys."""
