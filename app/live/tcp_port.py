@@ -190,3 +190,7 @@ class _Server:
         finally:
             client.visitor.leave()
             client.writer.close()
+            if client.writer.transport.get_write_buffer_size():
+                # The connection is closed once all is sent, which never is where the client does not read.
+                loop = asyncio.get_running_loop()
+                loop.call_later(self._service.settings.send_timeout_s, client.writer.transport.abort)

@@ -200,6 +200,16 @@ async def test_a_client_that_does_not_read_takes_no_place(serve: Serve) -> None:
     assert server.metric("tutti_sessions_open") == 0
 
 
+async def test_what_a_client_does_not_read_keeps_no_connection_open(serve: Serve) -> None:
+    """Its session has ended, and it gets the time of one more send."""
+    watched = Watched()
+    server = await serve(plugins=[watched], wyoming_port=free_port(), send_timeout_s=0.1)
+    async with wyoming(server, is_deaf=True) as client:
+        client.send("audio-start", **FORMAT)
+        await flood(client, watched.port)
+    assert server.metric("tutti_sessions_total") == 1
+
+
 @pytest.mark.parametrize(("networks", "kind"), [("127.0.0.0/8", "transcript"), ("10.0.0.0/8", "error")])
 async def test_a_server_with_keys_serves_the_named_networks(serve: Serve, networks: str, kind: str) -> None:
     """Wyoming has no keys."""
