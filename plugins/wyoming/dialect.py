@@ -6,6 +6,7 @@ Source: wyoming 1.10.2 on PyPI, `wyoming/event.py`, `asr.py`, `audio.py` and `in
 import asyncio
 import ipaddress
 from collections.abc import Iterable, Sequence
+from itertools import chain
 from typing import Any
 
 from tutti_server.app.dialects.checks import are_texts, integer_from
@@ -99,11 +100,12 @@ class WyomingDialect:
         self._language = language_of(named, model.languages)
         if self._language and self._language not in model.languages:
             raise BadStart("language", f"one of {', '.join(model.languages)}", named)
-        names = [*wanted.get("transcript_names", ()), *wanted.get("transcript_terms", ())]
-        if not are_texts(names):
-            raise BadStart("transcript_names", "lists of texts", names)
+        lists = [wanted.get(name) or [] for name in ("transcript_names", "transcript_terms")]
+        if not all(map(are_texts, lists)):
+            raise BadStart("transcript_names", "lists of texts", lists)
         # A home has more names than a window takes: the first ones count, and Wyoming has no event for a warning.
-        hotwords = [each.strip() for each in names if 1 <= len(each.strip().encode()) <= MAX_HOTWORD_BYTES]
+        names = (each.strip() for each in chain.from_iterable(lists))
+        hotwords = [each for each in names if 1 <= len(each.encode()) <= MAX_HOTWORD_BYTES]
         return commands.Start(
             audio=AudioFormat("pcm_s16le", data["rate"], data["channels"], is_mixed=data["channels"] > 1),
             model=name_of_model,

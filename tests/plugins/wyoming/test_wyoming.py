@@ -77,7 +77,7 @@ async def wyoming(server: Running, *, is_deaf: bool = False) -> AsyncIterator[Cl
         try:
             yield Client(reader, writer)
         finally:
-            writer.close()
+            writer.transport.abort() if is_deaf else writer.close()
             with suppress(OSError):
                 await writer.wait_closed()
 
@@ -141,6 +141,10 @@ async def test_a_satellite_gets_one_text_for_its_audio(serve: Serve) -> None:
     [
         ("transcribe", {"name": "large"}, "name: expected fake"),
         ("transcribe", {"language": "fr"}, "language: expected one of en, de"),
+        ("transcribe", {"transcript_names": 5}, "transcript_names: expected lists of texts, got [5, []]"),
+        ("transcribe", {"transcript_names": "Kitchen"}, "transcript_names: expected lists of texts"),
+        ("transcribe", {"transcript_terms": {"a": 1}}, "transcript_names: expected lists of texts"),
+        ("transcribe", {"transcript_terms": [None]}, "transcript_names: expected lists of texts"),
         ("audio-start", FORMAT | {"width": 4}, "width: expected an integer from 2 to 2, got 4"),
         ("audio-chunk", {}, "expected audio-start and then audio of its format"),
     ],
@@ -152,6 +156,13 @@ async def test_what_cannot_be_done_is_an_error(serve: Serve, kind: str, data: di
         client.send("audio-start", **FORMAT)
         event = await client.event()
         assert event["type"] == "error" and message in event["data"]["text"]
+
+
+async def test_names_may_be_null(serve: Serve) -> None:
+    server = await serve(wyoming_port=free_port())
+    async with wyoming(server) as client:
+        client.speak(1, transcript_names=None, transcript_terms=None)
+        assert (await client.event())["data"]["text"] == said([1])
 
 
 @pytest.mark.parametrize("junk", [b"GET / HTTP/1.1\r\n\r\n", b'{"type": "ping", "data_length": -1}\n', b"[]\n"])
