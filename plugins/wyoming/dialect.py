@@ -140,7 +140,7 @@ class WyomingPort(TcpPort):
         async def read() -> str | bytes:
             event, payload = await self._read(client.reader)
             kind, data = event["type"], event["data"]
-            if kind == "audio-start":
+            if kind == "audio-start" and not audio:
                 audio[:] = map(data.get, FORMAT)
             elif kind == "audio-chunk":
                 if list(map(data.get, FORMAT)) == audio:

@@ -158,6 +158,21 @@ async def test_what_cannot_be_done_is_an_error(serve: Serve, kind: str, data: di
         assert event["type"] == "error" and message in event["data"]["text"]
 
 
+async def test_a_second_start_changes_no_format(serve: Serve) -> None:
+    """The audio after it would be taken as that of the first."""
+    server = await serve(wyoming_port=free_port())
+    async with wyoming(server) as client:
+        other = FORMAT | {"rate": 8000}
+        client.send("audio-start", **FORMAT)
+        client.send("audio-start", **other)
+        client.send("audio-chunk", pcm(speech([1])), **other)
+        client.send("audio-stop")
+        assert (await client.event())["data"]["code"] == "already_started"
+        last = await client.event()
+        assert last["type"] == "error" and "of its format" in last["data"]["text"]
+        assert await client.reader.read() == b""
+
+
 async def test_names_may_be_null(serve: Serve) -> None:
     server = await serve(wyoming_port=free_port())
     async with wyoming(server) as client:
