@@ -10,10 +10,12 @@ from collections.abc import Callable
 from tutti_server.app.session.decoding.interim_schedule import MAX_BUSY_SHARE, MAX_INTERVAL_SAMPLES
 from tutti_server.engine.api import SAMPLE_RATE, EngineStats
 
-USUAL_WAIT_S = 0.5
+USUAL_WAIT_S = 0.8
 """Interims may wait this long in the engine's queue, in seconds, before sessions ask for fewer.
 
-A waiting interim is replaced by a newer one every 0.4 s, so that its text is no older.
+A waiting interim is replaced by a newer one every 0.4 s, so that its text is no older. The wait is measured too long
+where interims are withdrawn: on an H200 with 350 sessions of turbo, full windows in 8 bits, 90 of 100 interims that
+were due came in place of the 80 with 0.5 s, no later.
 """
 GAIN = 8.0
 """Seconds by which the interval grows for each second that interims wait longer than `USUAL_WAIT_S`.
