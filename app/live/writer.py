@@ -34,7 +34,7 @@ class Writer:
             socket: of the client.
             dialect: translates the events; that of a call also publishes them as it does.
             metrics: count the events.
-            latency: is told of each event.
+            latency: receives each event.
             log: of the session.
             others_wait: the dialect gets all events, even after the client has left: other receivers wait for them.
         """

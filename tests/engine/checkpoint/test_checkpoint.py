@@ -102,7 +102,7 @@ def test_names_that_cannot_be_on_the_hub_are_refused(name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("~nobody-has-this-name/whisper", "^~nobody-has-this-name/whisper: cannot be looked for: "),
+        ("~unknown-user/whisper", "^~unknown-user/whisper: cannot be looked for: "),
         ("a" * 300, "^a{300}: "),
         (os.devnull, f"^{os.devnull}: cannot be read: "),
     ],

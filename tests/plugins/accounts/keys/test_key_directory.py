@@ -28,7 +28,7 @@ class Unsteady(Database):
     async def run(self, work: Callable[[Connection], Result]) -> Result:
         self.n_asked += 1
         if self.is_wrong:
-            raise ValueError("nobody expects this")
+            raise ValueError("an unexpected error")
         if self.is_away:
             raise DatabaseAway("it is away")
         return await super().run(work)
@@ -88,7 +88,7 @@ async def test_changes_are_known_after_an_unexpected_failure(
     key = await made(unsteady, "acme")
     async with asyncio.timeout(30), directory.running():
         unsteady.is_wrong = True
-        await until(lambda: "nobody expects this" in caplog.text)
+        await until(lambda: "an unexpected error" in caplog.text)
         unsteady.is_wrong = False
         assert directory.find(key)
         await unsteady.run(lambda connection: key_records.withdraw(connection, "acme"))

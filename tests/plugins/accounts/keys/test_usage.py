@@ -131,7 +131,7 @@ class Unsteady(Database):
         if self.is_away:
             raise DatabaseAway("it is away")
         if self.is_wrong:
-            raise ValueError("nobody expects this")
+            raise ValueError("an unexpected error")
         result = await super().run(work)
         if self.loses_answers:
             raise DatabaseAway("the connection was lost")
@@ -234,7 +234,7 @@ async def test_it_saves_after_an_unexpected_failure(
     async with asyncio.timeout(30), counter.running():
         with counter.counting(ACME, "job", lambda: 3.0):
             unsteady.is_wrong = True
-            while "nobody expects this" not in caplog.text:
+            while "an unexpected error" not in caplog.text:
                 await asyncio.to_thread(lambda: None)
             unsteady.is_wrong = False
             while await totals(unsteady) != {("key_1", "job"): (3.0, 1)}:
