@@ -4,7 +4,7 @@
 
 First the engine runs alone, in a process that ends before the server starts. Then `tutti serve` runs with the same
 settings and the arguments after `--`. Its clients run in processes of their own and keep their connections. Every
-request is 7 s of speech, which makes one window and one greedy decoding attempt. The command exits with 1 when a
+request is `--audio-s` of speech: one window and one greedy decoding attempt. The command exits with 1 when a
 request failed or did not make exactly one window, or when the two decoded different numbers of tokens.
 """
 
@@ -14,9 +14,11 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
+import av
 import click
 import numpy as np
 import uvloop
@@ -37,8 +39,8 @@ from tutti_server.engine.api import SAMPLE_RATE, DecodeOptions, DoneEvent, Trans
 from tutti_server.engine.config import EngineConfig
 from tutti_server.engine.process_environment import prepare_environment
 
-CLIP_S = 7.0
-"""Length of a clip, in seconds."""
+MAX_CLIP_S = 28.0
+"""The longest clip, in seconds: the service never cuts it."""
 PAUSE_S = 0.2
 """Seconds of pause between pieces of speech in a clip: far too short for the service to cut there."""
 N_CLIPS = 64
@@ -86,6 +88,10 @@ class ClientLoad:
 @click.option("--concurrency", default=64, show_default=True, help="Number of concurrent requests.")
 @click.option("--requests", default=16, show_default=True, help="Requests for each concurrent one.")
 @click.option("--processes", default=4, show_default=True, help="Client processes.")
+@click.option(
+    "--audio-s", type=click.FloatRange(1, MAX_CLIP_S), default=7.0, show_default=True, help="Seconds of a request."
+)
+@click.option("--container", type=click.Choice(("wav", "flac")), default="wav", show_default=True)
 @click.option("--slots", default=64, show_default=True)
 @click.option("--max-encode-batch", default=16, show_default=True)
 @result_options("rest_throughput")
@@ -95,6 +101,8 @@ def main(
     concurrency: int,
     requests: int,
     processes: int,
+    audio_s: float,
+    container: str,
     slots: int,
     max_encode_batch: int,
     path: Path,
@@ -104,13 +112,18 @@ def main(
     """Measure the engine, then the service around it, with the same requests."""
     prepare_environment()
     config = EngineConfig(model=model, n_slots=slots, max_encode_batch=max_encode_batch)
-    clips, n_requests, spawn = speech_clips(N_CLIPS), requests * concurrency, multiprocessing.get_context("spawn")
+    clips, n_requests, spawn = (
+        speech_clips(N_CLIPS, audio_s),
+        requests * concurrency,
+        multiprocessing.get_context("spawn"),
+    )
     result: dict[str, Any] = {**machine.describe(), "model": model, "concurrency": concurrency}
+    result |= {"audio_s": audio_s, "container": container}
     with ProcessPoolExecutor(1, spawn) as pool:
         result["engine"] = pool.submit(measure_engine, config, clips, concurrency, n_requests).result()
     same = [f"--model={model}", f"--slots={slots}", f"--max-encode-batch={max_encode_batch}"]
     same += [f"--max-uploads={2 * concurrency}"]
-    files = [samples_to_wav(clip) for clip in clips]
+    files = [encoded(clip, container) for clip in clips]
     with (
         running_server([*same, *serve_arguments]) as server,
         ProcessPoolExecutor(processes, spawn) as pool,
@@ -125,8 +138,22 @@ def main(
     sys.exit(1 if complaints else 0)
 
 
-def speech_clips(n: int) -> list[Samples]:
-    """`n` clips of bundled speech, 7 s each, without a pause at which the service would cut."""
+def encoded(clip: Samples, container: str) -> bytes:
+    """A clip as a file, in 16 bits."""
+    wav = samples_to_wav(clip)
+    if container == "wav":
+        return wav
+    file = BytesIO()
+    with av.open(BytesIO(wav), "r") as source, av.open(file, "w", format="flac") as target:
+        stream = target.add_stream("flac", rate=SAMPLE_RATE, layout="mono")
+        for frame in source.decode(audio=0):
+            target.mux(stream.encode(frame))
+        target.mux(stream.encode(None))
+    return file.getvalue()
+
+
+def speech_clips(n: int, clip_s: float) -> list[Samples]:
+    """`n` clips of bundled speech, this many seconds each, without a pause at which the service would cut."""
     pieces = [
         recording.samples[round(start * SAMPLE_RATE) : round(end * SAMPLE_RATE)]
         for recording in load_bundled(0.0, 4)
@@ -137,9 +164,9 @@ def speech_clips(n: int) -> list[Samples]:
     for seed in range(n):
         random = np.random.default_rng(seed)
         row = [random.normal(0, NOISE, round(PAUSE_S * SAMPLE_RATE)).astype(np.float32)]
-        while sum(map(len, row)) < CLIP_S * SAMPLE_RATE:
+        while sum(map(len, row)) < clip_s * SAMPLE_RATE:
             row += [pieces[random.integers(len(pieces))] * random.uniform(0.5, 1.0), row[0]]
-        clips.append(np.concatenate(row)[: round(CLIP_S * SAMPLE_RATE)].astype(np.float32))
+        clips.append(np.concatenate(row)[: round(clip_s * SAMPLE_RATE)].astype(np.float32))
     return clips
 
 
@@ -154,7 +181,7 @@ async def _measure_engine(
     from tutti_server.engine.engine import Engine
 
     async with Engine.start(config) as engine:
-        work = Speech(CLIP_S, 0, clips)
+        work = Speech(len(clips[0]) / SAMPLE_RATE, 0, clips)
         work = replace(work, n_tokens=await _count_tokens(engine, work.window(0)))
         await apply_load(engine, concurrency, 2 * concurrency, work)
         load = await apply_load(engine, concurrency, n_requests, work)
@@ -227,7 +254,7 @@ async def _send_requests(load: ClientLoad) -> list[Answer]:
         endpoint = Endpoint(client, "whisper-1", FIELDS)
 
         async def send(index: int) -> None:
-            answers.append(await endpoint.transcribe(load.files[index % len(load.files)], "clip.wav", "en"))
+            answers.append(await endpoint.transcribe(load.files[index % len(load.files)], "clip", "en"))
 
         await side_by_side(range(load.n_requests), load.n_at_once, send)
     return answers
@@ -264,7 +291,8 @@ def table(result: dict[str, Any]) -> Table:
             )
         )
     return Table(
-        f"{result['model']}, {result['concurrency']} concurrent requests, {CLIP_S:.0f} s of speech: "
+        f"{result['model']}, {result['concurrency']} concurrent requests, {result['audio_s']:.0f} s of speech in "
+        f"{result['container'].upper()}: "
         f"the service reaches {100 * result['ratio']:.1f} % of the engine's throughput",
         ("", "req/s", "p50 s", "p95 s", "tokens", "server CPU\nms each"),
         rows,

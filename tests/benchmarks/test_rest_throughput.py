@@ -2,15 +2,18 @@
 
 import asyncio
 import multiprocessing
+import wave
 from concurrent.futures import ProcessPoolExecutor
+from io import BytesIO
 from typing import Any
 
+import av
 import numpy as np
 import pytest
 
 from benchmarks import rest_throughput
 from benchmarks.files.labelled_clips import to_wav
-from benchmarks.rest_throughput import CLIP_S, complain, measure_service, speech_clips, table
+from benchmarks.rest_throughput import MAX_CLIP_S, complain, encoded, measure_service, speech_clips, table
 from benchmarks.server import RunningServer
 from tests.app.conftest import running
 from tests.fakes import FakeTranscriber, speech
@@ -20,16 +23,25 @@ from tutti_server.app.session.speech.endpointing import FRAME_SAMPLES, Endpointe
 from tutti_server.engine.api import SAMPLE_RATE
 
 
-def test_clips_are_speech_without_a_pause_to_cut_at() -> None:
+@pytest.mark.parametrize("clip_s", [7.0, MAX_CLIP_S])
+def test_clips_are_speech_without_a_pause_to_cut_at(clip_s: float) -> None:
     """Each is one utterance, and so one window, to the detector that the service uses."""
-    first, second = speech_clips(2)
-    assert len(first) == len(second) == round(CLIP_S * SAMPLE_RATE)
+    first, second = speech_clips(2, clip_s)
+    assert len(first) == len(second) == round(clip_s * SAMPLE_RATE)
     assert not np.array_equal(first, second)
-    for clip in speech_clips(8):
+    for clip in speech_clips(8, clip_s):
         endpointer = Endpointer(WebRtcDetector(), FILE_ENDPOINTING.silence_ms)
         frames = range(0, len(clip) - FRAME_SAMPLES + 1, FRAME_SAMPLES)
         found = [event for at in frames if (event := endpointer.push(clip[at : at + FRAME_SAMPLES]))]
         assert len(found) == 1
+
+
+def test_a_clip_in_flac_has_the_samples_of_the_wav() -> None:
+    (clip,) = speech_clips(1, 1.0)
+    with av.open(BytesIO(encoded(clip, "flac")), "r") as container:
+        found = np.concatenate([frame.to_ndarray()[0] for frame in container.decode(audio=0)])
+    with wave.open(BytesIO(encoded(clip, "wav"))) as wav:
+        assert np.array_equal(found, np.frombuffer(wav.readframes(wav.getnframes()), "<i2"))
 
 
 async def test_every_request_is_answered_and_counted(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -48,6 +60,8 @@ async def test_every_request_is_answered_and_counted(monkeypatch: pytest.MonkeyP
 GOOD: dict[str, Any] = {
     "model": "random:tiny",
     "concurrency": 2,
+    "audio_s": 7.0,
+    "container": "flac",
     "ratio": 0.9,
     "engine": {"requests_per_s": 10.0, "p50_s": 0.1, "p95_s": 0.2, "tokens_per_request": 30, "wrong_length": 0},
     "service": {
