@@ -35,7 +35,7 @@ from benchmarks.server import RunningServer, running_server
 from benchmarks.server_counters import Counters
 from benchmarks.throughput.work import Work
 from tutti_server.app.media.pcm import Samples
-from tutti_server.engine.api import SAMPLE_RATE, DecodeOptions, DoneEvent, Transcriber, Window
+from tutti_server.engine.api import SAMPLE_RATE, DecodeOptions, DoneEvent, Priority, Transcriber, Window
 from tutti_server.engine.config import EngineConfig
 from tutti_server.engine.process_environment import prepare_environment
 
@@ -69,7 +69,8 @@ class Speech(Work):
 
     def window(self, index: int) -> Window:
         """The window of a request."""
-        return Window(samples=self.clips[index % len(self.clips)], session="", options=OPTIONS)
+        samples = self.clips[index % len(self.clips)]
+        return Window(samples=samples, session="", options=OPTIONS, priority=Priority.FILE)
 
 
 @dataclass(frozen=True, slots=True)

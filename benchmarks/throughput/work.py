@@ -7,7 +7,7 @@ from functools import cache
 import numpy as np
 from numpy.typing import NDArray
 
-from tutti_server.engine.api import SAMPLE_RATE, WINDOW_SAMPLES, DecodeOptions, Sampling, Window
+from tutti_server.engine.api import SAMPLE_RATE, WINDOW_SAMPLES, DecodeOptions, Priority, Sampling, Window
 
 N_NOISES = 64
 """Number of different recordings of noise that requests of different lengths share."""
@@ -31,7 +31,9 @@ class Work:
         Its text is requested at the end only, as the service does.
         """
         samples = np.random.default_rng(index).normal(0, 0.1, round(self.audio_s * SAMPLE_RATE)).astype(np.float32)
-        return Window(samples=samples, session="", options=decode_options(n_tokens, self.n_beams))
+        return Window(
+            samples=samples, session="", options=decode_options(n_tokens, self.n_beams), priority=Priority.FILE
+        )
 
     def n_windows(self, concurrency: int, n_requests: int) -> int:
         """The number of different windows; requests take them in turn."""
@@ -66,7 +68,7 @@ class MixedWork(Work):
         """The window of a request."""
         audio_s, n_tokens = self.clips[index % len(self.clips)]
         samples = _noise(index % N_NOISES)[: round(audio_s * SAMPLE_RATE)]
-        return Window(samples=samples, session="", options=decode_options(n_tokens))
+        return Window(samples=samples, session="", options=decode_options(n_tokens), priority=Priority.FILE)
 
     def n_windows(self, concurrency: int, n_requests: int) -> int:
         """Each request has its own window."""

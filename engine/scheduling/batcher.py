@@ -10,6 +10,7 @@ Interims and speculative finals leave some slots free, so that a final does not 
 so, too, while there are live sessions.
 """
 
+import itertools
 import math
 from collections import deque
 from dataclasses import dataclass
@@ -32,6 +33,9 @@ LOAD_MEMORY_S = 2.0
 """Over about this many seconds that fraction is averaged."""
 LIVE_MEMORY_S = 10.0
 """Files leave slots free for this many seconds after the last window of a live session."""
+RUNNING_TO_FILL = 32
+"""Files wait for others beside at least so many running sequences. Steps of fewer take about as long as steps of one:
+files that wait then win nothing."""
 ENCODER_POLL_S = 0.001
 """How often the worker asks whether the device still encodes, in seconds: the device does not notify it."""
 
@@ -91,6 +95,8 @@ class BatchLimits:
 
     `None`: interims keep to `max_decode_stall_s` too.
     """
+    max_fill_wait_s: float = 0.0
+    """How long files wait, while others decode, until as many can be encoded as keep the device busy."""
     shortens_decoding: bool = False
     """Whether few running sequences get less than the decode time they are owed while more finals or files wait."""
 
@@ -139,6 +145,8 @@ class Batcher:
         self._loads = {priority: _EncodeLoad() for priority in Priority}
         self._live_s = -math.inf
         """The time of the last window that was not a file's."""
+        self._encoded_s = -math.inf
+        """The time of the last encoder call."""
 
     def n_waiting(self, priority: Priority) -> int:
         """Return the number of windows of a priority that are in the queue."""
@@ -206,6 +214,7 @@ class Batcher:
         if not can_join_later or self._fills_device(now_s, load):
             ids = self._pop_batch(now_s, load)
             if ids:
+                self._encoded_s = now_s
                 return Encode(tuple(ids))
         if can_join_later and load.n_running:
             return Wait(ENCODER_POLL_S)
@@ -230,7 +239,7 @@ class Batcher:
             return []
         n_eligible = sum(self.n_waiting(priority) for priority in self._eligible(now_s, load))
         is_full = n_eligible >= n_places or self._fills_device(now_s, load)
-        if not is_full and self._held_back_s(now_s, load) > 0:
+        if (not is_full and self._held_back_s(now_s, load) > 0) or self._waits_for_files(now_s, load):
             return []
         batch, encode_s, n_free = list[int](), load.begun_encode_s, load.n_free_slots
         while len(batch) < n_places and (queue := self._first_queue(now_s, load)):
@@ -247,6 +256,18 @@ class Batcher:
             batch.append(first.id)
             n_free = n_left
         return batch
+
+    def _waits_for_files(self, now_s: float, load: Load) -> bool:
+        """Return whether the files that have slots are too few to keep the device busy, and others may soon have some.
+
+        Sequences of different lengths end one by one, and each that ends lets one file in.
+        """
+        is_over = now_s >= self._encoded_s + self._limits.max_fill_wait_s
+        has_others = self.n_waiting(Priority.FILE) < len(self._by_id)
+        if is_over or has_others or load.n_running < RUNNING_TO_FILL or load.begun_encode_s:
+            return False
+        with_slots = itertools.islice(self._by_id.values(), min(load.n_free_slots, self._limits.max_batch))
+        return sum(each.encode_share for each in with_slots) < min(self._limits.n_filling, self._limits.max_batch)
 
     def _n_kept_free(self, waiting: Waiting, now_s: float) -> int:
         """Return how many slots a window leaves free. One that needs more may have all, where nothing else runs."""

@@ -48,6 +48,11 @@ SHORTENS_DECODING = {"cpu": True, "cuda": False}
 On an H100 with 750 live sessions, steps had 41 sequences instead of 60, and 67 and 69 % of the interims that were due
 came in time instead of 71 and 74.
 """
+MAX_FILL_WAIT_S = {"cpu": 0.0, "cuda": 0.1}
+"""`BatchLimits.max_fill_wait_s`, by device: a GPU encodes four windows in 0.8 of the time of four calls.
+
+On an H200 with 64 requests of mixed lengths, 83 of large-v3 are answered per second in place of 79, and sooner, too.
+"""
 SEQUENCES_OF_FULL_STEP = {"cpu": 4, "cuda": 32}
 """The number of sequences whose step takes about as long as that of one, by device. One final is charged its part."""
 PREFILL_LEAD_S = 0.005
@@ -465,5 +470,6 @@ def _batch_limits(runner: Runner, config: EngineConfig) -> BatchLimits:
         n_slots=runner.slots.n_free,
         n_filling=runner.n_filling,
         max_interim_stall_s=None if interim_share is None else interim_share * max_stall_s,
+        max_fill_wait_s=MAX_FILL_WAIT_S[runner.device.type],
         shortens_decoding=SHORTENS_DECODING[runner.device.type],
     )

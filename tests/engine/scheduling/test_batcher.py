@@ -13,6 +13,7 @@ from tutti_server.engine.scheduling.batcher import (
     ENCODER_POLL_S,
     LIVE_MEMORY_S,
     RECENT_S,
+    RUNNING_TO_FILL,
     Batcher,
     BatchLimits,
     Encode,
@@ -120,6 +121,37 @@ def test_what_fills_the_device_does_not_wait() -> None:
     assert encoded(batcher, 0.0, IDLE) == []
     batcher.add(final(2), 0.0)
     assert encoded(batcher, 0.0, IDLE) == [1, 2]
+
+
+FILLING = replace(LIMITS, n_slots=64, n_filling=3, max_fill_wait_s=0.1)
+FULL = load_of(2, 62, 0.05)
+"""Two of 64 sequences have ended."""
+
+
+def test_files_wait_until_enough_slots_are_free_to_fill_the_device() -> None:
+    """Sequences of different lengths end one by one. The wait counts from the last encoder call."""
+    batcher = batcher_with(*(file(id, f"f{id}") for id in range(9)), limits=FILLING)
+    assert encoded(batcher, 1.0, replace(FULL, n_free_slots=1)) == [0]
+    assert batcher.decide(1.05, FULL) == Idle()
+    assert encoded(batcher, 1.06, replace(FULL, n_free_slots=3)) == [1, 2, 3]
+    assert encoded(batcher, 1.15, FULL) == []
+    assert encoded(batcher, 1.17, FULL) == [4, 5]
+
+
+@pytest.mark.parametrize(
+    ("load", "others"),
+    [
+        pytest.param(replace(FULL, n_running=RUNNING_TO_FILL - 1), [], id="few others run"),
+        pytest.param(replace(FULL, begun_encode_s=0.05), [], id="they join a call"),
+        pytest.param(FULL, [final(7)], id="a final waits"),
+    ],
+)
+def test_files_do_not_wait_where_that_would_win_nothing(load: Load, others: list[Waiting]) -> None:
+    batcher = batcher_with(*(file(id, f"f{id}") for id in range(3)), limits=FILLING)
+    assert encoded(batcher, 1.0, replace(FULL, n_free_slots=1)) == [0]
+    for each in others:
+        batcher.add(each, 1.0)
+    assert encoded(batcher, 1.05, load)
 
 
 def test_an_encoder_call_under_way_is_waited_for() -> None:
