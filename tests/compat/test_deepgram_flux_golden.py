@@ -41,7 +41,7 @@ SHOWS = {
     ],
     "eager": [supported(FLUX, "TurnInfo: EagerEndOfTurn, TurnResumed")],
     "force_end_turn": [supported(FLUX, "ForceEndTurn")],
-    "configure": [approximated(FLUX, "Configure", how="without `numerals`")],
+    "configure": [approximated(FLUX, "Configure", how="without `numerals` and `profanity_filter`")],
     "languages": [supported(FLUX, "TurnInfo: languages, languages_hinted")],
 }
 """What of the options an exchange shows."""

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from tutti_server.app.dialects.checks import are_texts, number_from
+from tutti_server.app.dialects.checks import are_texts, is_boolean, number_from, understood
 from tutti_server.app.dialects.deepgram import text_options
 from tutti_server.app.dialects.deepgram.options import RAW, hotwords
 from tutti_server.app.dialects.deepgram.query import Query
@@ -164,8 +164,10 @@ def configured(options: FluxOptions, message: Mapping[str, Any]) -> FluxOptions:
             raise BadStart("language_hints", "a list of language codes", hints)
         codes = _language_hints("language_hints", hints, options.is_multilingual, options.languages)
         options = replace(options, language_hints=codes)
-    if message.get("numerals") not in (None, False, "false"):
-        raise BadStart("numerals", "none after the start, when numerals are chosen", message["numerals"])
+    chosen = {"numerals": options.text_rules.numerals, "profanity_filter": options.text_rules.profanity is not None}
+    for name, is_on in chosen.items():
+        if understood(message.get(name), is_boolean) not in (None, is_on):
+            raise BadStart(name, f"{str(is_on).lower()}, as at the start", message[name])
     return options
 
 

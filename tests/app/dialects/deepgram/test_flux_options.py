@@ -156,12 +156,22 @@ def test_configure_keeps_what_it_leaves_out() -> None:
     assert configured(before, {"keyterms": "Kowalski", "numerals": "false"}).keyterms == ("Kowalski",)
 
 
+@pytest.mark.parametrize("name", ["numerals", "profanity_filter"])
+def test_configure_changes_no_rule_of_the_start_silently(name: str) -> None:
+    """Pipecat sends these rules with any others that change; what is in force already is no change."""
+    for is_on in (False, True):
+        before = options((name, str(is_on).lower()))
+        assert configured(before, {name: is_on}) == configured(before, {name: None}) == before
+        with pytest.raises(BadStart, match=f"{name}: expected {str(is_on).lower()}, as at the start"):
+            configured(before, {name: not is_on})
+
+
 JSON = st.recursive(
     st.none() | st.booleans() | st.floats(allow_nan=False) | st.text(max_size=8),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
     max_leaves=6,
 )
-FIELDS = st.sampled_from(["thresholds", "keyterms", "language_hints", "numerals"])
+FIELDS = st.sampled_from(["thresholds", "keyterms", "language_hints", "numerals", "profanity_filter"])
 THRESHOLDS = st.dictionaries(st.sampled_from(["eot_threshold", "eager_eot_threshold", "eot_timeout_ms"]), JSON)
 
 
