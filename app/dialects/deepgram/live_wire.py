@@ -144,9 +144,9 @@ class Deepgram:
                 ),
             )
         self._results.features |= features or {}
-        success = _reply(type="ConfigureSuccess", request_id=self._request.id)
+        success = {"type": "ConfigureSuccess", "request_id": self._request.id}
         if keyterms is None:
-            return (success,)
+            return (_reply(**success),)
         configure = commands.Configure(
             audio=self._audio,
             language=self._options.language,
@@ -158,7 +158,7 @@ class Deepgram:
             words=True,
             interim_words=self._options.interim,
         )
-        return (configure, success)
+        return (configure, _reply(**success, keyterms=configure.hotwords))
 
     def _configure_problem(self, keyterms: Any, features: Any) -> tuple[str, str] | None:
         """Why a `Configure` is refused: Deepgram's code without its prefix, and a description."""
