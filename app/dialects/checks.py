@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from tutti_server.app.numbers import read_number
@@ -75,6 +75,12 @@ def are_hotwords(value: object) -> bool:
         and len(value) <= MAX_HOTWORDS
         and all(isinstance(each, str) and 1 <= len(each.strip().encode()) <= MAX_HOTWORD_BYTES for each in value)
     )
+
+
+def usable_hotwords(texts: Iterable[str]) -> tuple[str, ...]:
+    """The first of these texts that the engine accepts as hotwords, up to its limit."""
+    stripped = (text.strip() for text in texts)
+    return tuple(text for text in stripped if 0 < len(text.encode()) <= MAX_HOTWORD_BYTES)[:MAX_HOTWORDS]
 
 
 def understood(value: object, is_valid: Check) -> Any:

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from tutti_server.app.dialects.checks import are_texts, is_boolean, number_from, understood
+from tutti_server.app.dialects.checks import are_texts, is_boolean, number_from, understood, usable_hotwords
 from tutti_server.app.dialects.deepgram import text_options
-from tutti_server.app.dialects.deepgram.options import RAW, hotwords
+from tutti_server.app.dialects.deepgram.options import RAW
 from tutti_server.app.dialects.deepgram.query import Query
 from tutti_server.app.errors import BadStart
 from tutti_server.app.languages import code_of
@@ -124,7 +124,7 @@ def parse(query: Iterable[tuple[str, str]], languages: Sequence[str]) -> FluxOpt
         values.adjust("model", ENGLISH)
     hints = _language_hints("language_hint", values.texts("language_hint"), is_multilingual, languages)
     wanted_terms = values.texts("keyterm")
-    keyterms = hotwords(wanted_terms)
+    keyterms = usable_hotwords(wanted_terms)
     if len(keyterms) < len(wanted_terms):
         values.adjust("keyterm", f"{len(keyterms)} of {len(wanted_terms)}")
     return FluxOptions(
@@ -156,9 +156,9 @@ def configured(options: FluxOptions, message: Mapping[str, Any]) -> FluxOptions:
     if (keyterms := message.get("keyterms")) is not None:
         keyterms = [keyterms] if isinstance(keyterms, str) else keyterms
         expected = f"at most {MAX_HOTWORDS} texts of at most {MAX_HOTWORD_BYTES} bytes"
-        if not are_texts(keyterms) or len(hotwords(keyterms)) < len(keyterms):
+        if not are_texts(keyterms) or len(usable_hotwords(keyterms)) < len(keyterms):
             raise BadStart("keyterms", expected, keyterms)
-        options = replace(options, keyterms=hotwords(keyterms))
+        options = replace(options, keyterms=usable_hotwords(keyterms))
     if (hints := message.get("language_hints")) is not None:
         if not are_texts(hints):
             raise BadStart("language_hints", "a list of language codes", hints)

@@ -7,10 +7,10 @@ import hashlib
 from collections.abc import Iterable, Iterator
 from typing import Any, assert_never
 
-from tutti_server.app.dialects.checks import are_texts
+from tutti_server.app.dialects.checks import are_texts, usable_hotwords
 from tutti_server.app.dialects.deepgram.live_results import LiveResults
 from tutti_server.app.dialects.deepgram.metadata import Request, warning
-from tutti_server.app.dialects.deepgram.options import Options, hotwords
+from tutti_server.app.dialects.deepgram.options import Options
 from tutti_server.app.dialects.json_text import read_object, write_object
 from tutti_server.app.dialects.limits import MAX_TEXT_CHARS
 from tutti_server.app.errors import CLOSE_OUR_FAULT, CLOSE_POLICY, BadMessage, shorten
@@ -154,7 +154,7 @@ class Deepgram:
             locks_language=self._options.locks_language,
             endpointing=self._endpointing,
             prompt="",
-            hotwords=hotwords(keyterms),
+            hotwords=usable_hotwords(keyterms),
             words=True,
             interim_words=self._options.interim,
         )
@@ -173,7 +173,7 @@ class Deepgram:
                 return "FEATURES_NOT_SUPPORTED", expected
         if self._is_closing:
             return "INTERNAL_ERROR", "the stream is closing"
-        if len(hotwords(keyterms or ())) < len(keyterms or ()):
+        if len(usable_hotwords(keyterms or ())) < len(keyterms or ()):
             expected = f"keyterms: expected at most {MAX_HOTWORDS} of at most {MAX_HOTWORD_BYTES} bytes"
             return "KEYTERM_LIMIT_EXCEEDED", expected
         return None

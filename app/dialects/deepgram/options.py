@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from tutti_server.app.dialects.checks import BOOLEANS, is_integer, understood
+from tutti_server.app.dialects.checks import BOOLEANS, is_integer, understood, usable_hotwords
 from tutti_server.app.dialects.deepgram.query import Query
 from tutti_server.app.dialects.deepgram.text_options import text_rules
 from tutti_server.app.dialects.limits import MAX_SILENCE_MS, MAX_SPEAKERS
@@ -17,7 +17,6 @@ from tutti_server.app.errors import BadStart
 from tutti_server.app.languages import known_among, language_of
 from tutti_server.app.media.pcm import AudioFormat, Encoding
 from tutti_server.app.text_rules.pipeline import TextRuleOptions
-from tutti_server.engine.api import MAX_HOTWORD_BYTES, MAX_HOTWORDS
 
 RAW: dict[str, Encoding] = {"linear16": "pcm_s16le", "linear32": "pcm_f32le", "mulaw": "mulaw", "alaw": "alaw"}
 """Deepgram's names of raw encodings."""
@@ -196,12 +195,6 @@ def _callback(values: Query) -> tuple[str, Literal["POST", "PUT"]]:
     return callback, "PUT" if method and method.upper() == "PUT" else "POST"
 
 
-def hotwords(keyterms: Iterable[str]) -> tuple[str, ...]:
-    """The first of these terms that the engine accepts, up to its limit."""
-    terms = (text.strip() for text in keyterms)
-    return tuple(text for text in terms if 0 < len(text.encode()) <= MAX_HOTWORD_BYTES)[:MAX_HOTWORDS]
-
-
 def _audio(values: Query, is_multichannel: bool, is_live: bool) -> tuple[AudioFormat | None, int | None]:
     """The raw format, or `None` for a container; and the number of channels, or `None` if the audio itself says it."""
     encoding = values.text("encoding")
@@ -293,7 +286,7 @@ def _hotwords(values: Query) -> tuple[str, ...]:
     keyterms = values.texts("keyterm")
     keywords = [_KEYWORD.fullmatch(text) for text in values.texts("keywords")]
     boosted = [match[1] for match in keywords if match and not (match[2] or "").startswith("-")]
-    accepted = hotwords([*keyterms, *boosted])
+    accepted = usable_hotwords([*keyterms, *boosted])
     if len(accepted) < len(keyterms) + len(keywords):
         values.adjust("keyterm" if keyterms else "keywords", f"{len(accepted)} of {len(keyterms) + len(keywords)}")
     elif any(match and match[2] for match in keywords):

@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 
 from tutti_server.app.dialects.checks import (
     HOTWORDS_EXPECTED,
-    are_hotwords,
     are_texts,
     integer_from,
     is_boolean,
@@ -19,6 +18,7 @@ from tutti_server.app.dialects.checks import (
     is_text,
     number_from,
     text_up_to,
+    usable_hotwords,
 )
 from tutti_server.app.dialects.limits import (
     MAX_NAME_CHARS,
@@ -256,8 +256,11 @@ def _transcription(
         prompt = fields.pop("prompt", prompt_expected, text_up_to(MAX_PROMPT_CHARS))
         settings = replace(settings, prompt=prompt or "")
     if fields.has("keywords"):
-        keywords = fields.pop("keywords", HOTWORDS_EXPECTED, are_hotwords) or []
-        settings = replace(settings, keywords=tuple(each.strip() for each in keywords))
+        keywords = fields.pop("keywords", "a list of texts", are_texts) or []
+        settings = replace(settings, keywords=usable_hotwords(keywords))
+        if len(settings.keywords) < len(keywords):
+            used = f"{len(settings.keywords)} of {len(keywords)} are used"
+            fields.warn("keywords", f"expected {HOTWORDS_EXPECTED}; {used}")
     if fields.pop("delay", "a text", is_text) is not None:
         fields.warn("delay", "text is sent as soon as it is stable")
     return settings

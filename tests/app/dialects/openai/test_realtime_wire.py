@@ -294,7 +294,6 @@ def test_audio_has_the_format_asked_for(wanted: dict[str, Any], expected: AudioF
 
 @supported(DIALECT, "transcription.language")
 @supported(DIALECT, "transcription.prompt")
-@supported(DIALECT, "transcription.keywords")
 def test_hints_reach_the_model() -> None:
     talk = open_talk()
     hints = {"language": "de-CH", "prompt": "One.", "keywords": [" Kowalski"]}
@@ -305,6 +304,17 @@ def test_hints_reach_the_model() -> None:
     assert (options.language, options.previous_text, options.hotwords) == ("de", "One.", ("Kowalski",))
     (done,) = talk.of("conversation.item.input_audio_transcription.completed")
     assert done["languages"] == [{"code": "de"}]
+
+
+@approximated(DIALECT, "transcription.keywords", how="the first 64 of at most 47 bytes; a warning says how many")
+def test_hints_beyond_the_limit_fail_no_session() -> None:
+    """LiveKit sends all key terms that it has detected in a call, and gives up after an error."""
+    talk = open_talk()
+    (updated,) = talk.say(update(transcription={"keywords": ["x" * 48, *(f"word{at}" for at in range(65))]}))
+    assert source_of(updated)["transcription"]["keywords"] == [f"word{at}" for at in range(64)]
+    (warning,) = updated["warnings"]
+    assert warning["param"] == "session.audio.input.transcription.keywords"
+    assert warning["message"].endswith("64 of 66 are used")
 
 
 def test_an_english_only_model_accepts_english() -> None:
@@ -541,7 +551,7 @@ def test_defaults_are_no_cause_for_warnings() -> None:
             "invalid_value",
             "session.audio.input.transcription.language",
         ),
-        (update(transcription={"keywords": ["x" * 48]}), "invalid_value", "session.audio.input.transcription.keywords"),
+        (update(transcription={"keywords": "Kowalski"}), "invalid_value", "session.audio.input.transcription.keywords"),
         (update(transcription={"prompt": "x" * 10_001}), "invalid_value", "session.audio.input.transcription.prompt"),
         (update(include="logprobs"), "invalid_value", "session.include"),
         (
