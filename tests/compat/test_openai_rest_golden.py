@@ -39,7 +39,11 @@ SHOWS = {
         ),
     ],
     "hints": [
-        supported(REST, "keywords[]"),
+        approximated(
+            REST,
+            "keywords[]",
+            how="the first 64 of at most 47 bytes; `x-tutti-ignored` names the field if some are left out",
+        ),
         approximated(
             REST,
             "languages[]",

@@ -5,6 +5,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, TypedDict
 
+from tutti_server.app.dialects.checks import usable_hotwords
 from tutti_server.app.dialects.json_text import read_object, write_large
 from tutti_server.app.dialects.limits import (
     MAX_PADDING_MS,
@@ -306,16 +307,20 @@ def _prompt(form: Form) -> str:
 
 
 def _hotwords(form: Form) -> tuple[str, ...]:
-    """Hotwords, from OpenAI's list `keywords`, or from `hotwords` with commas, as other Whisper servers expect them."""
-    listed = {"keywords": form.texts("keywords"), "hotwords": tuple((form.text("hotwords") or "").split(","))}
-    hotwords: list[str] = []
-    for name, values in listed.items():
-        hotwords += (word for value in values if (word := value.strip()))
-        longest = max((len(word.encode()) for word in hotwords), default=0)
-        if len(hotwords) > api.MAX_HOTWORDS or longest > api.MAX_HOTWORD_BYTES:
-            expected = f"at most {api.MAX_HOTWORDS} of at most {api.MAX_HOTWORD_BYTES} bytes"
-            message = f"{name}: expected {expected}, got {len(hotwords)}, the longest of {longest} bytes"
-            raise RequestError(400, message, name)
+    """Hotwords, from OpenAI's list `keywords`, or from `hotwords` with commas, as other Whisper servers expect them.
+
+    `keywords` are hints: those beyond the limits are left out, and the field is reported as ignored.
+    """
+    keywords = form.texts("keywords")
+    hotwords = [*usable_hotwords(keywords)]
+    if len(hotwords) < len(keywords):
+        form.ignore("keywords")
+    hotwords += (word for each in (form.text("hotwords") or "").split(",") if (word := each.strip()))
+    longest = max((len(word.encode()) for word in hotwords), default=0)
+    if len(hotwords) > api.MAX_HOTWORDS or longest > api.MAX_HOTWORD_BYTES:
+        expected = f"at most {api.MAX_HOTWORDS} of at most {api.MAX_HOTWORD_BYTES} bytes"
+        message = f"hotwords: expected {expected}, got {len(hotwords)}, the longest of {longest} bytes"
+        raise RequestError(400, message, "hotwords")
     return tuple(hotwords)
 
 

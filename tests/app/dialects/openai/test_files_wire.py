@@ -204,7 +204,6 @@ def test_a_stream_may_have_segments_and_words() -> None:
         ([("beam_size", "many")], "beam_size"),
         ([("beam_size", "5"), ("temperature", "0.3")], "beam_size"),
         ([("condition_on_previous_text", "perhaps")], "condition_on_previous_text"),
-        ([("keywords[]", "a" * 48)], "keywords"),
         ([("hotwords", "a" * 48)], "hotwords"),
         ([("hotwords", ",".join("a" * 65))], "hotwords"),
     ],
@@ -215,6 +214,14 @@ def test_wrong_values_are_refused(fields: list[tuple[str, str]], param: str) -> 
         options(*fields)
     assert (raised.value.status, raised.value.param) == (400, param)
     assert param.partition("[")[0] in raised.value.message
+
+
+def test_hints_beyond_the_limit_fail_no_request() -> None:
+    """LiveKit sends all key terms that it has detected in a call with each request."""
+    keywords = ["a" * 48, *(f"word{at}" for at in range(65))]
+    asked = options(*(("keywords[]", each) for each in keywords))
+    assert asked.hotwords == tuple(keywords[1:65])
+    assert asked.ignored == ("keywords",)
 
 
 FIELDS = (
