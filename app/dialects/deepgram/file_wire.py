@@ -149,6 +149,7 @@ class Recording:
             "channel": number,
             "transcript": self._joined([_written(word) for word in words], self._channels[number]),
             "words": words,
+            **_languages(words),
             **_speaker(words),
             "id": str(uuid5(NAMESPACE_URL, f"{self._request.id}:{number}:{start}:{end}")),
         }
@@ -196,6 +197,12 @@ def _runs(words: Words) -> Iterator[Words]:
     """The words of one speaker in a row; all of them if no speakers are wanted."""
     for _, run in groupby(words, key=lambda word: word.get("speaker")):
         yield list(run)
+
+
+def _languages(words: Words) -> dict[str, Any]:
+    """The field for the languages of these words, the most frequent one first, if languages are wanted."""
+    languages = Counter(word["language"] for word in words if "language" in word)
+    return {"languages": [language for language, _ in languages.most_common()]} if languages else {}
 
 
 def _speaker(words: Words) -> dict[str, Any]:

@@ -438,8 +438,10 @@ async def test_the_language_is_detected_among_a_list(serve: Serve) -> None:
     assert (channel["detected_language"], channel["language_confidence"]) == ("de", 0.75)
     told = await heard(server, pcm(TALK), **RAW, detect_language="true")
     finals = [each["channel"]["alternatives"][0] for each in told if each["type"] == "Results" and each["is_final"]]
-    (channel,) = (await post(server, wav(TALK), {"language": "multi"})).json()["results"]["channels"]
+    results = (await post(server, wav(TALK), {"language": "multi", "utterances": "true"})).json()["results"]
+    (channel,) = results["channels"]
     assert "detected_language" not in channel
+    assert [each["languages"] for each in results["utterances"]] == [["de"], ["de"]]
     assert channel["alternatives"][0]["languages"] == ["de"]
     assert channel["alternatives"][0]["words"][0]["language"] == "de"
     assert {language for each in finals for language in each["languages"]} == {"de"}
