@@ -28,8 +28,14 @@ from tutti_server.engine.engine_stats import add_up, without_work
 
 logger = logging.getLogger(__name__)
 
-HABITS = ("whisper-1", "gpt-", "nova", "enhanced", "flux-")
-"""The names of OpenAI's and Deepgram's models begin with one of these. Clients send them by habit, and mean any."""
+HABITS = (
+    *("whisper-1", "gpt-", "nova", "enhanced", "flux-", "base-", "general", "meeting", "phonecall", "finance"),
+    *("conversationalai", "voicemail", "video"),
+)
+"""The names of OpenAI's and Deepgram's models begin with one of these. Clients send them by habit, and mean any.
+
+Deepgram's `base` alone is not among them, as Whisper has a model of this name.
+"""
 LIVE_WAIT_S = 30.0
 """How long a live session waits for its model to be loaded, in seconds. Its client's audio waits in the network."""
 _MB = 1_000_000

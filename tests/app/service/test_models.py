@@ -104,7 +104,8 @@ def models(*shelves: Shelf, idle_s: float = 0.0, left: int = 0) -> Models:
 @pytest.mark.parametrize(
     ("name", "expected"),
     [(None, "fake"), ("", "fake"), ("fake", "fake"), ("mine", "fake"), ("large", "large"), ("big", "large")]
-    + [(name, "fake") for name in ("whisper-1", "gpt-4o-transcribe", "nova-3", "nova-2-medical", "enhanced")],
+    + [(name, "fake") for name in ("whisper-1", "gpt-4o-transcribe", "nova-3", "nova-2-medical", "enhanced")]
+    + [(name, "fake") for name in ("general", "phonecall", "meeting", "base-phonecall")],
 )
 def test_a_client_chooses_by_a_name_and_habit_means_the_first(name: str | None, expected: str) -> None:
     assert models(Shelf()).meant(name).name == expected
