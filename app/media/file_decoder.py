@@ -1,6 +1,7 @@
 """Decodes audio files of any container and codec to 16 kHz samples, in pieces, by PyAV (FFmpeg)."""
 
 import asyncio
+import itertools
 import re
 import wave
 from collections.abc import AsyncGenerator, Generator, Iterator
@@ -26,6 +27,8 @@ models make more NaN.
 """
 PIECE_SAMPLES = 10 * SAMPLE_RATE
 """Samples of all channels in a piece (10 s of one channel), so that a piece is worth handing over between threads."""
+HELD_SAMPLES = 16_000
+"""Samples of all channels that are resampled together. Frame by frame, decoding takes twice the time."""
 MIN_RATE, MAX_RATE = 4_000, 384_000
 """The sample rates that are decoded, in Hz. A resampler of a rate far outside takes gigabytes of memory."""
 MAX_CHANNELS = 32
@@ -206,7 +209,7 @@ def _pieces(
         return
     held: list[Samples] = []
     n_held = 0
-    for samples in decode_frames(file, channels, on_notice, track):
+    for samples in decode_frames(file, channels, on_notice, track, n_held=HELD_SAMPLES):
         held.append(samples)
         n_held += len(samples)
         if n_held >= PIECE_SAMPLES:
@@ -240,11 +243,17 @@ def _plain_wav(file: IO[bytes], on_notice: OnNotice) -> Generator[Samples, None,
 
 
 def decode_frames(
-    file: Source, channels: int | None = None, on_notice: OnNotice = drop, track: str | None = None
+    file: Source,
+    channels: int | None = None,
+    on_notice: OnNotice = drop,
+    track: str | None = None,
+    *,
+    n_held: int = 0,
 ) -> Generator[Samples, None, None]:
     """Decode frame by frame to 16 kHz; the arguments and errors are those of `decode_file`.
 
-    A stream that changes its rate or its channels gets a new resampler, and so does audio after a gap.
+    Frames are held until they have `n_held` samples, those of all channels: fewer calls take less time. A stream that
+    changes its rate or its channels gets a new resampler, and so does audio after a gap.
     """
     resampler: _FrameResampler | None = None
     # FFmpeg keeps the power of channels that differ, so equal ones come out louder than each.
@@ -257,7 +266,7 @@ def decode_frames(
         if frame is None:
             return
         if resampler is None:
-            resampler = _FrameResampler(frame, channels, mixer)
+            resampler = _FrameResampler(frame, channels, mixer, n_held)
             resampler.skip(-silence_s)
         yield from resampler.resample(frame)
 
@@ -274,8 +283,11 @@ def _silence(duration_s: float, n_channels: int) -> Generator[Samples, None, Non
 class _FrameResampler:
     """Converts frames of one format to interleaved float32 samples at 16 kHz."""
 
-    def __init__(self, frame: av.AudioFrame, channels: int | None, mixer: ChannelMixer) -> None:
-        """Make a resampler for frames like this one. `channels` and the errors are those of `decode_file`."""
+    def __init__(self, frame: av.AudioFrame, channels: int | None, mixer: ChannelMixer, n_held: int) -> None:
+        """Make a resampler for frames like this one. `channels` and the errors are those of `decode_file`.
+
+        It holds frames back until they have `n_held` samples, those of all channels.
+        """
         n_channels = frame.layout.nb_channels
         _check_format(frame.sample_rate, n_channels)
         if channels is not None and n_channels != channels:
@@ -291,6 +303,8 @@ class _FrameResampler:
         self._n_resampled = 2 if self._mixer else n_channels
         self._n_skipped = 0
         """Samples of each channel that are still to be left out."""
+        self._held = av.AudioFifo()
+        self._n_held = n_held // n_channels
 
     def suits(self, frame: av.AudioFrame) -> bool:
         """Whether a frame has the format of this resampler."""
@@ -302,7 +316,13 @@ class _FrameResampler:
 
     def resample(self, frame: av.AudioFrame | None) -> Iterator[Samples]:
         """Resample a frame; `None` in its place gives the samples that the resampler holds back."""
-        for resampled in self._resampler.resample(frame):
+        if frame is not None:
+            frame.pts = None  # The clock has read it.
+            self._held.write(frame)
+            if self._held.samples < self._n_held:
+                return
+        frames = [*self._held.read_many(self._held.samples or 1), *([None] if frame is None else [])]
+        for resampled in itertools.chain.from_iterable(map(self._resampler.resample, frames)):
             samples: Samples = resampled.to_ndarray()[0][self._n_skipped * self._n_resampled :]
             self._n_skipped = max(self._n_skipped - resampled.samples, 0)
             # False for NaN, too.
