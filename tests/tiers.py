@@ -8,6 +8,30 @@
 
 A test has the tier of its own marker (`@pytest.mark.nightly`), else that of its module (`pytestmark`), else that of its
 file or folder in these lists, else `default`.
+
+What waits for the night, and what protects it by day:
+
+- random models with 80 mels, few positions, mostly those in English alone: the small model; random ones with 128
+  mels.
+- beams with prompts and translations, of other models, on a device: those of a multilingual one on a CPU.
+- a whole pass with CUDA graphs: one with fused kernels.
+- windows among others, small model: a random model; two windows of the small one in 8 bits.
+- the small model beside transformers; a short training: the same model beside our reference; the steps of a training.
+- word times after music: those of speech.
+- unusable models of the hub, from the command line: `test_hub.py`.
+- similar commands of the README; Ctrl-C from the wheel: one command of each kind; `tests/app/cli`.
+- starts without PyTorch's compiler; plugins of a wheel: the memory of an idle server; what is in the wheel.
+- one of two real engines killed; one of two models given back: `tests/cluster/local`; a real engine behind two
+  gateways, killed; `test_several_models.py`.
+- processes that do not end: processes that crash, return with another model, or cannot start.
+- a page with its server; its sample; its code for programs; jumps: `test_page_restarts.py`, with the real server;
+  `test_page.py`.
+- LiveKit's classes, one of Pipecat's; their examples; the sound of a tab: the other of Pipecat's; a microphone.
+- npm: types for Node.js, React and Vue, examples: `npm run check`.
+- players of calls: `tests/plugins/carriers`.
+- faults of PostgreSQL; killed gateways that count usage; bursts at a fast GPU: faults of SQLite; `test_usage.py`; a
+  slower server under three times its load.
+- two thirds of the corpus of recordings: those whose clock matters, one of each format.
 """
 
 from pathlib import Path

@@ -7,7 +7,7 @@ The order of the windows:
 - The windows of one session keep their order.
 
 Interims and speculative finals leave some slots free, so that a final does not wait for one of them to end. Files do
-so, too, while there are live sessions.
+so, too, while there are live sessions. Alone, files wait a moment until enough have slots to keep the device busy.
 """
 
 import itertools
