@@ -1,12 +1,11 @@
 """The campaigns of faults, each with options of its own.
 
-    python -m benchmarks.faults service --cuts 1000 --process-faults 200 -- --threads 1
-    python -m benchmarks.faults engine --sessions 400 -- --engines 2 --gateways 8
-    python -m benchmarks.faults page --browser both --cuts 5,20,60 --runs 20 --restarts 20
-    python -m benchmarks.faults ray --kills 100 --sessions 16
-    python -m benchmarks.faults cluster-demo
-
-Kills of gateways that work on jobs are `python -m benchmarks.job_kills`.
+python -m benchmarks.faults service --cuts 1000 --process-faults 200 -- --threads 1
+python -m benchmarks.faults engine --sessions 400 -- --engines 2 --gateways 8
+python -m benchmarks.faults page --browser both --cuts 5,20,60 --runs 20 --restarts 20
+python -m benchmarks.faults ray --kills 100 --sessions 16
+python -m benchmarks.faults jobs --jobs 1000 --kills 50 --gateways 3
+python -m benchmarks.faults cluster-demo
 """
 
 import importlib
@@ -20,6 +19,7 @@ CAMPAIGNS = {
     "engine": "engine_kill",
     "page": "page_faults",
     "ray": "ray_kills",
+    "jobs": "job_kills",
     "cluster-demo": "cluster_demo",
 }
 """The module of each campaign.

@@ -19,7 +19,7 @@ import httpx
 import pytest
 from sqlalchemy import URL, Connection, Engine, event, make_url, text
 
-from benchmarks.job_kills import Receiver, recording, words
+from benchmarks.faults.job_kills import Receiver, recording, words
 from tests.app.conftest import Running
 from tests.app.dialects.openai.test_files_endpoint import wav
 from tests.fakes import said

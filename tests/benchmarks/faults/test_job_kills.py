@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.job_kills import campaign, complain, storage, table
+from benchmarks.faults.job_kills import campaign, complain, storage, table
 from tutti_server.plugins.accounts.database.address import database_address
 
 GOOD = {

@@ -1,8 +1,8 @@
 """Kills gateways while they do jobs, and counts that each job is done once and none is lost.
 
-    python -m benchmarks.job_kills --jobs 1000 --kills 50 --gateways 3
-    python -m benchmarks.job_kills --database postgresql://tutti@/name?host=/folder
-    python -m benchmarks.job_kills --spool s3
+    python -m benchmarks.faults jobs --jobs 1000 --kills 50 --gateways 3
+    python -m benchmarks.faults jobs --database postgresql://tutti@/name?host=/folder
+    python -m benchmarks.faults jobs --spool s3
 
 The engine is a fake that takes a random time: what is measured is what becomes of jobs. Clients send a job again, with
 the same idempotency key, when their gateway has died. The command exits with 1 when a job is missing, is there twice,
@@ -419,7 +419,3 @@ def main(
     report.show([table(figures)], result, as_markdown=markdown, path=path)
     if complaints := complain(figures):
         sys.exit("\n".join(complaints))
-
-
-if __name__ == "__main__":
-    main()
