@@ -177,7 +177,8 @@ async def test_sessions_and_files_pass(name: str, tmp_path: Path, decoders: Deco
 @pytest.mark.parametrize("name", PROGRAMS)
 async def test_metrics_are_not_shown_outside(name: str, tmp_path: Path, decoders: Decoders) -> None:
     async with balanced(name, tmp_path, decoders) as balancer, balancer.http() as http:
-        assert (await http.get("/metrics")).status_code == 403
+        for path in ("/metrics", "/%6Detrics"):
+            assert (await http.get(path)).status_code == 403
         assert (await http.get("/readyz")).status_code == 200
 
 
@@ -260,8 +261,9 @@ def envoy_routes() -> list[dict[str, Any]]:
 
 
 def test_envoy_forwards_websockets_and_shows_no_metrics() -> None:
-    """The route of the metrics comes before the one of everything."""
+    """The route of the metrics comes before the one of everything, and is that of each way to write its path."""
     manager = connection_manager()
+    assert manager["normalize_path"] is True
     assert manager["upgrade_configs"] == [{"upgrade_type": "websocket"}]
     assert manager["max_request_headers_kb"] * 1024 > MAX_HEAD_BYTES
     metrics, everything = envoy_routes()
