@@ -52,6 +52,7 @@ def test_values_follow_the_schema_and_are_settings(name: str) -> None:
     [
         {"replica": 2},
         {"replicas": 0},
+        {"drainTimeoutS": 0},
         {"existingSecret": ""},
         {"settings": {"TUTTI_API_KEYS": "k1"}},
         {"settings": {"TUTTI_DRAIN_TIMEOUT_S": "60"}},
