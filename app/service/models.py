@@ -300,8 +300,6 @@ class _FurtherEngine:
         """Loads the newest engine and keeps it until it is to end."""
         self._timer: asyncio.TimerHandle | None = None
         """Ends the engine after a time without a session or file."""
-        self._last: api.EngineStats | None = None
-        """What the engine before had done."""
 
     @property
     def is_unused(self) -> bool:
@@ -309,10 +307,10 @@ class _FurtherEngine:
         return self._life is not None and self._life.transcriber is not None and not self.n_users
 
     def stats(self) -> api.EngineStats | None:
-        """The counters of the engine, or of the one before; `None` if there was none."""
+        """The counters of the engine; `None` while there is none, as one that was given back is not down."""
         transcriber = self._life.transcriber if self._life else None
         if transcriber is None:
-            return self._last
+            return None
         return transcriber.stats() if transcriber.is_alive else without_work(transcriber.stats())
 
     async def take(self, wait_s: float | None) -> Lease:
@@ -371,7 +369,6 @@ class _FurtherEngine:
             self._timer.cancel()
         life, self._life = self._life, None
         if life:
-            self._last = without_work(life.transcriber.stats()) if life.transcriber else self._last
             life.must_end.set()
 
     async def _keep(self, life: "_Life", before: asyncio.Task[None] | None) -> None:
