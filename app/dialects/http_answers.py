@@ -14,6 +14,9 @@ MAX_HEADER_CHARS = 500
 
 
 def header_value(text: str) -> str:
-    """A text as the value of a header: cut to its maximum, with `?` for each character that is not printable ASCII."""
-    text = text[:MAX_HEADER_CHARS]
+    """A text as the value of a header: cut to its maximum, with `?` for each character that is not printable ASCII.
+
+    Without spaces around it, with which no answer can be sent.
+    """
+    text = text[:MAX_HEADER_CHARS].strip(" ")
     return "".join(character if character.isprintable() and character.isascii() else "?" for character in text)
