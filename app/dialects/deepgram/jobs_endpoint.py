@@ -9,6 +9,7 @@ from typing import IO
 from tutti_server.app.dialects.deepgram.common_endpoint import Refusal
 from tutti_server.app.dialects.deepgram.endpoint import options_of, transcribe_recording
 from tutti_server.app.dialects.deepgram.recordings_endpoint import sha256_of
+from tutti_server.app.dialects.http_answers import header_value
 from tutti_server.app.errors import BadStart, RequestError
 from tutti_server.app.files.uploads import refusing_without_resources
 from tutti_server.app.jobs import CallbackMessage, Job, JobDelayed, JobFailed, JobKind, JobResult
@@ -42,7 +43,7 @@ async def _work(service: Service, job: Job, file: IO[bytes], on_progress: Callab
 
 def _callback(job: Job, result: JobResult | None) -> CallbackMessage:
     """The ordinary answer, or the ordinary error. `dg-token` names the key, and is not the key."""
-    headers = {"dg-request-id": job.id, "dg-token": job.account}
+    headers = {"dg-request-id": job.id, "dg-token": header_value(job.account)}
     if result is not None:
         return CallbackMessage(body=result.content, headers=headers)
     error = {"err_code": job.error_code, "err_msg": job.error, "request_id": job.id}

@@ -1,10 +1,12 @@
 """Jobs of Deepgram's API: what their work makes of errors."""
 
 import errno
+from dataclasses import replace
 from io import BytesIO
 from types import SimpleNamespace
 from typing import Any
 
+import httpx
 import pytest
 
 from tests.fakes import FakeTranscriber
@@ -41,3 +43,11 @@ async def test_what_a_machine_lacks_at_present_delays_a_job(number: int) -> None
     service: Any = SimpleNamespace(transcriber=transcriber, models=Models(transcriber), speaker_model=None)
     with pytest.raises(JobDelayed, match="the server has no room for it"):
         await job_kind(service).work(JOB, Lacking(), lambda done_s: None)
+
+
+@pytest.mark.parametrize(("name", "sent"), [("M\u00fcller GmbH", "M?ller GmbH"), (" a ", "a")])
+def test_the_answer_is_sent_whatever_the_name_of_its_key(name: str, sent: str) -> None:
+    """A key of the file may have a name that no header can carry."""
+    service: Any = SimpleNamespace()
+    message = job_kind(service).callback(replace(JOB, account=name), None)
+    assert httpx.Headers(message.headers)["dg-token"] == sent
