@@ -44,7 +44,7 @@ class CarrierSettings(PluginSettings):
             for name in ("audiosocket_host", "audiosocket_networks"):
                 if getattr(self, name):
                     raise SettingsError(f"{name}: expected audiosocket_port with it, got none")
-        elif not (settings.keys or settings.allow_anyone or is_loopback(host)):
+        elif not (settings.needs_key or settings.allow_anyone or is_loopback(host)):
             raise SettingsError(
                 f"audiosocket_host: other machines can reach {host}, and no API keys are set. Set TUTTI_API_KEYS (or "
                 "--api-keys), or add --allow-anyone to serve everybody"

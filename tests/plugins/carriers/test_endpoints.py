@@ -427,3 +427,9 @@ async def test_announcements_need_a_key_a_port_and_a_store_that_all_gateways_kno
 def test_wrong_settings_stop_the_start(values: dict[str, Any], expected: str) -> None:
     with pytest.raises(SettingsError, match=expected):
         make_settings(values)
+
+
+@pytest.mark.parametrize("keys", [{"api_keys": "k"}, {"database_keys": True}])
+def test_calls_may_come_from_other_machines_where_they_are_announced_with_a_key(keys: dict[str, Any]) -> None:
+    settings = make_settings({"audiosocket_port": 9, "audiosocket_host": "0.0.0.0", **keys})
+    assert settings.of(CarrierSettings).host(settings) == "0.0.0.0"
