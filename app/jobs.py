@@ -51,7 +51,7 @@ class Job:
     ended: float | None
     n_attempts: int
     audio_s: float | None
-    """The length of the recording in seconds, once it is done."""
+    """The length of the recording in seconds, once it is done; of all its tracks together, if all were asked for."""
     error_code: str | None
     error: str | None
     """The sentence that says why the job has failed."""

@@ -356,13 +356,13 @@ async def whole_answer(
     """Transcribe a file whose client has gone; raises like `_transcribe`.
 
     Returns:
-        The body of the answer, its media type, and the length of the recording in seconds.
+        The body of the answer, its media type, and the seconds of audio, of all tracks that were transcribed.
     """
     if options.has_all_tracks:
         with refusing_without_resources():
             tracks = await _all_tracks(service, file, options, name, on_progress)
         content, media_type = await asyncio.to_thread(tracks_body, tracks, options)
-        return content, media_type, max(each.transcript.audio_s for each in tracks)
+        return content, media_type, sum(each.transcript.audio_s for each in tracks)
     model = service.speaker_model
     speakers = _speakers(model, options) if model and options.has_speakers else None
     transcript = Transcript()

@@ -15,6 +15,7 @@ from tests.app.dialects.openai.test_files_endpoint import HoldingTranscriber, wa
 from tests.app.server.test_openapi import check_fully_described
 from tests.app.service.test_models import Shelf
 from tests.fakes import FakeTranscriber, said, silence, speech
+from tests.made_files import Track, made_file
 from tests.plugins.accounts.conftest import accounts
 from tests.plugins.accounts.jobs.conftest import ServeJobs
 from tutti_server.plugins.accounts.jobs import job_service
@@ -72,6 +73,15 @@ async def test_a_job_is_done_and_its_result_is_that_of_the_files_endpoint(
     assert server.metric("tutti_jobs_ended_total", outcome="done") == 2
     while recordings(tmp_path / "state" / "jobs"):
         await http.get(f"{server.http}/healthz")
+
+
+async def test_the_audio_of_all_tracks_of_a_job_is_counted(serve_jobs: ServeJobs, http: httpx.AsyncClient) -> None:
+    """As it is where the same file comes without a job."""
+    server = await serve_jobs()
+    content = made_file("matroska", "pcm_s16le", 16_000, [Track(samples=silence(3.0)), Track(samples=TALK)])
+    answer = await http.post(f"{server.http}/v1/jobs", data={"tracks": "all"}, files={"file": content})
+    job = await ended(http, server, answer.json()["id"])
+    assert job["audio_s"] == pytest.approx(3.0 + len(TALK) / 16_000, abs=0.1)
 
 
 async def test_a_job_is_done_by_the_model_that_it_names(serve_jobs: ServeJobs, http: httpx.AsyncClient) -> None:
