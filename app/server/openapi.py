@@ -15,6 +15,7 @@ from tutti_server.app.dialects.deepgram.endpoint import DEFAULT_TOKEN_S, MAX_TOK
 from tutti_server.app.dialects.limits import MAX_SPEAKERS
 from tutti_server.app.dialects.openai.files_wire import FORMATS
 from tutti_server.app.dialects.openai.realtime_endpoint import DEFAULT_SECRET_S, MAX_SECRET_S, MIN_SECRET_S
+from tutti_server.app.dialects.openai.speakers_wire import FORMATS as SPEAKER_FORMATS
 from tutti_server.app.dialects.rooms.endpoint import MAX_MPEGTS
 from tutti_server.app.files.subtitles import DEFAULT_LAYOUT, LAYOUT_LIMITS
 from tutti_server.app.server.openapi_examples import ANSWERS, PLUGINS_TAG, REQUESTS, TAGS, tag_of
@@ -122,6 +123,50 @@ VERBOSE_TRANSCRIPT = object_of(
         "warnings": WARNINGS,
     },
 )
+SPEAKER_SEGMENT = object_of(
+    {
+        "type": {"const": "transcript.text.segment"},
+        "id": TEXT,
+        "start": NUMBER,
+        "end": NUMBER,
+        "text": TEXT,
+        "speaker": TEXT,
+    },
+    {
+        "language": TEXT_OR_NULL,
+        "confidence": NUMBER,
+        "words": list_of(object_of({"word": TEXT, "start": NUMBER, "end": NUMBER, "confidence": NUMBER})),
+    },
+)
+DIARIZED_TRANSCRIPT = object_of(
+    {
+        "task": {"enum": ["transcribe", "translate"]},
+        "duration": NUMBER,
+        "text": TEXT,
+        "segments": list_of(_ref("SpeakerSegment")),
+        "usage": USAGE,
+    },
+    {"warnings": WARNINGS},
+)
+CALL_RECORD = object_of(
+    {
+        "type": {"const": "call_record"},
+        "version": INTEGER,
+        **dict.fromkeys(("duration_s", "silence_s", "silence_share", "overlap_s"), NUMBER),
+        **dict.fromkeys(("speakers", "interruptions", "redactions", "turns"), list_of(ANY_OBJECT)),
+        "usage": USAGE,
+    },
+    {"warnings": WARNINGS},
+)
+
+
+def _of_track(transcript: Schema) -> Schema:
+    """The transcript of one of all tracks of a file."""
+    more = {"track": INTEGER, "track_language": TEXT_OR_NULL}
+    return transcript | {"required": [*transcript["required"], *more], "properties": transcript["properties"] | more}
+
+
+TRACKS = object_of({"tracks": list_of({"oneOf": [_of_track(TRANSCRIPT), _of_track(VERBOSE_TRANSCRIPT)]})})
 TEXT_DELTA = object_of({"type": {"const": "transcript.text.delta"}, "delta": TEXT}, {"logprobs": LOGPROBS})
 TEXT_SEGMENT = object_of(
     {
@@ -242,6 +287,10 @@ SCHEMAS = {
     "Segment": SEGMENT,
     "Transcript": TRANSCRIPT,
     "VerboseTranscript": VERBOSE_TRANSCRIPT,
+    "DiarizedTranscript": DIARIZED_TRANSCRIPT,
+    "SpeakerSegment": SPEAKER_SEGMENT,
+    "CallRecord": CALL_RECORD,
+    "Tracks": TRACKS,
     "TextDelta": TEXT_DELTA,
     "TextSegment": TEXT_SEGMENT,
     "TextDone": TEXT_DONE,
@@ -261,7 +310,11 @@ FORM = object_of(
             "description": "One language counts as `language`. Of several, one is detected.",
         },
         "prompt": TEXT,
-        "response_format": {"enum": list(FORMATS), "default": "json"},
+        "response_format": {
+            "enum": [*FORMATS, *SPEAKER_FORMATS],
+            "default": "json",
+            "description": "`diarized_json` and call records need a server that tells speakers apart.",
+        },
         "stream": {
             "type": "boolean",
             "default": False,
@@ -326,14 +379,16 @@ UPLOAD_REFUSALS = {
     "429": "The server has no room; `Retry-After` says when to try again.",
     "500": "The engine failed.",
     "503": "The server is going down, or has no engine.",
+    "507": "The server has no room on its disk.",
 }
+EVENTS = ("TextDelta", "TextSegment", "SpeakerSegment", "TextDone", "Error")
 EVENT_STREAM = object_of(
     {
         "data": {
             "type": "string",
             "description": "What each server-sent event holds. An error is the last one.",
             "contentMediaType": "application/json",
-            "contentSchema": {"oneOf": [_ref(name) for name in ("TextDelta", "TextSegment", "TextDone", "Error")]},
+            "contentSchema": {"oneOf": [_ref(name) for name in EVENTS]},
         }
     }
 )
@@ -394,13 +449,17 @@ def _with_example(content: Schema, example: Any, *kinds: str) -> Schema:
     return content | {kind: content[kind] | {"example": example} for kind in kinds if kind in content}
 
 
+ANSWERS_TO_FORMS = ("Transcript", "VerboseTranscript", "DiarizedTranscript", "CallRecord", "Tracks")
+
+
 def _file_operation(name: str, summary: str) -> Schema:
-    either = {"oneOf": [_ref("Transcript"), _ref("VerboseTranscript")]}
+    either = {"anyOf": [_ref(name) for name in ANSWERS_TO_FORMS]}
     headers = {"x-tutti-ignored": IGNORED, "x-tutti-model": ANSWERING_MODEL}
     contents = {"application_json": either, "text_plain": TEXT, "text_vtt": TEXT, "text_event-stream": EVENT_STREAM}
     transcript = answer("The transcript, in the format of the request.", headers, **contents)
     body = {"required": True, "content": {"multipart/form-data": {"schema": FORM}}}
-    return operation(name, summary, {"200": transcript}, refusals=UPLOAD_REFUSALS, requestBody=body)
+    refusals = {**UPLOAD_REFUSALS, "404": "The server has other models."}
+    return operation(name, summary, {"200": transcript}, refusals=refusals, requestBody=body)
 
 
 def query(name: str, schema: Schema, description: str) -> Schema:

@@ -91,7 +91,11 @@ JOB_PATHS: dict[str, dict[str, Schema]] = {
                 for content in [{"application_json": JOB}]
                 for status, why in (("202", "The job."), ("200", "The job that was sent in with this key before."))
             },
-            refusals={**UPLOAD_REFUSALS, "409": "The idempotency key was used for another job."},
+            refusals={
+                **UPLOAD_REFUSALS,
+                "404": "This server takes in no jobs, or has other models.",
+                "409": "The idempotency key was used for another job.",
+            },
             parameters=[{"name": "Idempotency-Key", "in": "header", "schema": {"type": "string", "minLength": 1}}],
             requestBody={"required": True, "content": {"multipart/form-data": {"schema": JOB_FORM}}},
         ),

@@ -2,6 +2,7 @@
 
 import ast
 import asyncio
+import errno
 import json
 import re
 import threading
@@ -25,17 +26,22 @@ from schemathesis.specs.openapi.checks import (
 from starlette.routing import Route
 
 from tests.app.conftest import Serve
-from tests.app.dialects.openai.test_files_endpoint import TALK, wav
+from tests.app.dialects.openai.test_files_endpoint import TALK, sse, wav
+from tests.app.dialects.test_file_speakers import embed
+from tests.app.service.test_models import Shelf, models
 from tests.fakes import FakeTranscriber, silence, speech
 from tutti_server.app.dialects.deepgram import options as deepgram
 from tutti_server.app.dialects.deepgram.query import Query
 from tutti_server.app.dialects.openai import files_wire
 from tutti_server.app.dialects.openai.form import Form
 from tutti_server.app.errors import BadStart, RequestError
+from tutti_server.app.files.uploads import refusing_without_resources
 from tutti_server.app.server.openapi import ANY_OBJECT, DEEPGRAM_PARAMETERS, FORM, document
 from tutti_server.app.server.openapi_examples import REQUESTS
 from tutti_server.app.server.plugins import installed_plugins
 from tutti_server.app.server.routes import routes
+from tutti_server.app.voices.speaker_clustering import SpeakerThresholds
+from tutti_server.app.voices.speaker_model import SpeakerModel
 
 LONG_TALK = np.concatenate((TALK, silence(1.5), speech([4, 5])))
 """Two utterances. An engine that loses words leaves speech without text in the first one."""
@@ -152,6 +158,43 @@ async def test_no_field_of_an_answer_is_left_out(serve: Serve) -> None:
             check_fully_described(answer.json(), described("/v1/listen", "application/json"))
         for path in ("/v1/realtime/client_secrets", "/v1/realtime/transcription_sessions", "/v1/auth/grant"):
             check_fully_described((await client.post(path)).json(), described(path, "application/json"))
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        {"response_format": "diarized_json"},
+        {"response_format": "diarized_json", "timestamp_granularities[]": "word"},
+        {"response_format": "diarized_json", "stream": "true"},
+        {"response_format": "call_record"},
+        {"tracks": "all"},
+        {"tracks": "all", "response_format": "verbose_json"},
+    ],
+)
+async def test_answers_by_speaker_and_by_track_are_described(serve: Serve, form: dict[str, str]) -> None:
+    """They are asked for by values that are described, too."""
+    server = await serve(FakeTranscriber(lost=range(4)))
+    server.service.speaker_model = SpeakerModel(embed, SpeakerThresholds(joins=0.5, knows=0.6))
+    assert form.get("response_format", "json") in FORM["properties"]["response_format"]["enum"]
+    path = "/v1/audio/transcriptions"
+    async with httpx.AsyncClient(base_url=server.http, timeout=30) as client:
+        answer = await client.post(path, data=form, files={"file": wav(LONG_TALK)})
+    schema = described(path, answer.headers["content-type"].partition(";")[0])
+    if "stream" not in form:
+        check_fully_described(answer.json(), schema)
+        return
+    for message in sse(answer):
+        check_fully_described(message, schema["properties"]["data"]["contentSchema"])
+
+
+@pytest.mark.parametrize("path", ["/v1/audio/transcriptions", "/v1/audio/translations", "/v1/jobs"])
+def test_refusals_of_recordings_are_described(path: str) -> None:
+    """That of a model which is not served, and that of a server without room on its disk."""
+    with pytest.raises(RequestError) as unknown:
+        models(Shelf()).requested("small")
+    with pytest.raises(RequestError) as full, refusing_without_resources():
+        raise OSError(errno.ENOSPC, "full")
+    assert {str(each.value.status) for each in (unknown, full)} <= PATHS[path]["post"]["responses"].keys()
 
 
 def test_every_field_of_a_form_is_described(monkeypatch: pytest.MonkeyPatch) -> None:
