@@ -73,7 +73,7 @@ class Webhook:
         on_outcome: Callable[[Outcome], None],
         *,
         transport: httpx.AsyncBaseTransport | None = None,
-        clock: Callable[[], float] = time.time,
+        clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
         draw_jitter: Callable[[], float] = random.random,
         trace: TraceDelivery = no_trace,
@@ -92,6 +92,8 @@ class Webhook:
         self._on_outcome = on_outcome
         self._transport = transport
         self._clock = clock
+        self._now: Callable[[], float] = time.time
+        """The time in seconds since 1970, for dates alone. By `clock`, which only goes forward, events expire."""
         self._sleep = sleep
         self._draw_jitter = draw_jitter
         self._trace = trace
@@ -146,7 +148,7 @@ class Webhook:
             delivery.has_dropped = True
             self._on_outcome("dropped")
             return
-        created_s = self._clock()
+        created_s = self._now()
         body = {
             "id": f"evt_{token_hex(12)}",
             "call_sid": delivery.call_sid,
@@ -159,7 +161,8 @@ class Webhook:
         delivery.n_pushed += 1
         self._n_waiting += 1
         delivery.has_more.set()
-        delivery.queue.put_nowait((created_s, json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode()))
+        content = json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode()
+        delivery.queue.put_nowait((created_s, self._clock() + MAX_AGE_S, content))
 
     async def _deliver(self, delivery: "Delivery") -> None:
         try:
@@ -174,18 +177,18 @@ class Webhook:
             await delivery.has_more.wait()
             if delivery.queue.empty():
                 return
-            created_s, body = delivery.queue.get_nowait()
+            created_s, expires_s, body = delivery.queue.get_nowait()
             if delivery.queue.empty() and not delivery.is_closed:
                 delivery.has_more.clear()
             try:
                 with self._trace(delivery.call_sid, created_s) as trace:
-                    outcome = await self._post(delivery.call_sid, created_s, body, trace)
+                    outcome = await self._post(delivery.call_sid, expires_s, body, trace)
                     trace.ended(outcome)
                 self._on_outcome(outcome)
             finally:
                 self._n_waiting -= 1
 
-    async def _post(self, call_sid: str, created_s: float, body: bytes, trace: DeliveryTrace) -> Outcome:
+    async def _post(self, call_sid: str, expires_s: float, body: bytes, trace: DeliveryTrace) -> Outcome:
         """Retry one event until it is delivered, refused or too old."""
         attempt = 0
         while True:
@@ -199,7 +202,7 @@ class Webhook:
                 return "refused"
             backoff = backoff_s(attempt, FIRST_WAIT_S, MAX_WAIT_S, self._draw_jitter)
             wait_s = max(backoff, min(retry_after_s, MAX_WAIT_S))
-            if self._clock() + wait_s > created_s + MAX_AGE_S:
+            if self._clock() + wait_s > expires_s:
                 logger.warning("[%s] the webhook took an event in none of %d attempts: %s", call_sid, attempt, answer)
                 return "expired"
             await self._sleep(wait_s)
@@ -213,7 +216,7 @@ class Webhook:
         assert self._client
         headers = {
             "content-type": "application/json",
-            SIGNATURE_HEADER: signature(self._secret, int(self._clock()), body),
+            SIGNATURE_HEADER: signature(self._secret, int(self._now()), body),
             **trace_headers,
         }
         try:
@@ -236,8 +239,8 @@ class Delivery:
         self.call_sid = call_sid
         self.stream_sid = stream_sid
         self.key = key
-        self.queue: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue(MAX_WAITING)
-        """When each event was pushed, in seconds since 1970, and the body of its request."""
+        self.queue: asyncio.Queue[tuple[float, float, bytes]] = asyncio.Queue(MAX_WAITING)
+        """When each event was pushed, in seconds since 1970, when it expires, and the body of its request."""
         self.has_more = asyncio.Event()
         """Set while events wait, and after `close`."""
         self.is_closed = False

@@ -29,7 +29,7 @@ PAGE = Path(__file__).parents[3] / "docs" / "integrations" / "twilio.md"
 
 @dataclass
 class Receiver:
-    """A webhook with scripted answers. Its clock advances only while a delivery sleeps."""
+    """A webhook with scripted answers. Its clocks advance only while a delivery sleeps."""
 
     answers: list[httpx.Response | Exception] = field(default_factory=list)
     """The next answers, in order."""
@@ -39,6 +39,9 @@ class Receiver:
     outcomes: list[Outcome] = field(default_factory=list)
     slept: list[float] = field(default_factory=list)
     now: float = 1_700_000_000.0
+    """The time of day, which a test may change."""
+    at: float = 0.0
+    """A clock that only goes forward."""
     is_open: asyncio.Event = field(default_factory=asyncio.Event)
     """No request is answered before it is set."""
     arrived: asyncio.Queue[None] = field(default_factory=asyncio.Queue)
@@ -59,6 +62,7 @@ class Receiver:
     async def sleep(self, seconds: float) -> None:
         self.slept.append(seconds)
         self.now += seconds
+        self.at += seconds
         await asyncio.sleep(0)
 
     def bodies(self) -> list[dict[str, Any]]:
@@ -71,10 +75,11 @@ class Receiver:
             "secret",
             self.outcomes.append,
             transport=httpx.MockTransport(self.answer),
-            clock=lambda: self.now,
+            clock=lambda: self.at,
             sleep=self.sleep,
             draw_jitter=lambda: 1.0,
         )
+        webhook._now = lambda: self.now
         async with webhook.running():
             yield webhook
 
@@ -173,6 +178,17 @@ async def test_an_event_that_is_too_old_expires(caplog: pytest.LogCaptureFixture
     assert receiver.outcomes == ["expired"] * 3
     assert MAX_AGE_S - MAX_WAIT_S <= sum(receiver.slept) <= MAX_AGE_S
     assert "took an event in none of" in caplog.text
+
+
+async def test_an_event_is_as_old_whatever_the_clock_of_the_machine_says() -> None:
+    """The clock is set while the receiver is away for a moment."""
+    receiver = Receiver([httpx.Response(503), httpx.Response(503)])
+    async with receiver.webhook() as webhook:
+        delivery = webhook.open("CA1", "MZ1")
+        delivery.push(text(0))
+        receiver.now += 3600.0
+        delivery.close()
+    assert receiver.outcomes == ["delivered"] and receiver.bodies()[0]["said_at"] == 1.7e9
 
 
 async def test_a_full_queue_drops_new_events(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
