@@ -746,9 +746,9 @@ def check_hosts(name: str, hosts: str) -> None:
 def _is_http_url(url: str) -> bool:
     try:
         parts = urlsplit(url)
+        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
     except ValueError:
         return False
-    return parts.scheme in ("http", "https") and bool(parts.hostname)
 
 
 def _check_redis_url(url: str) -> None:

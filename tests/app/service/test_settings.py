@@ -74,6 +74,7 @@ def test_values_out_of_range_are_named(name: str, value: Any) -> None:
         ({"webhook_url": "example.org", "webhook_secret": "s"}, "webhook_url: expected an http or https address"),
         ({"webhook_url": "http://[", "webhook_secret": "s"}, "webhook_url: expected an http or https address"),
         ({"webhook_url": "ftp://example.org/", "webhook_secret": "s"}, "webhook_url: expected an http or https"),
+        ({"webhook_url": "http://example.org:80a/", "webhook_secret": "s"}, "webhook_url: expected an http or https"),
     ],
 )
 def test_a_webhook_has_an_address_and_a_secret(values: dict[str, Any], message: str) -> None:
