@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 Result = TypeVar("Result")
 PLACE = ("data_folder", "database_url", "secret_keys_file")
 """The settings that say where the database is, and what seals its secrets."""
+MAX_KEEP_OLD_MINUTES = 366 * 24 * 60
+"""A year: who needs the old key for longer makes another one."""
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
@@ -147,7 +149,7 @@ def withdraw(name: str, **place: str) -> None:
 @click.argument("name")
 @click.option(
     "--keep-old-minutes",
-    type=click.FloatRange(0),
+    type=click.FloatRange(0, MAX_KEEP_OLD_MINUTES),
     default=0.0,
     show_default=True,
     help="How long the old key is valid yet, while its clients learn the new one.",
