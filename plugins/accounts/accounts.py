@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from starlette.requests import Request
 
+from tutti_server.app.background import in_background, repeat
 from tutti_server.app.jobs import JobKind
 from tutti_server.app.service.account_service import AccountService
 from tutti_server.app.service.api_keys import ApiKey
@@ -16,7 +17,7 @@ from tutti_server.plugins.accounts.jobs import wire
 from tutti_server.plugins.accounts.jobs.job_metrics import JobMetrics
 from tutti_server.plugins.accounts.jobs.work import job_kind
 from tutti_server.plugins.accounts.keys.key_metrics import KeyMetrics
-from tutti_server.plugins.accounts.keys.metered_usage import MeteredUsage
+from tutti_server.plugins.accounts.keys.metered_usage import NOTE_EVERY_S, MeteredUsage
 from tutti_server.plugins.accounts.settings import AccountSettings
 from tutti_server.plugins.accounts.storage import make_database
 
@@ -129,7 +130,13 @@ class Accounts(AccountService):
                 await stack.enter_async_context(self.directory.running())
             if self.meters is not None:
                 await stack.enter_async_context(self.meters.running())
+                await self._begin_series()
+                keys_may_come = repeat(self._begin_series, NOTE_EVERY_S, "the metrics of keys cannot begin")
+                await stack.enter_async_context(in_background(keys_may_come))
             yield
+
+    async def _begin_series(self) -> None:
+        self._key_metrics.begin_series()
 
     def doing_jobs(self, kinds: Mapping[str, JobKind]) -> AbstractAsyncContextManager[None]:
         """See `AccountService.doing_jobs`."""

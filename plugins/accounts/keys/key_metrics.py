@@ -1,9 +1,11 @@
 """Metrics of single keys: of a few keys by their names, of all others together, so that their number is bounded."""
 
 from collections.abc import Callable, Sequence
+from typing import get_args
 
 from prometheus_client import CollectorRegistry, Counter
 
+from tutti_server.app.service.account_service import Kind
 from tutti_server.app.service.api_keys import ApiKey
 
 OTHER = "other"
@@ -34,6 +36,16 @@ class KeyMetrics:
             keys: the keys with names that are in use. The first ones get labels, so that all gateways choose the same.
         """
         self._max_names, self._keys = max_names, keys
+
+    def begin_series(self) -> None:
+        """Begin the series of all labels at 0: one that began with its first use would hide that from `increase()`."""
+        if len(self._names) < self._max_names:
+            for key in self._keys()[: self._max_names]:
+                self._label(key)
+        for label in (*self._names, OTHER):
+            for kind in get_args(Kind):
+                self._audio_s_total.labels(label, kind)
+                self._uses_total.labels(label, kind)
 
     def note(self, key: ApiKey | None, kind: str, audio_s: float, is_new: bool) -> None:
         """Count audio that one session, file or job has used since the last call; `is_new` in its first one."""

@@ -142,6 +142,20 @@ async def test_without_a_database_keys_of_the_file_are_counted_in_the_metrics(se
     assert (refusal.status_code, refusal.json()["error"]["code"]) == (404, "not_counted")
 
 
+async def test_the_series_of_keys_begin_before_their_first_use(
+    serve: Serve, operator: Operator, keys_file: str, tmp_path: Path
+) -> None:
+    """A series that begins with its first use hides that from `increase()`, by which operators bill."""
+    operator.create("other one")
+    server = await serve(keys_file=keys_file, database_keys=True, data_folder=str(tmp_path))
+    async with httpx.AsyncClient(base_url=server.http) as client:
+        page = (await client.get("/metrics")).text
+    for key in ("acme", "boss", "other one", "other"):
+        for kind in ("live", "file", "job"):
+            for name in ("tutti_key_audio_seconds_total", "tutti_key_uses_total"):
+                assert f'{name}{{key="{key}",kind="{kind}"}} 0.0\n' in page
+
+
 async def test_a_session_that_resumes_counts_from_there(serve: Serve, operator: Operator, tmp_path: Path) -> None:
     """Not the audio before that time, which is there for the speech detector."""
     acme = operator.create("acme")
