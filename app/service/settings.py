@@ -497,7 +497,7 @@ class Settings:
             given, missing = ("url", "secret") if self.webhook_url else ("secret", "url")
             raise SettingsError(f"webhook_{missing}: expected text, as webhook_{given} is set, got nothing")
         if self.webhook_url:
-            _require(_is_http_url(self.webhook_url), "webhook_url", "an http or https address", self.webhook_url)
+            _require(is_http_url(self.webhook_url), "webhook_url", "an http or https address", self.webhook_url)
 
     def _check_translation(self) -> None:
         needed = {"url": self.translate_url, "model": self.translate_model, "languages": self.translate_languages}
@@ -506,7 +506,7 @@ class Settings:
         for name, value in needed.items():
             if not value:
                 raise SettingsError(f"translate_{name}: expected a value, as other settings translate_… are set")
-        _require(_is_http_url(self.translate_url), "translate_url", "an http or https address", self.translate_url)
+        _require(is_http_url(self.translate_url), "translate_url", "an http or https address", self.translate_url)
         _require(self.translate_key.isprintable(), "translate_key", "one line", "something else")
         for code in self.translation_languages:
             _require(code in NAMES, "translate_languages", "language codes such as de,fr", code)
@@ -743,7 +743,8 @@ def check_hosts(name: str, hosts: str) -> None:
             raise SettingsError(f"{name}: expected *.example.org for all names below one, got {host!r}")
 
 
-def _is_http_url(url: str) -> bool:
+def is_http_url(url: str) -> bool:
+    """Whether this is an address of HTTP that can be requested."""
     try:
         parts = urlsplit(url)
         return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0

@@ -1,9 +1,9 @@
 """Whether the operator wants traces: OpenTelemetry's own variables say so, and where they go."""
 
 from collections.abc import Mapping
-from urllib.parse import urlsplit
 
 from tutti_server.app.errors import SettingsError
+from tutti_server.app.service.settings import is_http_url
 
 ENDPOINTS = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
 """The address of the collector: for traces alone, or for all signals. The first one that is set holds."""
@@ -31,7 +31,7 @@ def wants_traces(environ: Mapping[str, str]) -> bool:
     if protocol not in ("", PROTOCOL):
         raise SettingsError(f"{name}: expected {PROTOCOL}, got {protocol}; collectors accept it at port 4318")
     name, endpoint = _first(ENDPOINTS, environ)
-    if endpoint and (urlsplit(endpoint).scheme not in ("http", "https") or not urlsplit(endpoint).netloc):
+    if endpoint and not is_http_url(endpoint):
         raise SettingsError(f"{name}: expected an address such as http://collector:4318, got {endpoint}")
     return True
 

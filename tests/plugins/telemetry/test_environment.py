@@ -36,6 +36,7 @@ def test_an_endpoint_asks_for_traces(environ: dict[str, str], wanted: bool) -> N
         ({**ENDPOINT, "OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"}, "OTEL_EXPORTER_OTLP_PROTOCOL: expected http/protobuf"),
         ({"OTEL_TRACES_EXPORTER": "console"}, "OTEL_TRACES_EXPORTER: expected otlp or none, got console"),
         ({"OTEL_EXPORTER_OTLP_ENDPOINT": "collector:4318"}, "expected an address such as http://collector:4318"),
+        ({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://[::1:4318"}, "expected an address such as http://collector:4318"),
         ({**ENDPOINT, "OTEL_BSP_MAX_QUEUE_SIZE": "10"}, "traces: max_export_batch_size must be"),
     ],
 )
