@@ -42,7 +42,7 @@ def take_from_others(path: Path) -> None:
 
 def close_folder(folder: Path) -> None:
     """Let only its owner into a folder that is for nothing else, if it is there and this user's."""
-    with suppress(FileNotFoundError, PermissionError):
+    with suppress(FileNotFoundError, NotADirectoryError, PermissionError):
         found = folder.stat()
         if found.st_mode & OTHERS and found.st_uid == os.geteuid():
             folder.chmod(FOLDER_MODE)

@@ -1,11 +1,14 @@
 """The settings of accounts, beside those of the service."""
 
+from pathlib import Path
+
 import pytest
 
 from tests.fakes import FakeTranscriber
 from tutti_server.app.errors import SettingsError
 from tutti_server.app.server.main import build_app
 from tutti_server.app.server.plugins import make_settings
+from tutti_server.plugins.accounts.plugin import plugin
 
 
 def test_keys_of_the_database_allow_a_public_address_and_need_redis_for_several_gateways() -> None:
@@ -37,3 +40,11 @@ def test_a_service_that_needs_keys_is_never_served_without_its_plugin() -> None:
     settings = make_settings({"host": "0.0.0.0", "database_keys": True})
     with pytest.raises(SettingsError, match="database_keys: expected the plug-in with this setting"):
         build_app(settings, FakeTranscriber(), plugins=())
+
+
+async def test_a_file_in_place_of_the_data_folder_stops_the_start(tmp_path: Path) -> None:
+    file = tmp_path / "tutti.db"
+    file.touch()
+    settings = make_settings({"jobs": True, "data_folder": str(file)})
+    with pytest.raises(SettingsError, match="job_spool: expected to write, read, list and delete in"):
+        await plugin.prepare(settings)
