@@ -89,6 +89,8 @@ class HttpProtocol(H11Protocol):
         self._visitor: Visitor
         self._timed_cycle: object = None
         """The request that has got its time limit."""
+        self._reader_timer: asyncio.TimerHandle | None = None
+        """Looks again whether the client reads its last answer."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # like uvicorn's
         """Count a stranger, who must send the head of a request in its time."""
@@ -103,6 +105,8 @@ class HttpProtocol(H11Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Count the connection no longer."""
+        if self._reader_timer is not None:
+            self._reader_timer.cancel()
         self._visitor.leave()
         super().connection_lost(exc)
 
@@ -124,9 +128,20 @@ class HttpProtocol(H11Protocol):
         self._visitor.dismiss()
         self._visitor.expect(self._settings.head_timeout_s)
         super().on_response_complete()
+        if self.transport.is_closing():
+            self._wait_for_reader()
         is_kept = self.timeout_keep_alive_task is not None
         if is_kept and self.conn.their_state is h11.IDLE and not self.conn.trailing_data[0]:
             self._visitor.rest()
+
+    def _wait_for_reader(self, n_before: int | None = None) -> None:
+        """Cut off a client that reads nothing of its last answer for a while. One that reads slowly gets all of it."""
+        n_unsent = self.transport.get_write_buffer_size()
+        if n_unsent == n_before:
+            self._visitor.cut("slow")
+        elif n_unsent:
+            self._visitor.wait()
+            self._reader_timer = self.loop.call_later(KEEP_ALIVE_S, self._wait_for_reader, n_unsent)
 
     def handle_websocket_upgrade(self, event: h11.Request) -> None:
         """Give the connection to the WebSocket protocol, unless the request cannot be a handshake."""

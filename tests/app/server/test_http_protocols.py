@@ -2,17 +2,21 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
 
 from tests.app.conftest import Running, Serve
-from tutti_server.app.server import main
+from tutti_server.app.server import http_protocols, main
+from tutti_server.app.server.plugins import Plugin
 from tutti_server.app.service.auth import Access
+from tutti_server.app.service.service import Service
 
 HEAD = b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n"
 UPGRADE = (
@@ -118,6 +122,45 @@ async def test_a_connection_without_a_further_request_is_closed(serve: Serve, mo
     async with raw(server, HEAD + b"\r\n") as (reader, _):
         assert (await ended(reader)).endswith(b"ok\n")
     assert server.metric("tutti_strangers_refused_total", reason="slow") == 0
+
+
+class LongAnswer(Plugin):
+    """Serves an answer that is longer than what the system keeps for a client."""
+
+    name = "long"
+    n_bytes = 16_000_000
+
+    def routes(self, service: Service) -> Sequence[BaseRoute]:
+        return [Route("/long", lambda request: Response(bytes(self.n_bytes)))]
+
+
+LAST = b"GET /long HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n"
+"""Asks for the answer with which the connection ends."""
+
+
+async def test_a_client_that_reads_slowly_gets_its_last_answer(serve: Serve) -> None:
+    """As behind proxies, which pass answers on at their clients' pace."""
+    server = await serve(plugins=[LongAnswer()], head_timeout_s=0.1)
+    async with raw(server, LAST) as (reader, _):
+        await reader.readuntil(b"\r\n\r\n")
+        n_received = 0
+        while content := await reader.read(1 << 16):
+            n_received += len(content)
+            await asyncio.sleep(0.002)
+    assert n_received == LongAnswer.n_bytes
+
+
+async def test_a_client_that_does_not_read_its_last_answer_is_cut_off(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(http_protocols, "KEEP_ALIVE_S", 0.05)
+    server = await serve(plugins=[LongAnswer()], head_timeout_s=0.2)
+    async with raw(server, LAST) as (reader, _):
+        assert await status(reader) == 200
+        async with raw(server) as (silent, _):
+            assert await ended(silent) == b""
+        assert len(server.service.strangers) == 0
+        assert len(await ended(reader)) < LongAnswer.n_bytes
 
 
 async def test_a_request_without_a_key_has_little_time(serve: Serve) -> None:
