@@ -211,12 +211,15 @@ class Database:
             arguments = {"connect_timeout": LOCK_TIMEOUT_S}
             if self._url.get_driver_name() == "psycopg":
                 arguments |= SILENCE_LIMITS
-            engine = create_engine(self._url, pool_size=N_THREADS, pool_pre_ping=True, connect_args=arguments)
+            engine = create_engine(
+                self._url, pool_size=N_THREADS, pool_pre_ping=True, connect_args=arguments, hide_parameters=True
+            )
             event.listen(engine, "begin", _limit_waits)
             return engine
         self._keep_file_private()
         # A connection for each transaction: SQLite's cost little, and none is left open in a process that forks.
-        engine = create_engine(self._url, poolclass=NullPool, connect_args={"timeout": LOCK_TIMEOUT_S})
+        arguments = {"timeout": LOCK_TIMEOUT_S}
+        engine = create_engine(self._url, poolclass=NullPool, connect_args=arguments, hide_parameters=True)
         event.listen(engine, "connect", _configure_sqlite)
         event.listen(engine, "begin", _begin_immediate)
         return engine

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from sqlalchemy import URL, Column, Connection, Integer, MetaData, Table, func, inspect, make_url, select, text, update
+from sqlalchemy.exc import IntegrityError
 
 from tests.postgres_server import PostgresServer
 from tutti_server.plugins.accounts.database import database as module
@@ -57,6 +58,13 @@ async def test_a_transaction_that_fails_is_undone(database: Database) -> None:
     with pytest.raises(ZeroDivisionError):
         await database.run(fail)
     assert await database.run(lambda connection: connection.scalar(select(accounts.c.n))) == 0
+
+
+async def test_an_error_shows_no_values(database: Database) -> None:
+    """They may be signing keys, addresses with passwords and transcripts, and the log shows the error."""
+    with pytest.raises(IntegrityError) as caught:
+        await database.run(lambda connection: connection.execute(accounts.insert().values(id=1, n=424_242)))
+    assert "424242" not in str(caught.value)
 
 
 async def test_it_is_closed_after_the_transactions_that_have_begun(database: Database) -> None:
