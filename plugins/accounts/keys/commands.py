@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 Result = TypeVar("Result")
 PLACE = ("data_folder", "database_url", "secret_keys_file")
 """The settings that say where the database is, and what seals its secrets."""
+MAX_COUNT = 2**31 - 1
+"""The greatest number that PostgreSQL keeps as an integer."""
 MAX_KEEP_OLD_MINUTES = 366 * 24 * 60
 """A year: who needs the old key for longer makes another one."""
 _Function = TypeVar("_Function", bound=Callable[..., Any])
@@ -63,10 +65,14 @@ def keys() -> None:
     type=click.Choice(SCOPES),
     help=f"What it may be used for; can be given several times. Default: {', '.join(sorted(CLIENT_SCOPES))}.",
 )
-@click.option("--sessions", type=click.IntRange(0), help="Live sessions at the same time. Default: any number.")
+@click.option(
+    "--sessions", type=click.IntRange(0, MAX_COUNT), help="Live sessions at the same time. Default: any number."
+)
 @click.option("--hours-per-day", type=click.FloatRange(0), help="Hours of audio on one day, in UTC. Default: any.")
 @click.option("--hours-per-month", type=click.FloatRange(0), help="Hours of audio in one month, in UTC. Default: any.")
-@click.option("--jobs", type=click.IntRange(0), help="Jobs that wait or run at the same time. Default: any number.")
+@click.option(
+    "--jobs", type=click.IntRange(0, MAX_COUNT), help="Jobs that wait or run at the same time. Default: any number."
+)
 @click.option(
     "--expires",
     type=click.DateTime(["%Y-%m-%d"]),

@@ -75,6 +75,9 @@ def test_what_cannot_be_done_is_said(tutti: Tutti) -> None:
     assert "expected the name or the id of a key, got 'other'" in tutti.error("withdraw", "other")
     assert "expected a day after today, got 2020-01-01" in tutti.error("create", "b", "--expires", "2020-01-01")
     assert "'video' is not one of" in tutti.error("create", "b", "--scope", "video")
+    # PostgreSQL has no room for more.
+    for limit in ("--sessions", "--jobs"):
+        assert "2147483648 is not in the range" in tutti.error("create", "b", limit, "2147483648")
     # Else the new key would be lost: no date is so late.
     assert "--keep-old-minutes" in tutti.error("rotate", "acme", "--keep-old-minutes", "inf", "--json")
     assert "expected postgresql://" in tutti.error("list", "--database-url", "mysql://h/d")
