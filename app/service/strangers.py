@@ -77,6 +77,9 @@ class Strangers:
             number = ipaddress.ip_address(address or "")
         except ValueError:
             return ""
+        if isinstance(number, ipaddress.IPv6Address):
+            # As a proxy writes a client of IPv4 that came over a socket for both.
+            number = number.ipv4_mapped or number
         if any(number in network for network in self._proxies):
             return ""
         if number.version == 6:

@@ -23,14 +23,16 @@ def strangers(**values: int) -> Strangers:
         ("2001:db8::1:2:3:4", "2001:db8::"),
         ("2001:db8::ffff:0:0:1", "2001:db8::"),
         ("2001:db8:0:1::1", "2001:db8:0:1::"),
+        ("::ffff:192.0.2.1", "192.0.2.1"),
         ("127.0.0.1", ""),
         ("10.1.2.3", ""),
+        ("::ffff:10.1.2.3", ""),
         ("unknown", ""),
         (None, ""),
     ],
 )
 def test_an_address_is_what_one_customer_has(address: str | None, group: str) -> None:
-    """Proxies, and what is no address, are counted in all only."""
+    """Proxies, and what is no address, are counted in all only. Sockets for both families write IPv4 within IPv6."""
     assert strangers().group(address) == group
 
 
