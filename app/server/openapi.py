@@ -66,6 +66,7 @@ REQUEST_ID = header("The id of the request, which is in the log, too.", TEXT)
 RETRY_AFTER = header("After how many seconds to try again.", INTEGER)
 IGNORED = header("The fields or parameters of the request that had no effect, separated by commas.", TEXT)
 ADJUSTED = header("The parameters whose value was replaced, as `name=value`, separated by commas.", TEXT)
+WARNED = header("What there is to know of the recording beside its text.", TEXT)
 ANY_MODEL = "One of the names in `/v1/models`. A server of one model answers to any name."
 ANSWERING_MODEL = header("The model that has answered.", TEXT)
 
@@ -454,7 +455,7 @@ ANSWERS_TO_FORMS = ("Transcript", "VerboseTranscript", "DiarizedTranscript", "Ca
 
 def _file_operation(name: str, summary: str) -> Schema:
     either = {"anyOf": [_ref(name) for name in ANSWERS_TO_FORMS]}
-    headers = {"x-tutti-ignored": IGNORED, "x-tutti-model": ANSWERING_MODEL}
+    headers = {"x-tutti-ignored": IGNORED, "x-tutti-model": ANSWERING_MODEL, "x-tutti-warnings": WARNED}
     contents = {"application_json": either, "text_plain": TEXT, "text_vtt": TEXT, "text_event-stream": EVENT_STREAM}
     transcript = answer("The transcript, in the format of the request.", headers, **contents)
     body = {"required": True, "content": {"multipart/form-data": {"schema": FORM}}}

@@ -30,6 +30,7 @@ from tests.app.dialects.openai.test_files_endpoint import TALK, sse, wav
 from tests.app.dialects.test_file_speakers import embed
 from tests.app.service.test_models import Shelf, models
 from tests.fakes import FakeTranscriber, silence, speech
+from tests.made_files import Track, made_file
 from tutti_server.app.dialects.deepgram import options as deepgram
 from tutti_server.app.dialects.deepgram.query import Query
 from tutti_server.app.dialects.openai import files_wire
@@ -185,6 +186,16 @@ async def test_answers_by_speaker_and_by_track_are_described(serve: Serve, form:
         return
     for message in sse(answer):
         check_fully_described(message, schema["properties"]["data"]["contentSchema"])
+
+
+async def test_the_header_of_warnings_is_described(serve: Serve) -> None:
+    server = await serve()
+    content = made_file("matroska", "pcm_s16le", 16_000, [Track(samples=TALK), Track(samples=TALK)])
+    async with httpx.AsyncClient(base_url=server.http, timeout=30) as client:
+        answer = await client.post("/v1/audio/transcriptions", files={"file": content})
+    found = {name for name in answer.headers if name.startswith("x-tutti")}
+    headers = PATHS["/v1/audio/transcriptions"]["post"]["responses"]["200"]["headers"].keys()
+    assert {"x-tutti-warnings"} <= found <= headers
 
 
 @pytest.mark.parametrize("path", ["/v1/audio/transcriptions", "/v1/audio/translations", "/v1/jobs"])
