@@ -12,6 +12,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from tutti_server.app.dialects.deepgram.endpoint import DEFAULT_TOKEN_S, MAX_TOKEN_S
+from tutti_server.app.dialects.deepgram.options import DIARIZE_MODELS
 from tutti_server.app.dialects.limits import MAX_SPEAKERS
 from tutti_server.app.dialects.openai.files_wire import FORMATS
 from tutti_server.app.dialects.openai.realtime_endpoint import DEFAULT_SECRET_S, MAX_SECRET_S, MIN_SECRET_S
@@ -206,14 +207,18 @@ TEXT_DONE = object_of(
     },
 )
 DEEPGRAM_WORD = object_of(
-    {"word": TEXT, "start": NUMBER, "end": NUMBER, "confidence": NUMBER}, {"punctuated_word": TEXT, "language": TEXT}
+    {"word": TEXT, "start": NUMBER, "end": NUMBER, "confidence": NUMBER},
+    {"punctuated_word": TEXT, "language": TEXT, "speaker": INTEGER, "speaker_confidence": NUMBER},
 )
 DEEPGRAM_SENTENCE = object_of({"text": TEXT, "start": NUMBER, "end": NUMBER})
 DEEPGRAM_PARAGRAPHS = object_of(
     {
         "transcript": TEXT,
         "paragraphs": list_of(
-            object_of({"sentences": list_of(DEEPGRAM_SENTENCE), "num_words": INTEGER, "start": NUMBER, "end": NUMBER})
+            object_of(
+                {"sentences": list_of(DEEPGRAM_SENTENCE), "num_words": INTEGER, "start": NUMBER, "end": NUMBER},
+                {"speaker": INTEGER},
+            )
         ),
     }
 )
@@ -226,7 +231,8 @@ DEEPGRAM_UTTERANCE = object_of(
         "transcript": TEXT,
         "words": list_of(_ref("DeepgramWord")),
         "id": TEXT,
-    }
+    },
+    {"speaker": INTEGER},
 )
 DEEPGRAM_TRANSCRIPT = object_of(
     {
@@ -252,7 +258,7 @@ DEEPGRAM_TRANSCRIPT = object_of(
                                 )
                             )
                         },
-                        {"detected_language": TEXT},
+                        {"detected_language": TEXT, "search": list_of(ANY_OBJECT)},
                     )
                 )
             },
@@ -314,7 +320,7 @@ FORM = object_of(
         "response_format": {
             "enum": [*FORMATS, *SPEAKER_FORMATS],
             "default": "json",
-            "description": "`diarized_json` and call records need a server that tells speakers apart.",
+            "description": "`diarized_json` and call records: no translations, where the server tells speakers apart.",
         },
         "stream": {
             "type": "boolean",
@@ -485,6 +491,9 @@ DEEPGRAM_PARAMETERS = [
     query("profanity_filter", BOOLEAN, "Write asterisks instead of profane English words."),
     query("replace", list_of(TEXT), "`words:others`; nothing after `:` leaves the words out."),
     query("search", list_of(TEXT), "Phrases that the answer tells the places of."),
+    query("diarize", BOOLEAN, "Tell speakers apart, where the server does."),
+    query("diarize_model", {"enum": list(DIARIZE_MODELS[False])}, "The same; every version is one network."),
+    query("max_speakers", {"type": "integer", "minimum": 1, "maximum": MAX_SPEAKERS}, "The most that are told apart."),
     query("extra", list_of(TEXT), "`name:value`, which the metadata repeats."),
     query("model", TEXT, ANY_MODEL),
     query("mip_opt_out", BOOLEAN, "Nothing is kept or learned from in any case."),

@@ -188,6 +188,16 @@ async def test_answers_by_speaker_and_by_track_are_described(serve: Serve, form:
         check_fully_described(message, schema["properties"]["data"]["contentSchema"])
 
 
+async def test_answers_by_speaker_of_deepgram_are_described(serve: Serve) -> None:
+    server = await serve()
+    server.service.speaker_model = SpeakerModel(embed, SpeakerThresholds(joins=0.5, knows=0.6))
+    query = {"diarize": "true", "max_speakers": "2", "utterances": "true", "paragraphs": "true", "search": "w1"}
+    assert query.keys() <= {each["name"] for each in DEEPGRAM_PARAMETERS}
+    async with httpx.AsyncClient(base_url=server.http, timeout=30) as client:
+        answer = await client.post("/v1/listen", params=query, content=wav(LONG_TALK))
+    check_fully_described(answer.json(), described("/v1/listen", "application/json"))
+
+
 async def test_the_header_of_warnings_is_described(serve: Serve) -> None:
     server = await serve()
     content = made_file("matroska", "pcm_s16le", 16_000, [Track(samples=TALK), Track(samples=TALK)])
@@ -235,7 +245,7 @@ def test_every_parameter_of_deepgram_is_described(monkeypatch: pytest.MonkeyPatc
             return super().texts(name)
 
     monkeypatch.setattr(deepgram, "Query", ReadQuery)
-    deepgram.parse([], ("en",), is_live=False)
+    deepgram.parse([("diarize", "true")], ("en",), is_live=False, tells_speakers=True)
     deepgram.parse([("encoding", "linear16"), ("sample_rate", "8000")], ("en",), is_live=False)
     known = {each["name"] for each in DEEPGRAM_PARAMETERS}
     assert known <= read
