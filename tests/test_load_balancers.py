@@ -177,7 +177,7 @@ async def test_sessions_and_files_pass(name: str, tmp_path: Path, decoders: Deco
 @pytest.mark.parametrize("name", PROGRAMS)
 async def test_metrics_are_not_shown_outside(name: str, tmp_path: Path, decoders: Decoders) -> None:
     async with balanced(name, tmp_path, decoders) as balancer, balancer.http() as http:
-        for path in ("/metrics", "/%6Detrics"):
+        for path in ("/metrics", "/%6Detrics", "/metrics%0A"):
             assert (await http.get(path)).status_code == 403
         assert (await http.get("/readyz")).status_code == 200
 
@@ -267,7 +267,7 @@ def test_envoy_forwards_websockets_and_shows_no_metrics() -> None:
     assert manager["upgrade_configs"] == [{"upgrade_type": "websocket"}]
     assert manager["max_request_headers_kb"] * 1024 > MAX_HEAD_BYTES
     metrics, everything = envoy_routes()
-    assert metrics == {"match": {"path": "/metrics"}, "direct_response": {"status": 403}}
+    assert metrics == {"match": {"prefix": "/metrics"}, "direct_response": {"status": 403}}
     assert everything["match"] == {"prefix": "/"}
 
 
