@@ -3,6 +3,7 @@
 Source of the syntax: W3C, "WebVTT: The Web Video Text Tracks Format".
 """
 
+import re
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -194,7 +195,7 @@ def srt(made: Iterable[Cue]) -> str:
 
 def srt_cue(number: int, cue: Cue) -> str:
     """Write one cue as SubRip."""
-    text = (_before_text(cue.speaker) + cue.text).replace("-->", "->")
+    text = re.sub("-{2,}>", "->", _before_text(cue.speaker) + cue.text)
     return f"{number}\n{_clock(cue.start_ms, ',')} --> {_clock(cue.end_ms, ',')}\n{text}\n\n"
 
 

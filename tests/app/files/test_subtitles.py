@@ -67,9 +67,9 @@ def test_a_line_of_subrip_is_no_wider_with_the_name_of_its_speaker(n_words: int,
 
 
 def test_srt_is_numbered_and_has_commas() -> None:
-    made = [Cue(0, 1500, "Hello."), Cue(3_723_004, 3_724_000, "Tom & <Jerry> --> there")]
+    made = [Cue(0, 1500, "Hello."), Cue(3_723_004, 3_724_000, "Tom & <Jerry> --> a ---> b")]
     assert srt(made) == (
-        "1\n00:00:00,000 --> 00:00:01,500\nHello.\n\n2\n01:02:03,004 --> 01:02:04,000\nTom & <Jerry> -> there\n\n"
+        "1\n00:00:00,000 --> 00:00:01,500\nHello.\n\n2\n01:02:03,004 --> 01:02:04,000\nTom & <Jerry> -> a -> b\n\n"
     )
 
 
