@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+import numpy as np
 import webrtcvad
 
 from tutti_server.app.media.pcm import Samples
@@ -24,15 +25,18 @@ N_AGGRESSIVENESS = 4
 """The number of modes of the WebRTC detector."""
 ONSET_WINDOW = 10
 """How many of the last frames decide whether speech has begun (200 ms)."""
+ONSET_MASK = (1 << ONSET_WINDOW) - 1
 ONSET_VOICED = 6
 """Speech begins when this many of the last `ONSET_WINDOW` frames are voiced, and it began at the first of them."""
 ONSET_VOICED_AT_FLUSH = 3
 """How many voiced frames begin speech at a flush, which can end it before it is announced. Fewer are a click."""
 SPEECH_WINDOW = 5
 """How many of the last frames decide whether speech goes on (100 ms)."""
+SPEECH_MASK = (1 << SPEECH_WINDOW) - 1
 SPEECH_VOICED = 3
 """Speech goes on while this many of the last `SPEECH_WINDOW` frames are voiced."""
-
+PCM_16 = np.dtype("<i2")
+"""The samples that the WebRTC detector takes."""
 
 MEMORY_FRAMES = 300
 """How many of the last frames a renewed WebRTC detector processes first (6 s).
@@ -88,7 +92,7 @@ class WebRtcDetector:
 
     def is_speech(self, frame: Samples) -> bool:
         """Whether a frame of `FRAME_SAMPLES` mono float32 samples at 16 kHz holds speech."""
-        pcm = (frame * 32767).astype("<i2").tobytes()
+        pcm = (frame * 32767).astype(PCM_16).tobytes()
         self._memory.append(pcm)
         return bool(self._vad.is_speech(pcm, SAMPLE_RATE))
 
@@ -140,7 +144,9 @@ class Endpointer:
         self._pause_samples_required: int | None = None
         """The silence that ends speech in the present pause, in samples; `None` for the usual silence."""
         self._began = 0
-        self._recent: deque[bool] = deque(maxlen=ONSET_WINDOW)
+        self._recent = 0
+        """The last `ONSET_WINDOW` frames, a bit for each, 1 where the detector takes it for speech; the last one is the
+        lowest."""
         self.position = first
         """Position after the last frame."""
         self.is_speaking = False
@@ -175,15 +181,14 @@ class Endpointer:
     def push(self, frame: Samples) -> SpeechBegan | SpeechEnded | None:
         """Process the next frame."""
         is_voiced, is_quiet = self._detector.is_speech(frame), self._loudness.is_quiet(frame)
-        self._recent.append(is_voiced)
+        self._recent = (self._recent << 1 | is_voiced) & ONSET_MASK
         self.position += FRAME_SAMPLES
         if is_voiced:
             self.voiced_until = self.position
             self.loud_until = self.loud_until if is_quiet else self.position
         if not self.is_speaking:
-            return self._begin() if sum(self._recent) >= ONSET_VOICED else None
-        voiced = list(self._recent)[-SPEECH_WINDOW:]
-        if is_voiced and sum(voiced) >= SPEECH_VOICED:
+            return self._begin() if self._recent.bit_count() >= ONSET_VOICED else None
+        if is_voiced and (self._recent & SPEECH_MASK).bit_count() >= SPEECH_VOICED:
             self.speech_until = self.position
             self._pause_samples_required = None
         return self._end_if_silent()
@@ -200,7 +205,7 @@ class Endpointer:
     def _end_if_silent(self) -> SpeechEnded | None:
         required = self._silence_samples if self._pause_samples_required is None else self._pause_samples_required
         # A voiced frame may be the onset of the next word, which must not be cut off.
-        if self.pause_samples < required or self._recent[-1]:
+        if self.pause_samples < required or self._recent & 1:
             return None
         if self.position - self._began < self._min_samples:
             return None
@@ -220,11 +225,11 @@ class Endpointer:
         """Take all audio so far for silence: only frames to come can begin speech."""
         self.is_speaking = False
         self._pause_samples_required = None
-        self._recent.clear()
+        self._recent = 0
 
     def flush(self) -> SpeechBegan | None:
         """Begin speech that was not announced yet, as when a flush follows a short word."""
-        if self.is_speaking or sum(self._recent) < ONSET_VOICED_AT_FLUSH:
+        if self.is_speaking or self._recent.bit_count() < ONSET_VOICED_AT_FLUSH:
             return None
         return self._begin()
 
@@ -233,11 +238,10 @@ class Endpointer:
         return self._end() if self.is_speaking else None
 
     def _begin(self) -> SpeechBegan:
-        voiced = [i for i, is_voiced in enumerate(self._recent) if is_voiced]
-        start_of_recent = self.position - len(self._recent) * FRAME_SAMPLES
+        n_since_first, n_since_last = self._recent.bit_length(), (self._recent & -self._recent).bit_length() - 1
         self.is_speaking = True
-        self.speech_until = start_of_recent + (voiced[-1] + 1) * FRAME_SAMPLES
-        self._began = start_of_recent + voiced[0] * FRAME_SAMPLES
+        self.speech_until = self.position - n_since_last * FRAME_SAMPLES
+        self._began = self.position - n_since_first * FRAME_SAMPLES
         return SpeechBegan(self._began)
 
     def _end(self) -> SpeechEnded:

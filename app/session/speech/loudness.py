@@ -3,8 +3,6 @@
 import math
 from collections import deque
 
-import numpy as np
-
 from tutti_server.app.media.pcm import Samples
 
 BLOCK_FRAMES = 25
@@ -47,15 +45,17 @@ class Loudness:
 
     def is_quiet(self, frame: Samples) -> bool:
         """Whether the next frame, of mono float32 samples, is no louder than the noise or the echo after speech."""
-        energy = float(np.dot(frame, frame))
+        energy = float(frame.dot(frame))
         self._energies.append(energy)
         return self._compare(energy)
 
     def _compare(self, energy: float) -> bool:
         if self._n_frames == 0:
             self._least = self._most = energy
-        else:
-            self._least, self._most = min(self._least, energy), max(self._most, energy)
+        elif energy < self._least:
+            self._least = energy
+        elif energy > self._most:
+            self._most = energy
         least, most = min(self._least, self._floor), max(self._most, self._peak)
         self._n_frames += 1
         if self._n_frames == BLOCK_FRAMES:
