@@ -164,6 +164,9 @@ class Room:
 
     def _speak(self, entry: Spoken) -> None:
         if entry.number is not None:
+            if entry.number < self._stream.next_number:
+                # The store has it twice: its first answer came too late for the speaker.
+                return
             if entry.number > self._stream.next_number:
                 self.frames.add(MISSED)
             self._stream.next_number = entry.number + 1

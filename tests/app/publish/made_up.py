@@ -116,9 +116,8 @@ def resumed_from_s(received: list[Message], before: list[float]) -> list[float]:
     return points[-1] if points else before
 
 
-def entries(stream: str, messages: list[Message]) -> Iterator[Entry]:
-    """The messages of a session as entries of a log."""
-    number = 0
+def entries(stream: str, messages: list[Message], number: int = 0) -> Iterator[Entry]:
+    """The messages of a session as entries of a log; `number` is that of the first one."""
     for message in messages:
         is_interim = message["type"] == "interim"
         yield Spoken(stream=stream, message=message, number=None if is_interim else number)
