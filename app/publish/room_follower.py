@@ -11,7 +11,7 @@ from typing import Any
 
 from tutti_server.app.publish.room import Room
 from tutti_server.app.publish.room_config import RoomConfig
-from tutti_server.app.publish.room_entries import Ended, read_entry, write_entry
+from tutti_server.app.publish.room_entries import Begun, Ended, read_entry, write_entry
 from tutti_server.app.sharing.leases import RENEW_S
 from tutti_server.app.sharing.store import Lease, SharedStore, StoreAway
 from tutti_server.app.sharing.waiting import keep_following, read_unless
@@ -169,7 +169,11 @@ class RoomFollower:
     def _fold(self, followed: Followed, text: str) -> None:
         """Fold an entry, unless another version or another program has written it: the room goes on without it."""
         try:
-            followed.room.fold(read_entry(text))
+            entry = read_entry(text)
+            followed.room.fold(entry)
+            if isinstance(entry, Begun):
+                # Its lease may not be in the store yet.
+                followed.unheld_since = None
         except UNREADABLE:
             logger.debug("an entry of room %s cannot be read", followed.room.name, exc_info=True)
             self._on_unreadable()
