@@ -259,8 +259,12 @@ class Room:
         offset_s = self._stream.offset_s
         texts = [each for each in self.frames.messages(number) if each["type"] != "utterance"]
         # A segment belongs to where it begins. A translation must not reach into what comes again.
-        edges = {"segment": "start_s", "translation": "end_s"}
-        kept = [each for each in texts if each[edges[each["type"]]] < from_s + offset_s - ROUNDING_S]
+        kept = [
+            each
+            for each in texts
+            if each["start_s"] < from_s + offset_s - ROUNDING_S
+            and (each["type"] == "segment" or each["end_s"] < from_s + offset_s + ROUNDING_S)
+        ]
         if utterance.stable_from_s >= from_s - ROUNDING_S:
             utterance.stable = ""
         if kept == texts and (kept or utterance.stable):

@@ -104,6 +104,18 @@ def test_lines_that_come_again_stay_until_the_new_ones_are_there() -> None:
     assert [each["tail"] for each in reader.interims.values()] == [" tree"]
 
 
+def test_a_translation_stays_that_ends_where_its_text_comes_again() -> None:
+    """An utterance of two windows is translated after the first one, and not once more."""
+    room, reader = new_room(), Reader()
+    room.fold(Begun(stream="a", at=100.0))
+    translation = segment(0, 20.0, "Eins.", language="de") | {"type": "translation"}
+    speak(room, "a", segment(0, 20.0, "One."), translation, interim(0, 21.0, " Two"))
+    room.fold(Begun(stream="b", at=110.0, resumed_from_s=[21.0]))
+    speak(room, "b", segment(0, 21.0, "Two."))
+    reader.catch_up(room)
+    assert (list(reader.translations.values()), reader.text(0)) == (["Eins."], "One.Two.")
+
+
 @pytest.mark.parametrize("is_back", [False, True])
 def test_stable_text_of_lost_audio_stays(is_back: bool) -> None:
     """Whether the speaker comes back, with a gap, or not."""
