@@ -210,10 +210,7 @@ class Room:
 
     def _show(self, utterance: _Utterance, message: dict[str, Any], original: Mapping[str, Any]) -> None:
         """Show a message, whose times and numbers become those of the room."""
-        offset_s = self._stream.offset_s
-        message["utterance"] = utterance.number
-        message["start_s"] = round(message["start_s"] + offset_s, 3)
-        message["end_s"] = round(message["end_s"] + offset_s, 3)
+        message = _moved(message, self._stream.offset_s) | {"utterance": utterance.number}
         match message["type"]:
             case "interim":
                 utterance.stable = message["stable"]
@@ -231,9 +228,6 @@ class Room:
                 channel = min(utterance.channel, len(original["resume_from_s"]) - 1)
                 utterance.final_to_s = original["resume_from_s"][channel]
                 utterance.stable = ""
-                if "uncovered" in message:
-                    spans = message["uncovered"]
-                    message["uncovered"] = [[round(time_s + offset_s, 3) for time_s in span] for span in spans]
                 self.frames.hide(utterance.number)
                 self.frames.add(message, utterance.number)
 
@@ -277,8 +271,8 @@ class Room:
         if kept:
             beginning = self._new_utterance(utterance.channel, utterance.start_s)
             for message in kept:
-                times = {name: message[name] - offset_s for name in ("start_s", "end_s")}
-                self._show(beginning, message | times, times)
+                own = _moved(message, -offset_s)
+                self._show(beginning, own, own)
             self._close([beginning])
 
     def _close(self, utterances: Sequence[_Utterance]) -> None:
@@ -349,6 +343,16 @@ class Room:
             channel: [(number, from_s) for number, from_s in each] for channel, each in snapshot["returning"]
         }
         self._n_utterances, self._n_segments = snapshot["counts"]
+
+
+def _moved(message: Mapping[str, Any], offset_s: float) -> dict[str, Any]:
+    """The message with all of its times later by so much."""
+    moved = {**message, **{name: round(message[name] + offset_s, 3) for name in ("start_s", "end_s")}}
+    if "uncovered" in message:
+        moved["uncovered"] = [[round(time_s + offset_s, 3) for time_s in span] for span in message["uncovered"]]
+    if "redactions" in message:
+        moved["redactions"] = [_moved(each, offset_s) for each in message["redactions"]]
+    return moved
 
 
 def _rest(utterance: _Utterance, end_s: float) -> dict[str, Any]:

@@ -151,9 +151,11 @@ def test_a_new_session_goes_on_after_the_text_of_the_old_one() -> None:
     speak(room, "a", segment(0, 1.0, "One."), interim(1, 3.0, "Two"))
     room.fold(Ended(stream="a", at=150.0))
     room.fold(Begun(stream="b", at=160.0))
-    speak(room, "b", segment(0, 1.0, "Three."), utterance(0, 1.0, "Three.", 2.5))
+    redactions = [{"kind": "card", "start_s": 1.25, "end_s": 1.5}]
+    speak(room, "b", segment(0, 1.0, "Three.", redactions=redactions), utterance(0, 1.0, "Three.", 2.5))
     reader.catch_up(room)
     assert reader.text(0) == "One.TwoThree."
+    assert reader.segments[2][0]["redactions"] == [{"kind": "card", "start_s": 61.25, "end_s": 61.5}]
     assert [(line.start_s, line.text) for line in room.lines.current(None)] == [(1, "One."), (3, "Two"), (61, "Three.")]
     assert reader.types[-3:] == ["room", "segment", "utterance"]
     (ended,) = [json.loads(data.decode()[:-2].split("data: ")[1]) for data in [room.frames.finals[-1].data]]
