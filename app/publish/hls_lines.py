@@ -12,8 +12,8 @@ MAX_WAIT_S = 15.0
 """A segment waits at most this long for the final text of an open utterance, in seconds. Text that is later is in the
 segment after it.
 """
-
-
+MAX_OVERHANG_S = 1.0
+"""No cue ends later than this after its line, in seconds: a word without time gets a millisecond."""
 ROUNDING_S = 0.01
 """Times that differ by less than this are the same, in seconds: times are sent in milliseconds."""
 
@@ -93,11 +93,13 @@ class Lines:
         return (line for line in self.all if line.gone_from is None and _is_of(line, language))
 
     def of_segment(self, number: int, language: str | None) -> Iterator[Line]:
-        """The lines from which a segment takes its cues."""
+        """The lines from which a segment takes its cues: those of its time, and those that came later than theirs."""
+        start_s, end_s = number * SEGMENT_S, (number + 1) * SEGMENT_S
         return (
             line
             for line in self.all
             if line.shown_from <= number and (line.gone_from is None or number < line.gone_from)
+            if line.start_s < end_s and (line.shown_from == number or line.end_s + MAX_OVERHANG_S > start_s)
             if _is_of(line, language)
         )
 

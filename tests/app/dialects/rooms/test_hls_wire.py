@@ -126,6 +126,15 @@ def test_every_cue_is_in_each_segment_of_its_time_or_in_the_next_one(made: list[
     assert shown >= set(parse_vtt(whole_track(kept))[1])
 
 
+def test_a_segment_costs_the_lines_of_its_time_alone() -> None:
+    """Players fetch one every few seconds: hours of text must not be cut into cues each time."""
+    lines = Lines()
+    for number in range(100):
+        lines.add(line(4.0 * number, 4.0 * number + 3.5, f"text {number}"))
+    lines.make_segments(400.0)
+    assert {len(list(lines.of_segment(number, None))) for number in range(lines.n_segments)} <= {2, 3}
+
+
 @pytest.mark.parametrize("language", ["de", "fr"])
 def test_a_translation_has_a_track_of_its_own(language: str) -> None:
     lines = Lines()
