@@ -124,7 +124,8 @@ class Speaker:
         self._leases.hold(lease)
         try:
             await self._write_all()
-            await self._until_stored(self._save_last)
+            async with asyncio.timeout(LAST_WORDS_S):
+                await self._until_stored(self._save_last)
         except TimeoutError:
             logger.warning("the last events of room %s are lost: Redis cannot be reached", self.claim.id)
         finally:

@@ -41,6 +41,28 @@ async def test_a_room_has_begun_though_more_events_wait_for_the_store_than_may()
         speaker.leave(is_over=True)
 
 
+class ForgetfulStore(LocalStore):
+    """A store that loses the end of a session, as a Redis whose replica takes over a moment too early."""
+
+    async def append(self, log: str, value: str) -> None:
+        if '"kind":"left"' not in value:
+            await super().append(log, value)
+
+
+async def test_a_session_whose_end_the_store_has_lost_leaves_the_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its lease would show a speaker for ever."""
+    monkeypatch.setattr("tutti_server.app.publish.room_speaker.FOLD_S", 0.001)
+    monkeypatch.setattr("tutti_server.app.publish.room_speaker.LAST_WORDS_S", 0.05)
+    rooms = Rooms(ForgetfulStore(), CONFIG)
+    async with rooms.running():
+        speaker = rooms.speak(await rooms.claim("own", "choir", None))
+        speaker.begin("Sunday", None)
+        async with rooms.follow("choir"):
+            speaker.leave(is_over=False)
+        _, speaking = await asyncio.wait(rooms._speaking, timeout=1)
+        assert not speaking
+
+
 @dataclass
 class Clocks:
     """The clocks of a machine."""
