@@ -76,14 +76,16 @@ class _Timed:
         return replace(self, words=tuple(words))
 
     def times(self, start: int, end: int) -> tuple[float, float]:
-        """When a part of the text is spoken."""
-        inside = [
-            word for word, (first, last) in zip(self.words, self.spans(), strict=True) if first < end and start < last
-        ]
-        if inside:
+        """When a part of the text is spoken. The last words may not be known: they share the time that is left."""
+        spans = self.spans()
+        inside = [word for word, (first, last) in zip(self.words, spans, strict=True) if first < end and start < last]
+        known = spans[-1][1] if spans else 0
+        if inside and not self.text[known:end].strip():
             return inside[0].start_s, inside[-1].end_s
-        part_s = (self.end_s - self.start_s) / max(len(self.text), 1)
-        return round(self.start_s + start * part_s, 3), round(self.start_s + end * part_s, 3)
+        known, since_s = (known, self.words[-1].end_s) if known < end and self.words else (0, self.start_s)
+        part_s = (self.end_s - since_s) / max(len(self.text) - known, 1)
+        start_s = inside[0].start_s if inside else round(since_s + max(start - known, 0) * part_s, 3)
+        return start_s, round(since_s + (end - known) * part_s, 3)
 
     def edited_words(self, edits: Sequence[Edit], start: int, end: int) -> tuple[events.Word, ...]:
         """The words that begin between two indices, as the edits leave them."""

@@ -66,7 +66,7 @@ class Speaker:
             )
         )
 
-    def segment(self, text: str) -> None:
+    def segment(self, text: str, *, has_words: bool = True) -> None:
         start_s = self._n_words * WORD_S
         words = words_of(text, start_s)
         self._n_words += len(words)
@@ -83,7 +83,7 @@ class Speaker:
                 language="en",
                 source=segment(text),
                 window_start_s=0.0,
-                words=words,
+                words=words if has_words else (),
                 goes_on=True,
             )
         )
@@ -143,6 +143,18 @@ def test_what_is_held_back_comes_at_the_end_of_the_utterance() -> None:
         (2, "23", (), False),
     ]
     assert [each.text for each in speaker.utterances] == ["I have 20", "23"]
+
+
+def test_the_end_of_a_number_is_muted_though_its_words_are_not_known() -> None:
+    """Stable text whose audio is discarded has no words. Its times do not go back, either."""
+    speaker = Speaker(TextRuleOptions(redact=("card",)))
+    speaker.segment("My card is 4111 1111")
+    speaker.segment(" 1111 1111, you know 12", has_words=False)
+    speaker.end()
+    assert "".join(each.text for each in speaker.segments) == "My card is [CARD_NUMBER], you know 12"
+    (redaction,) = [each for one in speaker.segments for each in one.redactions]
+    assert redaction.start_s == 3 * WORD_S and redaction.end_s > 6 * WORD_S
+    assert all(before.end_s <= after.start_s for before, after in pairwise(speaker.segments))
 
 
 def test_a_resumed_session_may_begin_inside_a_number() -> None:
