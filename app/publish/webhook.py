@@ -29,7 +29,7 @@ Outcome = Literal["delivered", "refused", "expired", "dropped"]
 delivered: the receiver answered with a status from 200 to 299.
 refused: the receiver answered with a status that will not change.
 expired: the event became older than `MAX_AGE_S` between attempts.
-dropped: the queue was full.
+dropped: the queue was full, or had failed.
 """
 
 SIGNATURE_HEADER = "tutti-signature"
@@ -136,13 +136,13 @@ class Webhook:
         return delivery
 
     def push(self, delivery: "Delivery", event: dict[str, Any]) -> None:
-        """Queue one event of a call. If the queue is full, the event is dropped and counted.
+        """Queue one event of a call. If the queue is full, or has failed, the event is dropped and counted.
 
         Args:
             delivery: the queue of the call.
             event: a message of the native protocol.
         """
-        if delivery.queue.full() or self._n_waiting >= MAX_WAITING_TOTAL:
+        if delivery.has_failed or delivery.queue.full() or self._n_waiting >= MAX_WAITING_TOTAL:
             if not delivery.has_dropped:
                 logger.warning("[%s] events are dropped: too many wait for the webhook", delivery.call_sid)
             delivery.has_dropped = True
@@ -170,6 +170,8 @@ class Webhook:
         except Exception:
             # A defect ends the delivery of this call only.
             logger.exception("[%s] delivery failed", delivery.call_sid)
+            delivery.has_failed = delivery.has_dropped = True
+            self._n_waiting -= delivery.queue.qsize()
 
     async def _deliver_all(self, delivery: "Delivery") -> None:
         """Deliver the events of one call in order, until it is closed and its queue is empty."""
@@ -244,6 +246,8 @@ class Delivery:
         self.has_more = asyncio.Event()
         """Set while events wait, and after `close`."""
         self.is_closed = False
+        self.has_failed = False
+        """A defect has ended the delivery: all that follows is dropped."""
         self.has_dropped = False
         """An event has been dropped, and the log has a line about it."""
         self.n_pushed = 0
