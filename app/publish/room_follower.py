@@ -84,6 +84,10 @@ class RoomFollower:
         self._has_changed = asyncio.Event()
         """Set when a room is new among the followed ones."""
         self._checked_at = 0.0
+        self._was_away = False
+        """The store could not be reached since speakers were checked last: none could come back to its room."""
+        self._back_at = 0.0
+        """When it was back the last time, in seconds since 1970."""
 
     @asynccontextmanager
     async def following(self, id_: str, name: str) -> AsyncIterator[Followed]:
@@ -120,7 +124,9 @@ class RoomFollower:
 
     async def run(self) -> None:
         """Follow rooms until cancelled."""
-        await keep_following(self._store, "rooms", lambda: bool(self._followed), self._has_changed, self._follow)
+        await keep_following(
+            self._store, "rooms", lambda: bool(self._followed), self._has_changed, self._follow, self._note_away
+        )
 
     async def _follow(self) -> None:
         """Look up what is new, read until something comes or changes, and check that speakers are alive."""
@@ -132,6 +138,9 @@ class RoomFollower:
             self._checked_at = self._clock()
             self._forget_unused()
             await self._check_speakers()
+
+    def _note_away(self) -> None:
+        self._was_away = True
 
     async def _look_up(self, id_: str, followed: Followed) -> None:
         try:
@@ -187,6 +196,8 @@ class RoomFollower:
 
     async def _check_speakers(self) -> None:
         """End the rooms whose speakers have been gone for too long."""
+        if self._was_away:
+            self._was_away, self._back_at = False, self._now()
         live = [(id_, followed) for id_, followed in self._followed.items() if followed.room.is_live]
         if not live:
             return
@@ -196,7 +207,8 @@ class RoomFollower:
             if stream in streams:
                 followed.unheld_since = None
                 continue
-            followed.unheld_since = followed.room.left_at or followed.unheld_since or self._now()
+            since = followed.room.left_at or followed.unheld_since or self._now()
+            followed.unheld_since = max(since, self._back_at)
             if self._now() - followed.unheld_since >= self._config.gone_s:
                 # Another gateway may write the same. The second entry changes nothing.
                 await self._store.append(log_name(id_), write_entry(Ended(stream=stream, at=self._now())))

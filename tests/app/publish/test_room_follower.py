@@ -1,13 +1,19 @@
 """Follows rooms whose speakers may come back late, and whose state in the store may be that of another version."""
 
 import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
 
 import pytest
 
+from tutti_server.app.background import in_background
 from tutti_server.app.publish.room_config import RoomConfig
 from tutti_server.app.publish.room_entries import Begun, Ended, Entry, Left, Passed, read_entry, write_entry
 from tutti_server.app.publish.room_follower import RoomFollower, log_name, text_name
 from tutti_server.app.sharing.local_store import LocalStore
+from tutti_server.app.sharing.store import Entry as LogEntry
+from tutti_server.app.sharing.store import StoreAway
 
 
 @pytest.mark.parametrize(
@@ -39,27 +45,74 @@ async def test_a_room_with_a_snapshot_that_cannot_be_read_holds_up_no_other(snap
         await asyncio.gather(running, return_exceptions=True)
 
 
+class AwayStore(LocalStore):
+    """A store that may be away."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_there = asyncio.Event()
+        self.is_there.set()
+        self.is_missed = asyncio.Event()
+
+    async def wait_until_up(self) -> None:
+        self.is_missed.set()
+        await self.is_there.wait()
+
+    async def read(self, positions: Mapping[str, str]) -> list[tuple[str, LogEntry]]:
+        entries = await super().read(positions)
+        if not self.is_there.is_set():
+            raise StoreAway
+        return entries
+
+
+@dataclass
+class Gateway:
+    """Follows a room of which a speaker has no more than a minute to come back."""
+
+    store: AwayStore = field(default_factory=AwayStore)
+    now: float = 1000.0
+
+    @asynccontextmanager
+    async def following(self) -> AsyncIterator[None]:
+        config = RoomConfig(gone_s=60.0, keep_s=60.0, max_chars=1000)
+        follower = RoomFollower(self.store, config, clock=lambda: self.now, now=lambda: self.now)
+        async with asyncio.timeout(10), in_background(follower.run()), follower.following("abc", "choir") as followed:
+            self.followed = followed
+            yield
+
+    async def fold(self, entry: Entry, now: float) -> None:
+        """Let the gateway read an entry at this time, and look for speakers."""
+        changed, self.now = self.followed.changed, now
+        await self.store.append(log_name("abc"), write_entry(entry))
+        await changed.wait()
+
+    async def has_ended(self) -> bool:
+        last = await self.store.last(log_name("abc"))
+        return last is not None and isinstance(read_entry(last.value), Ended)
+
+
 async def test_a_speaker_that_comes_back_in_the_last_moment_has_its_room() -> None:
     """Its lease is in the store a little later than its beginning is in the log."""
-    now, store = 1000.0, LocalStore()
-    config = RoomConfig(gone_s=60.0, keep_s=60.0, max_chars=1000)
-    follower = RoomFollower(store, config, clock=lambda: now, now=lambda: now)
-    running = asyncio.create_task(follower.run())
-    try:
-        async with asyncio.timeout(10), follower.following("abc", "choir") as followed:
+    gateway = Gateway()
+    async with gateway.following():
+        await gateway.fold(Begun(stream="a", at=1000.0), 1000.0)
+        await gateway.fold(Left(stream="a", at=1000.0), 1010.0)
+        await gateway.fold(Begun(stream="b", at=1058.0, resumed_from_s=[3.0]), 1058.0)
+        await gateway.fold(Passed(stream="b", at=1061.0), 1061.0)
+        assert not await gateway.has_ended()
 
-            async def fold(entry: Entry, at: float) -> None:
-                nonlocal now
-                now, changed = at, followed.changed
-                await store.append(log_name("abc"), write_entry(entry))
-                await changed.wait()
 
-            await fold(Begun(stream="a", at=1000.0), 1000.0)
-            await fold(Left(stream="a", at=1000.0), 1010.0)
-            await fold(Begun(stream="b", at=1058.0, resumed_from_s=[3.0]), 1058.0)
-            await fold(Passed(stream="b", at=1061.0), 1061.0)
-            last = await store.last(log_name("abc"))
-            assert last and not isinstance(read_entry(last.value), Ended)
-    finally:
-        running.cancel()
-        await asyncio.gather(running, return_exceptions=True)
+async def test_a_speaker_that_could_not_come_back_has_as_much_time_afterwards() -> None:
+    """While the store is away, no session begins in a room."""
+    gateway = Gateway()
+    async with gateway.following():
+        await gateway.fold(Begun(stream="a", at=1000.0), 1000.0)
+        await gateway.fold(Left(stream="a", at=1000.0), 1010.0)
+        gateway.store.is_there.clear()
+        await gateway.store.append(log_name("abc"), write_entry(Passed(stream="a", at=1020.0)))
+        await gateway.store.is_missed.wait()
+        gateway.now = 1100.0
+        gateway.store.is_there.set()
+        for now, has_ended in ((1100.0, False), (1155.0, False), (1161.0, True)):
+            await gateway.fold(Passed(stream="a", at=now), now)
+            assert await gateway.has_ended() == has_ended
