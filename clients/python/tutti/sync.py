@@ -11,6 +11,7 @@ The connection runs in a thread of its own, so that it is kept open while the pr
 from __future__ import annotations
 
 import asyncio
+import sys
 import threading
 from collections.abc import AsyncGenerator, Coroutine, Generator, Iterator
 from concurrent.futures import Future
@@ -74,7 +75,7 @@ def connect(url: str, **options: Unpack[ConnectOptions]) -> Iterator[Session]:
         try:
             yield Session(session, runner)
         finally:
-            runner.run(manager.__aexit__(None, None, None))
+            runner.clean_up(manager.__aexit__(None, None, None))
 
 
 def transcribe_file(
@@ -115,6 +116,13 @@ class _Runner:
             future.cancel()
             raise
 
+    def clean_up(self, work: Coroutine[Any, Any, object]) -> None:
+        """Run `work`, unless its loop is closed, or the program ends: no other thread runs then."""
+        if self._loop.is_closed() or sys.is_finalizing():
+            work.close()
+        else:
+            self.run(work)
+
     def iterate(self, events: AsyncGenerator[Event, None]) -> Generator[Event, None, None]:
         # A wait that was interrupted may still be inside the generator, which must not be closed before it has left.
         is_waiting = asyncio.Lock()
@@ -131,7 +139,7 @@ class _Runner:
             while (event := self.run(wait())) is not None:
                 yield event
         finally:
-            self.run(close())
+            self.clean_up(close())
 
 
 @contextmanager
@@ -150,5 +158,6 @@ def _run_loop() -> Iterator[_Runner]:
     try:
         yield _Runner(loop)
     finally:
-        loop.call_soon_threadsafe(is_done.set)
-        thread.join()
+        if not sys.is_finalizing():
+            loop.call_soon_threadsafe(is_done.set)
+            thread.join()

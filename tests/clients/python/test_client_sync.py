@@ -1,6 +1,7 @@
 """The client without asyncio, as an ordinary program uses it."""
 
 import asyncio
+import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -78,3 +79,20 @@ async def test_a_server_that_is_gone_is_an_error() -> None:
             pass
 
     await in_thread(program)
+
+
+@pytest.mark.default
+async def test_a_program_may_end_with_a_file_that_it_has_not_read(tmp_path: Path) -> None:
+    """No other thread runs then, so nothing waits for one."""
+    (tmp_path / "a.mp3").write_bytes(b"ID3")
+    program = "import sys, tutti.sync; events = tutti.sync.transcribe_file(*sys.argv[1:]); next(events)"
+    async with serve_answer() as server, asyncio.timeout(30):
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-c", program, server.url, str(tmp_path / "a.mp3"), stderr=asyncio.subprocess.PIPE
+        )
+        try:
+            assert (await process.communicate())[1] == b""
+            assert process.returncode == 0
+        finally:
+            if process.returncode is None:
+                process.kill()
