@@ -15,6 +15,8 @@ CLEAR_LINE = "\r\x1b[2K"
 """Moves to the start of the line and clears it (ECMA-48)."""
 _DIM = "\x1b[2m"
 _RESET = "\x1b[0m"
+_JOINERS = "\u200c\u200d"
+"""The zero-width non-joiner and joiner: words of Persian and of Indian languages have them between two letters."""
 
 
 class CaptionLines:
@@ -112,7 +114,7 @@ def _width(text: str) -> int:
 
 def _make_printable(text: str) -> str:
     # Control characters in the text must not control the terminal.
-    return "".join(character if character.isprintable() else " " for character in text)
+    return "".join(character if character.isprintable() or character in _JOINERS else " " for character in text)
 
 
 def connection_note(event: Reconnecting | Resumed) -> str:

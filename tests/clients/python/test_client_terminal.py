@@ -40,8 +40,9 @@ def test_channels_are_named_when_there_are_several() -> None:
 
 
 def test_text_does_not_control_the_terminal() -> None:
-    """Control characters are written as spaces."""
+    """Control characters are written as spaces. Joiners are parts of words."""
     lines = CaptionLines(1, columns=None)
+    assert lines.add(make_segment("می\u200cروم")) == "[    0.12 →     1.50] می\u200cروم\n"
     assert lines.add(make_segment("a\x1b[2Jb\nc")) == "[    0.12 →     1.50] a [2Jb c\n"
 
 
