@@ -10,6 +10,7 @@ import os
 import shutil
 import stat
 import sys
+import tempfile
 from collections.abc import AsyncGenerator, Mapping
 from typing import BinaryIO
 
@@ -53,34 +54,37 @@ async def record(command: list[str]) -> AsyncGenerator[bytes, None]:
     Raises:
         AudioError: the recorder could not be run, or it ended with an error.
     """
-    try:
-        process = await asyncio.create_subprocess_exec(
-            *command,
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-            # A session of its own: Ctrl-C reaches only this process, which ends the recorder below.
-            start_new_session=True,
-        )
-    except OSError as error:
-        raise AudioError(command[0], str(error)) from error
-    assert process.stdout is not None and process.stderr is not None
-    try:
-        while chunk := await process.stdout.read(MICROPHONE_READ_BYTES):
-            yield chunk
+    # A pipe that nobody reads becomes full: after hours of warnings, the recorder would wait for it.
+    with tempfile.TemporaryFile() as messages:
         try:
-            async with asyncio.timeout(EXIT_TIMEOUT_S):
-                message = (await process.stderr.read(READ_BYTES)).decode(errors="replace").strip()
-                status = await process.wait()
-        except TimeoutError as error:
-            raise AudioError(command[0], "stopped recording, but did not end") from error
-        if status != 0:
-            raise AudioError(command[0], f"ended with status {status}" + (f": {message}" if message else ""))
-    finally:
-        if process.returncode is None:
-            process.kill()
-        # `wait` alone would leave a pipe with unread data open.
-        await process.communicate()
+            process = await asyncio.create_subprocess_exec(
+                *command,
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=messages,
+                # A session of its own: Ctrl-C reaches only this process, which ends the recorder below.
+                start_new_session=True,
+            )
+        except OSError as error:
+            raise AudioError(command[0], str(error)) from error
+        assert process.stdout is not None
+        try:
+            while chunk := await process.stdout.read(MICROPHONE_READ_BYTES):
+                yield chunk
+            try:
+                async with asyncio.timeout(EXIT_TIMEOUT_S):
+                    status = await process.wait()
+            except TimeoutError as error:
+                raise AudioError(command[0], "stopped recording, but did not end") from error
+            if status != 0:
+                messages.seek(0)
+                message = messages.read(READ_BYTES).decode(errors="replace").strip()
+                raise AudioError(command[0], f"ended with status {status}" + (f": {message}" if message else ""))
+        finally:
+            if process.returncode is None:
+                process.kill()
+            # `wait` alone would leave a pipe with unread data open.
+            await process.communicate()
 
 
 async def read_stdin(file: BinaryIO) -> AsyncGenerator[bytes, None]:

@@ -327,6 +327,13 @@ async def test_a_recorder_is_read_and_ended() -> None:
     await audio.aclose()
 
 
+async def test_a_recorder_may_write_any_number_of_warnings() -> None:
+    """Those of a night of overruns do not stop the audio."""
+    warning = "import sys; sys.stderr.write('overrun!!!\\n' * 40_000); sys.stdout.buffer.write(bytes(10))"
+    async with asyncio.timeout(30):
+        assert [chunk async for chunk in record([sys.executable, "-c", warning])] == [bytes(10)]
+
+
 async def test_a_recorder_that_fails_is_quoted() -> None:
     """The error has the message of the program."""
     failing = "import sys; sys.stdout.buffer.write(bytes(10)); sys.exit('no such device')"
