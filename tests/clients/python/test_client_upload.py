@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import wave
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -58,6 +59,15 @@ async def test_a_file_becomes_the_events_of_a_session(wav: Path) -> None:
     assert (reports[-1].sent_bytes, reports[-1].total_bytes) == (size, size)
     assert reports[-1].final_until_s == reports[-1].audio_s == stopped.audio_s
     assert [report.final_until_s for report in reports] == sorted(report.final_until_s for report in reports)
+
+
+async def test_the_name_of_a_file_may_be_any_bytes(tmp_path: Path) -> None:
+    """A system of before Unicode has written it."""
+    name = os.fsdecode(b"caf\xe9.mp3")
+    (tmp_path / name).write_bytes(b"ID3")
+    async with serve_answer() as server:
+        assert len(await collect(server.url, tmp_path / name)) == 3
+    assert b'filename="caf?.mp3"' in server.requests[0]
 
 
 async def test_every_option_is_a_field_of_the_form(tmp_path: Path) -> None:
