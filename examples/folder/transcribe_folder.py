@@ -42,7 +42,9 @@ class Batch:
                 self.n_failed += 1
                 result = f"failed: {error}"
             self._n_done += 1
-            print(f"[{self._n_done}/{self._n_all}] {recording.relative_to(self._args.folder)}: {result}", flush=True)
+            line = f"[{self._n_done}/{self._n_all}] {recording.relative_to(self._args.folder)}: {result}"
+            # What is not UTF-8 in a name becomes question marks.
+            print(line.encode(errors="replace").decode(), flush=True)
 
     async def _transcribe(self, recording: Path) -> str:
         segments: list[tutti.Segment] = []

@@ -13,6 +13,8 @@ from tests.recordings import TEXTS
 
 PROGRAM = "folder/transcribe_folder.py"
 HOLE_S = 1800
+BROKEN = os.fsdecode(b"br\xf8ken.mp3")
+"""The name of a file that is no recording, as a system of before Unicode has written it."""
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -22,22 +24,22 @@ def talks(recordings: Path, tmp_path: Path) -> Path:
     """Two recordings, and a file that looks like one."""
     folder = tmp_path / "talks"
     shutil.copytree(recordings / "talks", folder)
-    (folder / "broken.mp3").write_text("no audio")
+    (folder / BROKEN).write_text("no audio")
     return folder
 
 
 def test_what_is_done_is_not_done_again(server: Running, talks: Path) -> None:
     """A recording that failed is tried again, and so is one that has changed."""
-    done = run(PROGRAM, talks, "--url", server.http, "--jobs", 2)
+    done = run(PROGRAM, talks, "--url", server.http, "--jobs", 2, PYTHONIOENCODING="utf-8:strict")
     assert done.returncode == 1
     assert done.stdout.startswith("3 recordings, 0 of them done before\n")
-    assert "broken.mp3: failed: " in done.stdout and "FFmpeg" in done.stdout
+    assert "br?ken.mp3: failed: " in done.stdout and "FFmpeg" in done.stdout
     assert done.stderr == "transcribe_folder.py: 1 failed; run it again to try these once more\n"
     for name, recording in (("hello", talks / "monday/hello.wav"), ("train", talks / "train.wav")):
         assert recording.with_name(f"{name}.wav.txt").read_text() == f"{TEXTS[name]}\n"
         assert f" --> 00:00:0{2 if name == 'hello' else 4}," in recording.with_name(f"{name}.wav.srt").read_text()
 
-    (talks / "broken.mp3").unlink()
+    (talks / BROKEN).unlink()
     subtitles = talks / "train.wav.srt"
     os.utime(subtitles, (0, 0))
     done = run(PROGRAM, talks, "--url", server.http)
@@ -48,7 +50,7 @@ def test_what_is_done_is_not_done_again(server: Running, talks: Path) -> None:
 
 def test_ctrl_c_ends_it_between_two_recordings_and_within_one(server: Running, talks: Path, recordings: Path) -> None:
     """The long one is being sent or transcribed when the short ones are done."""
-    (talks / "broken.mp3").unlink()
+    (talks / BROKEN).unlink()
     content, n_bytes = bytearray((recordings / "speech.wav").read_bytes()), HOLE_S * 32_000
     content[4:8], content[40:44] = (36 + n_bytes).to_bytes(4, "little"), n_bytes.to_bytes(4, "little")
     (talks / "a_long_one.wav").write_bytes(content)
