@@ -1,13 +1,13 @@
 /** Says why a run has ended, and what the user can do. */
 
 import { ConnectError, ConnectionLost, RequestError, SessionError, TuttiError } from "../tutti/index.js";
+import { probe, streamUrl } from "../tutti/server.js";
+import { within } from "../tutti/signal.js";
 import { apiKey } from "./keys.js";
 import { askForKey, showMessage } from "./messages.js";
 import { forgetRoom } from "./share.js";
 import { fail, show } from "./status.js";
 
-/** How long the request that finds out why a connection was refused may take. */
-const PROBE_TIMEOUT_MS = 5_000;
 /** The message for each error with which a server ends a session. */
 const SESSION_ENDS = {
   draining: "The server is shutting down. Press Restart to continue on another one.",
@@ -48,20 +48,12 @@ export async function explain(error, signal) {
 async function explainRefusal(signal) {
   let status;
   try {
-    const headers = apiKey() === undefined ? {} : { Authorization: `Bearer ${apiKey()}` };
-    const response = await fetch("/v1/models", {
-      headers,
-      signal: AbortSignal.any([signal, AbortSignal.timeout(PROBE_TIMEOUT_MS)]),
-    });
-    status = response.status;
-  } catch (error) {
-    if (signal.aborted) {
-      show("idle");
-      return;
-    }
-    console.info("The server does not answer:", error);
+    status = await within(probe(streamUrl(location.origin), apiKey()), signal);
+  } catch {
+    show("idle");
+    return;
   }
-  if (status === undefined) {
+  if (status === 0) {
     show("failed");
     showMessage("The server cannot be reached. Check the connection and try again.");
   } else if (isAboutKey(status)) {
