@@ -334,6 +334,9 @@ async def test_captions_are_shared_and_translated_and_name_their_speakers(
         await page_server.send({"type": "speakers", "channel": 0, "spans": spans})
         await page.wait_for(f"{newest}.innerText.startsWith('B: Hello everyone.')")
         await check_news_of_cleared_lines(page, page_server)
+        await page_server.send(*(each | {"speaker": "A"} for each in final("مرحبا.", 3, 4.0)))
+        await page.wait_for(f"{newest}.innerText.startsWith('A: مرحبا')")
+        assert await page.evaluate(f"getComputedStyle({newest}).direction") == "rtl"
         await page.click("#toggle")
         await state(page, "done")
         await page.click("#toggle")

@@ -141,7 +141,8 @@ function drawTranslations(node, translations) {
 function drawSpeaker(node, speaker = null) {
   let label = node.querySelector(".speaker");
   if (label === null && speaker !== null) {
-    label = document.createElement("span");
+    // Its letter says nothing of the direction of the text.
+    label = document.createElement("bdi");
     label.className = "speaker";
     node.querySelector(".text").prepend(label);
   }
