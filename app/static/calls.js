@@ -121,6 +121,8 @@ page.transcribeForm.addEventListener("submit", (event) => {
   const file = recording;
   void ask(file.name, async (signal) => {
     await sides;
+    // A folder, or a file that is gone, is an error of its own: its upload would fail as if the server were not there.
+    await file.slice(0, 1).arrayBuffer();
     const names = page.channelNames.value.split(",").map((name) => name.trim());
     const options = { channelNames: names.filter((name) => name !== ""), language: page.language.value };
     const text = await transcribe(file, { ...options, signal, onUploaded: showUpload });

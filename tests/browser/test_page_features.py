@@ -170,13 +170,28 @@ DROP = """(() => {
 })()"""
 
 
-async def test_a_dropped_file_is_transcribed(page_server: FakeServer, open_window: OpenWindow) -> None:
-    """With the languages and terms of the settings, a key if the server asks for one, and what is said of the file."""
+EMPTY_DROP = """document.body.dispatchEvent(
+    Object.assign(new Event("drop", {bubbles: true}), {dataTransfer: {types: ["Files"], files: []}})
+)"""
+
+
+async def test_a_dropped_file_is_transcribed(page_server: FakeServer, open_window: OpenWindow, tmp_path: Path) -> None:
+    """With the languages and terms of the settings, a key if the server asks for one, and what is said of the file.
+
+    What is no file is refused: programs may promise one and give none, and a folder looks like one.
+    """
     page_server.file_events = FILE
     page_server.api_key = "s3cret"
     settings = {"language": "", "candidates": ["de", "en"], "hotwords": "Zwickau, HDMI, Zwickau"}
     async with open_window(None) as page:
         await open_with(page, page_server, settings)
+        await page.evaluate(EMPTY_DROP)
+        assert await message(page) == "Expected one file at a time, got 0."
+        folder = {"items": [], "files": [str(tmp_path)], "dragOperationsMask": 1}
+        for kind in ("dragEnter", "dragOver", "drop"):
+            await page.command("Input.dispatchDragEvent", type=kind, x=200, y=200, data=folder)
+        await state(page, "failed")
+        assert await message(page) == f"Cannot read {tmp_path.name}."
         await page.evaluate(DROP)
         await page.wait_for("!document.querySelector('#key-form').hidden")
         await page.type_text("s3cret")

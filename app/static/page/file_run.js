@@ -1,6 +1,6 @@
 /** Transcribes a file: uploads it, shows how far it is, and adds its text to the transcript. */
 
-import { AbortedError, RequestError, transcribeFile } from "../tutti/index.js";
+import { AbortedError, RequestError, transcribeFile, UsageError } from "../tutti/index.js";
 import { clock } from "./clock.js";
 import { page } from "./elements.js";
 import { explain } from "./explain.js";
@@ -36,6 +36,7 @@ export async function startFile(file) {
     lengthS = seconds;
   });
   try {
+    await check(file);
     const options = { ...fileOptions(), apiKey: apiKey(), signal, onProgress: (progress) => showProgress(progress, lengthS) };
     for await (const event of transcribeFile(location.origin, file, options)) {
       if (event.type === "warning") {
@@ -84,6 +85,15 @@ function showProgress({ sentBytes, totalBytes, finalUntilS }, lengthS) {
   }
   const until = lengthS === undefined ? clock(finalUntilS) : `${clock(finalUntilS)} of ${clock(lengthS)}`;
   page.progressText.textContent = isUploading ? `Uploading, ${Math.floor(100 * share)} %` : `Transcribed: ${until}`;
+}
+
+/** Finds a folder, or a file that is gone: browsers upload neither, and say no more than of a server that is not there. */
+async function check(file) {
+  try {
+    await file.slice(0, 1).arrayBuffer();
+  } catch (error) {
+    throw new UsageError("bad_file", `cannot read ${file.name}`, error);
+  }
 }
 
 /** The length of the audio in seconds; undefined if the browser does not know the format. */

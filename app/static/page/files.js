@@ -41,7 +41,7 @@ export function onFile(listener) {
     event.preventDefault();
     depth = 0;
     page.drop.hidden = true;
-    if (event.dataTransfer.files.length > 1) {
+    if (event.dataTransfer.files.length !== 1) {
       showMessage(`Expected one file at a time, got ${event.dataTransfer.files.length}.`);
       return;
     }
