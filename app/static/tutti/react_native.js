@@ -43,11 +43,7 @@ export class RecorderSource {
      */
     restart() {
         if (this.#isStarted && this.#state !== "stopped") {
-            const restart = async () => {
-                await this.#recorder.stop();
-                this.#begin();
-            };
-            restart().catch((error) => this.#fail(error));
+            void this.#release().then(() => this.#begin());
         }
     }
     stop() {
@@ -55,10 +51,16 @@ export class RecorderSource {
             this.#setState("stopped");
             clearTimeout(this.#timer);
             if (this.#isStarted) {
-                const release = async () => void (await this.#recorder.stop());
-                // A recorder that has failed, or was stopped by the system, may refuse to be stopped.
-                release().catch(() => { });
+                void this.#release();
             }
+        }
+    }
+    async #release() {
+        try {
+            await this.#recorder.stop();
+        }
+        catch {
+            // A recorder that has failed, or was stopped by the system, may refuse to be stopped.
         }
     }
     #begin() {

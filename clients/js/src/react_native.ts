@@ -72,11 +72,7 @@ export class RecorderSource implements AudioSource {
    */
   restart(): void {
     if (this.#isStarted && this.#state !== "stopped") {
-      const restart = async () => {
-        await this.#recorder.stop();
-        this.#begin();
-      };
-      restart().catch((error: unknown) => this.#fail(error));
+      void this.#release().then(() => this.#begin());
     }
   }
 
@@ -85,10 +81,16 @@ export class RecorderSource implements AudioSource {
       this.#setState("stopped");
       clearTimeout(this.#timer);
       if (this.#isStarted) {
-        const release = async () => void (await this.#recorder.stop());
-        // A recorder that has failed, or was stopped by the system, may refuse to be stopped.
-        release().catch(() => {});
+        void this.#release();
       }
+    }
+  }
+
+  async #release(): Promise<void> {
+    try {
+      await this.#recorder.stop();
+    } catch {
+      // A recorder that has failed, or was stopped by the system, may refuse to be stopped.
     }
   }
 

@@ -103,6 +103,16 @@ describe("react-native-live-audio-stream", () => {
     expect(stream.nStarts).toBe(2);
   });
 
+  test("begins again also where the system has stopped the recorder, which refuses to be stopped then", async () => {
+    const { lost, chunks } = started(source);
+    stream.stop = () => Promise.reject(new Error("no recording in progress"));
+    source.restart();
+    await settle();
+    stream.record(base64(2));
+    expect([lost.mock.calls, stream.nStarts, chunks]).toEqual([[], 2, [[2]]]);
+    source.stop();
+  });
+
   test("audio that is not base64 is an error that says so, and ends the source", () => {
     const { lost } = started(source);
     stream.record("AAA*");
