@@ -11,8 +11,9 @@ const FLUSH_TIMEOUT_MS = 1_000;
  * @throws as `connect`; UsageError `bad_option` if `start.audio` is not what the source gives.
  */
 export async function record(url, source, options = {}) {
+    let session;
     try {
-        const session = await connect(url, { ...options, start: startFor(source, options.start) });
+        session = await connect(url, { ...options, start: startFor(source, options.start) });
         session.recording = new Recording(session, source);
         if (!session.isOpen) {
             session.recording.stop();
@@ -20,6 +21,7 @@ export async function record(url, source, options = {}) {
         return session;
     }
     catch (error) {
+        session?.close();
         source.stop();
         throw error;
     }

@@ -18,14 +18,16 @@ const FLUSH_TIMEOUT_MS = 1_000;
  * @throws as `connect`; UsageError `bad_option` if `start.audio` is not what the source gives.
  */
 export async function record(url: Address, source: AudioSource, options: ConnectOptions = {}): Promise<Session> {
+  let session: Session | undefined;
   try {
-    const session = await connect(url, { ...options, start: startFor(source, options.start) });
+    session = await connect(url, { ...options, start: startFor(source, options.start) });
     session.recording = new Recording(session, source);
     if (!session.isOpen) {
       session.recording.stop();
     }
     return session;
   } catch (error) {
+    session?.close();
     source.stop();
     throw error;
   }

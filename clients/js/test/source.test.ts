@@ -40,6 +40,14 @@ function readAll(session: Session): { events: SessionEvent[]; end: Promise<unkno
 
 const typesSent = () => socket.sentText.map((message) => (message as { type: string }).type);
 
+test("a source that does not begin closes its session, too", async () => {
+  source.start = () => {
+    throw new TypeError("no microphone");
+  };
+  await expect(open()).rejects.toThrow("no microphone");
+  expect(socket.closedWith).toBe(1000);
+});
+
 test("the session says what audio it is, sends it from the beginning, and delivers the last of it before stop", async () => {
   const session = await open({ start: { language: "en" } });
   expect(socket.sentText[0]).toMatchObject({
