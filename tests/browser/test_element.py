@@ -147,6 +147,9 @@ async def test_labels_and_times_stand_before_the_text(page: Page) -> None:
     assert texts == ["0:00 Agent: Hello.", "1:01:01 Caller: Yes?"]
     spoken = f"[...{INSIDE}.querySelectorAll('.spoken p')].map((p) => p.textContent)"
     assert await page.evaluate(spoken) == ["Agent: Hello.", "Caller: Yes?"]
+    # An empty label is none.
+    await set_attributes(page, labels=",Caller")
+    assert (await page.evaluate(f"{INSIDE}.querySelector('.line').innerText")).split() == ["0:00", "Hello."]
 
 
 async def test_text_has_its_language_and_direction(page: Page) -> None:

@@ -49,9 +49,9 @@ export class LineView {
         return [...(options.hasTimes ? [this.#time, " "] : []), ...(hasLabel ? [this.#label, " "] : [])];
     }
 }
-/** What stands before the text of a line: the page's label of its channel, or its speaker. */
+/** What stands before the text of a line: the page's label of its channel, if that is not empty, or its speaker. */
 export function labelOf(line, labels) {
-    return labels[line.channel] ?? line.speaker;
+    return labels[line.channel] || line.speaker;
 }
 /** Marks text with its language, for voices and fonts, and with its direction. */
 export function setLanguage(node, language) {

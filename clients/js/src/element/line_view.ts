@@ -70,9 +70,9 @@ export class LineView {
   }
 }
 
-/** What stands before the text of a line: the page's label of its channel, or its speaker. */
+/** What stands before the text of a line: the page's label of its channel, if that is not empty, or its speaker. */
 export function labelOf(line: CaptionLine, labels: readonly string[]): string | undefined {
-  return labels[line.channel] ?? line.speaker;
+  return labels[line.channel] || line.speaker;
 }
 
 /** Marks text with its language, for voices and fonts, and with its direction. */
