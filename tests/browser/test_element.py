@@ -236,6 +236,18 @@ async def test_a_day_of_text_needs_little_of_the_document_and_all_of_it_can_be_r
     assert await page.evaluate(f"{INSIDE}.querySelector('.open').innerText.trim()") == "And now"
 
 
+async def test_texts_may_be_assigned_before_the_element_is_defined(page: Page) -> None:
+    """As by a script that runs before the module of the element."""
+    await page.evaluate("""(() => {
+        const early = new DOMParser().parseFromString("<tutti-captions></tutti-captions>", "text/html").body.firstChild;
+        early.texts = {latest: "Zum Ende"};
+        captions.replaceWith(early);
+        captions = early;
+    })()""")
+    assert await page.evaluate(f"{INSIDE}.querySelector('.latest').textContent") == "Zum Ende"
+    assert await page.evaluate("captions.texts.states.listening") == "Listening"
+
+
 async def test_mistakes_are_explained(page: Page) -> None:
     """Wrong events and attributes name what was expected and what came."""
     said = """(() => { try { captions.apply(%s); } catch (error) { return `${error.name}: ${error.message}`; } })()"""

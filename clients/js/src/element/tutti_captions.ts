@@ -85,6 +85,12 @@ export class TuttiCaptions extends Base {
     super();
     this.#view = new CaptionsView(this.attachShadow({ mode: "open" }), this.#transcript, this.#options);
     this.#showStatus();
+    if (Object.hasOwn(this, "texts")) {
+      // The page has assigned them before the element was defined; its property would hide the accessor.
+      const { texts } = this;
+      Reflect.deleteProperty(this, "texts");
+      this.texts = texts;
+    }
   }
 
   /** The text so far. */
