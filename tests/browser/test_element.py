@@ -1,5 +1,6 @@
 """`<tutti-captions>` in a real browser: what it shows, what it says, and what a screen reader gets of it."""
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -304,6 +305,21 @@ async def test_a_lost_connection_of_the_microphone_mends_itself(page: Page, serv
         captions.remove();
     })"""
     assert await page.evaluate(left) == "idle"
+
+
+async def test_a_session_that_is_stopped_without_a_connection_does_not_listen_again(
+    page: Page, server: FakeRoom
+) -> None:
+    """It connects again for the last text alone."""
+    await set_attributes(page, server=server.url)
+    await page.evaluate("captions.start()")
+    await record_events(page)
+    ended = """new Promise((done) => {
+        captions.addEventListener('tutti-end', () => done(null));
+        captions.addEventListener('tutti-state', ({detail}) => detail.state === 'reconnecting' && captions.stop());
+    })"""
+    await asyncio.gather(page.evaluate(ended), server.close(1012))
+    assert await page.evaluate("seen") == ["reconnecting", "finishing", "idle", "end"]
 
 
 async def test_a_refused_microphone_is_explained(page: Page, server: FakeRoom) -> None:

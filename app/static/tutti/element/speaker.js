@@ -9,6 +9,7 @@ const SILENT = ["suspended", "interrupted", "disconnected"];
 export class Speaker {
     /** Where the audio ends that was sent, in seconds. */
     untilS;
+    state = "asking";
     #options;
     #listener;
     #controller = new AbortController();
@@ -34,11 +35,11 @@ export class Speaker {
         const { signal } = this.#controller;
         let key;
         try {
-            this.#listener.onState("asking");
+            this.#become("asking");
             const microphone = await openMicrophone({ signal, workletUrl, keepScreenOn: true });
             this.#microphone = microphone;
             microphone.start((samples) => this.#send(samples), (error) => this.#onLost(error), (state) => this.#onMicrophone(state));
-            this.#listener.onState("connecting");
+            this.#become("connecting");
             key = await apiKey();
             this.#session = await connect(server, {
                 signal,
@@ -51,7 +52,7 @@ export class Speaker {
             });
             this.#listener.onEvent(this.#session.started);
             this.#early.splice(0).forEach((samples) => this.#send(samples));
-            this.#listener.onState("live");
+            this.#become("live");
             return this.#session;
         }
         catch (error) {
@@ -82,7 +83,7 @@ export class Speaker {
     }
     /** Sends what the microphone still has, and lets the session end when all of it is final. */
     async finish() {
-        this.#listener.onState("finishing");
+        this.#become("finishing");
         await this.#microphone?.flush();
         this.#microphone?.stop();
         clearInterval(this.#keepalive);
@@ -96,6 +97,10 @@ export class Speaker {
         this.#controller.abort();
         this.#microphone?.stop();
         this.#session?.close();
+    }
+    #become(state) {
+        this.state = state;
+        this.#listener.onState(state);
     }
     #send(samples) {
         if (this.#session === undefined) {

@@ -42,6 +42,7 @@ export interface SpeakerListener {
 export class Speaker {
   /** Where the audio ends that was sent, in seconds. */
   untilS: number;
+  state: SpeakerState = "asking";
 
   readonly #options: SpeakerOptions;
   readonly #listener: SpeakerListener;
@@ -70,7 +71,7 @@ export class Speaker {
     const { signal } = this.#controller;
     let key: string | undefined;
     try {
-      this.#listener.onState("asking");
+      this.#become("asking");
       const microphone = await openMicrophone({ signal, workletUrl, keepScreenOn: true });
       this.#microphone = microphone;
       microphone.start(
@@ -78,7 +79,7 @@ export class Speaker {
         (error) => this.#onLost(error),
         (state) => this.#onMicrophone(state),
       );
-      this.#listener.onState("connecting");
+      this.#become("connecting");
       key = await apiKey();
       this.#session = await connect(server, {
         signal,
@@ -91,7 +92,7 @@ export class Speaker {
       });
       this.#listener.onEvent(this.#session.started);
       this.#early.splice(0).forEach((samples) => this.#send(samples));
-      this.#listener.onState("live");
+      this.#become("live");
       return this.#session;
     } catch (error) {
       this.close();
@@ -121,7 +122,7 @@ export class Speaker {
 
   /** Sends what the microphone still has, and lets the session end when all of it is final. */
   async finish(): Promise<void> {
-    this.#listener.onState("finishing");
+    this.#become("finishing");
     await this.#microphone?.flush();
     this.#microphone?.stop();
     clearInterval(this.#keepalive);
@@ -136,6 +137,11 @@ export class Speaker {
     this.#controller.abort();
     this.#microphone?.stop();
     this.#session?.close();
+  }
+
+  #become(state: SpeakerState): void {
+    this.state = state;
+    this.#listener.onState(state);
   }
 
   #send(samples: Int16Array<ArrayBuffer>): void {

@@ -264,7 +264,7 @@ export class TuttiCaptions extends Base {
     if (event.type === "reconnecting") {
       this.#show("reconnecting");
     } else if (event.type === "resumed") {
-      this.#show(this.#speaker === undefined ? "idle" : "live");
+      this.#show(this.#speaker?.state ?? "idle");
     } else if (event.type === "warning" || event.type === "error") {
       this.#dispatch("tutti-warning", { code: event.code, message: event.message });
     } else if (event.type === "room") {
