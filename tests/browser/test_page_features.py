@@ -87,6 +87,15 @@ async def test_text_stays_on_the_device_until_it_is_cleared(
         assert "Good morning." in await page.evaluate(STORED)
         assert page.errors == []
 
+        # A setting of another tab stays when this one keeps another.
+        other = "localStorage.setItem('tutti.settings', JSON.stringify({...%s, keep: false}))"
+        kept = "JSON.parse(localStorage.getItem('tutti.settings'))"
+        await page.evaluate("document.activeElement.blur()")
+        await press(page, "+")
+        await page.evaluate(other % kept)
+        await press(page, "+")
+        assert await page.evaluate(f"[{kept}.size, {kept}.keep]") == [150, False]
+
 
 WITHOUT_SPACES = [
     {"start_s": 0, "end_s": 28, "text": text}

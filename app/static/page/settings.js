@@ -45,7 +45,8 @@ export function change(changes) {
   const names = Object.keys(changes).filter((name) => !isSame(settings[name], changes[name]));
   if (names.length > 0) {
     Object.assign(settings, changes);
-    write(KEY, JSON.stringify(settings));
+    // Another tab may have changed others.
+    write(KEY, JSON.stringify({ ...settings, ...known(readJson(KEY)), ...changes }));
     listeners.forEach((listener) => listener(names));
   }
 }
