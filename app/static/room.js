@@ -95,7 +95,8 @@ function nameOf(names, code) {
 }
 
 function changeSize(factor) {
-  const now = Number.parseFloat(captions.getAttribute("size") ?? getComputedStyle(captions).fontSize);
+  // The size in the address may be none.
+  const now = Number(captions.getAttribute("size")) || Number.parseFloat(getComputedStyle(captions).fontSize);
   const next = String(Math.round(Math.min(LARGEST_PX, Math.max(SMALLEST_PX, now * factor))));
   captions.setAttribute("size", next);
   try {

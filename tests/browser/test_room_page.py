@@ -133,6 +133,12 @@ async def test_readers_choose_a_translation_and_the_size(page: Page, room: FakeR
     assert await lines(page) == ["Hello.\nHallo."]
     assert await page.evaluate(size) == after
     await page.evaluate("localStorage.clear()")
+    # An address whose size is none does not break the buttons, now and later.
+    await read(page, room, "?size=large")
+    await wait_inside(page, "part('finals').includes('Hello.')")
+    await page.click("#larger")
+    assert await page.evaluate(size) > before
+    await page.evaluate("localStorage.clear()")
 
 
 async def test_obs_shows_two_rows_on_a_transparent_ground(page: Page, room: FakeRoom) -> None:
