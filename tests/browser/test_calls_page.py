@@ -178,6 +178,15 @@ NO_JOBS = [
 ]
 
 
+async def test_a_hit_is_marked_after_a_letter_whose_lower_case_is_longer(page: Page) -> None:
+    """As that of the Turkish İ is: by a sign for its dot."""
+    await open_record(page, as_json(make_record((said("agent", 0.4, "İĞİRMİ İKİLİ iki ve üç"),), 4.0)))
+    await press(page, "/")
+    await page.type_text("ve")
+    await page.wait_for("document.querySelector('#hits').innerText === '1 of 1'")
+    assert await page.evaluate(texts_of(".word.hit")) == ["ve"]
+
+
 async def test_what_is_no_record_gets_a_sentence(page: Page, calls: FakeCalls) -> None:
     """Files, and the results of jobs."""
 

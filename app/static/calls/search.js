@@ -46,11 +46,15 @@ function find() {
 }
 
 function hitsIn({ pieces }, wanted) {
-  const text = pieces.map(({ element }) => element.textContent).join("").toLowerCase();
+  // Lower case may be longer: that of a Turkish İ has two characters.
+  const texts = pieces.map(({ element }) => element.textContent.toLowerCase());
+  const text = texts.join("");
+  let at = 0;
+  const places = texts.map(({ length }, index) => ({ element: pieces[index].element, from: at, until: (at += length) }));
   const found = [];
   for (let from = text.indexOf(wanted); from >= 0; from = text.indexOf(wanted, from + wanted.length)) {
     const until = from + wanted.length;
-    found.push(pieces.filter((piece) => piece.from < until && piece.until > from).map(({ element }) => element));
+    found.push(places.filter((place) => place.from < until && place.until > from).map(({ element }) => element));
   }
   return found;
 }

@@ -13,7 +13,7 @@ const UNSURE = 0.5;
 /** A longer silence between two turns is shown as a line of its own, in seconds. */
 const LONG_SILENCE_S = 3;
 
-/** What is shown of each turn: `{ turn, element, pieces }`, and each piece with its place in the text. */
+/** What is shown of each turn: `{ turn, element, pieces }`. */
 export let shownTurns = [];
 
 export function showTurns(record) {
@@ -107,7 +107,6 @@ function turnRow(turn, { speakers, interruptions }) {
   who.append(make("span", "swatch"), make("span", "name", name));
   const said = make("p", "said");
   const cuts = interruptions.filter(({ atS, by }) => by === name && turn.startS <= atS + 0.01 && atS < turn.endS);
-  let at = 0;
   const pieces = piecesOf(turn).map(({ text, word }) => {
     for (const cut of word === undefined ? [] : cuts.filter(({ atS }) => turn.words[word].endS > atS)) {
       said.append(cutMark(cut));
@@ -115,8 +114,7 @@ function turnRow(turn, { speakers, interruptions }) {
     }
     const piece = word === undefined ? make("span", "", text) : wordOf(turn.words[word], text, word);
     said.append(piece);
-    at += text.length;
-    return { element: piece, word, from: at - text.length, until: at };
+    return { element: piece, word };
   });
   // Of a turn without words.
   said.prepend(...cuts.map(cutMark));
