@@ -178,6 +178,16 @@ NO_JOBS = [
 ]
 
 
+async def test_turns_have_the_direction_of_their_text(page: Page) -> None:
+    """Also the one that begins with an English mark, as it interrupts."""
+    stretches = (said("agent", 0.4, "Good morning, is this you?"), said("caller", 1.9, "صباح الخير كيف حالك؟"))
+    record = make_record(stretches, 4.0)
+    await open_record(page, as_json(record))
+    assert "interrupts agent" in await page.evaluate("document.querySelector('.turn:nth-child(2) .said').innerText")
+    directions = "[...document.querySelectorAll('.said')].map((each) => getComputedStyle(each).direction)"
+    assert await page.evaluate(directions) == ["ltr", "rtl"]
+
+
 async def test_a_hit_is_marked_after_a_letter_whose_lower_case_is_longer(page: Page) -> None:
     """As that of the Turkish İ is: by a sign for its dot."""
     await open_record(page, as_json(make_record((said("agent", 0.4, "İĞİRMİ İKİLİ iki ve üç"),), 4.0)))

@@ -106,6 +106,7 @@ function turnRow(turn, { speakers, interruptions }) {
   const who = make("p", "who");
   who.append(make("span", "swatch"), make("span", "name", name));
   const said = make("p", "said");
+  said.dir = "auto";
   const cuts = interruptions.filter(({ atS, by }) => by === name && turn.startS <= atS + 0.01 && atS < turn.endS);
   const pieces = piecesOf(turn).map(({ text, word }) => {
     for (const cut of word === undefined ? [] : cuts.filter(({ atS }) => turn.words[word].endS > atS)) {
@@ -134,7 +135,7 @@ function wordOf({ confidence }, text, index) {
 }
 
 function cutMark({ of }) {
-  return make("span", "cut-in", `interrupts ${of}`);
+  return make("bdi", "cut-in", `interrupts ${of}`);
 }
 
 function silenceRow({ startS, endS }) {
