@@ -226,6 +226,16 @@ CHANGE_LANGUAGE = """(() => {
 })()"""
 
 
+CHANGE_AS_IT_OPENS = """
+    globalThis.WebSocket = class extends WebSocket {
+        constructor(...address) {
+            super(...address);
+            globalThis.WebSocket = Object.getPrototypeOf(this.constructor);
+            this.addEventListener("open", () => %s);
+        }
+    };
+"""
+"""Makes a change when the next session connects."""
 WAITING_AUDIO = """import('/static/page/feed.js').then(({Feed}) => {
     const feed = new Feed(16_000, 5, () => {});
     const session = () => ({isOpen: true, n: 0, send(samples) { this.n += samples.length; }});
@@ -280,9 +290,15 @@ async def test_a_pause_and_another_language_lose_no_sound(
         # Stop comes before the next session is there: it gets the sound that has waited for it.
         await page.evaluate(f"{CHANGE_LANGUAGE % 'ar'}; document.querySelector('#toggle').click()")
         await state(page, "done")
+        # Another language is chosen while a session begins.
+        await page.evaluate(CHANGE_AS_IT_OPENS % (CHANGE_LANGUAGE % "de"))
+        await page.click("#toggle")
+        await state(page, "live")
+        await page.click("#toggle")
+        await state(page, "done")
         assert page.errors == []
-    assert [start["language"] for start in page_server.starts] == [None, "de", "en", "ar"]
-    for start, n_bytes in zip(page_server.starts[1:], page_server.bytes_at_stop[:3], strict=True):
+    assert [start["language"] for start in page_server.starts] == [None, "de", "en", "ar", "ar", "de"]
+    for start, n_bytes in zip(page_server.starts[1:4], page_server.bytes_at_stop[:3], strict=True):
         assert start["resume"]["from_s"] == pytest.approx(n_bytes / 2 / start["audio"]["sample_rate"], abs=1e-9)
 
 

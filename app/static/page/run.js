@@ -102,6 +102,8 @@ class Run {
         if (state === "connecting") {
           show("live");
         }
+        // Options may have changed while the session began.
+        applyOptions();
         await this.#showEvents();
       } while (this.#isRenewing);
       show("done");
@@ -215,11 +217,12 @@ class Run {
       },
     });
     session.started.warnings.forEach(warn);
-    noteRoom(session.started.room ?? null);
+    const { room } = session.started;
+    noteRoom(room ?? null);
     this.#session = session;
     this.#isRenewing = false;
-    // The room has its token now: with it, the same room is asked for.
-    this.#options = this.#optionsNow();
+    // With its token, the same room is asked for.
+    this.#options = { ...this.#options, room: room && { name: room.name, token: room.token } };
     this.#feed.attach(session);
     setNow(this.#feed.sentS);
     if (this.#feed.isPaused) {
