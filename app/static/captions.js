@@ -88,5 +88,7 @@ onTranscript((what, entry) => {
 void showModel().then((model) => {
   offerChoices(model?.languages.map(({ code }) => code) ?? [], model?.translations ?? []);
   offerRooms(model?.rooms === true);
+  // A session may have begun before the language of the last visit could be chosen.
+  applyOptions();
 });
 void keepPage();

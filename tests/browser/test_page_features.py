@@ -302,6 +302,29 @@ async def test_a_pause_and_another_language_lose_no_sound(
         assert start["resume"]["from_s"] == pytest.approx(n_bytes / 2 / start["audio"]["sample_rate"], abs=1e-9)
 
 
+async def test_the_language_of_the_last_visit_is_heard_although_the_model_is_known_late(
+    page_server: FakeServer, microphone: Path, open_window: OpenWindow
+) -> None:
+    """A session that has begun without it is followed by one with it."""
+    async with open_window(microphone) as page:
+        await open_with(page, page_server, {"language": "de"})
+        await page.run_before("""
+            const known = new Promise((resolve) => { globalThis.tell = resolve; });
+            globalThis.fetch = ((now) => async (...asked) => {
+                await (asked[0] === "/page/model" && known);
+                return now(...asked);
+            })(fetch);""")
+        await page.open(page_server.url)
+        await page.click("#toggle")
+        await state(page, "live")
+        await page.evaluate("tell()")
+        await page.wait_for("document.querySelector('#language').value === 'de'")
+        await page.click("#toggle")
+        await state(page, "done")
+        assert page.errors == []
+    assert [start["language"] for start in page_server.starts] == [None, "de"]
+
+
 async def clear(page: Page) -> None:
     await page.click("#save")
     await page.click("#clear")
