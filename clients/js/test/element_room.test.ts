@@ -125,6 +125,15 @@ describe("RoomReader", () => {
     expect(FakeSource.all.length).toBe(2);
   });
 
+  it("keeps a connection that was made while it asked why there was none", async () => {
+    open();
+    last().fail(true);
+    page.dispatchEvent(new Event("online"));
+    last().deliver({ type: "room", name: "choir 7", live: true });
+    await vi.advanceTimersByTimeAsync(60_000);
+    expect([states, FakeSource.all.length]).toEqual([["connecting", "live"], 2]);
+  });
+
   it("has no connection while the browser keeps the page that the user has left", () => {
     open();
     page.dispatchEvent(new Event("pagehide"));

@@ -100,9 +100,11 @@ export class RoomReader {
     }
     /** Plans the next attempt. A room that does not exist yet is one whose speaker has not come. */
     async #retry() {
+        const refused = this.#source;
         const wait = this.#backoff.next(performance.now());
         const isThere = await this.#isRoomThere();
-        if (!this.#isClosed && wait !== undefined) {
+        // Meanwhile the page may have come back, and have connected at once.
+        if (!this.#isClosed && wait !== undefined && refused === this.#source) {
             this.#listener.onState(isThere ? "reconnecting" : "waiting");
             clearTimeout(this.#timer);
             this.#timer = setTimeout(() => this.#connect(), wait.waitMs);
