@@ -83,8 +83,8 @@ class Speaker:
         return not self._queue.full()
 
     def packet(self, pcm: bytes, at_s: float) -> None:
-        """Send a packet. The silence since the last one is sent with it if it is short."""
-        if not self.has_room:
+        """Send a packet. The silence since the last one is sent with it if it is short. An empty packet is none."""
+        if not pcm or not self.has_room:
             return
         seconds = len(pcm) / FRAME_BYTES / RATE
         gap_s = at_s - self.end_s

@@ -87,6 +87,16 @@ async def test_packets_wait_for_a_server_that_is_full(
     assert refusals == [] and not bot.has_failed
 
 
+async def test_an_empty_packet_is_no_pause(bot_modules: Callable[[str], Any]) -> None:
+    """Voice services send one in place of a packet that was lost."""
+    speaker, session = bot_modules("captioner").Speaker("Ada"), AsyncMock()
+    for pcm in (bytes(3840), b""):
+        speaker.packet(pcm, 0.0)
+    await speaker.leave()
+    assert [len(audio) async for audio in speaker.audio(session)] == [1920]
+    assert not session.flush.called
+
+
 async def test_the_discord_adapter_posts_what_members_say(
     server: Running, recordings: Path, bot_modules: Callable[[str], Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
