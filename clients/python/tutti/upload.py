@@ -194,7 +194,7 @@ async def read_lines(response: httpx.Response) -> AsyncGenerator[str, None]:
 
 
 class _Progress:
-    """The file as the HTTP client reads it; every read is reported."""
+    """The file as the HTTP client reads it, at the size that it had at first; every read is reported."""
 
     def __init__(self, file: BinaryIO, audio_s: float | None, on_progress: OnProgress | None) -> None:
         self._file = file
@@ -204,11 +204,14 @@ class _Progress:
         self._now = FileProgress(sent_bytes=0, total_bytes=size, audio_s=audio_s)
 
     def read(self, n: int = -1) -> bytes:
-        data = self._file.read(n)
+        left = self._now.total_bytes - self._file.tell()
+        data = self._file.read(left if n < 0 else min(n, left))
         self._report(replace(self._now, sent_bytes=self._now.sent_bytes + len(data)))
         return data
 
     def seek(self, offset: int, whence: int = 0) -> int:
+        if whence == 2:
+            offset, whence = self._now.total_bytes + offset, 0
         return self._file.seek(offset, whence)
 
     def tell(self) -> int:

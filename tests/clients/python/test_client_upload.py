@@ -61,6 +61,19 @@ async def test_a_file_becomes_the_events_of_a_session(wav: Path) -> None:
     assert [report.final_until_s for report in reports] == sorted(report.final_until_s for report in reports)
 
 
+async def test_a_file_may_grow_while_it_is_sent(tmp_path: Path) -> None:
+    """What a recorder adds meanwhile is not sent: the request has said how much comes."""
+    path = tmp_path / "talk.mp3"
+    path.write_bytes(b"ID3")
+
+    def record(progress: tutti.FileProgress) -> None:
+        path.write_bytes(path.read_bytes() + b"more")
+
+    async with serve_answer() as server:
+        assert len(await collect(server.url, path, on_progress=record)) == 3
+    assert b"\r\n\r\nID3\r\n--" in server.requests[0]
+
+
 async def test_the_name_of_a_file_may_be_any_bytes(tmp_path: Path) -> None:
     """A system of before Unicode has written it."""
     name = os.fsdecode(b"caf\xe9.mp3")
