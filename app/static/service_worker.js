@@ -36,7 +36,8 @@ async function answer(request, pathname) {
   try {
     const response = await fetch(new Request(request, { cache: "no-cache" }));
     if (response.ok) {
-      await renew(pathname, response);
+      // A full device keeps the old copy. The answer of the server is the one to show nevertheless.
+      await renew(pathname, response).catch((error) => console.warn(`${pathname} is not kept:`, error));
     }
     return IS_DOWN.includes(response.status) ? ((await caches.match(pathname)) ?? response) : response;
   } catch (error) {

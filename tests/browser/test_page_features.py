@@ -13,6 +13,7 @@ from tests.browser.chromium import OpenWindow, Page
 from tests.browser.fake_calls import RECORD, FakeCalls, as_file, drop
 from tests.browser.fake_server import MODEL, FakeServer, Message, Step, final, interim, serve, speech_started
 from tests.browser.test_page import LINES, message, state
+from tutti_server.app.server.routes import STATIC
 
 pytestmark = pytest.mark.browser
 
@@ -413,7 +414,10 @@ async def test_captions_are_shared_and_translated_and_name_their_speakers(
 
 
 async def test_the_pages_open_without_their_server(microphone: Path, open_window: OpenWindow) -> None:
-    """From copies that hold neither text nor keys: the captions, and call records, which are read then, too."""
+    """From copies that hold neither text nor keys: the captions, and call records, which are read then, too.
+
+    While the server is there, what it answers is shown, also where the device is too full for another copy.
+    """
     cached = """(async () => [...new Set((await Promise.all((await caches.keys()).map(
         async (name) => (await (await caches.open(name)).keys()).map(({url}) => new URL(url).pathname)))).flat())])()"""
     loaded = "performance.getEntriesByType('resource').map(({name}) => new URL(name).pathname)"
@@ -430,6 +434,12 @@ async def test_the_pages_open_without_their_server(microphone: Path, open_window
                     await page.open(f"{server.url}/calls")
                     await page.open(server.url)
             assert all(path in ("/", "/calls") or path.startswith("/static/") for path in paths)
+            await page.evaluate("""caches.open('tutti-shell').then(async (cache) => {
+                await cache.put('/static/icon.svg', new Response('old'));
+            })""")
+            await page.command("Storage.overrideQuotaForOrigin", origin=server.url, quotaSize=1)
+            icon = await page.evaluate("fetch('/static/icon.svg').then((response) => response.text())")
+            assert icon == (STATIC / "icon.svg").read_text()
             url = server.url
         await page.open(f"{url}/calls")
         await drop(page, as_file(RECORD))
