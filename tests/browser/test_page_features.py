@@ -97,6 +97,21 @@ async def test_text_stays_on_the_device_until_it_is_cleared(
         await press(page, "+")
         assert await page.evaluate(f"[{kept}.size, {kept}.keep]") == [150, False]
 
+        # When nothing is to be kept, the text of a closed tab goes, too: the next tab would show it.
+        await page.evaluate("localStorage.setItem('tutti.entry.000000000-y.000000000', 'of before')")
+        await page.evaluate(
+            """new Promise((resolve) => {
+            const remove = Storage.prototype.removeItem;
+            Storage.prototype.removeItem = function (key) {
+                remove.call(this, key);
+                (key === 'tutti.open.000000000-y') && resolve();
+            };
+            document.querySelector('#keep').click();
+        })""",
+            5,
+        )
+        assert await page.evaluate(STORED) == ""
+
 
 WITHOUT_SPACES = [
     {"start_s": 0, "end_s": 28, "text": text}

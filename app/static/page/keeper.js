@@ -43,6 +43,7 @@ onChange((names) => {
       all().forEach(keep);
     } else {
       forget();
+      void forgetClosed();
     }
   }
 });
@@ -55,7 +56,7 @@ export const kept = openTranscript();
 
 async function openTranscript() {
   const mine = tabId();
-  const others = [...new Set([...keys(ENTRY_PREFIX), ...keys(OPEN_PREFIX)].map(idOf))].sort().reverse();
+  const others = transcripts().reverse();
   for (const each of mine === null ? others : [mine, ...others]) {
     if (await isFree(each, each === mine)) {
       id = each;
@@ -124,12 +125,14 @@ async function newId() {
   return fresh;
 }
 
-function idOf(key) {
-  return key.split(".")[2];
+/** The ids of all transcripts that are kept, in the order of time. */
+function transcripts() {
+  const ids = [...keys(ENTRY_PREFIX), ...keys(OPEN_PREFIX)].map((key) => key.split(".")[2]);
+  return [...new Set(ids)].sort();
 }
 
-function entryKey(n) {
-  return `${ENTRY_PREFIX}${id}.${n === "" ? "" : String(n).padStart(9, "0")}`;
+function entryKey(n, of = id) {
+  return `${ENTRY_PREFIX}${of}.${n === "" ? "" : String(n).padStart(9, "0")}`;
 }
 
 /** Another tab may have removed it meanwhile. */
@@ -168,12 +171,26 @@ function makeRoom(leftCharacters, but) {
 }
 
 function forget() {
-  for (const key of keys(entryKey(""))) {
+  removeEntries(id);
+  keepOpen([]);
+  writeOpen();
+}
+
+/** Forgets the transcripts that no tab has open: another tab would show one of them. */
+async function forgetClosed() {
+  for (const each of transcripts()) {
+    if (each !== id && (await isFree(each, false))) {
+      removeEntries(each);
+      remove(OPEN_PREFIX + each);
+    }
+  }
+}
+
+function removeEntries(of) {
+  for (const key of keys(entryKey("", of))) {
     nCharacters -= lengthOf(key);
     remove(key);
   }
-  keepOpen([]);
-  writeOpen();
 }
 
 /** Keeps the lines that are not final yet, like entries; an empty list when there is none any more. */
