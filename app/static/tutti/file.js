@@ -3,7 +3,7 @@
  * server decodes the file, so every format that the server knows will do.
  */
 import { CLOSE_ABNORMAL } from "./connection.js";
-import { ConnectionLost, ProtocolError, RequestError, SessionError, UsageError } from "./errors.js";
+import { ConnectError, ConnectionLost, ProtocolError, RequestError, SessionError, UsageError } from "./errors.js";
 import { isRecord, parseEvent, parseJson } from "./events.js";
 import { formOf } from "./form.js";
 import { upload } from "./http.js";
@@ -28,6 +28,7 @@ export async function* transcribeFile(url, source, options = {}) {
     const progress = new Progress(file.bytes instanceof Uint8Array ? file.bytes.length : file.bytes.size, options.onProgress);
     const limit = new SilenceLimit(options.timeoutMs ?? TIMEOUT_MS, options.signal);
     const answer = new FileAnswer(options);
+    let hasBegun = false;
     try {
         const response = await upload({
             url: target,
@@ -36,6 +37,7 @@ export async function* transcribeFile(url, source, options = {}) {
             signal: limit.signal,
             onUploaded: (share) => progress.onUploaded(share),
         });
+        hasBegun = true;
         limit.restart();
         if (response.status !== 200) {
             throw refusal(response.status, await textOf(response));
@@ -55,6 +57,9 @@ export async function* transcribeFile(url, source, options = {}) {
         if (limit.isOver) {
             const message = `the server sent nothing for ${options.timeoutMs ?? TIMEOUT_MS} ms`;
             throw new ConnectionLost("timeout", message, CLOSE_ABNORMAL, answer.finalUntilS, error);
+        }
+        if (hasBegun && error instanceof ConnectError) {
+            throw new ConnectionLost("connection_lost", "the answer breaks off", CLOSE_ABNORMAL, answer.finalUntilS, error);
         }
         throw error;
     }

@@ -4,7 +4,7 @@
  */
 
 import { CLOSE_ABNORMAL } from "./connection.js";
-import { ConnectionLost, ProtocolError, RequestError, SessionError, UsageError } from "./errors.js";
+import { ConnectError, ConnectionLost, ProtocolError, RequestError, SessionError, UsageError } from "./errors.js";
 import { isRecord, parseEvent, parseJson } from "./events.js";
 import type { SegmentEvent, StartOptions, StoppedEvent, UtteranceEvent, WarningEvent } from "./events.js";
 import { type BlobLike, type Form, formOf } from "./form.js";
@@ -67,6 +67,7 @@ export async function* transcribeFile(
   const progress = new Progress(file.bytes instanceof Uint8Array ? file.bytes.length : file.bytes.size, options.onProgress);
   const limit = new SilenceLimit(options.timeoutMs ?? TIMEOUT_MS, options.signal);
   const answer = new FileAnswer(options);
+  let hasBegun = false;
   try {
     const response = await upload({
       url: target,
@@ -75,6 +76,7 @@ export async function* transcribeFile(
       signal: limit.signal,
       onUploaded: (share) => progress.onUploaded(share),
     });
+    hasBegun = true;
     limit.restart();
     if (response.status !== 200) {
       throw refusal(response.status, await textOf(response));
@@ -93,6 +95,9 @@ export async function* transcribeFile(
     if (limit.isOver) {
       const message = `the server sent nothing for ${options.timeoutMs ?? TIMEOUT_MS} ms`;
       throw new ConnectionLost("timeout", message, CLOSE_ABNORMAL, answer.finalUntilS, error);
+    }
+    if (hasBegun && error instanceof ConnectError) {
+      throw new ConnectionLost("connection_lost", "the answer breaks off", CLOSE_ABNORMAL, answer.finalUntilS, error);
     }
     throw error;
   } finally {

@@ -258,6 +258,18 @@ test.each([
   expect(events[0]).toEqual(SEGMENT);
 });
 
+test("a connection that is lost during the answer is lost, and was not refused", async () => {
+  answer = (response) => {
+    response.writeHead(200);
+    response.write(frame(HELLO), () => response.destroy());
+  };
+  const events = transcribeFile(url, bytes);
+  expect((await events.next()).value).toEqual(SEGMENT);
+  const error = await events.next().catch((e: unknown) => e);
+  expect(error).toBeInstanceOf(ConnectionLost);
+  expect(error).toMatchObject({ code: "connection_lost", finalUntilS: 1.25 });
+});
+
 test("a server that cannot be reached is a ConnectError", async () => {
   server.closeAllConnections();
   await new Promise((resolve) => server.close(resolve));
