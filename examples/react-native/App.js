@@ -37,11 +37,15 @@ export default function App() {
     });
     return () => {
       subscription.remove();
-      running.current?.session.close();
+      running.current?.session?.close();
     };
   }, []);
 
   async function start() {
+    if (running.current !== null) {
+      return;
+    }
+    running.current = {};
     setStatus("connecting");
     try {
       if (!(await mayRecord())) {
@@ -77,7 +81,7 @@ export default function App() {
     <SafeAreaView style={{ flex: 1 }}>
       <Text accessibilityLiveRegion="polite">{status}</Text>
       <Button title="Start" onPress={start} />
-      <Button title="Stop" onPress={() => running.current?.session.stop()} />
+      <Button title="Stop" onPress={() => running.current?.session?.stop()} />
       <ScrollView>
         {lines.map((line) => (
           <Text key={line.utterance}>{line.text}</Text>

@@ -1,4 +1,4 @@
-// Runs the screen of examples/react-native with the fakes: presses Start, leaves the application once and comes back, and
+// Runs the screen of examples/react-native with the fakes: presses Start twice, leaves the application once and comes back, and
 // presses Stop when all has been spoken. Prints each status, and the lines at the end.
 
 import App from "../../examples/react-native/App.js";
@@ -21,4 +21,4 @@ render(App, ([newStatus, ...newLines], newButtons) => {
   }
 });
 whenSpoken(() => buttons.get("Stop")());
-await buttons.get("Start")();
+await Promise.all([buttons.get("Start")(), buttons.get("Start")()]);

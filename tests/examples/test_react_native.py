@@ -47,7 +47,7 @@ def bundle(folder: Path, address: str) -> Path:
 
 
 async def test_the_screen_captions_speech_and_goes_on_after_the_background(tmp_path: Path) -> None:
-    """A user starts, leaves the application, comes back and stops: no word is lost."""
+    """A user starts with a double tap, leaves the application, comes back and stops: no word is lost."""
     require_node()
     audio = tmp_path / "audio.pcm"
     audio.write_bytes(read("hello").tobytes() + bytes(32_000))
