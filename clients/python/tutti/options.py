@@ -174,7 +174,7 @@ class ConnectionOptions(TypedDict, total=False):
     open_timeout_s: float
     """Seconds to wait for the connection and the WebSocket handshake. Default: 10."""
     started_timeout_s: float
-    """Seconds to wait for `started` after `start` was sent. Default: 10."""
+    """Seconds to wait for `started` after `start` was sent. Default: 40."""
     stop_timeout_s: float
     """Seconds to wait for each event after `stop` was sent. Default: 60."""
     close_timeout_s: float

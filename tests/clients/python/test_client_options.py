@@ -1,10 +1,21 @@
 """The options of `connect` and the `start` message that they make."""
 
+import inspect
+import re
+
 import pytest
 
 import tutti
+from tutti import options
 from tutti.messages import AudioFormat, Endpointing
 from tutti.options import start_message
+
+
+def test_limits_of_time_have_the_defaults_that_their_descriptions_name() -> None:
+    """Editors show them."""
+    described = re.findall(r'    (\w+_s): float\n    """[^"]*Default: (\d+)\.\n?', inspect.getsource(options))
+    assert len(described) == 6
+    assert described == [(name, f"{getattr(options, name.upper()):g}") for name, _ in described]
 
 
 def test_a_client_that_does_not_resume_does_not_say_that_it_does() -> None:
