@@ -284,6 +284,9 @@ async def test_the_microphone_makes_captions(page: Page, server: FakeRoom) -> No
     assert await lines(page) == ["Hello everyone."] * 2
     session = ["asking", "connecting", "live", "start", "line", "finishing", "idle", "end"]
     assert await page.evaluate("seen") == session * 2
+    # A start that is followed by a stop at once opens nothing.
+    await page.evaluate("captions.start(); captions.stop()", 10)
+    assert await page.evaluate("seen.slice(16)") == ["asking", "idle", "end"]
     first, second = server.starts
     wanted: dict[str, Any] = {"language": "en", "translate": ["de"], "hotwords": ["tutti"]}
     assert {name: first[name] for name in wanted} == wanted

@@ -110,6 +110,8 @@ export class TuttiCaptions extends Base {
     }
     /** Closes the microphone. Resolves when all that was said is final, which takes a bounded time. */
     async stop() {
+        // A start in the same moment has no state before this.
+        await Promise.resolve();
         if (this.#state === "asking" || this.#state === "connecting") {
             this.#speaker?.close();
         }

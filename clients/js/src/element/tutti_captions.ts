@@ -152,6 +152,8 @@ export class TuttiCaptions extends Base {
 
   /** Closes the microphone. Resolves when all that was said is final, which takes a bounded time. */
   async stop(): Promise<void> {
+    // A start in the same moment has no state before this.
+    await Promise.resolve();
     if (this.#state === "asking" || this.#state === "connecting") {
       this.#speaker?.close();
     } else if (this.#state !== "finishing") {
