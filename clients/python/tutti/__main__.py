@@ -265,26 +265,27 @@ def _write_json(event: Event) -> None:
 
 
 async def _show_captions(events: AsyncGenerator[Event, None], n_channels: int, is_live: bool = False) -> None:
-    columns = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
-    lines = CaptionLines(n_channels, columns)
+    lines = CaptionLines(n_channels, None)
     async for event in events:
+        # The window may have another size now.
+        lines.columns = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
         match event:
             case ServerWarning() | ErrorEvent():
-                _write_note(lines, event.message, columns)
+                _write_note(lines, event.message)
             case Reconnecting() | Resumed():
-                _write_note(lines, connection_note(event), columns)
+                _write_note(lines, connection_note(event))
             case Lag():
                 # A file does not wait for its captions.
                 if is_live:
-                    _write_note(lines, f"{event.behind_s:.1f} s behind", columns)
+                    _write_note(lines, f"{event.behind_s:.1f} s behind")
             case _:
                 sys.stdout.write(lines.add(event))
         sys.stdout.flush()
 
 
-def _write_note(lines: CaptionLines, text: str, columns: int | None) -> None:
+def _write_note(lines: CaptionLines, text: str) -> None:
     # On a terminal, a note must not break the line that is drawn again. Elsewhere it must not be among the captions.
-    stream = sys.stderr if columns is None else sys.stdout
+    stream = sys.stderr if lines.columns is None else sys.stdout
     stream.write(lines.note(f"tutti: {text}"))
 
 

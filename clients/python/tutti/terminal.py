@@ -30,22 +30,23 @@ class CaptionLines:
             columns: the width of the terminal. None: the output is not a terminal, and gets final lines only.
         """
         self._n_channels = n_channels
-        self._columns = columns
+        self.columns = columns
+        """It may change from one event to the next."""
         self._transcript = Transcript(max_utterances=0)
 
     def add(self, event: Event) -> str:
         """The text to write after this event; it may be empty."""
         self._transcript.add(event)
         lines = "".join(f"{line}\n" for line in self._final_lines(event))
-        if self._columns is None:
+        if self.columns is None:
             return lines
-        return CLEAR_LINE + lines + self._interim_line(self._columns)
+        return CLEAR_LINE + lines + self._interim_line(self.columns)
 
     def note(self, text: str) -> str:
         """The text to write for a remark about the session. It stands above the line that is drawn again."""
-        if self._columns is None:
+        if self.columns is None:
             return f"{text}\n"
-        return f"{CLEAR_LINE}{text}\n{self._interim_line(self._columns)}"
+        return f"{CLEAR_LINE}{text}\n{self._interim_line(self.columns)}"
 
     def _final_lines(self, event: Event) -> list[str]:
         match event:
