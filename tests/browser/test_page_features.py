@@ -42,6 +42,34 @@ async def read_saved(page: Page, name: str) -> tuple[str, str]:
     return file_name, text
 
 
+async def check_that_nothing_is_kept(page: Page, url: str) -> None:
+    """Once that is switched off, also of the text of other tabs."""
+    # That of a closed tab: the next tab would show it.
+    await page.evaluate("localStorage.setItem('tutti.entry.000000000-y.000000000', 'of before')")
+    await page.evaluate(
+        """new Promise((resolve) => {
+        const remove = Storage.prototype.removeItem;
+        Storage.prototype.removeItem = function (key) {
+            remove.call(this, key);
+            (key === 'tutti.open.000000000-y') && resolve();
+        };
+        document.querySelector('#keep').click();
+    })""",
+        5,
+    )
+    assert await page.evaluate(STORED) == ""
+
+    # That of a tab which was open meanwhile, once it was shown.
+    line = {"text": "Before.", "start_s": 0, "end_s": 1, "at": "2026-01-01T00:00:00Z", "segments": []}
+    entry = json.dumps(json.dumps(line | {"kind": "line", "language": None, "translations": {}}))
+    await page.evaluate(f"localStorage.setItem('tutti.entry.000000000-z.000000000', {entry})")
+    await page.evaluate("sessionStorage.clear()")
+    await page.open(url)
+    await page.evaluate("import('/static/page/keeper.js').then(({kept}) => kept)")
+    assert await page.evaluate(LINES) == ["Before."]
+    assert await page.evaluate(STORED) == ""
+
+
 async def test_text_stays_on_the_device_until_it_is_cleared(
     page_server: FakeServer, microphone: Path, open_window: OpenWindow
 ) -> None:
@@ -97,20 +125,7 @@ async def test_text_stays_on_the_device_until_it_is_cleared(
         await press(page, "+")
         assert await page.evaluate(f"[{kept}.size, {kept}.keep]") == [150, False]
 
-        # When nothing is to be kept, the text of a closed tab goes, too: the next tab would show it.
-        await page.evaluate("localStorage.setItem('tutti.entry.000000000-y.000000000', 'of before')")
-        await page.evaluate(
-            """new Promise((resolve) => {
-            const remove = Storage.prototype.removeItem;
-            Storage.prototype.removeItem = function (key) {
-                remove.call(this, key);
-                (key === 'tutti.open.000000000-y') && resolve();
-            };
-            document.querySelector('#keep').click();
-        })""",
-            5,
-        )
-        assert await page.evaluate(STORED) == ""
+        await check_that_nothing_is_kept(page, page_server.url)
 
 
 WITHOUT_SPACES = [

@@ -27,12 +27,12 @@ let waiting;
 let timer;
 
 onTranscript((what, entry) => {
-  if (id === undefined || !settings.keep) {
+  if (id === undefined) {
     return;
   }
   if (what === "clear") {
     forget();
-  } else {
+  } else if (settings.keep) {
     keep(entry);
   }
 });
