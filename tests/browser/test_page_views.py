@@ -62,6 +62,36 @@ async def test_a_lost_session_and_a_missing_key_are_explained(
         assert [each.partition(":")[0] for each in await violations(page)] == ["button-name"]
 
 
+async def test_a_microphone_is_checked_and_released(
+    page_server: FakeServer, microphone: Path, open_window: OpenWindow
+) -> None:
+    """Also where the sheet is closed while the names of the microphones are looked up."""
+    is_checked = "document.querySelector('#check').ariaPressed === 'true'"
+    async with open_window(microphone) as page:
+        await page.run_before("""
+            const open = navigator.mediaDevices.getUserMedia.bind(navigator.mediaDevices);
+            navigator.mediaDevices.getUserMedia = async (asked) => (globalThis.stream = await open(asked));""")
+        await page.open(page_server.url)
+        await page.click("#settings")
+        await page.click("#check")
+        await page.wait_for("document.querySelector('#check-text').textContent.includes('hears something')")
+        await page.click("#check")
+        await page.wait_for(f"!({is_checked})")
+        assert await page.evaluate("stream.getTracks()[0].readyState") == "ended"
+
+        await page.evaluate("""stream = undefined; navigator.mediaDevices.enumerateDevices = async () => {
+            const sheet = document.querySelector('#settings-sheet');
+            const closed = new Promise((resolve) => sheet.addEventListener('close', () => setTimeout(resolve)));
+            sheet.close();
+            await closed;
+            return [];
+        }""")
+        await page.click("#check")
+        await page.wait_for(f"stream !== undefined && !({is_checked})", 5)
+        assert await page.evaluate("stream.getTracks()[0].readyState") == "ended"
+        assert page.errors == []
+
+
 @pytest.mark.parametrize("theme", [pytest.param("light", marks=pytest.mark.nightly), "dark"])
 async def test_no_view_has_a_violation(
     page_server: FakeServer, microphone: Path, open_window: OpenWindow, theme: str

@@ -55,6 +55,7 @@ async function check() {
     microphone = await openMicrophone({ signal, constraints });
     // The browser tells the names of the microphones only now.
     await fillMicrophones();
+    signal.throwIfAborted();
     await new Promise((resolve, reject) => {
       signal.addEventListener("abort", resolve);
       microphone.start(showLevel, reject);
