@@ -287,6 +287,13 @@ async def test_the_microphone_makes_captions(page: Page, server: FakeRoom) -> No
     # A start that is followed by a stop at once opens nothing.
     await page.evaluate("captions.start(); captions.stop()", 10)
     assert await page.evaluate("seen.slice(16)") == ["asking", "idle", "end"]
+    # Nor does one whose key does not come.
+    await page.evaluate("""new Promise((resolve) => {
+        captions.apiKey = () => { resolve(); return new Promise(() => {}); };
+        captions.start();
+    })""")
+    await page.evaluate("captions.stop()", 10)
+    assert await page.evaluate("seen.slice(19)") == ["asking", "connecting", "idle", "end"]
     first, second = server.starts
     wanted: dict[str, Any] = {"language": "en", "translate": ["de"], "hotwords": ["tutti"]}
     assert {name: first[name] for name in wanted} == wanted

@@ -10,6 +10,7 @@ import {
   type StartOptions,
   type TuttiError,
 } from "../index.js";
+import { within } from "../signal.js";
 import { explain } from "./refusal.js";
 
 /** How often a session without audio tells the server that it is still there. Servers wait for a minute by default. */
@@ -80,7 +81,7 @@ export class Speaker {
         (state) => this.#onMicrophone(state),
       );
       this.#become("connecting");
-      key = await apiKey();
+      key = await within(Promise.resolve(apiKey()), signal);
       this.#session = await connect(server, {
         signal,
         apiKey: key,
