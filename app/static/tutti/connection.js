@@ -1,5 +1,5 @@
 /** One WebSocket connection of a session: sends `start`, checks what comes, and reports its end once. */
-import { nowMs } from "./clock.js";
+import { LONGEST_MS, nowMs } from "./clock.js";
 import { ProtocolError } from "./errors.js";
 import { parseEvent, parseJson, } from "./events.js";
 /** Close codes of RFC 6455, 7.4.1. */
@@ -35,7 +35,7 @@ export class Connection {
         this.#socket = socket;
         this.#options = options;
         const limit = (timeoutMs) => {
-            this.#deadline = setTimeout(() => this.#end({ kind: "late", timeoutMs }), timeoutMs);
+            this.#deadline = setTimeout(() => this.#end({ kind: "late", timeoutMs }), Math.min(timeoutMs, LONGEST_MS));
         };
         this.#listeners = [
             [

@@ -2,6 +2,7 @@
  * Transcribes a file: uploads it over HTTP and delivers its segments while the rest is still being transcribed. The
  * server decodes the file, so every format that the server knows will do.
  */
+import { LONGEST_MS } from "./clock.js";
 import { CLOSE_ABNORMAL } from "./connection.js";
 import { ConnectError, ConnectionLost, ProtocolError, RequestError, SessionError, UsageError } from "./errors.js";
 import { isRecord, parseEvent, parseJson } from "./events.js";
@@ -310,7 +311,7 @@ class SilenceLimit {
         this.#timer = setTimeout(() => {
             this.isOver = true;
             this.signal.abort();
-        }, this.#timeoutMs);
+        }, Math.min(this.#timeoutMs, LONGEST_MS));
     }
     pause() {
         clearTimeout(this.#timer);

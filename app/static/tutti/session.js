@@ -4,7 +4,7 @@
  */
 import { bytesOf, checkEncoding, formatOf } from "./audio.js";
 import { Backoff } from "./backoff.js";
-import { nowMs } from "./clock.js";
+import { LONGEST_MS, nowMs } from "./clock.js";
 import { CLOSE_ABNORMAL, Connection } from "./connection.js";
 import { Continuity } from "./continuity.js";
 import { AbortedError, ConnectError, ConnectionLost, SessionError, UsageError } from "./errors.js";
@@ -330,9 +330,6 @@ export class Session {
         }
     }
     #sendStop(connection) {
-        if (this.#isStopSent) {
-            return;
-        }
         this.#isStopSent = true;
         connection.send({ type: "stop" });
         this.#awaitEnd();
@@ -344,7 +341,7 @@ export class Session {
         this.#timer = setTimeout(() => {
             const message = `nothing came for ${timeoutMs} ms after stop`;
             this.end(new ConnectionLost("stop_timeout", message, CLOSE_ABNORMAL, this.finalUntilS));
-        }, timeoutMs);
+        }, Math.min(timeoutMs, LONGEST_MS));
     }
     #onConnectionEnd(end) {
         const isFirst = this.#state === "connecting";

@@ -1,6 +1,6 @@
 /** One WebSocket connection of a session: sends `start`, checks what comes, and reports its end once. */
 
-import { nowMs } from "./clock.js";
+import { LONGEST_MS, nowMs } from "./clock.js";
 import { ProtocolError } from "./errors.js";
 import {
   type Command,
@@ -72,7 +72,7 @@ export class Connection {
     this.#socket = socket;
     this.#options = options;
     const limit = (timeoutMs: number) => {
-      this.#deadline = setTimeout(() => this.#end({ kind: "late", timeoutMs }), timeoutMs);
+      this.#deadline = setTimeout(() => this.#end({ kind: "late", timeoutMs }), Math.min(timeoutMs, LONGEST_MS));
     };
     this.#listeners = [
       [

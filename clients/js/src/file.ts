@@ -3,6 +3,7 @@
  * server decodes the file, so every format that the server knows will do.
  */
 
+import { LONGEST_MS } from "./clock.js";
 import { CLOSE_ABNORMAL } from "./connection.js";
 import { ConnectError, ConnectionLost, ProtocolError, RequestError, SessionError, UsageError } from "./errors.js";
 import { isRecord, parseEvent, parseJson } from "./events.js";
@@ -383,7 +384,7 @@ class SilenceLimit {
     this.#timer = setTimeout(() => {
       this.isOver = true;
       this.signal.abort();
-    }, this.#timeoutMs);
+    }, Math.min(this.#timeoutMs, LONGEST_MS));
   }
 
   pause(): void {

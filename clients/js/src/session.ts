@@ -5,7 +5,7 @@
 
 import { bytesOf, checkEncoding, formatOf } from "./audio.js";
 import { Backoff } from "./backoff.js";
-import { nowMs } from "./clock.js";
+import { LONGEST_MS, nowMs } from "./clock.js";
 import { CLOSE_ABNORMAL, Connection, type End } from "./connection.js";
 import { Continuity, type Parts } from "./continuity.js";
 import { AbortedError, ConnectError, ConnectionLost, SessionError, type TuttiError, UsageError } from "./errors.js";
@@ -381,9 +381,6 @@ export class Session implements AsyncIterable<SessionEvent> {
   }
 
   #sendStop(connection: Connection): void {
-    if (this.#isStopSent) {
-      return;
-    }
     this.#isStopSent = true;
     connection.send({ type: "stop" });
     this.#awaitEnd();
@@ -396,7 +393,7 @@ export class Session implements AsyncIterable<SessionEvent> {
     this.#timer = setTimeout(() => {
       const message = `nothing came for ${timeoutMs} ms after stop`;
       this.end(new ConnectionLost("stop_timeout", message, CLOSE_ABNORMAL, this.finalUntilS));
-    }, timeoutMs);
+    }, Math.min(timeoutMs, LONGEST_MS));
   }
 
   #onConnectionEnd(end: End): void {

@@ -165,6 +165,19 @@ describe("connect", () => {
     await expectNothingLeft();
   });
 
+  test("waits for hours where the limits are infinite", async () => {
+    const connecting = begin({ timeoutMs: Infinity, stopTimeoutMs: Infinity });
+    socket.emit("open");
+    vi.advanceTimersByTime(3_600_000);
+    socket.deliver(STARTED);
+    const session = await connecting;
+    session.stop();
+    vi.advanceTimersByTime(3_600_000);
+    expect(socket.closedWith).toBe(undefined);
+    session.close();
+    await expectNothingLeft();
+  });
+
   test("gives the server longer for its answer than the network for the connection", async () => {
     const connecting = begin();
     vi.advanceTimersByTime(9_000);
