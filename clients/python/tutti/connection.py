@@ -18,6 +18,8 @@ from tutti.messages import Command, ErrorEvent, Event, Utterance, encode_command
 
 logger = logging.getLogger(__name__)
 
+CLOSE_CODE_NORMAL = 1000
+"""The close code of a connection that has served its purpose (RFC 6455, 7.4.1)."""
 CLOSE_CODE_ABNORMAL = 1006
 """The close code of a connection that ended without a close frame (RFC 6455, 7.4.1)."""
 

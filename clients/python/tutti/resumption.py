@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
-from tutti.connection import CLOSE_CODE_ABNORMAL, Connection, Progress
+from tutti.connection import CLOSE_CODE_ABNORMAL, CLOSE_CODE_NORMAL, Connection, Progress
 from tutti.continuity import Continuity
 from tutti.errors import ConnectionLost, Overloaded, Refused, SessionError, TimedOut, TuttiError, Unreachable
 from tutti.messages import (
@@ -289,7 +289,9 @@ class ResumingConnection:
         return event
 
     async def close(self, timeout_s: float) -> None:
-        """End all tasks and close the connection."""
+        """End all tasks and close the connection. Methods that are called after that raise `ConnectionLost`."""
+        if self._failure is None:
+            self._fail(ConnectionLost(CLOSE_CODE_NORMAL, "the session is closed", self.progress.final_until_s))
         for task in self._tasks:
             task.cancel()
         try:

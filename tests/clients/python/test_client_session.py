@@ -429,6 +429,15 @@ async def test_leaving_early_closes() -> None:
         assert server.peer.socket.close_code == 1000
 
 
+async def test_nothing_is_taken_after_leaving() -> None:
+    """Audio and flushes would wait for nobody."""
+    async with serve_script(Peer.begin) as server, tutti.connect(server.url) as session:
+        pass
+    for late in (session.send(bytes(2)), session.flush(), session.keepalive(), anext(session)):
+        with pytest.raises(tutti.ConnectionLost, match="closed"):
+            await late
+
+
 async def test_leaving_does_not_hang_on_a_server_that_reads_nothing() -> None:
     """A sender that waits for a full socket is cancelled, and leaving takes no longer than `close_timeout_s`."""
 
