@@ -87,6 +87,8 @@ async function main() {
   // A file that cannot be opened is an error before there is a session.
   if (source !== "-") await new Promise((resolve, reject) => audio.once("open", resolve).once("error", reject));
   const session = await connect(url, { apiKey, start: { audio: { sample_rate: rate }, language } });
+  // The program that read our output has ended.
+  process.stdout.once("error", () => process.exit(1));
   // The first Ctrl-C ends the audio, and the last text still comes; the second one ends the program.
   process.once("SIGINT", () => audio.destroy());
   await Promise.all([show(session), send(session, audio, options)]);

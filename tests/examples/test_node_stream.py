@@ -55,6 +55,17 @@ def test_ctrl_c_ends_the_audio_and_the_last_text_still_comes(server: Running, re
         assert program.end() == (0, "")
 
 
+def test_it_ends_with_the_program_that_reads_its_output(server: Running, recordings: Path, project: Path) -> None:
+    """Without a trace."""
+    command = [*NODE, str(recordings / "speech.pcm"), "--url", server.ws, "--speed", "20"]
+    with subprocess.Popen(
+        command, cwd=project, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=ENVIRONMENT
+    ) as process:
+        assert process.stdout is not None and process.stderr is not None
+        process.stdout.close()
+        assert (process.stderr.read(), process.wait(60)) == (b"", 1)
+
+
 def test_wrong_arguments_are_explained(project: Path) -> None:
     for arguments, status, problem in (
         ((), 2, "expected one file, or - for a pipe, got 0"),
