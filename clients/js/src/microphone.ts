@@ -10,7 +10,7 @@ import { within } from "./signal.js";
 
 /** The highest sample rate that the server accepts. A faster audio context is replaced by one of this rate. */
 const MAX_SAMPLE_RATE = 48_000;
-/** How long the audio system of the browser may take to start. */
+/** How long the worklet may take to load, and the audio system of the browser to start. */
 const START_TIMEOUT_MS = 10_000;
 /** The audio thread answers within a few blocks of 3 ms each; a suspended one never answers. */
 const FLUSH_TIMEOUT_MS = 250;
@@ -95,7 +95,8 @@ interface Graph {
 async function buildGraph(workletUrl?: string | URL, sampleRate?: number, signal?: AbortSignal): Promise<Graph> {
   const context = openContext(sampleRate);
   try {
-    await within(context.audioWorklet.addModule(workletUrl ?? new URL("./worklet.js", import.meta.url)), signal);
+    const loaded = context.audioWorklet.addModule(workletUrl ?? new URL("./worklet.js", import.meta.url));
+    await within(loaded, signal, START_TIMEOUT_MS);
     if (sampleRate === undefined) {
       await within(context.resume(), signal, START_TIMEOUT_MS);
     }

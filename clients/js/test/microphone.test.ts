@@ -257,6 +257,18 @@ describe("a microphone that says it is live", () => {
     expect(FakeContext.made.map((context) => context.isClosed)).toEqual([false, true, true, true]);
     microphone.stop();
   });
+
+  test("and waits for its worklet without end is tried again", async () => {
+    const { microphone } = await started();
+    const addModule = vi.fn(() => new Promise<void>(() => {}));
+    vi.stubGlobal("AudioContext", class extends FakeContext {
+      override audioWorklet = { addModule };
+    });
+    await vi.advanceTimersByTimeAsync(20_000);
+    expect(addModule).toHaveBeenCalledTimes(2);
+    microphone.stop();
+    await vi.advanceTimersByTimeAsync(10_000);
+  });
 });
 
 test("a muted track is reported, also when it is muted from the beginning", async () => {
