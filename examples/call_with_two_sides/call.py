@@ -76,7 +76,7 @@ def main() -> None:
     parser.add_argument("--speed", type=float, default=1.0, help="1 streams in real time, 2 twice as fast")
     parser.add_argument("--language", help='code such as "en" (default: detected for each side)')
     parser.add_argument("--url", default="ws://127.0.0.1:8000", help="the server (default: %(default)s)")
-    parser.add_argument("--api-key", default=os.environ.get("TUTTI_API_KEY"), help="default: TUTTI_API_KEY")
+    parser.add_argument("--api-key", default=os.environ.get("TUTTI_API_KEY") or None, help="default: TUTTI_API_KEY")
     args = parser.parse_args()
     args.srt = args.srt or args.recording.with_suffix(".srt")
     try:

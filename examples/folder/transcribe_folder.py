@@ -116,7 +116,7 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=4, help="recordings at the same time (default: %(default)s)")
     parser.add_argument("--language", help='code such as "en" (default: detected for each recording)')
     parser.add_argument("--url", default="http://127.0.0.1:8000", help="the server (default: %(default)s)")
-    parser.add_argument("--api-key", default=os.environ.get("TUTTI_API_KEY"), help="default: TUTTI_API_KEY")
+    parser.add_argument("--api-key", default=os.environ.get("TUTTI_API_KEY") or None, help="default: TUTTI_API_KEY")
     args = parser.parse_args()
     args.output = args.output or args.folder
     if not args.folder.is_dir():

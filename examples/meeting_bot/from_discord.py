@@ -106,7 +106,7 @@ def main() -> None:
     parser.add_argument("text_channel", type=int, help="the id of the channel that captions are posted to")
     parser.add_argument("--token", default=os.environ.get("DISCORD_TOKEN"), help="default: DISCORD_TOKEN")
     parser.add_argument("--url", default="ws://127.0.0.1:8000", help="the server (default: %(default)s)")
-    parser.add_argument("--api-key", default=os.environ.get("TUTTI_API_KEY"), help="default: TUTTI_API_KEY")
+    parser.add_argument("--api-key", default=os.environ.get("TUTTI_API_KEY") or None, help="default: TUTTI_API_KEY")
     args = parser.parse_args()
     if not args.token:
         parser.error("--token: expected the token of a bot, got none; or set DISCORD_TOKEN")

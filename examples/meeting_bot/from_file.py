@@ -64,7 +64,7 @@ def main() -> None:
     parser.add_argument("--speed", type=float, default=1.0, help="1 plays the meeting in real time")
     parser.add_argument("--language", help='code such as "en" (default: detected for each speaker)')
     parser.add_argument("--url", default="ws://127.0.0.1:8000", help="the server (default: %(default)s)")
-    parser.add_argument("--api-key", default=os.environ.get("TUTTI_API_KEY"), help="default: TUTTI_API_KEY")
+    parser.add_argument("--api-key", default=os.environ.get("TUTTI_API_KEY") or None, help="default: TUTTI_API_KEY")
     args = parser.parse_args()
     if not args.speed > 0:
         parser.error(f"--speed: expected a number above 0, got {args.speed:g}")

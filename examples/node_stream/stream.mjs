@@ -27,7 +27,7 @@ function readArguments() {
       speed: { type: "string" },
       language: { type: "string" },
       url: { type: "string", default: "ws://127.0.0.1:8000" },
-      "api-key": { type: "string", default: process.env.TUTTI_API_KEY },
+      "api-key": { type: "string", default: process.env.TUTTI_API_KEY || undefined },
     },
   });
   if (positionals.length !== 1) throw new Error(`expected one file, or - for a pipe, got ${positionals.length}`);

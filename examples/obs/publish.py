@@ -80,7 +80,7 @@ def main() -> None:
     parser.add_argument("--speed", type=float, help="of a file: 2 is twice as fast (default: as it was spoken)")
     parser.add_argument("--language", help='code such as "en" (default: detected)')
     parser.add_argument("--url", default="ws://127.0.0.1:8000", help="the server (default: %(default)s)")
-    parser.add_argument("--api-key", default=os.environ.get("TUTTI_API_KEY"), help="default: TUTTI_API_KEY")
+    parser.add_argument("--api-key", default=os.environ.get("TUTTI_API_KEY") or None, help="default: TUTTI_API_KEY")
     args = parser.parse_args()
     if args.source == "mic" and args.speed is not None:
         parser.error("--speed is for files: a microphone always records in real time")

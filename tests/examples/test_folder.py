@@ -30,7 +30,7 @@ def talks(recordings: Path, tmp_path: Path) -> Path:
 
 def test_what_is_done_is_not_done_again(server: Running, talks: Path) -> None:
     """A recording that failed is tried again, and so is one that has changed."""
-    done = run(PROGRAM, talks, "--url", server.http, "--jobs", 2, PYTHONIOENCODING="utf-8:strict")
+    done = run(PROGRAM, talks, "--url", server.http, "--jobs", 2, PYTHONIOENCODING="utf-8:strict", TUTTI_API_KEY="")
     assert done.returncode == 1
     assert done.stdout.startswith("3 recordings, 0 of them done before\n")
     assert "br?ken.mp3: failed: " in done.stdout and "FFmpeg" in done.stdout
