@@ -28,6 +28,8 @@ _VERSION_FACTOR = 1_000
 """The version of the blocks is this many times in the number that names the type of the file."""
 _MAX_DIMENSIONS = 4
 _MAX_NAME_BYTES = 256
+_END = b"<|endoftext|>"
+"""The last token of a vocabulary from `vocab.json`, as in whisper.cpp's own files of English models: no text token."""
 _KERNEL = 3
 """The width of Whisper's convolutions."""
 _BLOCK = 32
@@ -162,6 +164,8 @@ def read_file(path: Path, own_tokenizer: Tokenizer | None = None) -> Contents:
         n_mels, n_bins = file.numbers("2i", "sizes of filters")
         file.skip(4 * n_mels * n_bins, "filters")
         texts = [file.bytes(file.number("i", "a length"), "a token") for _ in range(file.number("i", "a vocabulary"))]
+        if texts and texts[-1] == _END:
+            texts.pop()
         weights: dict[str, Weight] = {}
         while not file.is_at_end():
             name, weight = _read_weight(file)

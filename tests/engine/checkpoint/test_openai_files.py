@@ -62,9 +62,12 @@ def test_every_type_of_ggml_is_read(base: Path, tokens: list[bytes], tmp_path: P
     assert_same_weights(write_ggml(base, tmp_path / "ggml-small.bin", kind, tokens), base, TOLERANCES[kind])
 
 
-def test_the_tokens_of_ggml_encode_and_decode(base: Path, tokens: list[bytes], tmp_path: Path) -> None:
-    """The file has their bytes. What is merged follows from their order."""
-    tokenizer = read_checkpoint(str(write_ggml(base, tmp_path / "ggml-small.bin", "f16", tokens))).tokenizer
+@pytest.mark.parametrize("after", [[], [b"<|endoftext|>"]])
+def test_the_tokens_of_ggml_encode_and_decode(
+    base: Path, tokens: list[bytes], tmp_path: Path, after: list[bytes]
+) -> None:
+    """The file has their bytes, of some also the name of the end. What is merged follows from their order."""
+    tokenizer = read_checkpoint(str(write_ggml(base, tmp_path / "ggml-small.bin", "f16", tokens + after))).tokenizer
     expected = read_checkpoint(str(base)).tokenizer
     text = " the other, then Ünïcode 東京"
     assert tokenizer.encode(text) == expected.encode(text)
