@@ -80,6 +80,9 @@ def find_recordings(inputs: Sequence[str]) -> tuple[list[Recording], list[str]]:
         try:
             if name == STDIN:
                 found.append(Recording(STDIN, None, Path("stdin")))
+            elif not name:
+                # Of a variable that is not set. Its path is that of the present folder.
+                problems.append("INPUT: expected a file or a folder, got an empty name")
             elif path.is_dir():
                 inside, unreadable = _inside(path)
                 problems += [f"{each.filename}: {each.strerror}" for each in unreadable]
@@ -134,6 +137,8 @@ class Destination:
         Raises:
             click.UsageError: there is no place for each of the transcripts, or one would overwrite a recording.
         """
+        if self.output == "":
+            raise click.UsageError("--output: expected a file or a folder, got an empty name")
         if not recordings:
             return []
         if self.output is None and not self.is_beside:

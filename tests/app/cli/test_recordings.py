@@ -42,6 +42,16 @@ def test_names_without_a_recording_are_reported(tmp_path: Path) -> None:
     ]
 
 
+def test_an_empty_name_is_not_the_present_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A script gives one where a variable is not set."""
+    names(tmp_path, "a.mp3")
+    monkeypatch.chdir(tmp_path)
+    assert find_recordings([""]) == ([], ["INPUT: expected a file or a folder, got an empty name"])
+    found, _ = find_recordings(["a.mp3"])
+    with pytest.raises(click.UsageError, match="--output: expected a file or a folder, got an empty name"):
+        Destination(output="").paths(found, Layout())
+
+
 def test_a_name_that_may_not_be_looked_at_is_reported_with_the_reason(tmp_path: Path) -> None:
     """The others are found nevertheless."""
     names(tmp_path, "a.mp3")
