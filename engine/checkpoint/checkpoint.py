@@ -9,6 +9,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
+from tutti_server.engine.api import WINDOW_S
 from tutti_server.engine.checkpoint import ctranslate2_folder, ggml_file, openai, openai_file, transformers_folder
 from tutti_server.engine.checkpoint.catalog import EMBEDDED_MODEL, full_name, similar_names
 from tutti_server.engine.checkpoint.contents import Contents, Weight
@@ -64,6 +65,9 @@ MOST = ModelConfig(
     max_target_positions=65_536,
 )
 """The largest sizes that are loaded: several times those of any Whisper. Others are mistakes, or an attack."""
+
+LEAST_SOURCE_POSITIONS = 50 * WINDOW_S
+"""The encoder states of a window of 30 s, which every model gets."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,6 +253,9 @@ def _model_config(config: Mapping[str, Any], folder: Path) -> ModelConfig:
         expected = ", ".join(f"{names[name]} of at most {getattr(MOST, name)}" for name in large)
         found = ", ".join(_shortened(sizes[name]) for name in large)
         raise CheckpointError(f"{folder}/config.json: expected {expected}, got {found}")
+    if (n_states := sizes["max_source_positions"]) < LEAST_SOURCE_POSITIONS:
+        expected = f"max_source_positions of at least {LEAST_SOURCE_POSITIONS}, for windows of {WINDOW_S} s"
+        raise CheckpointError(f"{folder}/config.json: expected {expected}, got {n_states}")
     for key in ("encoder_attention_heads", "decoder_attention_heads"):
         if sizes["d_model"] % sizes[key]:
             expected = f"a d_model that {key} divides"

@@ -153,6 +153,10 @@ def break_json(folder: Path) -> None:
         (lambda folder: edit_json(folder / "config.json", d_model=True), "whole numbers, got d_model True"),
         (lambda folder: edit_json(folder / "config.json", d_model=10**400), r"d_model of at most 8192, got 10{59}…$"),
         (lambda folder: edit_json(folder / "config.json", encoder_layers=10**6), "encoder_layers of at most 256, got"),
+        (
+            lambda folder: edit_json(folder / "config.json", max_source_positions=500),
+            "expected max_source_positions of at least 1500, for windows of 30 s, got 500",
+        ),
         (lambda folder: edit_json(folder / "config.json", max_target_positions=2**40), "max_target_positions of at mo"),
         (lambda folder: edit_json(folder / "config.json", encoder_attention_heads=5), "d_model that encoder_attention"),
         (lambda folder: (folder / "config.json").write_text("[" * 10**5), "config.json: expected JSON, got: "),
