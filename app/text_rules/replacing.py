@@ -1,5 +1,6 @@
 """Writes other words instead of some: replacements that the client names, and asterisks for profane words."""
 
+import re
 from collections.abc import Iterable, Sequence
 
 from tutti_server.app.text_rules.edits import Edit, Found, Phrases, before_space
@@ -11,6 +12,10 @@ PROFANITIES = (
     "sluts twat twats wanker wankers whore whores"
 ).split()
 """English words that are masked."""
+
+
+_MARK = re.compile(r"[\u0300-\u036f\u0900-\u0963\u0966-\u0dff]")
+"""A part of a word that is no letter for `re`: an accent on its own, or a vowel sign of a script of India."""
 
 
 class Replacing:
@@ -26,6 +31,8 @@ class Replacing:
         """The edits of a text that may go on."""
         edits = []
         for match, index in self._phrases.find(text):
+            if _MARK.match(text, match.end()) or (match.start() and _MARK.match(text, match.start() - 1)):
+                continue
             new = self._new[index]
             # A word that is left out takes the space before it away.
             start = match.start() if new else before_space(text, match.start())

@@ -17,6 +17,13 @@ def test_apostrophes_and_letters_that_are_written_in_two_ways_are_found() -> Non
     assert apply(text, rule.find(text).edits) == "A, B and C"
 
 
+def test_a_word_is_not_replaced_inside_another_one_with_signs_for_vowels() -> None:
+    """These are no letters for `re`, and nor are accents on their own."""
+    rule = Replacing([("राम", "Ram"), ("Andre", "A")])
+    text = "रामायण, हाराम, Andre\u0301: राम। Andre"
+    assert apply(text, rule.find(text).edits) == "रामायण, हाराम, Andre\u0301: Ram। A"
+
+
 def test_words_are_found_where_no_spaces_stand_between_them() -> None:
     rule = Replacing([("王伟", "他")])
     text = "我叫王伟。"
