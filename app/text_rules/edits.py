@@ -4,6 +4,7 @@ import re
 import unicodedata
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 TOKEN = re.compile(r"[^\W_]+(?:['’][^\W_]+)*")
 """A word, without punctuation."""
@@ -78,11 +79,13 @@ class Phrases:
     """Finds words and phrases, whole and in any case; in scripts that have no spaces between words, everywhere."""
 
     def __init__(self, phrases: Sequence[str]) -> None:
-        patterns = [f"(?P<_{index}>{_pattern(each)})" for index, each in enumerate(phrases)]
+        written = [_ways(each) for each in phrases]
+        patterns = [f"(?P<_{index}>{'|'.join(map(_pattern, each))})" for index, each in enumerate(written)]
         # The longest of those that begin at the same place.
         self._pattern = re.compile("|".join(sorted(patterns, key=len, reverse=True)) or r"(?!)", re.IGNORECASE)
-        self._n_tokens = max((_n_tokens(each) for each in phrases), default=1)
-        self._n_chars = max((len(each) for each in phrases if _UNSPACED.search(each)), default=1)
+        ways = list(chain.from_iterable(written))
+        self._n_tokens = max(map(_n_tokens, ways), default=1)
+        self._n_chars = max((len(each) for each in ways if _UNSPACED.search(each)), default=1)
 
     def find(self, text: str) -> Iterator[tuple[re.Match[str], int]]:
         """The matches, each with the index of its phrase."""
@@ -98,16 +101,21 @@ class Phrases:
         return min(by_words, max(len(text) - self._n_chars + 1, 0))
 
 
+def _ways(phrase: str) -> list[str]:
+    """The ways in which a phrase may be written: with letters that have accents, and with accents on their own."""
+    return list(dict.fromkeys(unicodedata.normalize(form, phrase) for form in ("NFC", "NFD")))
+
+
 def _n_tokens(phrase: str) -> int:
     """How many tokens a phrase has, at least one for each word; 1 for a single word, which is never cut."""
-    words = unicodedata.normalize("NFC", phrase).split()
+    words = phrase.split()
     # "Anne-Sophie" has two tokens, "&" has none.
     return sum(len(TOKEN.findall(each)) or 1 for each in words) if len(words) > 1 else 1
 
 
 def _pattern(phrase: str) -> str:
     """The pattern of a phrase."""
-    words = unicodedata.normalize("NFC", phrase).split()
+    words = phrase.split()
     pattern = r"\s+".join(re.sub("['’]", "['’]", re.escape(each)) for each in words)
     begin = "" if _UNSPACED.match(words[0]) else r"(?<!\w)"
     end = "" if _UNSPACED.match(words[-1][-1]) else r"(?!\w)"

@@ -68,6 +68,7 @@ def test_each_kind_is_replaced_by_its_label(kind: Kind, text: str, result: str |
 
 def test_names_are_whole_words_in_any_case() -> None:
     assert redacted("Ann Lee and ann met Annie.", names=("Ann", "Ann Lee")) == "[NAME] and [NAME] met Annie."
+    assert redacted("Zoe\u0308 met Zoë.", names=("Zoë",)) == "[NAME] met [NAME]."
 
 
 @pytest.mark.parametrize(

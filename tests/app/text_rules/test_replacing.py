@@ -12,9 +12,10 @@ def test_whole_words_are_replaced_in_any_case() -> None:
 
 
 def test_apostrophes_and_letters_that_are_written_in_two_ways_are_found() -> None:
-    rule = Replacing([("o'brien", "A"), ("zoe\u0308", "B"), ("sis", "C")])
-    text = "O’Brien, Zoë and ſis"
-    assert apply(text, rule.find(text).edits) == "A, B and C"
+    rule = Replacing([("o'brien", "A"), ("zoe\u0308 Lee", "B"), ("sis", "C"), ("José", "D")])
+    text = "O’Brien, Zoë Lee, ſis, Zoe\u0308 Lee, José and Jose\u0301"
+    assert apply(text, rule.find(text).edits) == "A, B, C, B, D and D"
+    assert rule.find("in Zoe\u0308 ").decided == len("in ")
 
 
 def test_a_word_is_not_replaced_inside_another_one_with_signs_for_vowels() -> None:
