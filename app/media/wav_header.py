@@ -38,6 +38,8 @@ IN_DS64 = 0xFFFFFFFF
 """The length of a chunk that the chunk `ds64` states, with as many bits as its name says."""
 DS64_DATA_AT = 8
 """Where this chunk states the length of the audio, in bytes from its beginning."""
+_N_SAMPLES = re.compile(rb"(?<=fact.\0\0\0)(?!\0{4}).{4}", re.DOTALL)
+"""The number of samples in a chunk before audio that is not plain PCM. Without a length it is about the most, too."""
 MAX_CHUNK_BYTES = 1 << 26
 """The longest chunk that is expected after the audio, in bytes."""
 MAX_PADDING_BYTES = 4096
@@ -104,8 +106,8 @@ def is_misleading(bytes_at: BytesAt, n_bytes: int) -> bool:
     if header is None:
         return False
     if header.stated is None:
-        # FFmpeg believes an RF64 that states no audio.
-        return bytes_at(0, 4) != b"RIFF"
+        # FFmpeg believes an RF64 that states no audio, and a number of samples.
+        return bytes_at(0, 4) != b"RIFF" or _N_SAMPLES.search(bytes_at(0, header.data_at)) is not None
     at, is_odd = header.data_at + header.stated, header.stated % 2
     while n_bytes - at > MAX_PADDING_BYTES:
         n_filled = _filling(bytes_at(at, CHUNK.size + 1), is_odd)
@@ -160,7 +162,7 @@ def flowing(read: Callable[[], bytes]) -> Iterator[bytes]:
 
 def _without_length(head: bytes) -> bytes:
     """All bytes of a WAV before its audio, changed to state no length: FFmpeg then reads the audio to its end."""
-    return b"RIFF" + head[4:-4] + bytes(4)
+    return b"RIFF" + _N_SAMPLES.sub(bytes(4), head[4:-4]) + bytes(4)
 
 
 class _Source:

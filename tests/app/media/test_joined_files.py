@@ -97,6 +97,16 @@ def test_a_length_that_stands_for_none_is_not_missed(stated: int) -> None:
     assert (start, end) == pytest.approx((0.0, 2.0), abs=LATE_S)
 
 
+async def test_a_number_of_samples_that_stands_for_none_makes_no_recording_of_days() -> None:
+    """It is in a chunk of its own. SoX writes it into a pipe, before all but PCM."""
+    content = stating(wav("pcm_mulaw", rate=8_000), 0x7FFFF000)
+    at = content.index(b"fact") + 8
+    content = content[:at] + struct.pack("<I", 0x7FFFF000) + content[at + 4 :]
+    for samples in (decoded(content), await decoded_live(content, 100)):
+        assert len(samples) / 16_000 == pytest.approx(1.0, abs=LATE_S)
+    assert noticed(content) == []
+
+
 def test_only_the_last_part_may_be_cut_off() -> None:
     """The headers of a stream's chunks may all state too much; there is no warning for each."""
     chunk = stating(wav(), 3_200_000)
