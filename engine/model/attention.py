@@ -103,22 +103,47 @@ class PrefillAttention:
     """Attention for sequences that start at position 0, padded on the right to the length of the longest.
 
     The padding needs no mask. No real token attends to it, because it comes later, and the keys and values that it
-    stores are overwritten before a token attends to their positions.
+    stores are overwritten before a token attends to their positions. On a CPU each of different lengths attends alone,
+    so that longer ones do not change its bits.
     """
 
-    def __init__(self, cache: KVCache, slots: Sequence[int]) -> None:
+    def __init__(self, cache: KVCache, slots: Sequence[int], lengths: Sequence[int] = ()) -> None:
+        """Make the attention of each sequence that attends alone.
+
+        Args:
+            cache: holds the keys and values.
+            slots: the slot of each sequence.
+            lengths: the number of tokens of each sequence; none if all are equally long.
+        """
         self._cache = cache
         self._rows = cache.rows(slots)
         self.cross = cross_attention_of(cache, slots)
+        self._alone: list[tuple[PrefillAttention, slice, int]] = []
+        """The attention of each sequence that attends alone, its row and its length."""
+        if cache.device.type == "cpu" and len(set(lengths)) > 1:
+            self._alone = [
+                (PrefillAttention(cache, [slot]), slice(row, row + 1), n)
+                for row, (slot, n) in enumerate(zip(slots, lengths, strict=True))
+            ]
 
     def self_attention(self, layer: int, query: Tensor, keys_values: Tensor) -> Tensor:
         """Store keys and values, and attend causally; see `DecoderAttention`."""
+        if self._alone:
+            attended = torch.zeros_like(query)
+            for own, row, n in self._alone:
+                attended[row, :, :n] = own.self_attention(layer, query[row, :, :n], keys_values[:, row, :, :n])
+            return attended
         self._cache.self_attention[layer, :, self._rows, :, : query.shape[2]] = keys_values
         return F.scaled_dot_product_attention(query, keys_values[0], keys_values[1], is_causal=True)
 
     def cross_attention(self, layer: int, query: Tensor) -> Tensor:
         """Attend to the encoder states; see `DecoderAttention`."""
-        return self.cross(layer, query)
+        if not self._alone:
+            return self.cross(layer, query)
+        attended = torch.zeros_like(query)
+        for own, row, n in self._alone:
+            attended[row, :, :n] = own.cross_attention(layer, query[row, :, :n])
+        return attended
 
 
 class DecodeAttention:

@@ -115,7 +115,7 @@ class EagerForward:
 
     def prefill(self, tokens: Sequence[Sequence[int]], slots: Sequence[int]) -> Tensor:
         """Run whole sequences; see `ForwardPass.prefill`."""
-        return self._prefill(tokens, PrefillAttention(self._cache, slots))
+        return self._prefill(tokens, PrefillAttention(self._cache, slots, list(map(len, tokens))))
 
     def prefill_with_attention(
         self, tokens: Sequence[Sequence[int]], slots: Sequence[int], heads: Heads
@@ -125,7 +125,7 @@ class EagerForward:
         Returns:
             The hidden states, and the weights of the heads: `(rows, heads, tokens, states)`.
         """
-        attention = RecordingAttention(PrefillAttention(self._cache, slots), heads)
+        attention = RecordingAttention(PrefillAttention(self._cache, slots, list(map(len, tokens))), heads)
         return self._prefill(tokens, attention), attention.weights
 
     def _prefill(self, tokens: Sequence[Sequence[int]], attention: DecoderAttention) -> Tensor:

@@ -75,7 +75,7 @@ def test_rows_of_different_lengths_attend_as_each_alone(cache: KVCache, slots: l
     """Prompts are padded to one length, then steps run at different positions, with free slots between them."""
     lengths = [3, 7, 5]
     query, keys_values = random_step(3, 7)
-    out = PrefillAttention(cache, slots).self_attention(1, query, keys_values)
+    out = PrefillAttention(cache, slots, lengths).self_attention(1, query, keys_values)
     history = {
         slot: keys_values[:, row, :, :length] for row, (slot, length) in enumerate(zip(slots, lengths, strict=True))
     }
@@ -114,6 +114,24 @@ def test_a_row_has_the_same_bits_beside_longer_ones() -> None:
             0, query[row].expand(n_rows, -1, -1, -1), keys_values[:, row : row + 1].expand(-1, n_rows, -1, -1, -1)
         )
         assert torch.equal(same[row], together[row])
+
+
+def test_a_prompt_has_the_same_bits_beside_longer_ones() -> None:
+    """Of the sizes of base, too. All are padded to the longest one."""
+    heads, size = 8, 64
+    sizes = replace(SIZES, d_model=heads * size, decoder_attention_heads=heads, max_target_positions=256)
+    cache = KVCache(replace(sizes, max_source_positions=300), N_SLOTS, torch.device("cpu"), torch.float32)
+    slots, lengths = [2, 0, 3], [8, 226, 100]
+    for slot in slots:
+        write(cache, 0, slot, torch.randn(300, 2, heads, size), 300)
+    query, keys_values = torch.randn(3, heads, 226, size), torch.randn(2, 3, heads, 226, size)
+    together = PrefillAttention(cache, slots, lengths)
+    for row, (slot, n) in enumerate(zip(slots, lengths, strict=True)):
+        own, here = PrefillAttention(cache, [slot], [n]), slice(row, row + 1)
+        attended = own.self_attention(0, query[here, :, :n], keys_values[:, here, :, :n])
+        assert torch.equal(together.self_attention(0, query, keys_values)[here, :, :n], attended)
+        attended = own.cross_attention(0, query[here, :, :n])
+        assert torch.equal(together.cross_attention(0, query)[here, :, :n], attended)
 
 
 def test_cross_attention_reads_only_the_states_of_the_window(cache: KVCache) -> None:
