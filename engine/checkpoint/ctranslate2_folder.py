@@ -88,7 +88,10 @@ def read_tokenizer(folder: Path) -> Tokenizer:
     if file.exists():
         names = [str(name) for name in read_json_list(file)]
     elif (file := folder / "vocabulary.txt").exists():
-        names = file.read_text(encoding="utf-8").removesuffix("\n").split("\n")
+        try:
+            names = file.read_text(encoding="utf-8").removesuffix("\n").split("\n")
+        except UnicodeDecodeError as error:
+            raise CheckpointError(f"{file}: expected text in UTF-8, got: {error}") from error
     else:
         raise CheckpointError(
             f"{folder}: expected tokenizer.json, vocabulary.json or vocabulary.txt, got none; copy one from the model "
@@ -104,7 +107,9 @@ def read_tokenizer(folder: Path) -> Tokenizer:
 
 def _defaults(listed: Mapping[str, Any], usual: Mapping[str, Any]) -> dict[str, Any]:
     """What `config.json` lists, and what Whisper's own program does for what it does not list."""
-    ids = listed.get("lang_ids") or ()
+    ids = listed.get("lang_ids") or []
+    if not isinstance(ids, list):
+        raise CheckpointError(f"config.json: lang_ids: expected a list of token ids, got {ids!r}")
     languages = {name: token for name, token in usual["lang_to_id"].items() if token in ids}
     names = {
         "alignment_heads": "alignment_heads",

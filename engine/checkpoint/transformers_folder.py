@@ -113,7 +113,9 @@ def named_tensors(content: Any, file: Path) -> dict[str, "Tensor"]:
     """
     from torch import Tensor
 
-    if not isinstance(content, dict) or not all(isinstance(tensor, Tensor) for tensor in content.values()):
+    if not isinstance(content, dict) or not all(
+        isinstance(name, str) and isinstance(tensor, Tensor) for name, tensor in content.items()
+    ):
         raise CheckpointError(f"{file}: expected a dictionary of weights, got {type(content).__name__} of other values")
     return content
 

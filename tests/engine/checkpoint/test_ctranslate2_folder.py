@@ -123,6 +123,23 @@ def test_without_any_tokens_the_error_says_which_file_is_missing(
         read_checkpoint(str(folder))
 
 
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("config.json", b'{"lang_ids": 3}', r"config\.json: lang_ids: expected a list of token ids, got 3"),
+        ("vocabulary.txt", b"\xff", r"vocabulary\.txt: expected text in UTF-8, got: .*"),
+    ],
+)
+def test_broken_files_beside_the_weights_are_refused(
+    base: Path, tmp_path: Path, name: str, content: bytes, message: str
+) -> None:
+    folder = write_ctranslate2(base, tmp_path / "ct2", vocabulary="txt")
+    (folder / "tokenizer.json").unlink()
+    (folder / name).write_bytes(content)
+    with pytest.raises(CheckpointError, match=message):
+        read_checkpoint(str(folder))
+
+
 @pytest.mark.parametrize("quantization", CTRANSLATE2_TYPES)
 def test_files_of_its_own_converter_are_read(base: Path, tmp_path: Path, quantization: str) -> None:
     """As with the files of our writer, which tests have in its place where it is not installed."""

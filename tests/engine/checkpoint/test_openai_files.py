@@ -121,6 +121,7 @@ class Other:
         ({"weight": torch.ones(2)}, "expected dims and model_state_dict, as OpenAI's package writes, got weight"),
         ([1], "expected dims and model_state_dict, .* got list"),
         ({"dims": {}, "model_state_dict": {"encoder.conv1.weight": 3}}, "expected a dictionary of weights"),
+        ({"dims": {}, "model_state_dict": {3: torch.ones(2)}}, "expected a dictionary of weights"),
         ({"dims": {}, "model_state_dict": {"x": torch.ones(2)}}, "expected the weights of a Whisper model, got none"),
         ({"dims": {}, "model_state_dict": {}, "run": Other()}, "expected weights only, .* may run code"),
     ],
