@@ -188,8 +188,10 @@ class OpenAIRealtime:
             case events.EagerEnd() | events.SpeechResumed() | events.Speakers():
                 pass
             case events.Notice(code="unlikely_format"):
-                # The protocol has no warnings, and most of its errors let the session go on.
-                messages = (self._error(event.code, event.message),)
+                # No `error`: the audio is transcribed all the same, and many clients give up after one.
+                kind = "transcription_session.updated" if self._session.is_flat else "session.updated"
+                warning = {"param": "audio", "code": event.code, "message": event.message}
+                messages = (self._session_event(kind, [warning]),)
             case events.Started() | events.Lag() | events.Notice() | events.Stopped() | events.Translation():
                 pass
             case _:
@@ -197,9 +199,12 @@ class OpenAIRealtime:
         return messages
 
     def _session_reply(self, kind: str, warnings: Warnings) -> events.Reply:
+        return events.Reply(self._session_event(kind, warnings))
+
+    def _session_event(self, kind: str, warnings: Warnings) -> str:
         """An event that describes the session. Warnings are an extra field, which typed clients ignore."""
         extra = {"warnings": warnings} if warnings else {}
-        return events.Reply(self._writer.write(kind, session=self._session.describe(), **extra))
+        return self._writer.write(kind, session=self._session.describe(), **extra)
 
     def _error_reply(self, error: SessionError, event_id: str | None) -> events.Reply:
         param = error.param if isinstance(error, BadField) else None

@@ -191,12 +191,14 @@ def test_a_commit_may_divide_a_sample_where_the_server_ends_turns() -> None:
     assert completed(talk)[-1] == said([1, 2, 3, 4])
 
 
-def test_audio_in_another_format_is_an_error_after_which_the_session_goes_on() -> None:
-    """The protocol has no warnings."""
+@pytest.mark.parametrize(("is_flat", "kind"), [(False, "session.updated"), (True, "transcription_session.updated")])
+def test_audio_in_another_format_is_a_warning(is_flat: bool, kind: str) -> None:
+    """Many clients give up after an `error`, and the session goes on."""
     settings, _ = named(RealtimeSettings(), None, MODEL)
-    dialect = OpenAIRealtime(RealtimeSession("x", MODEL, settings, False), warnings=[], max_text_chars=1 << 20)
+    dialect = OpenAIRealtime(RealtimeSession("x", MODEL, settings, is_flat), warnings=[], max_text_chars=1 << 20)
     (told,) = map(json.loads, dialect.write(events.Notice("unlikely_format", "audio: expected x")))
-    assert (told["type"], told["error"]["code"]) == ("error", "unlikely_format")
+    assert (told["type"], told["session"]["id"]) == (kind, "sess_x")
+    assert told["warnings"] == [{"param": "audio", "code": "unlikely_format", "message": "audio: expected x"}]
     assert not list(dialect.write(events.Notice("other_tracks", "file: expected x")))
 
 
