@@ -54,7 +54,8 @@ async def realtime(websocket: WebSocket) -> None:
         await websocket.send_denial_response(error_response(error))
         return
     limits = service.settings
-    is_flat = "openai-beta" in websocket.headers or BETA_SUBPROTOCOL in offered
+    # The header may name other APIs in beta, such as assistants=v2.
+    is_flat = "realtime=v1" in ",".join(websocket.headers.getlist("openai-beta")) or BETA_SUBPROTOCOL in offered
     dialect = OpenAIRealtime(
         RealtimeSession(
             token_hex(8),

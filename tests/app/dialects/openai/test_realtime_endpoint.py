@@ -75,8 +75,9 @@ async def test_every_way_to_say_what_is_wanted_is_understood(serve: Serve) -> No
             assert await transcribed(socket) == said([1, 2, 3])
     async with opened(server, "?intent=conversation&api-version=1&model=m") as socket:
         assert [warning["param"] for warning in (await told(socket))["warnings"]] == ["model", "intent", "api-version"]
-    async with opened(server, additional_headers={"OpenAI-Beta": "realtime=v1"}) as socket:
-        assert "input_audio_format" in (await told(socket))["session"]
+    for names, is_older in (("realtime=v1", True), ("assistants=v2, realtime=v1", True), ("assistants=v2", False)):
+        async with opened(server, additional_headers={"OpenAI-Beta": names}) as socket:
+            assert ("input_audio_format" in (await told(socket))["session"]) is is_older
 
 
 @supported(DIALECT, "Authorization: Bearer; 401 before the upgrade")
