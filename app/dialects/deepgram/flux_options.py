@@ -17,7 +17,6 @@ from tutti_server.app.media.pcm import AudioFormat
 from tutti_server.app.numbers import read_number
 from tutti_server.app.session.messages import commands
 from tutti_server.app.text_rules.pipeline import TextRuleOptions
-from tutti_server.engine.api import MAX_HOTWORD_BYTES, MAX_HOTWORDS
 
 ENGLISH, MULTILINGUAL = "flux-general-en", "flux-general-multi"
 """Deepgram's models: the first transcribes English, the second detects the language."""
@@ -155,9 +154,9 @@ def configured(options: FluxOptions, message: Mapping[str, Any]) -> FluxOptions:
     options = replace(options, thresholds=_thresholds(changed, thresholds))
     if (keyterms := message.get("keyterms")) is not None:
         keyterms = [keyterms] if isinstance(keyterms, str) else keyterms
-        expected = f"at most {MAX_HOTWORDS} texts of at most {MAX_HOTWORD_BYTES} bytes"
-        if not are_texts(keyterms) or len(usable_hotwords(keyterms)) < len(keyterms):
-            raise BadStart("keyterms", expected, keyterms)
+        if not are_texts(keyterms):
+            raise BadStart("keyterms", "a list of texts", keyterms)
+        # The answer names those in force.
         options = replace(options, keyterms=usable_hotwords(keyterms))
     if (hints := message.get("language_hints")) is not None:
         if not are_texts(hints):

@@ -17,7 +17,7 @@ from tutti_server.app.live.dialect import ClientMessage
 from tutti_server.app.media.pcm import AudioFormat
 from tutti_server.app.session.core.effects import Close
 from tutti_server.app.session.messages import commands, events
-from tutti_server.engine.api import SAMPLE_RATE
+from tutti_server.engine.api import MAX_HOTWORD_BYTES, MAX_HOTWORDS, SAMPLE_RATE
 
 UPDATE_S = 0.25
 """Audio without news of a turn after which its state is sent again, in seconds, as Deepgram documents it."""
@@ -146,7 +146,14 @@ class Flux:
             words=True,
             interim_words=True,
         )
-        return (configure, events.LateReply(partial(self._configured, options)))
+        success = events.LateReply(partial(self._configured, options))
+        wanted = fields.get("keyterms") or ()
+        n_wanted = 1 if isinstance(wanted, str) else len(wanted)
+        if len(options.keyterms) >= n_wanted:
+            return (configure, success)
+        expected = f"at most {MAX_HOTWORDS} texts of at most {MAX_HOTWORD_BYTES} bytes"
+        message = f"keyterms: expected {expected}; {len(options.keyterms)} of {n_wanted} are used"
+        return (configure, success, self._reply(self._warning("keyterms", message)))
 
     # Server messages.
 

@@ -156,6 +156,14 @@ def test_configure_keeps_what_it_leaves_out() -> None:
     assert configured(before, {"keyterms": "Kowalski", "numerals": "false"}).keyterms == ("Kowalski",)
 
 
+def test_configure_drops_the_key_terms_that_the_url_would_drop() -> None:
+    """And follows the rest of the message."""
+    terms = ["tutti", "x" * 1000, "", *(f"word{number}" for number in range(MAX_HOTWORDS))]
+    after = configured(options(), {"keyterms": terms, "thresholds": {"eot_threshold": 0.8}})
+    assert after.keyterms == options(*[("keyterm", term) for term in terms]).keyterms
+    assert len(after.keyterms) == MAX_HOTWORDS and after.thresholds == FluxThresholds(0.8)
+
+
 @pytest.mark.parametrize("name", ["numerals", "profanity_filter"])
 def test_configure_changes_no_rule_of_the_start_silently(name: str) -> None:
     """Pipecat sends these rules with any others that change; what is in force already is no change."""
