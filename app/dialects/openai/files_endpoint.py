@@ -241,9 +241,9 @@ async def _transcribe(
         raise RequestError(400, f"{field_}: expected none, as this server redacts its text", field_)
     endpointing = replace(FILE_ENDPOINTING, **options.chunking)
     n_channels = speakers.n_channels if speakers else None
-    if speakers:
-        await speakers.learn(service.decoders, file, options.track)
     try:
+        if speakers:
+            await speakers.learn(service.decoders, file, options.track)
         name_of_model = options.model or service.transcriber.info.name
         async with (
             aclosing(service.decoders.decode(file, n_channels, on_event, options.track)) as audio,

@@ -39,6 +39,7 @@ class TellsSpeakers(Protocol):
 
         Raises:
             RequestError: what the client has said of its speakers cannot be.
+            MediaError: the file is no audio, or has no such track.
         """
         ...
 
@@ -69,10 +70,7 @@ class ChannelSpeakers:
 
     async def learn(self, decoders: Decoders, file: IO[bytes], track: str | None) -> None:
         """See `TellsSpeakers`. The file must have as many channels as there are names."""
-        try:
-            n_channels = await decoders.n_channels(file, track)
-        except MediaError as error:
-            raise RequestError(400, str(error), "file", "invalid_file") from error
+        n_channels = await decoders.n_channels(file, track)
         if n_channels != len(self._names):
             message = f"{CHANNEL_NAMES}: expected {n_channels}, one for each channel, got {len(self._names)}"
             raise RequestError(400, message, CHANNEL_NAMES)

@@ -211,8 +211,9 @@ async def test_one_of_several_tracks_is_transcribed(serve: Serve) -> None:
     for track in ("1", "fr", "french"):
         body = (await post(server.http, content, {"track": track})).json()
         assert body["text"] == said([1, 2, 3, 4, 5, 6, 7]) and "warnings" not in body
-    for track in ("2", "x" * 1000, "\N{GRINNING FACE}" * 80):
-        refused = await post(server.http, content, {"track": track})
+    by_channel = {"response_format": "diarized_json", "channel_names": "agent"}
+    for fields in ({"track": "2"}, {"track": "x" * 1000}, {"track": "\N{GRINNING FACE}" * 80, **by_channel}):
+        refused = await post(server.http, content, fields)
         assert (refused.status_code, refused.json()["error"]["param"]) == (400, "track")
 
 
