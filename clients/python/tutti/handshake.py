@@ -31,8 +31,8 @@ MAX_EVENTS_WAITING = 1024
 A server whose events are not read ends the session with the error `slow_reader`.
 """
 
-_API_KEY = re.compile("[!-~]([ -~]*[!-~])?")
-"""An API key that a header can carry: printable ASCII without spaces around it."""
+_NO_API_KEY = re.compile(r"[^ -~]|^ | $|^$")
+"""What no header can carry of an API key, which is printable ASCII without spaces around it."""
 _WEBSOCKET_SCHEMES: Mapping[str, str] = {"ws": "ws", "http": "ws", "wss": "wss", "https": "wss"}
 
 
@@ -103,12 +103,12 @@ def key_headers(api_key: str | None) -> dict[str, str]:
     """The headers that show the server an API key; none without a key.
 
     Raises:
-        BadOption: no header can carry the key. The error does not contain it.
+        BadOption: no header can carry the key. The error has the character that is wrong, and nothing else of it.
     """
     if api_key is None:
         return {}
-    if not _API_KEY.fullmatch(api_key):
-        raise BadOption("api_key", "printable ASCII characters without white space around them", "another text")
+    if wrong := _NO_API_KEY.search(api_key):
+        raise BadOption("api_key", "printable ASCII characters without white space around them", wrong[0])
     return {"Authorization": f"Bearer {api_key}"}
 
 

@@ -331,13 +331,23 @@ async def test_an_overloaded_server_tells_when_to_retry(headers: dict[str, str],
     assert caught.value.retry_after_s == expected
 
 
-@pytest.mark.parametrize("key", ["", "sk-secret\n", "sk-secret\r\nx-other: 1", " sk-secret", "schlüssel-secret"])
-async def test_an_api_key_that_no_header_can_carry_is_refused(key: str) -> None:
-    """Before anything is sent, and the error does not show the key."""
+@pytest.mark.parametrize(
+    ("key", "got"),
+    [
+        ("", ""),
+        ("sk-secret\n", "\n"),
+        ("sk-secret\r\nx-other: 1", "\r"),
+        (" sk-secret", " "),
+        ("schlüssel-secret", "ü"),
+    ],
+)
+async def test_an_api_key_that_no_header_can_carry_is_refused(key: str, got: str) -> None:
+    """Before anything is sent. The error shows what is wrong in the key, and not the key."""
     async with serve_script(answer) as server:
         with pytest.raises(tutti.BadOption, match="api_key: expected") as caught:
             async with tutti.connect(server.url, api_key=key):
                 pass
+    assert caught.value.got == got
     assert "secret" not in repr(caught.value) + str(caught.value)
     assert server.requests == []
 
