@@ -25,7 +25,7 @@ from tutti_server.app.server.plugins import Listener, Plugin, installed_plugins
 from tutti_server.app.server.routes import not_found, refused, routes
 from tutti_server.app.server.tls_listener import TlsListener
 from tutti_server.app.service.models import Models
-from tutti_server.app.service.request_ids import RequestIds
+from tutti_server.app.service.request_ids import Failures, RequestIds
 from tutti_server.app.service.service import Service
 from tutti_server.app.service.settings import Settings, listed
 from tutti_server.app.service.shared_state import SharedState
@@ -129,7 +129,7 @@ def _middleware(settings: Settings) -> list[Middleware]:
                 expose_headers=["*"],
             )
         )
-    return middleware
+    return [*middleware, Middleware(Failures)]
 
 
 def _listeners(settings: Settings, plugins: Sequence[Plugin]) -> list[Listener]:

@@ -43,24 +43,39 @@ class RequestIds:
         # All requests share the state of the server's lifespan, so each one gets its own copy.
         scope["state"] = dict(scope.get("state", {}))
         CURRENT.set(request_id(scope))
-        has_started = False
 
         async def send_with_id(message: Message) -> None:
-            nonlocal has_started
             if message["type"] in RESPONSE_STARTS:
-                has_started = True
                 MutableHeaders(scope=message).setdefault(HEADER, request_id(scope))
                 if message["type"] == "websocket.http.response.start":
                     # Without the path, which may hold a key.
                     logger.info("[%s] a WebSocket is refused: %d", request_id(scope), message["status"])
             await send(message)
 
+        await self._app(scope, receive, send_with_id)
+
+
+class Failures:
+    """ASGI middleware that answers requests whose route fails. The answer passes through all others, as any does."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        has_started = False
+
+        async def send_and_note(message: Message) -> None:
+            nonlocal has_started
+            has_started = True
+            await send(message)
+
         try:
-            await self._app(scope, receive, send_with_id)
+            await self._app(scope, receive, send_and_note)
         except Exception:
             if scope["type"] != "http" or has_started:
                 raise
             # Of a path, `%r` makes one line, whatever is in it.
             logger.exception("[%s] %s %r failed", request_id(scope), scope["method"], scope["path"])
             error = RequestError(500, f"our fault; the log knows it as {request_id(scope)}", code="internal_error")
-            await error_response(error)(scope, receive, send_with_id)
+            await error_response(error)(scope, receive, send)

@@ -140,10 +140,13 @@ async def test_a_model_is_found_by_each_of_its_names(serve: Serve) -> None:
 
 async def test_a_route_that_fails_is_answered(serve: Serve) -> None:
     """The error names the request and nothing of the server's insides, and the server continues."""
-    server = await serve()
+    page = "https://app.example"
+    server = await serve(allowed_origins=page)
     del server.service.shared
-    response = await get(f"{server.http}/v1/models")
+    response = await get(f"{server.http}/v1/models", headers={"origin": page})
     error = response.json()["error"]
     assert (response.status_code, error["type"], error["code"]) == (500, "server_error", "internal_error")
     assert response.headers["x-request-id"] in error["message"] and "shared" not in error["message"]
+    assert response.headers["access-control-allow-origin"] == page
+    assert response.headers["x-content-type-options"] == "nosniff"
     assert (await get(f"{server.http}/healthz")).status_code == 200
