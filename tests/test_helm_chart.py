@@ -57,13 +57,21 @@ def test_values_follow_the_schema_and_are_settings(name: str) -> None:
         {"settings": {"TUTTI_API_KEYS": "k1"}},
         {"settings": {"TUTTI_DRAIN_TIMEOUT_S": "60"}},
         {"settings": {"TUTTI_MAX_SESSIONS": 8}},
-        {"ingress": {"enabled": True, "host": ""}},
+        {"ingress": {"enabled": True, "host": ""}, "settings": {"TUTTI_METRICS_NEED_KEY": "true"}},
         {"service": {"type": "LoadBalanced"}},
     ],
 )
 def test_values_that_would_not_do_what_they_say_are_refused(change: dict[str, Any]) -> None:
     with pytest.raises(jsonschema.ValidationError):
         jsonschema.validate({**values(), **change}, SCHEMA)
+
+
+def test_an_ingress_opens_the_metrics_only_where_that_is_said() -> None:
+    """No Ingress can leave out a path, and Prometheus scrapes the pods."""
+    ingress = {"enabled": True, "host": "a.example"}
+    with pytest.raises(jsonschema.ValidationError, match="'TUTTI_METRICS_NEED_KEY' is a required property"):
+        jsonschema.validate({**values(), "ingress": ingress}, SCHEMA)
+    jsonschema.validate({**values(), "ingress": ingress, "settings": {"TUTTI_METRICS_NEED_KEY": "true"}}, SCHEMA)
 
 
 def test_the_chart_has_the_version_of_the_service() -> None:
@@ -91,6 +99,7 @@ def test_the_chart_makes_the_pods_of_the_manifests(form: str) -> None:
 @pytest.mark.parametrize("form", FORMS)
 def test_what_the_chart_installs_follows_the_schemas(form: str, version: str) -> None:
     ingress = ["--set", "ingress.enabled=true,ingress.host=a.example,ingress.className=nginx,ingress.tlsSecret=tls"]
+    ingress += ["--set-string", "settings.TUTTI_METRICS_NEED_KEY=true"]
     helm("lint", "--strict", str(CHART), *FORMS[form], *ingress)
     installed = rendered(*FORMS[form], *ingress)
     assert installed.keys() == {"ConfigMap", "Deployment", "Ingress", "PodDisruptionBudget", "Service"}
