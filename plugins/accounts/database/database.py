@@ -64,7 +64,10 @@ class DatabaseAway(Exception):
 
 
 class DatabaseUnfit(DatabaseAway):
-    """The database has tables that this release cannot use. A start ends; a server that runs goes on as without it."""
+    """The database has tables that this release cannot use. A start ends; a server that runs goes on as without it.
+
+    The start of a gateway that its supervisor restarts is none: the others of its server go on, too.
+    """
 
 
 class Database:
@@ -114,7 +117,7 @@ class Database:
 
         Raises:
             DatabaseAway: the database does not answer, is locked for too long, or is damaged.
-            DatabaseUnfit: a newer release has made its tables, or some of them are missing.
+            DatabaseUnfit: at a start, a newer release has made its tables, or some of them are missing.
         """
         try:
             async with asyncio.timeout(ANSWER_TIMEOUT_S):
@@ -194,10 +197,12 @@ class Database:
                         if self._was_open and schema.version(connection) is None:
                             reason = NO_VERSION if schema.has_tables(connection) else GONE
                             raise DatabaseAway(f"{self.name}: {reason}")
-                        schema.move_forward(connection)
+                        # In a rolling upgrade, the servers of the older release use the newer tables until they end.
+                        schema.move_forward(connection, may_be_newer=self._was_open)
                 except schema.WrongSchema as error:
                     engine.dispose()
-                    raise DatabaseUnfit(f"{self.name}: {error}") from error
+                    kind = DatabaseAway if self._was_open else DatabaseUnfit
+                    raise kind(f"{self.name}: {error}") from error
                 except BaseException:
                     engine.dispose()
                     raise

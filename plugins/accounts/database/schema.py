@@ -30,10 +30,14 @@ class WrongSchema(Exception):
     """The tables are not those that this release can use. The message says why, for the operator."""
 
 
-def move_forward(connection: Connection) -> None:
+def move_forward(connection: Connection, *, may_be_newer: bool = False) -> None:
     """Make the schema, or move it forward to the version of this release, in the transaction of the connection.
 
     Processes that start together do it one after another. It changes nothing where the version is this one already.
+
+    Args:
+        connection: in a transaction.
+        may_be_newer: whether one of a newer release is used, if it has everything that this one needs.
 
     Raises:
         WrongSchema: a newer release has made it, or something of it is missing.
@@ -43,8 +47,14 @@ def move_forward(connection: Connection) -> None:
     with _migrating:
         if connection.dialect.name == "postgresql":
             connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": SCHEMA_LOCK})
-        _check_version(connection)
-        _migrate(connection)
+        found = version(connection)
+        known = {each.revision for each in ScriptDirectory(str(FOLDER)).walk_revisions()}
+        if found is None or found in known:
+            _migrate(connection)
+        elif not may_be_newer:
+            raise WrongSchema(
+                f"expected a schema of version {newest()} or older, got version {found} of a newer release"
+            )
     _check_columns(connection, expected)
 
 
@@ -63,12 +73,6 @@ def newest() -> str:
     head = ScriptDirectory(str(FOLDER)).get_current_head()
     assert head, "there are migrations"
     return head
-
-
-def _check_version(connection: Connection) -> None:
-    known = {each.revision for each in ScriptDirectory(str(FOLDER)).walk_revisions()}
-    if (found := version(connection)) is not None and found not in known:
-        raise WrongSchema(f"expected a schema of version {newest()} or older, got version {found} of a newer release")
 
 
 def _migrate(connection: Connection) -> None:

@@ -132,6 +132,22 @@ def test_a_schema_that_is_too_new_or_not_whole_is_left_alone(url: URL, change: A
         database.run_here(lambda connection: None)
 
 
+async def test_a_gateway_that_is_restarted_goes_on_where_its_server_does(url: URL, tmp_path: Path) -> None:
+    """In a rolling upgrade with newer tables, and without the database where it misses something."""
+    was_open = tmp_path / "was-open"
+    first = Database(url, was_open)
+    await first.run(set_version)
+    await first.close()
+    restarted = Database(url, was_open)
+    assert await restarted.check()
+    assert (await restarted.run(job_store.backlog))[:2] == (0, 0)
+    await restarted.run(drop_table)
+    await restarted.close()
+    restarted_again = Database(url, was_open)
+    assert not await restarted_again.check()
+    await restarted_again.close()
+
+
 def test_tables_that_no_release_has_made_are_left_alone(url: URL) -> None:
     before(url, make_part_of_jobs)
     with pytest.raises(DatabaseUnfit, match=r"or one that can be moved forward to it, got a part of one: .*ended"):
