@@ -134,12 +134,22 @@ class HttpProtocol(H11Protocol):
         if is_kept and self.conn.their_state is h11.IDLE and not self.conn.trailing_data[0]:
             self._visitor.rest()
 
+    def timeout_keep_alive_handler(self) -> None:
+        """Close a connection on which no further request has come. Called by uvicorn."""
+        super().timeout_keep_alive_handler()
+        self._wait_for_reader()
+
     def _wait_for_reader(self, n_before: int | None = None) -> None:
-        """Cut off a client that reads nothing of its last answer for a while. One that reads slowly gets all of it."""
+        """Cut off a client that reads nothing of its last answer for a while. One that reads slowly gets all of it.
+
+        With TLS it must take part in the end of the connection then.
+        """
         n_unsent = self.transport.get_write_buffer_size()
-        if n_unsent == n_before:
+        if not n_unsent:
+            self._reader_timer = self.loop.call_later(self._settings.head_timeout_s, self.transport.abort)
+        elif n_unsent == n_before:
             self._visitor.cut("slow")
-        elif n_unsent:
+        else:
             self._visitor.wait()
             self._reader_timer = self.loop.call_later(KEEP_ALIVE_S, self._wait_for_reader, n_unsent)
 
@@ -203,6 +213,7 @@ class HttpProtocol(H11Protocol):
         for event in (response, h11.Data(data=f"{message}\n".encode()), h11.EndOfMessage()):
             self.transport.write(self.conn.send(event) or b"")
         self.transport.close()
+        self._wait_for_reader()
 
 
 class WebSocketProtocol(WebSocketsSansIOProtocol):

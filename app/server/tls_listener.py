@@ -20,6 +20,8 @@ MAX_ACCEPTED_AT_ONCE = 64
 """The most connections that are accepted before other events of the loop are handled."""
 PAUSE_S = 1.0
 """How long no connection is accepted after the system had no resources for one, in seconds."""
+LONGEST_END_S = 3600.0
+"""How long a connection that is closed may take to send the rest, in seconds. Its protocol ends it sooner."""
 
 logger = logging.getLogger(__name__)
 
@@ -98,7 +100,7 @@ class TlsListener:
                 connection,
                 ssl=self._certificate.context,
                 ssl_handshake_timeout=self._timeout_s,
-                ssl_shutdown_timeout=self._timeout_s,
+                ssl_shutdown_timeout=LONGEST_END_S,
             )
         except OSError as error:
             visitor.leave()

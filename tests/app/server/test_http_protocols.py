@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import ssl
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
@@ -28,11 +29,11 @@ UPLOAD = b"POST /v1/listen HTTP/1.1\r\nhost: localhost\r\ncontent-length: 100000
 
 @asynccontextmanager
 async def raw(
-    server: Running, first: bytes = b"", source: str = "127.0.0.1"
+    server: Running, first: bytes = b"", source: str = "127.0.0.1", tls: ssl.SSLContext | None = None
 ) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
     """A connection from this address that has sent these bytes."""
     host, port = server.address.split(":")
-    reader, writer = await asyncio.open_connection(host, int(port), local_addr=(source, 0))
+    reader, writer = await asyncio.open_connection(host, int(port), local_addr=(source, 0), ssl=tls)
     writer.write(first)
     try:
         yield reader, writer
@@ -138,24 +139,32 @@ LAST = b"GET /long HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n"
 """Asks for the answer with which the connection ends."""
 
 
-async def test_a_client_that_reads_slowly_gets_its_last_answer(serve: Serve) -> None:
-    """As behind proxies, which pass answers on at their clients' pace."""
-    server = await serve(plugins=[LongAnswer()], head_timeout_s=0.1)
-    async with raw(server, LAST) as (reader, _):
+async def read_slowly(server: Running, tls: ssl.SSLContext | None = None) -> int:
+    """Ask for the long answer. Returns how much of it has come at the end."""
+    async with raw(server, LAST, tls=tls) as (reader, _):
         await reader.readuntil(b"\r\n\r\n")
         n_received = 0
         while content := await reader.read(1 << 16):
             n_received += len(content)
             await asyncio.sleep(0.002)
-    assert n_received == LongAnswer.n_bytes
+    return n_received
 
 
+async def test_a_client_that_reads_slowly_gets_its_last_answer(serve: Serve) -> None:
+    """As behind proxies, which pass answers on at their clients' pace."""
+    server = await serve(plugins=[LongAnswer()], head_timeout_s=0.1)
+    assert await read_slowly(server) == LongAnswer.n_bytes
+
+
+@pytest.mark.parametrize("request_", [LAST, LAST.replace(b"connection: close\r\n", b"")])
 async def test_a_client_that_does_not_read_its_last_answer_is_cut_off(
-    serve: Serve, monkeypatch: pytest.MonkeyPatch
+    serve: Serve, monkeypatch: pytest.MonkeyPatch, request_: bytes
 ) -> None:
-    monkeypatch.setattr(http_protocols, "KEEP_ALIVE_S", 0.05)
+    """Whether it asked for the end of the connection, or no further request has come."""
+    for module in (http_protocols, main):
+        monkeypatch.setattr(module, "KEEP_ALIVE_S", 0.05)
     server = await serve(plugins=[LongAnswer()], head_timeout_s=0.2)
-    async with raw(server, LAST) as (reader, _):
+    async with raw(server, request_) as (reader, _):
         assert await status(reader) == 200
         async with raw(server) as (silent, _):
             assert await ended(silent) == b""

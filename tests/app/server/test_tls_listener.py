@@ -13,7 +13,7 @@ import uvloop
 from websockets.asyncio.client import connect
 
 from tests.app.conftest import Running, Serve, running
-from tests.app.server.test_http_protocols import HEAD, ended, raw
+from tests.app.server.test_http_protocols import HEAD, LongAnswer, ended, raw, read_slowly
 from tests.fakes import FakeTranscriber
 from tutti_server.app.media.decoders import Decoders
 from tutti_server.app.service.settings import Settings
@@ -142,8 +142,11 @@ def test_the_loop_of_the_command_line_does_the_same(
     """Its transports are not those of asyncio."""
 
     async def main() -> None:
-        settings = Settings(**tls, port=0, head_timeout_s=0.3)
-        async with asyncio.timeout(30), running(settings, FakeTranscriber(), decoders=decoders) as server:
+        settings, plugins = Settings(**tls, port=0, head_timeout_s=0.3), [LongAnswer()]
+        async with (
+            asyncio.timeout(30),
+            running(settings, FakeTranscriber(), decoders=decoders, plugins=plugins) as server,
+        ):
             async with raw(server) as (silent, _), raw(server, b"nonsense" * 9) as (malformed, _):
                 await ended(malformed)
                 await ended(silent)
@@ -153,5 +156,6 @@ def test_the_loop_of_the_command_line_does_the_same(
             await ask_at_once(server, trusting)
             async with httpx.AsyncClient(verify=trusting) as client:
                 assert (await client.get(f"https://{server.address}/readyz")).status_code == 200
+            assert await read_slowly(server, trusting) == LongAnswer.n_bytes
 
     uvloop.run(main())
