@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Any, TypeVar
 
 import click
@@ -13,7 +12,7 @@ import uvloop
 from tutti_server.app.cli.interrupts import cancelling, end_process
 from tutti_server.app.cli.output_errors import is_about_output
 from tutti_server.app.errors import MediaError, SessionError, SettingsError
-from tutti_server.app.service.settings import Settings
+from tutti_server.app.service.settings import Settings, is_file
 from tutti_server.cluster.local.supervisor import SupervisorError
 from tutti_server.engine.errors import EngineError
 
@@ -54,7 +53,7 @@ def fetch_all(settings: Settings) -> Settings:
     for model in settings.models:
         fetch_model(model)
     voices = settings.speaker_model
-    if not voices or Path(voices).is_file():
+    if not voices or is_file(voices):
         return settings
     if (name := HubName.parse(voices)) is None:
         raise click.ClickException(f"speaker_model: expected an ONNX file, or owner/name on the hub, got {voices!r}")

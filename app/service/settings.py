@@ -485,7 +485,7 @@ class Settings:
 
         if not turn_model.is_installed():
             raise SettingsError(f"turn_model: needs {turn_model.PACKAGE}: pip install 'tutti-asr[turn-model]'")
-        _require(Path(self.turn_model).is_file(), "turn_model", "an ONNX file", self.turn_model)
+        _require(is_file(self.turn_model), "turn_model", "an ONNX file", self.turn_model)
 
     def _check_tls(self) -> None:
         if bool(self.tls_cert) != bool(self.tls_key):
@@ -685,7 +685,7 @@ def _check_speaker_model(settings: Settings) -> None:
     if not onnx_network.is_installed():
         raise SettingsError(f"speaker_model: needs {onnx_network.PACKAGE}: pip install 'tutti-asr[turn-model]'")
     # Without this ending it may be a name on the hub, whose file is fetched before the server starts.
-    is_there = Path(settings.speaker_model).is_file() or not settings.speaker_model.endswith(".onnx")
+    is_there = is_file(settings.speaker_model) or not settings.speaker_model.endswith(".onnx")
     _require(is_there, "speaker_model", "an ONNX file", settings.speaker_model)
 
 
@@ -705,6 +705,14 @@ def _with_turn_model(config: "SessionConfig", path: Path) -> "SessionConfig":
     from tutti_server.app.voices.turn_model import AudioTurnModel
 
     return replace(config, score_turn=TurnBatcher(AudioTurnModel(path).score).score)
+
+
+def is_file(name: str) -> bool:
+    """Whether there is such a file, which this user may look for."""
+    try:
+        return Path(name).is_file()
+    except OSError:
+        return False
 
 
 def own_settings() -> tuple[Field[Any], ...]:

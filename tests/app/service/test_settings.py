@@ -178,6 +178,15 @@ async def test_a_turn_model_is_loaded_for_all_sessions(tmp_path: Path) -> None:
     assert await score(np.full(100, 0.25, np.float32)) == 0.25
 
 
+@pytest.mark.parametrize("name", ["turn_model", "speaker_model"])
+def test_a_model_that_cannot_be_looked_for_stops_the_start(name: str) -> None:
+    """As one in a folder that this user may not enter; here the system takes no such name."""
+    pytest.importorskip("onnxruntime")
+    values: dict[str, Any] = {name: "x" * 300 + ".onnx"}
+    with pytest.raises(SettingsError, match=f"{name}: expected an ONNX file, got 'xxx"):
+        Settings(**values)
+
+
 def test_a_wrong_turn_model_stops_the_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With what is missing."""
     pytest.importorskip("onnxruntime")
