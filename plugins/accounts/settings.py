@@ -5,7 +5,7 @@ from pathlib import Path
 
 from tutti_server.app.errors import SettingsError
 from tutti_server.app.service.settings import PluginSettings, Settings, check_hosts, setting
-from tutti_server.plugins.accounts.database.address import database_address, state_folder
+from tutti_server.plugins.accounts.database.address import database_address, folder_of, state_folder
 from tutti_server.plugins.accounts.database.seals import seals_of_file
 from tutti_server.plugins.accounts.jobs.spool import check_place
 
@@ -77,7 +77,7 @@ class AccountSettings(PluginSettings):
     @property
     def data_path(self) -> Path:
         """The folder for what the service keeps over a restart."""
-        return Path(self.data_folder).expanduser() if self.data_folder else state_folder()
+        return folder_of("data_folder", self.data_folder) if self.data_folder else state_folder()
 
     def check(self, settings: Settings) -> None:
         """Check these settings.
@@ -88,6 +88,8 @@ class AccountSettings(PluginSettings):
         if self.database_url:
             database_address(self.database_url)
         seals_of_file(self.secret_keys_file)
+        for name in ("data_folder", "job_spool"):
+            folder_of(name, getattr(self, name))
         check_place(self.job_spool)
         check_hosts("callback_hosts", self.callback_hosts)
         if not self.jobs:

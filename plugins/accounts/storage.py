@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tutti_server.app.errors import SettingsError
-from tutti_server.plugins.accounts.database.address import database_address, file_address
+from tutti_server.plugins.accounts.database.address import database_address, file_address, folder_of
 from tutti_server.plugins.accounts.database.seals import seals_of_file
 from tutti_server.plugins.accounts.jobs.spool import (
     S3,
@@ -108,7 +108,7 @@ def spool(settings: AccountSettings, database: "Database | None" = None) -> Spoo
         SettingsError: a variable of S3 has no valid value.
     """
     if not settings.job_spool.startswith(S3):
-        folder = Path(settings.job_spool).expanduser() if settings.job_spool else settings.data_path / "jobs"
+        folder = folder_of("job_spool", settings.job_spool) if settings.job_spool else settings.data_path / "jobs"
         return FolderSpool(folder, recall_of(database) if database else recall_nothing)
     # Imported here because its client is an extra.
     from tutti_server.plugins.accounts.jobs.s3_spool import S3Spool

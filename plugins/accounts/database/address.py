@@ -20,6 +20,18 @@ def state_folder() -> Path:
     return (Path(given) if given else Path.home() / ".local" / "state") / "tutti"
 
 
+def folder_of(name: str, text: str) -> Path:
+    """The folder that this setting names.
+
+    Raises:
+        SettingsError: it is in the home of a user whom the system does not know.
+    """
+    try:
+        return Path(text).expanduser()
+    except RuntimeError:
+        raise SettingsError(f"{name}: expected a folder, got {text!r}, in the home of an unknown user") from None
+
+
 def database_address(url: str) -> "URL":
     """The address of the database, with the driver that we use.
 

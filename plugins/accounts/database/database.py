@@ -98,7 +98,13 @@ class Database:
     @property
     def is_there(self) -> bool:
         """Whether something may have been written. A file of SQLite does not exist before the first transaction."""
-        return not self.is_file or self._was_open or Path(self._url.database or "").exists()
+        if not self.is_file or self._was_open:
+            return True
+        try:
+            return Path(self._url.database or "").exists()
+        except OSError:
+            # This user may not look into its folder.
+            return True
 
     @property
     def name(self) -> str:

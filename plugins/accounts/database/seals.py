@@ -125,7 +125,7 @@ def seals_of_file(name: str) -> Seals:
         raise SettingsError("secret_keys_file: needs cryptography: pip install 'tutti-asr[sealing]'")
     try:
         lines = [each for each in Path(name).expanduser().read_text().splitlines() if each.strip()]
-    except (OSError, UnicodeDecodeError) as error:
+    except (OSError, RuntimeError, UnicodeDecodeError) as error:
         raise SettingsError(f"secret_keys_file: expected a text file with keys, got {error}") from error
     try:
         keys = [read_key(each) for each in lines]

@@ -236,5 +236,7 @@ def check_place(text: str) -> None:
 def bucket_of(address: str) -> tuple[str, str]:
     """The bucket and the folder of an address; no bucket if it has more than these."""
     bucket, _, folder = address.removeprefix(S3).partition("/")
-    is_valid = not set(address) & set("?#@%") and not set(bucket) & set(":")
-    return (bucket, folder.strip("/")) if is_valid else ("", "")
+    folder = folder.strip("/")
+    are_names = address.isprintable() and not (folder and {"", ".", ".."} & set(folder.split("/")))
+    is_valid = are_names and not set(address) & set("?#@%") and not set(bucket) & set(":")
+    return (bucket, folder) if is_valid else ("", "")

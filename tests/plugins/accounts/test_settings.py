@@ -28,6 +28,11 @@ def test_keys_of_the_database_allow_a_public_address_and_need_redis_for_several_
         ({"callback_hosts": "*example.org", "jobs": True}, r"callback_hosts: expected \*.example.org for all names"),
         ({"database_url": "mysql://host/name"}, "database_url: expected postgresql://"),
         ({"job_spool": "s3://", "jobs": True}, "job_spool: expected a folder or s3://bucket/folder, got 's3://'"),
+        ({"job_spool": "s3://b/../x", "jobs": True}, "job_spool: expected a folder or s3://bucket/folder, got"),
+        ({"job_spool": "s3://b/x//y", "jobs": True}, "job_spool: expected a folder or s3://bucket/folder, got"),
+        ({"job_spool": "~nobody-here/x", "jobs": True}, "job_spool: expected a folder, got '~nobody-here/x'"),
+        ({"data_folder": "~nobody-here/x"}, "data_folder: expected a folder, got '~nobody-here/x'"),
+        ({"secret_keys_file": "~nobody-here/x"}, "secret_keys_file: expected a text file with keys, got"),
     ],
 )
 def test_a_value_that_cannot_be_used_stops_the_start(values: dict[str, object], message: str) -> None:

@@ -136,6 +136,13 @@ async def test_a_file_is_not_there_before_the_first_transaction(tmp_path: Path) 
     assert database.is_there
 
 
+async def test_a_file_that_may_not_be_looked_for_is_away() -> None:
+    """As one in a folder that this user may not enter; here the system takes no such name."""
+    database = Database(make_url(f"sqlite:///{'x' * 300}"))
+    assert not await database.check() and database.is_away
+    await database.close()
+
+
 def modes(folder: Path) -> dict[str, str]:
     """The modes of a folder and of everything in it, by their names."""
     return {path.name: f"{path.stat().st_mode & 0o777:o}" for path in (folder, *folder.rglob("*"))}
