@@ -1,6 +1,7 @@
 """`tutti keys`: makes, shows and withdraws the API keys of the database, also while servers run."""
 
 import json
+import math
 from collections.abc import Callable
 from dataclasses import fields
 from datetime import UTC, date, datetime, time
@@ -28,6 +29,17 @@ MAX_COUNT = 2**31 - 1
 MAX_KEEP_OLD_MINUTES = 366 * 24 * 60
 """A year: who needs the old key for longer makes another one."""
 _Function = TypeVar("_Function", bound=Callable[..., Any])
+
+
+class _Number(click.FloatRange):
+    """The numbers of a range, without the NaN that click finds in every one."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """See `click.ParamType.convert`."""
+        number = super().convert(value, param, ctx)
+        if math.isnan(number):
+            self.fail(f"{value} is not in the range {self._describe_range()}.", param, ctx)
+        return number
 
 
 def _database_options(function: _Function) -> _Function:
@@ -68,8 +80,10 @@ def keys() -> None:
 @click.option(
     "--sessions", type=click.IntRange(0, MAX_COUNT), help="Live sessions at the same time. Default: any number."
 )
-@click.option("--hours-per-day", type=click.FloatRange(0), help="Hours of audio on one day, in UTC. Default: any.")
-@click.option("--hours-per-month", type=click.FloatRange(0), help="Hours of audio in one month, in UTC. Default: any.")
+@click.option("--hours-per-day", type=_Number(0, MAX_COUNT), help="Hours of audio on one day, in UTC. Default: any.")
+@click.option(
+    "--hours-per-month", type=_Number(0, MAX_COUNT), help="Hours of audio in one month, in UTC. Default: any."
+)
 @click.option(
     "--jobs", type=click.IntRange(0, MAX_COUNT), help="Jobs that wait or run at the same time. Default: any number."
 )
@@ -155,7 +169,7 @@ def withdraw(name: str, **place: str) -> None:
 @click.argument("name")
 @click.option(
     "--keep-old-minutes",
-    type=click.FloatRange(0, MAX_KEEP_OLD_MINUTES),
+    type=_Number(0, MAX_KEEP_OLD_MINUTES),
     default=0.0,
     show_default=True,
     help="How long the old key is valid yet, while its clients learn the new one.",

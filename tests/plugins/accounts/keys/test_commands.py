@@ -78,6 +78,10 @@ def test_what_cannot_be_done_is_said(tutti: Tutti) -> None:
     # PostgreSQL has no room for more.
     for limit in ("--sessions", "--jobs"):
         assert "2147483648 is not in the range" in tutti.error("create", "b", limit, "2147483648")
+    for limit in ("--hours-per-day", "--hours-per-month"):
+        assert "nan is not in the range" in tutti.error("create", "b", limit, "nan")
+        assert "inf is not in the range" in tutti.error("create", "b", limit, "inf")
     # Else the new key would be lost: no date is so late.
     assert "--keep-old-minutes" in tutti.error("rotate", "acme", "--keep-old-minutes", "inf", "--json")
+    assert "--keep-old-minutes" in tutti.error("rotate", "acme", "--keep-old-minutes", "nan", "--json")
     assert "expected postgresql://" in tutti.error("list", "--database-url", "mysql://h/d")
