@@ -90,10 +90,17 @@ class JobFailed(Exception):
 class JobDelayed(Exception):
     """A job cannot be done at present, for a reason that may pass."""
 
-    def __init__(self, message: str, *, counts: bool = True) -> None:
-        """Say why; `counts` is whether this was one of the job's attempts."""
+    def __init__(self, message: str, *, counts: bool = True, is_costly: bool = False) -> None:
+        """Say why.
+
+        Args:
+            message: the reason.
+            counts: whether this was one of the job's attempts.
+            is_costly: whether the next attempt fetches the recording again, so that the waits must grow.
+        """
         super().__init__(message)
         self.counts = counts
+        self.is_costly = is_costly
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -232,11 +232,10 @@ class JobWorker:
         try:
             outcome = await step(job, saving)
         except JobDelayed as error:
-            wait_s = backoff_s(job.n_attempts, FIRST_WAIT_S, MAX_WAIT_S)
-            logger.warning("[%s] is tried again in %.0f s: %s", job.id, wait_s, error)
-            message, counts = str(error), error.counts
+            delay = error
             saving.set()
-            await self._kept(lambda each: job_store.put_back(each, job.id, lease, wait_s, message, counts=counts))
+            wait_s = await self._kept(lambda each: _put_back(each, job, lease, delay))
+            logger.warning("[%s] is tried again in %.0f s: %s", job.id, wait_s, error)
             return
         except JobFailed as error:
             outcome = error
@@ -281,7 +280,8 @@ class JobWorker:
                 file.seek(0)
             except OSError as error:
                 logger.warning("[%s] its recording cannot be kept: %s", job.id, error)
-                raise JobDelayed("the recording cannot be kept at present", counts=False) from error
+                message = "the recording cannot be kept at present"
+                raise JobDelayed(message, counts=False, is_costly=True) from error
             # The job may end meanwhile. What the spool has then is deleted when it is there.
             saving.set()
             try:
@@ -322,3 +322,13 @@ class JobWorker:
                     logger.warning("what came of a job is saved later: %s", error)
                 has_logged = True
                 await asyncio.sleep(POLL_S)
+
+
+def _put_back(connection: Connection, job: Job, lease: str, delay: JobDelayed) -> float:
+    """Have a delayed job done later. Returns in how many seconds."""
+    wait_s = backoff_s(job.n_attempts, FIRST_WAIT_S, MAX_WAIT_S)
+    if delay.is_costly and job.started is not None:
+        # As long again as it has been tried, since the number of its attempts does not grow.
+        wait_s = max(wait_s, min(job_store.now(connection) - job.started, MAX_WAIT_S))
+    job_store.put_back(connection, job.id, lease, wait_s, str(delay), counts=delay.counts)
+    return wait_s

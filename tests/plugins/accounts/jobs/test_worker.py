@@ -3,6 +3,7 @@
 import asyncio
 import errno
 import io
+import itertools
 import os
 import queue
 import threading
@@ -407,13 +408,12 @@ async def test_a_spool_that_is_away_delays_what_is_fetched(database: Database, t
 async def test_a_gateway_whose_disk_has_no_room_for_a_recording_delays_its_job(
     database: Database, tmp_path: Path
 ) -> None:
-    """It costs no attempt, as the recording may be as good as any."""
-    place, n_left = Place(database, tmp_path), 5
+    """It costs no attempt, as the recording may be as good as any. The waits grow, as its server is asked each time."""
+    place, asked_s = Place(database, tmp_path), list[float]()
 
     async def fetch(url: str, file: IO[bytes]) -> None:
-        nonlocal n_left
-        n_left -= 1
-        if n_left:
+        asked_s.append(time.monotonic())
+        if len(asked_s) < 4:
             raise OSError(errno.ENOSPC, "no room")
         file.write(b"audio")
 
@@ -421,6 +421,8 @@ async def test_a_gateway_whose_disk_has_no_room_for_a_recording_delays_its_job(
     async with place.worker(done, fetch).running():
         job = await place.ended.get()
     assert (job.state, job.n_attempts) == ("done", 1)
+    for last_s, next_s in itertools.pairwise(asked_s[1:]):
+        assert next_s - last_s >= (last_s - asked_s[0]) * 0.9
 
 
 async def test_a_store_that_comes_and_goes_costs_no_attempt(database: Database, tmp_path: Path) -> None:
