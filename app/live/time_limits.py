@@ -10,6 +10,7 @@ from starlette.types import Message
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from tutti_server.app.errors import IdleTimeout
+from tutti_server.app.service.strangers import cut_slow
 from tutti_server.app.session.core.effects import Close
 
 CLOSE_CODE_MISSING = 1005
@@ -93,6 +94,10 @@ class TimedSocket:
         """
         async with asyncio.timeout(self._limits.send_timeout_s):
             await self._websocket.send_text(message)
+
+    def cut(self) -> bool:
+        """End the connection of a client that does not read, at once. False under another server than ours."""
+        return cut_slow(self._websocket.scope)
 
     async def close(self, close: Close) -> None:
         """Close the WebSocket. A client that has left, or does not read, is not an error here."""

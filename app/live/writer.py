@@ -74,8 +74,11 @@ class Writer:
                         await self._socket.send(message)
             except TimeoutError:
                 self._log.warning("the client did not read for %g s", self._socket.send_timeout_s)
-                self.close = Close(CLOSE_POLICY, "slow_reader")
-                break
+                if not (self._others_wait and self._socket.cut()):
+                    self.close = Close(CLOSE_POLICY, "slow_reader")
+                    break
+                # The reader finds that it has left, and makes the last text for the others.
+                is_client_gone = True
             except (WebSocketDisconnect, RuntimeError):
                 # Starlette raises RuntimeError if the client leaves during a send.
                 if not self._others_wait:

@@ -26,6 +26,7 @@ from tests.fakes import FakeTranscriber, said, silence, speech
 from tests.redis_server import redis_server
 from tutti_server.app.cli import processes
 from tutti_server.app.errors import SettingsError
+from tutti_server.app.live.time_limits import TimedSocket
 from tutti_server.app.server.plugins import make_settings
 from tutti_server.app.service.shared_state import SharedState
 from tutti_server.plugins.carriers.audiohook.timeline import read_duration
@@ -157,6 +158,28 @@ async def test_what_freeswitch_said_before_it_left_becomes_final(serve: Serve) -
             await send_all(stream, linear([1, 2, 3])[:-16_000], 640)
             await transcriber.opened.wait()
         transcriber.release()
+        heard = await hear_all(listener)
+    assert texts(heard, 0) == [said([1, 2, 3])]
+    assert [each["type"] for each in heard[-2:]] == ["stopped", "call_ended"]
+
+
+async def test_what_freeswitch_said_before_it_read_no_more_becomes_final(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It stays connected, and is cut off. Subscribers receive the rest."""
+    transcriber = FakeTranscriber(holds=True)
+    server = await serve(transcriber)
+
+    async def not_read(socket: TimedSocket, message: str) -> None:
+        raise TimeoutError
+
+    async with subscriber(server.address) as listener:
+        async with connect(f"ws://{server.address}/v1/freeswitch?rate=16k&call=CA1", compression=None) as stream:
+            await send_all(stream, linear([1, 2, 3])[:-16_000], 640)
+            await transcriber.opened.wait()
+            monkeypatch.setattr(TimedSocket, "send", not_read)
+            transcriber.release()
+            await stream.wait_closed()
         heard = await hear_all(listener)
     assert texts(heard, 0) == [said([1, 2, 3])]
     assert [each["type"] for each in heard[-2:]] == ["stopped", "call_ended"]
