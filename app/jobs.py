@@ -76,6 +76,8 @@ class JobResult:
     content: bytes
     media_type: str
     audio_s: float
+    warnings: str = ""
+    """The header with the warnings of the recording; empty if there are none."""
 
 
 class JobFailed(Exception):

@@ -14,6 +14,7 @@ from tutti_server.app.server.openapi import (
     TEXT,
     TEXT_OR_NULL,
     UPLOAD_REFUSALS,
+    WARNED,
     Schema,
     answer,
     header,
@@ -137,6 +138,7 @@ JOB_PATHS: dict[str, dict[str, Schema]] = {
             {
                 "200": answer(
                     "The transcript, in the format of the job.",
+                    {"x-tutti-warnings": WARNED},
                     application_json=ANY_OBJECT,
                     text_plain=TEXT,
                     text_vtt=TEXT,

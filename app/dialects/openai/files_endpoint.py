@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from typing import IO, Any, TypeVar
@@ -30,6 +30,7 @@ from tutti_server.app.errors import KeyLimitExceeded, LimitExceeded, MediaError,
 from tutti_server.app.files.transcript import Transcript
 from tutti_server.app.files.transcription import FILE_ENDPOINTING, FLOAT_PCM, TranscriptionOptions, transcribe
 from tutti_server.app.files.uploads import Upload, refusing_without_resources
+from tutti_server.app.jobs import JobResult
 from tutti_server.app.publish.server_sent_events import PING, PING_EVERY_S, EventStream
 from tutti_server.app.service.auth import Client, header_key
 from tutti_server.app.service.http_errors import error_body, error_response, invalid_key, key_limit
@@ -141,19 +142,16 @@ class FileEndpoint:
         if options.has_all_tracks:
             tracks = await unless_draining(_all_tracks(service, file, options, request_id(scope), on_progress))
             content, media_type = await asyncio.to_thread(tracks_body, tracks, options)
-            notices = [
-                f"track {each.number}: {notice.message}" for each in tracks for notice in each.transcript.notices
-            ]
-            if notices:
-                headers[WARNINGS_HEADER] = header_value(" ".join(notices))
+            if warnings := _warnings_of_tracks(tracks):
+                headers[WARNINGS_HEADER] = warnings
             await Response(content, 200, headers, media_type)(scope, receive, send)
             return
         transcript = Transcript()
         await transcription(transcript.add)
         spoken = await speakers.spoken() if speakers else Spoken()
         content, media_type = await asyncio.to_thread(response_body, transcript, options, spoken)
-        if transcript.notices:
-            headers[WARNINGS_HEADER] = header_value(" ".join(each.message for each in transcript.notices))
+        if warnings := _warnings(transcript):
+            headers[WARNINGS_HEADER] = warnings
         await Response(content, 200, headers, media_type)(scope, receive, send)
 
 
@@ -352,17 +350,14 @@ def _refusal(error: LimitExceeded) -> RequestError:
 
 async def whole_answer(
     service: Service, file: IO[bytes], options: FileOptions, name: str, on_progress: Callable[[float], None]
-) -> tuple[str, str, float]:
-    """Transcribe a file whose client has gone; raises like `_transcribe`.
-
-    Returns:
-        The body of the answer, its media type, and the seconds of audio, of all tracks that were transcribed.
-    """
+) -> JobResult:
+    """Transcribe a file whose client has gone; raises like `_transcribe`."""
     if options.has_all_tracks:
         with refusing_without_resources():
             tracks = await _all_tracks(service, file, options, name, on_progress)
         content, media_type = await asyncio.to_thread(tracks_body, tracks, options)
-        return content, media_type, sum(each.transcript.audio_s for each in tracks)
+        audio_s, warnings = sum(each.transcript.audio_s for each in tracks), _warnings_of_tracks(tracks)
+        return JobResult(content=content.encode(), media_type=media_type, audio_s=audio_s, warnings=warnings)
     model = service.speaker_model
     speakers = _speakers(model, options) if model and options.has_speakers else None
     transcript = Transcript()
@@ -370,4 +365,15 @@ async def whole_answer(
         await _transcribe(service, file, options, speakers, name, transcript.add, on_progress, None)
     spoken = await speakers.spoken() if speakers else Spoken()
     content, media_type = await asyncio.to_thread(response_body, transcript, options, spoken)
-    return content, media_type, transcript.audio_s
+    audio_s, warnings = transcript.audio_s, _warnings(transcript)
+    return JobResult(content=content.encode(), media_type=media_type, audio_s=audio_s, warnings=warnings)
+
+
+def _warnings(transcript: Transcript) -> str:
+    """The header with the warnings of a transcript; empty if it has none."""
+    return header_value(" ".join(each.message for each in transcript.notices))
+
+
+def _warnings_of_tracks(tracks: Sequence[TrackTranscript]) -> str:
+    notices = [f"track {each.number}: {notice.message}" for each in tracks for notice in each.transcript.notices]
+    return header_value(" ".join(notices))

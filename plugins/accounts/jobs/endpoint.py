@@ -9,7 +9,7 @@ from starlette.requests import ClientDisconnect
 from starlette.requests import Request as HttpRequest
 from starlette.responses import JSONResponse, Response
 
-from tutti_server.app.dialects.http_answers import CLIENT_GONE, IGNORED_HEADER, header_value
+from tutti_server.app.dialects.http_answers import CLIENT_GONE, IGNORED_HEADER, WARNINGS_HEADER, header_value
 from tutti_server.app.errors import KeyLimitExceeded, LimitExceeded, RequestError
 from tutti_server.app.files.uploads import Upload, refusing_without_resources
 from tutti_server.app.jobs import Job
@@ -113,7 +113,8 @@ async def job_result(request: HttpRequest) -> Response:
     result = await jobs.result(job.id) if job.state == "done" else None
     if result is None:
         raise RequestError(409, f"job: expected one that is done, got one that is {job.state}", "id", "not_done")
-    return Response(result.content, 200, media_type=result.media_type)
+    headers = {WARNINGS_HEADER: result.warnings} if result.warnings else {}
+    return Response(result.content, 200, headers, result.media_type)
 
 
 @_answering

@@ -75,6 +75,7 @@ _results = Table(
     Column("job", String, ForeignKey(_jobs.c.id, ondelete="CASCADE"), primary_key=True),
     Column("content", LargeBinary, nullable=False),
     Column("media_type", String, nullable=False),
+    Column("warnings", String),  # a header; null without warnings, and of an older release
 )
 _turns = Table(
     "tutti_job_turns",
@@ -282,8 +283,8 @@ def finish(
         return _job(row)
     job = _end(connection, _job(row), now(connection), outcome, lease)
     if isinstance(outcome, JobResult):
-        values = {"job": id_, "content": outcome.content, "media_type": outcome.media_type}
-        connection.execute(insert(_results).values(**values))
+        values = {"content": outcome.content, "media_type": outcome.media_type, "warnings": outcome.warnings or None}
+        connection.execute(insert(_results).values(job=id_, **values))
         if count_usage is not None:
             count_usage(connection, job)
     return job
@@ -327,7 +328,10 @@ def result(connection: Connection, id_: str) -> JobResult | None:
     """The result of a job that is done; `None` if it has none."""
     query = select(_results, _jobs.c.audio_s).join(_jobs, _jobs.c.id == _results.c.job).where(_results.c.job == id_)
     row = connection.execute(query).first()
-    return JobResult(content=row.content, media_type=row.media_type, audio_s=row.audio_s) if row is not None else None
+    if row is None:
+        return None
+    warnings = row.warnings or ""
+    return JobResult(content=row.content, media_type=row.media_type, audio_s=row.audio_s, warnings=warnings)
 
 
 def listed(

@@ -23,12 +23,11 @@ async def _work(service: Service, job: Job, file: IO[bytes], on_progress: Callab
     try:
         fields = [(name, value) for name, value in job.request.options["fields"]]
         options = options_of(service, job.request.options["task"], fields)
-        content, media_type, audio_s = await whole_answer(service, file, options, job.id, on_progress)
+        return await whole_answer(service, file, options, job.id, on_progress)
     except RequestError as error:
         if error.status == 429 or error.status >= 500:
             raise JobDelayed(error.message) from error
         raise JobFailed(error.code or "invalid_request", error.message) from error
-    return JobResult(content=content.encode(), media_type=media_type, audio_s=audio_s)
 
 
 def options_of(service: Service, task: api.Task, fields: list[tuple[str, str]]) -> FileOptions:

@@ -84,6 +84,22 @@ async def test_the_audio_of_all_tracks_of_a_job_is_counted(serve_jobs: ServeJobs
     assert job["audio_s"] == pytest.approx(3.0 + len(TALK) / 16_000, abs=0.1)
 
 
+async def test_the_result_of_a_job_has_the_warnings_of_its_recording(
+    serve_jobs: ServeJobs, http: httpx.AsyncClient
+) -> None:
+    """In the header of the files endpoint, as text has no place for them."""
+    server = await serve_jobs()
+    content = made_file("matroska", "pcm_s16le", 16_000, [Track(samples=TALK), Track(samples=silence(0.5))])
+    for fields in ({"response_format": "text"}, {"tracks": "all"}):
+        request: dict[str, Any] = {"data": fields, "files": {"file": content}}
+        job = await ended(http, server, (await http.post(f"{server.http}/v1/jobs", **request)).json()["id"])
+        result = await http.get(server.http + job["result_url"])
+        same = await http.post(f"{server.http}/v1/audio/transcriptions", **request)
+        assert result.content == same.content
+        assert result.headers.get("x-tutti-warnings") == same.headers.get("x-tutti-warnings")
+        assert ("x-tutti-warnings" in result.headers) is ("tracks" not in fields)
+
+
 async def test_a_job_is_done_by_the_model_that_it_names(serve_jobs: ServeJobs, http: httpx.AsyncClient) -> None:
     """A name of no model is refused at once, and not when a worker begins."""
     shelf = Shelf()
