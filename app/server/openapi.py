@@ -232,7 +232,7 @@ DEEPGRAM_UTTERANCE = object_of(
         "words": list_of(_ref("DeepgramWord")),
         "id": TEXT,
     },
-    {"speaker": INTEGER},
+    {"speaker": INTEGER, "languages": list_of(TEXT)},
 )
 DEEPGRAM_TRANSCRIPT = object_of(
     {
