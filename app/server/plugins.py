@@ -107,7 +107,7 @@ class Plugin:
         return ()
 
     async def prepare(self, settings: Settings) -> None:
-        """Prepare what all processes of `tutti serve` share, before any of them starts.
+        """Prepare what all processes of `tutti serve` share, before any of them starts. On Ray, each gateway does it.
 
         Raises:
             SettingsError: that is not possible with these settings.

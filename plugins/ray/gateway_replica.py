@@ -17,6 +17,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from tutti_server.app.cli.processes import set_up_logging
 from tutti_server.app.server.descriptors import reserve_descriptors
 from tutti_server.app.server.main import build_app, drain
+from tutti_server.app.server.plugins import installed_plugins
 from tutti_server.app.service.settings import Settings
 from tutti_server.app.service.shared_state import AdmissionCounter, SharedState
 from tutti_server.plugins.ray import membership
@@ -59,7 +60,13 @@ class GatewayReplica:
         self._tasks: list[asyncio.Task[None]] = []
 
     async def __serve_build_asgi_app__(self) -> ASGIApp:
-        """Build the application when an engine and the other gateways are known. Called by Serve."""
+        """Build the application when an engine and the other gateways are known. Called by Serve.
+
+        Raises:
+            SettingsError: a plug-in finds a setting with which it cannot serve, on this machine.
+        """
+        for plugin in installed_plugins():
+            await plugin.prepare(self._settings)
         known = asyncio.get_running_loop().create_future()
         self._tasks.append(asyncio.create_task(self._follow_engines(known)))
         transcriber: RayTranscriber = await known

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,8 +16,9 @@ from tutti_server.plugins.carriers.audiosocket.endpoint import AudioSocketListen
 
 require_ray()
 
-from tutti_server.plugins.ray import application  # noqa: E402
+from tutti_server.plugins.ray import application, gateway_replica  # noqa: E402
 from tutti_server.plugins.ray.application import ENGINES, GATEWAYS, read_settings  # noqa: E402
+from tutti_server.plugins.ray.gateway_replica import GatewayReplica  # noqa: E402
 
 SERVE_YAML = Path(__file__).parents[3] / "deploy/ray/serve.yaml"
 
@@ -62,6 +64,22 @@ def test_a_plugin_that_serves_a_port_is_refused(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(application, "installed_plugins", lambda: (Ports(),))
     with pytest.raises(SettingsError, match="plug-in ports: expected no ports beside that of HTTP"):
         read_settings({"allow_anyone": True}, {})
+
+
+async def test_a_gateway_that_plugins_cannot_be_prepared_for_does_not_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It learns at once of a spool that cannot be written, or of a sealing key that is missing."""
+
+    class Unprepared(Plugin):
+        name = "unprepared"
+
+        async def prepare(self, settings: Settings) -> None:
+            raise SettingsError("job_spool: expected to write")
+
+    monkeypatch.setattr(gateway_replica, "installed_plugins", lambda: (Unprepared(),))
+    # Only Serve can make one.
+    gateway: Any = SimpleNamespace(_settings=Settings())
+    with pytest.raises(SettingsError, match="job_spool: expected to write"):
+        await GatewayReplica.__serve_build_asgi_app__(gateway)
 
 
 def test_the_file_for_serve_deploys_this_application() -> None:
