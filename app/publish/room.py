@@ -128,6 +128,7 @@ class Room:
             case Spoken():
                 self._speak(entry)
             case Passed(at=at):
+                self._go_live()
                 self._pass(at)
             case Left(at=at):
                 self._stream.left_at = at
@@ -149,8 +150,13 @@ class Room:
                 self._stream.offset_s = round(max(entry.at - self.began_at, self.lines.end_s), 3)
         else:
             self._expect(resumed_from_s, before.timeline)
-        was_live, self.is_live, self.title = self.is_live, True, entry.title or self.title
-        if not was_live and not is_new:
+        self.title, self.is_live = entry.title or self.title, self.is_live or is_new
+        self._go_live()
+
+    def _go_live(self) -> None:
+        """Note that the session speaks. Another gateway may have ended its room while it could not reach the store."""
+        if not self.is_live:
+            self.is_live, self._stream.left_at = True, None
             self.frames.add(self.introduction() | {"resumed": True})
 
     def _expect(self, resumed_from_s: Sequence[float], timeline: int) -> None:
@@ -170,6 +176,7 @@ class Room:
             if entry.number > self._stream.next_number:
                 self.frames.add(MISSED)
             self._stream.next_number = entry.number + 1
+        self._go_live()
         message = {name: value for name, value in entry.message.items() if name not in PRIVATE}
         if message["type"] in TEXT:
             for number, from_s in self._returning.pop(message["channel"], ()):
@@ -182,7 +189,7 @@ class Room:
     def _utterance(self, message: Mapping[str, Any]) -> _Utterance | None:
         """The utterance of a message; `None` for a translation of text that is not kept."""
         number = self._stream.numbers.get(message["utterance"])
-        if number is None and message["type"] in TEXT:
+        if number not in self._utterances and message["type"] in TEXT:
             utterance = self._new_utterance(message["channel"], message["start_s"])
             self._stream.numbers[message["utterance"]] = number = utterance.number
         return None if number is None else self._utterances.get(number)
@@ -273,7 +280,10 @@ class Room:
             for message in kept:
                 own = _moved(message, -offset_s)
                 self._show(beginning, own, own)
-            self._close([beginning])
+            theirs = [each for each, own_number in self._stream.numbers.items() if own_number == number]
+            self._stream.numbers.update(dict.fromkeys(theirs, beginning.number))
+            if not theirs:
+                self._close([beginning])
 
     def _close(self, utterances: Sequence[_Utterance]) -> None:
         """End the open ones of these utterances with their stable text."""
@@ -296,8 +306,12 @@ class Room:
     def _end(self, at: float) -> None:
         if not self.is_live:
             return
-        self._close(list(self._utterances.values()))
         self._returning.clear()
+        for each in self._utterances.values():
+            if each.final_to_s is None and each.stable:
+                # If the session goes on nevertheless, its final text comes in place of the stable one.
+                self._returning.setdefault(each.channel, []).append((each.number, each.end_s))
+        self._close(list(self._utterances.values()))
         self.is_live = False
         self._stream.left_at = at
         self._elapsed_s = max(self._elapsed_s, at - self.began_at, self.lines.end_s)

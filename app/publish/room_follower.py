@@ -180,8 +180,8 @@ class RoomFollower:
         try:
             entry = read_entry(text)
             followed.room.fold(entry)
-            if isinstance(entry, Begun):
-                # Its lease may not be in the store yet.
+            if isinstance(entry, Begun | Ended):
+                # The lease of a session that begins, or goes on, may not be in the store yet.
                 followed.unheld_since = None
         except UNREADABLE:
             logger.debug("an entry of room %s cannot be read", followed.room.name, exc_info=True)

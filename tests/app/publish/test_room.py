@@ -133,6 +133,21 @@ def test_stable_text_of_lost_audio_stays(is_back: bool) -> None:
     assert reader.ended[0] == "One two"
 
 
+def test_a_room_that_was_ended_while_its_speaker_could_not_reach_the_store_goes_on_with_it() -> None:
+    """What was stable at the end is not doubled."""
+    room, reader = new_room(), Reader()
+    room.fold(Begun(stream="a", at=100.0))
+    speak(room, "a", segment(0, 1.0, "One."), interim(0, 2.0, " Two", " tree"))
+    room.fold(Ended(stream="a", at=500.0))
+    reader.catch_up(room)
+    assert (room.is_live, reader.text(0)) == (False, "One. Two")
+    room.fold(Passed(stream="a", at=510.0))
+    assert (room.is_live, room.left_at) == (True, None)
+    speak(room, "a", segment(0, 2.0, " Two three."), utterance(0, 1.0, "One. Two three.", 3.0))
+    reader.catch_up(moved(room))
+    assert (reader.text(0), reader.types.count("ended")) == ("One. Two three.", 1)
+
+
 def test_a_session_that_was_replaced_changes_nothing() -> None:
     room = new_room()
     room.fold(Begun(stream="a", at=100.0))

@@ -102,6 +102,21 @@ async def test_a_speaker_that_comes_back_in_the_last_moment_has_its_room() -> No
         assert not await gateway.has_ended()
 
 
+async def test_a_speaker_whose_room_was_ended_too_early_has_its_time_again() -> None:
+    """Its gateway could not reach the store; its lease is there a little later than its next entry."""
+    gateway = Gateway()
+    async with gateway.following():
+        await gateway.fold(Begun(stream="a", at=1000.0), 1000.0)
+        for now in (1010.0, 1080.0):
+            await gateway.fold(Passed(stream="a", at=now), now)
+        while gateway.followed.room.is_live:
+            await gateway.followed.changed.wait()
+        for now in (1090.0, 1100.0):
+            await gateway.fold(Passed(stream="a", at=now), now)
+        assert gateway.followed.room.is_live
+        assert not await gateway.has_ended()
+
+
 async def test_a_speaker_that_could_not_come_back_has_as_much_time_afterwards() -> None:
     """While the store is away, no session begins in a room."""
     gateway = Gateway()
