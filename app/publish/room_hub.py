@@ -5,7 +5,7 @@ import hashlib
 import json
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from secrets import token_hex, token_urlsafe
 
 from tutti_server.app.errors import CLOSE_OVERLOADED, RETRY_AFTER_S, LimitExceeded
@@ -45,6 +45,7 @@ class Rooms:
         self._watch = EmptiedWatch(store, "rooms", self._write_again)
         self._follower = RoomFollower(store, config, on_unreadable=on_unreadable)
         self._speaking: dict[asyncio.Task[None], Speaker] = {}
+        self._giving_up: set[asyncio.Task[None]] = set()
         self._n_readers = 0
         self._has_no_reader = asyncio.Event()
         self._has_no_reader.set()
@@ -61,9 +62,10 @@ class Rooms:
                 if self._speaking:
                     await asyncio.wait(self._speaking, timeout=LEAVE_S)
             finally:
-                for task in (following, *self._speaking):
+                tasks = (following, *self._speaking, *self._giving_up)
+                for task in tasks:
                     task.cancel()
-                await asyncio.gather(following, *self._speaking, return_exceptions=True)
+                await asyncio.gather(*tasks, return_exceptions=True)
 
     async def claim(self, account: str, name: str | None, token: str | None) -> Claim:
         """Make a room, or go on in one.
@@ -76,6 +78,7 @@ class Rooms:
         Raises:
             SessionError: the room belongs to another owner, or the store cannot be reached.
         """
+        is_new = False
         name, token = name or token_urlsafe(NAME_BYTES), token or token_urlsafe(TOKEN_BYTES)
         owner = hashlib.sha256(token.encode()).hexdigest()
         try:
@@ -85,15 +88,28 @@ class Rooms:
                 await self._watch.settled()
                 first = {"id": token_hex(6), "owner": owner, "account": account}
                 # Of two clients that choose a name in the same moment, one puts it.
-                is_first = await self._store.put_new(name_key(name), json.dumps(first), FIRST_KEEP_S)
-                record = first if is_first else await self._record(name)
+                is_new = await self._store.put_new(name_key(name), json.dumps(first), FIRST_KEEP_S)
+                record = first if is_new else await self._record(name)
             # Records that an older version has written name no account.
             if record is None or (record["owner"], record.get("account", account)) != (owner, account):
                 raise room_taken(name)
         except StoreAway:
             message = f"room: rooms cannot be opened while Redis cannot be reached; try again in {RETRY_AFTER_S} s"
             raise LimitExceeded("overloaded", message, CLOSE_OVERLOADED) from None
-        return Claim(id=record["id"], name=name, token=token, owner=owner, account=account)
+        return Claim(id=record["id"], name=name, token=token, owner=owner, account=account, is_new=is_new)
+
+    def give_up(self, claim: Claim) -> None:
+        """Let others have the name of a room that was made for a session which has not started."""
+        if claim.is_new:
+            task = asyncio.create_task(self._free(claim))
+            self._giving_up.add(task)
+            task.add_done_callback(self._giving_up.discard)
+
+    async def _free(self, claim: Claim) -> None:
+        # Without the store, the name becomes free by itself.
+        with suppress(StoreAway):
+            if await self._store.get(name_key(claim.name)) == claim.record:
+                await self._store.keep(name_key(claim.name), 0.0)
 
     def speak(self, claim: Claim) -> Speaker:
         """Let a session speak in a room until it leaves."""

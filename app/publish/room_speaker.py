@@ -43,6 +43,8 @@ class Claim:
     """What gateways keep of the token."""
     account: str
     """The account of the client that has made the room."""
+    is_new: bool = False
+    """Whether the room was made with this claim."""
 
     @property
     def record(self) -> str:

@@ -72,6 +72,8 @@ class Publication:
         """Tell the room that the connection has ended."""
         if self._speaker is not None:
             self._speaker.leave(self._is_over)
+        elif self._claim is not None:
+            self._service.rooms.give_up(self._claim)
         self._counted.close()
 
     def _check(self) -> None:

@@ -109,6 +109,20 @@ async def test_a_room_belongs_to_its_owner(serve: Serve) -> None:
             assert reader.reader.text(0) == said([1]) + said([2])
 
 
+async def test_the_name_of_a_room_is_free_again_after_a_start_that_was_refused(serve: Serve) -> None:
+    """The client has no token of it, and tries again at once."""
+    server = await serve()
+    async with speaker(server, {"name": "choir-7"}, language="tlh") as (refused, answer):
+        assert answer["code"] == "bad_start"
+        await refused.wait_closed()
+    async with speaker(server, {"name": "choir-7"}) as (_, started):
+        room = started["room"]
+    async with speaker(server, room, language="tlh") as (refused, _):
+        await refused.wait_closed()
+    async with speaker(server, {"name": "choir-7"}) as (_, answer):
+        assert answer["code"] == "room_taken"
+
+
 async def test_a_speaker_learns_that_another_session_speaks_in_its_room(serve: Serve) -> None:
     """Its own session goes on, and readers do not receive it any more."""
     server = await serve()
