@@ -28,8 +28,8 @@ class Publication:
         self._start = commands.Start()
         self._speaker: Speaker | None = None
         self._is_over = False
-        self._speaks = False
-        """Readers received this session when it was looked at last."""
+        self._speaks: bool | None = None
+        """Readers received this session when it was looked at last; `None` if they never did."""
         self._counted = ExitStack()
         """Ends that the metrics count the room."""
 
@@ -65,7 +65,11 @@ class Publication:
         speaks = self._service.rooms.speaks(self._speaker) if self._speaker is not None else None
         if speaks is None:
             return ()
-        spoke, self._speaks = self._speaks, speaks
+        assert self._speaker
+        if self._speaks is None and not speaks and not self._speaker.has_lost_name:
+            # The room still shows the session before.
+            return ()
+        spoke, self._speaks = self._speaks is not False, speaks
         return (TAKEN_OVER,) if spoke and not speaks else ()
 
     def leave(self) -> None:

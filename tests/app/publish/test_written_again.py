@@ -3,13 +3,20 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from tests.fakes import FakeTranscriber
+from tutti_server.app.dialects.native.room_endpoint import Publication
 from tutti_server.app.publish.room_config import RoomConfig
 from tutti_server.app.publish.room_follower import text_name
 from tutti_server.app.publish.room_hub import Rooms
 from tutti_server.app.publish.room_speaker import Speaker, name_key
+from tutti_server.app.service.auth import Client
+from tutti_server.app.service.metrics import Metrics
+from tutti_server.app.session.messages import commands
 from tutti_server.app.sharing import emptied
 from tutti_server.app.sharing.local_store import LocalStore
 from tutti_server.app.sharing.store import StoreAway
@@ -154,3 +161,22 @@ async def test_a_name_that_someone_else_has_taken_stays_theirs(rooms: Rooms, sto
     assert await store.get(key) == speaker.claim.record
     assert rooms.speaks(speaker)
     leave([speaker])
+
+
+async def test_a_speaker_learns_that_its_name_was_lost_before_it_spoke(rooms: Rooms, store: FragileStore) -> None:
+    """Its claim had ended while the store could not be reached."""
+    metrics, settings = Metrics(FakeTranscriber()), SimpleNamespace(max_room_readers=1)
+    service: Any = SimpleNamespace(rooms=rooms, settings=settings, metrics=metrics, is_known_everywhere=True)
+    publication = Publication(service, Client(account="own"))
+    await publication.open(commands.Start(room=commands.RoomRequest(name="choir")))
+    key, theirs = name_key("choir"), json.dumps({"id": "theirs", "owner": "", "account": "other"})
+    store.empty(**{key: theirs})
+    publication.begin()
+    claim = publication._claim
+    assert claim
+    async with rooms._follower.following(claim.id, "choir") as followed:
+        while not followed.room.stream:
+            await followed.changed.wait()
+    assert [each.code for each in publication.notices()] == ["room_taken_over"]
+    assert not publication.notices()
+    publication.leave()
