@@ -367,7 +367,10 @@ class Session:
         notices = (*start.notices, *_notices(start.endpointing, self.config))
         self._port.send(events.Started(self.id, self._model.name, self.limits, notices))
         for earlier in begin.untranslated:
-            channels[earlier.channel].earlier.add(earlier, begin.from_s)
+            # The lost session may have had another model: a language that this one does not know is detected.
+            known = known_among((earlier.language or "",), self._model.languages)
+            known_earlier = replace(earlier, language=known[0] if known else None)
+            channels[earlier.channel].earlier.add(known_earlier, begin.from_s)
 
     # Ends.
 

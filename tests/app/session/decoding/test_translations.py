@@ -233,6 +233,18 @@ def test_audio_that_does_not_come_again_costs_its_translation_only() -> None:
         assert isinstance(session.events[-1], events.Stopped) and not made(session)
 
 
+def test_earlier_text_in_a_language_that_the_model_does_not_know_is_translated_nevertheless() -> None:
+    """The lost session had another model; the engine would refuse the audio with this language."""
+    missing = commands.Untranslated(
+        utterance=7, channel=0, start_s=1.0, end_s=1.9, text="w1", language="yue", targets=("en",)
+    )
+    resume = commands.Resume((3.0,), audio_from_s=1.0, untranslated=(missing,))
+    session = bench("en", start=replace(GERMAN, resume=resume))
+    session.feed(np.concatenate((speech([1, 2]), silence(2)))[: 2 * SAMPLE_RATE])
+    assert [window.options.language for window in session.windows] == [None]
+    assert made(session) == [(7, "en", "e1 e2")]
+
+
 def test_a_window_that_ends_in_a_pause_whose_translation_was_withdrawn_is_decoded_anew() -> None:
     """A noise in the pause withdraws the translation; then the window is cut where the pause was decoded."""
     session = bench("en", speculates=True)
