@@ -233,6 +233,7 @@ class Channel:
         if self._open:
             self._send_endpoint(self._open, self.position)
             ended = self._open.end(self.position, NO_SAMPLES, self._kind, is_last=True)
+            self._last_cut = self._open.start
             self._open = None
         self.finals.abandon(ended, acknowledged)
 

@@ -8,6 +8,7 @@ import pytest
 
 from tests.bench import CONFIG, START, Bench, check_promises
 from tests.fakes import MODEL, decode, silence, speech
+from tutti_server.app.errors import SessionError
 from tutti_server.app.media.pcm import Samples
 from tutti_server.app.session.decoding.translations import MAX_OPEN, SessionTranslator, languages_of
 from tutti_server.app.session.messages import commands, events
@@ -243,6 +244,15 @@ def test_earlier_text_in_a_language_that_the_model_does_not_know_is_translated_n
     session.feed(np.concatenate((speech([1, 2]), silence(2)))[: 2 * SAMPLE_RATE])
     assert [window.options.language for window in session.windows] == [None]
     assert made(session) == [(7, "en", "e1 e2")]
+
+
+def test_the_time_up_to_which_there_are_translations_does_not_go_back_when_the_engine_fails() -> None:
+    session = bench("en")
+    session.feed(silence(2.0))
+    session.feed(speech([1, 2, 3]), answer=False)
+    before = session.session._port.translated_until()
+    session.perform(session.session.fail(SessionError("engine_failed", "it failed", 1011)))
+    assert session.of(events.Utterance)[-1].translated_until_s >= before
 
 
 def test_a_window_that_ends_in_a_pause_whose_translation_was_withdrawn_is_decoded_anew() -> None:
