@@ -1,6 +1,11 @@
 """Words that are written otherwise."""
 
-from tutti_server.app.text_rules.edits import apply
+import re
+from collections.abc import Callable
+from random import Random
+from timeit import repeat
+
+from tutti_server.app.text_rules.edits import Phrases, apply
 from tutti_server.app.text_rules.replacing import PROFANITIES, Masking, Replacing
 
 
@@ -23,6 +28,28 @@ def test_a_word_is_not_replaced_inside_another_one_with_signs_for_vowels() -> No
     rule = Replacing([("राम", "Ram"), ("Andre", "A")])
     text = "रामायण, हाराम, Andre\u0301: राम। Andre"
     assert apply(text, rule.find(text).edits) == "रामायण, हाराम, Andre\u0301: Ram। A"
+
+
+def test_the_longest_phrase_is_found_however_its_first_letter_is_written() -> None:
+    for first, second in (("ſi", "SIS"), ("ß", "ẞa"), ("'s", "’sa"), ("ki", "Kib")):
+        rule = Replacing([(first, "A"), (second, "B")])
+        assert apply(second, rule.find(second).edits) == "B"
+
+
+def test_hundreds_of_phrases_hold_up_no_other_session() -> None:
+    """The event loop looks for them twice in every interim. At most places only first letters are compared."""
+    random = Random(1)
+    words = ["".join(random.choices("abcdefghijklmnopqrstuvwxyz", k=7)) for _ in range(300)]
+    text = " ".join(random.choices(words, k=90))
+    phrases = Phrases(words[:200])
+    plain = re.compile("|".join(rf"((?<!\w){word}(?!\w))" for word in words[:200]), re.IGNORECASE)
+
+    def least_s(work: Callable[[], object]) -> float:
+        return min(repeat(work, number=1, repeat=5))
+
+    found = [match.span() for match, _ in phrases.find(text)]
+    assert found == [match.span() for match in plain.finditer(text)]
+    assert least_s(lambda: list(phrases.find(text))) < least_s(lambda: list(plain.finditer(text))) / 4
 
 
 def test_words_are_found_where_no_spaces_stand_between_them() -> None:
