@@ -87,7 +87,7 @@ function isEntry(value) {
     [text, at].every((each) => typeof each === "string") &&
     [start_s, end_s].every(Number.isFinite) &&
     Array.isArray(segments) &&
-    typeof translations === "object" &&
+    translations instanceof Object &&
     !Number.isNaN(Date.parse(at))
   );
 }
