@@ -73,6 +73,27 @@ async def check_that_nothing_is_kept(page: Page, url: str) -> None:
     assert await page.evaluate(STORED) == ""
 
 
+COPIED_TAB = """
+    globalThis.asked = [];
+    sessionStorage.setItem('tutti.tab', 'copied');
+    localStorage.setItem('tutti.entry.copied.000000000', '{}');
+    const request = navigator.locks.request.bind(navigator.locks);
+    navigator.locks.request = (name, options, callback) => {
+        asked.push(name);
+        return name === 'tutti.transcript.copied' ? Promise.resolve(callback(null)) : request(name, options, callback);
+    };
+"""
+"""The tab has the id of another one, which is open."""
+
+
+async def check_that_a_copy_of_a_tab_waits_once(page: Page, url: str) -> None:
+    """For the transcript of the tab that it was made of: each time takes two seconds."""
+    await page.run_before(COPIED_TAB)
+    await page.open(url)
+    await page.evaluate("import('/static/page/keeper.js').then(({kept}) => kept)")
+    assert (await page.evaluate("asked")).count("tutti.transcript.copied") == 1
+
+
 async def test_text_stays_on_the_device_until_it_is_cleared(
     page_server: FakeServer, microphone: Path, open_window: OpenWindow
 ) -> None:
@@ -129,6 +150,7 @@ async def test_text_stays_on_the_device_until_it_is_cleared(
         assert await page.evaluate(f"[{kept}.size, {kept}.keep]") == [150, False]
 
         await check_that_nothing_is_kept(page, page_server.url)
+        await check_that_a_copy_of_a_tab_waits_once(page, page_server.url)
 
 
 WITHOUT_SPACES = [

@@ -57,7 +57,8 @@ export const kept = openTranscript();
 async function openTranscript() {
   const mine = tabId();
   const others = transcripts().reverse();
-  for (const each of mine === null ? others : [mine, ...others]) {
+  // A copy of a tab has the id of the tab that it was made of, which keeps its transcript.
+  for (const each of new Set(mine === null ? others : [mine, ...others])) {
     if (await isFree(each, each === mine)) {
       id = each;
       break;
