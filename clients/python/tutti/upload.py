@@ -67,7 +67,7 @@ async def upload_file(
 
     Raises:
         BadOption: an option has no meaning for an upload, or cannot work.
-        AudioError: the server found no audio in the file that it can decode.
+        AudioError: the server found no audio in the file that it can decode, or the file became shorter meanwhile.
         OSError: the file cannot be read.
         Unreachable, Refused, TimedOut: no connection, or the server refused the request.
         SessionError, ConnectionLost: the transcription ended early.
@@ -206,6 +206,8 @@ class _Progress:
     def read(self, n: int = -1) -> bytes:
         left = self._now.total_bytes - self._file.tell()
         data = self._file.read(left if n < 0 else min(n, left))
+        if left > 0 and n and not data:
+            raise AudioError(str(self._file.name), "the file became shorter while it was sent")
         self._report(replace(self._now, sent_bytes=self._now.sent_bytes + len(data)))
         return data
 

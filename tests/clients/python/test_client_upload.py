@@ -74,6 +74,19 @@ async def test_a_file_may_grow_while_it_is_sent(tmp_path: Path) -> None:
     assert b"\r\n\r\nID3\r\n--" in server.requests[0]
 
 
+async def test_a_file_that_becomes_shorter_while_it_is_sent_is_named(tmp_path: Path) -> None:
+    """The server is there, and the request has said how much comes."""
+    path = tmp_path / "talk.mp3"
+    path.write_bytes(bytes(200_000))
+
+    def cut(progress: tutti.FileProgress) -> None:
+        path.write_bytes(b"ID3")
+
+    async with serve_nothing() as (address, _):
+        with pytest.raises(tutti.AudioError, match=r"talk\.mp3: the file became shorter"):
+            await collect(f"http://{address}", path, on_progress=cut)
+
+
 async def test_the_name_of_a_file_may_be_any_bytes(tmp_path: Path) -> None:
     """A system of before Unicode has written it."""
     name = os.fsdecode(b"caf\xe9.mp3")
