@@ -45,6 +45,8 @@ class Sink(voice_recv.AudioSink):
         self._captioner = captioner
         self._loop = loop
         self._began_s = began_s
+        self._members: dict[str, int] = {}
+        """The member who has each name."""
 
     def wants_opus(self) -> bool:
         """Whether packets stay compressed: no, 48 kHz stereo PCM is wanted."""
@@ -53,8 +55,11 @@ class Sink(voice_recv.AudioSink):
     def write(self, user: discord.User | discord.Member | None, data: voice_recv.VoiceData) -> None:
         """Take a packet of 20 ms. Its user is unknown until Discord has told who speaks."""
         if user is not None and data.pcm:
-            at_s = time.monotonic() - self._began_s
-            self._loop.call_soon_threadsafe(self._captioner.packet, user.display_name, data.pcm, at_s)
+            at_s, name = time.monotonic() - self._began_s, user.display_name
+            if self._members.setdefault(name, user.id) != user.id:
+                # Another member is called so, too. User names differ.
+                name = f"{name} ({user.name})"
+            self._loop.call_soon_threadsafe(self._captioner.packet, name, data.pcm, at_s)
 
     def cleanup(self) -> None:
         """Nothing is kept."""

@@ -97,6 +97,21 @@ async def test_an_empty_packet_is_no_pause(bot_modules: Callable[[str], Any]) ->
     assert not session.flush.called
 
 
+def member(user_name: str, display_name: str = "") -> Any:
+    return SimpleNamespace(id=user_name, name=user_name, display_name=display_name or user_name)
+
+
+def test_members_with_one_name_are_told_apart(bot_modules: Callable[[str], Any]) -> None:
+    """Their packets would be mixed in one session."""
+    pytest.importorskip("discord")
+    voice_recv = pytest.importorskip("discord.ext.voice_recv")
+    loop = MagicMock()
+    sink = bot_modules("from_discord").Sink(MagicMock(), loop, 0.0)
+    for each in (member("ada"), member("ben", "ada"), member("ada")):
+        sink.write(each, voice_recv.VoiceData(None, None, pcm=bytes(3840)))
+    assert [call.args[1] for call in loop.call_soon_threadsafe.call_args_list] == ["ada", "ada (ben)", "ada"]
+
+
 async def test_the_discord_adapter_posts_what_members_say(
     server: Running, recordings: Path, bot_modules: Callable[[str], Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -113,7 +128,7 @@ async def test_the_discord_adapter_posts_what_members_say(
         monkeypatch.setattr(bot, "fetch_channel", AsyncMock(side_effect=[voice, text]))
 
         def play(sink: Any) -> None:
-            members = {name: SimpleNamespace(display_name=name) for name in ("Ada", "Ben")}
+            members = {name: member(name) for name in ("Ada", "Ben")}
             sink.write(None, voice_recv.VoiceData(None, None, pcm=bytes(3840)))
             for at_s, speaker, pcm in packets(recordings):
                 clock.return_value = at_s
