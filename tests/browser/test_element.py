@@ -249,6 +249,22 @@ async def test_texts_may_be_assigned_before_the_element_is_defined(page: Page) -
     assert await page.evaluate("captions.texts.states.listening") == "Listening"
 
 
+async def test_an_element_that_is_moved_to_another_document_keeps_its_look(page: Page) -> None:
+    """As into a window that stays on top, and back."""
+    await set_attributes(page, theme="contrast")
+    await apply(page, *final("Hello."))
+    ground = "captions.ownerDocument.defaultView.getComputedStyle(captions).backgroundColor"
+    seen = [await page.evaluate(ground)]
+    await page.evaluate("document.body.append(Object.assign(document.createElement('iframe'), {id: 'other'}))")
+    for document in ("other.contentDocument", "document"):
+        await page.evaluate(f"{document}.body.append(captions)")
+        seen.append(await page.evaluate(ground))
+    await page.evaluate("new DOMParser().parseFromString('', 'text/html').body.append(captions)")
+    await page.evaluate("document.body.append(captions); other.remove()")
+    assert [*seen, await page.evaluate(ground)] == ["rgb(0, 0, 0)"] * 4
+    assert await lines(page) == ["Hello."]
+
+
 async def test_mistakes_are_explained(page: Page) -> None:
     """Wrong events and attributes name what was expected and what came."""
     said = """(() => { try { captions.apply(%s); } catch (error) { return `${error.name}: ${error.message}`; } })()"""

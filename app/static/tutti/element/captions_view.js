@@ -4,7 +4,7 @@
  */
 import { LineList, OVERDUE_LINES } from "./line_list.js";
 import { labelOf, newElement, setLanguage } from "./line_view.js";
-import { styleSheet } from "./style.js";
+import { adoptStyle } from "./style.js";
 /** How many texts stay in the live region. A reader who looks through the page finds few of them a second time. */
 const MAX_SPOKEN = 4;
 /** The content of a shadow root. */
@@ -12,6 +12,7 @@ export class CaptionsView {
     #transcript;
     #list;
     #options;
+    #shadow;
     #root = newElement("div", "root");
     #status = newElement("div", "status");
     /** What the page has put into the element is shown until there is a line. */
@@ -20,6 +21,7 @@ export class CaptionsView {
     #spoken = newElement("div", "spoken");
     #silence;
     constructor(shadow, transcript, options) {
+        this.#shadow = shadow;
         this.#transcript = transcript;
         this.#options = options;
         this.#list = new LineList(transcript, options, (isFollowing) => {
@@ -35,9 +37,13 @@ export class CaptionsView {
         this.#spoken.setAttribute("role", "log");
         this.#spoken.setAttribute("aria-live", "polite");
         this.#root.append(this.#status, this.#empty, this.#list.scroller, this.#latest, this.#spoken);
-        shadow.adoptedStyleSheets = [styleSheet()];
+        this.adoptStyle();
         shadow.append(this.#root);
         this.render(options);
+    }
+    /** Takes the style of the document that the element is in. */
+    adoptStyle() {
+        adoptStyle(this.#shadow);
     }
     /** Shows everything anew. */
     render(options) {

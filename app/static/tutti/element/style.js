@@ -52,12 +52,22 @@ const STYLE = `
   .time { opacity: 1; }
 }
 `;
-let sheet;
-/** The style sheet, which all elements of a page share. It works under a content security policy without inline styles. */
-export function styleSheet() {
-    if (sheet === undefined) {
-        sheet = new CSSStyleSheet();
-        sheet.replaceSync(STYLE);
+/** The style sheet of each document, which all of its elements share. */
+const sheets = new WeakMap();
+/** Gives an element the style of its document. It works under a content security policy without inline styles. */
+export function adoptStyle(shadow) {
+    const { ownerDocument } = shadow;
+    const view = ownerDocument.defaultView;
+    if (view === null) {
+        // It is shown nowhere, such as the content of a template.
+        return;
     }
-    return sheet;
+    let sheet = sheets.get(ownerDocument);
+    if (sheet === undefined) {
+        // Documents take no sheet of another one.
+        sheet = new view.CSSStyleSheet();
+        sheet.replaceSync(STYLE);
+        sheets.set(ownerDocument, sheet);
+    }
+    shadow.adoptedStyleSheets = [sheet];
 }

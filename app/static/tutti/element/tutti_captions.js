@@ -126,6 +126,10 @@ export class TuttiCaptions extends Base {
     disconnectedCallback() {
         this.#plan();
     }
+    /** The element was moved to another document, such as that of a window which stays on top. */
+    adoptedCallback() {
+        this.#view.adoptStyle();
+    }
     attributeChangedCallback(name, before, after) {
         if (before === after) {
             return;

@@ -5,7 +5,7 @@
 
 import { LineList, OVERDUE_LINES } from "./line_list.js";
 import { labelOf, type LineOptions, newElement, setLanguage } from "./line_view.js";
-import { styleSheet } from "./style.js";
+import { adoptStyle } from "./style.js";
 import type { CaptionLine, Change, Transcript } from "./transcript.js";
 
 /** How many texts stay in the live region. A reader who looks through the page finds few of them a second time. */
@@ -28,6 +28,7 @@ export class CaptionsView {
   readonly #transcript: Transcript;
   readonly #list: LineList;
   #options: ViewOptions;
+  readonly #shadow: ShadowRoot;
   readonly #root = newElement("div", "root");
   readonly #status = newElement("div", "status");
   /** What the page has put into the element is shown until there is a line. */
@@ -37,6 +38,7 @@ export class CaptionsView {
   #silence: ReturnType<typeof setTimeout> | undefined;
 
   constructor(shadow: ShadowRoot, transcript: Transcript, options: ViewOptions) {
+    this.#shadow = shadow;
     this.#transcript = transcript;
     this.#options = options;
     this.#list = new LineList(transcript, options, (isFollowing) => {
@@ -52,9 +54,14 @@ export class CaptionsView {
     this.#spoken.setAttribute("role", "log");
     this.#spoken.setAttribute("aria-live", "polite");
     this.#root.append(this.#status, this.#empty, this.#list.scroller, this.#latest, this.#spoken);
-    shadow.adoptedStyleSheets = [styleSheet()];
+    this.adoptStyle();
     shadow.append(this.#root);
     this.render(options);
+  }
+
+  /** Takes the style of the document that the element is in. */
+  adoptStyle(): void {
+    adoptStyle(this.#shadow);
   }
 
   /** Shows everything anew. */

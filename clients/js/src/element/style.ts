@@ -54,13 +54,23 @@ const STYLE = `
 }
 `;
 
-let sheet: CSSStyleSheet | undefined;
+/** The style sheet of each document, which all of its elements share. */
+const sheets = new WeakMap<Document, CSSStyleSheet>();
 
-/** The style sheet, which all elements of a page share. It works under a content security policy without inline styles. */
-export function styleSheet(): CSSStyleSheet {
-  if (sheet === undefined) {
-    sheet = new CSSStyleSheet();
-    sheet.replaceSync(STYLE);
+/** Gives an element the style of its document. It works under a content security policy without inline styles. */
+export function adoptStyle(shadow: ShadowRoot): void {
+  const { ownerDocument } = shadow;
+  const view = ownerDocument.defaultView;
+  if (view === null) {
+    // It is shown nowhere, such as the content of a template.
+    return;
   }
-  return sheet;
+  let sheet = sheets.get(ownerDocument);
+  if (sheet === undefined) {
+    // Documents take no sheet of another one.
+    sheet = new view.CSSStyleSheet();
+    sheet.replaceSync(STYLE);
+    sheets.set(ownerDocument, sheet);
+  }
+  shadow.adoptedStyleSheets = [sheet];
 }

@@ -170,6 +170,11 @@ export class TuttiCaptions extends Base {
     this.#plan();
   }
 
+  /** The element was moved to another document, such as that of a window which stays on top. */
+  adoptedCallback(): void {
+    this.#view.adoptStyle();
+  }
+
   attributeChangedCallback(name: string, before: string | null, after: string | null): void {
     if (before === after) {
       return;
