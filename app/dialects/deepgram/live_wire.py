@@ -12,7 +12,7 @@ from tutti_server.app.dialects.deepgram.live_results import LiveResults
 from tutti_server.app.dialects.deepgram.metadata import Request, warning
 from tutti_server.app.dialects.deepgram.options import Options
 from tutti_server.app.dialects.json_text import read_object, write_object
-from tutti_server.app.dialects.limits import MAX_TEXT_CHARS
+from tutti_server.app.dialects.limits import MAX_NAME_CHARS, MAX_NOTICES, MAX_TEXT_CHARS
 from tutti_server.app.errors import CLOSE_OUR_FAULT, CLOSE_POLICY, BadMessage, shorten
 from tutti_server.app.live.dialect import ClientMessage
 from tutti_server.app.media.pcm import AudioFormat
@@ -144,6 +144,10 @@ class Deepgram:
                 ),
             )
         self._results.features |= features or {}
+        for name in sorted(fields.keys() - {"type", "keyterms", "features"}):
+            notice = events.Notice("unknown_key", f"Configure.{name[:MAX_NAME_CHARS]}: unknown key; ignored")
+            if len(self._warnings) < MAX_NOTICES and warning(notice) not in self._warnings:
+                self._warnings.append(warning(notice))
         success = {"type": "ConfigureSuccess", "request_id": self._request.id}
         if keyterms is None:
             return (_reply(**success),)

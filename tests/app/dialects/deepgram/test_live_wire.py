@@ -160,6 +160,18 @@ def test_audio_after_the_end_is_reported_once() -> None:
     assert list(dialect.read(b"\0\0\0\0")) == []
 
 
+def test_what_configure_does_not_know_is_a_warning() -> None:
+    """Deepgram's own clients may send any field. What a client sends again and again is told once."""
+    dialect = deepgram()
+    for name in ("endpointing", "endpointing", *map(str, range(100))):
+        *_, reply = dialect.read(json.dumps({"type": "Configure", name: 500}))
+        assert isinstance(reply, events.Reply) and json.loads(reply.text)["type"] == "ConfigureSuccess"
+    (metadata,) = map(json.loads, dialect.write(events.Stopped(0.0, 0.0, 0)))
+    first, second, *rest = (each["message"] for each in metadata["warnings"])
+    assert [first, second] == ["Configure.endpointing: unknown key; ignored", "Configure.0: unknown key; ignored"]
+    assert len(rest) == 18
+
+
 @pytest.mark.parametrize("content", [{"channel": 1}, {"channel": -1}, {"channel": "0"}, {"channel": True}])
 def test_an_unknown_channel_is_explained(content: dict[str, Any]) -> None:
     (reply,) = deepgram().read(json.dumps({"type": "Finalize", **content}))
