@@ -109,6 +109,18 @@ async def test_a_room_belongs_to_its_owner(serve: Serve) -> None:
             assert reader.reader.text(0) == said([1]) + said([2])
 
 
+async def test_a_client_that_has_chosen_its_token_has_its_room_without_started(serve: Serve) -> None:
+    """The connection was lost before."""
+    server = await serve()
+    room = {"name": "choir-7", "token": "chosen-by-the-client"}
+    async with speaker(server, room):
+        pass
+    async with speaker(server, {"name": "choir-7"}) as (_, answer):
+        assert answer["code"] == "room_taken"
+    async with speaker(server, room) as (_, started):
+        assert started["room"] == room | {"path": "/captions/choir-7"}
+
+
 async def test_the_name_of_a_room_is_free_again_after_a_start_that_was_refused(serve: Serve) -> None:
     """The client has no token of it, and tries again at once."""
     server = await serve()
