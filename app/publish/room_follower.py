@@ -37,6 +37,8 @@ class Followed:
     """Set when the room has everything that was in its log."""
     position: str | None = None
     """The position up to which its log was read; `None` before it was looked up."""
+    may_lack_text: bool = False
+    """The store was away since its log was read: the log may have dropped entries meanwhile."""
     n_unsaved: int = 0
     """Entries that were read since the last snapshot."""
     saved_at: float = 0.0
@@ -133,6 +135,8 @@ class RoomFollower:
         for id_, followed in list(self._followed.items()):
             if followed.position is None:
                 await self._look_up(id_, followed)
+            elif followed.may_lack_text:
+                await self._catch_up(id_, followed)
         await self._read()
         if self._clock() - self._checked_at >= RENEW_S:
             self._checked_at = self._clock()
@@ -141,6 +145,8 @@ class RoomFollower:
 
     def _note_away(self) -> None:
         self._was_away = True
+        for followed in self._followed.values():
+            followed.may_lack_text = True
 
     async def _look_up(self, id_: str, followed: Followed) -> None:
         try:
@@ -156,6 +162,26 @@ class RoomFollower:
         last = await self._store.last(log_name(id_))
         if last is None or last.position == followed.position:
             followed.is_ready.set()
+
+    async def _catch_up(self, id_: str, followed: Followed) -> None:
+        """Go on with a snapshot of another gateway, if it has read the log further than this one."""
+        text = await self._store.get(text_name(id_))
+        followed.may_lack_text = False
+        if text is None:
+            return
+        newer = Followed(room=Room(id_, followed.room.name, self._config.max_chars))
+        try:
+            newer.restore(text)
+            if _order(newer.position) <= _order(followed.position):
+                return
+        except UNREADABLE:
+            logger.debug("the snapshot of room %s cannot be read", id_, exc_info=True)
+            self._on_unreadable()
+            return
+        # Into the same room, which readers have.
+        followed.restore(text)
+        followed.unheld_since = None
+        followed.wake()
 
     async def _read(self) -> None:
         """Fold the next entries of all rooms, and wake those who wait for them."""
@@ -212,6 +238,11 @@ class RoomFollower:
             if self._now() - followed.unheld_since >= self._config.gone_s:
                 # Another gateway may write the same. The second entry changes nothing.
                 await self._store.append(log_name(id_), write_entry(Ended(stream=stream, at=self._now())))
+
+
+def _order(position: str | None) -> list[int]:
+    """The place of a position among all of its log."""
+    return [int(part) for part in (position or "0").split("-")]
 
 
 def log_name(id_: str) -> str:

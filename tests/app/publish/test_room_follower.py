@@ -7,10 +7,13 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from tests.app.publish.made_up import Reader, entries
+from tests.app.publish.test_room import segment
 from tutti_server.app.background import in_background
+from tutti_server.app.publish.room import Room
 from tutti_server.app.publish.room_config import RoomConfig
 from tutti_server.app.publish.room_entries import Begun, Ended, Entry, Left, Passed, read_entry, write_entry
-from tutti_server.app.publish.room_follower import RoomFollower, log_name, text_name
+from tutti_server.app.publish.room_follower import Followed, RoomFollower, log_name, text_name
 from tutti_server.app.sharing.local_store import LocalStore
 from tutti_server.app.sharing.store import Entry as LogEntry
 from tutti_server.app.sharing.store import StoreAway
@@ -115,6 +118,40 @@ async def test_a_speaker_whose_room_was_ended_too_early_has_its_time_again() -> 
             await gateway.fold(Passed(stream="a", at=now), now)
         assert gateway.followed.room.is_live
         assert not await gateway.has_ended()
+
+
+async def test_text_that_the_log_has_dropped_while_the_store_was_away_comes_from_the_snapshot() -> None:
+    """Of a session that has begun meanwhile, too. A snapshot that is older than the room changes nothing."""
+    gateway, other = Gateway(), Room("abc", "choir", 1000)
+    log = log_name("abc")
+    async with gateway.following():
+        await gateway.fold(begun := Begun(stream="a", at=1000.0), 1000.0)
+        reader = Reader()
+        reader.catch_up(gateway.followed.room)
+        gateway.store.is_there.clear()
+        missed = [Begun(stream="b", at=1010.0), *entries("b", [segment(0, 1.0, "Missed.")])]
+        for entry in missed:
+            await gateway.store.append(log, write_entry(entry))
+        await gateway.store.is_missed.wait()
+        last = await gateway.store.last(log)
+        assert last
+        for entry in (begun, *missed):
+            other.fold(entry)
+        snapshot = Followed(room=other, position=last.position).snapshot()
+        await gateway.store.put(text_name("abc"), snapshot, 60.0)
+        gateway.store._logs[log].entries.clear()
+        gateway.store.is_there.set()
+        for n, text in enumerate(("One.", "Two."), 1):
+            (entry,) = entries("b", [segment(n, 2.0 * n, text)], n)
+            await gateway.store.append(log, write_entry(entry))
+            other.fold(entry)
+            while text.encode() not in gateway.followed.room.frames.after(0):
+                await gateway.followed.changed.wait()
+            reader.catch_up(gateway.followed.room)
+            gateway.followed.may_lack_text = True
+        assert reader.text(0) == "Missed.One.Two."
+        assert reader.types == ["segment"] * 3
+        assert gateway.followed.room.snapshot() == other.snapshot()
 
 
 async def test_a_speaker_that_could_not_come_back_has_as_much_time_afterwards() -> None:
