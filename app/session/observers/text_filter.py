@@ -121,16 +121,21 @@ class TextFilter:
         self._rules = TextRules(options)
         self._before = AFTER_UNKNOWN if is_resumed else Before()
         self._wants_words = wants_words
+        self._have_words: dict[int, bool] = {}
+        """Whether the segments of an open utterance have words, which is decided where it begins."""
         self._channels: dict[int, _Channel] = {}
         self._n_segments = 0
 
     def configure(self, *, wants_words: bool) -> None:
-        """Change whether the client wants the words of final text."""
+        """Change whether the client wants the words of final text, from the next utterance on."""
         self._wants_words = wants_words
 
     def applied(self, event: events.Event) -> Iterator[events.Event]:
         """The event as the rules leave it; with text that was held back, or not at all if all of its text is."""
         match event:
+            case events.SpeechStarted(utterance=utterance):
+                self._have_words[utterance] = self._wants_words
+                yield event
             case events.Segment():
                 yield from self._segment(self._channel(event.channel), event)
             case events.Utterance():
@@ -180,6 +185,7 @@ class TextFilter:
         if channel.eager_end not in (None, text.strip()):
             # A number of the eager end turned out to be harmless.
             yield events.SpeechResumed(utterance=event.utterance, channel=event.channel, at_s=event.end_s)
+        self._have_words.pop(event.utterance, None)
         channel.sent, channel.eager_end = [], None
         channel.before_utterance = channel.before
         yield self._resumable(replace(event, text=text))
@@ -218,7 +224,7 @@ class TextFilter:
             text=text,
             start_s=timed.start_s,
             end_s=until_s,
-            words=timed.edited_words(edits, 0, end) if self._wants_words else (),
+            words=timed.edited_words(edits, 0, end) if self._have_words.get(event.utterance, self._wants_words) else (),
             redactions=tuple(_redactions(timed, edits, end)),
             source=replace(event.source, text=text, tokens=(), words=None),
         )

@@ -22,6 +22,7 @@ from tutti_server.app.session.messages.commands import MAX_PENDING_FLUSHES
 from tutti_server.app.session.session import Session
 from tutti_server.app.session.speech.endpointing import aggressiveness
 from tutti_server.app.session.text.hallucination_filter import HallucinationFilter
+from tutti_server.app.text_rules.pipeline import TextRuleOptions
 from tutti_server.engine import api
 from tutti_server.engine.api import SAMPLE_RATE
 from tutti_server.engine.errors import EngineError, EngineFailed, EngineOverloaded
@@ -314,6 +315,18 @@ def test_a_change_of_options_is_for_utterances_to_come() -> None:
     assert [each.word_times for each in options] == [False, True]
     bench.stop()
     assert [event.text for event in bench.of(events.Utterance)] == [said([1, 2, 3]), said([4])]
+
+
+@pytest.mark.parametrize("rules", [TextRuleOptions(), TextRuleOptions(redact_names=("Ada",))])
+@pytest.mark.parametrize("words", [False, True])
+def test_an_utterance_has_words_if_it_has_begun_with_them(rules: TextRuleOptions, words: bool) -> None:
+    """Text rules need the times of words in any case."""
+    bench = Bench(replace(START, words=words, interim=False, text_rules=rules))
+    bench.feed(speech([1, 2]))
+    bench.give(replace(CHANGED, words=not words))
+    bench.feed(np.concatenate((silence(2.0), speech([3]))))
+    bench.stop()
+    assert [bool(each.words) for each in bench.of(events.Segment)] == [words, not words]
 
 
 def test_time_goes_on_when_the_encoding_changes() -> None:
