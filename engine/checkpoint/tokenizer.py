@@ -8,6 +8,7 @@ import json
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path
+from string import punctuation
 
 from tokenizers import Tokenizer as Backend
 from tokenizers.models import BPE
@@ -24,6 +25,9 @@ LANGUAGES_WITHOUT_SPACES = frozenset({"zh", "ja", "th", "lo", "my", "yue"})
 
 Source: openai/whisper, whisper/tokenizer.py, `split_to_word_tokens`.
 """
+
+FIRST_WITHOUT_SPACES = "\u0e00"
+"""The first character of the scripts without spaces, which is Thai; Latin and Cyrillic letters come before it."""
 
 
 class Tokenizer:
@@ -127,7 +131,7 @@ class Tokenizer:
         """Split decoded tokens into words and timestamps.
 
         A word begins at a space. In a language without spaces, each group of tokens that makes whole characters is a
-        word. Punctuation without a space before it belongs to the word before it.
+        word, but a name in Latin letters is one. Punctuation without a space before it belongs to the word before it.
 
         Source: openai/whisper, whisper/tokenizer.py, `split_to_word_tokens`; and timing.py, `merge_punctuations`.
 
@@ -141,7 +145,7 @@ class Tokenizer:
         begin = end = n_marks = 0
         word = ""
         for n_tokens, text in self._whole_characters(tokens):
-            begins_word = text is None or begin == end or _begins_word(text, has_spaces)
+            begins_word = text is None or begin == end or _begins_word(text, word, has_spaces)
             if begins_word and begin < end:
                 pieces.append(_word(tokens[begin:end], word, n_marks, logprobs[begin:end]))
             if text is None:
@@ -277,10 +281,13 @@ def _least(logprobs: Sequence[float | None]) -> float | None:
     return min((logprob for logprob in logprobs if logprob is not None), default=None) if logprobs else None
 
 
-def _begins_word(text: str, has_spaces: bool) -> bool:
+def _begins_word(text: str, before: str, has_spaces: bool) -> bool:
     if has_spaces:
         return text.startswith(" ")
-    return any(character.isalnum() for character in text)
+    if not any(character.isalnum() for character in text):
+        return False
+    beside = before.rstrip(punctuation)[-1:] + text.lstrip(punctuation)[:1]
+    return text.startswith(" ") or max(beside) >= FIRST_WITHOUT_SPACES
 
 
 def _whole_text(token_bytes: bytes) -> str | None:

@@ -119,6 +119,20 @@ def test_words_begin_at_spaces(tokenizer: Tokenizer) -> None:
     assert [piece.text for piece in pieces if not piece.is_spoken] == [" -", " -"]
 
 
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (" Verify Tutti's 10m", [" Verify", " Tutti's", " 10m"]),
+        ("我用Kubernetes，10,000个", ["我", "用", "Kubernetes，", "10,000", "个"]),
+    ],
+)
+def test_names_in_latin_letters_are_words_in_a_language_without_spaces(
+    tokenizer: Tokenizer, text: str, words: list[str]
+) -> None:
+    """So are the words of English text that Japanese speech was translated into."""
+    assert [piece.text for piece in tokenizer.split(tokenizer.encode(text), "ja")] == words
+
+
 def test_timestamps_are_pieces_of_their_own(tokenizer: Tokenizer) -> None:
     """They have a time and no text, and they separate words."""
     first = tokenizer.first_timestamp
