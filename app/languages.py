@@ -111,7 +111,11 @@ NAMES = {
 """The English name of each language code, as OpenAI's API spells it."""
 
 WITHOUT_SPACES = frozenset({"zh", "ja", "th", "lo", "my", "yue"})
-"""Codes of languages that write no spaces between words. Their utterances are joined without a space."""
+"""Codes of languages that write no spaces between words. Their translations are joined without a space."""
+_THEIRS = "\u0e00-\u0eff\u1000-\u109f\u2e80-\u31ff\u3400-\u9fff\uf900-\ufaff\uff00-\uff9f\U00020000-\U0003ffff"
+"""The characters of these languages."""
+_THEIR = re.compile(f"[{_THEIRS}]")
+_UNIT = re.compile(f"[{_THEIRS}]|[^\\s{_THEIRS}]+")
 
 LOCK = "lock"
 """The value of an option `language` that lets the server detect the language once, and keep it."""
@@ -183,3 +187,25 @@ def language_of(text: str | None, known: Collection[str] = NAMES) -> str | None:
 def known_among(texts: Iterable[str], known: Collection[str]) -> tuple[str, ...]:
     """The codes of a client's list of languages that a model knows, each once."""
     return tuple(dict.fromkeys(code for text in texts if (code := language_of(text, known)) and code in known))
+
+
+def units(text: str) -> list[str]:
+    """The words of a text, and each character of a script without spaces, in order."""
+    return _UNIT.findall(text)
+
+
+def joined(texts: Iterable[str]) -> str:
+    """Texts that follow each other, with what stands between them."""
+    made = ""
+    for text in texts:
+        made += joint(made, text) + text if made else text
+    return made
+
+
+def joint(before: str, after: str) -> str:
+    """What stands between two texts: nothing beside a character of a script without spaces, else a space.
+
+    The language does not tell: Japanese speech may be translated into English, and has names in Latin letters.
+    """
+    beside = before[-1:] + after[:1]
+    return " " if beside.isascii() or not _THEIR.search(beside) else ""

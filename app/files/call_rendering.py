@@ -4,7 +4,7 @@ from typing import Any
 
 from tutti_server.app.files.call_record import CallRecord, SpeakerShare, Turn
 from tutti_server.app.files.subtitles import DEFAULT_LAYOUT, Cue, CueCutter, CueLayout, TimedText, readable
-from tutti_server.app.languages import WITHOUT_SPACES
+from tutti_server.app.languages import joined
 
 VERSION = 1
 """Changes when a field changes its meaning or goes. Fields may come."""
@@ -79,9 +79,7 @@ def _turn(turn: Turn) -> dict[str, Any]:
         "speaker": turn.speaker,
         "start_s": round(turn.start_s, 3),
         "end_s": round(turn.end_s, 3),
-        "text": ("" if turn.stretches[0].language in WITHOUT_SPACES else " ").join(
-            each.text for each in turn.stretches
-        ),
+        "text": joined(each.text for each in turn.stretches),
         "words": [
             {"word": word.text, "start_s": word.start_s, "end_s": word.end_s, "confidence": word.confidence}
             for each in turn.stretches

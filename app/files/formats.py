@@ -9,7 +9,8 @@ from itertools import groupby
 from typing import Any, Protocol
 
 from tutti_server.app.files.subtitles import DEFAULT_LAYOUT, VTT_HEAD, Cue, CueCutter, CueLayout, srt_cue, vtt_cue
-from tutti_server.app.files.transcript import Transcript, as_warnings, separator
+from tutti_server.app.files.transcript import Transcript, as_warnings
+from tutti_server.app.languages import joined
 from tutti_server.app.session.messages import events
 
 FORMATS = ("txt", "srt", "vtt", "tsv", "json", "segments")
@@ -149,7 +150,7 @@ def as_json(transcript: Transcript, name: str, layout: Layout) -> dict[str, obje
     utterances = ["".join(each.text for each in group) for _, group in groupby(segments, lambda each: each.utterance)]
     return {
         "file": name,
-        "text": separator(transcript.language).join(text.strip() for text in utterances),
+        "text": joined(text.strip() for text in utterances),
         "language": transcript.language,
         "audio_s": transcript.audio_s,
         "segments": [_segment_json(segment, layout) for segment in segments],

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from unicodedata import category, east_asian_width
 
-from tutti_server.app.languages import WITHOUT_SPACES
+from tutti_server.app.languages import joined, joint, units
 from tutti_server.app.session.messages import events
 
 MAX_CUE_S = 7.0
@@ -125,63 +125,63 @@ class CueCutter:
     def cut(self, segment: events.Segment | TimedText) -> list[Cue]:
         """The cues of the next segment; none is empty."""
         made: list[Cue] = []
-        space = "" if segment.language in WITHOUT_SPACES else " "
-        words = _words(segment, space)
-        for part in self._cut(words, space) if words else ():
+        words = _words(segment)
+        for part in self._cut(words) if words else ():
             start_ms = max(round(part[0].start_s * 1000), self._until_ms)
             self._until_ms = max(round(part[-1].end_s * 1000), start_ms + 1)
-            lines = self._lines(part, space, self._least_width(part, space))
+            lines = self._lines(part, self._least_width(part))
             made.append(Cue(start_ms, self._until_ms, "\n".join(lines), self.speaker))
         return made
 
-    def _cut(self, words: Sequence[_Word], space: str) -> list[Sequence[_Word]]:
+    def _cut(self, words: Sequence[_Word]) -> list[Sequence[_Word]]:
         """Cut words into two parts, again and again, until each part can be read or is a single word."""
         is_short = words[-1].end_s - words[0].start_s <= MAX_CUE_S
-        n_lines = len(self._lines(words, space, self.layout.max_line_width))
+        n_lines = len(self._lines(words, self.layout.max_line_width))
         if len(words) == 1 or (is_short and n_lines <= self.layout.max_line_count):
             return [words]
         pauses_s = [after.start_s - before.end_s for before, after in pairwise(words)]
         if not is_short and max(pauses_s) >= MIN_PAUSE_S:
             middle = pauses_s.index(max(pauses_s)) + 1
         else:
-            width = _width(words, space)
+            width = _width(words)
 
             def cost(n_left: int) -> float:
                 is_good = words[n_left - 1].text.endswith(PUNCTUATION)
-                return abs(_width(words[:n_left], space) / width - 0.5) - PUNCTUATION_BONUS * is_good
+                return abs(_width(words[:n_left]) / width - 0.5) - PUNCTUATION_BONUS * is_good
 
             middle = min(range(1, len(words)), key=cost)
-        return [*self._cut(words[:middle], space), *self._cut(words[middle:], space)]
+        return [*self._cut(words[:middle]), *self._cut(words[middle:])]
 
     @property
     def _lead(self) -> int:
         """The columns of the first line that the name of the speaker takes."""
         return _columns(_before_text(self.speaker)) if self.names_speaker else 0
 
-    def _least_width(self, words: Sequence[_Word], space: str) -> int:
+    def _least_width(self, words: Sequence[_Word]) -> int:
         """The width at which the lines of a cue are about equally long, and no more than they need be."""
         widest = self.layout.max_line_width
-        n_lines = len(self._lines(words, space, widest))
-        widths = range((self._lead + _width(words, space)) // n_lines, widest)
-        n_narrower = bisect_left(widths, True, key=lambda width: len(self._lines(words, space, width)) <= n_lines)
+        n_lines = len(self._lines(words, widest))
+        widths = range((self._lead + _width(words)) // n_lines, widest)
+        n_narrower = bisect_left(widths, True, key=lambda width: len(self._lines(words, width)) <= n_lines)
         return widths[n_narrower] if n_narrower < len(widths) else widest
 
-    def _lines(self, words: Sequence[_Word], space: str, width: int) -> list[str]:
+    def _lines(self, words: Sequence[_Word], width: int) -> list[str]:
         """Fill lines with words, one after the other. A word that is wider than a line has one of its own."""
         lines: list[list[str]] = []
         n_columns = self._lead
         for word in words:
-            n_more = len(space) + _columns(word.text)
+            n_more = _columns(word.text)
+            n_between = len(joint(lines[-1][-1], word.text)) if lines else 0
             if not lines:
                 lines.append([word.text])
-                n_columns += n_more - len(space)
-            elif len(lines[-1]) != self.layout.max_words_per_line and n_columns + n_more <= width:
-                lines[-1].append(word.text)
                 n_columns += n_more
+            elif len(lines[-1]) != self.layout.max_words_per_line and n_columns + n_between + n_more <= width:
+                lines[-1].append(word.text)
+                n_columns += n_between + n_more
             else:
                 lines.append([word.text])
-                n_columns = n_more - len(space)
-        return [space.join(line) for line in lines]
+                n_columns = n_more
+        return [joined(line) for line in lines]
 
 
 VTT_HEAD = "WEBVTT\n\n"
@@ -220,11 +220,9 @@ def _one_line(name: str) -> str:
     return " ".join(name.split())
 
 
-def _words(segment: events.Segment | TimedText, space: str) -> list[_Word]:
+def _words(segment: events.Segment | TimedText) -> list[_Word]:
     """The words of a segment. The first word starts with the segment, the last word ends with it."""
-    words = _timed(segment) if segment.words else _estimated(segment, space)
-    if not space:
-        words = _bound(words)
+    words = _bound(_timed(segment) if segment.words else _estimated(segment))
     if words:
         words[0] = replace(words[0], start_s=segment.start_s)
         words[-1] = replace(words[-1], end_s=segment.end_s)
@@ -240,15 +238,16 @@ def _bound(words: Iterable[_Word]) -> list[_Word]:
     """Join what no line may part, in scripts without spaces: signs with what they belong to."""
     made: list[_Word] = []
     for word in words:
-        if made and (category(word.text[0]) in NEVER_FIRST or category(made[-1].text[-1]) in NEVER_LAST):
+        is_bound = made and (category(word.text[0]) in NEVER_FIRST or category(made[-1].text[-1]) in NEVER_LAST)
+        if is_bound and not joint(made[-1].text, word.text):
             made[-1] = _Word(made[-1].text + word.text, made[-1].start_s, word.end_s)
         else:
             made.append(word)
     return made
 
 
-def _estimated(segment: events.Segment | TimedText, space: str) -> list[_Word]:
-    texts = segment.text.split() if space else list("".join(segment.text.split()))
+def _estimated(segment: events.Segment | TimedText) -> list[_Word]:
+    texts = units(segment.text)
     n_chars = sum(map(len, texts))
     made: list[_Word] = []
     start_s = segment.start_s
@@ -259,8 +258,8 @@ def _estimated(segment: events.Segment | TimedText, space: str) -> list[_Word]:
     return made
 
 
-def _width(words: Sequence[_Word], space: str) -> int:
-    return _columns(space.join(word.text for word in words))
+def _width(words: Sequence[_Word]) -> int:
+    return _columns(joined(word.text for word in words))
 
 
 def _columns(text: str) -> int:

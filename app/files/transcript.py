@@ -4,7 +4,7 @@ from bisect import insort
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from tutti_server.app.languages import WITHOUT_SPACES
+from tutti_server.app.languages import joined
 from tutti_server.app.session.messages import events
 
 
@@ -46,15 +46,10 @@ class Transcript:
     @property
     def text(self) -> str:
         """The text of all segments."""
-        return separator(self.language).join(self.utterances)
+        return joined(self.utterances)
 
 
 def as_warnings(notices: Iterable[events.Notice]) -> dict[str, object]:
     """The field `warnings` of a JSON object; no field where there are none."""
     warnings = [{"code": notice.code, "message": notice.message} for notice in notices]
     return {"warnings": warnings} if warnings else {}
-
-
-def separator(language: str | None) -> str:
-    """The text between two utterances in this language: nothing, or a space."""
-    return "" if language in WITHOUT_SPACES else " "

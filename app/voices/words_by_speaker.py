@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
-from tutti_server.app.languages import WITHOUT_SPACES
+from tutti_server.app.languages import joined
 from tutti_server.app.session.messages import events
 from tutti_server.app.voices.file_speakers import Span, Speakers
 
@@ -60,7 +60,6 @@ def spoken_words(words: Sequence[events.Word], speakers: Speakers) -> list[Spoke
 def spoken_texts(segments: Iterable[events.Segment], speakers: Speakers) -> Iterator[SpokenText]:
     """The text of segments, split where the speaker changes between two words."""
     for segment in segments:
-        joint = "" if segment.language in WITHOUT_SPACES else " "
         if not segment.words:
             speaker, _ = speakers.speaking(segment.start_s, segment.end_s) or (0, 0.0)
             if text := segment.text.strip():
@@ -82,7 +81,7 @@ def spoken_texts(segments: Iterable[events.Segment], speakers: Speakers) -> Iter
                 start_s=words[0].start_s,
                 end_s=words[-1].end_s,
                 speaker=speaker,
-                text=joint.join(each.text for each in words),
+                text=joined(each.text for each in words),
                 words=words,
                 language=segment.language,
                 redactions=tuple(each for each in segment.redactions if _run_at(each.start_s, ends_s) == index),

@@ -12,7 +12,7 @@ from typing import Any
 from tutti_server.app.dialects.checks import are_texts, integer_from
 from tutti_server.app.dialects.json_text import read_object, write_object
 from tutti_server.app.errors import CLOSE_POLICY, BadStart, SessionError
-from tutti_server.app.languages import WITHOUT_SPACES, language_of
+from tutti_server.app.languages import joined, language_of
 from tutti_server.app.live.accept import serve_session
 from tutti_server.app.live.dialect import ClientMessage
 from tutti_server.app.live.tcp_port import TcpClient, TcpPort
@@ -84,9 +84,8 @@ class WyomingDialect:
             case events.Failure():
                 yield line("error", text=event.message, code=event.code)
             case events.Stopped():
-                gap = "" if self._language in WITHOUT_SPACES else " "
                 language = {"language": self._language} if self._language else {}
-                yield line("transcript", text=gap.join(filter(None, self._texts)), **language)
+                yield line("transcript", text=joined(filter(None, self._texts)), **language)
 
     def _start(self, data: dict[str, Any]) -> commands.Start:
         for name, low, high in (("rate", 8000, 192_000), ("width", 2, 2), ("channels", 1, 8)):

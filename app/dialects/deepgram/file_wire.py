@@ -4,7 +4,7 @@ Source: the response types of deepgram-sdk 7.17 (`types/listen_v1response*.py`).
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any
@@ -13,7 +13,7 @@ from uuid import NAMESPACE_URL, uuid5
 from tutti_server.app.dialects.deepgram.metadata import Request, warning
 from tutti_server.app.dialects.deepgram.options import Options
 from tutti_server.app.dialects.deepgram.words import mean_confidence, phrases_in, plain, wire_words
-from tutti_server.app.languages import WITHOUT_SPACES
+from tutti_server.app.languages import joined
 from tutti_server.app.session.messages import events
 from tutti_server.app.voices.words_by_speaker import SpokenWord
 
@@ -113,7 +113,7 @@ class Recording:
         words = [word for _, words in channel.utterances for word in words]
         texts = [text if self._options.is_formatted else plain(text) for text, _ in channel.utterances]
         alternative: dict[str, Any] = {
-            "transcript": self._joined(texts, channel),
+            "transcript": joined(texts),
             "confidence": mean_confidence(words) if words else max(channel.confidences, default=0.0),
             "words": words,
         }
@@ -147,7 +147,7 @@ class Recording:
             "end": end,
             "confidence": mean_confidence(words),
             "channel": number,
-            "transcript": self._joined([_written(word) for word in words], self._channels[number]),
+            "transcript": joined(_written(word) for word in words),
             "words": words,
             **_languages(words),
             **_speaker(words),
@@ -160,7 +160,7 @@ class Recording:
         for words in (run for _, utterance in channel.utterances for run in _runs(utterance)):
             sentences = [
                 {
-                    "text": self._joined([_written(word) for word in sentence], channel),
+                    "text": joined(_written(word) for word in sentence),
                     "start": sentence[0]["start"],
                     "end": sentence[-1]["end"],
                 }
@@ -170,11 +170,8 @@ class Recording:
                 start, end = sentences[0]["start"], sentences[-1]["end"]
                 paragraph = {"sentences": sentences, "num_words": len(words), "start": start, "end": end}
                 paragraphs.append(paragraph | _speaker(words))
-        texts = (" ".join(str(each["text"]) for each in paragraph["sentences"]) for paragraph in paragraphs)
+        texts = (joined(str(each["text"]) for each in paragraph["sentences"]) for paragraph in paragraphs)
         return {"transcript": "\n\n".join(texts), "paragraphs": paragraphs}
-
-    def _joined(self, texts: Sequence[str], channel: _Channel) -> str:
-        return ("" if channel.language in WITHOUT_SPACES else " ").join(texts)
 
 
 def _written(word: dict[str, Any]) -> str:

@@ -21,8 +21,8 @@ from tutti_server.app.dialects.text_rules import parse_text_rules
 from tutti_server.app.errors import BadMessage, RequestError
 from tutti_server.app.files.call_rendering import as_cues, as_json
 from tutti_server.app.files.subtitles import DEFAULT_LAYOUT, LAYOUT_LIMITS, CueLayout, cues, srt, vtt
-from tutti_server.app.files.transcript import Transcript, as_warnings, separator
-from tutti_server.app.languages import LOCK, NAMES, known_among, language_of
+from tutti_server.app.files.transcript import Transcript, as_warnings
+from tutti_server.app.languages import LOCK, NAMES, joined, joint, known_among, language_of
 from tutti_server.app.session.messages import events
 from tutti_server.app.text_rules.pipeline import TextRuleOptions
 from tutti_server.engine import api
@@ -423,7 +423,7 @@ def _diarized(transcript: Transcript, options: FileOptions, spoken: Sequence[dic
         "task": options.task,
         "duration": transcript.audio_s,
         # Of several channels, utterances come in the order in which they end.
-        "text": " ".join(each["text"] for each in spoken) if options.channel_names else transcript.text,
+        "text": joined(each["text"] for each in spoken) if options.channel_names else transcript.text,
         "segments": list(spoken),
         "usage": _duration(transcript),
     } | as_warnings(transcript.notices)
@@ -515,7 +515,7 @@ class TextStream:
 
     def _delta(self, segment: events.Segment) -> dict[str, Any]:
         is_next = self._utterance is not None and segment.utterance != self._utterance
-        lead = separator(segment.language) if is_next else ""
+        lead = joint(self._texts[-1], segment.text) if is_next else ""
         self._utterance = segment.utterance
         self._texts.append(lead + segment.text)
         self._n_tokens += len(segment.source.tokens)

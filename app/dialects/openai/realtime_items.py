@@ -9,7 +9,7 @@ from typing import Any
 from tutti_server.app.dialects.json_text import write_object
 from tutti_server.app.dialects.openai.realtime_session import RealtimeSession
 from tutti_server.app.dialects.speaker_names import letters
-from tutti_server.app.languages import WITHOUT_SPACES
+from tutti_server.app.languages import joined, joint
 from tutti_server.app.session.messages import events
 
 MIN_PROBABILITY = 1e-9
@@ -188,13 +188,14 @@ def parts_by_speaker(segment: events.Segment) -> Iterator[events.Segment]:
     if len(runs) < 2:
         yield segment
         return
-    joint = "" if segment.language in WITHOUT_SPACES else " "
     for number, words in enumerate(runs):
+        text = joined(each.text for each in words)
+        gap = joint(runs[number - 1][-1].text, text) if number else " " * segment.text.startswith(" ")
         yield replace(
             segment,
             start_s=words[0].start_s if number else segment.start_s,
             end_s=words[-1].end_s if number < len(runs) - 1 else segment.end_s,
-            text=(joint if number or segment.text.startswith(" ") else "") + joint.join(each.text for each in words),
+            text=gap + text,
             words=tuple(words),
             speaker=words[0].speaker,
         )

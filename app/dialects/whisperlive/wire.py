@@ -13,7 +13,7 @@ import numpy as np
 from tutti_server.app.dialects.json_text import read_object, write_object
 from tutti_server.app.dialects.whisperlive.options import MAX_SEGMENTS, parse, pop_uid
 from tutti_server.app.errors import BadMessage, shorten
-from tutti_server.app.languages import WITHOUT_SPACES
+from tutti_server.app.languages import joint
 from tutti_server.app.live.dialect import ClientMessage
 from tutti_server.app.session.core.effects import Close
 from tutti_server.app.session.messages import commands, events
@@ -199,7 +199,7 @@ class WhisperLive:
 
     def _spaced(self, text: str) -> str:
         """The text with a leading space, as Whisper writes it: the client joins texts without a separator."""
-        return text if self._language in WITHOUT_SPACES or text.startswith(" ") else f" {text}"
+        return text if text.startswith(" ") else joint("", text) + text
 
     def _message(self, **fields: Any) -> str:
         return write_object({"uid": self._uid, **fields})

@@ -112,6 +112,14 @@ def test_scripts_without_spaces_are_cut_between_characters() -> None:
     assert len(made) == 2 and made[0].text.endswith("。")
 
 
+def test_words_in_latin_letters_keep_their_spaces_beside_characters_without_any() -> None:
+    """The text of Japanese speech that was translated has them too, with the times of words and without."""
+    timed = (("Hello", 0.0, 0.4), ("there.", 0.5, 1.0))
+    for words in ((), timed):
+        assert cues([segment(0.0, 1.0, "Hello there.", words, "ja")])[0].text == "Hello there."
+    assert cues([segment(0.0, 1.0, "GitHub Actions を使う。", language="ja")])[0].text == "GitHub Actionsを使う。"
+
+
 words = st.text("ab .,日。<&->\n", max_size=12)
 
 

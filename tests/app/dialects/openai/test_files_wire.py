@@ -305,12 +305,13 @@ def test_a_verbose_stream_has_the_segments_of_the_verbose_answer() -> None:
 
 
 def test_utterances_of_scripts_without_spaces_are_joined_without() -> None:
-    talk: list[events.Event] = [
-        spoken(0, 0, "おはよう。", "ja"),
-        spoken(1, 1, "元気？", "ja"),
-        events.Stopped(2.0, 2.0, 2),
-    ]
-    assert told(FileOptions(), talk)[-1]["text"] == "おはよう。元気？"
+    """Others have their spaces, in another language after the first one and in translations of it."""
+    texts = ["おはよう。", "元気？", "Fine.", "And you?"]
+    talk: list[events.Event] = [events.Stopped(2.0, 2.0, 2)]
+    for number, text in reversed(list(enumerate(texts))):
+        talk = [spoken(number, number, text, "ja"), ended(number, text), *talk]
+    expected = "おはよう。元気？Fine. And you?"
+    assert told(FileOptions(), talk)[-1]["text"] == json.loads(answer(FileOptions(), talk)[0])["text"] == expected
 
 
 def test_each_segment_has_its_language() -> None:

@@ -220,10 +220,12 @@ def test_a_detected_language_is_reported() -> None:
     ]
 
 
-def test_text_without_spaces_gets_none() -> None:
+@pytest.mark.parametrize(("text", "written"), [("はい。", "はい。"), ("Yes.", " Yes.")])
+def test_text_without_spaces_gets_none(text: str, written: str) -> None:
+    """A translation of it does."""
     dialect, _ = start(language="ja")
-    (told,) = answers(dialect, segment("はい。", 0.0, 1.0, language="ja"))
-    assert told["segments"][0]["text"] == "はい。"
+    (told,) = answers(dialect, segment(text, 0.0, 1.0, language="ja"))
+    assert told["segments"][0]["text"] == written
 
 
 @supported("whisperlive", "ERROR, WARNING and DISCONNECT")
