@@ -13,6 +13,9 @@ PROFANITIES = (
 ).split()
 """English words that are masked."""
 
+MARKS = ",.;:!?…、。，．；：！？"
+"""Marks that belong to the word before them."""
+
 
 _MARK = re.compile(r"[\u0300-\u036f\u0900-\u0963\u0966-\u0dff]")
 """A part of a word that is no letter for `re`: an accent on its own, or a vowel sign of a script of India."""
@@ -34,10 +37,18 @@ class Replacing:
             if _MARK.match(text, match.end()) or (match.start() and _MARK.match(text, match.start() - 1)):
                 continue
             new = self._new[index]
-            # A word that is left out takes the space before it away.
-            start = match.start() if new else before_space(text, match.start())
-            edits.append(Edit(start=start, end=match.end(), text=new))
+            start, end = match.span() if new else _left_out(text, *match.span())
+            edits.append(Edit(start=start, end=end, text=new))
         return Found(edits, self._phrases.decided(text))
+
+
+def _left_out(text: str, start: int, end: int) -> tuple[int, int]:
+    """What is left out with some words: the space before them, and marks after them that no word would precede."""
+    start = before_space(text, start)
+    if not start or text[start - 1] in MARKS:
+        while end < len(text) and text[end] in MARKS:
+            end += 1
+    return start, end
 
 
 class Masking:

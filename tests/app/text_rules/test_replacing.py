@@ -16,6 +16,18 @@ def test_whole_words_are_replaced_in_any_case() -> None:
     assert rule.find("in cuba").decided == len("in ")
 
 
+def test_words_that_are_left_out_leave_no_marks_alone() -> None:
+    """Those after a word that stays are its own."""
+    rule = Replacing([("um", ""), ("嗯", "")])
+    for text, left in (
+        ("Um, I think.", " I think."),
+        ("We can, um, um, go. Um... Yes um.", "We can, go. Yes."),
+        ("Um.", ""),
+        ("嗯，我。", "我。"),
+    ):
+        assert apply(text, rule.find(text).edits) == left
+
+
 def test_apostrophes_and_letters_that_are_written_in_two_ways_are_found() -> None:
     rule = Replacing([("o'brien", "A"), ("zoe\u0308 Lee", "B"), ("sis", "C"), ("José", "D")])
     text = "O’Brien, Zoë Lee, ſis, Zoe\u0308 Lee, José and Jose\u0301"
