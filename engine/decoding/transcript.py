@@ -22,7 +22,7 @@ from tutti_server.engine.api import (
 from tutti_server.engine.checkpoint.tokenizer import CharacterDecoder, Tokenizer
 from tutti_server.engine.decoding.beam_search import SampledToken
 from tutti_server.engine.decoding.temperature_fallback import Outcome
-from tutti_server.engine.decoding.word_placement import N_FIRST_WORDS, SENTENCE_ENDS, place, place_all
+from tutti_server.engine.decoding.word_placement import N_FIRST_WORDS, SENTENCE_ENDS, place, place_all, usual_s
 from tutti_server.engine.decoding.word_timing import Alignment
 
 LAST_TOKEN_S = 0.3
@@ -266,19 +266,26 @@ class TokenTranscript:
         starts_s = [min(start_s, audio_s) for start_s in alignment.starts_s]
         segments: list[Segment] = []
         end = 0
+        free_s = audio_s
         for segment in self._segments:
             timed: list[tuple[Word, int]] = []
             lengths_s: list[float] = []
             n_before = 0
             for piece in self._tokenizer.split(segment.tokens, self._info.language):
                 begin, end = end, end + len(piece.tokens)
-                if piece.at_s is None:
-                    end_s = starts_s[end] if end < len(starts_s) else _end_of_last(starts_s[begin], lengths_s, audio_s)
-                    word = Word(piece.text, starts_s[begin], end_s, _mean(alignment.probabilities[begin:end]))
-                    timed.append((word, n_before))
-                    start_s, end_s = place(word.text, word.start_s, end_s, alignment.sounds_s, n_before=N_FIRST_WORDS)
-                    lengths_s.append(end_s - start_s)
-                    n_before = 0 if piece.text.rstrip().endswith(SENTENCE_ENDS) else n_before + 1
+                if piece.at_s is not None:
+                    # Timestamps are aligned like words, and often take the time of the word after them.
+                    free_s = min(free_s, starts_s[begin])
+                    continue
+                start_s = starts_s[begin]
+                end_s = starts_s[end] if end < len(starts_s) else _end_of_last(start_s, lengths_s, audio_s)
+                start_s = min(start_s, max(free_s, end_s - usual_s(piece.text)))
+                word = Word(piece.text, start_s, end_s, _mean(alignment.probabilities[begin:end]))
+                timed.append((word, n_before))
+                start_s, end_s = place(word.text, start_s, end_s, alignment.sounds_s, n_before=N_FIRST_WORDS)
+                lengths_s.append(end_s - start_s)
+                n_before = 0 if piece.text.rstrip().endswith(SENTENCE_ENDS) else n_before + 1
+                free_s = audio_s
             segments.append(replace(segment, words=place_all(timed, alignment.sounds_s)))
         return segments
 

@@ -86,8 +86,13 @@ def place(text: str, start_s: float, until_s: float, sounds_s: Sequence[Stretch]
         return start_s, end_s
     begin_s, end_s = long_enough[-1]
     if end_s - begin_s > longest_s:
-        begin_s = round(end_s - USUAL_S - USUAL_LETTER_S * n_letters, 2)
+        begin_s = round(end_s - usual_s(text), 2)
     return begin_s, end_s
+
+
+def usual_s(text: str) -> float:
+    """Return how long a word usually takes, in seconds."""
+    return USUAL_S + USUAL_LETTER_S * _letters(text)
 
 
 def _letters(text: str) -> int:

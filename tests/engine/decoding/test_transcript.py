@@ -11,6 +11,7 @@ from tutti_server.engine.api import DoneEvent, EngineEvent, Segment, SegmentEven
 from tutti_server.engine.checkpoint.checkpoint import Checkpoint
 from tutti_server.engine.checkpoint.tokenizer import Tokenizer
 from tutti_server.engine.decoding.transcript import TokenTranscript, TranscriptInfo, compression_ratio
+from tutti_server.engine.decoding.word_timing import Alignment
 
 AUDIO_S = 2.5
 
@@ -88,6 +89,23 @@ def test_segments_hold_all_text_within_the_audio(
         tokens += tokenizer.encode(each) if isinstance(each, str) else [tokenizer.first_timestamp + each]
     found = segments(run(tokenizer, tokens, with_timestamps=with_timestamps))
     assert [(segment.start_s, segment.end_s, segment.text) for segment in found] == expected
+
+
+def test_a_word_has_the_time_that_timestamps_before_it_took(tokenizer: Tokenizer) -> None:
+    """But no more than a word usually has: 0.23 s for three letters."""
+    first = tokenizer.first_timestamp
+    one, two = tokenizer.encode(" one")[0], tokenizer.encode(" two")[0]
+    tokens = [first, one, first + 50, first + 50, two, first + 100]
+    info = TranscriptInfo(
+        audio_s=AUDIO_S, language="en", with_timestamps=True, no_speech_prob=0.125, with_word_times=True
+    )
+    for begins_s, word_s in ((1.0, 1.0), (0.7, 0.87)):
+        transcript = TokenTranscript(tokenizer, info)
+        for token in tokens:
+            transcript.push(token, -1.0)
+        alignment = Alignment((0.0, 0.2, begins_s, 1.1, 1.1, 1.1), ((0.0, 0.5), (0.7, 2.0)), (0.5,) * len(tokens))
+        made = segments(transcript.finish(is_truncated=False, n_steps=5, alignment=alignment))
+        assert [(each.words or ())[0].start_s for each in made] == pytest.approx([0.2, word_s])
 
 
 @pytest.mark.parametrize("n_times", [0, 1, 2])
