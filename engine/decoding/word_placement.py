@@ -65,24 +65,24 @@ def place(text: str, start_s: float, until_s: float, sounds_s: Sequence[Stretch]
         start_s: where it begins by the alignment.
         until_s: where the following word begins; the word ends by then.
         sounds_s: the stretches of the audio that are not quiet, in order.
-        n_before: how many words of its sentence are before it. From `N_FIRST_WORDS` on its first sound counts.
+        n_before: how many words of its sentence are before it. From `N_FIRST_WORDS` on its first sound counts that is
+            long enough.
     """
     first = bisect_right(sounds_s, start_s, key=itemgetter(1))
     if first == len(sounds_s) or sounds_s[first][0] >= until_s:
         return start_s, max(start_s, until_s)
     end_s = min(sounds_s[first][1], until_s)
-    if n_before >= N_FIRST_WORDS:
-        return start_s, end_s
     heard = takewhile(lambda sound: sound[0] < until_s, sounds_s[first:])
     inside = [(max(begin, start_s), min(end, until_s)) for begin, end in heard]
-    n_letters = _letters(text)
-    longest_s = LONGEST_S + LONGEST_LETTER_S * n_letters
+    longest_s = LONGEST_S + LONGEST_LETTER_S * _letters(text)
     # The second word may follow the first one at once, and be short.
-    is_click = n_before == 0 and end_s - start_s < SHORTEST_S and len(inside) > 1
-    if not (end_s - start_s > longest_s or is_click):
-        return start_s, end_s
+    is_click = n_before != 1 and end_s - start_s < SHORTEST_S and len(inside) > 1
     long_enough = [each for each in inside if round(each[1] - each[0], 2) >= SHORTEST_S]
-    if not long_enough:
+    if n_before >= N_FIRST_WORDS:
+        # Of what begins at the end of a sound, the next one is the word, unless music follows the last word.
+        begin_s, until_s = long_enough[0] if is_click and long_enough else (start_s, end_s)
+        return (begin_s, until_s) if until_s - begin_s <= longest_s else (start_s, end_s)
+    if not (end_s - start_s > longest_s or is_click) or not long_enough:
         return start_s, end_s
     begin_s, end_s = long_enough[-1]
     if end_s - begin_s > longest_s:

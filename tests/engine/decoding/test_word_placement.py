@@ -29,6 +29,9 @@ def test_the_first_word_begins_with_the_last_sound_before_the_second(
 def test_other_words_end_with_their_first_sound() -> None:
     """A word in a sentence may be drawn out, and its pause follows it."""
     assert place(" My", 0.0, 8.86, [MUSIC, (8.6, 12.0)], n_before=2) == MUSIC
+    # The end of the sound before it is none.
+    assert place(" in", 5.0, 5.48, [(3.66, 5.04), (5.32, 6.22)], n_before=10) == (5.32, 5.48)
+    assert place(" in", 5.0, 9.0, [(3.66, 5.04), (5.32, 9.0)], n_before=10) == (5.0, 5.04)
 
 
 @pytest.mark.parametrize("text", [" Unfortunately,", " 1998", "五月五日", " URL"])
