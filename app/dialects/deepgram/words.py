@@ -10,6 +10,8 @@ from tutti_server.app.session.messages.events import Word
 INNER_PUNCTUATION = "'’-.,:/@&_"
 """Characters that belong to a word when they stand between letters and digits: "don't", "twenty-five", "3.5"."""
 
+ELLIPSES = ".…"
+"""Characters that part two words without a space, as dashes do: "wait...what", "I—I"."""
 
 RULED = re.compile(r"\[[A-Z_]+\]|\*+")
 """What text rules write instead of words; it stays as it is."""
@@ -31,7 +33,11 @@ def _plain_word(word: str) -> str:
         is_inside = word[index - 1 : index].isalnum() and word[index + 1 : index + 2].isalnum()
         return character in INNER_PUNCTUATION and is_inside
 
-    return "".join(character for index, character in enumerate(word) if is_kept(index, character))
+    def without(character: str) -> str:
+        return " " if category(character) == "Pd" or character in ELLIPSES else ""
+
+    kept = (each if is_kept(index, each) else without(each) for index, each in enumerate(word))
+    return " ".join("".join(kept).split())
 
 
 def wire_words(words: Iterable[Word], is_formatted: bool, language: str | None = None) -> list[dict[str, Any]]:

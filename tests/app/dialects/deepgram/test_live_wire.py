@@ -239,6 +239,7 @@ def test_closes_are_those_that_clients_know(code: int, reason: str, told: tuple[
         ("Hello, everyone.", "hello everyone"),
         ("Don't pay $3.50 — it's twenty-five!", "don't pay $3.50 it's twenty-five"),
         ("“Quoted” (yes)… and/or", "quoted yes and/or"),
+        ("I—I said wait...what? The U.S.", "i i said wait what the u.s"),
         ("你好，世界。", "你好世界"),
         ("... !", ""),
     ],
