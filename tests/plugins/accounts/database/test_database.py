@@ -19,7 +19,11 @@ from tutti_server.plugins.accounts.database.database import Database, DatabaseAw
 
 accounts = Table("accounts_of_a_test", MetaData(), Column("id", Integer, primary_key=True), Column("n", Integer))
 
-DROP_NEWER = "DROP TABLE tutti_job_turns", "DROP TABLE tutti_job_folder"
+DROP_NEWER = (
+    "DROP TABLE tutti_job_turns",
+    "DROP TABLE tutti_job_folder",
+    "ALTER TABLE tutti_job_results DROP COLUMN warnings",
+)
 """Makes the tables those of the first release."""
 
 
