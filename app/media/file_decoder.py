@@ -37,6 +37,8 @@ MAX_PLACES = 8
 """FFmpeg supposes places of loudspeakers for up to this many channels whose places a file does not name."""
 MAX_FILE_H = 24
 """The longest file that is decoded, in hours. A few kilobytes may expand to more."""
+UNKNOWN_FRAMES = 1 << 30
+"""The length that FFmpeg states in an AVI which it writes to a pipe."""
 PROBE_BYTES = 4096
 """How many bytes of a stream FFmpeg reads to recognise its format.
 
@@ -124,7 +126,8 @@ def _audio_s(container: av.container.InputContainer, audio: av.AudioStream) -> f
     format_name, is_pcm = container.format.name, audio.codec_context.name.startswith("pcm")
     if format_name == "avi" or (format_name == "caf" and is_pcm):
         # FFmpeg shortens the duration to the bytes that are there, and takes the index of an AVI for audio.
-        return float(audio.frames * audio.time_base) if audio.frames and audio.time_base else None
+        is_known = audio.frames not in (0, UNKNOWN_FRAMES)
+        return float(audio.frames * audio.time_base) if is_known and audio.time_base else None
     if not (audio.duration and audio.time_base):
         is_alone = len(container.streams) == 1 and format_name.partition(",")[0] in ("matroska", "flv")
         return container.duration / av.time_base if is_alone and container.duration else None
@@ -447,7 +450,7 @@ def _audio_stream(container: av.container.InputContainer, track: str | None, on_
     # Some headers name neither; every frame does.
     _check_format(stream.codec_context.sample_rate or MIN_RATE, stream.codec_context.channels or 1)
     hours = (container.duration or 0) / av.time_base / 3600
-    if hours > MAX_FILE_H:
+    if hours > MAX_FILE_H and stream.frames != UNKNOWN_FRAMES:
         raise MediaError(f"file: expected at most {MAX_FILE_H} hours of audio, got {hours:.1f}")
     return stream
 

@@ -70,6 +70,14 @@ def test_a_track_of_avi_begins_where_its_header_says() -> None:
     assert loud_stretches(decoded(bytes(content))[0]) == stretches((4.9, 6.9))
 
 
+async def test_an_avi_that_was_written_to_a_pipe_states_no_length() -> None:
+    """FFmpeg leaves a number in its header: years of MP3."""
+    content = bytearray(made_file("avi", "libmp3lame", 16_000, [Track(samples=tone(2.0))]))
+    struct.pack_into("<I", content, content.index(b"auds") + 32, 1 << 30)
+    for samples, notices in decoded(bytes(content)), await decoded_live(bytes(content)):
+        assert len(samples) == pytest.approx(2 * SAMPLE_RATE, rel=0.05) and notices == []
+
+
 @pytest.mark.parametrize("kind", [WEBM, MP4, TS])
 async def test_a_track_is_late_beside_its_picture(kind: Kind) -> None:
     """Also where the clock begins at any time, and where the container arrives bit by bit."""
