@@ -189,7 +189,13 @@ class EnginePool:
 
     def stats(self) -> EngineStats:
         """The counters of all engines, added up. Nothing waits in those that are down."""
-        return add_up({link.name: self._stats_of(link) for link in self._known()})
+        engines = {link.name: self._stats_of(link) for link in self._known()}
+        total = add_up(engines)
+        if len(self._links) < 2:
+            return total
+        # This process may have started when one of them was down.
+        unknown = tuple(link.name for link in self._links if link.name not in engines)
+        return replace(total, engines=engines, unknown=unknown)
 
     @asynccontextmanager
     async def submit(self, window: Window) -> AsyncIterator[AsyncIterator[EngineEvent]]:

@@ -489,6 +489,8 @@ class EngineStats:
     """The engine's GPU, at most some seconds ago; `None` without one, and for several engines together."""
     engines: Mapping[str, "EngineStats"] = field(default_factory=dict)
     """The counters of each engine by its name, where there are several; empty for one engine."""
+    unknown: tuple[str, ...] = ()
+    """The names of further engines, which are down and whose counters are not known."""
 
 
 class Transcriber(Protocol):

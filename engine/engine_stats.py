@@ -23,7 +23,7 @@ def add_up(engines: Mapping[str, EngineStats]) -> EngineStats:
     totals: dict[str, Any] = {
         field.name: _sum([getattr(each, field.name) for each in engines.values()])
         for field in fields(EngineStats)
-        if field.name not in (*_MEANS, "gpu", "engines")
+        if field.name not in (*_MEANS, "gpu", "engines", "unknown")
     }
     measured = [each for each in engines.values() if each.n_engines] or [first, *others]
     means: dict[str, Any] = {name: fmean(getattr(each, name) for each in measured) for name in _MEANS}

@@ -382,6 +382,8 @@ class _EngineCollector(Collector):
         families = _EngineFamilies(["engine"] if total.engines else [])
         for name, stats in total.engines.items():
             families.add([name], stats)
+        for name in total.unknown:
+            families.add_down(name)
         if not total.engines:
             families.add([], total)
         yield from families.all()
@@ -467,6 +469,10 @@ class _EngineFamilies:
         self._windows.add_metric([*labels, "cancelled"], stats.windows_cancelled)
         self._drafts.add_metric([*labels, "accepted"], stats.tokens_accepted)
         self._drafts.add_metric([*labels, "rejected"], stats.tokens_drafted - stats.tokens_accepted)
+
+    def add_down(self, name: str) -> None:
+        """Add an engine that is down. Counters of 0 would look like another engine in its place."""
+        self._gauges["n_engines"].add_metric([name], 0)
 
     def all(self) -> Iterator[Metric]:
         """Return all families. Those of GPUs are left out where they have no value."""

@@ -355,6 +355,13 @@ async def test_what_is_loaded_is_known_without_engines() -> None:
     assert (stats.windows_done, stats.running, stats.n_engines) == (3, 0, 0)
 
 
+async def test_an_engine_that_was_down_before_is_named_and_not_counted() -> None:
+    """As in a gateway that is started after an engine was given up."""
+    up = ScriptedLink(name="0")
+    stats = Fleet(up, ScriptedLink(name="1", _life=None)).pool.stats()
+    assert (stats.engines, stats.unknown, stats.n_engines) == ({"0": up.report}, ("1",), 1)
+
+
 async def test_nothing_waits_in_an_engine_that_is_down() -> None:
     """Its link may have the last report still."""
     fleet = fleet_of(2)

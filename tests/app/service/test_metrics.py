@@ -13,12 +13,12 @@ from tutti_server.engine.api import EngineStats, GpuStats
 
 @dataclass(kw_only=True)
 class TwoEngines(FakeTranscriber):
-    """Two engines, the second of which is down."""
+    """Two engines, the second of which is down, and one of which nothing else is known."""
 
     def stats(self) -> EngineStats:
         one = super().stats()
         first, second = replace(one, running=3, work_waiting_s=0.25), replace(one, windows_done=7, n_engines=0)
-        return replace(one, engines={"0": first, "1": second})
+        return replace(one, engines={"0": first, "1": second}, unknown=("2",))
 
 
 def test_a_single_engine_has_no_label() -> None:
@@ -40,6 +40,7 @@ def test_each_of_several_engines_has_its_label() -> None:
     ):
         assert f"\n{line}\n" in page
     assert "tutti_engine_up 1" not in page
+    assert [line for line in page.splitlines() if 'engine="2"' in line] == ['tutti_engine_up{engine="2"} 0.0']
 
 
 def test_a_page_shows_its_process_and_not_when_series_began() -> None:
