@@ -180,12 +180,21 @@ async def test_names_may_be_null(serve: Serve) -> None:
         assert (await client.event())["data"]["text"] == said([1])
 
 
-@pytest.mark.parametrize("junk", [b"GET / HTTP/1.1\r\n\r\n", b'{"type": "ping", "data_length": -1}\n', b"[]\n"])
+@pytest.mark.parametrize(
+    "junk",
+    [
+        b"GET / HTTP/1.1\r\n\r\n",
+        b'{"type": "ping", "data_length": -1}\n',
+        b"[]\n",
+        b'{"type": "ping", "data_length": 207}\n{"text":' + b"[" * 99 + b"]" * 99 + b"}",
+    ],
+)
 async def test_what_is_no_event_is_an_error(serve: Serve, junk: bytes) -> None:
+    """Also data that is too deep only inside its event."""
     server = await serve(wyoming_port=free_port())
     async with wyoming(server) as client:
         client.writer.write(junk)
-        assert "expected an event" in (await client.event())["data"]["text"]
+        assert "expected a" in (await client.event())["data"]["text"]
         assert await client.reader.read() == b""
 
 
