@@ -131,6 +131,9 @@ class WyomingPort(TcpPort):
         """See `TcpPort.serve_client`."""
         access, models = client.service.access, client.service.models
         write = client.writer.write
+        if not client.address:
+            # It has left already.
+            return
         if not (access.is_open or any(ipaddress.ip_address(client.address) in each for each in self._networks)):
             write(line("error", text="this address is not one of wyoming_networks", code="unauthorized").encode())
             return

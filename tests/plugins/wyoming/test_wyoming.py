@@ -254,6 +254,17 @@ async def test_a_server_with_keys_serves_the_named_networks(serve: Serve, networ
         assert (await client.event())["type"] == kind
 
 
+async def test_a_client_that_left_at_once_is_no_error(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As a port scanner, of whose connection uvloop tells no address."""
+    monkeypatch.setattr(TcpClient, "address", "")
+    server = await serve(api_keys="k", wyoming_port=free_port(), wyoming_networks="127.0.0.0/8")
+    async with wyoming(server) as client:
+        assert await client.reader.read() == b""
+    assert "failed" not in caplog.text
+
+
 async def test_the_name_of_the_model_may_be_an_alias(serve: Serve) -> None:
     info = replace(MODEL, aliases=("home",))
     server = await serve(FakeTranscriber(info=info), wyoming_port=free_port())
