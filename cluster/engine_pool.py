@@ -153,6 +153,8 @@ class EnginePool:
 
     def notify(self) -> None:
         """Let the windows that wait look for an engine: a link has changed, or there is room again."""
+        # From now on its model is known, also if it leaves at once.
+        self._note_reports()
         changed, self._changed = self._changed, asyncio.Event()
         changed.set()
 

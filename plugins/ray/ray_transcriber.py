@@ -73,11 +73,9 @@ class RayTranscriber(EnginePool):
 
     def notify(self) -> None:
         """See `EnginePool.notify`."""
-        if self.is_alive and not self._is_known.is_set():
-            # From now on the model is known, also if this engine leaves at once.
-            self._note_reports()
-            self._is_known.set()
         super().notify()
+        if self.is_alive:
+            self._is_known.set()
 
     def _join(self, member: Member) -> None:
         link = RayEngineLink(member.name, member.node, _HandleCalls(self._handle, member.name), self.notify)

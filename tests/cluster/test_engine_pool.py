@@ -355,6 +355,15 @@ async def test_what_is_loaded_is_known_without_engines() -> None:
     assert (stats.windows_done, stats.running, stats.n_engines) == (3, 0, 0)
 
 
+async def test_an_engine_that_leaves_at_once_is_known() -> None:
+    """As in a gateway that hears of its start and of its end at the same time, and then serves."""
+    link = ScriptedLink(name="0", _life=None)
+    fleet = Fleet(link)
+    link.come_back()
+    link.die()
+    assert (fleet.pool.info, fleet.pool.stats().n_engines) == (link.info, 0)
+
+
 async def test_an_engine_that_was_down_before_is_named_and_not_counted() -> None:
     """As in a gateway that is started after an engine was given up."""
     up = ScriptedLink(name="0")
