@@ -163,16 +163,23 @@ class Supervisor:
     ) -> None:
         """Start the process, and start it again whenever it dies, until `over` is set or the supervisor gives up."""
         while not over.is_set():
-            process = managed.process = start()
-            status = await process.ended()
-            managed.process = None
-            self._note_end(managed, process, status)
-            managed.generation += 1
-            if over.is_set() or self._failure:
-                return
-            logger.error("%s (process %d) has ended with status %d", managed.name, process.id, status)
-            lifetime_s = time.monotonic() - process.started_s
-            pause_s = managed.restarts.note_end(was_ready=process.is_ready, lifetime_s=lifetime_s)
+            was_ready, lifetime_s = False, 0.0
+            try:
+                process = managed.process = start()
+            except OSError as error:
+                # The host has no process, memory or descriptor left for it now.
+                managed.problem = str(error)
+                logger.error("%s cannot be started: %s", managed.name, error)
+            else:
+                status = await process.ended()
+                managed.process = None
+                self._note_end(managed, process, status)
+                managed.generation += 1
+                if over.is_set() or self._failure:
+                    return
+                logger.error("%s (process %d) has ended with status %d", managed.name, process.id, status)
+                was_ready, lifetime_s = process.is_ready, time.monotonic() - process.started_s
+            pause_s = managed.restarts.note_end(was_ready=was_ready, lifetime_s=lifetime_s)
             if pause_s is None:
                 self._note_failed_starts(managed)
                 if self._failure:

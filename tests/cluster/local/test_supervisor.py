@@ -1,6 +1,7 @@
 """Real processes with a fake engine: the supervisor starts, restarts and ends them, and gives up."""
 
 import asyncio
+import errno
 import json
 import os
 import select
@@ -101,11 +102,17 @@ def children(pid: int) -> list[int]:
     return [int(each) for each in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
-async def test_dead_gateways_and_engines_are_replaced(tmp_path: Path) -> None:
+async def test_dead_gateways_and_engines_are_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Audio gets to the engine and text back; a new gateway has the number of the dead one, and counts from 0.
 
-    The gateways of an engine that is killed stay, and the next engine answers what they submit in the meantime.
+    The gateways of an engine that is killed stay, and the next engine answers what they submit in the meantime. It is
+    tried again where the host has no process for it at first.
     """
+
+    def fail(process: ChildProcess, *arguments: object) -> None:
+        monkeypatch.undo()
+        raise BlockingIOError(errno.EAGAIN, "no process is left")
+
     async with running(tmp_path) as service:
         first, second = await service.ask(0, 1, 2), await service.ask(1, 3)
         assert (first["text"], second["text"]) == ([f" {said([1, 2])}"], [f" {said([3])}"])
@@ -118,6 +125,7 @@ async def test_dead_gateways_and_engines_are_replaced(tmp_path: Path) -> None:
         assert again["pid"] != first["pid"] and again["text"] == [f" {said([4])}"]
         assert again["admission_counts"] == [1, 1, 12], "what is kept of the dead one"
         (engine,) = service.supervisor.engine_processes
+        monkeypatch.setattr(ChildProcess, "__init__", fail)
         os.kill(engine, signal.SIGKILL)
         assert (await service.ask(0, 4))["pid"] == again["pid"]
         assert service.supervisor.engine_processes not in ([], [engine])
