@@ -1,7 +1,9 @@
 """A child process as the supervisor sees it, and the place that it has among the others."""
 
 import asyncio
+import logging
 import multiprocessing
+import select
 import signal
 import time
 from collections.abc import Callable
@@ -13,6 +15,8 @@ from pathlib import Path
 from tutti_server.cluster.local.control_messages import ControlMessage, Ready, StartReport
 from tutti_server.cluster.local.process import Work, run_process
 from tutti_server.cluster.local.restart_policy import RestartPolicy
+
+logger = logging.getLogger(__name__)
 
 _SPAWN = multiprocessing.get_context("spawn")
 """Starts children from a fresh interpreter: a fork would copy the event loop and the threads of the supervisor."""
@@ -78,9 +82,18 @@ class ChildProcess:
         self.signal(signal.SIGKILL)
 
     def send(self, message: ControlMessage) -> None:
-        """Send a message to the process. A process that has just died does not receive it."""
+        """Send a message to the process. A process that has just died does not receive it.
+
+        One that hangs, and has left many messages unread, is killed: waiting for it would stop the supervisor.
+        """
         with suppress(OSError):
-            self._pipe.send(message)
+            room = select.poll()
+            room.register(self._pipe, select.POLLOUT)
+            if room.poll(0):
+                self._pipe.send(message)
+            else:
+                logger.error("%s (process %d) reads no messages, and is killed", self._process.name, self.id)
+                self.signal(signal.SIGKILL)
 
     def signal(self, number: signal.Signals) -> None:
         """Send SIGKILL or SIGTERM to the process, if it runs."""

@@ -40,6 +40,23 @@ async def test_ctrl_c_during_the_start_leaves_a_process_to_its_supervisor(tmp_pa
     assert reports == [Ready()]
 
 
+async def test_a_process_that_hangs_does_not_stop_its_supervisor(tmp_path: Path) -> None:
+    """It is killed when its pipe is full, so that another one takes its place."""
+    process = ChildProcess("gateway", tmp_path, report_ready, lambda _: None)
+    os.kill(process.id, signal.SIGSTOP)
+
+    def flood() -> None:
+        for _ in range(1000):
+            process.send(GatewayGone(bytes(1000)))
+
+    try:
+        async with asyncio.timeout(PATIENCE_S):
+            await asyncio.to_thread(flood)
+            assert await process.ended() == -signal.SIGKILL
+    finally:
+        process.signal(signal.SIGKILL)
+
+
 async def test_a_message_that_cannot_be_handled_ends_the_process_with_the_reason(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
