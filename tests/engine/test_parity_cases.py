@@ -367,12 +367,17 @@ GROUPS = [
 
 @pytest.fixture(autouse=True)
 def aligned(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Words lie where the alignment puts them; where they are placed within that, test_word_placement.py compares."""
+    """Words lie where the alignment puts them.
+
+    `test_word_placement.py` compares where they are placed within that, and `test_transcript.py` what they take of the
+    timestamps before them.
+    """
 
     def leave(timed: Sequence[tuple[Word, int]], _: object) -> tuple[Word, ...]:
         return tuple(word for word, _ in timed)
 
     monkeypatch.setattr(transcript, "place_all", leave)
+    monkeypatch.setattr(transcript, "usual_s", lambda _: 0.0)
 
 
 @pytest.mark.parametrize("index", GROUPS)

@@ -176,7 +176,9 @@ async def test_the_interim_line_fits_into_a_window_that_gets_smaller(tutti: Tutt
     async def shrink(peer: Peer) -> None:
         await peer.begin()
         await peer.send(SPEECH, INTERIM | {"stable": "Hello " * 12})
-        await asyncio.to_thread(os.read, ours, 4096)
+        seen = b""
+        while b" th" not in seen:
+            seen += await asyncio.to_thread(os.read, ours, 4096)
         termios.tcsetwinsize(ours, (24, 20))
         await peer.send(INTERIM | {"stable": "Hello " * 12, "tail": ""}, SEGMENT, UTTERANCE)
         await peer.finish()
