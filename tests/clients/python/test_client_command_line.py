@@ -165,33 +165,6 @@ async def test_a_terminal_shows_the_interim_line(tutti: Tutti, wav: str) -> None
     assert server.peer.messages[0]["interim"] is True
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="no pseudo-terminals there")
-async def test_the_interim_line_fits_into_a_window_that_gets_smaller(tutti: Tutti, wav: str) -> None:
-    """Otherwise it would break, and stay on the screen with each change."""
-    import termios
-
-    ours, theirs = os.openpty()
-    termios.tcsetwinsize(ours, (24, 80))
-
-    async def shrink(peer: Peer) -> None:
-        await peer.begin()
-        await peer.send(SPEECH, INTERIM | {"stable": "Hello " * 12})
-        seen = b""
-        while b" th" not in seen:
-            seen += await asyncio.to_thread(os.read, ours, 4096)
-        termios.tcsetwinsize(ours, (24, 20))
-        await peer.send(INTERIM | {"stable": "Hello " * 12, "tail": ""}, SEGMENT, UTTERANCE)
-        await peer.finish()
-
-    async with serve_script(shrink) as server:
-        process = await tutti(wav, "--url", server.url, "--speed", "100", stdout=theirs)
-        os.close(theirs)
-        assert await process.wait() == 0
-    shown = os.read(ours, 4096).decode()
-    os.close(ours)
-    assert "\r\x1b[2K Hello Hello Hello \r" in shown
-
-
 async def test_a_lost_connection_is_shown_and_mended(tutti: Tutti, wav: str) -> None:
     """The captions go on; remarks say why they waited."""
 

@@ -1,10 +1,16 @@
 """What the command line writes for each event."""
 
+import os
+import sys
+from collections.abc import AsyncGenerator
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.clients.python.client_fakes import make_interim, make_segment, make_utterance
-from tutti.messages import Lag
+from tutti.__main__ import _show_captions
+from tutti.messages import Event, Lag
 from tutti.terminal import CLEAR_LINE, CaptionLines, dim_tail
 
 SEGMENT = make_segment(" Hello.")
@@ -27,6 +33,22 @@ def test_the_interim_line_is_redrawn_with_a_dim_tail() -> None:
     assert lines.add(SEGMENT) == f"{CLEAR_LINE}[    0.12 →     1.50] Hello.\n\x1b[2mHow\x1b[0m"
     assert lines.add(make_interim("", " How")) == f"{CLEAR_LINE}\x1b[2mHow\x1b[0m"
     assert lines.note("late") == f"{CLEAR_LINE}late\n\x1b[2mHow\x1b[0m"
+
+
+async def test_the_interim_line_fits_into_a_window_that_gets_smaller(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Otherwise it would break, and stay on the screen with each change."""
+    widths = iter((80, 20))
+    monkeypatch.setattr("tutti.__main__.shutil.get_terminal_size", lambda: os.terminal_size((next(widths), 24)))
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
+
+    async def events() -> AsyncGenerator[Event, None]:
+        yield make_interim("Hello " * 12, "th")
+        yield make_interim("Hello " * 12, "")
+
+    await _show_captions(events(), 1)
+    assert capsys.readouterr().out.endswith(f"{CLEAR_LINE} Hello Hello Hello ")
 
 
 def test_channels_are_named_when_there_are_several() -> None:
