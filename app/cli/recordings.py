@@ -81,7 +81,7 @@ def find_recordings(inputs: Sequence[str]) -> tuple[list[Recording], list[str]]:
             if name == STDIN:
                 found.append(Recording(STDIN, None, Path("stdin")))
             elif not name:
-                # Of a variable that is not set. Its path is that of the present folder.
+                # A variable of a script was empty. As a path, an empty name means the present folder.
                 problems.append("INPUT: expected a file or a folder, got an empty name")
             elif path.is_dir():
                 inside, unreadable = _inside(path)

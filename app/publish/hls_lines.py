@@ -93,7 +93,10 @@ class Lines:
         return (line for line in self.all if line.gone_from is None and _is_of(line, language))
 
     def of_segment(self, number: int, language: str | None) -> Iterator[Line]:
-        """The lines from which a segment takes its cues: those of its time, and those that came later than theirs."""
+        """The lines from which a segment takes its cues.
+
+        They were spoken in its time, or came too late for the segment of their own time.
+        """
         start_s, end_s = number * SEGMENT_S, (number + 1) * SEGMENT_S
         return (
             line

@@ -34,8 +34,10 @@ LOAD_MEMORY_S = 2.0
 LIVE_MEMORY_S = 10.0
 """Files leave slots free for this many seconds after the last window of a live session."""
 RUNNING_TO_FILL = 32
-"""Files wait for others beside at least so many running sequences. Steps of fewer take about as long as steps of one:
-files that wait then win nothing."""
+"""The fewest running sequences beside which files wait for other files.
+
+A step of fewer takes about as long as a step of one, so that a file which waits wins nothing.
+"""
 ENCODER_POLL_S = 0.001
 """How often the worker asks whether the device still encodes, in seconds: the device does not notify it."""
 

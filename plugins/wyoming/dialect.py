@@ -160,7 +160,7 @@ class WyomingPort(TcpPort):
             while isinstance(first := await read(), str) and read_object(first)["type"] in ("describe", "ping"):
                 event = read_object(first)
                 write(answer(event["type"], event["data"], models.cards).encode())
-                # A client that does not read waits here, and its time as a stranger runs out.
+                # This waits for a client that does not read; its time limit for the first event ends the wait.
                 await client.writer.drain()
                 client.visitor.expect(client.service.settings.head_timeout_s)
             client.visitor.wait()

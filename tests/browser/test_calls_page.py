@@ -189,7 +189,7 @@ async def test_turns_have_the_direction_of_their_text(page: Page) -> None:
 
 
 async def test_a_hit_is_marked_after_a_letter_whose_lower_case_is_longer(page: Page) -> None:
-    """As that of the Turkish İ is: by a sign for its dot."""
+    """The Turkish İ has two characters in lower case: an i and a dot above."""
     await open_record(page, as_json(make_record((said("agent", 0.4, "İĞİRMİ İKİLİ iki ve üç"),), 4.0)))
     await press(page, "/")
     await page.type_text("ve")

@@ -241,7 +241,7 @@ EMPTY_DROP = """document.body.dispatchEvent(
 
 
 async def test_a_dropped_file_is_transcribed(page_server: FakeServer, open_window: OpenWindow, tmp_path: Path) -> None:
-    """With the languages and terms of the settings, a key if the server asks for one, and what is said of the file.
+    """The upload has the languages and terms of the settings, and a key if the server asks for one; warnings are shown.
 
     What is no file is refused: programs may promise one and give none, and a folder looks like one.
     """

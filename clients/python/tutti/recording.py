@@ -54,7 +54,7 @@ async def record(command: list[str]) -> AsyncGenerator[bytes, None]:
     Raises:
         AudioError: the recorder could not be run, or it ended with an error.
     """
-    # A pipe that nobody reads becomes full: after hours of warnings, the recorder would wait for it.
+    # A file, not a pipe: nobody reads a pipe before the end, and a recorder that has filled it with warnings waits.
     with tempfile.TemporaryFile() as messages:
         try:
             process = await asyncio.create_subprocess_exec(

@@ -117,7 +117,7 @@ def resumed_from_s(received: list[Message], before: list[float]) -> list[float]:
 
 
 def entries(stream: str, messages: list[Message], number: int = 0) -> Iterator[Entry]:
-    """The messages of a session as entries of a log; `number` is that of the first one."""
+    """Turn messages of a session into entries of a log, numbered from `number` on."""
     for message in messages:
         is_interim = message["type"] == "interim"
         yield Spoken(stream=stream, message=message, number=None if is_interim else number)

@@ -146,7 +146,7 @@ async def read_slowly(server: Running, tls: ssl.SSLContext | None = None) -> int
         n_received = 0
         while content := await reader.read(1 << 16):
             n_received += len(content)
-            await asyncio.sleep(0.002)
+            await asyncio.sleep(0.002)  # The client that the test is about is this slow.
     return n_received
 
 

@@ -161,7 +161,7 @@ def test_audio_after_the_end_is_reported_once() -> None:
 
 
 def test_what_configure_does_not_know_is_a_warning() -> None:
-    """Deepgram's own clients may send any field. What a client sends again and again is told once."""
+    """Deepgram's own clients may send any field. A warning that would be repeated is sent once."""
     dialect = deepgram()
     for name in ("endpointing", "endpointing", *map(str, range(100))):
         *_, reply = dialect.read(json.dumps({"type": "Configure", name: 500}))
