@@ -37,7 +37,7 @@ class PackedSize(NamedTuple):
 class GraphSizes:
     """All sizes, each list from small to large unless said otherwise."""
 
-    step_rows: Sequence[int] = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256)
+    step_rows: Sequence[int] = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 320, 384)
     """Rows of a decode step."""
     prefill_rows: Sequence[int] = (1, 2, 4, 8, 16, 32, 64)
     """Rows of a prefill."""

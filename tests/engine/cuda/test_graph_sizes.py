@@ -13,15 +13,15 @@ from tutti_server.engine.model.audio_context import LADDER
 FULL = 1_500
 
 
-@pytest.mark.parametrize(("n_slots", "n_rows"), [(1, 1), (5, 8), (200, 256), (300, 300)])
+@pytest.mark.parametrize(("n_slots", "n_rows"), [(1, 1), (5, 8), (200, 256), (300, 320), (600, 600)])
 def test_buffers_hold_the_rows_of_the_graph_for_all_slots(n_slots: int, n_rows: int) -> None:
     """More slots than the largest graph has rows get no padding."""
     assert n_rows_held(n_slots) == n_rows
     assert GRAPH_SIZES.step(n_slots, n_rows) == n_rows
-    assert max(GRAPH_SIZES.steps(n_rows)) == min(n_rows, 256)
+    assert max(GRAPH_SIZES.steps(n_rows)) == min(n_rows, 384)
 
 
-@pytest.mark.parametrize("n_slots", [2, 3, 5, 257])
+@pytest.mark.parametrize("n_slots", [2, 3, 5, 385])
 def test_slots_that_share_a_window_fit_into_the_buffers(n_slots: int) -> None:
     """Two slots, too, whose steps are those of more rows than one kernel computes."""
     n_rows = n_rows_held(n_slots)

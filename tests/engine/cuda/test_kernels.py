@@ -1,13 +1,16 @@
 """The Triton kernels against plain PyTorch. On a machine without a GPU they run in Triton's interpreter."""
 
+import math
+
 import pytest
 import torch
 import torch.nn.functional as F
 
 pytest.importorskip("triton")
 
+from tutti_server.engine.cuda.graph_sizes import GRAPH_SIZES
 from tutti_server.engine.cuda.kernels.attention import cross_attention, self_attention, store_cross_attention
-from tutti_server.engine.cuda.kernels.linear import linear, linear_split_k
+from tutti_server.engine.cuda.kernels.linear import choose_tile, linear, linear_split_k
 from tutti_server.engine.cuda.kernels.norm import Scaled, layer_norm, layer_norm_scaled, scale_rows
 from tutti_server.engine.cuda.packed_windows import places_of
 from tutti_server.engine.model.kv_cache import quantise
@@ -54,6 +57,31 @@ def test_partial_sums_of_a_product_are_added_with_their_bias() -> None:
     expected = x + F.linear(inputs, product, product_bias)
     torch.testing.assert_close(total, expected, atol=2e-3, rtol=2e-3)
     torch.testing.assert_close(normed, F.layer_norm(expected, (96,), weight, bias), atol=2e-3, rtol=2e-3)
+
+
+@pytest.mark.parametrize(
+    ("n_inputs", "n_outputs", "n_splits"),
+    [(1_280, 3_840, 1), (1_280, 1_280, 1), (320, 1_280, 4), (1_280, 5_120, 1), (1_280, 1_280, 4), (512, 1_536, 1)],
+)
+def test_programs_of_a_product_run_at_once_as_long_as_a_tile_is_large_enough(
+    n_inputs: int, n_outputs: int, n_splits: int
+) -> None:
+    for n_rows in GRAPH_SIZES.step_rows:
+        tile = choose_tile(n_rows, n_inputs, n_outputs, n_splits)
+        n_programs = math.ceil(n_rows / tile.rows) * math.ceil(n_outputs / tile.outputs) * n_splits
+        assert n_programs <= 132 or tile.rows == tile.outputs == 128
+        assert n_inputs % tile.inputs == 0
+
+
+@pytest.mark.parametrize("n_rows", [5, 70, 130])
+def test_a_row_of_a_product_is_the_same_beside_any_others(n_rows: int) -> None:
+    """On a GPU bit for bit, whichever tile serves them. The interpreter adds up in another order."""
+    x, weight, bias = (random(*shape, dtype=torch.float16) for shape in ((n_rows, 256), (2_100, 256), (2_100,)))
+    alone = linear(x[:1].contiguous(), weight, bias), linear_split_k(x[:1].contiguous(), weight)
+    together = linear(x, weight, bias)[:1], linear_split_k(x, weight)[:, :1]
+    tolerance = 0.0 if DEVICE == "cuda" else None
+    for one, same in zip(alone, together, strict=True):
+        torch.testing.assert_close(same, one, rtol=tolerance, atol=tolerance)
 
 
 def dequantised(scaled: Scaled) -> torch.Tensor:
