@@ -1,100 +1,19 @@
-"""The most live sessions a server holds: load clients in their own process against a real server, and the verdict."""
+"""The most live sessions a server holds: what counts as served, and the verdict."""
 
-import asyncio
-import time
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
-from benchmarks import live_capacity
-from benchmarks.live import load_clients
-from benchmarks.live.load_clients import ClientGroup, LoadLog, PreparedCall, ServedSession, run_group, write_call
+from benchmarks.live.load_clients import LoadLog, PreparedCall, ServedSession
 from benchmarks.live_capacity import (
-    Load,
     admission_tables,
     complain,
     holds,
     is_in_time,
-    run_level,
     session_figures,
     table,
 )
-from benchmarks.recordings import ReferenceUtterance
-from benchmarks.server import RunningServer
-from tests.app.conftest import running
-from tests.fakes import FakeTranscriber, said, silence, speech
-from tutti_server.app.service.settings import Settings
-
-WORDS = [1, 2, 3]
-SPOKEN = ReferenceUtterance(said(WORDS), ((0.2, 1.04),))
-AUDIO = np.concatenate((silence(0.2), speech(WORDS), silence(0.7)))
-
-
-@pytest.fixture
-def call(tmp_path: Path) -> PreparedCall:
-    return write_call(tmp_path / "call.npy", AUDIO, [SPOKEN])
-
-
-@pytest.mark.parametrize("flushes", [True, False])
-async def test_clients_are_served_and_measured(
-    call: PreparedCall, flushes: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Two sessions, each with one utterance that is final, and nothing lost."""
-    monkeypatch.setattr(live_capacity, "START_S", 1.0)
-    start = {"type": "start", "language": "en"}
-    async with asyncio.timeout(60), running(Settings(port=0), FakeTranscriber()) as server:
-        level = await asyncio.to_thread(
-            run_level,
-            RunningServer(server.http, None),
-            [call],
-            Load(start=start, seconds=1.7, ramp_s=0.0, flushes=flushes),
-            2,
-        )
-    assert level["failures"] == []
-    assert (level["refused"], level["failed"], level["finals_missing"]) == (0, 0, 0)
-    assert (level["streams"], level["utterances"], level["final_s"]["n"]) == (2, 2, 2)
-    assert level["interim_lag_s"]["n"] >= 2
-    assert level["interim_lag_s"]["p95"] > 0 and level["final_s"]["p95"] > 0
-    # A chunk for every 100 ms of audio, and one that ends at the flush.
-    assert level["late_s"]["n"] == 2 * (18 + flushes)
-
-
-async def test_clients_that_are_refused_are_counted(call: PreparedCall, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(live_capacity, "START_S", 1.0)
-    async with asyncio.timeout(60), running(Settings(port=0, max_sessions=1), FakeTranscriber()) as server:
-        level = await asyncio.to_thread(
-            run_level,
-            RunningServer(server.http, None),
-            [call],
-            Load(start={"type": "start"}, seconds=1.7, ramp_s=0.0, flushes=True),
-            2,
-        )
-    assert (level["refused"], level["failed"], level["final_s"]["n"]) == (1, 0, 1)
-
-
-async def test_clients_that_are_refused_call_again(
-    call: PreparedCall, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Until they are accepted; then they speak up to their usual end. The second finds room after the first."""
-    monkeypatch.setattr(load_clients, "RETRY_S", (0.0, 0.1))
-    monkeypatch.setattr(load_clients, "LEAST_CALL_S", 0.5)
-    monkeypatch.setattr(load_clients, "CONNECT_AHEAD_S", 0.1)
-    longer = write_call(tmp_path / "longer.npy", np.concatenate((AUDIO, silence(3.0))), [SPOKEN])
-    async with asyncio.timeout(60), running(Settings(port=0, max_sessions=1), FakeTranscriber()) as server:
-        speaks_at = time.monotonic() + 0.2
-        group = ClientGroup(
-            url=server.stream,
-            start={"type": "start"},
-            calls=((call, speaks_at), (longer, speaks_at + 0.3)),
-            flushes=True,
-            calls_again=True,
-        )
-        log = await run_group(group)
-    assert log.failures == [] and log.n_refused > 0
-    assert [each.ended_by for each in log.sessions] == ["", ""]
-    assert all(each.speech_s > 0 and each.n_interims > 0 for each in log.sessions)
 
 
 def test_sessions_are_compared_by_their_interims() -> None:

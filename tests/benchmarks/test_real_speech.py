@@ -1,4 +1,4 @@
-"""The command that compares systems on real speech: turns, tables, the result file, and what goes wrong."""
+"""The command that compares systems on real speech: tables, the result file, and the small model."""
 
 import json
 import os
@@ -13,7 +13,6 @@ import pytest
 from click.testing import CliRunner, Result
 
 from benchmarks import real_speech
-from benchmarks.files import labelled_clips
 from benchmarks.files.clip_scores import ALL_HUMAN
 from benchmarks.files.labelled_clips import Clip
 from benchmarks.files.systems import (
@@ -117,77 +116,6 @@ def test_systems_stand_side_by_side(monkeypatch: pytest.MonkeyPatch, tmp_path: P
     assert result["versions"]["theirs"] == "1.0"
     assert result["systems"]["ours"]["cpu_s"] >= 0.0
     assert (tmp_path / "a.md").read_text() in ran.output
-
-
-def test_times_of_words_are_compared_among_systems_that_have_them(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    """And these are not compared by their errors with systems that were not to write times."""
-    chosen = [
-        fake("ours", {}, [], has_words=True),
-        fake("theirs", {}, [], has_words=True),
-        fake("others", {}, []),
-    ]
-    _, result = run(chosen, monkeypatch, tmp_path / "a.json")
-    (starts,) = result["word_starts"]
-    assert (starts["ours"], starts["theirs"]) == ("ours", "theirs")
-    assert (starts["p50"], starts["p95"], starts["signed_p50"]) == (0.25, 0.25, 0.25)
-    assert result["differences"] == []
-
-
-def test_live_is_compared_with_files_and_peers(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Each pair once; files of ours are not compared with one another."""
-    chosen = [fake(name, {}, []) for name in ("ours", "ours int8", "ours live", "theirs")]
-    ran, result = run(chosen, monkeypatch, tmp_path / "a.json")
-    assert [(each["ours"], each["theirs"]) for each in result["differences"]] == [
-        ("ours", "theirs"),
-        ("ours int8", "theirs"),
-        ("ours live", "ours"),
-        ("ours live", "ours int8"),
-        ("ours live", "theirs"),
-    ]
-    assert f"| {ALL_HUMAN} | ours | – | – | +0.0 (+0.0 to +0.0) |" in ran.output
-
-
-def test_systems_take_turns(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """After one clip that is not measured, each has the same few clips; another one begins each time."""
-    order: list[tuple[str, str]] = []
-    ran, result = run(
-        [fake("ours", {}, order), fake("theirs", {}, order)], monkeypatch, tmp_path / "a.json", "--streams", "2"
-    )
-    assert ran.exit_code == 0, ran.output
-    assert order[:2] == [("ours", "f"), ("theirs", "f")]
-    turns = [order[begin : begin + 2] for begin in range(2, len(order), 2)]
-    assert [turn[0][0] for turn in turns] == ["ours", "theirs", "theirs", "ours", "ours", "theirs"]
-    assert [[name for _, name in turn] for turn in turns] == [["b", "d"]] * 2 + [["a", "c"]] * 2 + [["e", "f"]] * 2
-    assert len(result["systems"]["ours"]["clips"]) == len(CLIPS)
-
-
-def test_a_clip_or_a_system_that_fails_fails_the_benchmark(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """The others are measured all the same."""
-    chosen = [fake("ours", {"b": "lost"}, []), fake("theirs", None, [])]
-    ran, result = run(chosen, monkeypatch, tmp_path / "a.json")
-    assert ran.exit_code == 1
-    assert "ours: b: lost" in ran.output
-    assert "theirs was left out: its package is not installed" in ran.output
-    assert result["systems"]["ours"]["failures"] == {"b": "lost"}
-    assert result["systems"]["theirs"]["state"] == "unavailable"
-    ran, result = run([fake("theirs", None, [])], monkeypatch, tmp_path / "b.json")
-    assert ran.exit_code == 1
-    assert result["differences"] == []
-
-
-@pytest.mark.parametrize(
-    ("arguments", "expected"),
-    [(("--systems", "tutti-int8,whatever"), "whatever"), (("--kinds", "call"), "makes no sense without --manifest")],
-)
-def test_what_makes_no_sense_is_refused(
-    arguments: tuple[str, ...], expected: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setattr(labelled_clips, "DEFAULT_MANIFEST", tmp_path / "nowhere")
-    ran = CliRunner().invoke(real_speech.main, arguments)
-    assert ran.exit_code == 2
-    assert expected in ran.output
 
 
 def test_the_small_model_transcribes_a_clip(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,7 +1,6 @@
-"""The command that measures live text in audio time: rows, tables, and what makes no sense."""
+"""The command that measures live text in audio time: rows and tables."""
 
 import json
-import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,10 +12,8 @@ from click.testing import CliRunner, Result
 from benchmarks import stability
 from benchmarks.files.labelled_clips import Clip
 from benchmarks.live.live_text import ReaderFigures
-from benchmarks.live.text_runs import FILES, Mode, ModeResult, divide, run_clip
-from benchmarks.recordings import REPOSITORY
+from benchmarks.live.text_runs import Mode, ModeResult, run_clip
 from tests.fakes import FakeTranscriber, LevelDetector, said, silence, speech
-from tests.small_model import SMALL_MODEL
 from tutti_server.app.session.messages import commands
 from tutti_server.app.session.session import SessionConfig
 
@@ -65,12 +62,6 @@ async def test_a_mode_has_its_beams_and_its_policy() -> None:
     assert not any(window.options.prefix for window in engine.windows)
 
 
-def test_clips_are_divided_by_length() -> None:
-    clips = [clip(name, "a", "", seconds) for name, seconds in (("a", 1), ("b", 4), ("c", 2), ("d", 1))]
-    assert [[each.name for each in share] for share in divide(clips, 2)] == [["b"], ["c", "a", "d"]]
-    assert len(divide(clips, 9)) == 4
-
-
 def run(*arguments: str) -> Result:
     return CliRunner().invoke(stability.main, arguments)
 
@@ -117,34 +108,3 @@ def test_policies_stand_beside_files(monkeypatch: pytest.MonkeyPatch, tmp_path: 
     assert found["reader"]["word_shown_s"]["never"] == 1
     assert found["texts"] == {"a": ["red grey blue white"], "b": ["thank you"]}
     assert result["systems"]["none, 1 beam"]["reader"]["changed_per_word"] is None
-
-
-@pytest.mark.parametrize(
-    ("arguments", "expected"),
-    [
-        (("--policies", "agreement,whatever"), "got whatever"),
-        (("--silence-ms", "700"), "expected --endpointing vad or adaptive"),
-    ],
-)
-def test_what_makes_no_sense_is_refused(arguments: tuple[str, ...], expected: str) -> None:
-    ran = run(*arguments)
-    assert ran.exit_code == 2
-    assert expected in ran.output
-
-
-def test_the_small_model_is_measured(tmp_path: Path) -> None:
-    """The whole command, in two processes."""
-    text = "Hello everyone, and welcome to the morning meeting."
-    for name in ("a", "b"):
-        shutil.copy(REPOSITORY / "tests/audio/hello.flac", tmp_path / f"{name}.flac")
-    lines = [{"file": f"{name}.flac", "kind": "synth", "text": text} for name in ("a", "b")]
-    (tmp_path / "manifest.jsonl").write_text("\n".join(map(json.dumps, lines)))
-    path = tmp_path / "a.json"
-    arguments = ["--model", SMALL_MODEL, "--manifest", str(tmp_path)]
-    arguments += ["--beams", "1", "--device", "cpu", "--processes", "2"]
-    ran = run(*arguments, "--json", str(path))
-    assert ran.exit_code == 0, ran.output
-    systems = json.loads(path.read_text())["systems"]
-    assert {each["total"]["wer"] for each in systems.values()} == {0.0}
-    assert systems["agreement, 1 beam"]["reader"]["word_stable_s"]["n"] == 16
-    assert list(systems) == ["agreement, 1 beam", "none, 1 beam", f"{FILES}, 1 beam"]

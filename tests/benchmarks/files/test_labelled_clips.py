@@ -1,4 +1,4 @@
-"""Clips with transcripts: how a manifest is read, and how clips are written for an endpoint."""
+"""Clips with transcripts: how a manifest is read."""
 
 import json
 import wave
@@ -9,8 +9,7 @@ import click
 import numpy as np
 import pytest
 
-from benchmarks.files import labelled_clips
-from benchmarks.files.labelled_clips import choose_clips, headline_kinds, load_clips, to_wav
+from benchmarks.files.labelled_clips import load_clips
 
 
 def write_manifest(folder: Path, *lines: dict[str, Any]) -> None:
@@ -51,39 +50,3 @@ def test_a_manifest_is_read_by_kind_and_channel(tmp_path: Path) -> None:
     assert [each.name for each in load_clips(tmp_path, ["b"])] == ["4.wav", "5.wav"]
     with pytest.raises(click.ClickException, match="kinds in the manifest: a, b; got c"):
         load_clips(tmp_path, ["c"])
-
-
-def test_a_headline_leaves_out_voices_that_say_little(tmp_path: Path) -> None:
-    """A manifest that has no others is used as it is; a file is as good as its folder."""
-    kinds = ("human-read", "synth-call", "human-nonnative", "nonspeech")
-    write_manifest(tmp_path, *({"file": f"{kind}.wav", "kind": kind, "text": "one"} for kind in kinds))
-    assert headline_kinds(tmp_path) == ["human-read", "nonspeech"]
-    assert [each.kind for each in load_clips(tmp_path / "manifest.jsonl", headline_kinds(tmp_path))] == [
-        "human-read",
-        "nonspeech",
-    ]
-    write_manifest(tmp_path, {"file": "1.wav", "kind": "synth-call", "text": "one"})
-    assert headline_kinds(tmp_path / "manifest.jsonl") == ["synth-call"]
-
-
-def test_a_wav_holds_the_very_samples(tmp_path: Path) -> None:
-    samples = np.array([0, 1, -1, 32767, -32768], np.int16)
-    (tmp_path / "a.wav").write_bytes(to_wav(samples))
-    with wave.open(str(tmp_path / "a.wav")) as file:
-        assert (file.getnchannels(), file.getframerate()) == (1, 16000)
-        assert np.array_equal(np.frombuffer(file.readframes(10), "<i2"), samples)
-
-
-def test_a_command_chooses_its_clips(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The manifest that is named, else the one beside the repository, else the bundled clips, which have no kinds."""
-    write_manifest(
-        tmp_path,
-        {"file": "1.wav", "kind": "human-read", "text": "one"},
-        {"file": "2.wav", "kind": "synth-call", "text": "two"},
-    )
-    assert [each.name for each in choose_clips(tmp_path, "")] == ["1.wav"]
-    assert [each.name for each in choose_clips(tmp_path, "synth-call")] == ["2.wav"]
-    monkeypatch.setattr(labelled_clips, "DEFAULT_MANIFEST", tmp_path / "manifest.jsonl")
-    assert [each.name for each in choose_clips(None, "")] == ["1.wav"]
-    monkeypatch.setattr(labelled_clips, "DEFAULT_MANIFEST", tmp_path / "nowhere")
-    assert {each.kind for each in choose_clips(None, "")} == {labelled_clips.BUNDLED_KIND}
