@@ -67,27 +67,6 @@ async def finished(socket: ClientConnection) -> str:
     return " ".join(each["text"] for each in await hear_all(socket) if each["type"] == "utterance")
 
 
-async def test_a_subscriber_hears_a_call_at_another_gateway(serve: Serve, redis: RedisServer) -> None:
-    shared = SharedState(n_gateways=2)
-    one, other = [await serve(redis_url=redis.url, shared=shared) for _ in range(2)]
-    async with subscriber(other.address) as there, subscriber(one.address) as here:
-        async with call(one.address) as socket:
-            for message in messages(slowly([1, 2]), slowly([3, 4, 5])):
-                await socket.send(message)
-            await socket.send('{"event":"stop"}')
-            await hear_all(socket)
-        heard = await hear_all(there)
-        assert heard == await hear_all(here)
-    assert there.close_code == here.close_code == 1000
-    assert [each["type"] for each in (heard[0], heard[1], *heard[-2:])] == [
-        "call_started",
-        "started",
-        "stopped",
-        "call_ended",
-    ]
-    assert (texts(heard, 0), texts(heard, 1)) == ([said([1, 2])], [said([3, 4, 5])])
-
-
 async def test_a_second_stream_at_another_gateway_is_refused(
     serve: Serve, redis: RedisServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -102,19 +81,6 @@ async def test_a_second_stream_at_another_gateway_is_refused(
         await first.send('{"event":"stop"}')
         await hear_all(first)
         assert (await hear_all(listener))[-1]["type"] == "call_ended"
-
-
-async def test_a_draining_gateway_sends_its_subscribers_elsewhere(serve: Serve, redis: RedisServer) -> None:
-    """Where they hear the rest of the call."""
-    one, other = [await serve(redis_url=redis.url) for _ in range(2)]
-    async with subscriber(other.address) as listener, call(one.address, tracks=["inbound"]) as socket:
-        assert json.loads(await listener.recv())["type"] == "call_started"
-        other.server.stop()
-        assert (await hear_all(listener))[-1]["code"] == "draining"
-        assert listener.close_code == 1012
-        async with subscriber(one.address) as moved:
-            await socket.send('{"event":"stop"}')
-            assert [each["type"] for each in await hear_all(moved)][-1] == "call_ended"
 
 
 async def test_limits_of_a_key_hold_over_all_gateways(serve: Serve, redis: RedisServer, keys_file: str) -> None:
