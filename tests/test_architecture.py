@@ -31,12 +31,6 @@ def loaded_by(modules: str) -> set[str]:
     return set(json.loads(python("-c", script)))
 
 
-def sources(*folders: str) -> list[Path]:
-    found = [path for folder in folders for path in sorted((REPOSITORY / folder).rglob("*.py"))]
-    assert found
-    return [path for path in found if "node_modules" not in path.parts]
-
-
 def test_torch_is_not_needed() -> None:
     """The service, the boundary and the deciding half of the batcher import without torch and the model libraries."""
     modules = (
@@ -82,14 +76,3 @@ def test_the_python_client_knows_nothing_of_the_server() -> None:
     loaded = loaded_by("tutti")
     assert "tutti" in loaded
     assert loaded & {"tutti_server", "torch", "numpy", "starlette"} == set()
-
-
-def test_only_one_module_imports_flashinfer() -> None:
-    """So that it stays an extra: that module alone needs it, and is imported only where it is asked for."""
-    imports = ("import flashinfer", "from flashinfer")
-    importing = {
-        path.relative_to(REPOSITORY).as_posix()
-        for path in sources("app", "engine")
-        if any(each in path.read_text() for each in imports)
-    }
-    assert importing == {"engine/cuda/flashinfer_attention.py"}
