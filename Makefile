@@ -98,8 +98,6 @@ TORCH_JOBS ?= 3
 PYTEST_OPTIONS = --numprocesses $(JOBS) --dist worksteal
 PYTEST_ENV := PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1
 PYTEST = $(PYTEST_ENV) $(VENV)/bin/python -m pytest $(PYTEST_OPTIONS)
-# The time of each test; `python -m tests.slowest_files` makes a table of them.
-REPORT = --junitxml=build/tests/$@.xml
 # An environment of links to the packages of the first one, without torch: the service is tested without it.
 TORCHLESS := $(VENV)/torchless
 
@@ -114,14 +112,14 @@ rest: $(TORCHLESS)/.made ## Run the tests of a change that need processes, serve
 # Both at the same time: while processes and browsers start in one, the other one has the cores.
 rest-service: JOBS := $(SERVICE_JOBS)
 rest-service:
-	$(PYTEST_ENV) $(TORCHLESS)/bin/python -m pytest $(PYTEST_OPTIONS) $(REPORT) -m 'default and not torch'
+	$(PYTEST_ENV) $(TORCHLESS)/bin/python -m pytest $(PYTEST_OPTIONS) -m 'default and not torch'
 
 rest-torch: JOBS := $(TORCH_JOBS)
 rest-torch:
-	$(PYTEST) $(REPORT) -m 'default and torch'
+	$(PYTEST) -m 'default and torch'
 
 quick: $(TORCHLESS)/.made ## Run the tests that need one process and no torch, in under a minute.
-	$(PYTEST_ENV) $(TORCHLESS)/bin/python -m pytest $(PYTEST_OPTIONS) $(REPORT) -m quick
+	$(PYTEST_ENV) $(TORCHLESS)/bin/python -m pytest $(PYTEST_OPTIONS) -m quick
 
 $(TORCHLESS)/.made: $(STAMP) tests/torchless.py
 	@$(VENV)/bin/python -m tests.torchless $(TORCHLESS)
