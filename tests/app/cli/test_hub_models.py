@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.app.cli.child import PATIENCE_S, Command, running
-from tests.engine.checkpoint_kinds import KINDS, KINDS_SHAPE
+from tests.engine.checkpoint_kinds import KINDS_SHAPE
 from tests.engine.checkpoints import make_checkpoint
 from tests.stand_in_hub import StandInHub, stand_in_hub
 
@@ -42,20 +42,6 @@ def test_a_model_of_the_hub_is_fetched_with_one_line_in_the_log(base: Path, tmp_
         "INFO tutti_server.engine.checkpoint.hub: Fetching someone/whisper@v1 from the hub: model.safetensors, 2 MB"
         in line
     )
-
-
-@pytest.mark.nightly
-def test_a_model_that_cannot_be_used_is_refused_in_one_line(base: Path, tmp_path: Path) -> None:
-    bert = next(kind for kind in KINDS if kind.name == "bert")
-    with stand_in_hub() as hub:
-        hub.add("someone/bert", bert.make(base, tmp_path / "bert"))
-        status, errors = transcribe(hub, tmp_path / "cache", "someone/bert")
-        assert status == 1
-        (line,) = errors.splitlines()
-        assert line.startswith("Error: ")
-        assert "expected model_type whisper in config.json, got 'bert'" in line
-        _, errors = transcribe(hub, tmp_path / "cache", "someone/bert@v9")
-    assert errors.startswith("Error: someone/bert@v9: expected a branch, a tag or a commit of http://127")
 
 
 def test_ctrl_c_ends_a_download_and_leaves_nothing_unfinished(base: Path, tmp_path: Path) -> None:
