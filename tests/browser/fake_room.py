@@ -38,10 +38,6 @@ class FakeRoom(FakeServer):
     """Whether the server does not know these ids."""
     _readers: set[asyncio.Queue[Message | None]] = field(default_factory=set)
 
-    @property
-    def n_readers(self) -> int:
-        return len(self._readers)
-
     def publish(self, *messages: Message) -> None:
         """Send messages to the readers. What is final joins the history."""
         for message in messages:

@@ -39,15 +39,6 @@ class HaltingTranscriber(FakeTranscriber):
             n_sent += 1
 
 
-class DyingTranscriber(FakeTranscriber):
-    """Dies of every window."""
-
-    async def _events(self, window: api.Window) -> AsyncIterator[api.EngineEvent]:
-        self.is_alive = False
-        raise EngineFailed("out of order")
-        yield
-
-
 class RecordingServer(EngineServer):
     """Keeps the replies that it has sent."""
 
