@@ -18,11 +18,9 @@ What waits for the night, and what protects it by day:
 - windows among others, small model: a random model; two windows of the small one in 8 bits.
 - the small model beside transformers; a short training: the same model beside our reference; the steps of a training.
 - word times after music: those of speech.
-- unusable models of the hub, from the command line: `test_hub.py`.
 - similar commands of the README; Ctrl-C from the wheel: one command of each kind; `tests/app/cli`.
 - starts without PyTorch's compiler; plugins of a wheel: the memory of an idle server; what is in the wheel.
-- one of two real engines killed; one of two models given back: `tests/cluster/local`; a real engine behind two
-  gateways, killed; `test_several_models.py`.
+- one of two models given back: `test_several_models.py`.
 - processes that do not end: processes that crash, return with another model, or cannot start.
 - a page with its server; its sample; its code for programs; jumps: `test_page_restarts.py`, with the real server;
   `test_page.py`.
