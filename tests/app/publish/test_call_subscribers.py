@@ -41,16 +41,6 @@ async def received(outbox: Outbox[Receipt]) -> list[Receipt]:
     return popped
 
 
-async def test_a_subscriber_may_arrive_before_the_call() -> None:
-    calls = Calls(10)
-    with calls.subscription(CA1) as outbox:
-        call = begin(calls, CA1)
-        call.publish(STARTED)
-        call.publish(flushed(1))
-        call.end()
-        assert await received(outbox) == messages(INTRODUCTION, STARTED, flushed(1))
-
-
 async def test_a_late_subscriber_receives_a_notice() -> None:
     """It receives the introduction of the call, the notice, and later events."""
     calls = Calls(10)
