@@ -115,20 +115,6 @@ class Simulation:
         self.add(self.now_s + self._random.uniform(0.3, 1.7) * FINAL_EVERY_S, "final")
 
 
-@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.nightly) for seed in (1, 2))])
-@pytest.mark.parametrize(("final_s", "utterance_encode_s"), [(0.05, 0.1), (0.15, 0.05)])
-def test_a_burst_of_clients_does_not_delay_the_finals_of_those_accepted(
-    final_s: float, utterance_encode_s: float, seed: int
-) -> None:
-    """90 clients come within 5 s. Most of the capacity is used, and few finals wait longer than the limit."""
-    simulation = Simulation(final_s, utterance_encode_s, seed)
-    simulation.run(90, burst_s=5.0, until_s=180.0)
-    waits_s = sorted(simulation.waits_s)
-    assert waits_s[int(0.95 * len(waits_s))] < MAX_WAIT_S
-    load = simulation.n_open * final_s / FINAL_EVERY_S
-    assert 0.6 * max_load(final_s, MAX_WAIT_S) < load < MAX_LOAD + 0.15
-
-
 def test_an_engine_that_stands_still_accepts_no_more() -> None:
     """No final has begun, so no time for one is known; but finals wait."""
     simulation = Simulation(100.0, 0.02, seed=1)
