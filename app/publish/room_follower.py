@@ -224,14 +224,18 @@ class RoomFollower:
         """End the rooms whose speakers have been gone for too long."""
         if self._was_away:
             self._was_away, self._back_at = False, self._now()
-        live = [(id_, followed) for id_, followed in self._followed.items() if followed.room.is_live]
-        if not live:
-            return
-        holders = await self._store.holders([lease_name(id_) for id_, _ in live])
-        for (id_, followed), streams in zip(live, holders, strict=True):
+        rooms = [(id_, each) for id_, each in self._followed.items() if each.room.is_live or each.n_unsaved]
+        holders = await self._store.holders([lease_name(id_) for id_, _ in rooms])
+        for (id_, followed), streams in zip(rooms, holders, strict=True):
             stream = followed.room.stream
             if stream in streams:
                 followed.unheld_since = None
+                continue
+            if followed.n_unsaved:
+                # Its speaker may have died without a snapshot, and the log ends before the room.
+                await self._store.put(text_name(id_), followed.snapshot(), self._config.gone_s + self._config.keep_s)
+                followed.n_unsaved = 0
+            if not followed.room.is_live:
                 continue
             since = followed.room.left_at or followed.unheld_since or self._now()
             followed.unheld_since = max(since, self._back_at)

@@ -154,6 +154,24 @@ async def test_text_that_the_log_has_dropped_while_the_store_was_away_comes_from
         assert gateway.followed.room.snapshot() == other.snapshot()
 
 
+async def test_the_text_of_a_speaker_whose_gateway_has_died_outlives_the_log() -> None:
+    """The next reader finds it as it was, and the room as ended."""
+    gateway = Gateway()
+    async with gateway.following():
+        await gateway.fold(Begun(stream="a", at=1000.0), 1000.0)
+        for entry in entries("a", [segment(0, 1.0, "Last words.")]):
+            await gateway.fold(entry, 1010.0)
+        await gateway.fold(Passed(stream="a", at=1011.0), 1080.0)
+        while gateway.followed.room.is_live:
+            await gateway.followed.changed.wait()
+        ended = gateway.followed.room.snapshot()
+        # Of no session that it knows.
+        await gateway.fold(Passed(stream="b", at=1090.0), 1090.0)
+    gateway.store._logs.clear()
+    async with gateway.following():
+        assert gateway.followed.room.snapshot() == ended
+
+
 async def test_a_speaker_that_could_not_come_back_has_as_much_time_afterwards() -> None:
     """While the store is away, no session begins in a room."""
     gateway = Gateway()
