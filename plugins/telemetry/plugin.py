@@ -89,9 +89,10 @@ def make_tracing(exporter: "SpanExporter | None" = None) -> "OpenTelemetry":
     Raises:
         SettingsError: OpenTelemetry cannot use its variables.
     """
-    from tutti_server.plugins.telemetry.open_telemetry import OpenTelemetry
-
     try:
+        # It reads some of them when it is imported.
+        from tutti_server.plugins.telemetry.open_telemetry import OpenTelemetry
+
         return OpenTelemetry(exporter)
     except ValueError as error:
         raise SettingsError(f"traces: {error}") from error

@@ -59,3 +59,11 @@ async def test_a_session_is_one_trace_from_its_socket_to_its_decode_steps(gatewa
         assert all(one.end_ns == next.start_ns for one, next in pairwise(stages))
         # The wall clock may have been adjusted by a little in between.
         assert window.start_ns - NS_PER_MS <= stages[0].start_ns and stages[-1].end_ns <= window.end_ns + NS_PER_MS
+
+
+def test_what_opentelemetry_refuses_when_it_is_imported_stops_the_start() -> None:
+    endpoint = "http://collector:4318"
+    command = ("-m", "tutti_server.app", "serve")
+    with running(*command, OTEL_EXPORTER_OTLP_ENDPOINT=endpoint, OTEL_PROPAGATORS="unknown") as server:
+        status, errors = server.end()
+    assert status == 1 and errors.startswith("Error: traces: Propagator unknown not found")
