@@ -755,7 +755,8 @@ def is_http_url(url: str) -> bool:
     """Whether this is an address of HTTP that can be requested."""
     try:
         parts = urlsplit(url)
-        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+        # The line break at the end of a file with the address is left out by `urlsplit`, and refused by clients.
+        return url.isprintable() and parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
     except ValueError:
         return False
 

@@ -73,6 +73,7 @@ def test_values_out_of_range_are_named(name: str, value: Any) -> None:
         ({"webhook_secret": "s"}, "webhook_url: expected text, as webhook_secret is set"),
         ({"webhook_url": "example.org", "webhook_secret": "s"}, "webhook_url: expected an http or https address"),
         ({"webhook_url": "http://[", "webhook_secret": "s"}, "webhook_url: expected an http or https address"),
+        ({"webhook_url": "http://a/\n", "webhook_secret": "s"}, r"webhook_url: .* got 'http://a/\\n'"),
         ({"webhook_url": "ftp://example.org/", "webhook_secret": "s"}, "webhook_url: expected an http or https"),
         ({"webhook_url": "http://example.org:80a/", "webhook_secret": "s"}, "webhook_url: expected an http or https"),
     ],
