@@ -54,6 +54,14 @@ def database_address(url: str) -> "URL":
         raise SettingsError(f"database_url: expected {expected}, got something else")
     if find_spec("psycopg") is None:
         raise SettingsError("database_url: needs psycopg: pip install 'tutti-asr[postgres]'")
+    from psycopg import ProgrammingError
+    from psycopg.conninfo import make_conninfo
+
+    try:
+        make_conninfo(**dict.fromkeys(address.query, ""))
+    except ProgrammingError as error:
+        expected = "expected options that PostgreSQL's client knows"
+        raise SettingsError(f"database_url: {expected}; it says: {str(error).strip()}") from None
     return address.set(drivername="postgresql+psycopg")
 
 

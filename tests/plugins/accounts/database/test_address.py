@@ -27,6 +27,12 @@ def test_other_addresses_are_refused_and_not_shown(url: str) -> None:
     assert "secret" not in str(caught.value)
 
 
+def test_options_that_the_client_does_not_know_are_refused() -> None:
+    assert database_address("postgresql://host/name?sslmode=require&host=a&host=b").query["sslmode"] == "require"
+    with pytest.raises(SettingsError, match=r'it says: invalid connection option "schema"$'):
+        database_address("postgresql://host/name?schema=public")
+
+
 def test_without_an_address_there_is_a_file_in_the_folder_for_state(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
