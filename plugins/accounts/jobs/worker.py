@@ -6,7 +6,7 @@ import tempfile
 import threading
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
-from contextlib import asynccontextmanager, suppress
+from contextlib import ExitStack, asynccontextmanager, suppress
 from secrets import token_hex
 from typing import IO, Protocol, TypeVar
 
@@ -274,8 +274,9 @@ class JobWorker:
         """Fetch a recording into the spool. Nothing is asked of its server while it could not be kept."""
         if self._jobs.spool_is_away and not await self._jobs.spool_works():
             raise JobDelayed("the store of recordings cannot be written at present", counts=False)
-        with tempfile.TemporaryFile() as file:
+        with ExitStack() as stack:
             try:
+                file = stack.enter_context(tempfile.TemporaryFile())
                 await self._fetch(self._url(job), file)
                 file.seek(0)
             except OSError as error:

@@ -6,6 +6,7 @@ import io
 import itertools
 import os
 import queue
+import tempfile
 import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -423,6 +424,24 @@ async def test_a_gateway_whose_disk_has_no_room_for_a_recording_delays_its_job(
     assert (job.state, job.n_attempts) == ("done", 1)
     for last_s, next_s in itertools.pairwise(asked_s[1:]):
         assert next_s - last_s >= (last_s - asked_s[0]) * 0.9
+
+
+async def test_a_gateway_without_a_file_left_for_a_recording_delays_its_job(
+    database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    errors, make = iter([OSError(errno.EMFILE, "too many")]), tempfile.TemporaryFile
+
+    def make_or_fail() -> IO[bytes]:
+        for error in errors:
+            raise error
+        return make()
+
+    monkeypatch.setattr(tempfile, "TemporaryFile", make_or_fail)
+    place = Place(database, tmp_path)
+    await place.submit("https://quick/")
+    async with place.worker(done, SlowServer().fetch).running():
+        job = await place.ended.get()
+    assert (job.state, job.n_attempts) == ("done", 1)
 
 
 async def test_a_store_that_comes_and_goes_costs_no_attempt(database: Database, tmp_path: Path) -> None:
