@@ -44,7 +44,8 @@ def database_address(url: str) -> "URL":
 
     expected = "postgresql://user:password@host/name or sqlite:///path"
     try:
-        address = make_url(url)
+        # A file that holds the address may end with a line break.
+        address = make_url(url.strip())
     except (ArgumentError, ValueError):
         # It may hold a password, so it is not shown.
         raise SettingsError(f"database_url: expected {expected}, got something else") from None

@@ -14,6 +14,10 @@ def test_postgresql_gets_our_driver(url: str) -> None:
     assert (address.drivername, address.host, address.password) == ("postgresql+psycopg", "host", "secret")
 
 
+def test_a_line_break_at_the_end_is_no_part_of_the_name() -> None:
+    assert database_address("postgresql://host/name\n").database == "name"
+
+
 def test_a_file_may_be_named() -> None:
     assert database_address("sqlite:////var/lib/tutti/tutti.db").database == "/var/lib/tutti/tutti.db"
 
