@@ -10,7 +10,7 @@ import pytest
 
 from tests.fakes import FakeTranscriber
 from tutti_server.app.service.interim_load import InterimLoad
-from tutti_server.app.service.live_load import MAX_LOAD, SAMPLE_EVERY_S, LiveLoad, Totals, max_load
+from tutti_server.app.service.live_load import LATE_SHARE, MAX_LOAD, REST, SAMPLE_EVERY_S, LiveLoad, Totals, max_load
 from tutti_server.engine.api import EngineStats, Histogram
 
 FINAL_EVERY_S = 6.0
@@ -113,6 +113,22 @@ class Simulation:
         heapq.heappush(self._free_at_s, begin_s + final_s)
         self.add(begin_s, "begin", (begin_s - self.now_s, final_s))
         self.add(self.now_s + self._random.uniform(0.3, 1.7) * FINAL_EVERY_S, "final")
+
+
+@pytest.mark.parametrize("final_s", [0.05, 0.3, 0.5, 0.8])
+def test_few_finals_are_late_with_the_largest_load(final_s: float) -> None:
+    """Finals come at random to an engine that decodes one after another, and are not much rarer than they may be."""
+
+    def late_share(load: float) -> float:
+        arrivals, wait_s, n_late = random.Random(1), 0.0, 0
+        for _ in range(20_000):
+            n_late += wait_s > MAX_WAIT_S - REST * final_s
+            wait_s = max(wait_s + final_s - arrivals.expovariate(load / final_s), 0.0)
+        return n_late / 20_000
+
+    load = max_load(final_s, MAX_WAIT_S)
+    assert late_share(load) < 1.5 * LATE_SHARE
+    assert load == MAX_LOAD or late_share(1.2 * load) > LATE_SHARE
 
 
 def test_an_engine_that_stands_still_accepts_no_more() -> None:
