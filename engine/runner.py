@@ -8,7 +8,7 @@ import logging
 import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import cache, cached_property, partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -55,6 +55,8 @@ logger = logging.getLogger(__name__)
 
 WORTH_A_THREAD = 1.3
 """Steps with more threads are chosen where those with fewer take more than this many times as long."""
+_usual_threads = cache(torch.get_num_threads)
+"""The tensor threads of a process. Asked again, PyTorch would name those that another model's steps have set."""
 FEW_ROWS = 8
 """Steps of more rows, and prefills of more tokens, are products large enough for all threads."""
 
@@ -126,6 +128,8 @@ class Runner:
         """
         self.checkpoint = checkpoint
         self._config = config
+        self._n_threads = config.n_threads or _usual_threads()
+        torch.set_num_threads(self._n_threads)
         model_config = checkpoint.model
         self.device, dtype = pick_device_and_dtype(config)
         int8_part = pick_int8_part(config, model_config, self.device)
@@ -172,7 +176,6 @@ class Runner:
             else None,
         )
 
-        self._n_threads = torch.get_num_threads()
         self._n_step_threads = self._n_threads
         """The tensor threads of steps of few rows: as many as `warm_up` has found worth their cores."""
         self._beside: ThreadedEncoder | None = None
@@ -683,6 +686,4 @@ def load_runner(config: EngineConfig) -> Runner:
     Raises:
         CheckpointError: it cannot be used here.
     """
-    if config.n_threads is not None:
-        torch.set_num_threads(config.n_threads)
     return Runner(open_checkpoint(config.model), config)

@@ -10,6 +10,7 @@ from tests.engine.engines import begin, collect, done_of, kinds, noise, prefill,
 from tests.engine.fakes import FakeRunner
 from tutti_server.engine.api import DoneEvent
 from tutti_server.engine.checkpoint.checkpoint import Checkpoint
+from tutti_server.engine.config import EngineConfig
 from tutti_server.engine.decoding.prompt import Prompt
 from tutti_server.engine.decoding.sampling import Draw
 from tutti_server.engine.errors import EngineFailed
@@ -130,6 +131,13 @@ def test_memory_of_a_window_that_is_encoded_is_kept(random_runner: Runner) -> No
     runner.encode([noise(1)], [slot])
     assert torch.equal(runner.cache.cross_attention[:, :, slot], during)
     runner.release(slot)
+
+
+def test_a_second_model_has_all_threads(random_runner: Runner) -> None:
+    """A new thread finds the number that was set last: that of the first model's steps."""
+    torch.set_num_threads(random_runner._n_threads + 1)
+    second = Runner(random_runner.checkpoint, EngineConfig(n_slots=1))
+    assert second._n_threads == torch.get_num_threads() == random_runner._n_threads
 
 
 @pytest.mark.parametrize(
