@@ -46,7 +46,8 @@ class GraphPool:
         torch.cuda.current_stream().wait_stream(side)
         torch.cuda.synchronize()
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, pool=self._pool):
+        # Another model's thread may ask the device whether its work is done, which would end the capture otherwise.
+        with torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"):
             out = body()
         self._pool = graph.pool()
         self.n_graphs += 1

@@ -286,3 +286,14 @@ async def test_an_engine_that_has_ended_gives_its_memory_back() -> None:
             slots.add(engine.info.n_slots)
         assert torch.cuda.mem_get_info()[0] >= free_before - 2**30
     assert len(slots) == 1
+
+
+async def test_a_model_is_loaded_while_another_one_decodes() -> None:
+    """What the thread of the other one asks of the GPU meanwhile does not end the capture of graphs."""
+    window = Window(samples=read_clip("hello"), session="s", options=DecodeOptions(language="en"))
+    async with Engine.start(HALF) as engine:
+        text = (await last(engine, window)).text
+        second = asyncio.create_task(transcribe(HALF, ["hello"]))
+        while not second.done():
+            assert (await last(engine, window)).text == text
+        assert [done.text for done in await second] == [text]
