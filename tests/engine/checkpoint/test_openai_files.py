@@ -18,6 +18,7 @@ from tutti_server.engine.checkpoint import ggml_file, openai
 from tutti_server.engine.checkpoint.checkpoint import read_checkpoint
 from tutti_server.engine.checkpoint.tokenizer import Tokenizer
 from tutti_server.engine.errors import CheckpointError
+from tutti_server.engine.model.weights import load_model
 
 TOLERANCES = {"f32": 0.0, "f16": 6e-4, "q8_0": 4e-3, "q5_0": 0.04, "q5_1": 0.04, "q4_0": 0.08, "q4_1": 0.08}
 """How far a number may be from the original, as a part of the largest one: half of a step, and a little."""
@@ -54,6 +55,13 @@ def test_a_file_of_openai_is_read(multilingual: Path, tmp_path: Path) -> None:
     assert checkpoint.generation.languages == expected.generation.languages
     assert checkpoint.generation.begin_suppress_tokens == (220, 50_257)
     assert checkpoint.tokenizer.encode(" Hello world") == [2425, 1002]
+
+
+def test_the_weights_of_openai_are_not_kept_beside_the_model(multilingual: Path, tmp_path: Path) -> None:
+    """The checkpoint lives as long as the engine."""
+    checkpoint = read_checkpoint(str(write_openai(multilingual, tmp_path / "small.pt")))
+    load_model(checkpoint, torch.device("cpu"), torch.float32)
+    assert "small.pt" not in Path("/proc/self/maps").read_text()
 
 
 @pytest.mark.parametrize("kind", GGML_TYPES)
