@@ -96,6 +96,8 @@ def fetch_file(name: HubName, ending: str) -> Path:
         files = sorted(file.rfilename for file in info.siblings or () if file.rfilename.endswith(ending))
         if len(files) == 1:
             with _without_progress_bars():
+                # First by its commit, as in `_download`.
+                hf_hub_download(name.repository, files[0], revision=info.sha or name.revision)
                 return Path(hf_hub_download(name.repository, files[0], revision=name.revision))
     except (TransportError, HFValidationError, OSError) as error:
         reason, cached = _explain(name, error, elsewhere), _find_file_in_cache(name, ending)
@@ -129,8 +131,7 @@ def _download(name: HubName, check: Callable[[Path, str], object]) -> Path:
     if "config.json" not in sizes:
         raise CheckpointError(f"{name}: config.json: missing; the repository of a Whisper checkpoint needs it")
     with _without_progress_bars():
-        # The cache keeps which commit a revision names. Everything else is fetched from that commit.
-        folder = Path(hf_hub_download(name.repository, "config.json", revision=name.revision)).parent
+        folder = Path(hf_hub_download(name.repository, "config.json", revision=info.sha or name.revision)).parent
         is_index = weights.endswith(".json")
         for file in (*CONFIGURATION_FILES[1:], *([weights] if is_index else [])):
             if file in sizes:
@@ -148,6 +149,8 @@ def _download(name: HubName, check: Callable[[Path, str], object]) -> Path:
         logger.info("Fetching %s from the hub: %s, %.0f MB", name, ", ".join(absent), n_bytes / 1e6)
     for file in absent:
         hf_hub_download(name.repository, file, revision=folder.name)
+    # Now the cache notes which commit the revision names: until it is complete there, that is the one before.
+    hf_hub_download(name.repository, "config.json", revision=name.revision)
     return folder
 
 

@@ -8,12 +8,13 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import save_file
 
 from tests.engine.checkpoint_kinds import KINDS, KINDS_SHAPE, Kind
 from tests.engine.checkpoints import edit_json, make_checkpoint
 from tests.stand_in_hub import StandInHub, stand_in_hub
 from tutti_server.engine.checkpoint.checkpoint import find_checkpoint, is_hub_name, read_checkpoint
-from tutti_server.engine.checkpoint.hub import HubName
+from tutti_server.engine.checkpoint.hub import HubName, fetch_file
 from tutti_server.engine.checkpoint.layout import CONFIGURATION_FILES, find_weights
 from tutti_server.engine.errors import CheckpointError
 from tutti_server.engine.model.weights import load_model
@@ -171,6 +172,17 @@ def test_a_download_that_stopped_half_way_is_not_taken_for_complete(
     hub.requests.clear()
     load(NAME)
     assert "model-00001-of-00002.safetensors" not in hub.fetched()
+
+
+def test_an_update_that_stops_leaves_the_copy_in_the_cache(hub: StandInHub, base: Path, tmp_path: Path) -> None:
+    """At every start until it is fetched. A single file, such as a speaker network, is kept in the same way."""
+    hub.add(NAME, base)
+    folder, file = find_checkpoint(NAME), fetch_file(HubName(NAME), ".safetensors")
+    new = KINDS[0].make(base, tmp_path / "new")
+    save_file({"encoder": torch.ones(9)}, new / "model.safetensors")
+    hub.add(NAME, new).truncated = {"model.safetensors"}
+    assert [find_checkpoint(NAME), find_checkpoint(NAME)] == [folder, folder]
+    assert fetch_file(HubName(NAME), ".safetensors") == file
 
 
 def test_a_gated_model_needs_a_token_with_access(
