@@ -145,7 +145,7 @@ def _download(name: HubName, check: Callable[[Path, str], object]) -> Path:
     ]
     if absent:
         n_bytes = sum(sizes.get(file, 0) for file in absent)
-        _check_disk_space(name, folder, n_bytes)
+        _check_disk_space(folder, n_bytes)
         logger.info("Fetching %s from the hub: %s, %.0f MB", name, ", ".join(absent), n_bytes / 1e6)
     for file in absent:
         hf_hub_download(name.repository, file, revision=folder.name)
@@ -173,20 +173,10 @@ def _find_in_cache(name: HubName) -> Path | None:
     return folder if all((folder / file).exists() for file in files) else None
 
 
-def _check_disk_space(name: HubName, folder: Path, n_bytes: int) -> None:
+def _check_disk_space(folder: Path, n_bytes: int) -> None:
     free = shutil.disk_usage(folder).free
     if n_bytes > free:
-        found = f"{n_bytes / 1e9:.1f} GB are needed, {free / 1e9:.1f} GB are free"
-        raise CheckpointError(f"{name}: {_full_disk(found)}")
-
-
-def _full_disk(found: str) -> str:
-    from huggingface_hub import constants
-
-    return (
-        f"the disk is too full to fetch it into {constants.HF_HUB_CACHE}: {found}; make room, or set HF_HOME to a "
-        "folder on another disk"
-    )
+        raise OSError(errno.ENOSPC, f"{n_bytes / 1e9:.1f} GB are needed, {free / 1e9:.1f} GB are free")
 
 
 def _explain(name: HubName, error: Exception, elsewhere: str = "") -> str:
@@ -231,7 +221,10 @@ def _explain(name: HubName, error: Exception, elsewhere: str = "") -> str:
         case FileMetadataError():
             reason = f"{hub} does not answer as a hub does; correct HF_ENDPOINT, or the settings of your proxy"
         case OSError(errno=errno.ENOSPC | errno.EDQUOT):
-            reason = _full_disk(str(error))
+            reason = (
+                f"the disk is too full to fetch it into {constants.HF_HUB_CACHE}: {error.strerror}; make room, or set "
+                "HF_HOME to a folder on another disk"
+            )
         case OSError(errno=int(), filename=str(file)):
             reason = f"the cache cannot be written: {error.strerror}: {file}; set HF_HOME to a folder of your own"
         case _:

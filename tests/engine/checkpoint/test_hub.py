@@ -229,6 +229,18 @@ def test_a_model_that_does_not_fit_on_the_disk_is_not_fetched(hub: StandInHub, b
     assert "model.safetensors" not in hub.fetched()
 
 
+def test_an_update_that_does_not_fit_on_the_disk_leaves_the_copy_in_the_cache(
+    hub: StandInHub, base: Path, tmp_path: Path
+) -> None:
+    """As one that the hub does not send."""
+    hub.add(NAME, base)
+    folder = find_checkpoint(NAME)
+    new = KINDS[0].make(base, tmp_path / "new")
+    edit_json(new / "generation_config.json", suppress_tokens=[5])
+    hub.add(NAME, new).reported_sizes = {"model.safetensors": 10**18}
+    assert find_checkpoint(NAME) == folder
+
+
 @pytest.mark.parametrize(
     ("number", "message"),
     [(errno.ENOSPC, "the disk is too full .*; make room"), (errno.EACCES, "cannot be written: .*; set HF_HOME")],
