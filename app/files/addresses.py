@@ -66,7 +66,7 @@ class AddressRules:
             private_networks: networks that may be connected to although they are private, and without encryption.
             resolve: replaced by tests.
         """
-        self._setting = setting
+        self._setting = f"TUTTI_{setting.upper()}"
         self._hosts = tuple(hosts)
         self._private_networks = tuple(private_networks)
         self._resolve = resolve

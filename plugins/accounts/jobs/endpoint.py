@@ -75,7 +75,7 @@ async def _created(service: Service, jobs: "JobService", form: FormData, client:
         got = "both" if file else "none"
         raise RequestError(400, f"file: expected either an audio file or url, got {got}", "file")
     if wanted.callback_url and not jobs.signs:
-        raise RequestError(400, "callback: not offered, as the operator has set no job_secret to sign it", "callback")
+        raise RequestError(400, "callback: not offered, as its operator has not set TUTTI_JOB_SECRET", "callback")
     jobs.check_addresses(wanted)
     with refusing_without_resources():
         job, is_new = await jobs.submit(client.account, client.key, wanted, file, key)

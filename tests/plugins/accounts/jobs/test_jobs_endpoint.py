@@ -216,7 +216,7 @@ BAD_FIELDS = [
     ({"language": "klingon"}, "language: expected one of the model's languages (en"),
     ({"task": "sing"}, "task: expected one of transcribe, translate, got 'sing'"),
     ({"url": "https://example.org/a.wav"}, "file: expected either an audio file or url, got both"),
-    ({"callback": "https://example.org/"}, "callback: not offered, as the operator has set no job_secret"),
+    ({"callback": "https://example.org/"}, "callback: not offered, as its operator has not set TUTTI_JOB_SECRET"),
 ]
 
 
