@@ -22,7 +22,7 @@ from tutti_server.app.server.guard import Guard
 from tutti_server.app.server.http_protocols import KEEP_ALIVE_S, HttpProtocol, WebSocketProtocol
 from tutti_server.app.server.openapi import document
 from tutti_server.app.server.plugins import Listener, Plugin, installed_plugins
-from tutti_server.app.server.routes import not_found, refused, routes
+from tutti_server.app.server.routes import not_found, refused, routes, unknown_path
 from tutti_server.app.server.tls_listener import TlsListener
 from tutti_server.app.service.models import Models
 from tutti_server.app.service.request_ids import Failures, RequestIds
@@ -109,6 +109,7 @@ def build_app(
         exception_handlers=answers,
         lifespan=lifespan,
     )
+    app.router.default = unknown_path
     app.state.service = service
     app.state.openapi = document(plugin.openapi() for plugin in plugins)
     app.state.listeners = _listeners(settings, plugins)

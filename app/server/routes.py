@@ -9,7 +9,7 @@ from starlette.requests import HTTPConnection, Request
 from starlette.responses import FileResponse, JSONResponse, PlainTextResponse, Response
 from starlette.routing import BaseRoute, Mount, Route, WebSocketRoute
 from starlette.staticfiles import StaticFiles
-from starlette.websockets import WebSocket
+from starlette.types import Receive, Scope, Send
 
 from tutti_server.app.dialects.deepgram import endpoint as deepgram
 from tutti_server.app.dialects.deepgram.flux_endpoint import listen_to_turns
@@ -182,19 +182,21 @@ async def show_metrics(request: Request) -> Response:
     return Response(await service.metrics.page(), media_type=metrics.CONTENT_TYPE)
 
 
-async def refused(connection: HTTPConnection, error: Exception) -> Response | None:
+async def refused(connection: HTTPConnection, error: Exception) -> Response:
     """The answer to a request that an endpoint refuses without answering it by itself."""
     assert isinstance(error, RequestError)
-    if isinstance(connection, WebSocket):
-        await connection.send_denial_response(error_response(error))
-        return None
     return error_response(error)
 
 
-async def not_found(request: Request, error: Exception) -> Response:
+async def unknown_path(scope: Scope, receive: Receive, send: Send) -> None:
+    """Refuse what asks for a path that nobody serves: also a WebSocket, to which Starlette would answer 403."""
+    raise HTTPException(404)
+
+
+async def not_found(connection: HTTPConnection, error: Exception) -> Response:
     """The answer for an unknown path, or an unknown method of a path, as OpenAI's clients expect it."""
     assert isinstance(error, HTTPException)
-    message = f"{request.method} {request.url.path}: {error.detail.lower()}"
+    message = f"{connection.scope.get('method', 'WebSocket')} {connection.url.path}: {error.detail.lower()}"
     code = error.detail.lower().replace(" ", "_")
     response = error_response(RequestError(error.status_code, message, code=code))
     response.headers.update(error.headers or {})

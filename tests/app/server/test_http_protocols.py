@@ -314,7 +314,7 @@ NO_ERRORS = (
     (UPGRADE % (b"/v1/stream", b""), 401),
     (UPGRADE % (b"/v1/listen", b""), 401),
     (UPGRADE % (b"/v1/twilio/almost-the-key", b""), 401),
-    (UPGRADE % (b"/nowhere", b""), 403),
+    (UPGRADE % (b"/nowhere", b""), 404),
     (UPGRADE % (b"/v1/stream", b"") + b"\xff" * 50, 401),
     (UPGRADE % (b"/v1/twilio", b"") + b"\xff" * 50, 101),
     (UPGRADE % (b"/v1/twilio", b"") + b"\x81\x82\0\0\0\0\xff\xff", 101),
@@ -334,7 +334,7 @@ async def test_what_strangers_send_is_no_error_of_the_server(serve: Serve, caplo
             await ended(reader)
         assert [each for each in caplog.records if each.levelno > logging.INFO] == []
         lines = [each.message for each in caplog.records if each.name.startswith("tutti_server.app")]
-        assert len(lines) == (expected == 401), sent
+        assert len(lines) == (expected in (401, 404)), sent
         assert "almost-the-key" not in "".join(lines)
 
 
