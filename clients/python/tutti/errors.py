@@ -18,7 +18,9 @@ TuttiError
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
+from typing import Any
 
 
 class TuttiError(Exception):
@@ -96,7 +98,7 @@ class Refused(ConnectError):
     code = "refused"
 
     def __init__(self, url: str, status: int, headers: Mapping[str, str], body: str) -> None:
-        super().__init__(url, f"HTTP {status}" + (f", {_shorten(body.strip())}" if body.strip() else ""))
+        super().__init__(url, f"HTTP {status}" + (f", {read_refusal(body)[1]}" if body.strip() else ""))
         self.status = status
         self.headers = headers
         self.body = body
@@ -210,6 +212,15 @@ class SessionStopped(TuttiError):
 
     def __str__(self) -> str:
         return f"{self.what} after stop: expected it before, or in a new session"
+
+
+def read_refusal(body: str) -> tuple[Any, str]:
+    """Code (or None) and message of a refusal; a body of another form, such as a proxy's, is shortened."""
+    try:
+        error = json.loads(body)["error"]
+        return error.get("code"), str(error["message"])
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return None, _shorten(body.strip())
 
 
 def _shorten(value: object, limit: int = 80) -> str:

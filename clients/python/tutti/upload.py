@@ -30,6 +30,7 @@ from tutti.errors import (
     TimedOut,
     TuttiError,
     Unreachable,
+    read_refusal,
 )
 from tutti.handshake import STREAM_PATH, key_headers, refusal, resolve_url
 from tutti.messages import Event, Segment, ServerWarning, Stopped, Utterance, parse_event
@@ -337,14 +338,10 @@ class _Answer:
 
     def _refused(self, response: httpx.Response, body: bytes) -> TuttiError:
         text = body.decode("utf-8", "replace")
-        try:
-            error = json.loads(text)["error"]
-            code, message = error.get("code"), str(error["message"])
-        except (ValueError, KeyError, TypeError, AttributeError):
-            code, message = None, text
+        code, message = read_refusal(text)
         if code in ("invalid_file", "too_large"):
             return AudioError(self._path, message.removeprefix("file: "))
-        return refusal(self.url, response.status_code, dict(response.headers), message)
+        return refusal(self.url, response.status_code, dict(response.headers), text)
 
 
 def _to_native(message: Mapping[str, object]) -> dict[str, object]:

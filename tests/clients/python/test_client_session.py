@@ -304,12 +304,13 @@ async def test_opening_is_bounded() -> None:
 
 
 async def test_a_missing_key_is_unauthorized() -> None:
-    """HTTP 401 is an error of its own."""
-    async with serve_script(answer, process_request=refuse_with(HTTPStatus.UNAUTHORIZED, body=b"no key")) as server:
-        with pytest.raises(tutti.Unauthorized, match="API key") as caught:
+    """HTTP 401 is an error of its own, with the server's sentence."""
+    body = b'{"error":{"message":"no key"}}'
+    async with serve_script(answer, process_request=refuse_with(HTTPStatus.UNAUTHORIZED, body=body)) as server:
+        with pytest.raises(tutti.Unauthorized, match="HTTP 401, no key; the API key") as caught:
             async with tutti.connect(server.url):
                 pass
-    assert (caught.value.status, caught.value.body) == (401, "no key")
+    assert (caught.value.status, caught.value.body) == (401, body.decode())
 
 
 @pytest.mark.parametrize(
