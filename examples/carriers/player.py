@@ -89,8 +89,11 @@ def main() -> int:
     parser.add_argument("--port", type=int, default=9092, help="the server's port for AudioSocket")
     parser.add_argument("--key", default=os.environ.get("TUTTI_API_KEY", ""), help="the server's API key")
     parser.add_argument("--speed", type=float, default=1.0, help="how many times as fast as speech")
+    args = parser.parse_args()
+    if not args.speed > 0:
+        parser.error(f"--speed: expected a number above 0, got {args.speed:g}")
     try:
-        asyncio.run(show(parser.parse_args()))
+        asyncio.run(show(args))
     except (OSError, ValueError, WebSocketException) as error:
         print(f"player.py: {error}", file=sys.stderr)
         return 1

@@ -136,6 +136,12 @@ def test_a_file_without_sound_is_one_line(tmp_path: Path) -> None:
     assert re.fullmatch(r"player\.py: .*text\.txt: expected a file with sound, got .+\n", done.stderr)
 
 
+def test_no_speed_is_0(call: Path) -> None:
+    done = run(PROGRAM, "twilio", call, "--speed", 0)
+    assert done.returncode == 2
+    assert done.stderr.endswith("player.py: error: --speed: expected a number above 0, got 0\n")
+
+
 async def test_a_refusal_is_one_line(call: Path) -> None:
     async with serve_live(make_settings({"port": 0, "api_keys": "k"}), FakeTranscriber()) as server:
         address = server.http.replace("http", "ws", 1)
