@@ -8,6 +8,7 @@ TUTTI_URL is the server (default: ws://127.0.0.1:8000) and TUTTI_API_KEY its key
 import argparse
 import asyncio
 import os
+import re
 import sys
 import wave
 from pathlib import Path
@@ -27,7 +28,7 @@ from pipecat.processors.frame_processor import FrameDirection, FrameProcessor
 from pipecat.services.deepgram.flux.stt import DeepgramFluxSTTService
 from pipecat.workers.runner import WorkerRunner
 
-URL = os.environ.get("TUTTI_URL", "ws://127.0.0.1:8000")
+URL = re.sub("^http", "ws", os.environ.get("TUTTI_URL", "ws://127.0.0.1:8000"))
 API_KEY = os.environ.get("TUTTI_API_KEY") or "any"
 FRAME_S = 0.02
 

@@ -25,7 +25,7 @@ def test_an_agent_hears_a_turn_until_ctrl_c(
 ) -> None:
     """The caller is silent at the end, so the turn ends because the server says so."""
     recording = (recordings / "speech.wav", "--speed", "4", "--silence", "60")
-    with running(EXAMPLES / program, *command, *recording, program=agents_python(), TUTTI_URL=server.ws) as agent:
+    with running(EXAMPLES / program, *command, *recording, program=agents_python(), TUTTI_URL=server.http) as agent:
         assert agent.wait_for("turn: ") == f"turn: {TEXTS['hello']}\n"
         agent.interrupt()
         status, errors = agent.end()
