@@ -87,6 +87,8 @@ def _print_error(error: Exception, exit_code: int) -> int:
     match error:
         case Unauthorized():
             hint = "; pass --api-key or set TUTTI_API_KEY"
+        case Unreachable() if "CERTIFICATE_VERIFY_FAILED" in error.reason:
+            hint = "; name the certificate of a private authority with --ca-file"
         case Unreachable():
             hint = "; is the server running there? Start one with `tutti serve`, or pass --url"
         case _:

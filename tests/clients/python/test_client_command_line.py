@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import signal
+import ssl
 import sys
 import wave
 from collections.abc import AsyncIterator, Callable, Coroutine
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import trustme
 
 from tests.clients.python.client_fakes import (
     INTERIM,
@@ -269,6 +271,18 @@ async def test_a_failure_is_one_line_that_says_what_to_do(tutti: Tutti, wav: str
     assert process.returncode == 1
     assert err.decode().count("\n") == 1
     assert "TUTTI_API_KEY" in err.decode()
+
+
+@pytest.mark.parametrize("options", [(), ("--realtime",)])
+async def test_an_unknown_certificate_is_one_to_name(tutti: Tutti, wav: str, options: tuple[str, ...]) -> None:
+    """The server is there, so nothing says to start one."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    trustme.CA().issue_cert("127.0.0.1").configure_cert(context)
+    async with serve_script(answer, ssl=context) as server:
+        process = await tutti(wav, "--url", server.url.replace("ws", "wss", 1), *options)
+        _, err = await process.communicate()
+    assert process.returncode == 1
+    assert b"--ca-file" in err and b"tutti serve" not in err
 
 
 @pytest.mark.parametrize(
