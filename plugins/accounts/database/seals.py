@@ -5,7 +5,6 @@ another, and a key that is missing can be named.
 """
 
 import base64
-import binascii
 import hashlib
 from collections.abc import Sequence
 from importlib.util import find_spec
@@ -30,12 +29,9 @@ class SealKeyMissing(Exception):
 
 def read_key(line: str) -> bytes:
     """A key from its text: 32 bytes in base64, as `openssl rand -base64 32` writes them. Raises `ValueError`."""
-    try:
-        key = base64.b64decode(line.strip(), validate=True)
-    except binascii.Error as error:
-        raise ValueError(str(error)) from error
+    key = base64.b64decode(line.strip(), validate=True)
     if len(key) != KEY_BYTES:
-        raise ValueError(f"{len(key)} bytes")
+        raise ValueError(f"got {len(key)} bytes")
     return key
 
 
@@ -132,7 +128,7 @@ def seals_of_file(name: str) -> Seals:
     except ValueError as error:
         # A line itself is not shown: it may be almost right.
         expected = "32 bytes in base64 on each line, as `openssl rand -base64 32` writes them"
-        raise SettingsError(f"secret_keys_file: expected {expected}, got {error}") from None
+        raise SettingsError(f"secret_keys_file: expected {expected}: {error}") from None
     if not keys:
         raise SettingsError(f"secret_keys_file: expected keys, got an empty file {name}")
     return Seals(keys)

@@ -208,8 +208,8 @@ async def test_addresses_among_the_options_of_the_first_release_are_removed(data
     [
         (None, "expected a text file with keys, got"),
         ("", "expected keys, got an empty file"),
-        ("c2hvcnQ=", "expected 32 bytes in base64 on each line, .*, got 5 bytes"),
-        ("not base64 at all", "expected 32 bytes in base64 on each line"),
+        ("c2hvcnQ=", "expected 32 bytes in base64 on each line, .*: got 5 bytes"),
+        ("not base64 at all", "expected 32 bytes in base64 on each line, .*: Only base64 data is allowed"),
     ],
 )
 def test_a_file_without_keys_ends_the_start(tmp_path: Path, content: str | None, message: str) -> None:
