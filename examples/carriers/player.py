@@ -14,7 +14,7 @@ from types import ModuleType
 
 from recording import Recording
 from websockets.asyncio.client import ClientConnection, connect
-from websockets.exceptions import WebSocketException
+from websockets.exceptions import InvalidStatus, WebSocketException
 
 CARRIERS = ("asterisk", "audiosocket", "audiohook", "freeswitch", "twilio", "vonage", "telnyx", "plivo", "jambonz")
 """Each is a module of this folder with `play`. Where `NEEDS_MONO` is true, its streams have one side of a call."""
@@ -95,7 +95,8 @@ def main() -> int:
     try:
         asyncio.run(show(args))
     except (OSError, ValueError, WebSocketException) as error:
-        print(f"player.py: {error}", file=sys.stderr)
+        why = error.response.body.decode() if isinstance(error, InvalidStatus) else ""
+        print(f"player.py: {error} {why}".rstrip(), file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         return 130
