@@ -227,13 +227,13 @@ def _beam_size(form: Form, temperature: float) -> int | None:
 
 def _response_format(form: Form, task: api.Task, tells_speakers: bool) -> str:
     value = form.text("response_format") or "json"
-    if value in speakers_wire.FORMATS and task == "transcribe":
-        if tells_speakers:
-            return value
+    with_speakers = speakers_wire.FORMATS if task == "transcribe" else ()
+    if value in with_speakers and not tells_speakers:
         message = f"response_format: {value} is not offered, since this server does not tell speakers apart"
         raise RequestError(400, message, "response_format", "unsupported_value")
-    if value not in FORMATS:
-        raise bad_value("response_format", f"one of {', '.join(FORMATS)}", value)
+    offered = (*FORMATS, *with_speakers) if tells_speakers else FORMATS
+    if value not in offered:
+        raise bad_value("response_format", f"one of {', '.join(offered)}", value)
     return value
 
 

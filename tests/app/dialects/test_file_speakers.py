@@ -174,8 +174,11 @@ async def test_without_a_network_speakers_are_refused(serve: Serve) -> None:
 
 
 def test_translations_know_no_speakers() -> None:
-    with pytest.raises(RequestError, match="expected one of json"):
+    """An error lists the formats of its task."""
+    with pytest.raises(RequestError, match=r"expected one of json, .*, vtt, got 'diarized_json'"):
         parse_options([("response_format", "diarized_json")], "translate", tells_speakers=True)
+    with pytest.raises(RequestError, match=r"vtt, diarized_json, call_record, .*, got 'sub'"):
+        parse_options([("response_format", "sub")], "transcribe", tells_speakers=True)
 
 
 @supported("deepgram-prerecorded", "diarize")
