@@ -193,10 +193,18 @@ async def unknown_path(scope: Scope, receive: Receive, send: Send) -> None:
     raise HTTPException(404)
 
 
+def _is_websocket(connection: HTTPConnection) -> bool:
+    """Whether a WebSocket is served at the path of a request."""
+    routes = (route for route in connection.app.routes if isinstance(route, WebSocketRoute))
+    return any(route.path_regex.match(connection.url.path) for route in routes)
+
+
 async def not_found(connection: HTTPConnection, error: Exception) -> Response:
     """The answer for an unknown path, or an unknown method of a path, as OpenAI's clients expect it."""
     assert isinstance(error, HTTPException)
     message = f"{connection.scope.get('method', 'WebSocket')} {connection.url.path}: {error.detail.lower()}"
+    if connection.scope["type"] == "http" and _is_websocket(connection):
+        message += "; expected a WebSocket here, with the header Upgrade, which a proxy may have taken away"
     code = error.detail.lower().replace(" ", "_")
     response = error_response(RequestError(error.status_code, message, code=code))
     response.headers.update(error.headers or {})

@@ -150,3 +150,12 @@ async def test_a_route_that_fails_is_answered(serve: Serve) -> None:
     assert response.headers["access-control-allow-origin"] == page
     assert response.headers["x-content-type-options"] == "nosniff"
     assert (await get(f"{server.http}/healthz")).status_code == 200
+
+
+async def test_a_request_without_upgrade_learns_that_a_websocket_is_served_there(serve: Serve) -> None:
+    """A proxy that does not know WebSockets takes the header away."""
+    server = await serve()
+    for path, status, is_socket in (("/v1/stream", 404, True), ("/v1/listen", 405, True), ("/v1/nothing", 404, False)):
+        answer = await get(server.http + path)
+        assert answer.status_code == status
+        assert ("expected a WebSocket here" in answer.json()["error"]["message"]) == is_socket
