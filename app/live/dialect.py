@@ -68,3 +68,19 @@ class Dialect(Protocol):
     def close(self, close: Close) -> Close:
         """The close code and reason that clients of this wire format understand."""
         ...
+
+
+class QuietDialect:
+    """What most dialects have in common: the client speaks first, and nothing depends on time alone."""
+
+    def open(self) -> Iterable[ClientMessage]:
+        """Sends nothing."""
+        return ()
+
+    def audio_received(self, until_s: float) -> Iterable[events.Reply | events.LateReply]:
+        """Sends nothing."""
+        return ()
+
+    def close(self, close: Close) -> Close:
+        """The session's own close code and reason."""
+        return close

@@ -14,12 +14,11 @@ from tutti_server.app.dialects.json_text import read_object, write_object
 from tutti_server.app.errors import CLOSE_POLICY, BadStart, SessionError
 from tutti_server.app.languages import joined, language_of
 from tutti_server.app.live.accept import serve_session
-from tutti_server.app.live.dialect import ClientMessage
+from tutti_server.app.live.dialect import ClientMessage, QuietDialect
 from tutti_server.app.live.tcp_port import TcpClient, TcpPort
 from tutti_server.app.media.pcm import AudioFormat
 from tutti_server.app.service.models import Models
 from tutti_server.app.service.settings import Settings
-from tutti_server.app.session.core.effects import Close
 from tutti_server.app.session.messages import commands, events
 from tutti_server.app.version import VERSION
 from tutti_server.engine.api import MAX_HOTWORD_BYTES, MAX_HOTWORDS, ModelCard
@@ -30,7 +29,7 @@ MAX_EVENT_BYTES = 1 << 16
 FORMAT = ("rate", "width", "channels")
 
 
-class WyomingDialect:
+class WyomingDialect(QuietDialect):
     """One connection, from its first event that is neither `describe` nor `ping`."""
 
     idle_timeout_s = None
@@ -43,10 +42,6 @@ class WyomingDialect:
         """What `transcribe` asked for."""
         self._texts: list[str] = []
         self._language: str | None = None
-
-    def open(self) -> Iterable[ClientMessage]:
-        """Sends nothing: the client speaks first."""
-        return ()
 
     def read(self, message: str | bytes) -> Iterable[ClientMessage]:
         """Translate an event. Events without a meaning here are left out, as Wyoming asks of a server."""
@@ -66,14 +61,6 @@ class WyomingDialect:
             case "audio-chunk" | "error":
                 raise SessionError("bad_message", f"Wyoming: {data.get('text')}", CLOSE_POLICY)
         return ()
-
-    def audio_received(self, until_s: float) -> Iterable[events.Reply]:
-        """Sends nothing: no event depends on time alone."""
-        return ()
-
-    def close(self, close: Close) -> Close:
-        """The session's own close code and reason, which only the log shows."""
-        return close
 
     def write(self, event: events.Event) -> Iterable[str]:
         """Translate an event: there is one text, at the end, or an error."""

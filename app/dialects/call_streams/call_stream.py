@@ -11,9 +11,8 @@ from tutti_server.app.dialects.call_streams.wire import START_TIMEOUT_S, CallSin
 from tutti_server.app.dialects.json_text import read_object
 from tutti_server.app.dialects.limits import MAX_TEXT_CHARS
 from tutti_server.app.errors import CLOSE_POLICY, SessionError, WrongState
-from tutti_server.app.live.dialect import ClientMessage
+from tutti_server.app.live.dialect import ClientMessage, QuietDialect
 from tutti_server.app.media.pcm import AudioFormat
-from tutti_server.app.session.core.effects import Close
 from tutti_server.app.session.messages import commands, events
 
 
@@ -35,7 +34,7 @@ NOTHING_KNOWN = Opening()
 """The opening of a stream whose messages say everything."""
 
 
-class CallStream:
+class CallStream(QuietDialect):
     """One stream of a call, as a `Dialect`. A subclass knows the messages of one telephone system."""
 
     START: ClassVar[str] = "start"
@@ -59,10 +58,6 @@ class CallStream:
         """A short time before the call is described; after it, the operator's setting."""
         return None if self._has_started else START_TIMEOUT_S
 
-    def open(self) -> Iterable[ClientMessage]:
-        """Sends nothing: the system describes the call first."""
-        return ()
-
     def read(self, message: str | bytes) -> Iterable[ClientMessage]:
         """Translate a message. Every error before the call is described is fatal."""
         try:
@@ -78,14 +73,6 @@ class CallStream:
         """Publish the event. Nothing goes to the telephone system itself."""
         self._sink.publish(event)
         return ()
-
-    def audio_received(self, until_s: float) -> Iterable[events.Reply]:
-        """Sends nothing: audio is not acknowledged."""
-        return ()
-
-    def close(self, close: Close) -> Close:
-        """The session's own close code and reason."""
-        return close
 
     def leave(self) -> Iterable[ClientMessage]:
         """End the stream: all audio up to here becomes final. Also called when the system only disconnects."""

@@ -13,9 +13,8 @@ from tutti_server.app.dialects.deepgram.flux_turns import Turns
 from tutti_server.app.dialects.json_text import read_object, write_object
 from tutti_server.app.dialects.limits import MAX_TEXT_CHARS
 from tutti_server.app.errors import CLOSE_POLICY, BadMessage, BadStart, SessionError, shorten
-from tutti_server.app.live.dialect import ClientMessage
+from tutti_server.app.live.dialect import ClientMessage, QuietDialect
 from tutti_server.app.media.pcm import AudioFormat
-from tutti_server.app.session.core.effects import Close
 from tutti_server.app.session.messages import commands, events
 from tutti_server.engine.api import MAX_HOTWORD_BYTES, MAX_HOTWORDS, SAMPLE_RATE
 
@@ -29,7 +28,7 @@ OUR_FAULT = "INTERNAL_SERVER_ERROR"
 OUR_FAULTS = ("engine_failed", "engine_stalled", "internal_error")
 
 
-class Flux:
+class Flux(QuietDialect):
     """Translates one connection of Flux.
 
     Every message has a number. Messages are numbered when they are sent, so an answer to the client waits for its turn.
@@ -168,10 +167,6 @@ class Flux:
             return ()
         self._reported_s = until_s
         return (events.LateReply(lambda: map(self._numbered, self._turns.update())),)
-
-    def close(self, close: Close) -> Close:
-        """The session's own close code and reason."""
-        return close
 
     def _messages(self, event: events.Event) -> Iterator[dict[str, Any]]:
         turns = self._turns

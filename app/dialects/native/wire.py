@@ -25,9 +25,8 @@ from tutti_server.app.dialects.speaker_names import letters
 from tutti_server.app.dialects.text_rules import parse_text_rules
 from tutti_server.app.errors import BadMessage, BadStart, SessionError
 from tutti_server.app.languages import LOCK
-from tutti_server.app.live.dialect import ClientMessage, Preparation
+from tutti_server.app.live.dialect import ClientMessage, Preparation, QuietDialect
 from tutti_server.app.media.pcm import AudioFormat
-from tutti_server.app.session.core.effects import Close
 from tutti_server.app.session.messages import commands, events
 
 T = TypeVar("T")
@@ -67,7 +66,7 @@ class Publisher(Protocol):
         ...
 
 
-class Native:
+class Native(QuietDialect):
     """The native protocol on one connection."""
 
     idle_timeout_s = None
@@ -83,10 +82,6 @@ class Native:
         self._sends_turns: bool | None = None
         """Whether the client asked for `turn` messages; `None` before its `start`."""
         self._channel_names: tuple[str, ...] = ()
-
-    def open(self) -> Iterable[ClientMessage]:
-        """Sends nothing: the client sends `start` first."""
-        return ()
 
     def read(self, message: str | bytes) -> Iterable[ClientMessage]:
         """A binary message is audio; a text message is a command, preceded by notices about ignored keys."""
@@ -114,10 +109,6 @@ class Native:
     def audio_received(self, until_s: float) -> Iterable[events.Reply]:
         """What the client of a room must know of it: while it speaks, it learns that within a moment."""
         return [events.Reply(text) for notice in self._publisher.notices() for text in messages(notice)]
-
-    def close(self, close: Close) -> Close:
-        """The session's own close code and reason."""
-        return close
 
 
 TurnEvent = events.EagerEnd | events.SpeechResumed | events.Endpoint

@@ -13,9 +13,8 @@ from tutti_server.app.dialects.openai.realtime_fields import BadField, Warnings
 from tutti_server.app.dialects.openai.realtime_items import BUFFER, ConversationItems, EventWriter
 from tutti_server.app.dialects.openai.realtime_session import RealtimeSession
 from tutti_server.app.errors import BadMessage, SessionError, WrongState
-from tutti_server.app.live.dialect import ClientMessage
+from tutti_server.app.live.dialect import ClientMessage, QuietDialect
 from tutti_server.app.media.pcm import BYTES_PER_SAMPLE
-from tutti_server.app.session.core.effects import Close
 from tutti_server.app.session.messages import commands, events
 
 SUBPROTOCOL = "realtime"
@@ -29,7 +28,7 @@ CLOSE_ONLY_CODES = frozenset({"draining", "overloaded", "idle", "engine_failed",
 """Failures that only the close code reports: many clients give up after any `error` event, but may reconnect here."""
 
 
-class OpenAIRealtime:
+class OpenAIRealtime(QuietDialect):
     """The Realtime API on one connection."""
 
     def __init__(
@@ -64,14 +63,6 @@ class OpenAIRealtime:
     def open(self) -> Iterable[ClientMessage]:
         """Greet the client with `session.created`."""
         return (self._session_reply("session.created", self._warnings),)
-
-    def audio_received(self, until_s: float) -> Iterable[events.Reply]:
-        """Sends nothing: no event of this API depends on time alone."""
-        return ()
-
-    def close(self, close: Close) -> Close:
-        """The session's own close code and reason."""
-        return close
 
     # Client events.
 

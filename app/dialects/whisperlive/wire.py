@@ -14,8 +14,7 @@ from tutti_server.app.dialects.json_text import read_object, write_object
 from tutti_server.app.dialects.whisperlive.options import MAX_SEGMENTS, parse, pop_uid
 from tutti_server.app.errors import BadMessage, shorten
 from tutti_server.app.languages import joint
-from tutti_server.app.live.dialect import ClientMessage
-from tutti_server.app.session.core.effects import Close
+from tutti_server.app.live.dialect import ClientMessage, QuietDialect
 from tutti_server.app.session.messages import commands, events
 
 END_OF_AUDIO = b"END_OF_AUDIO"
@@ -35,7 +34,7 @@ RECONNECT_CODES = frozenset({"draining", "overloaded", "engine_failed", "engine_
 """Failures after which the client may connect again. It receives them as warnings: an error makes it give up."""
 
 
-class WhisperLive:
+class WhisperLive(QuietDialect):
     """Translates for one client. The protocol has no message for `Lag`."""
 
     idle_timeout_s = None
@@ -62,10 +61,6 @@ class WhisperLive:
         self._interim: tuple[int, str] | None = None
         """The utterance and the text of the incomplete segment that the client received last."""
 
-    def open(self) -> Iterable[ClientMessage]:
-        """Sends nothing: the client sends its options first."""
-        return ()
-
     def read(self, message: str | bytes) -> Iterable[ClientMessage]:
         """Translate the options, audio, or the end of the audio."""
         if isinstance(message, bytes):
@@ -77,14 +72,6 @@ class WhisperLive:
         start = self._start(read_object(message))
         self._is_started = True
         return (start,)
-
-    def audio_received(self, until_s: float) -> Iterable[events.Reply]:
-        """Sends nothing: no message of this protocol depends on time alone."""
-        return ()
-
-    def close(self, close: Close) -> Close:
-        """The session's own close code and reason."""
-        return close
 
     def write(self, event: events.Event) -> Iterable[str]:
         """Translate an event. Text becomes a message with the latest segments."""
