@@ -64,19 +64,7 @@ class Flux(QuietDialect):
 
     def open(self) -> Iterable[ClientMessage]:
         """The start of the session: the URL holds all options."""
-        options = self._options
-        return (
-            commands.Start(
-                audio=self._audio,
-                language=options.language,
-                languages=options.candidates,
-                endpointing=options.thresholds.endpointing,
-                hotwords=options.keyterms,
-                words=True,
-                interim_words=True,
-                text_rules=options.text_rules,
-            ),
-        )
+        return (self._start(),)
 
     def read(self, message: str | bytes) -> Iterable[ClientMessage]:
         """A binary message is audio; a text message is a command.
@@ -102,6 +90,19 @@ class Flux(QuietDialect):
                 return (commands.Keepalive(),)
             case other:
                 raise SessionError(UNPARSABLE, f"type: expected {TYPES}, got {shorten(other)}", CLOSE_POLICY)
+
+    def _start(self) -> commands.Start:
+        options = self._options
+        return commands.Start(
+            audio=self._audio,
+            language=options.language,
+            languages=options.candidates,
+            endpointing=options.thresholds.endpointing,
+            hotwords=options.keyterms,
+            words=True,
+            interim_words=True,
+            text_rules=options.text_rules,
+        )
 
     def _read_audio(self, data: bytes) -> Iterable[ClientMessage]:
         if self._is_closing:
@@ -135,16 +136,7 @@ class Flux(QuietDialect):
             self._options = options = configured(self._options, fields)
         except BadStart as error:
             return (self._reply(_configure_failure(error.message)),)
-        configure = commands.Configure(
-            audio=self._audio,
-            language=options.language,
-            languages=options.candidates,
-            endpointing=options.thresholds.endpointing,
-            prompt="",
-            hotwords=options.keyterms,
-            words=True,
-            interim_words=True,
-        )
+        configure = commands.Configure.of(self._start())
         success = events.LateReply(partial(self._configured, options))
         wanted = fields.get("keyterms") or ()
         n_wanted = 1 if isinstance(wanted, str) else len(wanted)

@@ -5,6 +5,7 @@ Sources: the message types of deepgram-sdk 7.17 (`listen/v1/types`), and which f
 
 import hashlib
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from typing import Any, assert_never
 
 from tutti_server.app.dialects.checks import are_texts, usable_hotwords
@@ -44,9 +45,23 @@ class Deepgram:
     def __init__(self, options: Options, request: Request) -> None:
         self._options = options
         self._request = request
-        self._audio = options.audio or AudioFormat("pcm_f32le", SAMPLE_RATE, options.channels or 1)
-        self._endpointing = commands.Endpointing(silence_ms=options.silence_ms)
-        self._results = LiveResults(options, self._audio.n_transcribed, request.result_metadata)
+        audio = options.audio or AudioFormat("pcm_f32le", SAMPLE_RATE, options.channels or 1)
+        self._start = commands.Start(
+            audio=audio,
+            model=options.model,
+            language=options.language,
+            languages=options.languages,
+            locks_language=options.locks_language,
+            interim=options.interim,
+            endpointing=commands.Endpointing(silence_ms=options.silence_ms),
+            hotwords=options.hotwords,
+            words=True,
+            interim_words=options.interim,
+            max_speakers=options.max_speakers,
+            follows_speakers=False,
+            text_rules=options.text_rules,
+        )
+        self._results = LiveResults(options, audio.n_transcribed, request.result_metadata)
         self._n_finalizes = 0
         self._is_closing = False
         self._has_reported_late_audio = False
@@ -57,24 +72,7 @@ class Deepgram:
 
     def open(self) -> Iterable[ClientMessage]:
         """The start of the session: the URL holds all options."""
-        options = self._options
-        return (
-            commands.Start(
-                audio=self._audio,
-                model=options.model,
-                language=options.language,
-                languages=options.languages,
-                locks_language=options.locks_language,
-                interim=options.interim,
-                endpointing=self._endpointing,
-                hotwords=options.hotwords,
-                words=True,
-                interim_words=options.interim,
-                max_speakers=options.max_speakers,
-                follows_speakers=False,
-                text_rules=options.text_rules,
-            ),
-        )
+        return (self._start,)
 
     def read(self, message: str | bytes) -> Iterable[ClientMessage]:
         """A binary message is audio, and an empty one ends the stream; a text message is a command."""
@@ -151,17 +149,7 @@ class Deepgram:
         success = {"type": "ConfigureSuccess", "request_id": self._request.id}
         if keyterms is None:
             return (_reply(**success),)
-        configure = commands.Configure(
-            audio=self._audio,
-            language=self._options.language,
-            languages=self._options.languages,
-            locks_language=self._options.locks_language,
-            endpointing=self._endpointing,
-            prompt="",
-            hotwords=usable_hotwords(keyterms),
-            words=True,
-            interim_words=self._options.interim,
-        )
+        configure = commands.Configure.of(replace(self._start, hotwords=usable_hotwords(keyterms)))
         return (configure, _reply(**success, keyterms=configure.hotwords))
 
     def _configure_problem(self, keyterms: Any, features: Any) -> tuple[str, str] | None:

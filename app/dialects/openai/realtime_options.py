@@ -128,15 +128,7 @@ class RealtimeSettings:
 
     def configure(self) -> commands.Configure:
         """The command that changes a session that has started."""
-        return commands.Configure(
-            audio=self.audio,
-            language=self.language,
-            languages=self.languages,
-            endpointing=self.endpointing,
-            prompt=self.prompt,
-            hotwords=self.keywords,
-            words=self.has_words or self.has_logprobs,
-        )
+        return commands.Configure.of(self.start())
 
 
 Meant = Callable[[str | None], api.ModelCard]

@@ -3,7 +3,7 @@
 A time is in seconds on the session's timeline: since its first sample, or since `Resume.from_s` if it was resumed.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Literal
 
 from tutti_server.app.media.pcm import AudioFormat
@@ -218,6 +218,11 @@ class Configure:
     hotwords: tuple[str, ...]
     words: bool
     interim_words: bool = False
+
+    @classmethod
+    def of(cls, start: Start) -> "Configure":
+        """The options of a start that may change while the session goes on."""
+        return cls(**{each.name: getattr(start, each.name) for each in fields(cls)})
 
 
 @dataclass(frozen=True, slots=True)

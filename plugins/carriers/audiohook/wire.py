@@ -5,7 +5,7 @@ implementation.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tutti_server.app.dialects.call_streams.call_stream import CallStream
@@ -193,14 +193,7 @@ class AudioHook(CallStream):
         if (named := language_of(language, known)) is not None and named not in known:
             expected = f"one of the model's languages ({', '.join(known)}) as language"
             raise BadMessage("bad_message", expected, parameters["language"])
-        change = commands.Configure(
-            audio=start.audio,
-            language=language,
-            endpointing=start.endpointing,
-            prompt=start.prompt,
-            hotwords=start.hotwords,
-            words=start.words,
-        )
+        change = commands.Configure.of(replace(start, language=language, languages=(), locks_language=False))
         return (change, events.LateReply(lambda: (self._messages.write("updated", {}, seq),)))
 
 
