@@ -307,7 +307,7 @@ def transcribe(
     from tutti_server.app.cli.recordings import Destination, find_recordings
     from tutti_server.app.cli.running import fetch_all, run
     from tutti_server.app.cli.transcribe import Job, all_tracks, prepare, transcribe_all
-    from tutti_server.app.files.transcription import TranscriptionOptions
+    from tutti_server.app.files.transcription_options import TranscriptionOptions
 
     options = TranscriptionOptions(
         language=language, task=task, prompt=prompt, temperature=temperature, carries_context=context

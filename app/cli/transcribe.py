@@ -19,7 +19,8 @@ from tutti_server.app.cli.recordings import Recording, opened_output
 from tutti_server.app.cli.terminal import console
 from tutti_server.app.errors import MediaError, SessionError
 from tutti_server.app.files.formats import HEADED, Layout, TranscriptWriter, clock
-from tutti_server.app.files.transcription import TranscriptionOptions, transcribe
+from tutti_server.app.files.transcription import session_config, transcribe
+from tutti_server.app.files.transcription_options import TranscriptionOptions
 from tutti_server.app.media.file_decoder import FileInfo, decode_file, languages_of_tracks, probe
 from tutti_server.app.media.pcm import AudioFormat
 from tutti_server.app.session.engine_driver import MAX_BACKLOG
@@ -55,7 +56,7 @@ class Job:
 
     def heading(self, model: api.ModelInfo) -> str:
         """What decodes the recordings: the model, its numbers and the beams."""
-        n_beams = self.options.session_config(self.config, model).beam_size
+        n_beams = session_config(self.config, self.options, model).beam_size
         beams = "1 beam" if n_beams == 1 else f"{n_beams} beams"
         return f"{Path(model.name).name}: {model.dtype} on {model.device}, {beams}"
 

@@ -5,24 +5,14 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field, replace
 
 from tutti_server.app.errors import CLOSE_DONE, MediaError, SessionError
-from tutti_server.app.media.pcm import AudioFormat, Samples
+from tutti_server.app.files.transcription_options import DEFAULT_OPTIONS, TranscriptionOptions
+from tutti_server.app.media.pcm import Samples
 from tutti_server.app.session.core.effects import Close
 from tutti_server.app.session.core.final_sampling import recording_beams
 from tutti_server.app.session.engine_driver import MAX_BACKLOG, SessionDriver, SessionTrace
 from tutti_server.app.session.messages import commands, events
 from tutti_server.app.session.session import Session, SessionConfig
-from tutti_server.app.text_rules.pipeline import TextRuleOptions
 from tutti_server.engine import api
-
-FILE_ENDPOINTING = commands.Endpointing(silence_ms=2000, max_utterance_s=300.0)
-"""An utterance of a file ends at longer pauses than a live one, so that its windows hold more audio.
-
-Word errors of Whisper base on 3,111 words of people, without a beam search: 12.3 % with 700 ms, 11.6 % with 2 s and
-windows that are filled.
-"""
-
-FLOAT_PCM = AudioFormat("pcm_f32le")
-"""Mono float32 samples at 16 kHz."""
 
 PIECE_S = 1
 """The session receives audio in pieces of at most this many seconds.
@@ -30,88 +20,21 @@ PIECE_S = 1
 Its speech may be detected together with that of live sessions, which do not wait for more.
 """
 
-RISING_TEMPERATURES = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
-"""The temperatures of the decoding attempts of one window. Source: openai/whisper, whisper/transcribe.py."""
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TranscriptionOptions:
-    """How a recording is decoded."""
-
-    language: str | None = None
-    """A language code; `None` detects the language."""
-    languages: tuple[str, ...] = ()
-    """The languages to detect one of; empty for all that the model knows."""
-    locks_language: bool = False
-    """Whether the language is detected once, at the beginning of the recording."""
-    task: api.Task = "transcribe"
-    prompt: str = ""
-    """Text before the recording, or names that it may contain."""
-    words: bool = False
-    """Give the times of every word."""
-    hotwords: tuple[str, ...] = ()
-    """Names and terms to expect."""
-    temperature: float = 0.0
-    """The sampling temperature. 0 takes the likeliest words, with rising temperatures as a fallback."""
-    best_of: int = 1
-    """Decoding attempts at each temperature above 0; the likeliest one is kept."""
-    beam_size: int | None = None
-    """The beams at temperature 0; 1 decodes greedily, `None` is the operator's number."""
-    falls_back: bool = True
-    """Whether a text that repeats itself or is unlikely is decoded again at rising temperatures, at temperature 0.
-
-    OpenAI documents this behaviour for its endpoint.
-    """
-    carries_context: bool = False
-    """Show the model the text before each window. Windows are then decoded one after another, not side by side."""
-    text_rules: TextRuleOptions = field(default_factory=TextRuleOptions)
-    """What is done with the text."""
-    endpointing: commands.Endpointing = FILE_ENDPOINTING
-    audio_format: AudioFormat = FLOAT_PCM
-    """The format of the samples or bytes."""
-
-    @property
-    def sampling(self) -> api.Sampling:
-        """The temperatures that the engine tries. The session knows the number of beams."""
-        rises = self.temperature == 0 and self.falls_back
-        temperatures = RISING_TEMPERATURES if rises else (self.temperature,)
-        return api.Sampling(temperatures=temperatures, best_of=self.best_of)
-
-    @property
-    def start(self) -> commands.Start:
-        """The command that starts the session of the recording."""
-        return commands.Start(
-            audio=self.audio_format,
-            language=self.language,
-            languages=self.languages,
-            locks_language=self.locks_language,
-            task=self.task,
-            interim=False,
-            endpointing=self.endpointing,
-            prompt=self.prompt,
-            hotwords=self.hotwords,
-            beam_size=self.beam_size,
-            words=self.words,
-            text_rules=self.text_rules,
-        )
-
-    def session_config(self, config: SessionConfig, model: api.ModelInfo) -> SessionConfig:
-        """The operator's configuration, changed for a recording with these options and this model."""
-        # A temperature above 0 leaves nothing to search.
-        beam_size = 1 if self.temperature > 0 else config.beam_size or recording_beams(model)
-        return replace(
-            config,
-            speculates=False,
-            fills_windows=True,
-            context="channel" if self.carries_context else "none",
-            beam_size=beam_size,
-            sampling=self.sampling,
-            final_priority=api.Priority.FILE,
-            max_finals_in_flight=MAX_BACKLOG,
-        )
-
-
-DEFAULT_OPTIONS = TranscriptionOptions()
+def session_config(config: SessionConfig, options: TranscriptionOptions, model: api.ModelInfo) -> SessionConfig:
+    """The operator's configuration, changed for a recording with these options and this model."""
+    # A temperature above 0 leaves nothing to search.
+    beam_size = 1 if options.temperature > 0 else config.beam_size or recording_beams(model)
+    return replace(
+        config,
+        speculates=False,
+        fills_windows=True,
+        context="channel" if options.carries_context else "none",
+        beam_size=beam_size,
+        sampling=options.sampling,
+        final_priority=api.Priority.FILE,
+        max_finals_in_flight=MAX_BACKLOG,
+    )
 
 
 async def transcribe(
@@ -149,7 +72,7 @@ async def transcribe(
     outcome = _Outcome(
         on_event=on_event, progress=_Progress(on_progress), n_channels=options.audio_format.n_transcribed
     )
-    session = Session(session_id, transcriber.info, options.session_config(config, transcriber.info))
+    session = Session(session_id, transcriber.info, session_config(config, options, transcriber.info))
     async with asyncio.TaskGroup() as tasks:
         driver = SessionDriver(session, transcriber, tasks, outcome.add, outcome.close, trace=trace)
         driver.receive(options.start)

@@ -54,7 +54,8 @@ def open_engine(stack: ExitStack, job: Job) -> Load:
 def open_tutti(stack: ExitStack, job: Job, at_once: int = 1) -> Transcribe:
     """Tutti with whole files, `at_once` of them concurrently, through detector, session and windows like uploads."""
     from tutti_server.app.files.transcript import Transcript
-    from tutti_server.app.files.transcription import TranscriptionOptions, transcribe
+    from tutti_server.app.files.transcription import transcribe
+    from tutti_server.app.files.transcription_options import TranscriptionOptions
     from tutti_server.app.session.session import SessionConfig
     from tutti_server.engine.config import EngineConfig
     from tutti_server.engine.engine import Engine

@@ -21,7 +21,8 @@ from benchmarks.live.captions import SpokenWord
 from benchmarks.live.live_text import LiveText, ReaderFigures, measure
 from benchmarks.scoring import words
 from tutti_server.app.errors import SessionError
-from tutti_server.app.files.transcription import TranscriptionOptions, transcribe
+from tutti_server.app.files.transcription import transcribe
+from tutti_server.app.files.transcription_options import TranscriptionOptions
 from tutti_server.app.media.pcm import AudioFormat, Samples
 from tutti_server.app.service.settings import Settings
 from tutti_server.app.session.core.effects import Effect, Send, Submit

@@ -10,7 +10,8 @@ from tests.engine.engines import read_clip
 from tests.made_files import Track, made_file
 from tests.small_model import SMALL_MODEL
 from tutti_server.app.files.transcript import Transcript
-from tutti_server.app.files.transcription import TranscriptionOptions, transcribe
+from tutti_server.app.files.transcription import transcribe
+from tutti_server.app.files.transcription_options import TranscriptionOptions
 from tutti_server.app.media.file_decoder import decode_file
 from tutti_server.app.session.session import SessionConfig
 from tutti_server.engine.config import EngineConfig

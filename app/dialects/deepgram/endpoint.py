@@ -42,7 +42,8 @@ from tutti_server.app.errors import (
     SessionError,
     shorten,
 )
-from tutti_server.app.files.transcription import FLOAT_PCM, TranscriptionOptions, transcribe
+from tutti_server.app.files.transcription import transcribe
+from tutti_server.app.files.transcription_options import FLOAT_PCM, TranscriptionOptions
 from tutti_server.app.files.uploads import Upload, refusing_without_resources
 from tutti_server.app.live.accept import serve_or_refuse
 from tutti_server.app.media.format_check import FormatCheck

@@ -28,7 +28,8 @@ from tutti_server.app.dialects.openai.speakers_endpoint import ChannelSpeakers, 
 from tutti_server.app.dialects.openai.speakers_wire import Spoken
 from tutti_server.app.errors import KeyLimitExceeded, LimitExceeded, MediaError, RequestError, SessionError
 from tutti_server.app.files.transcript import Transcript
-from tutti_server.app.files.transcription import FILE_ENDPOINTING, FLOAT_PCM, TranscriptionOptions, transcribe
+from tutti_server.app.files.transcription import transcribe
+from tutti_server.app.files.transcription_options import FLOAT_PCM
 from tutti_server.app.files.uploads import Upload, refusing_without_resources
 from tutti_server.app.jobs import JobResult
 from tutti_server.app.publish.server_sent_events import PING, PING_EVERY_S, EventStream
@@ -234,11 +235,12 @@ async def _transcribe(
             speakers.add(event)
         on_event(event)
 
-    if service.session_config.redact and (options.has_logprobs or options.carries_context):
+    if service.session_config.redact and (options.has_logprobs or options.decoding.carries_context):
         field_ = "include" if options.has_logprobs else "condition_on_previous_text"
         raise RequestError(400, f"{field_}: expected none, as this server redacts its text", field_)
-    endpointing = replace(FILE_ENDPOINTING, **options.chunking)
     n_channels = speakers.n_channels if speakers else None
+    audio_format = replace(FLOAT_PCM, channels=n_channels or 1)
+    decoding = replace(options.decoding, words=options.needs_words, audio_format=audio_format)
     try:
         if speakers:
             await speakers.learn(service.decoders, file, options.track)
@@ -253,23 +255,7 @@ async def _transcribe(
                 count_and_pass_on,
                 session_id=name,
                 config=service.session_config,
-                options=TranscriptionOptions(
-                    language=options.language,
-                    languages=options.languages,
-                    locks_language=options.locks_language,
-                    task=options.task,
-                    prompt=options.prompt,
-                    words=options.needs_words,
-                    hotwords=options.hotwords,
-                    temperature=options.temperature,
-                    best_of=options.best_of,
-                    beam_size=options.beam_size,
-                    falls_back=options.falls_back,
-                    carries_context=options.carries_context,
-                    text_rules=options.text_rules,
-                    endpointing=endpointing,
-                    audio_format=replace(FLOAT_PCM, channels=n_channels or 1),
-                ),
+                options=decoding,
                 on_progress=on_progress,
                 trace=trace,
             )

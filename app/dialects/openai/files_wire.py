@@ -2,8 +2,8 @@
 
 import math
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import asdict, dataclass, field
-from typing import Any, TypedDict
+from dataclasses import asdict, dataclass, replace
+from typing import Any
 
 from tutti_server.app.dialects.checks import usable_hotwords
 from tutti_server.app.dialects.json_text import read_object, write_large
@@ -22,8 +22,9 @@ from tutti_server.app.errors import BadMessage, RequestError
 from tutti_server.app.files.call_rendering import as_cues, as_json
 from tutti_server.app.files.subtitles import DEFAULT_LAYOUT, LAYOUT_LIMITS, CueLayout, cues, srt, vtt
 from tutti_server.app.files.transcript import Transcript, as_warnings
+from tutti_server.app.files.transcription_options import DEFAULT_OPTIONS, FILE_ENDPOINTING, TranscriptionOptions
 from tutti_server.app.languages import LOCK, NAMES, joined, joint, known_among, language_of
-from tutti_server.app.session.messages import events
+from tutti_server.app.session.messages import commands, events
 from tutti_server.app.text_rules.pipeline import TextRuleOptions
 from tutti_server.engine import api
 
@@ -47,19 +48,12 @@ MAX_TRACKS = 16
 """The most audio tracks of a file of which all are transcribed."""
 
 
-class Chunking(TypedDict, total=False):
-    """The fields of `commands.Endpointing` that the client chose: they say where the audio may be cut."""
-
-    silence_ms: int
-    padding_ms: int
-    threshold: float
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileOptions:
     """The options of one file's transcription."""
 
-    task: api.Task = "transcribe"
+    decoding: TranscriptionOptions = DEFAULT_OPTIONS
+    """How the file is decoded, apart from what the formats need."""
     model: str | None = None
     """The name of the model that transcribes; `None` for the first one of the server."""
     track: str | None = None
@@ -73,30 +67,12 @@ class FileOptions:
     has_words: bool = False
     """The answer lists words with their times."""
     has_logprobs: bool = False
-    language: str | None = None
-    """A language code, or `None` to detect the language."""
-    languages: tuple[str, ...] = ()
-    """The languages to detect one of; empty for all that the model knows."""
-    locks_language: bool = False
-    """Detect the language at the beginning, and keep it."""
-    prompt: str = ""
-    hotwords: tuple[str, ...] = ()
-    temperature: float = 0.0
-    best_of: int = 1
-    beam_size: int | None = None
-    """The beams at temperature 0; `None` for the operator's number."""
-    falls_back: bool = True
-    carries_context: bool = False
-    chunking: Chunking = field(default_factory=Chunking)
-    """The client's choice of where the audio may be cut."""
     known_speakers: tuple[KnownSpeaker, ...] = ()
     """The speakers that the client names; for `diarized_json`."""
     channel_names: tuple[str, ...] = ()
     """The speakers of the channels, where each channel has one; for `diarized_json`."""
     max_speakers: int = MAX_SPEAKERS
     """The most speakers of one channel; for `diarized_json`."""
-    text_rules: TextRuleOptions = field(default_factory=TextRuleOptions)
-    """What is done with the text."""
     cue_layout: CueLayout = DEFAULT_LAYOUT
     """How much text a cue may have; for subtitles."""
     ignored: tuple[str, ...] = ()
@@ -152,15 +128,8 @@ def parse_options(
     language, languages = _languages(form, known_languages)
     temperature, track = form.number("temperature", 0.0, 0.0, 1.0), _track(form)
     has_logprobs, carries_context = _logprobs(form, response_format), form.boolean("condition_on_previous_text")
-    return FileOptions(
+    decoding = TranscriptionOptions(
         task=task,
-        track=track,
-        has_all_tracks=_has_all_tracks(form, track, response_format, is_streamed),
-        response_format=response_format,
-        is_streamed=is_streamed,
-        has_segments="segment" in granularities or not granularities,
-        has_words="word" in granularities,
-        has_logprobs=has_logprobs,
         language=None if language == LOCK else language,
         languages=languages,
         locks_language=language == LOCK,
@@ -171,12 +140,22 @@ def parse_options(
         beam_size=_beam_size(form, temperature),
         falls_back=form.boolean("temperature_fallback", True),
         carries_context=carries_context,
-        chunking=_chunking(form),
+        endpointing=_endpointing(form),
+        text_rules=_text_rules(form, has_logprobs=has_logprobs, carries_context=carries_context),
+    )
+    return FileOptions(
+        decoding=decoding,
+        track=track,
+        has_all_tracks=_has_all_tracks(form, track, response_format, is_streamed),
+        response_format=response_format,
+        is_streamed=is_streamed,
+        has_segments="segment" in granularities or not granularities,
+        has_words="word" in granularities,
+        has_logprobs=has_logprobs,
         known_speakers=known_speakers,
         channel_names=channel_names,
         max_speakers=max_speakers,
         cue_layout=_cue_layout(form, response_format),
-        text_rules=_text_rules(form, has_logprobs=has_logprobs, carries_context=carries_context),
         ignored=form.ignored,
     )
 
@@ -324,28 +303,23 @@ def _hotwords(form: Form) -> tuple[str, ...]:
     return tuple(hotwords)
 
 
-def _chunking(form: Form) -> Chunking:
+def _endpointing(form: Form) -> commands.Endpointing:
     """The choices in `chunking_strategy`. Audio is always cut by voice activity, so `auto` changes nothing."""
     name = "chunking_strategy"
     strategy = form.nested(name)
     if strategy is None or strategy in ("", "auto"):
-        return Chunking()
+        return FILE_ENDPOINTING
     if isinstance(strategy, str):
         raise bad_value(name, "auto or an object of type server_vad", strategy)
     strategy.choice(f"{name}[type]", ("server_vad",), "missing")
-    chunking = Chunking()
-    silence_ms = strategy.number(f"{name}[silence_duration_ms]", UNSET, MIN_SILENCE_MS, MAX_SILENCE_MS)
-    padding_ms = strategy.number(f"{name}[prefix_padding_ms]", UNSET, 0, MAX_PADDING_MS)
+    usual = FILE_ENDPOINTING
+    silence_ms = strategy.number(f"{name}[silence_duration_ms]", usual.silence_ms, MIN_SILENCE_MS, MAX_SILENCE_MS)
+    padding_ms = strategy.number(f"{name}[prefix_padding_ms]", usual.padding_ms, 0, MAX_PADDING_MS)
     threshold = strategy.number(f"{name}[threshold]", float(UNSET), 0, 1)
-    if silence_ms != UNSET:
-        chunking["silence_ms"] = silence_ms
-    if padding_ms != UNSET:
-        chunking["padding_ms"] = padding_ms
-    if threshold != UNSET:
-        chunking["threshold"] = threshold
     for each in strategy.ignored:
         form.ignore(each)
-    return chunking
+    chosen = replace(usual, silence_ms=silence_ms, padding_ms=padding_ms)
+    return chosen if threshold == UNSET else replace(chosen, threshold=threshold)
 
 
 def response_body(transcript: Transcript, options: FileOptions, spoken: Spoken = NOTHING) -> tuple[str, str]:
@@ -420,7 +394,7 @@ def _plain(transcript: Transcript, options: FileOptions) -> dict[str, Any]:
 
 def _diarized(transcript: Transcript, options: FileOptions, spoken: Sequence[dict[str, Any]]) -> dict[str, Any]:
     return {
-        "task": options.task,
+        "task": options.decoding.task,
         "duration": transcript.audio_s,
         # Of several channels, utterances come in the order in which they end.
         "text": joined(each["text"] for each in spoken) if options.channel_names else transcript.text,
@@ -430,9 +404,10 @@ def _diarized(transcript: Transcript, options: FileOptions, spoken: Sequence[dic
 
 
 def _verbose(transcript: Transcript, options: FileOptions) -> dict[str, Any]:
-    language = "en" if options.task == "translate" else transcript.language or options.language
+    task = options.decoding.task
+    language = "en" if task == "translate" else transcript.language or options.decoding.language
     answer: dict[str, Any] = {
-        "task": options.task,
+        "task": task,
         "language": NAMES.get(language, language) if language else "",
         "duration": transcript.audio_s,
         "text": transcript.text,

@@ -42,8 +42,9 @@ def options_of(service: Service, task: api.Task, fields: list[tuple[str, str]]) 
         raise RequestError(400, message, "task", "unsupported_task")
     options = parse_options(fields, task, info.languages, service.speaker_model is not None)
     options = replace(options, model=info.name)
-    if options.language is not None and options.language not in info.languages:
+    language = options.decoding.language
+    if language is not None and language not in info.languages:
         known = ", ".join(info.languages) or "none, as it knows one only"
-        message = f"language: expected one of the model's languages ({known}), got {shorten(options.language)}"
+        message = f"language: expected one of the model's languages ({known}), got {shorten(language)}"
         raise RequestError(400, message, "language")
     return options

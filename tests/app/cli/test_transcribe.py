@@ -23,7 +23,7 @@ from tutti_server.app.cli.recordings import Destination, Recording, find_recordi
 from tutti_server.app.cli.transcribe import Input, Job, all_tracks, prepare, transcribe_all
 from tutti_server.app.errors import SessionError
 from tutti_server.app.files.formats import Layout
-from tutti_server.app.files.transcription import TranscriptionOptions
+from tutti_server.app.files.transcription_options import TranscriptionOptions
 from tutti_server.app.media.pcm import Samples
 from tutti_server.app.session.session import SessionConfig
 

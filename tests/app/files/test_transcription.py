@@ -15,7 +15,8 @@ import pytest
 from tests.fakes import MODEL, FakeTranscriber, LevelDetector, said, silence, speech
 from tutti_server.app.errors import MediaError, SessionError
 from tutti_server.app.files.transcript import Transcript
-from tutti_server.app.files.transcription import DEFAULT_OPTIONS, RISING_TEMPERATURES, TranscriptionOptions, transcribe
+from tutti_server.app.files.transcription import session_config, transcribe
+from tutti_server.app.files.transcription_options import DEFAULT_OPTIONS, RISING_TEMPERATURES, TranscriptionOptions
 from tutti_server.app.media.pcm import Samples
 from tutti_server.app.session.core.final_sampling import RECORDING_BEAMS
 from tutti_server.app.session.engine_driver import MAX_BACKLOG
@@ -284,5 +285,5 @@ def test_beams_of_recordings_follow_the_operator_or_the_model(
     model: ModelInfo, chosen: int | None, temperature: float, beam_size: int
 ) -> None:
     options = TranscriptionOptions(temperature=temperature)
-    config = options.session_config(SessionConfig(beam_size=chosen), model)
+    config = session_config(SessionConfig(beam_size=chosen), options, model)
     assert config.beam_size == beam_size

@@ -12,6 +12,7 @@ from tutti_server.app.dialects.openai.files_wire import FileOptions, TextStream,
 from tutti_server.app.errors import RequestError
 from tutti_server.app.files.subtitles import CueLayout
 from tutti_server.app.files.transcript import Transcript
+from tutti_server.app.files.transcription_options import FILE_ENDPOINTING, TranscriptionOptions
 from tutti_server.app.session.messages import events
 from tutti_server.engine import api
 
@@ -81,14 +82,16 @@ def test_everything_that_has_an_effect() -> None:
         response_format="verbose_json",
         has_segments=False,
         has_words=True,
-        language="en",
-        prompt="At the station.",
-        hotwords=("Kowalski", "New Orleans", "Okonkwo", "platform"),
-        temperature=0.3,
-        best_of=2,
-        beam_size=1,
-        carries_context=True,
-        chunking={"silence_ms": 300},
+        decoding=TranscriptionOptions(
+            language="en",
+            prompt="At the station.",
+            hotwords=("Kowalski", "New Orleans", "Okonkwo", "platform"),
+            temperature=0.3,
+            best_of=2,
+            beam_size=1,
+            carries_context=True,
+            endpointing=replace(FILE_ENDPOINTING, silence_ms=300),
+        ),
     )
 
 
@@ -106,7 +109,7 @@ def test_everything_that_has_an_effect() -> None:
 def test_a_language_is_named(fields: list[tuple[str, str]], language: str | None, ignored: tuple[str, ...]) -> None:
     """By its code or its English name."""
     asked = options(*fields)
-    assert (asked.language, asked.languages, asked.locks_language) == (language, (), False)
+    assert (asked.decoding.language, asked.decoding.languages, asked.decoding.locks_language) == (language, (), False)
     assert asked.ignored == ignored
 
 
@@ -124,7 +127,9 @@ def test_languages_are_candidates_for_the_detection(
 ) -> None:
     """Those that the model knows. `language=lock` is our own: the language is detected once."""
     asked = options(*fields)
-    assert (asked.language, asked.languages, asked.locks_language, asked.ignored) == (None, languages, locks, ignored)
+    decoding = asked.decoding
+    assert (decoding.language, decoding.languages, decoding.locks_language) == (None, languages, locks)
+    assert asked.ignored == ignored
 
 
 def test_candidates_that_the_model_does_not_know_are_refused() -> None:
@@ -153,10 +158,10 @@ def test_candidates_that_the_model_does_not_know_are_refused() -> None:
     ],
 )
 def test_the_chunking_strategy_is_about_endpointing(
-    fields: list[tuple[str, str]], chunking: dict[str, float], ignored: tuple[str, ...]
+    fields: list[tuple[str, str]], chunking: dict[str, Any], ignored: tuple[str, ...]
 ) -> None:
     asked = options(*fields)
-    assert (asked.chunking, asked.ignored) == (chunking, ignored)
+    assert (asked.decoding.endpointing, asked.ignored) == (replace(FILE_ENDPOINTING, **chunking), ignored)
 
 
 @pytest.mark.parametrize("response_format", ["srt", "vtt"])
@@ -220,7 +225,7 @@ def test_hints_beyond_the_limit_fail_no_request() -> None:
     """LiveKit sends all key terms that it has detected in a call with each request."""
     keywords = ["a" * 48, *(f"word{at}" for at in range(65))]
     asked = options(*(("keywords[]", each) for each in keywords))
-    assert asked.hotwords == tuple(keywords[1:65])
+    assert asked.decoding.hotwords == tuple(keywords[1:65])
     assert asked.ignored == ("keywords",)
 
 
@@ -253,10 +258,10 @@ def test_fields_may_be_spelled_as_clients_spell_them() -> None:
         ("condition_on_previous_text", "yes"),
         ("temperature_fallback", "NO"),
     )
-    assert (asked.has_words, asked.has_segments, asked.hotwords) == (True, True, ("Anna", "Berta"))
-    assert (asked.best_of, asked.temperature) == (3, 0.1)
-    assert (asked.is_streamed, asked.carries_context, asked.falls_back) == (False, True, False)
-    assert asked.ignored == ()
+    assert (asked.has_words, asked.has_segments, asked.is_streamed, asked.ignored) == (True, True, False, ())
+    assert asked.decoding == TranscriptionOptions(
+        hotwords=("Anna", "Berta"), best_of=3, temperature=0.1, carries_context=True, falls_back=False
+    )
 
 
 # What is answered.

@@ -16,7 +16,8 @@ import pytest
 import pytest_asyncio
 
 from tests.small_model import N_BEAMS, SMALL_MODEL
-from tutti_server.app.files.transcription import TranscriptionOptions, transcribe
+from tutti_server.app.files.transcription import transcribe
+from tutti_server.app.files.transcription_options import TranscriptionOptions
 from tutti_server.app.media.pcm import AudioFormat, Samples
 from tutti_server.app.session.core.effects import Effect, Send, Submit
 from tutti_server.app.session.messages import commands, events
