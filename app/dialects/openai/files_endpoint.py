@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from typing import IO, Any, TypeVar
@@ -40,7 +40,6 @@ from tutti_server.app.service.service import Service
 from tutti_server.app.service.strangers import admit
 from tutti_server.app.session.engine_driver import SessionTrace
 from tutti_server.app.session.messages import events
-from tutti_server.app.voices.speaker_model import SpeakerModel
 from tutti_server.engine import api
 
 logger = logging.getLogger(__name__)
@@ -115,45 +114,37 @@ class FileEndpoint:
         send: Send,
     ) -> None:
         service: Service = scope["app"].state.service
-        file = _file(form)
+        file, name = _file(form), request_id(scope)
         fields = [(name, value) for name, value in form.multi_items() if isinstance(value, str) and name != "file"]
-        model, card = service.speaker_model, service.models.requested(dict(fields).get("model"))
+        card = service.models.requested(dict(fields).get("model"))
         _check_task(card, self.task)
-        options = replace(parse_options(fields, self.task, card.languages, model is not None), model=card.name)
-        speakers = _speakers(model, options) if model and options.has_speakers else None
+        tells_speakers = service.speaker_model is not None
+        options = replace(parse_options(fields, self.task, card.languages, tells_speakers), model=card.name)
         headers = {MODEL_HEADER: header_value(card.name)}
         if options.ignored:
             headers[IGNORED_HEADER] = header_value(", ".join(options.ignored))
 
         async def unless_draining(work: Coroutine[Any, Any, _Made]) -> _Made:
             try:
-                with refusing_without_resources():
-                    return await service.admission.drain_limit.unless_over(work)
+                return await service.admission.drain_limit.unless_over(work)
             except LimitExceeded as error:
                 raise _refusal(error) from error
 
-        async def transcription(on_event: Callable[[events.Event], None]) -> None:
-            name = request_id(scope)
-            await unless_draining(_transcribe(service, file, options, speakers, name, on_event, on_progress, trace))
+        if not options.is_streamed:
+            answer = await unless_draining(whole_answer(service, file, options, name, on_progress, trace))
+            if answer.warnings:
+                headers[WARNINGS_HEADER] = answer.warnings
+            await Response(answer.content, 200, headers, answer.media_type)(scope, receive, send)
+            return
+        speakers = _speakers(service, options)
 
-        if options.is_streamed:
-            stream = EventStream(send, headers, service.settings.send_timeout_s)
-            await _stream(transcription, TextStream(options), stream, speakers)
-            return
-        if options.has_all_tracks:
-            tracks = await unless_draining(_all_tracks(service, file, options, request_id(scope), on_progress))
-            content, media_type = await asyncio.to_thread(tracks_body, tracks, options)
-            if warnings := _warnings_of_tracks(tracks):
-                headers[WARNINGS_HEADER] = warnings
-            await Response(content, 200, headers, media_type)(scope, receive, send)
-            return
-        transcript = Transcript()
-        await transcription(transcript.add)
-        spoken = await speakers.spoken() if speakers else Spoken()
-        content, media_type = await asyncio.to_thread(response_body, transcript, options, spoken)
-        if warnings := _warnings(transcript):
-            headers[WARNINGS_HEADER] = warnings
-        await Response(content, 200, headers, media_type)(scope, receive, send)
+        async def transcription(on_event: Callable[[events.Event], None]) -> None:
+            with refusing_without_resources():
+                work = _transcribe(service, file, options, speakers, name, on_event, on_progress, trace)
+                await unless_draining(work)
+
+        stream = EventStream(send, headers, service.settings.send_timeout_s)
+        await _stream(transcription, TextStream(options), stream, speakers)
 
 
 def _check_task(card: api.ModelCard, task: api.Task) -> None:
@@ -311,8 +302,11 @@ async def _all_tracks(
     return done
 
 
-def _speakers(model: SpeakerModel, options: FileOptions) -> TellsSpeakers:
-    """What knows who speaks in a file."""
+def _speakers(service: Service, options: FileOptions) -> TellsSpeakers | None:
+    """What knows who speaks in a file; `None` if nobody asks."""
+    model = service.speaker_model
+    if model is None or not options.has_speakers:
+        return None
     if options.channel_names:
         return ChannelSpeakers(options.channel_names)
     return FileSpeakers(model, options.known_speakers, options.max_speakers)
@@ -335,31 +329,28 @@ def _refusal(error: LimitExceeded) -> RequestError:
 
 
 async def whole_answer(
-    service: Service, file: IO[bytes], options: FileOptions, name: str, on_progress: Callable[[float], None]
+    service: Service,
+    file: IO[bytes],
+    options: FileOptions,
+    name: str,
+    on_progress: Callable[[float], None],
+    trace: SessionTrace | None = None,
 ) -> JobResult:
-    """Transcribe a file whose client has gone; raises like `_transcribe`."""
-    if options.has_all_tracks:
-        with refusing_without_resources():
-            tracks = await _all_tracks(service, file, options, name, on_progress)
-        content, media_type = await asyncio.to_thread(tracks_body, tracks, options)
-        audio_s, warnings = sum(each.transcript.audio_s for each in tracks), _warnings_of_tracks(tracks)
-        return JobResult(content=content.encode(), media_type=media_type, audio_s=audio_s, warnings=warnings)
-    model = service.speaker_model
-    speakers = _speakers(model, options) if model and options.has_speakers else None
-    transcript = Transcript()
+    """Transcribe a file, and make the answer for its end; raises like `_transcribe`."""
     with refusing_without_resources():
-        await _transcribe(service, file, options, speakers, name, transcript.add, on_progress, None)
-    spoken = await speakers.spoken() if speakers else Spoken()
-    content, media_type = await asyncio.to_thread(response_body, transcript, options, spoken)
-    audio_s, warnings = transcript.audio_s, _warnings(transcript)
-    return JobResult(content=content.encode(), media_type=media_type, audio_s=audio_s, warnings=warnings)
-
-
-def _warnings(transcript: Transcript) -> str:
-    """The header with the warnings of a transcript; empty if it has none."""
-    return header_value(" ".join(each.message for each in transcript.notices))
-
-
-def _warnings_of_tracks(tracks: Sequence[TrackTranscript]) -> str:
-    notices = [f"track {each.number}: {notice.message}" for each in tracks for notice in each.transcript.notices]
-    return header_value(" ".join(notices))
+        if options.has_all_tracks:
+            tracks = await _all_tracks(service, file, options, name, on_progress)
+            content, media_type = await asyncio.to_thread(tracks_body, tracks, options)
+            audio_s = sum(each.transcript.audio_s for each in tracks)
+            warnings = [
+                f"track {each.number}: {notice.message}" for each in tracks for notice in each.transcript.notices
+            ]
+        else:
+            transcript, speakers = Transcript(), _speakers(service, options)
+            await _transcribe(service, file, options, speakers, name, transcript.add, on_progress, trace)
+            spoken = await speakers.spoken() if speakers else Spoken()
+            content, media_type = await asyncio.to_thread(response_body, transcript, options, spoken)
+            audio_s, warnings = transcript.audio_s, [notice.message for notice in transcript.notices]
+    return JobResult(
+        content=content.encode(), media_type=media_type, audio_s=audio_s, warnings=header_value(" ".join(warnings))
+    )
