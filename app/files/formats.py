@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
-from typing import Any, Protocol
+from typing import Any
 
 from tutti_server.app.files.subtitles import DEFAULT_LAYOUT, VTT_HEAD, Cue, CueCutter, CueLayout, srt_cue, vtt_cue
 from tutti_server.app.files.transcript import Transcript, as_warnings
@@ -47,34 +47,34 @@ class Layout:
         return self.format in (*HEADED, "json")
 
 
-class _Format(Protocol):
-    """Turns the segments of a recording into text."""
+class _Format:
+    """Turns the segments of a recording into text. This one writes nothing before the end: JSON is one document."""
 
     @property
     def head(self) -> str:
         """What comes before the first segment."""
-        ...
+        return ""
 
     def items(self, segment: events.Segment) -> Iterable[tuple[float, Any]]:
         """The parts of a segment that are written in the order of their times, each with the time in seconds."""
-        ...
+        return ()
 
     def text(self, item: Any) -> str:
         """The text of the next part."""
-        ...
+        raise NotImplementedError
 
-    def utterance_ended(self, number: int) -> str:
+    def utterance_ended(self) -> str:
         """The text that ends an utterance, if it needs any."""
-        ...
+        return ""
 
     def settled_items(self, until_s: float) -> Iterable[tuple[float, Any]]:
         """The parts of earlier segments that waited for what follows them, where nothing before this time will."""
-        ...
+        return ()
 
     @property
     def waits_from_s(self) -> float:
         """The least time of the parts that wait for what follows them."""
-        ...
+        return math.inf
 
 
 class TranscriptWriter:
@@ -112,7 +112,7 @@ class TranscriptWriter:
             # The segments of one channel come in their order.
             self._put_until(math.inf)
             if isinstance(event, events.Utterance):
-                self._put(self._format.utterance_ended(event.utterance))
+                self._put(self._format.utterance_ended())
 
     def advance(self, until_s: float) -> None:
         """Write what begins before this time, in seconds: no segment that begins before it will follow."""
@@ -132,7 +132,7 @@ class TranscriptWriter:
             document = as_json(self._transcript, self._name, self._layout)
             self._put(json.dumps(document, ensure_ascii=False, indent=2) + "\n")
         else:
-            self._put(self._format.utterance_ended(-1))
+            self._put(self._format.utterance_ended())
 
     def _push(self, items: Iterable[tuple[float, Any]]) -> None:
         for at_s, item in items:
@@ -180,27 +180,16 @@ def _format(layout: Layout) -> _Format:
         case "tsv":
             return _Table(layout)
         case "json":
-            return _Nothing()
+            return _Format()
         case _:
             return _Subtitles(layout=layout)
 
 
 @dataclass(slots=True)
-class _WaitsForNothing:
-    """The common part of formats whose parts are written as they come."""
-
-    waits_from_s = math.inf
-
-    def settled_items(self, until_s: float) -> Iterable[tuple[float, Any]]:
-        return ()
-
-
-@dataclass(slots=True)
-class _Plain(_WaitsForNothing):
+class _Plain(_Format):
     """A line for each utterance, written segment by segment."""
 
     has_channels: bool
-    head: str = ""
     _utterance: int | None = None
     """The utterance whose line is not ended."""
 
@@ -210,24 +199,20 @@ class _Plain(_WaitsForNothing):
     def text(self, segment: events.Segment) -> str:
         if segment.utterance == self._utterance:
             return segment.text
-        ended = self._end()
+        ended = self.utterance_ended()
         self._utterance = segment.utterance
         return f"{ended}{_label(segment.channel, self.has_channels)}{segment.text.lstrip()}"
 
-    def utterance_ended(self, number: int) -> str:
-        return self._end()
-
-    def _end(self) -> str:
+    def utterance_ended(self) -> str:
         is_open, self._utterance = self._utterance is not None, None
         return "\n" if is_open else ""
 
 
 @dataclass(slots=True)
-class _Lines(_WaitsForNothing):
+class _Lines(_Format):
     """A line with the times of each segment."""
 
     has_channels: bool
-    head: str = ""
 
     def items(self, segment: events.Segment) -> Iterable[tuple[float, events.Segment]]:
         return ((segment.start_s, segment),)
@@ -235,9 +220,6 @@ class _Lines(_WaitsForNothing):
     def text(self, segment: events.Segment) -> str:
         text = _label(segment.channel, self.has_channels) + segment.text.strip()
         return segment_line(segment.start_s, segment.end_s, text) + "\n"
-
-    def utterance_ended(self, number: int) -> str:
-        return ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,14 +231,14 @@ class _Row:
 
 
 @dataclass(slots=True)
-class _Table(_WaitsForNothing):
+class _Table(_Format):
     """Tab-separated values with a heading: a row for each segment or word. Times are whole milliseconds."""
 
     layout: Layout
-    head: str = field(init=False)
 
-    def __post_init__(self) -> None:
-        self.head = "\t".join(self._cells("start", "end", "channel", "text")) + "\n"
+    @property
+    def head(self) -> str:
+        return "\t".join(self._cells("start", "end", "channel", "text")) + "\n"
 
     def items(self, segment: events.Segment) -> Iterable[tuple[float, _Row]]:
         parts = segment.words if self.layout.has_words else (segment,)
@@ -266,26 +248,23 @@ class _Table(_WaitsForNothing):
         start, end = (str(round(time_s * 1000)) for time_s in (row.start_s, row.end_s))
         return "\t".join(self._cells(start, end, str(row.channel), " ".join(row.text.split()))) + "\n"
 
-    def utterance_ended(self, number: int) -> str:
-        return ""
-
     def _cells(self, start: str, end: str, channel: str, text: str) -> Sequence[str]:
         return (start, end, channel, text) if self.layout.has_channels else (start, end, text)
 
 
 @dataclass(slots=True, kw_only=True)
-class _Subtitles:
+class _Subtitles(_Format):
     """The cues of every channel. The last one of a channel waits for the next one, as it may be shown until then."""
 
     layout: Layout
-    head: str = field(init=False)
     _cutters: dict[int, CueCutter] = field(default_factory=dict, init=False)
     _held: dict[int, Cue] = field(default_factory=dict, init=False)
     """The last cue of each channel."""
     _n_cues: int = field(default=0, init=False)
 
-    def __post_init__(self) -> None:
-        self.head = VTT_HEAD if self.layout.format == "vtt" else ""
+    @property
+    def head(self) -> str:
+        return VTT_HEAD if self.layout.format == "vtt" else ""
 
     @property
     def waits_from_s(self) -> float:
@@ -311,24 +290,6 @@ class _Subtitles:
     def text(self, cue: Any) -> str:
         self._n_cues += 1
         return vtt_cue(cue) if self.layout.format == "vtt" else srt_cue(self._n_cues, cue)
-
-    def utterance_ended(self, number: int) -> str:
-        return ""
-
-
-class _Nothing(_WaitsForNothing):
-    """Writes nothing before the end: JSON is one document."""
-
-    head = ""
-
-    def items(self, segment: events.Segment) -> Iterable[tuple[float, object]]:
-        return ()
-
-    def text(self, item: object) -> str:
-        raise AssertionError("there is no part")
-
-    def utterance_ended(self, number: int) -> str:
-        return ""
 
 
 def _label(channel: int, is_shown: bool) -> str:
