@@ -24,7 +24,7 @@ from tutti_server.app.service.room_readers import RoomReaders
 from tutti_server.app.service.settings import Settings
 from tutti_server.app.service.shared_state import SharedState
 from tutti_server.app.service.strangers import Strangers
-from tutti_server.app.service.tracing import NO_TRACING, Tracing
+from tutti_server.app.service.tracing import Tracing
 from tutti_server.app.session.session import SessionConfig
 from tutti_server.app.sharing.local_store import LocalStore
 from tutti_server.app.sharing.store import SharedStore
@@ -60,7 +60,7 @@ class Service:
             settings.named_keys,
         )
         self.settings = settings
-        self.tracing: Tracing = NO_TRACING
+        self.tracing = Tracing()
         """Follows requests for the operator. A plug-in may put another one here when it starts."""
         self.accounts: AccountService = NO_ACCOUNTS
         """Keys beside those of the settings, what they use, and their jobs: see `use_accounts`."""

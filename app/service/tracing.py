@@ -1,4 +1,4 @@
-"""What the service asks of traces, and the answer of a service without them."""
+"""What the service asks of traces, and what it does without them."""
 
 from collections.abc import MutableMapping
 from contextlib import AbstractContextManager, nullcontext
@@ -19,8 +19,11 @@ class Trace(SessionTrace, Protocol):
         ...
 
 
-class Tracing(Protocol):
-    """Follows requests. What is done in a context, and in tasks that are made there, belongs to its trace."""
+class Tracing:
+    """Follows requests. What is done in a context, and in tasks that are made there, belongs to its trace.
+
+    This class follows nothing.
+    """
 
     def session(
         self, scope: MutableMapping[str, Any], request: str, session: str, model: str
@@ -36,11 +39,11 @@ class Tracing(Protocol):
         Returns:
             A context that gives the trace, or `None` where this one is not recorded.
         """
-        ...
+        return nullcontext()
 
     def upload(self, scope: MutableMapping[str, Any], request: str, model: str) -> AbstractContextManager[Trace | None]:
         """Follow the transcription of an uploaded file; see `session`."""
-        ...
+        return nullcontext()
 
     def delivery(self, call_sid: str, created_s: float) -> AbstractContextManager[DeliveryTrace]:
         """Follow the delivery of one event of a call to the webhook.
@@ -49,26 +52,4 @@ class Tracing(Protocol):
             call_sid: the id of the call.
             created_s: when the event was made, in seconds since 1970.
         """
-        ...
-
-
-class NoTracing:
-    """Follows no request."""
-
-    def session(
-        self, scope: MutableMapping[str, Any], request: str, session: str, model: str
-    ) -> AbstractContextManager[Trace | None]:
-        """Follow nothing; see `Tracing.session`."""
-        return nullcontext()
-
-    def upload(self, scope: MutableMapping[str, Any], request: str, model: str) -> AbstractContextManager[Trace | None]:
-        """Follow nothing; see `Tracing.upload`."""
-        return nullcontext()
-
-    def delivery(self, call_sid: str, created_s: float) -> AbstractContextManager[DeliveryTrace]:
-        """Follow nothing; see `Tracing.delivery`."""
         return nullcontext(UNTRACED)
-
-
-NO_TRACING = NoTracing()
-"""The tracing of a service without traces."""

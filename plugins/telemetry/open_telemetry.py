@@ -19,7 +19,7 @@ from opentelemetry.util.types import AttributeValue
 from starlette.datastructures import Headers
 
 from tutti_server.app.publish.webhook_trace import DeliveryTrace
-from tutti_server.app.service.tracing import Attribute, Trace
+from tutti_server.app.service.tracing import Attribute, Trace, Tracing
 from tutti_server.app.version import VERSION
 from tutti_server.plugins.telemetry.session_spans import NS_PER_S, SessionSpans
 
@@ -29,7 +29,7 @@ CLOSE_TIMEOUT_S = 5.0
 """How long a stopping server may take to send its last spans, in seconds."""
 
 
-class OpenTelemetry:
+class OpenTelemetry(Tracing):
     """A `Tracing` that sends spans to a collector."""
 
     def __init__(self, exporter: SpanExporter | None = None) -> None:
