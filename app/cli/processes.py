@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING
 
 from prometheus_client.multiprocess import mark_process_dead
 from rich.console import Console
-from starlette.applications import Starlette
 
+from tutti_server.app.background import in_background
 from tutti_server.app.cli.engine_places import EnginePlace, place_engines
 from tutti_server.app.cli.interrupts import EXIT_CODE_OF_SIGNAL
 from tutti_server.app.cli.json_log import JsonFormatter
@@ -182,7 +182,7 @@ async def _serve_one_process(settings: Settings) -> None:
             models = models_of(engine, further, settings, first)
             app = build_app(settings, engine, session_config, models=models)
             server = Server(app, settings, tls, lambda: console().print(ready))
-            async with _returning_memory(app):
+            async with in_background(return_memory(app.state.service.admission, return_freed_memory)):
                 await _serve_with(server, engine, listener)
 
 
@@ -307,20 +307,10 @@ async def _serve_gateway(
         app = build_app(settings, transcriber, shared=shared)
         # What is loaded stays: the search for garbage then takes a few milliseconds, which sessions do not notice.
         gc.freeze()
-        async with _returning_memory(app):
+        async with in_background(return_memory(app.state.service.admission, return_freed_memory)):
             await Server(app, settings, load_tls(settings), on_started).serve([slot.listener])
     except SettingsError as error:
         raise StartError(str(error)) from error
-
-
-@asynccontextmanager
-async def _returning_memory(app: Starlette) -> AsyncIterator[None]:
-    """Give memory that is not in use back to the system after each load, while the context is open."""
-    task = asyncio.create_task(return_memory(app.state.service.admission, return_freed_memory))
-    try:
-        yield
-    finally:
-        task.cancel()
 
 
 def engine_configs(settings: Settings) -> list[EngineConfig]:
