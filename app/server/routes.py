@@ -1,6 +1,7 @@
 """The table of routes, and the endpoints that belong to no dialect: the pages, health and metrics."""
 
 import gzip
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -54,12 +55,13 @@ def routes() -> list[BaseRoute]:
     """Every path of the service, and its endpoint."""
     call = TwilioEndpoint(write_event=messages).serve
     return [
-        Route("/", page),
-        Route("/calls", calls_page),
+        Route("/", file_at(STATIC / "index.html", PAGE_HEADERS)),
+        Route("/calls", file_at(STATIC / "calls.html", CALLS_HEADERS)),
         Route("/page/model", page_model),
-        Route("/page/sample.flac", sample),
+        Route("/page/sample.flac", file_at(SAMPLE)),
         WebSocketRoute("/", whisperlive),
-        Route("/service-worker.js", service_worker),
+        # Not below /static, as it works only for paths below its own.
+        Route("/service-worker.js", file_at(STATIC / "service_worker.js")),
         Mount("/static", PageFiles(directory=STATIC), name="static"),
         Route("/captions/{room}.vtt", rooms.room_track),
         Route("/captions/{room}.m3u8", rooms.room_playlist),
@@ -87,7 +89,7 @@ def routes() -> list[BaseRoute]:
         Route("/metrics", show_metrics),
         Route("/openapi.json", openapi),
         Route("/asyncapi.json", asyncapi),
-        Route("/docs", docs_page),
+        Route("/docs", file_at(STATIC / "docs" / "docs.html", DOCS_HEADERS)),
         Route("/docs/viewer.js", docs_viewer),
     ]
 
@@ -102,19 +104,13 @@ class PageFiles(StaticFiles):
         return response
 
 
-async def page(request: Request) -> Response:
-    """The captions page."""
-    return FileResponse(STATIC / "index.html", headers=PAGE_HEADERS)
+def file_at(path: Path, headers: Mapping[str, str] = REVALIDATE) -> Callable[[Request], Awaitable[Response]]:
+    """An endpoint that answers with a file."""
 
+    async def serve(request: Request) -> Response:
+        return FileResponse(path, headers=headers)
 
-async def calls_page(request: Request) -> Response:
-    """The page that shows the records of calls."""
-    return FileResponse(STATIC / "calls.html", headers=CALLS_HEADERS)
-
-
-async def docs_page(request: Request) -> Response:
-    """The page that shows the description of everything that is served over HTTP."""
-    return FileResponse(STATIC / "docs" / "docs.html", headers=DOCS_HEADERS)
+    return serve
 
 
 async def docs_viewer(request: Request) -> Response:
@@ -123,11 +119,6 @@ async def docs_viewer(request: Request) -> Response:
     if "gzip" in request.headers.get("accept-encoding", ""):
         return FileResponse(VIEWER, media_type="text/javascript", headers=headers | {"content-encoding": "gzip"})
     return Response(gzip.decompress(VIEWER.read_bytes()), media_type="text/javascript", headers=headers)
-
-
-async def service_worker(request: Request) -> Response:
-    """The script that opens the page without a network. It is here because it works only for paths below its own."""
-    return FileResponse(STATIC / "service_worker.js", headers=REVALIDATE)
 
 
 async def page_model(request: Request) -> Response:
@@ -145,11 +136,6 @@ async def page_model(request: Request) -> Response:
     if service.models.are_several:
         description["models"] = [each.name for each in service.models.cards]
     return JSONResponse(description, headers=PAGE_HEADERS)
-
-
-async def sample(request: Request) -> Response:
-    """The recording of a person that the page plays."""
-    return FileResponse(SAMPLE, headers=REVALIDATE)
 
 
 async def healthz(request: Request) -> Response:

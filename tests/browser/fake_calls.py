@@ -15,7 +15,7 @@ from tests.browser.fake_server import FakeServer
 from tests.browser.page import BrowserPage
 from tutti_server.app.files.call_record import Stretch, make_record
 from tutti_server.app.files.call_rendering import as_json
-from tutti_server.app.server.routes import calls_page
+from tutti_server.app.server.routes import CALLS_HEADERS, STATIC, file_at
 from tutti_server.app.session.messages.events import Redaction, Word
 
 DROP = """((files) => {
@@ -58,7 +58,10 @@ class FakeCalls(FakeServer):
     result: Response = field(default_factory=lambda: JSONResponse(RECORD))
 
     def app(self) -> Starlette:
-        own = [Route("/calls", calls_page), Route("/v1/jobs/{id}/result", self._result)]
+        own = [
+            Route("/calls", file_at(STATIC / "calls.html", CALLS_HEADERS)),
+            Route("/v1/jobs/{id}/result", self._result),
+        ]
         return Starlette(routes=[*own, *super().app().routes])
 
     async def _result(self, request: Request) -> Response:
