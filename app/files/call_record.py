@@ -9,8 +9,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
+from tutti_server.app.files.subtitles import TimedText
 from tutti_server.app.files.time_spans import Span, overlap_s, total, union
-from tutti_server.app.session.messages.events import Redaction, Word
+from tutti_server.app.session.messages.events import Redaction
 
 PAUSE_S = 0.5
 """A shorter pause between two words of a speaker is part of the speech."""
@@ -23,15 +24,10 @@ MIN_INTERRUPTION_S = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stretch:
+class Stretch(TimedText):
     """Text that one speaker says without another in between."""
 
     speaker: str
-    start_s: float
-    end_s: float
-    text: str
-    words: tuple[Word, ...] = ()
-    language: str | None = None
     redactions: tuple[Redaction, ...] = ()
     """What was said in it and is not written down, in order."""
 

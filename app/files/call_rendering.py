@@ -3,7 +3,7 @@
 from typing import Any
 
 from tutti_server.app.files.call_record import CallRecord, SpeakerShare, Turn
-from tutti_server.app.files.subtitles import DEFAULT_LAYOUT, Cue, CueCutter, CueLayout, TimedText, readable
+from tutti_server.app.files.subtitles import DEFAULT_LAYOUT, Cue, CueCutter, CueLayout, readable
 from tutti_server.app.languages import joined
 
 VERSION = 1
@@ -39,10 +39,7 @@ def as_cues(record: CallRecord, layout: CueLayout = DEFAULT_LAYOUT, *, names_spe
     for turn in record.turns:
         cutter = cutters.setdefault(turn.speaker, CueCutter(turn.speaker, layout=layout, names_speaker=names_speakers))
         for each in turn.stretches:
-            text = TimedText(
-                start_s=each.start_s, end_s=each.end_s, text=each.text, language=each.language, words=each.words
-            )
-            found += cutter.cut(text)
+            found += cutter.cut(each)
     return readable(sorted(found, key=lambda cue: cue.start_ms))
 
 

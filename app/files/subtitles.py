@@ -5,7 +5,7 @@ Source of the syntax: W3C, "WebVTT: The Web Video Text Tracks Format".
 
 import re
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from unicodedata import category, east_asian_width
@@ -78,7 +78,7 @@ class TimedText:
     start_s: float
     end_s: float
     text: str
-    language: str | None
+    language: str | None = None
     words: tuple[events.Word, ...] = ()
 
 
@@ -98,12 +98,8 @@ def cues(segments: Iterable[events.Segment], layout: CueLayout = DEFAULT_LAYOUT)
 def readable(made: Iterable[Cue]) -> list[Cue]:
     """Cues in the order of their times, each shown until it can be read or the next one begins."""
     ordered = list(made)
-    return [*(cue.until_read(following.start_ms) for cue, following in pairwise(ordered)), *_last(ordered)]
-
-
-def _last(ordered: list[Cue]) -> Iterator[Cue]:
-    for cue in ordered[-1:]:
-        yield cue.until_read()
+    shown = [cue.until_read(following.start_ms) for cue, following in pairwise(ordered)]
+    return [*shown, *(cue.until_read() for cue in ordered[-1:])]
 
 
 @dataclass(slots=True)
