@@ -9,12 +9,13 @@ from contextlib import aclosing
 from dataclasses import replace
 from datetime import UTC, datetime
 from tempfile import SpooledTemporaryFile
-from typing import IO
+from typing import IO, Any
 
 from starlette.requests import ClientDisconnect, HTTPConnection, Request
 from starlette.responses import JSONResponse, Response
 from starlette.websockets import WebSocket
 
+from tutti_server.app.dialects.body_endpoint import json_body
 from tutti_server.app.dialects.checks import number_from
 from tutti_server.app.dialects.deepgram.common_endpoint import (
     SLOW_UPLOAD,
@@ -29,12 +30,11 @@ from tutti_server.app.dialects.deepgram.file_wire import Recording
 from tutti_server.app.dialects.deepgram.live_wire import Deepgram
 from tutti_server.app.dialects.deepgram.metadata import Request as RequestMetadata
 from tutti_server.app.dialects.deepgram.options import Options, parse
-from tutti_server.app.dialects.deepgram.recordings_endpoint import receive_recording, take_job
+from tutti_server.app.dialects.deepgram.recordings_endpoint import SPOOL_BYTES, receive_recording, take_job
 from tutti_server.app.dialects.deepgram.speakers_endpoint import RecordingSpeakers
 from tutti_server.app.dialects.http_answers import CLIENT_GONE
-from tutti_server.app.dialects.json_text import read_object, write_large
+from tutti_server.app.dialects.json_text import write_large
 from tutti_server.app.errors import (
-    BadMessage,
     BadStart,
     LimitExceeded,
     MediaError,
@@ -58,14 +58,10 @@ from tutti_server.app.version import VERSION
 
 logger = logging.getLogger(__name__)
 
-SPOOL_BYTES = 1_000_000
-"""A larger upload is kept on disk."""
 PIECE_S = 10
 """Raw audio is read from the file in pieces of this length, in seconds."""
 DEFAULT_TOKEN_S, MAX_TOKEN_S = 30, 3600
 """How long a token is valid, in seconds."""
-MAX_GRANT_BYTES = 10_000
-"""The longest body of a request for a token."""
 
 
 async def listen_live(websocket: WebSocket) -> None:
@@ -143,7 +139,7 @@ async def grant_token(request: Request) -> Response:
     try:
         if not service.access.admits(key):
             raise invalid_key()
-        token_s = _token_s(await _short_body(upload))
+        token_s = _token_s(await json_body(upload))
     except ClientDisconnect:
         return Response(status_code=CLIENT_GONE)
     except (Refusal, RequestError) as error:
@@ -153,22 +149,9 @@ async def grant_token(request: Request) -> Response:
     return JSONResponse({"access_token": token.value, "expires_in": token_s}, headers={"dg-request-id": id_})
 
 
-async def _short_body(upload: Upload) -> bytes:
-    content = b""
-    async with aclosing(upload.chunks()) as chunks:
-        async for chunk in chunks:
-            content += chunk
-            if len(content) > MAX_GRANT_BYTES:
-                raise Refusal(413, "PAYLOAD_TOO_LARGE", f"body: expected at most {MAX_GRANT_BYTES} bytes")
-    return content
-
-
-def _token_s(content: bytes) -> float:
+def _token_s(body: dict[str, Any]) -> float:
     """How long a token is to be valid, in seconds, from the body of its request."""
-    try:
-        token_s = read_object(content.decode() or "{}").get("ttl_seconds")
-    except (UnicodeDecodeError, BadMessage) as error:
-        raise Refusal(400, "Bad Request", f"body: {error}") from error
+    token_s = body.get("ttl_seconds")
     if token_s is None:
         return DEFAULT_TOKEN_S
     if not number_from(1, MAX_TOKEN_S)(token_s):
