@@ -13,10 +13,9 @@ from urllib.parse import urlsplit
 from tutti_server.app.errors import SettingsError
 from tutti_server.app.languages import NAMES
 from tutti_server.app.service.api_keys import ApiKey, read_api_keys
-from tutti_server.app.service.text_settings import redacted_kinds
 from tutti_server.app.session.messages.events import Limits
 from tutti_server.app.session.text.stabilizer import POLICIES
-from tutti_server.app.text_rules.redaction import KINDS
+from tutti_server.app.text_rules.redaction import KINDS, Kind
 from tutti_server.engine.api import MAX_BEAM_SIZE
 
 if TYPE_CHECKING:
@@ -448,7 +447,8 @@ class Settings:
         _check_speaker_model(self)
         self._check_tls()
         self._check_webhook()
-        redacted_kinds(self.redact)
+        for name in listed(self.redact.lower()):
+            _require(name in KINDS, "redact", f"some of {', '.join(KINDS)}", name)
         self._check_translation()
         self._check_proxies()
         self._check_origins()
@@ -515,6 +515,11 @@ class Settings:
     def translation_languages(self) -> tuple[str, ...]:
         """The codes in `translate_languages`, each once."""
         return tuple(dict.fromkeys(listed(self.translate_languages.lower())))
+
+    @property
+    def redacted_kinds(self) -> tuple[Kind, ...]:
+        """The kinds in `redact`."""
+        return tuple(kind for kind in KINDS if kind in listed(self.redact.lower()))
 
     def _check_proxies(self) -> None:
         for name in listed(self.trusted_proxies):
@@ -665,7 +670,7 @@ class Settings:
             interim_interval_ms=self.interim_interval_ms,
             speculates=True,
             beam_size=self.beam_size or None,
-            redact=redacted_kinds(self.redact),
+            redact=self.redacted_kinds,
             make_policy=POLICIES[self.stability],
             make_detector=partial(WebRtcDetector, self.speech_threshold),
         )

@@ -18,7 +18,6 @@ from tutti_server.app.service.models import FurtherModel, Models
 from tutti_server.app.service.service import Service
 from tutti_server.app.service.settings import Settings
 from tutti_server.app.service.shared_state import SharedState
-from tutti_server.app.service.text_settings import redacted_kinds
 from tutti_server.app.service.tls import load_tls
 from tutti_server.app.session.session import SessionConfig
 from tutti_server.app.voices import speaker_model
@@ -119,7 +118,7 @@ async def running(
     further: Sequence[FurtherModel] = (),
 ) -> AsyncIterator[Running]:
     """Run a server while the context is open, then drain it. It must end all windows."""
-    config = SessionConfig(limits=settings.limits, make_detector=LevelDetector, redact=redacted_kinds(settings.redact))
+    config = SessionConfig(limits=settings.limits, make_detector=LevelDetector, redact=settings.redacted_kinds)
     models = Models(transcriber, further, idle_s=settings.model_idle_s, memory=NoMemory())
     app = build_app(settings, transcriber, config, shared, decoders, plugins, models)
     server = Server(app, settings, load_tls(settings))

@@ -200,3 +200,13 @@ def test_a_wrong_turn_model_stops_the_start(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setattr("tutti_server.app.voices.turn_model.PACKAGE", "no_such_package")
     with pytest.raises(SettingsError, match=r"needs no_such_package: pip install 'tutti-asr\[turn-model\]'"):
         Settings(turn_model=str(path))
+
+
+def test_kinds_to_redact_are_listed_with_commas() -> None:
+    assert Settings(redact="email, Card").session_config.redact == ("card", "email")
+    assert Settings().session_config.redact == ()
+
+
+def test_an_unknown_kind_to_redact_is_refused_at_the_start() -> None:
+    with pytest.raises(SettingsError, match=r"redact: expected some of card, .*, got 'names'"):
+        Settings(redact="card,names")
