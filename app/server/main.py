@@ -13,16 +13,17 @@ import uvicorn
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
+from starlette.requests import ClientDisconnect
 
 from tutti_server.app.background import in_background
 from tutti_server.app.dialects.deepgram import jobs_endpoint, recordings_endpoint
-from tutti_server.app.errors import RequestError, SettingsError
+from tutti_server.app.errors import LimitExceeded, RequestError, SettingsError
 from tutti_server.app.media.decoders import Decoders
 from tutti_server.app.server.guard import Guard
 from tutti_server.app.server.http_protocols import KEEP_ALIVE_S, HttpProtocol, WebSocketProtocol
 from tutti_server.app.server.openapi import document
 from tutti_server.app.server.plugins import Listener, Plugin, installed_plugins
-from tutti_server.app.server.routes import not_found, refused, routes, unknown_path
+from tutti_server.app.server.routes import client_gone, not_found, refused, routes, unknown_path
 from tutti_server.app.server.tls_listener import TlsListener
 from tutti_server.app.service.models import Models
 from tutti_server.app.service.request_ids import Failures, RequestIds
@@ -102,7 +103,8 @@ def build_app(
                 yield
 
     # Its type allows no handler for both requests and WebSockets.
-    answers: dict[Any, Any] = {404: not_found, 405: not_found, RequestError: refused}
+    answers: dict[Any, Any] = {404: not_found, 405: not_found, ClientDisconnect: client_gone}
+    answers |= {RequestError: refused, LimitExceeded: refused}
     app = Starlette(
         routes=[*routes(), *chain.from_iterable(plugin.routes(service) for plugin in plugins)],
         middleware=_middleware(settings),

@@ -14,6 +14,7 @@ from starlette.types import Receive, Scope, Send
 
 from tutti_server.app.dialects.deepgram import endpoint as deepgram
 from tutti_server.app.dialects.deepgram.flux_endpoint import listen_to_turns
+from tutti_server.app.dialects.http_answers import CLIENT_GONE
 from tutti_server.app.dialects.native import endpoint as native
 from tutti_server.app.dialects.native.wire import messages
 from tutti_server.app.dialects.openai import realtime_endpoint as openai_realtime
@@ -22,14 +23,14 @@ from tutti_server.app.dialects.openai.models_endpoint import list_models, retrie
 from tutti_server.app.dialects.rooms import endpoint as rooms
 from tutti_server.app.dialects.twilio.endpoint import TwilioEndpoint
 from tutti_server.app.dialects.whisperlive.endpoint import whisperlive
-from tutti_server.app.errors import RETRY_AFTER_S, RequestError
+from tutti_server.app.errors import RETRY_AFTER_S, LimitExceeded, RequestError
 from tutti_server.app.languages import NAMES
 from tutti_server.app.server.answer_headers import PAGE_POLICY
 from tutti_server.app.server.asyncapi import asyncapi
 from tutti_server.app.server.openapi import openapi
 from tutti_server.app.service import metrics
 from tutti_server.app.service.auth import header_key
-from tutti_server.app.service.http_errors import error_response, invalid_key
+from tutti_server.app.service.http_errors import error_response, invalid_key, no_room
 from tutti_server.app.service.service import Service
 from tutti_server.app.session.decoding.translations import languages_of
 
@@ -164,14 +165,19 @@ async def show_metrics(request: Request) -> Response:
     """The metrics in Prometheus's text format."""
     service: Service = request.app.state.service
     if service.settings.metrics_need_key and not service.access.admits(header_key(request.headers), "metrics"):
-        return error_response(invalid_key())
+        raise invalid_key()
     return Response(await service.metrics.page(), media_type=metrics.CONTENT_TYPE)
 
 
 async def refused(connection: HTTPConnection, error: Exception) -> Response:
     """The answer to a request that an endpoint refuses without answering it by itself."""
-    assert isinstance(error, RequestError)
-    return error_response(error)
+    assert isinstance(error, RequestError | LimitExceeded)
+    return error_response(no_room(error) if isinstance(error, LimitExceeded) else error)
+
+
+async def client_gone(request: Request, error: Exception) -> Response:
+    """The answer to a client that has disconnected, which nobody receives."""
+    return Response(status_code=CLIENT_GONE)
 
 
 async def unknown_path(scope: Scope, receive: Receive, send: Send) -> None:

@@ -49,8 +49,7 @@ class CallEndpoint:
         key = stream_key(websocket) or (websocket.headers.get(header) if header else None)
         client = service.access.client(key)
         if client is None:
-            await websocket.send_denial_response(error_response(invalid_key()))
-            return
+            raise invalid_key()
         offered = websocket.scope.get("subprotocols", ())
         opening = Opening(
             parameters=dict(websocket.query_params),

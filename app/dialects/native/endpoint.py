@@ -7,19 +7,12 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from tutti_server.app.dialects.native.room_endpoint import Publication
 from tutti_server.app.dialects.native.wire import SUBPROTOCOL, Native, messages
-from tutti_server.app.errors import (
-    CLOSE_DONE,
-    CLOSE_DRAINING,
-    CLOSE_OUR_FAULT,
-    CLOSE_POLICY,
-    LimitExceeded,
-    RequestError,
-)
-from tutti_server.app.live.accept import serve_or_refuse
+from tutti_server.app.errors import CLOSE_DONE, CLOSE_DRAINING, CLOSE_OUR_FAULT, CLOSE_POLICY, RequestError
+from tutti_server.app.live.accept import serve_session
 from tutti_server.app.publish.call_subscribers import Receipt
 from tutti_server.app.publish.outbox import CallId, CallMessage, Outbox
 from tutti_server.app.service.auth import header_key, prefixed_key
-from tutti_server.app.service.http_errors import error_response, invalid_key, no_room
+from tutti_server.app.service.http_errors import invalid_key
 from tutti_server.app.service.service import Service
 from tutti_server.app.service.strangers import address_of, admit
 from tutti_server.app.session.core.effects import Close
@@ -42,18 +35,13 @@ async def stream(websocket: WebSocket) -> None:
     subprotocols: list[str] = websocket.scope.get("subprotocols", [])
     client = await service.access.live_client(_key(websocket, subprotocols))
     if client is None:
-        await websocket.send_denial_response(error_response(invalid_key()))
-        return
+        raise invalid_key()
     if subprotocols and SUBPROTOCOL not in subprotocols:
         named = [each for each in subprotocols if not each.startswith(KEY_PREFIX)]
-        error = RequestError(400, f"subprotocol: expected {SUBPROTOCOL}, got {', '.join(named) or 'a key alone'}")
-        await websocket.send_denial_response(error_response(error))
-        return
-    accepted = SUBPROTOCOL if subprotocols else None
+        raise RequestError(400, f"subprotocol: expected {SUBPROTOCOL}, got {', '.join(named) or 'a key alone'}")
     publication = Publication(service, client)
     try:
-        dialect = Native(publication)
-        await serve_or_refuse(websocket, dialect, accepted, lambda error: error_response(no_room(error)), client=client)
+        await serve_session(websocket, Native(publication), SUBPROTOCOL if subprotocols else None, client=client)
     finally:
         publication.leave()
 
@@ -63,23 +51,17 @@ async def subscribe_to_call(websocket: WebSocket) -> None:
     service: Service = websocket.app.state.service
     client = service.access.client(header_key(websocket.headers))
     if client is None:
-        await websocket.send_denial_response(error_response(invalid_key()))
-        return
+        raise invalid_key()
     if not service.is_known_everywhere:
         # The call may be at another gateway. The subscriber would then wait for ever, without an error.
         message = "with more than one gateway, subscribers of calls need TUTTI_REDIS_URL; or use a webhook"
-        error = RequestError(501, message, code="not_supported")
-        await websocket.send_denial_response(error_response(error))
-        return
-    try:
-        call_id = CallId(client.account, websocket.path_params["call_sid"])
-        holder = service.access.holder(client) or address_of(websocket.scope)
-        async with service.calls.subscribe(call_id, holder) as outbox:
-            admit(websocket.scope)
-            await websocket.accept()
-            await _serve_subscriber(websocket, outbox, service.settings.send_timeout_s)
-    except LimitExceeded as error:
-        await websocket.send_denial_response(error_response(no_room(error)))
+        raise RequestError(501, message, code="not_supported")
+    call_id = CallId(client.account, websocket.path_params["call_sid"])
+    holder = service.access.holder(client) or address_of(websocket.scope)
+    async with service.calls.subscribe(call_id, holder) as outbox:
+        admit(websocket.scope)
+        await websocket.accept()
+        await _serve_subscriber(websocket, outbox, service.settings.send_timeout_s)
 
 
 def _key(websocket: WebSocket, subprotocols: list[str]) -> str | None:

@@ -7,7 +7,7 @@ from starlette.responses import JSONResponse, Response
 
 from tutti_server.app.errors import RequestError, shorten
 from tutti_server.app.service.auth import header_key
-from tutti_server.app.service.http_errors import error_response, invalid_key
+from tutti_server.app.service.http_errors import invalid_key
 from tutti_server.app.service.service import Service
 from tutti_server.engine import api
 
@@ -19,7 +19,7 @@ async def list_models(request: Request) -> Response:
     """The list of models: an entry for each name of each model, its own first; the first model is the default."""
     service: Service = request.app.state.service
     if not service.access.is_valid(header_key(request.headers)):
-        return error_response(invalid_key())
+        raise invalid_key()
     return JSONResponse({"object": "list", "data": [_model(service, *each) for each in _names(service).items()]})
 
 
@@ -27,13 +27,13 @@ async def retrieve_model(request: Request) -> Response:
     """A model, by a name in the list."""
     service: Service = request.app.state.service
     if not service.access.is_valid(header_key(request.headers)):
-        return error_response(invalid_key())
+        raise invalid_key()
     name = request.path_params["name"]
     names = _names(service)
     if name not in names:
         of_one = ", all names of one model" if len(service.models.cards) == 1 else ""
         message = f"model: expected {' or '.join(names)}{of_one}, got {shorten(name)}"
-        return error_response(RequestError(404, message, "model", "model_not_found"))
+        raise RequestError(404, message, "model", "model_not_found")
     return JSONResponse(_model(service, name, names[name]))
 
 

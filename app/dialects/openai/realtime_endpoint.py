@@ -1,17 +1,16 @@
 """The endpoints of OpenAI's Realtime API: the socket, and client secrets for browsers."""
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from secrets import token_hex
 from typing import Any
 
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.websockets import WebSocket
 
 from tutti_server.app.dialects.body_endpoint import json_body
 from tutti_server.app.dialects.checks import integer_from
-from tutti_server.app.dialects.http_answers import CLIENT_GONE
 from tutti_server.app.dialects.limits import MAX_NAME_CHARS, MAX_NOTICES
 from tutti_server.app.dialects.openai.realtime_fields import NO_EFFECT, BadField, Warnings
 from tutti_server.app.dialects.openai.realtime_options import ANSWERS_NOTHING, RealtimeSettings, named, updated
@@ -19,10 +18,10 @@ from tutti_server.app.dialects.openai.realtime_session import RealtimeSession, d
 from tutti_server.app.dialects.openai.realtime_wire import BETA_SUBPROTOCOL, SUBPROTOCOL, OpenAIRealtime
 from tutti_server.app.errors import RETRY_AFTER_S, RequestError
 from tutti_server.app.files.uploads import Upload
-from tutti_server.app.live.accept import serve_or_refuse
-from tutti_server.app.service.auth import Client, header_key, prefixed_key
+from tutti_server.app.live.accept import serve_session
+from tutti_server.app.service.auth import header_key, prefixed_key
 from tutti_server.app.service.client_secrets import ClientSecret
-from tutti_server.app.service.http_errors import error_response, invalid_key, no_room
+from tutti_server.app.service.http_errors import invalid_key
 from tutti_server.app.service.service import Service
 from tutti_server.app.sharing.store import StoreAway
 
@@ -44,15 +43,13 @@ async def realtime(websocket: WebSocket) -> None:
     """Serve a live session. A refusal is an HTTP answer before the upgrade."""
     service: Service = websocket.app.state.service
     offered: list[str] = websocket.scope.get("subprotocols", [])
-    try:
-        client = await _client(service, websocket.headers, offered)
-        if offered and SUBPROTOCOL not in offered:
-            known = [each for each in offered if not each.startswith(KEY_PREFIX)]
-            raise RequestError(400, f"subprotocol: expected {SUBPROTOCOL}, got {', '.join(known) or 'a key alone'}")
-        settings, warnings = _settings(service, websocket.query_params, client.secret)
-    except RequestError as error:
-        await websocket.send_denial_response(error_response(error))
-        return
+    client = await service.access.live_client(header_key(websocket.headers) or prefixed_key(offered, KEY_PREFIX))
+    if client is None:
+        raise invalid_key()
+    if offered and SUBPROTOCOL not in offered:
+        known = [each for each in offered if not each.startswith(KEY_PREFIX)]
+        raise RequestError(400, f"subprotocol: expected {SUBPROTOCOL}, got {', '.join(known) or 'a key alone'}")
+    settings, warnings = _settings(service, websocket.query_params, client.secret)
     limits = service.settings
     # The header may name other APIs in beta, such as assistants=v2.
     is_flat = "realtime=v1" in ",".join(websocket.headers.getlist("openai-beta")) or BETA_SUBPROTOCOL in offered
@@ -69,24 +66,18 @@ async def realtime(websocket: WebSocket) -> None:
         idle_timeout_s=max(limits.idle_timeout_s, MIN_IDLE_TIMEOUT_S),
         max_text_chars=limits.max_message_kb * 1024 * TEXT_PER_AUDIO,
     )
-    accepted = SUBPROTOCOL if offered else None
-    await serve_or_refuse(websocket, dialect, accepted, lambda error: error_response(no_room(error)), client=client)
+    await serve_session(websocket, dialect, SUBPROTOCOL if offered else None, client=client)
 
 
 async def create_client_secret(request: Request) -> Response:
     """Make a secret that opens sessions for a while, for clients that must not have the API key."""
     service: Service = request.app.state.service
-    try:
-        body = await json_body(Upload(request, service.settings))
-        seconds = _seconds(body.get("expires_after"), "expires_after")
-        rooms = body.get("rooms", False)
-        if not isinstance(rooms, bool):
-            raise RequestError(400, "rooms: expected true or false", "rooms")
-        settings, secret = _sign(service, request, _object(body, "session"), seconds, rooms)
-    except ClientDisconnect:
-        return Response(status_code=CLIENT_GONE)
-    except RequestError as error:
-        return error_response(error)
+    body = await json_body(Upload(request, service.settings))
+    seconds = _seconds(body.get("expires_after"), "expires_after")
+    rooms = body.get("rooms", False)
+    if not isinstance(rooms, bool):
+        raise RequestError(400, "rooms: expected true or false", "rooms")
+    settings, secret = _sign(service, request, _object(body, "session"), seconds, rooms)
     session = described(settings, f"sess_{token_hex(8)}", service.transcriber.info)
     return JSONResponse({"value": secret.value, "expires_at": secret.expires_at, "session": session})
 
@@ -94,16 +85,11 @@ async def create_client_secret(request: Request) -> Response:
 async def create_transcription_session(request: Request) -> Response:
     """Make such a secret at the older endpoint, where the body is the session itself."""
     service: Service = request.app.state.service
-    try:
-        fields = await json_body(Upload(request, service.settings))
-        client_secret = _object(fields, "client_secret")
-        seconds = _seconds(client_secret.get("expires_at", client_secret.get("expires_after")), "client_secret")
-        fields.pop("client_secret", None)
-        settings, secret = _sign(service, request, fields, seconds)
-    except ClientDisconnect:
-        return Response(status_code=CLIENT_GONE)
-    except RequestError as error:
-        return error_response(error)
+    fields = await json_body(Upload(request, service.settings))
+    client_secret = _object(fields, "client_secret")
+    seconds = _seconds(client_secret.get("expires_at", client_secret.get("expires_after")), "client_secret")
+    fields.pop("client_secret", None)
+    settings, secret = _sign(service, request, fields, seconds)
     session = described_flat(settings, f"sess_{token_hex(8)}", service.transcriber.info)
     return JSONResponse(session | {"client_secret": {"value": secret.value, "expires_at": secret.expires_at}})
 
@@ -112,40 +98,24 @@ async def withdraw_client_secret(request: Request) -> Response:
     """Let a secret open no more sessions, for the owner of the key that made it. Sessions that are open go on."""
     service: Service = request.app.state.service
     key = header_key(request.headers)
-    try:
-        if not service.access.admits(key):
-            raise invalid_key()
-        value = (await json_body(Upload(request, service.settings))).get("value")
-        if not isinstance(value, str):
-            raise RequestError(400, "value: expected the client secret as text", "value")
-        if not service.is_known_everywhere:
-            message = "with more than one gateway, withdrawals of client secrets need TUTTI_REDIS_URL"
-            raise RequestError(501, message, code="not_supported")
-        secret = service.access.own_client_secret(key, value)
-        if secret is None:
-            message = "value: expected a client secret that this API key has made and that has not expired"
-            raise RequestError(404, message, "value", "unknown_client_secret")
-        await service.access.withdrawals.withdraw(secret)
-    except ClientDisconnect:
-        return Response(status_code=CLIENT_GONE)
-    except RequestError as error:
-        return error_response(error)
-    except StoreAway:
-        message = f"the secret is not withdrawn, as Redis cannot be reached; try again in {RETRY_AFTER_S} s"
-        return error_response(RequestError(503, message, code="redis_away"))
-    return JSONResponse({"withdrawn": True, "expires_at": secret.expires_at})
-
-
-async def _client(service: Service, headers: Mapping[str, str], offered: Sequence[str]) -> Client:
-    """Return the client that connects, by the key that it sends.
-
-    Raises:
-        RequestError: its credential is not valid.
-    """
-    client = await service.access.live_client(header_key(headers) or prefixed_key(offered, KEY_PREFIX))
-    if client is None:
+    if not service.access.admits(key):
         raise invalid_key()
-    return client
+    value = (await json_body(Upload(request, service.settings))).get("value")
+    if not isinstance(value, str):
+        raise RequestError(400, "value: expected the client secret as text", "value")
+    if not service.is_known_everywhere:
+        message = "with more than one gateway, withdrawals of client secrets need TUTTI_REDIS_URL"
+        raise RequestError(501, message, code="not_supported")
+    secret = service.access.own_client_secret(key, value)
+    if secret is None:
+        message = "value: expected a client secret that this API key has made and that has not expired"
+        raise RequestError(404, message, "value", "unknown_client_secret")
+    try:
+        await service.access.withdrawals.withdraw(secret)
+    except StoreAway as error:
+        message = f"the secret is not withdrawn, as Redis cannot be reached; try again in {RETRY_AFTER_S} s"
+        raise RequestError(503, message, code="redis_away") from error
+    return JSONResponse({"withdrawn": True, "expires_at": secret.expires_at})
 
 
 def _settings(

@@ -11,7 +11,7 @@ from tutti_server.app.dialects.twilio.wire import Twilio, shown_key
 from tutti_server.app.errors import CLOSE_OVERLOADED, CLOSE_POLICY, RequestError, SessionError
 from tutti_server.app.publish.outbox import WriteEvent
 from tutti_server.app.service.auth import Client
-from tutti_server.app.service.http_errors import error_response, invalid_key
+from tutti_server.app.service.http_errors import invalid_key
 from tutti_server.app.service.service import Service
 
 N_INTRODUCTION = 2
@@ -31,8 +31,7 @@ class TwilioEndpoint:
         first_messages: list[str] = []
         client = service.access.client(key) if key is not None or service.access.is_open else None
         if client is None and key is not None:
-            await websocket.send_denial_response(error_response(invalid_key()))
-            return
+            raise invalid_key()
         if client is None:
             await websocket.accept()
             try:

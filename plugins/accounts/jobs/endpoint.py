@@ -1,20 +1,17 @@
 """The HTTP endpoints of jobs, which take the same forms as the transcription of files."""
 
-from collections.abc import Awaitable, Callable
-from functools import wraps
 from typing import IO, TYPE_CHECKING
 
 from starlette.datastructures import FormData, UploadFile
-from starlette.requests import ClientDisconnect
 from starlette.requests import Request as HttpRequest
 from starlette.responses import JSONResponse, Response
 
-from tutti_server.app.dialects.http_answers import CLIENT_GONE, IGNORED_HEADER, WARNINGS_HEADER, header_value
-from tutti_server.app.errors import KeyLimitExceeded, LimitExceeded, RequestError
+from tutti_server.app.dialects.http_answers import IGNORED_HEADER, WARNINGS_HEADER, header_value
+from tutti_server.app.errors import LimitExceeded, RequestError
 from tutti_server.app.files.uploads import Upload, refusing_without_resources
 from tutti_server.app.jobs import Job
 from tutti_server.app.service.auth import Client, header_key
-from tutti_server.app.service.http_errors import error_response, invalid_key, key_limit
+from tutti_server.app.service.http_errors import invalid_key
 from tutti_server.app.service.service import Service
 from tutti_server.app.service.strangers import admit
 from tutti_server.plugins.accounts.accounts import accounts_of
@@ -24,29 +21,7 @@ from tutti_server.plugins.accounts.jobs.work import options_of
 if TYPE_CHECKING:
     from tutti_server.plugins.accounts.jobs.job_service import JobService
 
-Endpoint = Callable[[HttpRequest], Awaitable[Response]]
 
-
-def _answering(endpoint: Endpoint) -> Endpoint:
-    """The endpoint, with answers for what it raises."""
-
-    @wraps(endpoint)
-    async def answered(request: HttpRequest) -> Response:
-        try:
-            return await endpoint(request)
-        except ClientDisconnect:
-            return Response(status_code=CLIENT_GONE)
-        except RequestError as error:
-            return error_response(error)
-        except KeyLimitExceeded as error:
-            return error_response(key_limit(error))
-        except LimitExceeded as error:
-            return error_response(RequestError(503, error.message, code=error.code))
-
-    return answered
-
-
-@_answering
 async def create_job(request: HttpRequest) -> Response:
     """Take in a recording, or the address of one. The answer comes at once; `202`, or `200` for a job sent before."""
     service, jobs, client = _admitted(request)
@@ -85,7 +60,6 @@ async def _created(service: Service, jobs: "JobService", form: FormData, client:
     return JSONResponse(wire.job_json(job), 202 if is_new else 200, headers)
 
 
-@_answering
 async def list_jobs(request: HttpRequest) -> Response:
     """The jobs of this key, the newest first."""
     _, jobs, client = _admitted(request)
@@ -98,14 +72,12 @@ async def list_jobs(request: HttpRequest) -> Response:
     return JSONResponse({"object": "list", "data": data, "has_more": len(found) > n})
 
 
-@_answering
 async def retrieve_job(request: HttpRequest) -> Response:
     """What has become of a job."""
     _, jobs, client = _admitted(request)
     return JSONResponse(wire.job_json(await _found(jobs, request.path_params["id"], client.account)))
 
 
-@_answering
 async def job_result(request: HttpRequest) -> Response:
     """What a job has made, in the format that its client has chosen."""
     _, jobs, client = _admitted(request)
@@ -117,7 +89,6 @@ async def job_result(request: HttpRequest) -> Response:
     return Response(result.content, 200, headers, result.media_type)
 
 
-@_answering
 async def cancel_job(request: HttpRequest) -> Response:
     """Cancel a job. One that has ended stays as it is."""
     _, jobs, client = _admitted(request)
@@ -127,7 +98,6 @@ async def cancel_job(request: HttpRequest) -> Response:
     return JSONResponse(wire.job_json(job))
 
 
-@_answering
 async def delete_job(request: HttpRequest) -> Response:
     """Forget a job with its recording and its result, whatever its state."""
     _, jobs, client = _admitted(request)

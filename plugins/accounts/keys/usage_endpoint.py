@@ -9,7 +9,7 @@ from starlette.responses import JSONResponse, Response
 from tutti_server.app.errors import RETRY_AFTER_S, RequestError, shorten
 from tutti_server.app.service.accounts import readable_usage
 from tutti_server.app.service.auth import Client, header_key
-from tutti_server.app.service.http_errors import error_response, invalid_key
+from tutti_server.app.service.http_errors import invalid_key
 from tutti_server.app.service.service import Service
 from tutti_server.plugins.accounts.accounts import Accounts, accounts_of
 
@@ -25,21 +25,18 @@ async def show_usage(request: Request) -> Response:
     """The usage of the key that asks; with the scope `usage` of any key, or of all."""
     service: Service = request.app.state.service
     accounts = accounts_of(request)
-    try:
-        key = header_key(request.headers)
-        if not service.access.is_valid(key):
-            raise invalid_key()
-        if accounts.usage is None:
-            needed = "TUTTI_DATABASE_KEYS, or TUTTI_KEYS_FILE with TUTTI_JOBS"
-            raise RequestError(404, f"usage is not kept here: it needs {needed}", code="not_counted")
-        unknown = [name for name in request.query_params if name not in PARAMETERS]
-        if unknown:
-            raise RequestError(400, f"expected {', '.join(PARAMETERS)}, got {shorten(unknown[0])}", unknown[0])
-        account = _account(accounts, service.access.known_client(key), request)
-        from_day, to_day = _days(request)
-        return JSONResponse(await _usage(accounts, accounts.usage, account, from_day, to_day))
-    except RequestError as error:
-        return error_response(error)
+    key = header_key(request.headers)
+    if not service.access.is_valid(key):
+        raise invalid_key()
+    if accounts.usage is None:
+        needed = "TUTTI_DATABASE_KEYS, or TUTTI_KEYS_FILE with TUTTI_JOBS"
+        raise RequestError(404, f"usage is not kept here: it needs {needed}", code="not_counted")
+    unknown = [name for name in request.query_params if name not in PARAMETERS]
+    if unknown:
+        raise RequestError(400, f"expected {', '.join(PARAMETERS)}, got {shorten(unknown[0])}", unknown[0])
+    account = _account(accounts, service.access.known_client(key), request)
+    from_day, to_day = _days(request)
+    return JSONResponse(await _usage(accounts, accounts.usage, account, from_day, to_day))
 
 
 def _account(accounts: Accounts, client: Client, request: Request) -> str | None:

@@ -9,7 +9,6 @@ from starlette.websockets import WebSocket
 from tutti_server.app.dialects.call_streams.endpoint import serve_call
 from tutti_server.app.errors import RequestError
 from tutti_server.app.publish.outbox import WriteEvent
-from tutti_server.app.service.http_errors import error_response
 from tutti_server.app.service.request_ids import request_id
 from tutti_server.app.service.service import Service
 from tutti_server.plugins.carriers.audiohook.signature import VALID_S, BadSignature, check_signature
@@ -31,8 +30,7 @@ class AudioHookEndpoint:
         client = service.access.client(websocket.headers.get("x-api-key"))
         if client is None:
             message = "a valid API key is needed: X-API-KEY: KEY"
-            await websocket.send_denial_response(error_response(RequestError(401, message, code="invalid_api_key")))
-            return
+            raise RequestError(401, message, code="invalid_api_key")
         settings = service.settings.of(CarrierSettings)
         if settings.audiohook_secret:
             try:
@@ -42,9 +40,7 @@ class AudioHookEndpoint:
             except BadSignature as error:
                 service.metrics.refused_total.labels("unauthorized").inc()
                 logger.info("[%s] a signature is not valid: %s", request_id(websocket.scope), error)
-                refusal = RequestError(401, f"signature: {error}", code="bad_signature")
-                await websocket.send_denial_response(error_response(refusal))
-                return
+                raise RequestError(401, f"signature: {error}", code="bad_signature") from error
         about = Client(
             parameters=dict(websocket.query_params),
             organization=websocket.headers.get("audiohook-organization-id"),

@@ -4,17 +4,16 @@ import time
 import uuid
 from typing import Any
 
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from tutti_server.app.dialects.body_endpoint import json_body
 from tutti_server.app.dialects.call_streams.wire import TRACK, own_parameters, side_of, start_command
-from tutti_server.app.dialects.http_answers import CLIENT_GONE
 from tutti_server.app.errors import RETRY_AFTER_S, BadStart, RequestError
 from tutti_server.app.files.uploads import Upload
 from tutti_server.app.media.pcm import AudioFormat
 from tutti_server.app.service.auth import header_key
-from tutti_server.app.service.http_errors import error_response, invalid_key
+from tutti_server.app.service.http_errors import invalid_key
 from tutti_server.app.service.service import Service
 from tutti_server.app.sharing.store import StoreAway
 from tutti_server.plugins.carriers.audiosocket.announcements import VALID_S, Announcement, Announcements
@@ -25,21 +24,18 @@ async def announce_call(request: Request) -> Response:
     """Expect a call for some minutes. The answer has the id with which Asterisk must connect."""
     service: Service = request.app.state.service
     key = header_key(request.headers)
+    if not service.access.admits(key):
+        raise invalid_key()
+    _check_service(service)
+    call, parameters = read_announcement(await json_body(Upload(request, service.settings)))
+    secret = service.access.sign_client_secret(key, int(time.time()) + VALID_S, {})
     try:
-        if not service.access.admits(key):
-            raise invalid_key()
-        _check_service(service)
-        call, parameters = read_announcement(await json_body(Upload(request, service.settings)))
-        secret = service.access.sign_client_secret(key, int(time.time()) + VALID_S, {})
-        if not await Announcements(service.store).add(call, Announcement(secret.value, parameters)):
-            raise RequestError(409, f"id: expected a new one, got {call}", "id", "call_is_known")
-    except ClientDisconnect:
-        return Response(status_code=CLIENT_GONE)
-    except RequestError as error:
-        return error_response(error)
-    except StoreAway:
+        is_new = await Announcements(service.store).add(call, Announcement(secret.value, parameters))
+    except StoreAway as error:
         message = f"the call is not announced, as Redis cannot be reached; try again in {RETRY_AFTER_S} s"
-        return error_response(RequestError(503, message, code="redis_away"))
+        raise RequestError(503, message, code="redis_away") from error
+    if not is_new:
+        raise RequestError(409, f"id: expected a new one, got {call}", "id", "call_is_known")
     return JSONResponse({"id": str(call), "expires_at": secret.expires_at}, 201)
 
 
