@@ -2,9 +2,10 @@
 
 import asyncio
 import tempfile
+from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
-from typing import IO, Protocol
+from typing import IO
 
 import numpy as np
 
@@ -26,14 +27,15 @@ from tutti_server.app.voices.words_by_speaker import SpokenText, speech_of, spok
 from tutti_server.engine.api import SAMPLE_RATE
 
 
-class TellsSpeakers(Protocol):
+class TellsSpeakers(ABC):
     """Knows who has said what in one file."""
 
-    @property
-    def n_channels(self) -> int | None:
-        """How many channels of the file are transcribed on their own; `None` if they are mixed."""
-        ...
+    def __init__(self, n_channels: int | None = None) -> None:
+        """Begin; of a file with `n_channels` each is transcribed on its own, with `None` they are mixed."""
+        self.n_channels = n_channels
+        self._segments: list[events.Segment] = []
 
+    @abstractmethod
     async def learn(self, decoders: Decoders, file: IO[bytes], track: str | None) -> None:
         """Get ready for the file.
 
@@ -41,32 +43,27 @@ class TellsSpeakers(Protocol):
             RequestError: what the client has said of its speakers cannot be.
             MediaError: the file is no audio, or has no such track.
         """
-        ...
 
     def listen(self, audio: AsyncGenerator[Samples, None]) -> AsyncGenerator[Samples, None]:
         """Pass on the audio of the file."""
-        ...
+        return audio
 
     def add(self, event: events.Event) -> None:
         """Keep the text of the file."""
-        ...
+        if isinstance(event, events.Segment):
+            self._segments.append(event)
 
+    @abstractmethod
     async def spoken(self) -> Spoken:
         """The text by speaker, once the file is transcribed."""
-        ...
 
 
-class ChannelSpeakers:
+class ChannelSpeakers(TellsSpeakers):
     """Each channel of the file has a speaker, whom the client names."""
 
     def __init__(self, names: Sequence[str]) -> None:
+        super().__init__(len(names))
         self._names = names
-        self._segments: list[events.Segment] = []
-
-    @property
-    def n_channels(self) -> int | None:
-        """See `TellsSpeakers`."""
-        return len(self._names)
 
     async def learn(self, decoders: Decoders, file: IO[bytes], track: str | None) -> None:
         """See `TellsSpeakers`. The file must have as many channels as there are names."""
@@ -74,15 +71,6 @@ class ChannelSpeakers:
         if n_channels != len(self._names):
             message = f"{CHANNEL_NAMES}: expected {n_channels}, one for each channel, got {len(self._names)}"
             raise RequestError(400, message, CHANNEL_NAMES)
-
-    def listen(self, audio: AsyncGenerator[Samples, None]) -> AsyncGenerator[Samples, None]:
-        """See `TellsSpeakers`."""
-        return audio
-
-    def add(self, event: events.Event) -> None:
-        """See `TellsSpeakers`."""
-        if isinstance(event, events.Segment):
-            self._segments.append(event)
 
     async def spoken(self) -> Spoken:
         """See `TellsSpeakers`."""
@@ -101,18 +89,16 @@ class ChannelSpeakers:
         return Spoken(texts, dict(enumerate(self._names)))
 
 
-class FileSpeakers:
+class FileSpeakers(TellsSpeakers):
     """Listens to a file of one channel while it is transcribed, and then knows who has said what."""
 
-    n_channels: int | None = None
-
     def __init__(self, model: SpeakerModel, known: Sequence[KnownSpeaker], max_speakers: int) -> None:
+        super().__init__()
         self._model = model
         self._known = known
         self._max_speakers = max_speakers
         self._diarizer = Diarizer(model.embed)
         self._references = np.zeros((0, 0), np.float32)
-        self._segments: list[events.Segment] = []
 
     async def learn(self, decoders: Decoders, file: IO[bytes], track: str | None) -> None:
         """Embed the references of the known speakers.
@@ -127,11 +113,6 @@ class FileSpeakers:
     def listen(self, audio: AsyncGenerator[Samples, None]) -> AsyncGenerator[Samples, None]:
         """Pass on the audio of the file."""
         return self._diarizer.listen(audio)
-
-    def add(self, event: events.Event) -> None:
-        """Keep the text of the file."""
-        if isinstance(event, events.Segment):
-            self._segments.append(event)
 
     async def spoken(self) -> Spoken:
         """The text by speaker, once the file is transcribed."""
