@@ -429,6 +429,14 @@ def operation(
     return {"operationId": name, "summary": summary, "responses": refused | answers, **security, **more}
 
 
+def _get(name: str, summary: str, answers: dict[str, Schema], **more: Any) -> dict[str, Schema]:
+    return {"get": operation(name, summary, answers, **more)}
+
+
+def _post(name: str, summary: str, answers: dict[str, Schema], **more: Any) -> dict[str, Schema]:
+    return {"post": operation(name, summary, answers, **more)}
+
+
 def json_body(schema: Schema) -> Schema:
     """A body of JSON, which may be missing."""
     return {"required": False, "content": {"application/json": {"schema": schema}}}
@@ -459,14 +467,14 @@ def _with_example(content: Schema, example: Any, *kinds: str) -> Schema:
 ANSWERS_TO_FORMS = ("Transcript", "VerboseTranscript", "DiarizedTranscript", "CallRecord", "Tracks")
 
 
-def _file_operation(name: str, summary: str) -> Schema:
+def _file_operation(name: str, summary: str) -> dict[str, Schema]:
     either = {"anyOf": [_ref(name) for name in ANSWERS_TO_FORMS]}
     headers = {"x-tutti-ignored": IGNORED, "x-tutti-model": ANSWERING_MODEL, "x-tutti-warnings": WARNED}
     contents = {"application_json": either, "text_plain": TEXT, "text_vtt": TEXT, "text_event-stream": EVENT_STREAM}
     transcript = answer("The transcript, in the format of the request.", headers, **contents)
     body = {"required": True, "content": {"multipart/form-data": {"schema": FORM}}}
     refusals = {**UPLOAD_REFUSALS, "404": "The server has other models."}
-    return operation(name, summary, {"200": transcript}, refusals=refusals, requestBody=body)
+    return _post(name, summary, {"200": transcript}, refusals=refusals, requestBody=body)
 
 
 def query(name: str, schema: Schema, description: str) -> Schema:
@@ -538,7 +546,7 @@ def _room_operation(
         "501": "There are several gateways without Redis.",
         "503": "There is no room for one more reader, nothing to fetch yet, or the server is going down.",
     }
-    return {"get": operation(name, summary, answers, refusals=refusals, needs_key=False, parameters=parameters)}
+    return _get(name, summary, answers, refusals=refusals, needs_key=False, parameters=parameters)
 
 
 ROOM_PATHS = {
@@ -583,173 +591,145 @@ ROOM_PATHS = {
 
 PATHS: dict[str, dict[str, Schema]] = {
     **ROOM_PATHS,
-    "/v1/audio/transcriptions": {"post": _file_operation("transcribe", "Transcribe a recording.")},
-    "/v1/audio/translations": {"post": _file_operation("translate", "Transcribe a recording in English.")},
-    "/v1/models": {
-        "get": operation(
-            "listModels",
-            "The models, by each of their names.",
-            {
-                "200": answer(
-                    "An entry for each name: a model's own, its `root`, its aliases, and the first one's `whisper-1`.",
-                    application_json=object_of({"object": {"const": "list"}, "data": list_of(_ref("Model"))}),
-                )
+    "/v1/audio/transcriptions": _file_operation("transcribe", "Transcribe a recording."),
+    "/v1/audio/translations": _file_operation("translate", "Transcribe a recording in English."),
+    "/v1/models": _get(
+        "listModels",
+        "The models, by each of their names.",
+        {
+            "200": answer(
+                "An entry for each name: a model's own, its `root`, its aliases, and the first one's `whisper-1`.",
+                application_json=object_of({"object": {"const": "list"}, "data": list_of(_ref("Model"))}),
+            )
+        },
+    ),
+    "/v1/models/{name}": _get(
+        "retrieveModel",
+        "A model, by one of its names.",
+        {"200": answer("The model.", application_json=_ref("Model"))},
+        refusals={"404": "The server has other models."},
+        parameters=[MODEL_NAME],
+    ),
+    "/v1/realtime/client_secrets": _post(
+        "createClientSecret",
+        "Make a secret with which a browser opens live sessions.",
+        {
+            "200": answer(
+                "The secret.",
+                application_json=object_of({"value": TEXT, "expires_at": INTEGER, "session": SESSION}),
+            )
+        },
+        refusals=BODY_REFUSALS,
+        requestBody=json_body(
+            object_of({}, {"expires_after": _ref("Expiry"), "session": ANY_OBJECT, "rooms": BOOLEAN})
+        ),
+    ),
+    "/v1/realtime/client_secrets/withdraw": _post(
+        "withdrawClientSecret",
+        "Let a client secret of this API key open no more sessions.",
+        {
+            "200": answer(
+                "It opens none any more.",
+                application_json=object_of({"withdrawn": {"const": True}, "expires_at": INTEGER}),
+            )
+        },
+        refusals={
+            **BODY_REFUSALS,
+            "404": "This key has made no such secret, or it has expired.",
+            "501": "There are several gateways without Redis.",
+            "503": "The other gateways cannot be reached.",
+        },
+        requestBody=json_body(object_of({"value": TEXT})),
+    ),
+    "/v1/realtime/transcription_sessions": _post(
+        "createTranscriptionSession",
+        "Make such a secret, in the older shape.",
+        {"200": answer("The secret.", application_json=object_of({"client_secret": SECRET, **FLAT_SESSION}))},
+        refusals=BODY_REFUSALS,
+        requestBody=json_body(ANY_OBJECT),
+    ),
+    "/v1/listen": _post(
+        "listen",
+        "Transcribe a recording, in Deepgram's protocol.",
+        {
+            "200": answer(
+                "The transcript.",
+                {"dg-request-id": REQUEST_ID, "x-tutti-ignored": IGNORED, "x-tutti-adjusted": ADJUSTED},
+                application_json={"anyOf": [_ref("DeepgramTranscript"), _ref("DeepgramAccepted")]},
+            )
+        },
+        refusals=UPLOAD_REFUSALS,
+        error="DeepgramError",
+        parameters=DEEPGRAM_PARAMETERS,
+        requestBody={
+            "required": True,
+            "content": {
+                "application/octet-stream": {"schema": {"type": "string", "format": "binary"}},
+                "application/json": {"schema": object_of({"url": TEXT})},
             },
-        )
-    },
-    "/v1/models/{name}": {
-        "get": operation(
-            "retrieveModel",
-            "A model, by one of its names.",
-            {"200": answer("The model.", application_json=_ref("Model"))},
-            refusals={"404": "The server has other models."},
-            parameters=[MODEL_NAME],
-        )
-    },
-    "/v1/realtime/client_secrets": {
-        "post": operation(
-            "createClientSecret",
-            "Make a secret with which a browser opens live sessions.",
-            {
-                "200": answer(
-                    "The secret.",
-                    application_json=object_of({"value": TEXT, "expires_at": INTEGER, "session": SESSION}),
-                )
-            },
-            refusals=BODY_REFUSALS,
-            requestBody=json_body(
-                object_of({}, {"expires_after": _ref("Expiry"), "session": ANY_OBJECT, "rooms": BOOLEAN})
-            ),
-        )
-    },
-    "/v1/realtime/client_secrets/withdraw": {
-        "post": operation(
-            "withdrawClientSecret",
-            "Let a client secret of this API key open no more sessions.",
-            {
-                "200": answer(
-                    "It opens none any more.",
-                    application_json=object_of({"withdrawn": {"const": True}, "expires_at": INTEGER}),
-                )
-            },
-            refusals={
-                **BODY_REFUSALS,
-                "404": "This key has made no such secret, or it has expired.",
-                "501": "There are several gateways without Redis.",
-                "503": "The other gateways cannot be reached.",
-            },
-            requestBody=json_body(object_of({"value": TEXT})),
-        )
-    },
-    "/v1/realtime/transcription_sessions": {
-        "post": operation(
-            "createTranscriptionSession",
-            "Make such a secret, in the older shape.",
-            {"200": answer("The secret.", application_json=object_of({"client_secret": SECRET, **FLAT_SESSION}))},
-            refusals=BODY_REFUSALS,
-            requestBody=json_body(ANY_OBJECT),
-        )
-    },
-    "/v1/listen": {
-        "post": operation(
-            "listen",
-            "Transcribe a recording, in Deepgram's protocol.",
-            {
-                "200": answer(
-                    "The transcript.",
-                    {"dg-request-id": REQUEST_ID, "x-tutti-ignored": IGNORED, "x-tutti-adjusted": ADJUSTED},
-                    application_json={"anyOf": [_ref("DeepgramTranscript"), _ref("DeepgramAccepted")]},
-                )
-            },
-            refusals=UPLOAD_REFUSALS,
-            error="DeepgramError",
-            parameters=DEEPGRAM_PARAMETERS,
-            requestBody={
-                "required": True,
-                "content": {
-                    "application/octet-stream": {"schema": {"type": "string", "format": "binary"}},
-                    "application/json": {"schema": object_of({"url": TEXT})},
+        },
+    ),
+    "/v1/auth/grant": _post(
+        "grantToken",
+        "Make a short-lived token, in Deepgram's protocol.",
+        {"200": answer("The token.", application_json=object_of({"access_token": TEXT, "expires_in": NUMBER}))},
+        refusals=BODY_REFUSALS,
+        error="DeepgramError",
+        requestBody=json_body(
+            object_of(
+                {},
+                {
+                    "ttl_seconds": {
+                        "type": "number",
+                        "minimum": 1,
+                        "maximum": MAX_TOKEN_S,
+                        "default": DEFAULT_TOKEN_S,
+                    }
                 },
-            },
-        )
-    },
-    "/v1/auth/grant": {
-        "post": operation(
-            "grantToken",
-            "Make a short-lived token, in Deepgram's protocol.",
-            {"200": answer("The token.", application_json=object_of({"access_token": TEXT, "expires_in": NUMBER}))},
-            refusals=BODY_REFUSALS,
-            error="DeepgramError",
-            requestBody=json_body(
-                object_of(
-                    {},
-                    {
-                        "ttl_seconds": {
-                            "type": "number",
-                            "minimum": 1,
-                            "maximum": MAX_TOKEN_S,
-                            "default": DEFAULT_TOKEN_S,
-                        }
-                    },
-                )
-            ),
-        )
-    },
-    "/page/model": {
-        "get": operation(
-            "pageModel",
-            "What the page shows of the model.",
-            {"200": answer("The model.", application_json=PAGE_MODEL)},
-            needs_key=False,
-        )
-    },
-    "/page/sample.flac": {
-        "get": operation(
-            "pageSample",
-            "The recording of a person that the page plays.",
-            {"200": answer("The recording.", audio_flac={})},
-            needs_key=False,
-        )
-    },
-    "/healthz": {
-        "get": operation(
-            "healthz",
-            "Whether the process can do its work.",
-            {"200": answer("It can.", **PLAIN), "503": answer("It must be started again.", **PLAIN)},
-            needs_key=False,
-        )
-    },
-    "/readyz": {
-        "get": operation(
-            "readyz",
-            "Whether new sessions are accepted.",
-            {"200": answer("They are.", **PLAIN), "503": answer("They are not, at the moment.", **PLAIN)},
-            needs_key=False,
-        )
-    },
-    "/metrics": {
-        "get": operation(
-            "metrics",
-            "The metrics, in Prometheus' text format.",
-            {"200": answer("The metrics.", **PLAIN)},
-        )
-    },
-    "/openapi.json": {
-        "get": operation(
-            "openapi",
-            "This document.",
-            {"200": answer("The document.", application_json=ANY_OBJECT)},
-            needs_key=False,
-        )
-    },
-    "/asyncapi.json": {
-        "get": operation(
-            "asyncapi",
-            "The AsyncAPI document of live sessions, which are WebSockets.",
-            {"200": answer("The document.", application_json=ANY_OBJECT)},
-            needs_key=False,
-        )
-    },
+            )
+        ),
+    ),
+    "/page/model": _get(
+        "pageModel",
+        "What the page shows of the model.",
+        {"200": answer("The model.", application_json=PAGE_MODEL)},
+        needs_key=False,
+    ),
+    "/page/sample.flac": _get(
+        "pageSample",
+        "The recording of a person that the page plays.",
+        {"200": answer("The recording.", audio_flac={})},
+        needs_key=False,
+    ),
+    "/healthz": _get(
+        "healthz",
+        "Whether the process can do its work.",
+        {"200": answer("It can.", **PLAIN), "503": answer("It must be started again.", **PLAIN)},
+        needs_key=False,
+    ),
+    "/readyz": _get(
+        "readyz",
+        "Whether new sessions are accepted.",
+        {"200": answer("They are.", **PLAIN), "503": answer("They are not, at the moment.", **PLAIN)},
+        needs_key=False,
+    ),
+    "/metrics": _get(
+        "metrics",
+        "The metrics, in Prometheus' text format.",
+        {"200": answer("The metrics.", **PLAIN)},
+    ),
+    "/openapi.json": _get(
+        "openapi",
+        "This document.",
+        {"200": answer("The document.", application_json=ANY_OBJECT)},
+        needs_key=False,
+    ),
+    "/asyncapi.json": _get(
+        "asyncapi",
+        "The AsyncAPI document of live sessions, which are WebSockets.",
+        {"200": answer("The document.", application_json=ANY_OBJECT)},
+        needs_key=False,
+    ),
 }
 _DOCUMENT: Schema = {
     "openapi": "3.1.0",
