@@ -7,7 +7,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.websockets import WebSocket
 
 from tutti_server.app.dialects.http_answers import IGNORED_HEADER, header_value
-from tutti_server.app.errors import RETRY_AFTER_S, KeyLimitExceeded, LimitExceeded, RequestError
+from tutti_server.app.errors import RETRY_AFTER_S, BadStart, KeyLimitExceeded, LimitExceeded, RequestError
 from tutti_server.app.service.auth import Client, header_key
 from tutti_server.app.service.http_errors import RETRYABLE
 from tutti_server.app.service.service import Service
@@ -80,13 +80,15 @@ def invalid_key() -> Refusal:
     return Refusal(401, "INVALID_AUTH", "a valid API key is needed: Authorization: Token KEY, or Bearer")
 
 
-def refusal_of(error: Refusal | RequestError | LimitExceeded) -> Refusal:
+def refusal_of(error: Refusal | RequestError | BadStart | LimitExceeded) -> Refusal:
     """An error in Deepgram's terms."""
     match error:
         case Refusal():
             return error
         case RequestError():
             return Refusal(error.status, UPLOAD_CODES[error.status], error.message)
+        case BadStart():
+            return Refusal(400, "INVALID_QUERY_PARAMETER", error.message)
         case KeyLimitExceeded():
             return Refusal(429, "TOO_MANY_REQUESTS", error.message, error.retry_after_s)
         case LimitExceeded(code="overloaded"):

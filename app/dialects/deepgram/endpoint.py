@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from tempfile import SpooledTemporaryFile
 from typing import IO, Any
 
-from starlette.requests import ClientDisconnect, HTTPConnection, Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.websockets import WebSocket
 
@@ -70,9 +70,9 @@ async def listen_live(websocket: WebSocket) -> None:
     id_ = request_id(websocket.scope)
     try:
         client, subprotocol = await admit_live(websocket)
-        options = _options(websocket, is_live=True)
-    except Refusal as refusal:
-        await websocket.send_denial_response(refusal.response(id_))
+        options = options_of(service, websocket.query_params.multi_items(), is_live=True)
+    except (Refusal, BadStart) as error:
+        await websocket.send_denial_response(refusal_of(error).response(id_))
         return
     dialect = Deepgram(options, _request_metadata(options, service, id_))
     headers = answer_headers(id_, options.ignored, options.adjusted)
@@ -99,7 +99,7 @@ async def _listen(request: Request, upload: Upload, id_: str) -> Response:
         )
         if client is None:
             raise invalid_key()
-        options = _options(request, is_live=False)
+        options = options_of(service, request.query_params.multi_items())
         if options.callback:
             return await take_job(request, upload, options, client)
         model = _model_name(options, service)
@@ -120,7 +120,7 @@ async def _listen(request: Request, upload: Upload, id_: str) -> Response:
     except ClientDisconnect:
         # The work was cancelled, and no answer can be delivered.
         return Response(status_code=CLIENT_GONE)
-    except (Refusal, RequestError, LimitExceeded) as error:
+    except (Refusal, RequestError, BadStart, LimitExceeded) as error:
         refusal = refusal_of(error)
         if refusal.status != SLOW_UPLOAD:
             await upload.discard(service.admission.drain_limit)
@@ -246,14 +246,6 @@ def _report(notice: Notice | None, on_notice: OnNotice) -> None:
     if notice:
         logger.warning("%s", notice.message)
         on_notice(notice)
-
-
-def _options(connection: HTTPConnection, is_live: bool) -> Options:
-    """The options in the URL of a request."""
-    try:
-        return options_of(connection.app.state.service, connection.query_params.multi_items(), is_live)
-    except BadStart as error:
-        raise Refusal(400, "INVALID_QUERY_PARAMETER", error.message) from error
 
 
 def options_of(service: Service, query: Sequence[tuple[str, str]], is_live: bool = False) -> Options:

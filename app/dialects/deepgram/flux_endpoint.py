@@ -21,11 +21,8 @@ async def listen_to_turns(websocket: WebSocket) -> None:
     try:
         client, subprotocol = await admit_live(websocket)
         options = parse(websocket.query_params.multi_items(), service.transcriber.info.languages)
-    except BadStart as error:
-        await websocket.send_denial_response(Refusal(400, "INVALID_QUERY_PARAMETER", error.message).response(id_))
-        return
-    except Refusal as refusal:
-        await websocket.send_denial_response(refusal.response(id_))
+    except (Refusal, BadStart) as error:
+        await websocket.send_denial_response(refusal_of(error).response(id_))
         return
     headers = answer_headers(id_, options.ignored, options.adjusted)
     await serve_or_refuse(
