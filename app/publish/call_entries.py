@@ -5,7 +5,6 @@ import json
 from dataclasses import dataclass
 
 from tutti_server.app.publish.outbox import CallId, CallMessage
-from tutti_server.app.sharing.store import Lease
 
 UNREADABLE = (LookupError, RecursionError, TypeError, ValueError)
 """What reading something may raise that another version or another program has written."""
@@ -60,33 +59,18 @@ class CallEntry:
         return cls(call=fields["call"], begun=fields["begun"], number=fields["number"], message=message)
 
 
-def opening_text(entries: list[CallEntry]) -> str:
-    """The opening of a call as JSON: what every subscriber receives first."""
-    return json.dumps([entry.text() for entry in entries], ensure_ascii=False)
-
-
-def parse_opening(text: str) -> list[CallEntry]:
-    """Read an opening from JSON."""
-    return [CallEntry.parse(each) for each in json.loads(text)]
-
-
 def log_name(call_id: CallId) -> str:
     """The log of a call."""
     return f"call:{_name(call_id)}"
 
 
 def opening_name(call_id: CallId) -> str:
-    """The value that holds the opening of a call."""
+    """The value with the opening of a call: a list in JSON of the entries that every subscriber receives first."""
     return f"call-opening:{_name(call_id)}"
 
 
-def stream_lease(call_id: CallId, call: str) -> Lease:
-    """The lease that a stream holds while the call comes from it."""
-    return Lease(lease_name(call_id), call)
-
-
 def lease_name(call_id: CallId) -> str:
-    """The name of the lease that one stream of a call holds."""
+    """The name of the lease that a stream holds while the call comes from it."""
     return f"call:{_name(call_id)}"
 
 

@@ -1,6 +1,7 @@
 """Follows the calls of all gateways for the subscribers of this one."""
 
 import asyncio
+import json
 import logging
 import time
 from collections.abc import AsyncIterator, Callable
@@ -13,7 +14,6 @@ from tutti_server.app.publish.call_entries import (
     lease_name,
     log_name,
     opening_name,
-    parse_opening,
 )
 from tutti_server.app.publish.call_subscribers import JOINED_LATE, CallFeed, Calls
 from tutti_server.app.publish.outbox import CallId
@@ -169,7 +169,7 @@ class CallFollower:
     def _parse_opening(self, text: str) -> list[CallEntry]:
         """Read an opening; empty if another version or another program has written it."""
         try:
-            return parse_opening(text)
+            return [CallEntry.parse(each) for each in json.loads(text)]
         except UNREADABLE:
             logger.debug("the opening of a call cannot be read", exc_info=True)
             self._on_unreadable()

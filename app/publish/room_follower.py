@@ -13,7 +13,7 @@ from tutti_server.app.publish.room import Room
 from tutti_server.app.publish.room_config import RoomConfig
 from tutti_server.app.publish.room_entries import Begun, Ended, read_entry, write_entry
 from tutti_server.app.sharing.leases import RENEW_S
-from tutti_server.app.sharing.store import Lease, SharedStore, StoreAway
+from tutti_server.app.sharing.store import SharedStore, StoreAway
 from tutti_server.app.sharing.waiting import keep_following, read_unless
 
 logger = logging.getLogger(__name__)
@@ -262,8 +262,3 @@ def text_name(id_: str) -> str:
 def lease_name(id_: str) -> str:
     """The lease that the session holds that speaks in a room."""
     return f"room:{id_}"
-
-
-def speaker_lease(id_: str, stream: str) -> Lease:
-    """The lease of a session while it speaks in a room."""
-    return Lease(lease_name(id_), stream)

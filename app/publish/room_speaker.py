@@ -13,9 +13,9 @@ from tutti_server.app.publish.hls_lines import SEGMENT_S
 from tutti_server.app.publish.outbox import CallMessage, Outbox
 from tutti_server.app.publish.room_config import RoomConfig
 from tutti_server.app.publish.room_entries import Begun, Ended, Entry, Left, Passed, write_entry
-from tutti_server.app.publish.room_follower import Followed, RoomFollower, log_name, speaker_lease, text_name
+from tutti_server.app.publish.room_follower import Followed, RoomFollower, lease_name, log_name, text_name
 from tutti_server.app.sharing.leases import Leases
-from tutti_server.app.sharing.store import SharedStore, StoreAway
+from tutti_server.app.sharing.store import Lease, SharedStore, StoreAway
 from tutti_server.app.sharing.waiting import wait_until_up
 
 logger = logging.getLogger(__name__)
@@ -122,7 +122,7 @@ class Speaker:
 
     async def run(self) -> None:
         """Write the log of the room until the session has left and everything is written."""
-        lease = speaker_lease(self.claim.id, self.stream)
+        lease = Lease(lease_name(self.claim.id), self.stream)
         self._leases.hold(lease)
         try:
             await self._write_all()

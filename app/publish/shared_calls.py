@@ -1,6 +1,7 @@
 """Calls whose subscribers may be at any gateway: what is published goes through the shared store."""
 
 import asyncio
+import json
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -10,10 +11,9 @@ from tutti_server.app.errors import CLOSE_OVERLOADED, RETRY_AFTER_S, LimitExceed
 from tutti_server.app.publish.call_entries import (
     KEEP_OPENING_S,
     CallEntry,
+    lease_name,
     log_name,
     opening_name,
-    opening_text,
-    stream_lease,
 )
 from tutti_server.app.publish.call_follower import CallFollower
 from tutti_server.app.publish.call_subscribers import LEAVE_S, Calls, Receipt, call_is_on
@@ -165,7 +165,7 @@ class SharedCall:
         Args:
             settled: returns when the leases of other streams are in the store, also if it was emptied a moment ago.
         """
-        lease = stream_lease(self._call_id, self._id)
+        lease = Lease(lease_name(self._call_id), self._id)
         try:
             if await self._claim(lease, settled):
                 while (message := await self._outbox.pop()) is not None:
@@ -181,7 +181,8 @@ class SharedCall:
     async def write_opening(self) -> None:
         """Put what subscribers receive first. Raises `StoreAway`."""
         if self._opening:
-            await self._store.put(opening_name(self._call_id), opening_text(self._opening), KEEP_OPENING_S)
+            opening = json.dumps([entry.text() for entry in self._opening], ensure_ascii=False)
+            await self._store.put(opening_name(self._call_id), opening, KEEP_OPENING_S)
 
     async def _claim(self, lease: Lease, settled: Callable[[], Awaitable[None]]) -> bool:
         """Take the lease of the call, and the number of this stream. False if another one holds it after `CLAIM_S`."""
