@@ -43,16 +43,14 @@ class Kind(IntEnum):
 
     SAMPLES = 0
     """Float32 samples."""
-    NUMBER = 1
-    """The number of channels, in decimal digits. Nothing follows."""
+    ANSWER = 1
+    """What was asked of the file, in JSON. Nothing follows."""
     ERROR = 2
     """The message of a `MediaError`. Nothing follows."""
     DONE = 3
     """The file is decoded. The message has no bytes."""
     NOTICE = 4
     """The fields of a `Notice` in JSON. More follows."""
-    TRACKS = 5
-    """The languages of the tracks in JSON, as `languages_of_tracks` gives them. Nothing follows."""
 
 
 HEADER = struct.Struct("<BI")
@@ -129,10 +127,10 @@ def _decode(request: dict[str, Any], file: IO[bytes], answer: socket.socket) -> 
     _grant_cpu_time()
     try:
         if request["wanted"] == "tracks":
-            _send(answer, Kind.TRACKS, json.dumps(file_decoder.languages_of_tracks(file)).encode())
+            _send(answer, Kind.ANSWER, json.dumps(file_decoder.languages_of_tracks(file)).encode())
             return
         if request["wanted"] == "n_channels":
-            _send(answer, Kind.NUMBER, str(file_decoder.n_channels(file, request["track"])).encode())
+            _send(answer, Kind.ANSWER, json.dumps(file_decoder.n_channels(file, request["track"])).encode())
             return
 
         def on_notice(notice: Notice) -> None:

@@ -197,7 +197,7 @@ class FormatCheck:
 
     def _levels(self, content: bytes) -> NDArray[np.float32]:
         """The level of each frame of `FRAME_S`."""
-        samples = _first_channel(content, self.audio)
+        samples = _channel(content, self.audio)
         n_frame = round(FRAME_S * self.audio.sample_rate)
         n_frames = len(samples) // n_frame
         levels: NDArray[np.float32] = np.sqrt(
@@ -226,7 +226,7 @@ def _container(content: bytes, audio: AudioFormat) -> str | None:
 
 def _appearance(content: bytes, audio: AudioFormat) -> str | None:
     """What a stretch of sound looks like; `None` for what was declared."""
-    samples = _first_channel(content, audio).astype(np.float64)
+    samples = _channel(content, audio).astype(np.float64)
     if are_tones(samples, audio.sample_rate):
         return None
     match audio.encoding:
@@ -247,11 +247,7 @@ def _appearance(content: bytes, audio: AudioFormat) -> str | None:
     return None
 
 
-def _first_channel(content: bytes, audio: AudioFormat) -> Samples:
-    return _channel(content, audio, 0)
-
-
-def _channel(content: bytes, audio: AudioFormat, number: int) -> Samples:
+def _channel(content: bytes, audio: AudioFormat, number: int = 0) -> Samples:
     size = BYTES_PER_SAMPLE[audio.encoding] * audio.channels
     return decode_samples(content[: len(content) // size * size], audio.encoding)[number :: audio.channels]
 
@@ -341,7 +337,7 @@ def _as_bytes(content: bytes, audio: AudioFormat) -> str | None:
 
 def _speed(content: bytes, audio: AudioFormat) -> str | None:
     """Whether a voice in a stretch of sound is far slower or faster than people speak."""
-    return speed(_first_channel(content, audio).astype(np.float64), audio.sample_rate)
+    return speed(_channel(content, audio).astype(np.float64), audio.sample_rate)
 
 
 def _is_interleaved(samples: NDArray[np.float64]) -> bool:
