@@ -2,6 +2,7 @@
 
 import gzip
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -66,7 +67,7 @@ def routes() -> list[BaseRoute]:
         Mount("/static", PageFiles(directory=STATIC), name="static"),
         Route("/captions/{room}.vtt", rooms.room_track),
         Route("/captions/{room}.m3u8", rooms.room_playlist),
-        Route("/captions/{room}", rooms.RoomPage(STATIC / "room.html").serve),
+        Route("/captions/{room}", partial(rooms.room_page, STATIC / "room.html")),
         Route("/captions/{room}/events", rooms.RoomEvents(), methods=["GET"]),
         Route("/captions/{room}/{number}.vtt", rooms.room_segment),
         WebSocketRoute("/v1/stream", native.stream),

@@ -39,22 +39,15 @@ PUBLIC_HEADERS = {"access-control-allow-origin": "*", "cache-control": "no-cache
 PAGE_HEADERS = {"cache-control": "no-cache"}
 
 
-class RoomPage:
-    """Serves the page of a room."""
-
-    def __init__(self, file: Path) -> None:
-        self._file = file
-
-    async def serve(self, request: Request) -> Response:
-        """Serve the page, with status 404 while there is no such room: the page waits for the speaker then."""
-        service: Service = request.app.state.service
-        try:
-            async with _room(service, request.path_params["room"]):
-                return FileResponse(self._file, headers=PAGE_HEADERS)
-        except RequestError as error:
-            if error.status != 404:
-                return error_response(error)
-            return FileResponse(self._file, error.status, PAGE_HEADERS)
+async def room_page(file: Path, request: Request) -> Response:
+    """The page of a room, with status 404 while there is no such room: the page waits for the speaker then."""
+    try:
+        async with _room(request):
+            return FileResponse(file, headers=PAGE_HEADERS)
+    except RequestError as error:
+        if error.status != 404:
+            raise
+        return FileResponse(file, error.status, PAGE_HEADERS)
 
 
 class RoomEvents:
@@ -66,7 +59,7 @@ class RoomEvents:
         service: Service = request.app.state.service
         seen = request.headers.get("last-event-id") or request.query_params.get("after", "")
         try:
-            async with _room(service, request.path_params["room"]) as followed:
+            async with _room(request) as followed:
                 response = _response_without_events(request, followed, seen)
                 if response is None:
                     with _reader_counted(service, address_of(scope), followed.room.name):
@@ -160,10 +153,9 @@ async def _until_disconnect(receive: Receive) -> None:
 
 async def room_track(request: Request) -> Response:
     """The final text of a room so far, as WebVTT."""
-    service: Service = request.app.state.service
     try:
         options = _track_options(request)
-        async with _room(service, request.path_params["room"]) as followed:
+        async with _room(request) as followed:
             lines = list(followed.room.lines.current(options.language))
         # Hours of text take some time.
         return _vtt(await asyncio.to_thread(whole_track, lines))
@@ -173,10 +165,9 @@ async def room_track(request: Request) -> Response:
 
 async def room_playlist(request: Request) -> Response:
     """The playlist of a room for players of HLS."""
-    service: Service = request.app.state.service
     try:
         options = _track_options(request)
-        async with _room(service, request.path_params["room"]) as followed:
+        async with _room(request) as followed:
             room = followed.room
             if not room.lines.n_segments:
                 message = f"the first {SEGMENT_S} s of the room are not complete yet"
@@ -189,12 +180,11 @@ async def room_playlist(request: Request) -> Response:
 
 async def room_segment(request: Request) -> Response:
     """One segment of that playlist, as WebVTT."""
-    service: Service = request.app.state.service
     wanted: str = request.path_params["number"]
     number = read_integer(wanted)
     try:
         options = _track_options(request)
-        async with _room(service, request.path_params["room"]) as followed:
+        async with _room(request) as followed:
             lines = followed.room.lines
             if number is None or not lines.n_segments - N_SERVED <= number < lines.n_segments:
                 kept = f"{max(lines.n_segments - N_SERVED, 0)} to {lines.n_segments - 1}"
@@ -205,12 +195,14 @@ async def room_segment(request: Request) -> Response:
 
 
 @asynccontextmanager
-async def _room(service: Service, name: str) -> AsyncIterator[Followed]:
-    """A room that is followed while the context is open.
+async def _room(request: Request) -> AsyncIterator[Followed]:
+    """The room in the path of a request, which is followed while the context is open.
 
     Raises:
         RequestError: there is none of this name, or it cannot be followed.
     """
+    service: Service = request.app.state.service
+    name: str = request.path_params["room"]
     if service.rooms.is_draining:
         raise RequestError(503, "the server is going down; try another", code="draining")
     if service.settings.max_room_readers and not service.is_known_everywhere:
