@@ -90,20 +90,6 @@ class Access:
         """Whether clients need no credential, so that nothing is known of them before their first message."""
         return not self._keys and self._directory is None
 
-    def is_valid(self, key: str | None) -> bool:
-        """Whether this API key may use the service, for whatever.
-
-        Raises:
-            RequestError: it cannot be known, as the database of keys is away.
-        """
-        return self._found(key) is not None
-
-    def known_client(self, key: str | None) -> Client:
-        """The client with this valid API key, whatever it may be used for."""
-        client = self._found(key)
-        assert client, "the key is valid"
-        return client
-
     def holder(self, client: Client) -> str:
         """Who holds the places of a client, which it shares with other keys; empty where there is one key at most."""
         return "" if self._directory is None and len(self._keys) <= 1 else client.account
@@ -123,7 +109,7 @@ class Access:
             RequestError: 403 if the key may be used for other things only; 503 if it cannot be known whether the key is
                 valid, as the database of keys is away.
         """
-        client = self._found(key)
+        client = self.known_client(key)
         self._counted(client is not None)
         return self._within(client, scope) if client else None
 
@@ -174,8 +160,12 @@ class Access:
             return None
         return client_secrets.verify(value, (signing_key,), time.time())
 
-    def _found(self, key: str | None) -> Client | None:
-        """The client with this API key, whatever it may be used for."""
+    def known_client(self, key: str | None) -> Client | None:
+        """The client with this API key, whatever it may be used for; `None` if it is not valid.
+
+        Raises:
+            RequestError: it cannot be known, as the database of keys is away.
+        """
         if self.is_open:
             return Client()
         # Compare with every key, so that the time taken does not show which key was close.
@@ -191,7 +181,7 @@ class Access:
     def _owner(self, secret: ClientSecret) -> Client:
         """Whoever has the key that signed a valid secret."""
         if not secret.key_id:
-            return self._found(secret.key) or Client()
+            return self.known_client(secret.key) or Client()
         record = self._directory.find_id(secret.key_id) if self._directory else None
         assert record, "a valid secret was verified with its record"
         key = record.api_key

@@ -18,7 +18,7 @@ OPENAI_NAME = "whisper-1"
 async def list_models(request: Request) -> Response:
     """The list of models: an entry for each name of each model, its own first; the first model is the default."""
     service: Service = request.app.state.service
-    if not service.access.is_valid(header_key(request.headers)):
+    if service.access.known_client(header_key(request.headers)) is None:
         raise invalid_key()
     return JSONResponse({"object": "list", "data": [_model(service, *each) for each in _names(service).items()]})
 
@@ -26,7 +26,7 @@ async def list_models(request: Request) -> Response:
 async def retrieve_model(request: Request) -> Response:
     """A model, by a name in the list."""
     service: Service = request.app.state.service
-    if not service.access.is_valid(header_key(request.headers)):
+    if service.access.known_client(header_key(request.headers)) is None:
         raise invalid_key()
     name = request.path_params["name"]
     names = _names(service)

@@ -25,8 +25,8 @@ async def show_usage(request: Request) -> Response:
     """The usage of the key that asks; with the scope `usage` of any key, or of all."""
     service: Service = request.app.state.service
     accounts = accounts_of(request)
-    key = header_key(request.headers)
-    if not service.access.is_valid(key):
+    client = service.access.known_client(header_key(request.headers))
+    if client is None:
         raise invalid_key()
     if accounts.usage is None:
         needed = "TUTTI_DATABASE_KEYS, or TUTTI_KEYS_FILE with TUTTI_JOBS"
@@ -34,7 +34,7 @@ async def show_usage(request: Request) -> Response:
     unknown = [name for name in request.query_params if name not in PARAMETERS]
     if unknown:
         raise RequestError(400, f"expected {', '.join(PARAMETERS)}, got {shorten(unknown[0])}", unknown[0])
-    account = _account(accounts, service.access.known_client(key), request)
+    account = _account(accounts, client, request)
     from_day, to_day = _days(request)
     return JSONResponse(await _usage(accounts, accounts.usage, account, from_day, to_day))
 
