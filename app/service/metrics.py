@@ -246,9 +246,10 @@ class Metrics:
         """
         self.registry = registry = CollectorRegistry()
         # What is shown once, whichever gateway shows it.
-        self._shown = _Page(CollectorRegistry() if shared_folder or metrics_of_all else registry, metrics_of_all)
+        self._shown = CollectorRegistry() if shared_folder or metrics_of_all else registry
+        self._metrics_of_all = metrics_of_all
         if shared_folder:
-            MultiProcessCollector(self._shown.registry, shared_folder)  # type: ignore[no-untyped-call]  # it has no types
+            MultiProcessCollector(self._shown, shared_folder)  # type: ignore[no-untyped-call]  # it has no types
         self.sessions = SessionMetrics(registry)
         self.refused_total = _labelled_counter(
             "tutti_refused",
@@ -273,12 +274,12 @@ class Metrics:
         self.events_total = Counter("tutti_events", "Events sent to clients, by type", ["type"], registry=registry)
         self.latency = LatencyMetrics(registry)
         self.utterances = UtteranceMetrics(registry)
-        self._shown.registry.register(_EngineCollector(engines))
-        (self._shown.registry if shared_folder else registry).register(ProcessMetrics(shared_folder))
+        self._shown.register(_EngineCollector(engines))
+        (self._shown if shared_folder else registry).register(ProcessMetrics(shared_folder))
 
     def show_session_load(self, session_load: Callable[[], float]) -> None:
         """Show how full the service is, which is asked when a page is rendered: see `Admission.session_load`."""
-        self._shown.registry.register(_SessionLoadCollector(session_load))
+        self._shown.register(_SessionLoadCollector(session_load))
 
     def snapshot(self) -> list[Metric]:
         """The figures of this gateway now, for the pages of the others."""
@@ -289,11 +290,15 @@ class Metrics:
 
         Where they are on several machines, each series has a label `gateway`.
         """
-        return await self._shown.of_all() + self.render()
+        if self._metrics_of_all is None:
+            return self.render()
+        registry = CollectorRegistry()
+        registry.register(_LabelledCollector("gateway", await self._metrics_of_all()))
+        return generate_latest(registry) + self.render()
 
     def render(self) -> bytes:
         """The page of gateways that share a folder, or the part of it that any gateway knows of all."""
-        return generate_latest(self._shown.registry)
+        return generate_latest(self._shown)
 
     async def measure_loop_lag(self) -> None:
         """Measure the event loop's lag until cancelled."""
@@ -311,22 +316,6 @@ def _labelled_counter(
     for value in values:
         counter.labels(value)
     return counter
-
-
-class _Page:
-    """Renders what `/metrics` shows."""
-
-    def __init__(self, registry: CollectorRegistry, metrics_of_all: GatherMetrics | None) -> None:
-        self.registry = registry
-        self._metrics_of_all = metrics_of_all
-
-    async def of_all(self) -> bytes:
-        """The figures of gateways on several machines; nothing where there are none."""
-        if self._metrics_of_all is None:
-            return b""
-        registry = CollectorRegistry()
-        registry.register(_LabelledCollector("gateway", await self._metrics_of_all()))
-        return generate_latest(registry)
 
 
 class _LabelledCollector(Collector):
