@@ -283,7 +283,7 @@ class Server(uvicorn.Server):
             self._loop.call_soon_threadsafe(self.stop)
         else:
             self._last_signal = sig
-            self._loop.call_soon_threadsafe(self._service.admission.hurry)
+            self._loop.call_soon_threadsafe(self._service.admission.drain_limit.hurry)
 
     def stop(self) -> None:
         """Drain, then end `serve`. Must be called on the event loop."""

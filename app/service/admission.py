@@ -207,8 +207,8 @@ class Admission:
     async def drain(self) -> None:
         """Refuse everything new, end all sessions, and wait until they and the uploads have finished.
 
-        The wait is at most `drain_timeout_s`, or until `hurry`. What remains is abandoned: its clients learn that the
-        server is going down, and those of sessions lose only text that was not final.
+        The wait is at most `drain_timeout_s`, or until `drain_limit.hurry`. What remains is abandoned: its clients
+        learn that the server is going down, and those of sessions lose only text that was not final.
         """
         self.is_draining = True
         logger.info("draining %d sessions and %d uploads", len(self.sessions), self._uploads.total())
@@ -224,10 +224,6 @@ class Admission:
         with suppress(TimeoutError):
             async with asyncio.timeout(ABANDON_S):
                 await self.all_finished.wait()
-
-    def hurry(self) -> None:
-        """Let `drain` wait no longer."""
-        self.drain_limit.hurry()
 
     def _totals(self) -> Totals:
         """The figures of all gateways. Places that are kept count as sessions."""

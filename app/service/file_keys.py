@@ -34,21 +34,17 @@ class FileKeys(FollowedFiles):
         super().__init__("keys", (path,) if path else ())
         self._path = path
         self._check = check
-        self._by_key = self._read(known)
-
-    @property
-    def by_key(self) -> Mapping[str, ApiKey]:
+        self.by_key: Mapping[str, ApiKey] = self._read(known)
         """The keys, by the text that clients send. A change replaces the mapping."""
-        return self._by_key
 
     @property
     def keys(self) -> tuple[ApiKey, ...]:
         """The keys in the order of the file."""
-        return tuple(self._by_key.values())
+        return tuple(self.by_key.values())
 
     async def load(self) -> None:
         """Read the file; see `FollowedFiles.load`."""
-        self._by_key = await asyncio.to_thread(self._read)
+        self.by_key = await asyncio.to_thread(self._read)
 
     def _read(self, known: Sequence[ApiKey] = ()) -> dict[str, ApiKey]:
         keys: Sequence[ApiKey] = ()

@@ -157,10 +157,6 @@ class LiveLoad:
         self._work = EngineWork()
         self._samples: deque[_Sample] = deque()
 
-    def look(self) -> None:
-        """Note the figures as they are now. Call it before and after each change, and now and then."""
-        self._sample()
-
     @property
     def late_wait_s(self) -> float:
         """The wait that few of the last finals of this gateway exceeded, in seconds; see `FinalWaits.late_s`."""
@@ -169,11 +165,11 @@ class LiveLoad:
     def note_final(self, wait_s: float) -> None:
         """Note that the engine has begun a final of a session of this gateway, after this many seconds in the queue."""
         self._final_waits.add(wait_s)
-        self._sample()
+        self.look()
 
     def room(self) -> float:
         """How many sessions may be open at all gateways together."""
-        self._sample()
+        self.look()
         stats = self._stats()
         n_engines = max(stats.n_engines, 1)
         final_s, finals_per_s = self._final_s(stats), self._finals_per_s(stats.waiting_finals)
@@ -201,7 +197,8 @@ class LiveLoad:
         fraction = self.interims.interval_s() / needed_every_s
         return (last.work.interim_busy_s - first.work.interim_busy_s) / session_s * fraction
 
-    def _sample(self) -> None:
+    def look(self) -> None:
+        """Note the figures as they are now. Call it before and after each change, and now and then."""
         now_s, totals = self._clock(), self._totals()
         if self._samples and now_s - self._samples[-1].at_s < SAMPLE_EVERY_S:
             last = self._samples[-1]
