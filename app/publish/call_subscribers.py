@@ -1,7 +1,7 @@
 """The telephone calls that are active, and the clients that subscribe to their transcripts at this gateway."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -38,51 +38,6 @@ class PublishedCall(Protocol):
         ...
 
 
-class CallHub(Protocol):
-    """Connects calls with their subscribers."""
-
-    def running(self) -> AbstractAsyncContextManager[None]:
-        """Deliver events while the context is open."""
-        ...
-
-    def begin(self, call_id: CallId, introduction: CallEvent, write_event: WriteEvent) -> PublishedCall:
-        """Make a call active until its `end`, and publish its introduction.
-
-        Args:
-            call_id: the call and its account.
-            introduction: what every subscriber receives first.
-            write_event: writes the events of the call for its subscribers.
-
-        Raises:
-            SessionError: this call is active at this gateway already.
-        """
-        ...
-
-    def subscribe(self, call_id: CallId, holder: str = "") -> AbstractAsyncContextManager[Outbox[Receipt]]:
-        """The events of a call that is active or has yet to begin. The outbox is closed when the call ends.
-
-        A subscriber that arrives after events have been published receives the notice `joined_late`.
-
-        Args:
-            call_id: the call and its account.
-            holder: who has the place, where several share the places of subscribers: one of them has no more places
-                than are left for the others. Empty where they are not told apart.
-
-        Raises:
-            LimitExceeded: there are too many subscribers, the server is stopping, or calls at other gateways cannot be
-                followed now.
-        """
-        ...
-
-    def drain(self) -> None:
-        """Send the subscribers elsewhere whose calls do not end with this server. The others receive these ends."""
-        ...
-
-    async def wait_until_unused(self) -> None:
-        """Wait until the last subscriber has received what was left, for a limited time."""
-        ...
-
-
 @dataclass(slots=True, eq=False)
 class _Topic:
     """What is known under one call id: its active call, its subscribers, or both."""
@@ -97,7 +52,10 @@ class _Topic:
 
 
 class Calls:
-    """The `CallHub` of one gateway. Publishing never waits: a subscriber that does not read is dropped."""
+    """Connects the calls of one gateway with their subscribers.
+
+    Publishing never waits: a subscriber that does not read is dropped.
+    """
 
     def __init__(self, max_subscribers: int) -> None:
         """Start without calls; `max_subscribers` is the limit for all calls together."""
@@ -110,11 +68,20 @@ class Calls:
         self._topics: dict[CallId, _Topic] = {}
 
     def running(self) -> AbstractAsyncContextManager[None]:
-        """See `CallHub`. There is nothing to start."""
+        """Deliver events while the context is open."""
         return nullcontext()
 
-    def begin(self, call_id: CallId, introduction: CallEvent, write_event: WriteEvent) -> "ActiveCall":
-        """See `CallHub`."""
+    def begin(self, call_id: CallId, introduction: CallEvent, write_event: WriteEvent) -> PublishedCall:
+        """Make a call active until its `end`, and publish its introduction.
+
+        Args:
+            call_id: the call and its account.
+            introduction: what every subscriber receives first.
+            write_event: writes the events of the call for its subscribers.
+
+        Raises:
+            SessionError: this call is active at this gateway already.
+        """
         topic = self._topics.get(call_id)
         if topic is not None and topic.is_active:
             raise call_is_on(call_id)
@@ -128,13 +95,25 @@ class Calls:
 
     @asynccontextmanager
     async def subscribe(self, call_id: CallId, holder: str = "") -> AsyncIterator[Outbox[Receipt]]:
-        """See `CallHub`."""
+        """The events of a call, as `subscription` gives them. Calls at other gateways may have to be looked for."""
         with self.subscription(call_id, holder) as outbox:
             yield outbox
 
     @contextmanager
     def subscription(self, call_id: CallId, holder: str = "") -> Iterator[Outbox[Receipt]]:
-        """The events of a call, as `subscribe` gives them."""
+        """The events of a call that is active or has yet to begin. The outbox is closed when the call ends.
+
+        A subscriber that arrives after events have been published receives the notice `joined_late`.
+
+        Args:
+            call_id: the call and its account.
+            holder: who has the place, where several share the places of subscribers: one of them has no more places
+                than are left for the others. Empty where they are not told apart.
+
+        Raises:
+            LimitExceeded: there are too many subscribers, the server is stopping, or calls at other gateways cannot be
+                followed now.
+        """
         if self._is_draining:
             raise LimitExceeded("draining", GOING_DOWN, CLOSE_DRAINING)
         topic = self._topics.setdefault(call_id, _Topic())
@@ -168,18 +147,22 @@ class Calls:
             return
         raise LimitExceeded("overloaded", message, CLOSE_OVERLOADED)
 
-    def drain(self, ends_here: Callable[[CallId], bool] = lambda call_id: True) -> None:
-        """See `CallHub`. `ends_here` tells of an active call whether it ends with this server."""
+    def drain(self) -> None:
+        """Send the subscribers elsewhere whose calls do not end with this server. The others receive these ends."""
         self._is_draining = True
         for call_id, topic in self._topics.items():
-            if not (topic.is_active and ends_here(call_id)):
+            if not (topic.is_active and self._ends_here(call_id)):
                 for outbox in topic.subscribers:
                     outbox.push(events.Failure("draining", GOING_DOWN, is_fatal=True))
                     outbox.close()
                 topic.subscribers.clear()
 
+    def _ends_here(self, call_id: CallId) -> bool:
+        """Whether an active call ends with this server."""
+        return True
+
     async def wait_until_unused(self) -> None:
-        """See `CallHub`."""
+        """Wait until the last subscriber has received what was left, for a limited time."""
         with suppress(TimeoutError):
             async with asyncio.timeout(LEAVE_S):
                 await self._is_unused.wait()

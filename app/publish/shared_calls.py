@@ -33,30 +33,32 @@ LAST_WORDS_S = 60.0
 """How long the events of a call that has ended wait for a store that is away, in seconds."""
 
 
-class SharedCalls:
-    """The `CallHub` of a service with several gateways.
+class SharedCalls(Calls):
+    """The calls of a service with several gateways.
 
     Subscribers receive every call through the shared store, also one of their own gateway, so that all of them receive
     the same. While the store is away, events wait; of too many, the oldest are lost, and subscribers learn it.
     """
 
-    def __init__(self, hub: Calls, store: SharedStore, on_unreadable: Callable[[], None] = lambda: None) -> None:
-        """Connect the subscribers of `hub`, which are those of this gateway, with the calls of all gateways.
+    def __init__(
+        self, max_subscribers: int, store: SharedStore, on_unreadable: Callable[[], None] = lambda: None
+    ) -> None:
+        """Connect the subscribers of this gateway with the calls of all gateways.
 
         `on_unreadable` is called for each value of the store that cannot be read.
         """
-        self._hub = hub
+        super().__init__(max_subscribers)
         self._store = store
         self._leases = Leases(store)
         self._watch = EmptiedWatch(store, "calls", self._write_again)
-        self._follower = CallFollower(hub, store, on_unreadable)
+        self._follower = CallFollower(self, store, on_unreadable)
         self._published: dict[CallId, SharedCall] = {}
         """The calls that come in here and have not ended."""
         self._publishing: set[asyncio.Task[None]] = set()
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """See `CallHub`."""
+        """See `Calls`."""
         async with self._leases.running(), self._watch.running():
             following = asyncio.create_task(self._follower.run())
             try:
@@ -67,7 +69,7 @@ class SharedCalls:
                 await asyncio.gather(following, *self._publishing, return_exceptions=True)
 
     def begin(self, call_id: CallId, introduction: CallEvent, write_event: WriteEvent) -> "SharedCall":
-        """See `CallHub`. Whether the call is active at another gateway is known a moment later: `refusal`."""
+        """See `Calls`. Whether the call is active at another gateway is known a moment later: `refusal`."""
         if call_id in self._published:
             raise call_is_on(call_id)
         call = SharedCall(call_id, self._store, self._leases, write_event, self._end)
@@ -80,26 +82,25 @@ class SharedCalls:
 
     @asynccontextmanager
     async def subscribe(self, call_id: CallId, holder: str = "") -> AsyncIterator[Outbox[Receipt]]:
-        """See `CallHub`."""
+        """See `Calls`."""
         try:
             if not self._store.is_up:
                 raise StoreAway
-            with self._hub.subscription(call_id, holder) as outbox:
+            with self.subscription(call_id, holder) as outbox:
                 async with self._follower.following(call_id):
                     yield outbox
         except StoreAway:
             message = f"calls cannot be followed while Redis cannot be reached; try again in {RETRY_AFTER_S} s"
             raise LimitExceeded("redis_away", message, CLOSE_OVERLOADED) from None
 
-    def drain(self) -> None:
-        """See `CallHub`."""
-        self._hub.drain(self._published.__contains__)
+    def _ends_here(self, call_id: CallId) -> bool:
+        return call_id in self._published
 
     async def wait_until_unused(self) -> None:
-        """See `CallHub`. Subscribers at other gateways receive the ends of calls, too."""
+        """See `Calls`. Subscribers at other gateways receive the ends of calls, too."""
         if self._publishing:
             await asyncio.wait(self._publishing, timeout=LEAVE_S)
-        await self._hub.wait_until_unused()
+        await super().wait_until_unused()
 
     async def _write_again(self) -> None:
         """Give a store that was emptied the calls that come in here."""

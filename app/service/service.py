@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from tutti_server.app.background import in_background
 from tutti_server.app.errors import SettingsError
 from tutti_server.app.media.decoders import Decoders
-from tutti_server.app.publish.call_subscribers import MAX_SUBSCRIBERS_PER_CALL, CallHub, Calls
+from tutti_server.app.publish.call_subscribers import MAX_SUBSCRIBERS_PER_CALL, Calls
 from tutti_server.app.publish.room_config import RoomConfig
 from tutti_server.app.publish.room_hub import Rooms
 from tutti_server.app.publish.shared_calls import SharedCalls
@@ -172,9 +172,9 @@ class Service:
 
         return RedisStore(self.settings.redis_url, self.metrics.others.note_redis, self.note_unreadable)
 
-    def _make_calls(self) -> CallHub:
-        calls = Calls(self.settings.max_sessions * MAX_SUBSCRIBERS_PER_CALL)
-        return SharedCalls(calls, self.store, self.note_unreadable) if self.settings.redis_url else calls
+    def _make_calls(self) -> Calls:
+        n = self.settings.max_sessions * MAX_SUBSCRIBERS_PER_CALL
+        return SharedCalls(n, self.store, self.note_unreadable) if self.settings.redis_url else Calls(n)
 
     def _make_translator(self) -> "ChatTranslator":
         # Imported here because it brings an HTTP client, as the webhook does.

@@ -6,7 +6,7 @@ from contextlib import ExitStack, suppress
 import pytest
 
 from tutti_server.app.errors import LimitExceeded
-from tutti_server.app.publish.call_subscribers import MAX_SUBSCRIBERS_PER_CALL, ActiveCall, Calls, Receipt
+from tutti_server.app.publish.call_subscribers import MAX_SUBSCRIBERS_PER_CALL, Calls, PublishedCall, Receipt
 from tutti_server.app.publish.outbox import MAX_WAITING, CallEvent, CallId, CallMessage, Outbox
 from tutti_server.app.session.messages import events
 
@@ -20,7 +20,7 @@ def write(event: CallEvent, channel_names: Sequence[str] = ()) -> tuple[str, ...
     return (repr(event),)
 
 
-def begin(calls: Calls, call_id: CallId) -> ActiveCall:
+def begin(calls: Calls, call_id: CallId) -> PublishedCall:
     return calls.begin(call_id, INTRODUCTION, write)
 
 

@@ -11,7 +11,7 @@ from tests.redis_server import RedisServer, redis_server
 from tutti_server.app.errors import LimitExceeded, SessionError
 from tutti_server.app.publish.call_entries import MAX_CHARS, lease_name, log_name, opening_name
 from tutti_server.app.publish.call_follower import LOST, MISSED, OVER, PAUSED
-from tutti_server.app.publish.call_subscribers import JOINED_LATE, Calls, Receipt
+from tutti_server.app.publish.call_subscribers import JOINED_LATE, Receipt
 from tutti_server.app.publish.outbox import MAX_WAITING, CallEvent, CallId, CallMessage, Outbox
 from tutti_server.app.publish.shared_calls import SharedCall, SharedCalls
 from tutti_server.app.session.messages import events
@@ -49,7 +49,7 @@ class Gateways:
 
 @asynccontextmanager
 async def gateway(store: SharedStore) -> AsyncIterator[SharedCalls]:
-    calls = SharedCalls(Calls(10), store)
+    calls = SharedCalls(10, store)
     async with store.running(), calls.running():
         yield calls
 
@@ -319,7 +319,7 @@ async def test_what_cannot_be_read_is_left_out(kind: str, request: pytest.Fixtur
     ):
         entries.append(begin_of_one.replace(old, new))
     entries.append(begin_of_one.replace('"t"', f'"{"t" * MAX_CHARS}"'))
-    calls = SharedCalls(Calls(10), store, lambda: unread.append(None))
+    calls = SharedCalls(10, store, lambda: unread.append(None))
     async with store.running(), calls.running():
         await store.put(opening_name(CA1), "no JSON", 60)
         await store.append(log_name(CA1), "{}")

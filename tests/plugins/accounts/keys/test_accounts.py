@@ -21,7 +21,7 @@ from websockets.asyncio.client import connect
 from tests.app.conftest import Serve
 from tutti_server.app.errors import SessionError
 from tutti_server.app.jobs import Job, Request
-from tutti_server.app.publish.call_subscribers import CallHub, Calls, Receipt
+from tutti_server.app.publish.call_subscribers import Calls, Receipt
 from tutti_server.app.publish.outbox import CallEvent, CallId, CallMessage, Outbox
 from tutti_server.app.publish.room_config import RoomConfig
 from tutti_server.app.publish.room_hub import Rooms
@@ -77,13 +77,13 @@ CUSTOMERS = st.builds(
 
 
 @asynccontextmanager
-async def hubs(is_shared: bool) -> AsyncIterator[tuple[CallHub, CallHub]]:
+async def hubs(is_shared: bool) -> AsyncIterator[tuple[Calls, Calls]]:
     """The calls of two gateways, or of one process."""
     async with AsyncExitStack() as stack:
         if is_shared:
             store = LocalStore()
             await stack.enter_async_context(store.running())
-            made: list[CallHub] = [SharedCalls(Calls(100), store) for _ in range(2)]
+            made: list[Calls] = [SharedCalls(100, store) for _ in range(2)]
         else:
             made = [Calls(100)] * 2
         for hub in made:
