@@ -217,7 +217,7 @@ class _Work:
             n_channels = info.channels if info and self.job.layout.has_channels else None
             options = self.job.file_options
             if n_channels is not None:
-                options = replace(options, audio_format=AudioFormat("pcm_f32le", channels=n_channels))
+                options = replace(options, audio=AudioFormat("pcm_f32le", channels=n_channels))
             writer = TranscriptWriter(write, self.job.layout, each.recording.name)
 
             def note_progress(until_s: float) -> None:

@@ -55,7 +55,7 @@ async def transcribe(
 
     Args:
         transcriber: the engine.
-        audio: the recording in pieces of any length, in `options.audio_format`.
+        audio: the recording in pieces of any length, in `options.audio`.
         on_event: called with each event; the last one is `Stopped`.
         session_id: names the recording in logs and to the engine.
         config: the operator's configuration of sessions.
@@ -69,9 +69,7 @@ async def transcribe(
         MediaError: `audio` raised it, because the recording cannot be decoded.
         OSError: `audio` raised it, because the recording cannot be read.
     """
-    outcome = _Outcome(
-        on_event=on_event, progress=_Progress(on_progress), n_channels=options.audio_format.n_transcribed
-    )
+    outcome = _Outcome(on_event=on_event, progress=_Progress(on_progress), n_channels=options.audio.n_transcribed)
     session = Session(session_id, transcriber.info, session_config(config, options, transcriber.info))
     async with asyncio.TaskGroup() as tasks:
         driver = SessionDriver(session, transcriber, tasks, outcome.add, outcome.close, trace=trace)

@@ -1,10 +1,9 @@
-"""How a recording is transcribed."""
+"""The options of the transcription of a recording."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, fields
 
 from tutti_server.app.media.pcm import AudioFormat
 from tutti_server.app.session.messages import commands
-from tutti_server.app.text_rules.pipeline import TextRuleOptions
 from tutti_server.engine import api
 
 FILE_ENDPOINTING = commands.Endpointing(silence_ms=2000, max_utterance_s=300.0)
@@ -22,28 +21,16 @@ RISING_TEMPERATURES = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TranscriptionOptions:
-    """How a recording is decoded."""
+class TranscriptionOptions(commands.Start):
+    """What starts the session of a recording, and how the recording is decoded."""
 
-    language: str | None = None
-    """A language code; `None` detects the language."""
-    languages: tuple[str, ...] = ()
-    """The languages to detect one of; empty for all that the model knows."""
-    locks_language: bool = False
-    """Whether the language is detected once, at the beginning of the recording."""
-    task: api.Task = "transcribe"
-    prompt: str = ""
-    """Text before the recording, or names that it may contain."""
-    words: bool = False
-    """Give the times of every word."""
-    hotwords: tuple[str, ...] = ()
-    """Names and terms to expect."""
+    audio: AudioFormat = FLOAT_PCM
+    interim: bool = False
+    endpointing: commands.Endpointing = FILE_ENDPOINTING
     temperature: float = 0.0
     """The sampling temperature. 0 takes the likeliest words, with rising temperatures as a fallback."""
     best_of: int = 1
     """Decoding attempts at each temperature above 0; the likeliest one is kept."""
-    beam_size: int | None = None
-    """The beams at temperature 0; 1 decodes greedily, `None` is the operator's number."""
     falls_back: bool = True
     """Whether a text that repeats itself or is unlikely is decoded again at rising temperatures, at temperature 0.
 
@@ -51,11 +38,6 @@ class TranscriptionOptions:
     """
     carries_context: bool = False
     """Show the model the text before each window. Windows are then decoded one after another, not side by side."""
-    text_rules: TextRuleOptions = field(default_factory=TextRuleOptions)
-    """What is done with the text."""
-    endpointing: commands.Endpointing = FILE_ENDPOINTING
-    audio_format: AudioFormat = FLOAT_PCM
-    """The format of the samples or bytes."""
 
     @property
     def sampling(self) -> api.Sampling:
@@ -67,20 +49,7 @@ class TranscriptionOptions:
     @property
     def start(self) -> commands.Start:
         """The command that starts the session of the recording."""
-        return commands.Start(
-            audio=self.audio_format,
-            language=self.language,
-            languages=self.languages,
-            locks_language=self.locks_language,
-            task=self.task,
-            interim=False,
-            endpointing=self.endpointing,
-            prompt=self.prompt,
-            hotwords=self.hotwords,
-            beam_size=self.beam_size,
-            words=self.words,
-            text_rules=self.text_rules,
-        )
+        return commands.Start(**{each.name: getattr(self, each.name) for each in fields(commands.Start)})
 
 
 DEFAULT_OPTIONS = TranscriptionOptions()

@@ -209,7 +209,7 @@ async def transcribe_recording(
                     words=True,
                     hotwords=options.hotwords,
                     text_rules=options.text_rules,
-                    audio_format=FLOAT_PCM if speakers else audio_format,
+                    audio=FLOAT_PCM if speakers else audio_format,
                 ),
                 on_progress=on_progress,
                 trace=trace,

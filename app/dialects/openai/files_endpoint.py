@@ -231,7 +231,7 @@ async def _transcribe(
         raise RequestError(400, f"{field_}: expected none, as this server redacts its text", field_)
     n_channels = speakers.n_channels if speakers else None
     audio_format = replace(FLOAT_PCM, channels=n_channels or 1)
-    decoding = replace(options.decoding, words=options.needs_words, audio_format=audio_format)
+    decoding = replace(options.decoding, words=options.needs_words, audio=audio_format)
     try:
         if speakers:
             await speakers.learn(service.decoders, file, options.track)
