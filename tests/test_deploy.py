@@ -112,7 +112,7 @@ def test_settings_in_compose_are_settings(name: str) -> None:
     }
     settings = make_settings(known)
     assert settings.host == "0.0.0.0"
-    assert settings.keys == {"k1", "k2"}
+    assert settings.unnamed_keys == {"k1", "k2"}
 
 
 @pytest.mark.parametrize("name", OURS)

@@ -576,7 +576,7 @@ class Settings:
     @property
     def needs_key(self) -> bool:
         """Whether clients need an API key, of these settings or of a plug-in."""
-        return bool(self.keys or self.setting_of_keys)
+        return bool(self.unnamed_keys or self.named_keys or self.setting_of_keys)
 
     def check_key_limits(self, n_gateways: int, named_keys: Sequence[ApiKey]) -> None:
         """Check that this number of gateways can count together what keys have limits for.
@@ -589,11 +589,6 @@ class Settings:
         if n_gateways > 1 and not self.redis_url and (name := self.setting_of_keys):
             # Any key may be given a limit at any time.
             raise SettingsError(f"{name}: expected redis_url with it, as several gateways count limits of keys")
-
-    @property
-    def keys(self) -> frozenset[str]:
-        """The API keys; empty if clients need none."""
-        return self.unnamed_keys | {each.key for each in self.named_keys}
 
     @property
     def models(self) -> tuple[str, ...]:

@@ -19,8 +19,8 @@ from tutti_server.app.voices.silero import SileroDetector, is_installed
 
 
 def test_defaults_serve_loopback_without_keys() -> None:
-    assert Settings().keys == frozenset()
-    assert Settings(api_keys=" a, b ,").keys == {"a", "b"}
+    assert Settings().unnamed_keys == frozenset()
+    assert Settings(api_keys=" a, b ,").unnamed_keys == {"a", "b"}
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.1.5", "example.org"])

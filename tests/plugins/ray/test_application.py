@@ -28,7 +28,7 @@ def test_arguments_come_before_variables_and_those_before_defaults() -> None:
     variables = {"TUTTI_MAX_SESSIONS": "7", "TUTTI_API_KEYS": "k1,k2", "TUTTI_METRICS_NEED_KEY": "true", "HOME": "/"}
     settings = read_settings({"max_sessions": 9, "drain_timeout_s": 5}, variables)
     assert (settings.max_sessions, settings.drain_timeout_s, settings.metrics_need_key) == (9, 5.0, True)
-    assert settings.keys == {"k1", "k2"}
+    assert settings.unnamed_keys == {"k1", "k2"}
 
 
 @pytest.mark.parametrize(
