@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tutti_server.app.publish.room import Room
-from tutti_server.app.publish.room_config import RoomConfig
 from tutti_server.app.publish.room_entries import Begun, Ended, read_entry, write_entry
 from tutti_server.app.sharing.leases import RENEW_S
 from tutti_server.app.sharing.store import SharedStore, StoreAway
@@ -24,6 +23,18 @@ UNREADABLE = (AttributeError, LookupError, RecursionError, TypeError, ValueError
 """What reading something may raise that another version or another program has written."""
 LINGER_S = 30.0
 """A room is followed for this time after its last use, in seconds: players fetch every few seconds."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoomConfig:
+    """How long rooms live, and how much they keep."""
+
+    gone_s: float
+    """A room ends when its speaker has been gone for this time, in seconds."""
+    keep_s: float
+    """The text of a room that has ended can be read for this time, in seconds."""
+    max_chars: int
+    """The most characters of text that a room keeps for readers who come late."""
 
 
 @dataclass(slots=True, kw_only=True, eq=False)

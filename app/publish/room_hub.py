@@ -8,9 +8,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from contextlib import asynccontextmanager, suppress
 from secrets import token_hex, token_urlsafe
 
-from tutti_server.app.errors import CLOSE_OVERLOADED, RETRY_AFTER_S, LimitExceeded
-from tutti_server.app.publish.room_config import RoomConfig, UnknownRoom, room_taken
-from tutti_server.app.publish.room_follower import Followed, RoomFollower
+from tutti_server.app.errors import CLOSE_OVERLOADED, CLOSE_POLICY, RETRY_AFTER_S, LimitExceeded, SessionError
+from tutti_server.app.publish.room_follower import Followed, RoomConfig, RoomFollower
 from tutti_server.app.publish.room_speaker import Claim, Speaker, name_key, read_record
 from tutti_server.app.sharing.emptied import EmptiedWatch
 from tutti_server.app.sharing.leases import Leases
@@ -29,6 +28,10 @@ WRITE_AT_ONCE = 8
 """How many rooms are written again at the same time: other calls of the store need turns, too."""
 LEAVE_S = 2.0
 """How long the last events of a stopping server may take, in seconds."""
+
+
+class UnknownRoom(Exception):
+    """Raised when there is no room of this name."""
 
 
 class Rooms:
@@ -92,7 +95,9 @@ class Rooms:
                 record = first if is_new else await self._record(name)
             # Records that an older version has written name no account.
             if record is None or (record["owner"], record.get("account", account)) != (owner, account):
-                raise room_taken(name)
+                expected = "choose another name, or send the token of this one"
+                message = f"room.name: {name} belongs to another speaker; {expected}"
+                raise SessionError("room_taken", message, CLOSE_POLICY)
         except StoreAway:
             message = f"room: rooms cannot be opened while Redis cannot be reached; try again in {RETRY_AFTER_S} s"
             raise LimitExceeded("overloaded", message, CLOSE_OVERLOADED) from None

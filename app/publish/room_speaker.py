@@ -11,9 +11,8 @@ from secrets import token_hex
 from tutti_server.app.errors import LimitExceeded
 from tutti_server.app.publish.hls_lines import SEGMENT_S
 from tutti_server.app.publish.outbox import CallMessage, Outbox
-from tutti_server.app.publish.room_config import RoomConfig
 from tutti_server.app.publish.room_entries import Begun, Ended, Entry, Left, Passed, write_entry
-from tutti_server.app.publish.room_follower import Followed, RoomFollower, lease_name, log_name, text_name
+from tutti_server.app.publish.room_follower import Followed, RoomConfig, RoomFollower, lease_name, log_name, text_name
 from tutti_server.app.sharing.leases import Leases
 from tutti_server.app.sharing.store import Lease, SharedStore, StoreAway
 from tutti_server.app.sharing.waiting import wait_until_up

@@ -11,7 +11,7 @@ from tutti_server.app.background import in_background
 from tutti_server.app.errors import SettingsError
 from tutti_server.app.media.decoders import Decoders
 from tutti_server.app.publish.call_subscribers import MAX_SUBSCRIBERS_PER_CALL, Calls
-from tutti_server.app.publish.room_config import RoomConfig
+from tutti_server.app.publish.room_follower import RoomConfig
 from tutti_server.app.publish.room_hub import Rooms
 from tutti_server.app.publish.shared_calls import SharedCalls
 from tutti_server.app.service.account_service import NO_ACCOUNTS, AccountService

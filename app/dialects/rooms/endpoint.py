@@ -18,9 +18,9 @@ from tutti_server.app.dialects.rooms.hls_wire import N_SERVED, TrackOptions, pla
 from tutti_server.app.errors import RETRY_AFTER_S, RequestError, shorten
 from tutti_server.app.numbers import read_integer
 from tutti_server.app.publish.hls_lines import SEGMENT_S
-from tutti_server.app.publish.room_config import UnknownRoom
 from tutti_server.app.publish.room_follower import Followed
 from tutti_server.app.publish.room_frames import sent_event
+from tutti_server.app.publish.room_hub import UnknownRoom
 from tutti_server.app.publish.server_sent_events import PING, PING_EVERY_S, EventStream
 from tutti_server.app.service.http_errors import error_response
 from tutti_server.app.service.service import Service

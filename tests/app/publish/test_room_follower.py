@@ -11,9 +11,8 @@ from tests.app.publish.made_up import Reader, entries
 from tests.app.publish.test_room import segment
 from tutti_server.app.background import in_background
 from tutti_server.app.publish.room import Room
-from tutti_server.app.publish.room_config import RoomConfig
 from tutti_server.app.publish.room_entries import Begun, Ended, Entry, Left, Passed, read_entry, write_entry
-from tutti_server.app.publish.room_follower import Followed, RoomFollower, log_name, text_name
+from tutti_server.app.publish.room_follower import Followed, RoomConfig, RoomFollower, log_name, text_name
 from tutti_server.app.sharing.local_store import LocalStore
 from tutti_server.app.sharing.store import Entry as LogEntry
 from tutti_server.app.sharing.store import StoreAway

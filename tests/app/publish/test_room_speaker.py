@@ -7,8 +7,7 @@ from dataclasses import dataclass
 import pytest
 
 from tutti_server.app.publish.outbox import MAX_WAITING
-from tutti_server.app.publish.room_config import RoomConfig
-from tutti_server.app.publish.room_follower import RoomFollower
+from tutti_server.app.publish.room_follower import RoomConfig, RoomFollower
 from tutti_server.app.publish.room_hub import Rooms
 from tutti_server.app.publish.room_speaker import Claim, Speaker
 from tutti_server.app.sharing.leases import Leases

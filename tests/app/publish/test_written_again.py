@@ -10,8 +10,7 @@ import pytest
 
 from tests.fakes import FakeTranscriber
 from tutti_server.app.dialects.native.room_endpoint import Publication
-from tutti_server.app.publish.room_config import RoomConfig
-from tutti_server.app.publish.room_follower import text_name
+from tutti_server.app.publish.room_follower import RoomConfig, text_name
 from tutti_server.app.publish.room_hub import Rooms
 from tutti_server.app.publish.room_speaker import Speaker, name_key
 from tutti_server.app.service.auth import Client

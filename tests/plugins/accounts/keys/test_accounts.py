@@ -23,7 +23,7 @@ from tutti_server.app.errors import SessionError
 from tutti_server.app.jobs import Job, Request
 from tutti_server.app.publish.call_subscribers import Calls, Receipt
 from tutti_server.app.publish.outbox import CallEvent, CallId, CallMessage, Outbox
-from tutti_server.app.publish.room_config import RoomConfig
+from tutti_server.app.publish.room_follower import RoomConfig
 from tutti_server.app.publish.room_hub import Rooms
 from tutti_server.app.publish.room_speaker import Claim
 from tutti_server.app.publish.shared_calls import SharedCalls
