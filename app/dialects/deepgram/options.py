@@ -49,11 +49,6 @@ GRANTED = {"model", "no_delay", "mip_opt_out"}
 
 The endpoint chooses the model, text never waits for its formatting, and no audio is kept to train a model.
 """
-NO_CALLBACK: tuple[str, Literal["POST", "PUT"]] = ("", "POST")
-REFUSED = {
-    "callback": "results are sent over this connection only; leave it out",
-}
-"""Parameters that fail live requests, with reasons: a client that needs them must not get a transcript without them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,10 +137,7 @@ def parse(
         BadStart: a value is wrong, or a parameter is one that the server refuses.
     """
     values = Query(query)
-    callback, callback_method = _callback(values) if not is_live else NO_CALLBACK
-    for name, why in REFUSED.items():
-        if wanted := values.texts(name):
-            raise BadStart(name, f"none, as {why}", wanted[0])
+    callback, callback_method = _callback(values, is_live)
     for name in GRANTED:
         values.texts(name)
     is_multichannel = values.boolean("multichannel")
@@ -185,9 +177,13 @@ def parse(
     )
 
 
-def _callback(values: Query) -> tuple[str, Literal["POST", "PUT"]]:
+def _callback(values: Query, is_live: bool) -> tuple[str, Literal["POST", "PUT"]]:
     """Return the address to which the answer is sent later, and the HTTP method; empty for none."""
-    callback, method = values.text("callback") or "", values.text("callback_method")
+    callback = values.text("callback") or ""
+    if is_live and callback:
+        # A client that needs it must not get a transcript without it.
+        raise BadStart("callback", "none, as results are sent over this connection only; leave it out", callback)
+    method = None if is_live else values.text("callback_method")
     if method and not callback:
         raise BadStart("callback_method", "callback with it", method)
     if method and method.upper() not in ("POST", "PUT"):
