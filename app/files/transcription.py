@@ -69,13 +69,13 @@ async def transcribe(
         MediaError: `audio` raised it, because the recording cannot be decoded.
         OSError: `audio` raised it, because the recording cannot be read.
     """
-    outcome = _Outcome(on_event=on_event, progress=_Progress(on_progress), n_channels=options.audio.n_transcribed)
+    outcome = _Outcome(on_event=on_event, on_progress=on_progress, n_channels=options.audio.n_transcribed)
     session = Session(session_id, transcriber.info, session_config(config, options, transcriber.info))
     async with asyncio.TaskGroup() as tasks:
         driver = SessionDriver(session, transcriber, tasks, outcome.add, outcome.close, trace=trace)
         driver.receive(options.start)
         try:
-            await _feed(driver, audio, outcome.progress)
+            await _feed(driver, audio, outcome)
             await outcome.closed.wait()
         except (MediaError, OSError) as error:
             # Raised below: the task group would wrap it in an exception group.
@@ -87,7 +87,7 @@ async def transcribe(
 
 
 async def _feed(
-    driver: SessionDriver, audio: AsyncIterator[Samples] | AsyncIterator[bytes], progress: "_Progress"
+    driver: SessionDriver, audio: AsyncIterator[Samples] | AsyncIterator[bytes], outcome: "_Outcome"
 ) -> None:
     """Give the session all audio, as fast as the engine decodes it, then stop it."""
     session = driver.session
@@ -98,22 +98,8 @@ async def _feed(
         data = piece if isinstance(piece, bytes) else piece.astype("<f4").tobytes()
         for at in range(0, len(data), session.bytes_per_s * PIECE_S):
             await driver.receive_audio(data[at : at + session.bytes_per_s * PIECE_S])
-            progress.advance(min(session.acknowledged()))
+            outcome.advance(min(session.acknowledged()))
     driver.receive(commands.Stop())
-
-
-@dataclass(slots=True)
-class _Progress:
-    """The time up to which all text of a recording is final. It never moves back."""
-
-    _on_progress: Callable[[float], None] | None
-    _final_until_s: float = 0.0
-
-    def advance(self, until_s: float) -> None:
-        if until_s > self._final_until_s:
-            self._final_until_s = until_s
-            if self._on_progress:
-                self._on_progress(until_s)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -121,8 +107,10 @@ class _Outcome:
     """Passes the session's events on, and keeps how the session ended."""
 
     on_event: Callable[[events.Event], None]
-    progress: _Progress
+    on_progress: Callable[[float], None] | None
     n_channels: int
+    final_until_s: float = 0.0
+    """The time up to which all text of the recording is final. It never moves back."""
     failure: SessionError | MediaError | OSError | None = None
     """Why there is no complete transcript."""
     closed: asyncio.Event = field(default_factory=asyncio.Event)
@@ -135,11 +123,18 @@ class _Outcome:
         match event:
             case events.Segment() if self.n_channels == 1:
                 # No later segment begins before this end. Another channel may be behind.
-                self.progress.advance(event.end_s)
+                self.advance(event.end_s)
             case events.Utterance():
-                self.progress.advance(event.final_until_s)
+                self.advance(event.final_until_s)
             case events.Stopped():
-                self.progress.advance(event.audio_s)
+                self.advance(event.audio_s)
+
+    def advance(self, until_s: float) -> None:
+        """Report that all text before this time is final, unless that is known."""
+        if until_s > self.final_until_s:
+            self.final_until_s = until_s
+            if self.on_progress:
+                self.on_progress(until_s)
 
     def close(self, close: Close) -> None:
         """Keep the reason if the session ended with an error."""
