@@ -41,11 +41,11 @@ class RealtimeSession:
         self._model = model
         self._tells_speakers = tells_speakers
         self._meant = meant
-        self._is_started = False
+        self.is_started = False
 
     def start(self) -> commands.Start:
         """The command that starts the session. Only clients of the GA shape learn who speaks, in segments."""
-        self._is_started = True
+        self.is_started = True
         wants_speakers = self.settings.wants_speakers and not self.is_flat and self._tells_speakers()
         start = self.settings.start()
         return replace(start, max_speakers=MAX_SPEAKERS, words=True) if wants_speakers else start
@@ -63,11 +63,11 @@ class RealtimeSession:
         before = self.settings
         settings, warnings = options.updated(self.settings, fields, self._model, self._meant)
         name, before_name = ((each.served or self._model).name for each in (settings, before))
-        if self._is_started and name != before_name:
+        if self.is_started and name != before_name:
             raise BadField("transcription.model", f"{before_name}, with which the session has started,", name)
         self.settings = settings
         if self.settings.wants_speakers and not before.wants_speakers and not self._can_begin_to_tell_speakers:
-            why = "the session has started without it" if self._is_started else "this server cannot do it"
+            why = "the session has started without it" if self.is_started else "this server cannot do it"
             message = f"speakers are not told apart: {why}"
             warnings = [*warnings, {"param": "transcription.model", "message": message}]
         is_flat = True if is_flat_event else options.is_flat(fields)
@@ -77,7 +77,7 @@ class RealtimeSession:
 
     @property
     def _can_begin_to_tell_speakers(self) -> bool:
-        return not self._is_started and self._tells_speakers()
+        return not self.is_started and self._tells_speakers()
 
     def describe(self) -> dict[str, Any]:
         """The session as an object, in the client's shape."""

@@ -53,7 +53,6 @@ class OpenAIRealtime(QuietDialect):
         self._warnings = warnings or []
         self._writer = EventWriter(session.id)
         self._items = ConversationItems(session, self._writer)
-        self._is_started = False
         self._uncommitted_s = 0.0
         """Audio that was received since the last commit."""
         self._n_sample_bytes = 0
@@ -99,7 +98,7 @@ class OpenAIRealtime(QuietDialect):
         before = self._session.settings.configure()
         warnings = self._session.update(fields.get("session"), kind == "transcription_session.update")
         configure = self._session.settings.configure()
-        if self._is_started and configure != before:
+        if self._session.is_started and configure != before:
             if configure.audio != before.audio:
                 self._n_sample_bytes = 0
             yield configure
@@ -134,7 +133,7 @@ class OpenAIRealtime(QuietDialect):
 
     def _clear(self) -> Iterable[ClientMessage]:
         self._uncommitted_s = 0.0
-        if self._is_started:
+        if self._session.is_started:
             yield from self._end_sample()
             yield commands.Discard()
         yield events.Reply(self._writer.write(f"{BUFFER}.cleared"))
@@ -151,8 +150,7 @@ class OpenAIRealtime(QuietDialect):
 
     def _started(self) -> Iterable[ClientMessage]:
         """Start the session, unless it has started. It starts with the first audio, after the client's settings."""
-        if not self._is_started:
-            self._is_started = True
+        if not self._session.is_started:
             yield self._session.start()
 
     # Server events.
