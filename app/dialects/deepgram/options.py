@@ -217,11 +217,11 @@ def _language(values: Query, languages: Sequence[str]) -> str | None:
     wanted = values.text("language")
     if wanted is None:
         return "en" if "en" in languages else None
-    if language_of(wanted, languages) is None:
+    code = language_of(wanted, languages)
+    if code is None:
         if len(languages) == 1:
             values.adjust("language", languages[0])
         return MULTI
-    code = language_of(wanted, languages)
     if code not in languages:
         raise BadStart("language", f"multi, or one of {', '.join(languages)} with or without a region", wanted)
     if re.split(r"[^a-z]", wanted.strip().lower())[0] != code:
