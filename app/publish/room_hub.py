@@ -163,11 +163,9 @@ class Rooms:
 
     async def wait_until_unused(self) -> None:
         """Wait until the last reader has gone, for a limited time."""
-        try:
+        with suppress(TimeoutError):
             async with asyncio.timeout(LEAVE_S):
                 await self._has_no_reader.wait()
-        except TimeoutError:
-            pass
 
     async def _write_again(self) -> None:
         """Give a store that was emptied the rooms in which sessions of this gateway speak.
