@@ -1,13 +1,11 @@
 """Admits a WebSocket, accepts it and serves a session on it: the same steps for every dialect."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from secrets import token_hex
 
-from starlette.responses import Response
 from starlette.websockets import WebSocket, WebSocketState
 
-from tutti_server.app.errors import LimitExceeded
 from tutti_server.app.live.connection import Connection
 from tutti_server.app.live.dialect import Dialect
 from tutti_server.app.live.reader import OnDisconnect
@@ -17,34 +15,6 @@ from tutti_server.app.service.request_ids import request_id
 from tutti_server.app.service.service import Service
 from tutti_server.app.service.strangers import admit, let_wait
 from tutti_server.app.session.session import Session, used_audio_s
-
-Refuse = Callable[[LimitExceeded], Response]
-"""Makes the HTTP response for a client that is not admitted; it is sent in place of the upgrade."""
-
-
-async def serve_or_refuse(
-    websocket: WebSocket,
-    dialect: Dialect,
-    subprotocol: str | None,
-    refuse: Refuse,
-    headers: Mapping[str, str] | None = None,
-    *,
-    client: Client,
-) -> None:
-    """Serve a session as `serve_session` does; if the service has no room, send the response of `refuse` instead.
-
-    Args:
-        websocket: not accepted yet.
-        dialect: the wire format of the client.
-        subprotocol: the WebSocket subprotocol to select.
-        refuse: makes the response for a client that is not admitted.
-        headers: sent with the upgrade.
-        client: see `serve_session`.
-    """
-    try:
-        await serve_session(websocket, dialect, subprotocol, headers, client=client)
-    except LimitExceeded as error:
-        await websocket.send_denial_response(refuse(error))
 
 
 async def serve_session(
@@ -61,12 +31,14 @@ async def serve_session(
     """Admit a WebSocket, accept it unless it is accepted, and serve a session on it until it ends.
 
     Where clients need no key, it is admitted with its first valid message, and is a stranger before. So it is, too,
-    where places are kept for clients that have lost their sessions: the message tells whether it is one of them. The
-    caller answers a client for which there is no room before it is accepted; `serve_or_refuse` does that with an HTTP
-    response.
+    where places are kept for clients that have lost their sessions: the message tells whether it is one of them. A
+    client for which there is no room is answered by the caller, or by the application if the caller does not.
 
     Args:
-        websocket, dialect, subprotocol, headers: see `serve_or_refuse`.
+        websocket: its connection.
+        dialect: the wire format of the client.
+        subprotocol: the WebSocket subprotocol to select.
+        headers: sent with the upgrade.
         client: whose session it is.
         flush_after_s, on_disconnect, first_messages: see `Connection`.
 

@@ -51,16 +51,14 @@ async def admit_live(websocket: WebSocket) -> tuple[Client, str | None]:
     """Check the key of a live session. Returns its client, and the subprotocol to select.
 
     Raises:
-        Refusal: the key is not valid here, or the subprotocols are others than Deepgram's.
+        Refusal: the key is not valid, or the subprotocols are others than Deepgram's.
+        RequestError: the key may not be used for this, or is not known at present.
     """
     service: Service = websocket.app.state.service
     offered: list[str] = websocket.scope.get("subprotocols", [])
     subprotocol = offered[0] if offered and offered[0].lower() in SCHEMES else None
     offered_key = offered[1] if subprotocol and len(offered) > 1 else None
-    try:
-        client = await service.access.live_client(request_key(websocket, offered_key))
-    except RequestError as error:
-        raise refusal_of(error) from error
+    client = await service.access.live_client(request_key(websocket, offered_key))
     if client is None:
         raise invalid_key()
     if offered and subprotocol is None:

@@ -45,7 +45,7 @@ from tutti_server.app.errors import (
 from tutti_server.app.files.transcription import transcribe
 from tutti_server.app.files.transcription_options import FLOAT_PCM, TranscriptionOptions
 from tutti_server.app.files.uploads import Upload, refusing_without_resources
-from tutti_server.app.live.accept import serve_or_refuse
+from tutti_server.app.live.accept import serve_session
 from tutti_server.app.media.format_check import FormatCheck
 from tutti_server.app.media.notices import Notice, OnNotice
 from tutti_server.app.media.pcm import AudioDecoder, AudioFormat
@@ -71,14 +71,11 @@ async def listen_live(websocket: WebSocket) -> None:
     try:
         client, subprotocol = await admit_live(websocket)
         options = options_of(service, websocket.query_params.multi_items(), is_live=True)
-    except (Refusal, BadStart) as error:
+        dialect = Deepgram(options, _request_metadata(options, service, id_))
+        headers = answer_headers(id_, options.ignored, options.adjusted)
+        await serve_session(websocket, dialect, subprotocol, headers, client=client)
+    except (Refusal, RequestError, BadStart, LimitExceeded) as error:
         await websocket.send_denial_response(refusal_of(error).response(id_))
-        return
-    dialect = Deepgram(options, _request_metadata(options, service, id_))
-    headers = answer_headers(id_, options.ignored, options.adjusted)
-    await serve_or_refuse(
-        websocket, dialect, subprotocol, lambda error: refusal_of(error).response(id_), headers, client=client
-    )
 
 
 async def listen(request: Request) -> Response:

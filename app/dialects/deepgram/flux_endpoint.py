@@ -7,8 +7,8 @@ from starlette.websockets import WebSocket
 from tutti_server.app.dialects.deepgram.common_endpoint import Refusal, admit_live, answer_headers, refusal_of
 from tutti_server.app.dialects.deepgram.flux_options import parse
 from tutti_server.app.dialects.deepgram.flux_wire import Flux
-from tutti_server.app.errors import BadStart
-from tutti_server.app.live.accept import serve_or_refuse
+from tutti_server.app.errors import BadStart, LimitExceeded, RequestError
+from tutti_server.app.live.accept import serve_session
 from tutti_server.app.service.request_ids import request_id
 from tutti_server.app.service.service import Service
 
@@ -21,15 +21,7 @@ async def listen_to_turns(websocket: WebSocket) -> None:
     try:
         client, subprotocol = await admit_live(websocket)
         options = parse(websocket.query_params.multi_items(), service.transcriber.info.languages)
-    except (Refusal, BadStart) as error:
+        headers = answer_headers(id_, options.ignored, options.adjusted)
+        await serve_session(websocket, Flux(options, id_), subprotocol, headers, client=client)
+    except (Refusal, RequestError, BadStart, LimitExceeded) as error:
         await websocket.send_denial_response(refusal_of(error).response(id_))
-        return
-    headers = answer_headers(id_, options.ignored, options.adjusted)
-    await serve_or_refuse(
-        websocket,
-        Flux(options, id_),
-        subprotocol,
-        lambda error: refusal_of(error).response(id_),
-        headers,
-        client=client,
-    )
