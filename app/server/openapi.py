@@ -38,6 +38,11 @@ def object_of(required: dict[str, Schema], optional: dict[str, Schema] | None = 
     return {"type": "object", "required": sorted(required), "properties": required | (optional or {})}
 
 
+def _whole(least: int, most: int, **more: Any) -> Schema:
+    """The schema of an integer in a range."""
+    return {"type": "integer", "minimum": least, "maximum": most, **more}
+
+
 def list_of(items: Schema) -> Schema:
     """Return the schema of a list."""
     return {"type": "array", "items": items}
@@ -279,12 +284,7 @@ EXPIRY = object_of(
     {},
     {
         "anchor": {"const": "created_at"},
-        "seconds": {
-            "type": "integer",
-            "minimum": MIN_SECRET_S,
-            "maximum": MAX_SECRET_S,
-            "default": DEFAULT_SECRET_S,
-        },
+        "seconds": _whole(MIN_SECRET_S, MAX_SECRET_S, default=DEFAULT_SECRET_S),
     },
 )
 SCHEMAS = {
@@ -330,25 +330,19 @@ FORM = object_of(
         "timestamp_granularities[]": list_of({"enum": ["segment", "word"]}),
         "include[]": list_of({"enum": ["logprobs"]}),
         "temperature": {"type": "number", "minimum": 0, "maximum": 1},
-        "best_of": {"type": "integer", "minimum": 1, "maximum": MAX_BEST_OF},
-        "beam_size": {
-            "type": "integer",
-            "minimum": 1,
-            "maximum": MAX_BEAM_SIZE,
-            "description": "Beams at temperature 0. 1: greedy. Without it, as many as the server has chosen.",
-        },
+        "best_of": _whole(1, MAX_BEST_OF),
+        "beam_size": _whole(
+            1,
+            MAX_BEAM_SIZE,
+            description="Beams at temperature 0. 1: greedy. Without it, as many as the server has chosen.",
+        ),
         "track": {
             "type": "string",
             "description": "The audio track of the file: a number from 0, or a language. Without it, the default one.",
         },
         **{
-            name: {
-                "type": "integer",
-                "minimum": least,
-                "maximum": most,
-                "description": f"For subtitles: the most {what}.",
-                **({"default": default} if (default := getattr(DEFAULT_LAYOUT, name)) else {}),
-            }
+            name: _whole(least, most, description=f"For subtitles: the most {what}.")
+            | ({"default": default} if (default := getattr(DEFAULT_LAYOUT, name)) else {})
             for (name, (least, most)), what in zip(
                 LAYOUT_LIMITS.items(), ("columns of a line", "lines of a cue", "words of a line"), strict=True
             )
@@ -371,13 +365,12 @@ FORM = object_of(
             "type": "string",
             "description": "What is done with the text, as JSON: the object `text_rules` of the native protocol.",
         },
-        "max_speakers": {
-            "type": "integer",
-            "minimum": 1,
-            "maximum": MAX_SPEAKERS,
-            "default": MAX_SPEAKERS,
-            "description": "With `diarized_json`, the most speakers that are told apart.",
-        },
+        "max_speakers": _whole(
+            1,
+            MAX_SPEAKERS,
+            default=MAX_SPEAKERS,
+            description="With `diarized_json`, the most speakers that are told apart.",
+        ),
     },
 )
 UPLOAD_REFUSALS = {
@@ -501,14 +494,14 @@ DEEPGRAM_PARAMETERS = [
     query("search", list_of(TEXT), "Phrases that the answer tells the places of."),
     query("diarize", BOOLEAN, "Tell speakers apart, where the server does."),
     query("diarize_model", {"enum": list(DIARIZE_MODELS[False])}, "The same; every version is one network."),
-    query("max_speakers", {"type": "integer", "minimum": 1, "maximum": MAX_SPEAKERS}, "The most that are told apart."),
+    query("max_speakers", _whole(1, MAX_SPEAKERS), "The most that are told apart."),
     query("extra", list_of(TEXT), "`name:value`, which the metadata repeats."),
     query("model", TEXT, ANY_MODEL),
     query("mip_opt_out", BOOLEAN, "Nothing is kept or learned from in any case."),
     query("no_delay", BOOLEAN, "Nothing is delayed in any case."),
     query("encoding", {"enum": ["linear16", "mulaw", "alaw"]}, "The encoding of raw audio."),
-    query("sample_rate", {"type": "integer", "minimum": 8000, "maximum": 48_000}, "Of raw audio, in Hz."),
-    query("channels", {"type": "integer", "minimum": 1, "maximum": 8}, "Of raw audio."),
+    query("sample_rate", _whole(8000, 48_000), "Of raw audio, in Hz."),
+    query("channels", _whole(1, 8), "Of raw audio."),
     query(
         "callback", TEXT, "Where the transcript is sent later, as a job; the answer has the id of the request alone."
     ),
@@ -532,7 +525,7 @@ ROOM_NAME = {"name": "room", "in": "path", "required": True, "schema": {"type": 
 TRACK_PARAMETERS = [
     ROOM_NAME,
     query("language", TEXT, "The code of a translation. Without it: the text as it was spoken."),
-    query("mpegts", {"type": "integer", "minimum": 0, "maximum": MAX_MPEGTS}, "When the room began, in the video."),
+    query("mpegts", _whole(0, MAX_MPEGTS), "When the room began, in the video."),
 ]
 EVENT_ID = query("after", TEXT, "The id of the last event that was received, as in `Last-Event-ID`.")
 
