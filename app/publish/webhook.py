@@ -18,7 +18,7 @@ from typing import Any, Literal
 import httpx
 
 from tutti_server.app.numbers import read_integer
-from tutti_server.app.publish.webhook_trace import DeliveryTrace, TraceDelivery, no_trace
+from tutti_server.app.publish.webhook_trace import DeliveryTrace, TraceDelivery
 from tutti_server.app.retries import backoff_s, is_transient
 
 logger = logging.getLogger(__name__)
@@ -76,7 +76,7 @@ class Webhook:
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
         draw_jitter: Callable[[], float] = random.random,
-        trace: TraceDelivery = no_trace,
+        trace: TraceDelivery,
     ) -> None:
         """Prepare the webhook; `running` starts it.
 

@@ -1,7 +1,7 @@
 """What the webhook tells of a delivery to whom follows it: its attempts and its outcome."""
 
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 
 
 class DeliveryTrace:
@@ -17,12 +17,5 @@ class DeliveryTrace:
         """Note how the delivery has ended."""
 
 
-UNTRACED = DeliveryTrace()
-
 TraceDelivery = Callable[[str, float], AbstractContextManager[DeliveryTrace]]
 """Follows a delivery while the context is open. Takes the id of the call, and when the event was made, in seconds."""
-
-
-def no_trace(call_sid: str, created_s: float) -> AbstractContextManager[DeliveryTrace]:
-    """Follow no delivery."""
-    return nullcontext(UNTRACED)

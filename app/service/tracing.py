@@ -4,7 +4,7 @@ from collections.abc import MutableMapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Protocol
 
-from tutti_server.app.publish.webhook_trace import UNTRACED, DeliveryTrace
+from tutti_server.app.publish.webhook_trace import DeliveryTrace
 from tutti_server.app.session.engine_driver import SessionTrace
 
 Attribute = str | int | float | bool
@@ -52,4 +52,4 @@ class Tracing:
             call_sid: the id of the call.
             created_s: when the event was made, in seconds since 1970.
         """
-        return nullcontext(UNTRACED)
+        return nullcontext(DeliveryTrace())

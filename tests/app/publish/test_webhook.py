@@ -23,6 +23,7 @@ from tutti_server.app.publish.webhook import (
     Webhook,
     signature,
 )
+from tutti_server.app.service.tracing import Tracing
 
 PAGE = Path(__file__).parents[3] / "docs" / "integrations" / "twilio.md"
 
@@ -78,6 +79,7 @@ class Receiver:
             clock=lambda: self.at,
             sleep=self.sleep,
             draw_jitter=lambda: 1.0,
+            trace=Tracing().delivery,
         )
         webhook._now = lambda: self.now
         async with webhook.running():
