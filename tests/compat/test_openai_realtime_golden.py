@@ -77,9 +77,9 @@ def as_appends(samples: Samples) -> list[str]:
 
 def dialect(path: Path) -> OpenAIRealtime:
     """The dialect for the URL and the headers that the name of the file stands for."""
-    settings, warnings = named(RealtimeSettings(), "gpt-realtime" if "model" in path.stem else None, MODEL)
+    settings, warnings = named(RealtimeSettings(), "gpt-realtime" if "model" in path.stem else None, lambda _: MODEL)
     is_flat = path.stem.startswith("beta")
-    session = RealtimeSession("x", MODEL, settings, is_flat)
+    session = RealtimeSession("x", settings, is_flat, lambda _: MODEL)
     return OpenAIRealtime(session, warnings=warnings, max_text_chars=1 << 20)
 
 

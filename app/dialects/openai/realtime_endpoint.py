@@ -55,12 +55,7 @@ async def realtime(websocket: WebSocket) -> None:
     is_flat = "realtime=v1" in ",".join(websocket.headers.getlist("openai-beta")) or BETA_SUBPROTOCOL in offered
     dialect = OpenAIRealtime(
         RealtimeSession(
-            token_hex(8),
-            service.transcriber.info,
-            settings,
-            is_flat,
-            lambda: service.speaker_model is not None,
-            service.models.meant,
+            token_hex(8), settings, is_flat, service.models.meant, lambda: service.speaker_model is not None
         ),
         warnings=warnings,
         idle_timeout_s=max(limits.idle_timeout_s, MIN_IDLE_TIMEOUT_S),
@@ -122,10 +117,9 @@ def _settings(
     service: Service, query: Mapping[str, str], secret: ClientSecret | None
 ) -> tuple[RealtimeSettings, Warnings]:
     """The settings in the URL of a connection, and in the secret that opened it."""
-    model = service.transcriber.info
     name = query.get("model")
     service.models.requested(name)
-    settings, warnings = named(RealtimeSettings(), name, model, service.models.meant)
+    settings, warnings = named(RealtimeSettings(), name, service.models.meant)
     if query.get("intent", "transcription") != "transcription":
         warnings.append({"param": "intent", "message": ANSWERS_NOTHING})
     unknown = [name[:MAX_NAME_CHARS] for name in query if name not in ("intent", "model")]
@@ -138,7 +132,7 @@ def _settings(
 
 def _updated(service: Service, settings: RealtimeSettings, session: object) -> tuple[RealtimeSettings, Warnings]:
     try:
-        return updated(settings, session, service.transcriber.info, service.models.meant)
+        return updated(settings, session, service.models.meant)
     except BadField as error:
         raise RequestError(400, error.message, error.param, error.code) from error
 

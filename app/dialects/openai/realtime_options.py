@@ -132,19 +132,16 @@ class RealtimeSettings:
 
 
 Meant = Callable[[str | None], api.ModelCard]
-"""Returns the model that a client means by a name. Raises `BadStart` if there is none."""
+"""Returns the model that a client means by a name, and the first one for `None`. Raises `BadStart` if there is none."""
 
 
-def updated(
-    settings: RealtimeSettings, session: object, model: api.ModelCard, meant: Meant | None = None
-) -> tuple[RealtimeSettings, Warnings]:
+def updated(settings: RealtimeSettings, session: object, meant: Meant) -> tuple[RealtimeSettings, Warnings]:
     """The settings after an update: absent keys keep their value, `null` restores the default.
 
     Args:
         settings: those before the update.
         session: the `session` object of the update.
-        model: the first one of the server.
-        meant: finds the others; `None` if there are none.
+        meant: finds the models of the server.
 
     Returns:
         The new settings, and warnings about what has no effect.
@@ -163,7 +160,7 @@ def updated(
     settings = _audio(settings, source, fields)
     for each, key in ((source, "transcription"), (fields, "input_audio_transcription")):
         if each.has(key):
-            settings = _transcription(settings, each, key, model, meant)
+            settings = _transcription(settings, each, key, meant)
     for each in (source, fields):
         if each.has("turn_detection"):
             settings = _turn_detection(settings, each)
@@ -176,9 +173,7 @@ def updated(
     return settings, fields.warnings()
 
 
-def named(
-    settings: RealtimeSettings, name: str | None, model: api.ModelCard, meant: Meant | None = None
-) -> tuple[RealtimeSettings, Warnings]:
+def named(settings: RealtimeSettings, name: str | None, meant: Meant) -> tuple[RealtimeSettings, Warnings]:
     """The settings after the client asked for a model by name.
 
     Where that is not a name of the model that answers, a warning says so.
@@ -187,10 +182,10 @@ def named(
         BadField: none of several models answers to the name.
     """
     try:
-        card = meant(name) if meant else model
+        card = meant(name)
     except BadStart as error:
         raise BadField("model", error.message, name) from error
-    settings = replace(settings, served=None if card.name == model.name else card)
+    settings = replace(settings, served=None if card.name == meant(None).name else card)
     if name is None or name == card.name:
         return settings, []
     message = f"{name[:MAX_NAME_CHARS]!r} was asked for, {card.name!r} is served"
@@ -227,19 +222,17 @@ def _audio(settings: RealtimeSettings, source: Fields, flat: Fields) -> Realtime
     return replace(settings, audio=AudioFormat("pcm_s16le", rate or PCM.sample_rate))
 
 
-def _transcription(
-    settings: RealtimeSettings, parent: Fields, key: str, model: api.ModelCard, meant: Meant | None
-) -> RealtimeSettings:
+def _transcription(settings: RealtimeSettings, parent: Fields, key: str, meant: Meant) -> RealtimeSettings:
     if parent.pop_null(key):
         parent.warn(key, "transcription cannot be turned off, because this server does nothing else")
         return replace(settings, requested_model=None, served=None, language=None, languages=(), prompt="", keywords=())
     fields = parent.nested(key)
     if fields.has("model"):
         name = fields.pop("model", "a name", is_text)
-        settings, warnings = named(replace(settings, requested_model=None), name, model, meant)
+        settings, warnings = named(replace(settings, requested_model=None), name, meant)
         for warning in warnings:
             fields.warn("model", warning["message"])
-    card = settings.served or model
+    card = settings.served or meant(None)
     settings = _languages(settings, fields, card)
     if fields.was_popped("model"):
         settings = _kept_languages(settings, fields, card)

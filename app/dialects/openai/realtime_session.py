@@ -19,26 +19,24 @@ class RealtimeSession:
     def __init__(
         self,
         id_: str,
-        model: api.ModelCard,
         settings: RealtimeSettings,
         is_flat: bool,
+        meant: Meant,
         tells_speakers: Callable[[], bool] = lambda: False,
-        meant: Meant | None = None,
     ) -> None:
         """Begin with the settings of the connection's URL.
 
         Args:
             id_: makes the ids of the session, its items and its events unique.
-            model: the first one of the server.
             settings: those before the first update.
             is_flat: the client is known to use the older shape.
+            meant: finds the models of the server.
             tells_speakers: returns whether the server can tell speakers apart.
-            meant: finds the other models; `None` if there are none.
         """
         self.id = id_
         self.settings = settings
         self.is_flat = is_flat
-        self._model = model
+        self._model = meant(None)
         self._tells_speakers = tells_speakers
         self._meant = meant
         self.is_started = False
@@ -61,7 +59,7 @@ class RealtimeSession:
             BadField: the server cannot follow one of the settings; nothing has changed.
         """
         before = self.settings
-        settings, warnings = options.updated(self.settings, fields, self._model, self._meant)
+        settings, warnings = options.updated(self.settings, fields, self._meant)
         name, before_name = ((each.served or self._model).name for each in (settings, before))
         if self.is_started and name != before_name:
             raise BadField("transcription.model", f"{before_name}, with which the session has started,", name)

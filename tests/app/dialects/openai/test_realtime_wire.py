@@ -33,8 +33,8 @@ PCM_16K = {"type": "audio/pcm", "rate": 16000}
 def open_talk(
     *, requested_model: str | None = None, is_flat: bool = False, model: api.ModelInfo = MODEL, answers: bool = True
 ) -> Talk:
-    settings, warnings = named(RealtimeSettings(), requested_model, model)
-    session = RealtimeSession("x", model, settings, is_flat)
+    settings, warnings = named(RealtimeSettings(), requested_model, lambda _: model)
+    session = RealtimeSession("x", settings, is_flat, lambda _: model)
     dialect = OpenAIRealtime(session, warnings=warnings, max_text_chars=1 << 20)
     return Talk(dialect, model, answers=answers)
 
@@ -42,9 +42,9 @@ def open_talk(
 def test_an_alias_of_the_model_needs_no_warning() -> None:
     """What clients of such a model expect holds for it, too."""
     model = replace(MODEL, aliases=("gpt-4o-transcribe-diarize",))
-    settings, warnings = named(RealtimeSettings(), "gpt-4o-transcribe-diarize", model)
+    settings, warnings = named(RealtimeSettings(), "gpt-4o-transcribe-diarize", lambda _: model)
     assert settings.requested_model == "gpt-4o-transcribe-diarize" and not warnings
-    assert named(RealtimeSettings(), "other", model)[1]
+    assert named(RealtimeSettings(), "other", lambda _: model)[1]
 
 
 def update(turn_detection: Any = ..., include: Any = ..., **source: Any) -> dict[str, Any]:
@@ -194,8 +194,10 @@ def test_a_commit_may_divide_a_sample_where_the_server_ends_turns() -> None:
 @pytest.mark.parametrize(("is_flat", "kind"), [(False, "session.updated"), (True, "transcription_session.updated")])
 def test_audio_in_another_format_is_a_warning(is_flat: bool, kind: str) -> None:
     """Many clients give up after an `error`, and the session goes on."""
-    settings, _ = named(RealtimeSettings(), None, MODEL)
-    dialect = OpenAIRealtime(RealtimeSession("x", MODEL, settings, is_flat), warnings=[], max_text_chars=1 << 20)
+    settings, _ = named(RealtimeSettings(), None, lambda _: MODEL)
+    dialect = OpenAIRealtime(
+        RealtimeSession("x", settings, is_flat, lambda _: MODEL), warnings=[], max_text_chars=1 << 20
+    )
     (told,) = map(json.loads, dialect.write(events.Notice("unlikely_format", "audio: expected x")))
     assert (told["type"], told["session"]["id"]) == (kind, "sess_x")
     assert told["warnings"] == [{"param": "audio", "code": "unlikely_format", "message": "audio: expected x"}]
@@ -351,7 +353,7 @@ def updated_in_turn(*transcriptions: dict[str, Any], languages: tuple[str, ...])
     settings = RealtimeSettings()
     for transcription in transcriptions:
         session = {"audio": {"input": {"transcription": transcription}}}
-        settings, _ = realtime_options.updated(settings, session, MODEL, lambda name: cards.get(name or "", MODEL))
+        settings, _ = realtime_options.updated(settings, session, lambda name: cards.get(name or "", MODEL))
     return settings
 
 
