@@ -35,7 +35,7 @@ class OpenAIRealtime(QuietDialect):
         self,
         session: RealtimeSession,
         *,
-        warnings: Warnings | None = None,
+        warnings: Warnings,
         idle_timeout_s: float | None = None,
         max_text_chars: int,
     ) -> None:
@@ -50,7 +50,7 @@ class OpenAIRealtime(QuietDialect):
         self.idle_timeout_s = idle_timeout_s
         self.max_text_chars = max_text_chars
         self._session = session
-        self._warnings = warnings or []
+        self._warnings = warnings
         self._writer = EventWriter(session.id)
         self._items = ConversationItems(session, self._writer)
         self._uncommitted_s = 0.0
@@ -61,7 +61,7 @@ class OpenAIRealtime(QuietDialect):
 
     def open(self) -> Iterable[ClientMessage]:
         """Greet the client with `session.created`."""
-        return (self._session_reply("session.created", self._warnings),)
+        return (events.Reply(self._session_event("session.created", self._warnings)),)
 
     # Client events.
 
@@ -75,7 +75,8 @@ class OpenAIRealtime(QuietDialect):
             event_id = _event_id(fields)
             return list(self._read(fields))
         except SessionError as error:
-            return (self._error_reply(error, event_id),)
+            param = error.param if isinstance(error, BadField) else None
+            return (events.Reply(self._error(error.code, error.message, param, event_id)),)
 
     def _read(self, fields: dict[str, Any]) -> Iterable[ClientMessage]:
         match fields.get("type"):
@@ -102,7 +103,7 @@ class OpenAIRealtime(QuietDialect):
             if configure.audio != before.audio:
                 self._n_sample_bytes = 0
             yield configure
-        yield self._session_reply(f"{kind}d", warnings)
+        yield events.Reply(self._session_event(f"{kind}d", warnings))
 
     def _append(self, fields: dict[str, Any]) -> Iterable[ClientMessage]:
         audio = fields.get("audio")
@@ -187,27 +188,14 @@ class OpenAIRealtime(QuietDialect):
                 assert_never(event)
         return messages
 
-    def _session_reply(self, kind: str, warnings: Warnings) -> events.Reply:
-        return events.Reply(self._session_event(kind, warnings))
-
     def _session_event(self, kind: str, warnings: Warnings) -> str:
         """An event that describes the session. Warnings are an extra field, which typed clients ignore."""
         extra = {"warnings": warnings} if warnings else {}
         return self._writer.write(kind, session=self._session.describe(), **extra)
 
-    def _error_reply(self, error: SessionError, event_id: str | None) -> events.Reply:
-        param = error.param if isinstance(error, BadField) else None
-        return events.Reply(self._error(error.code, error.message, param, event_id))
-
     def _error(self, code: str, message: str, param: str | None = None, event_id: str | None = None) -> str:
-        error = {
-            "type": "invalid_request_error",
-            "code": code,
-            "message": message,
-            "param": param,
-            "event_id": event_id,
-        }
-        return self._writer.write("error", error=error)
+        error = {"type": "invalid_request_error", "code": code, "message": message}
+        return self._writer.write("error", error=error | {"param": param, "event_id": event_id})
 
 
 def _event_id(fields: dict[str, Any]) -> str | None:
