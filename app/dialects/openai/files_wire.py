@@ -126,7 +126,9 @@ def parse_options(
     channel_names = speakers_wire.parse_channel_names(form, response_format, known_speakers)
     max_speakers = speakers_wire.parse_max(form, response_format, channel_names)
     language, languages = _languages(form, known_languages)
-    temperature, track = form.number("temperature", 0.0, 0.0, 1.0), _track(form)
+    temperature = form.number("temperature", 0.0, 0.0, 1.0)
+    # Our extension. It is checked when the tracks of the file are known.
+    track = (form.text("track") or "").strip() or None
     has_logprobs, carries_context = _logprobs(form, response_format), form.boolean("condition_on_previous_text")
     decoding = TranscriptionOptions(
         task=task,
@@ -158,12 +160,6 @@ def parse_options(
         cue_layout=_cue_layout(form, response_format),
         ignored=form.ignored,
     )
-
-
-def _track(form: Form) -> str | None:
-    """Read the field `track`, our extension. It is checked when the tracks of the file are known."""
-    track = form.text("track")
-    return None if track is None else track.strip()
 
 
 def _has_all_tracks(form: Form, track: str | None, response_format: str, is_streamed: bool) -> bool:
