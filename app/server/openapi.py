@@ -58,6 +58,10 @@ def answer(description: str, headers: dict[str, Schema] | None = None, **content
     return {"description": description, "headers": (headers or {}) | {"x-request-id": REQUEST_ID}, "content": content}
 
 
+def _ok(description: str, headers: dict[str, Schema] | None = None, **contents: Schema) -> dict[str, Schema]:
+    return {"200": answer(description, headers, **contents)}
+
+
 def _refused(status: str, description: str, schema: str = "Error") -> Schema:
     headers = {"retry-after": RETRY_AFTER} if status in ("429", "503") else {}
     return answer(description, headers, application_json=_ref(schema), text_plain=TEXT)
@@ -544,18 +548,18 @@ def _room_operation(
 
 ROOM_PATHS = {
     "/captions/{room}.vtt": _room_operation(
-        "roomTrack", "The final text of a room so far.", {"200": answer("WebVTT.", text_vtt=TEXT)}, TRACK_PARAMETERS
+        "roomTrack", "The final text of a room so far.", _ok("WebVTT.", text_vtt=TEXT), TRACK_PARAMETERS
     ),
     "/captions/{room}.m3u8": _room_operation(
         "roomPlaylist",
         "The playlist of a room for players of HLS.",
-        {"200": answer("The playlist.", **{"application_vnd.apple.mpegurl": TEXT})},
+        _ok("The playlist.", **{"application_vnd.apple.mpegurl": TEXT}),
         TRACK_PARAMETERS,
     ),
     "/captions/{room}/{number}.vtt": _room_operation(
         "roomSegment",
         "One segment of that playlist.",
-        {"200": answer("WebVTT.", text_vtt=TEXT)},
+        _ok("WebVTT.", text_vtt=TEXT),
         [
             *TRACK_PARAMETERS,
             {"name": "number", "in": "path", "required": True, "schema": {"type": "integer", "minimum": 0}},
@@ -589,29 +593,22 @@ PATHS: dict[str, dict[str, Schema]] = {
     "/v1/models": _get(
         "listModels",
         "The models, by each of their names.",
-        {
-            "200": answer(
-                "An entry for each name: a model's own, its `root`, its aliases, and the first one's `whisper-1`.",
-                application_json=object_of({"object": {"const": "list"}, "data": list_of(_ref("Model"))}),
-            )
-        },
+        _ok(
+            "An entry for each name: a model's own, its `root`, its aliases, and the first one's `whisper-1`.",
+            application_json=object_of({"object": {"const": "list"}, "data": list_of(_ref("Model"))}),
+        ),
     ),
     "/v1/models/{name}": _get(
         "retrieveModel",
         "A model, by one of its names.",
-        {"200": answer("The model.", application_json=_ref("Model"))},
+        _ok("The model.", application_json=_ref("Model")),
         refusals={"404": "The server has other models."},
         parameters=[MODEL_NAME],
     ),
     "/v1/realtime/client_secrets": _post(
         "createClientSecret",
         "Make a secret with which a browser opens live sessions.",
-        {
-            "200": answer(
-                "The secret.",
-                application_json=object_of({"value": TEXT, "expires_at": INTEGER, "session": SESSION}),
-            )
-        },
+        _ok("The secret.", application_json=object_of({"value": TEXT, "expires_at": INTEGER, "session": SESSION})),
         refusals=BODY_REFUSALS,
         requestBody=json_body(
             object_of({}, {"expires_after": _ref("Expiry"), "session": ANY_OBJECT, "rooms": BOOLEAN})
@@ -620,12 +617,9 @@ PATHS: dict[str, dict[str, Schema]] = {
     "/v1/realtime/client_secrets/withdraw": _post(
         "withdrawClientSecret",
         "Let a client secret of this API key open no more sessions.",
-        {
-            "200": answer(
-                "It opens none any more.",
-                application_json=object_of({"withdrawn": {"const": True}, "expires_at": INTEGER}),
-            )
-        },
+        _ok(
+            "It opens none any more.", application_json=object_of({"withdrawn": {"const": True}, "expires_at": INTEGER})
+        ),
         refusals={
             **BODY_REFUSALS,
             "404": "This key has made no such secret, or it has expired.",
@@ -637,20 +631,18 @@ PATHS: dict[str, dict[str, Schema]] = {
     "/v1/realtime/transcription_sessions": _post(
         "createTranscriptionSession",
         "Make such a secret, in the older shape.",
-        {"200": answer("The secret.", application_json=object_of({"client_secret": SECRET, **FLAT_SESSION}))},
+        _ok("The secret.", application_json=object_of({"client_secret": SECRET, **FLAT_SESSION})),
         refusals=BODY_REFUSALS,
         requestBody=json_body(ANY_OBJECT),
     ),
     "/v1/listen": _post(
         "listen",
         "Transcribe a recording, in Deepgram's protocol.",
-        {
-            "200": answer(
-                "The transcript.",
-                {"dg-request-id": REQUEST_ID, "x-tutti-ignored": IGNORED, "x-tutti-adjusted": ADJUSTED},
-                application_json={"anyOf": [_ref("DeepgramTranscript"), _ref("DeepgramAccepted")]},
-            )
-        },
+        _ok(
+            "The transcript.",
+            {"dg-request-id": REQUEST_ID, "x-tutti-ignored": IGNORED, "x-tutti-adjusted": ADJUSTED},
+            application_json={"anyOf": [_ref("DeepgramTranscript"), _ref("DeepgramAccepted")]},
+        ),
         refusals=UPLOAD_REFUSALS,
         error="DeepgramError",
         parameters=DEEPGRAM_PARAMETERS,
@@ -665,7 +657,7 @@ PATHS: dict[str, dict[str, Schema]] = {
     "/v1/auth/grant": _post(
         "grantToken",
         "Make a short-lived token, in Deepgram's protocol.",
-        {"200": answer("The token.", application_json=object_of({"access_token": TEXT, "expires_in": NUMBER}))},
+        _ok("The token.", application_json=object_of({"access_token": TEXT, "expires_in": NUMBER})),
         refusals=BODY_REFUSALS,
         error="DeepgramError",
         requestBody=json_body(
@@ -685,13 +677,13 @@ PATHS: dict[str, dict[str, Schema]] = {
     "/page/model": _get(
         "pageModel",
         "What the page shows of the model.",
-        {"200": answer("The model.", application_json=PAGE_MODEL)},
+        _ok("The model.", application_json=PAGE_MODEL),
         needs_key=False,
     ),
     "/page/sample.flac": _get(
         "pageSample",
         "The recording of a person that the page plays.",
-        {"200": answer("The recording.", audio_flac={})},
+        _ok("The recording.", audio_flac={}),
         needs_key=False,
     ),
     "/healthz": _get(
@@ -709,18 +701,18 @@ PATHS: dict[str, dict[str, Schema]] = {
     "/metrics": _get(
         "metrics",
         "The metrics, in Prometheus' text format.",
-        {"200": answer("The metrics.", **PLAIN)},
+        _ok("The metrics.", **PLAIN),
     ),
     "/openapi.json": _get(
         "openapi",
         "This document.",
-        {"200": answer("The document.", application_json=ANY_OBJECT)},
+        _ok("The document.", application_json=ANY_OBJECT),
         needs_key=False,
     ),
     "/asyncapi.json": _get(
         "asyncapi",
         "The AsyncAPI document of live sessions, which are WebSockets.",
-        {"200": answer("The document.", application_json=ANY_OBJECT)},
+        _ok("The document.", application_json=ANY_OBJECT),
         needs_key=False,
     ),
 }
