@@ -210,7 +210,7 @@ async def test_a_server_reports_its_jobs(serve_jobs: ServeJobs, http: httpx.Asyn
         _, body = await receiver.received.get()
         assert json.loads(body)["job"] == await ended(http, server, id_)
         refused = await submit(http, server, callback="https://example.org/")
-        assert refused.status_code == 400 and "callback_hosts" in refused.json()["error"]["message"]
+        assert refused.status_code == 400 and "TUTTI_CALLBACK_HOSTS" in refused.json()["error"]["message"]
         while not server.metric("tutti_job_callbacks_total", outcome="delivered"):
             await http.get(f"{server.http}/healthz")
 
