@@ -175,8 +175,11 @@ async def test_what_freeswitch_said_before_it_read_no_more_becomes_final(
 
     async with subscriber(server.address) as listener:
         async with connect(f"ws://{server.address}/v1/freeswitch?rate=16k&call=CA1", compression=None) as stream:
-            await send_all(stream, linear([1, 2, 3])[:-16_000], 640)
+            audio = linear([1, 2, 3])[:-16_000]
+            await send_all(stream, audio, 640)
             await transcriber.opened.wait()
+            while server.metric("tutti_audio_seconds_total") < len(audio) / 32_000 - 0.001:
+                await asyncio.sleep(0)
             monkeypatch.setattr(TimedSocket, "send", not_read)
             transcriber.release()
             await stream.wait_closed()
