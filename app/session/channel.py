@@ -16,6 +16,7 @@ from tutti_server.app.session.core.port import Acknowledged, SessionPort
 from tutti_server.app.session.core.windows import EndedWindow, OpenWindow, PendingUtterance, WindowKind
 from tutti_server.app.session.decoding.finals import Finals
 from tutti_server.app.session.decoding.hypotheses import Hypotheses
+from tutti_server.app.session.decoding.parts import ChannelParts
 from tutti_server.app.session.earlier_audio import EarlierAudio
 from tutti_server.app.session.messages import events
 from tutti_server.app.session.messages.continuation import ChannelStart
@@ -88,14 +89,8 @@ class Channel:
         self._endpointer = Endpointer(detector, endpointing.silence_ms, endpointing.min_utterance_s, first)
         self._detector_life = DetectorLife(self._endpointer, first, origin, is_exact=start.detector_from is not None)
         self._buffer = SampleBuffer()
-        self._hypotheses = Hypotheses(
-            options,
-            session,
-            self.finals,
-            self._endpointer,
-            self._buffer,
-            lambda window: self._end_here(window, self._kind),
-        )
+        parts = ChannelParts(options, session, self.finals, self._endpointer, self._buffer)
+        self._hypotheses = Hypotheses(parts, lambda window: self._end_here(window, self._kind))
         self._open: OpenWindow | None = None
         self._done_until = start.done_until
         self._last_cut = start.done_until

@@ -2,47 +2,30 @@
 
 from collections.abc import Callable
 
-from tutti_server.app.media.pcm import SampleBuffer
 from tutti_server.app.session.core.options import ChannelOptions
-from tutti_server.app.session.core.port import SessionPort
 from tutti_server.app.session.core.windows import EndedWindow, OpenWindow
-from tutti_server.app.session.decoding.finals import Finals
 from tutti_server.app.session.decoding.interims import Interims
+from tutti_server.app.session.decoding.parts import ChannelParts
 from tutti_server.app.session.decoding.speculation import Speculations
 from tutti_server.app.session.decoding.turns import Turns
-from tutti_server.app.session.speech.endpointing import Endpointer
 from tutti_server.engine import api
 
 
 class Hypotheses:
     """Has the open window decoded while it grows. All positions are in samples since the session began."""
 
-    def __init__(
-        self,
-        options: ChannelOptions,
-        session: SessionPort,
-        finals: Finals,
-        endpointer: Endpointer,
-        buffer: SampleBuffer,
-        end_utterance: Callable[[OpenWindow], None],
-    ) -> None:
+    def __init__(self, parts: ChannelParts, end_utterance: Callable[[OpenWindow], None]) -> None:
         """Make the hypotheses of a channel.
 
         Args:
-            options: those of the channel.
-            session: where requests and events go.
-            finals: the ended windows of the channel.
-            endpointer: it knows how far the channel's audio has come, and how far its speech.
-            buffer: the channel's audio.
+            parts: those of the channel.
             end_utterance: ends the utterance of the open window now; called when its speaker has finished.
         """
-        self._interims: Interims | None = None
-        if options.interim_samples:
-            self._interims = Interims(options.interim_samples, options, session, finals, endpointer, buffer)
-        self._speculations = Speculations(
-            options, session, finals, endpointer, buffer, self._interims, self._judge_pause
-        )
-        self._turns = Turns(finals.channel, options, session, endpointer, buffer)
+        self._parts = parts
+        interim_samples = parts.options.interim_samples
+        self._interims = Interims(interim_samples, parts) if interim_samples else None
+        self._speculations = Speculations(parts, self._interims, self._judge_pause)
+        self._turns = Turns(parts)
         self._end_utterance = end_utterance
         self._window: OpenWindow | None = None
 
@@ -53,10 +36,9 @@ class Hypotheses:
 
     def configure(self, options: ChannelOptions) -> None:
         """Change the options."""
+        self._parts.options = options
         if self._interims:
             self._interims.set_silence(options.silence_samples)
-        self._speculations.configure(options)
-        self._turns.configure(options)
 
     def begin_utterance(self, window: OpenWindow) -> None:
         """The first window of an utterance opens."""

@@ -3,16 +3,12 @@
 from dataclasses import dataclass, replace
 from typing import assert_never
 
-from tutti_server.app.media.pcm import SampleBuffer
 from tutti_server.app.session.core.acceptance import accepts_interim
-from tutti_server.app.session.core.options import ChannelOptions
-from tutti_server.app.session.core.port import DecodeRequest, RequestKind, SessionPort
+from tutti_server.app.session.core.port import DecodeRequest, RequestKind
 from tutti_server.app.session.core.windows import OpenWindow
-from tutti_server.app.session.decoding.finals import Finals
 from tutti_server.app.session.decoding.interim_schedule import InterimSchedule
+from tutti_server.app.session.decoding.parts import ChannelParts
 from tutti_server.app.session.messages import events
-from tutti_server.app.session.speech.endpointing import Endpointer
-from tutti_server.app.session.text.hallucination_filter import HallucinationFilter
 from tutti_server.app.session.text.stable_words import Words, on_timeline, timed_words
 from tutti_server.engine import api
 from tutti_server.engine.api import SAMPLE_RATE
@@ -36,33 +32,17 @@ class Interims:
     replaced in its turn.
     """
 
-    def __init__(
-        self,
-        interval_samples: int,
-        options: ChannelOptions,
-        session: SessionPort,
-        finals: Finals,
-        endpointer: Endpointer,
-        buffer: SampleBuffer,
-    ) -> None:
-        """Make the interims of a channel.
-
-        Args:
-            interval_samples: the least audio between two interims.
-            options: those of the channel.
-            session: where requests and events go.
-            finals: the ended windows of the channel; they are decoded first, and their text is the context.
-            endpointer: it knows how far the channel's audio has come.
-            buffer: the channel's audio.
-        """
-        self.channel = finals.channel
+    def __init__(self, interval_samples: int, parts: ChannelParts) -> None:
+        """Make the interims of a channel, with at least so much audio between two of them."""
+        options = parts.options
+        self.channel = parts.finals.channel
         self.decoded_until = 0
         """Position after the audio of the newest interim that was answered."""
-        self._hallucination_filter: HallucinationFilter = options.finals.hallucination_filter
-        self._session = session
-        self._finals = finals
-        self._endpointer = endpointer
-        self._buffer = buffer
+        self._hallucination_filter = options.finals.hallucination_filter
+        self._session = parts.session
+        self._finals = parts.finals
+        self._endpointer = parts.endpointer
+        self._buffer = parts.buffer
         self._schedule = InterimSchedule(interval_samples, options.silence_samples, options.extra_interval_s)
         self._window: OpenWindow | None = None
         self._newest: _Newest | None = None

@@ -8,13 +8,10 @@ on is known. If the speaker goes on, the work was for nothing, except that its t
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-from tutti_server.app.media.pcm import SampleBuffer
-from tutti_server.app.session.core.options import ChannelOptions
-from tutti_server.app.session.core.port import DecodeRequest, RequestKind, SessionPort
+from tutti_server.app.session.core.port import DecodeRequest, RequestKind
 from tutti_server.app.session.core.windows import Decoding, DecodingCounts, EndedWindow, OpenWindow, WindowKind
-from tutti_server.app.session.decoding.finals import Finals
 from tutti_server.app.session.decoding.interims import Interims
-from tutti_server.app.session.speech.endpointing import Endpointer
+from tutti_server.app.session.decoding.parts import ChannelParts
 from tutti_server.engine import api
 from tutti_server.engine.api import SAMPLE_RATE
 
@@ -119,34 +116,24 @@ class Speculations:
     """The speculative decodings of one channel, one at a time."""
 
     def __init__(
-        self,
-        options: ChannelOptions,
-        session: SessionPort,
-        finals: Finals,
-        endpointer: Endpointer,
-        buffer: SampleBuffer,
-        interims: Interims | None,
-        on_text: Callable[[api.DoneEvent, int], None],
+        self, parts: ChannelParts, interims: Interims | None, on_text: Callable[[api.DoneEvent, int], None]
     ) -> None:
         """Make the speculative decodings of a channel.
 
         Args:
-            options: those of the channel.
-            session: where requests go.
-            finals: the ended windows of the channel, which get the texts.
-            endpointer: it knows how far the channel's audio has come, and how far its speech.
-            buffer: the channel's audio.
+            parts: those of the channel.
             interims: shows the texts, if the client wants interims.
             on_text: called with each hypothesis of the open window while its pause goes on, and the position after the
                 audio that was decoded.
         """
-        self._session = session
-        self._finals = finals
-        self._endpointer = endpointer
-        self._buffer = buffer
+        self.channel = parts.finals.channel
+        self._parts = parts
+        self._session = parts.session
+        self._finals = parts.finals
+        self._endpointer = parts.endpointer
+        self._buffer = parts.buffer
         self._interims = interims
         self._on_text = on_text
-        self._options = options
         self._current: _Speculation | None = None
         """The speculative final of the open window."""
         self._awaited: dict[int, _Speculation] = {}
@@ -156,15 +143,6 @@ class Speculations:
         self._submitted_until = 0
         """Position after the audio of the last request."""
         self._record = _Record()
-
-    @property
-    def channel(self) -> int:
-        """The number of the channel."""
-        return self._finals.channel
-
-    def configure(self, options: ChannelOptions) -> None:
-        """Change the options."""
-        self._options = options
 
     @property
     def is_running(self) -> bool:
@@ -183,7 +161,7 @@ class Speculations:
 
     def _pause_end(self, window: OpenWindow, *, is_flushed: bool) -> int | None:
         """The end of the audio to decode, where enough silence follows the speech; else `None`."""
-        endpointer, is_manual = self._endpointer, self._options.is_manual
+        endpointer, is_manual = self._endpointer, self._parts.options.is_manual
         pause_end = endpointer.voiced_until + TAIL_SAMPLES
         if is_flushed and self._is_quiet(window) and (pause_end > endpointer.position or self._is_flush_pause):
             pause_end = endpointer.loud_until + FLUSH_TAIL_SAMPLES
@@ -200,15 +178,15 @@ class Speculations:
     @property
     def _may_be_flushed(self) -> bool:
         """Whether to be ready for a flush. In the first utterance that is worth it where the detector is late."""
-        if self._options.is_manual or self._expects_flush is not None:
-            return self._options.is_manual or bool(self._expects_flush)
+        if self._parts.options.is_manual or self._expects_flush is not None:
+            return self._parts.options.is_manual or bool(self._expects_flush)
         return self._endpointer.voiced_until - self._endpointer.loud_until > TAIL_SAMPLES - FLUSH_TAIL_SAMPLES
 
     @property
     def _is_flush_pause(self) -> bool:
         """Whether this is a pause that the client ends by a flush, by habit and so far."""
         silence = self._endpointer.position - self._endpointer.voiced_until
-        return bool(self._options.is_manual or self._expects_flush) and silence < MAX_FLUSH_SILENCE_SAMPLES
+        return bool(self._parts.options.is_manual or self._expects_flush) and silence < MAX_FLUSH_SILENCE_SAMPLES
 
     def is_pause(self, audio_end: int) -> bool:
         """Whether the pause that is decoded up to `audio_end` still goes on."""
@@ -219,7 +197,7 @@ class Speculations:
 
         Returns the position after the audio that the engine was asked to decode, if it was.
         """
-        if not self._options.speculates:
+        if not self._parts.options.speculates:
             return None
         pause_end = self._pause_end(window, is_flushed=self._may_be_flushed)
         current = self._current

@@ -9,13 +9,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from tutti_server.app.media.pcm import SampleBuffer, Samples
+from tutti_server.app.media.pcm import Samples
 from tutti_server.app.session.core.acceptance import accepts_interim
-from tutti_server.app.session.core.options import ChannelOptions
-from tutti_server.app.session.core.port import SessionPort
 from tutti_server.app.session.core.windows import EndedWindow, OpenWindow, PendingUtterance, SentEagerEnd
+from tutti_server.app.session.decoding.parts import ChannelParts
 from tutti_server.app.session.messages import events
-from tutti_server.app.session.speech.endpointing import Endpointer, SpeechEnded
+from tutti_server.app.session.speech.endpointing import SpeechEnded
 from tutti_server.app.session.speech.turn_taking import AUDIO_SAMPLES, PauseEvidence, TurnModel, required_silence_ms
 from tutti_server.engine import api
 
@@ -39,37 +38,17 @@ class _Pause:
 class Turns:
     """Judges the pauses of one channel by the hypotheses that were decoded there, and by the turn model."""
 
-    def __init__(
-        self,
-        channel: int,
-        options: ChannelOptions,
-        session: SessionPort,
-        endpointer: Endpointer,
-        buffer: SampleBuffer,
-    ) -> None:
-        """Make the judge of a channel.
-
-        Args:
-            channel: its number.
-            options: those of the channel.
-            session: where events go.
-            endpointer: it ends the utterance after the silence that a pause needs.
-            buffer: the channel's audio.
-        """
-        self._channel = channel
-        self._options = options
-        self._session = session
-        self._endpointer = endpointer
-        self._buffer = buffer
+    def __init__(self, parts: ChannelParts) -> None:
+        """Make the judge of a channel, whose endpointer ends the utterance after the silence that a pause needs."""
+        self._channel = parts.finals.channel
+        self._parts = parts
+        self._session = parts.session
+        self._endpointer = parts.endpointer
         self._model = TurnModel()
         self._pause = _Pause(0)
         """The last pause that was judged or scored."""
         self._earlier = NO_SAMPLES
         """The last audio of the open utterance before its open window, as much as the turn model can use."""
-
-    def configure(self, options: ChannelOptions) -> None:
-        """Change the options."""
-        self._options = options
 
     def confidence(self, audio_end: int) -> float | None:
         """The confidence that the speaker has finished; `None` if no hypothesis up to `audio_end` was judged."""
@@ -83,10 +62,10 @@ class Turns:
             window: the open window.
             audio_end: position after the audio that the pause is judged by.
         """
-        endpointing = self._options.endpointing
-        if self._options.scores_turns and (endpointing.mode == "adaptive" or endpointing.eager_confidence is not None):
+        options, endpointing = self._parts.options, self._parts.options.endpointing
+        if options.scores_turns and (endpointing.mode == "adaptive" or endpointing.eager_confidence is not None):
             start = max(window.start, audio_end - AUDIO_SAMPLES)
-            samples = np.concatenate((self._earlier, self._buffer.view(start, audio_end)))[-AUDIO_SAMPLES:]
+            samples = np.concatenate((self._earlier, self._parts.buffer.view(start, audio_end)))[-AUDIO_SAMPLES:]
             self._session.score_turn(self._channel, audio_end, samples)
 
     def scored(self, window: OpenWindow, audio_end: int, probability: float) -> SpeechEnded | None:
@@ -102,7 +81,7 @@ class Turns:
         """The open window has ended, and its utterance if this was the last one."""
         if window.is_last:
             self._pause, self._earlier = _Pause(0), NO_SAMPLES
-        elif self._options.scores_turns:
+        elif self._parts.options.scores_turns:
             self._earlier = np.concatenate((self._earlier, window.samples))[-AUDIO_SAMPLES:].copy()
 
     def judge(self, window: OpenWindow, done: api.DoneEvent, audio_end: int) -> SpeechEnded | None:
@@ -110,7 +89,8 @@ class Turns:
 
         A hypothesis that is probably a hallucination is no evidence: the usual silence ends the utterance then.
         """
-        if self._options.is_manual or not accepts_interim(self._options.finals.hallucination_filter, window, done):
+        options = self._parts.options
+        if options.is_manual or not accepts_interim(options.finals.hallucination_filter, window, done):
             return None
         evidence = PauseEvidence(
             text=(window.utterance.text + done.text).strip(),
@@ -128,7 +108,7 @@ class Turns:
 
     def _decide(self, window: OpenWindow, pause: _Pause, evidence: PauseEvidence) -> SpeechEnded | None:
         """Judge a pause by all that is known of it. Returns the end of speech if it is due."""
-        utterance, endpointing = window.utterance, self._options.endpointing
+        utterance, endpointing = window.utterance, self._parts.options.endpointing
         evidence = replace(evidence, audio_probability=pause.probability)
         confidence = self._model.confidence(evidence)
         pause.evidence, pause.confidence = evidence, confidence
