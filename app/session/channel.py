@@ -290,7 +290,7 @@ class Channel:
     def _begin_utterance(self, start: int, window_start: int, speech: list[Span]) -> OpenWindow:
         """Announce an utterance, and open its first window."""
         utterance = PendingUtterance(
-            number=self._session.next_utterance(),
+            number=next(self._session.utterance_numbers),
             start=start,
             prompt=self._prompt,
             options=self._options.utterance,

@@ -6,6 +6,7 @@ returns the list to its shell, which performs the effects in order.
 
 from dataclasses import dataclass
 from enum import Enum, auto
+from itertools import count
 from typing import Protocol
 
 from tutti_server.app.media.pcm import Samples
@@ -125,15 +126,6 @@ class OwnAudio:
     """A session that goes on with this one begins here: the newest time that the client was sent."""
 
 
-@dataclass(slots=True)
-class _Counts:
-    """How many things a session has numbered."""
-
-    requests: int = 0
-    utterances: int = 0
-    segments: int = 0
-
-
 class SessionPort:
     """What the channels of a session see of it: its numbers, its timeline, its requests and its effects."""
 
@@ -161,28 +153,14 @@ class SessionPort:
         }
         """The priority of each kind of request in the engine's queue."""
         self._effects: list[Effect] = []
-        self._counts = _Counts()
+        self.request_ids, self.utterance_numbers, self.segment_numbers = count(), count(), count()
+        """The numbers of what is new, over all channels."""
         self.speakers: SpeakerLabels | None = None
         """Who speaks; `None` if the client did not ask."""
         self.text_filter: TextFilter | None = None
         """The rules for text; `None` if the client has none."""
 
-    # Numbers and times.
-
-    def next_request(self) -> int:
-        """The id of a new request."""
-        self._counts.requests += 1
-        return self._counts.requests - 1
-
-    def next_utterance(self) -> int:
-        """The number of a new utterance; they count up from 0 over all channels."""
-        self._counts.utterances += 1
-        return self._counts.utterances - 1
-
-    def next_segment(self) -> int:
-        """The number of a new segment; they count up from 0 over all channels."""
-        self._counts.segments += 1
-        return self._counts.segments - 1
+    # Times.
 
     def seconds(self, position: int) -> float:
         """A position in samples as a time on the session's timeline, in seconds."""
@@ -215,7 +193,7 @@ class SessionPort:
 
         `owner` will receive the events.
         """
-        request = DecodeRequest(self.next_request(), kind, owner, window)
+        request = DecodeRequest(next(self.request_ids), kind, owner, window)
         self.requests[request.id] = request
         engine_window = api.Window(
             samples=samples,
@@ -274,7 +252,7 @@ class SessionPort:
 
     def translate(self, owner: TranslationOwner, language: str, source: str | None, text: str) -> int:
         """Append the effect that has a text translated. `owner` will receive the answer, under the id returned."""
-        id = self.next_request()
+        id = next(self.request_ids)
         self.translating[id] = owner
         text = self.text_filter.redacted(owner.channel, text) if self.text_filter else text
         self._effects.append(

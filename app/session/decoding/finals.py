@@ -275,7 +275,7 @@ class Finals:
         self._session.send(
             events.Segment(
                 utterance=utterance.number,
-                id=self._session.next_segment(),
+                id=next(self._session.segment_numbers),
                 channel=self.channel,
                 start_s=self._session.seconds(start),
                 end_s=self._session.seconds(end),

@@ -207,7 +207,7 @@ class Translations:
             if not self._append(piece):
                 continue
             if language in self.targets.by_engine:
-                ids.append(self._session.next_request())
+                ids.append(next(self._session.request_ids))
                 self._asked[ids[-1]] = piece
             else:
                 self._ask_service(piece, earlier.text.strip(), self.targets.source or earlier.language)

@@ -5,6 +5,7 @@ The grid is one of the session's timeline, so that a resumed session cuts the sa
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import count
 from typing import Protocol
 
 import numpy as np
@@ -110,7 +111,7 @@ class SpeechStretches:
         self._is_long = False
         """Whether the run is longer than a window, so that windows hold it."""
         self._n_silent = 0
-        self._n_stretches = 0
+        self._ids = count()
 
     def push(self, position: int, frame: Samples, is_voiced: bool) -> Iterator[Stretch]:
         """Process the next frame, which begins at this position. Yields the stretches that end with it."""
@@ -159,5 +160,4 @@ class SpeechStretches:
         self._was_window = is_window
 
     def _stretch(self, start: int, end: int, frames: list[Samples], **kind: bool) -> Stretch:
-        self._n_stretches += 1
-        return Stretch(id=self._n_stretches - 1, start=start, end=end, frames=tuple(frames), **kind)
+        return Stretch(id=next(self._ids), start=start, end=end, frames=tuple(frames), **kind)

@@ -7,6 +7,7 @@ long as its utterance is open, because the model is shown it.
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import count
 
 from tutti_server.app.session.messages import events
 from tutti_server.app.text_rules.edits import Edit, apply, start_of_last_word
@@ -124,7 +125,7 @@ class TextFilter:
         self._have_words: dict[int, bool] = {}
         """Whether the segments of an open utterance have words, which is decided where it begins."""
         self._channels: dict[int, _Channel] = {}
-        self._n_segments = 0
+        self._segment_numbers = count()
 
     def configure(self, *, wants_words: bool) -> None:
         """Change whether the client wants the words of final text, from the next utterance on."""
@@ -217,10 +218,9 @@ class TextFilter:
         if not text:
             return
         channel.sent.append(text)
-        self._n_segments += 1
         yield replace(
             event,
-            id=self._n_segments - 1,
+            id=next(self._segment_numbers),
             text=text,
             start_s=timed.start_s,
             end_s=until_s,
