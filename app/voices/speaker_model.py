@@ -31,7 +31,7 @@ def load_onnx(path: Path, thresholds: SpeakerThresholds) -> SpeakerModel:
     # Imported here because most services use the network that comes with the package.
     from tutti_server.app.voices.onnx_network import OnnxNetwork
 
-    batcher = EmbedderBatcher(OnnxNetwork(path))
+    batcher = EmbedderBatcher(OnnxNetwork(path).embed)
     return SpeakerModel(batcher.embed, thresholds, batcher.embed_live, _name(path))
 
 
@@ -50,7 +50,7 @@ def load(path: Path = DEFAULT_WEIGHTS) -> SpeakerModel | None:
     # On a busy machine several threads wait for each other: a stretch of 3 s took 482 ms, with one thread 8 ms. This is
     # NumPy's library; PyTorch has one of its own.
     ThreadpoolController().select(internal_api="openblas").limit(limits=1)
-    batcher = EmbedderBatcher(network)
+    batcher = EmbedderBatcher(network.embed)
     return SpeakerModel(batcher.embed, network.thresholds, batcher.embed_live, _name(path))
 
 

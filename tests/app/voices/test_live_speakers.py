@@ -91,7 +91,7 @@ class HangingNetwork:
 async def test_what_is_given_up_is_kept_no_longer() -> None:
     """While the network hangs, sessions give up and ask again: their audio must not pile up."""
     network = HangingNetwork()
-    batcher = EmbedderBatcher(network)
+    batcher = EmbedderBatcher(network.embed)
     first = asyncio.create_task(batcher.embed_live([np.zeros(1, np.float32)]))
     await asyncio.sleep(0)
     for _ in range(10):
@@ -108,7 +108,7 @@ async def test_what_is_given_up_is_kept_no_longer() -> None:
 
 async def test_files_are_done_while_live_sessions_use_the_network_fully() -> None:
     network = HangingNetwork()
-    batcher = EmbedderBatcher(network)
+    batcher = EmbedderBatcher(network.embed)
     async with asyncio.timeout(20), asyncio.TaskGroup() as tasks:
         tasks.create_task(batcher.embed_live([np.zeros(1, np.float32)] * 3 * MAX_BATCH))
         await asyncio.sleep(0)
