@@ -15,7 +15,7 @@ from tutti_server.app.session.core.windows import EndedWindow, OpenWindow, Pendi
 from tutti_server.app.session.decoding.parts import ChannelParts
 from tutti_server.app.session.messages import events
 from tutti_server.app.session.speech.endpointing import SpeechEnded
-from tutti_server.app.session.speech.turn_taking import AUDIO_SAMPLES, PauseEvidence, TurnModel, required_silence_ms
+from tutti_server.app.session.speech.turn_taking import AUDIO_SAMPLES, PauseEvidence, confidence_of, required_silence_ms
 from tutti_server.engine import api
 
 NO_SAMPLES: Samples = np.zeros(0, dtype=np.float32)
@@ -44,7 +44,6 @@ class Turns:
         self._parts = parts
         self._session = parts.session
         self._endpointer = parts.endpointer
-        self._model = TurnModel()
         self._pause = _Pause(0)
         """The last pause that was judged or scored."""
         self._earlier = NO_SAMPLES
@@ -110,7 +109,7 @@ class Turns:
         """Judge a pause by all that is known of it. Returns the end of speech if it is due."""
         utterance, endpointing = window.utterance, self._parts.options.endpointing
         evidence = replace(evidence, audio_probability=pause.probability)
-        confidence = self._model.confidence(evidence)
+        confidence = confidence_of(evidence)
         pause.evidence, pause.confidence = evidence, confidence
         if utterance.eager_end and utterance.eager_end.text != evidence.text:
             self._send_resumed(utterance)

@@ -7,8 +7,9 @@ fitted on made recordings whose pauses are known.
 
 import math
 import re
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
+from itertools import takewhile
 
 from tutti_server.app.media.pcm import Samples
 from tutti_server.app.session.messages.commands import Endpointing
@@ -79,26 +80,15 @@ class PauseEvidence:
     """The probability that the turn has ended, by a model of the audio; `None` without one."""
 
 
-class TurnModel:
-    """Tells how sure it is that a speaker who pauses has finished."""
-
-    def __init__(self, weights: Mapping[str, float] = WEIGHTS) -> None:
-        """Make a model.
-
-        Args:
-            weights: one for each feature of `find_features`.
-        """
-        self._weights = weights
-
-    def confidence(self, evidence: PauseEvidence) -> float:
-        """The confidence that the speaker has finished, 0 to 1."""
-        features = find_features(evidence)
-        log_odds = sum(self._weights[name] * value for name, value in features.items()) * _trust(evidence.avg_logprob)
-        if evidence.audio_probability is not None:
-            # Text and audio count as independent witnesses.
-            lowest = LEAST_AUDIO_PROBABILITY
-            log_odds += _log_odds(min(max(evidence.audio_probability, lowest), 1 - lowest))
-        return _logistic(log_odds)
+def confidence_of(evidence: PauseEvidence) -> float:
+    """The confidence that a speaker who pauses has finished, 0 to 1."""
+    features = find_features(evidence)
+    log_odds = sum(WEIGHTS[name] * value for name, value in features.items()) * _trust(evidence.avg_logprob)
+    if evidence.audio_probability is not None:
+        # Text and audio count as independent witnesses.
+        lowest = LEAST_AUDIO_PROBABILITY
+        log_odds += _log_odds(min(max(evidence.audio_probability, lowest), 1 - lowest))
+    return _logistic(log_odds)
 
 
 def required_silence_ms(confidence: float, endpointing: Endpointing) -> int:
@@ -129,7 +119,7 @@ def find_features(evidence: PauseEvidence) -> dict[str, float]:
     doubt = USUAL_DOUBT if evidence.last_text_logprob is None else min(-evidence.last_text_logprob, MOST_DOUBT)
     unfinished = UNFINISHED_WORDS.get(evidence.language or "", frozenset())
     are_symbols = [_is_symbol(word, evidence.language) for word in words]
-    n_last = _count_last(are_symbols)
+    n_last = sum(takewhile(bool, reversed(are_symbols)))
     return {
         "bias": 1.0,
         "closed": float(is_closed),
@@ -152,14 +142,6 @@ def _is_symbol(word: str, language: str | None) -> bool:
     """Whether a word may be a part of a number or of a code: digits, a number word, a single letter."""
     spoken = SPOKEN_NUMBERS.get(language or "", frozenset())
     return (len(word) == 1 and word.isalnum()) or any(map(str.isdigit, word)) or word in spoken
-
-
-def _count_last(are_true: Sequence[bool]) -> int:
-    """How many at the end are true."""
-    n = 0
-    while n < len(are_true) and are_true[-1 - n]:
-        n += 1
-    return n
 
 
 def _logistic(log_odds: float) -> float:

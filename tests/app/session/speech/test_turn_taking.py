@@ -8,17 +8,16 @@ from tutti_server.app.session.messages.commands import Endpointing
 from tutti_server.app.session.speech.turn_taking import (
     WEIGHTS,
     PauseEvidence,
-    TurnModel,
+    confidence_of,
     find_features,
     required_silence_ms,
 )
 
-MODEL = TurnModel()
 PROBABILITIES = st.floats(0.0, 1.0)
 
 
 def confidence(text: str, language: str | None = "en", logprob: float | None = -0.05) -> float:
-    return MODEL.confidence(PauseEvidence(text=text, language=language, last_text_logprob=logprob))
+    return confidence_of(PauseEvidence(text=text, language=language, last_text_logprob=logprob))
 
 
 def wait_ms(text: str, language: str | None = "en", logprob: float | None = -0.05) -> int:
@@ -75,7 +74,7 @@ def test_a_text_that_the_model_doubts_is_no_evidence() -> None:
     """The usual silence holds then, whatever the text is; in between, it counts in part."""
     for text in (" Yes.", " My number is"):
         sure, half, doubtful = (
-            MODEL.confidence(PauseEvidence(text=text, language="en", avg_logprob=logprob))
+            confidence_of(PauseEvidence(text=text, language="en", avg_logprob=logprob))
             for logprob in (-0.3, -0.6, -0.9)
         )
         assert doubtful == 0.5 and required_silence_ms(doubtful, Endpointing()) == 500
@@ -95,18 +94,18 @@ def test_a_language_without_lists_is_judged_by_its_punctuation() -> None:
 def test_every_text_has_a_confidence(text: str, language: str | None, logprob: float | None) -> None:
     evidence = PauseEvidence(text=text, language=language, last_text_logprob=logprob)
     assert set(find_features(evidence)) == set(WEIGHTS)
-    assert 0.0 < MODEL.confidence(evidence) < 1.0
+    assert 0.0 < confidence_of(evidence) < 1.0
 
 
 @given(text=st.sampled_from([" Yes.", " My number is", ""]), one=PROBABILITIES, other=PROBABILITIES)
 def test_a_model_of_the_audio_is_a_second_witness(text: str, one: float, other: float) -> None:
     """A higher probability never lowers the confidence, 0.5 leaves it as it is, and no value settles it alone."""
     lower, higher, even = (
-        MODEL.confidence(PauseEvidence(text=text, audio_probability=each))
+        confidence_of(PauseEvidence(text=text, audio_probability=each))
         for each in (min(one, other), max(one, other), 0.5)
     )
     assert 0.0 < lower <= higher < 1.0
-    assert even == pytest.approx(MODEL.confidence(PauseEvidence(text=text)))
+    assert even == pytest.approx(confidence_of(PauseEvidence(text=text)))
 
 
 @given(one=PROBABILITIES, other=PROBABILITIES, threshold=PROBABILITIES, silence_ms=st.integers(0, 5000))
