@@ -45,11 +45,11 @@ from tutti_server.engine.api import SAMPLE_RATE
 from tutti_server.plugins.accounts.database.address import database_address
 from tutti_server.plugins.accounts.database.database import Database
 from tutti_server.plugins.accounts.jobs import job_store
-from tutti_server.plugins.accounts.jobs.job_service import DAY_S
-from tutti_server.plugins.accounts.jobs.jobs import Jobs, JobsConfig
+from tutti_server.plugins.accounts.jobs.jobs import Jobs
 from tutti_server.plugins.accounts.jobs.s3_spool import S3Spool
 from tutti_server.plugins.accounts.jobs.spool import FolderSpool, Spool
 from tutti_server.plugins.accounts.keys import key_records, usage
+from tutti_server.plugins.accounts.settings import AccountSettings
 
 N_CLIENTS = 8
 """Jobs that are sent in at the same time."""
@@ -315,14 +315,13 @@ async def _cleaned(database: Database, spool: Spool) -> dict[str, int]:
 
     Those of no job are younger than the time after which they are deleted.
     """
-    config = JobsConfig(n_workers=0, lease_s=60.0, max_attempts=1, keep_audio_s=0.0, keep_results_s=DAY_S)
 
     async def left() -> tuple[int, int]:
         names = await asyncio.to_thread(lambda: list(spool.older_than(0.0)))
         return len(names), len(await database.run(lambda each: job_store.known_among(each, names)))
 
     n_before, _ = await left()
-    await Jobs(database, spool, config).sweep()
+    await Jobs(database, spool, AccountSettings(job_result_days=1.0)).sweep()
     n_after, n_of_jobs = await left()
     return {"recordings_left": n_before, "without_a_job": n_after - n_of_jobs, "left_after_cleaning": n_of_jobs}
 

@@ -24,7 +24,7 @@ from tutti_server.plugins.accounts.jobs import job_store
 from tutti_server.plugins.accounts.jobs.callbacks import CallbackSender
 from tutti_server.plugins.accounts.jobs.job_metrics import JobMetrics
 from tutti_server.plugins.accounts.jobs.job_store import KeyReused
-from tutti_server.plugins.accounts.jobs.jobs import Jobs, JobsConfig
+from tutti_server.plugins.accounts.jobs.jobs import Jobs
 from tutti_server.plugins.accounts.jobs.spool import FolderUnknown, SpoolAway, is_job_id
 from tutti_server.plugins.accounts.jobs.worker import JobWorker
 from tutti_server.plugins.accounts.keys import usage
@@ -35,7 +35,6 @@ from tutti_server.plugins.accounts.storage import spool
 
 logger = logging.getLogger(__name__)
 
-DAY_S = 86_400.0
 SWEEP_EVERY_S = 600.0
 """How often a gateway deletes what is old enough, in seconds."""
 MEASURE_EVERY_S = 5.0
@@ -78,7 +77,7 @@ class JobService:
         self._may_work = may_work
         count = self._count if counter else None
         seals = seals_of_file(own.secret_keys_file)
-        self._jobs = Jobs(database, spool(own, database), _config(own), count, seals)
+        self._jobs = Jobs(database, spool(own, database), own, count, seals)
         self._callback_rules = address_rules(settings, "callback_hosts", own.callback_hosts)
         self._fetcher = fetcher(settings)
 
@@ -245,16 +244,6 @@ class JobService:
             except Exception:
                 logger.exception("jobs cannot be looked after; trying again in %g s", period_s)
             await asyncio.sleep(period_s)
-
-
-def _config(settings: AccountSettings) -> JobsConfig:
-    return JobsConfig(
-        n_workers=settings.job_workers,
-        lease_s=settings.job_lease_s,
-        max_attempts=settings.job_attempts,
-        keep_audio_s=settings.job_audio_days * DAY_S,
-        keep_results_s=settings.job_result_days * DAY_S,
-    )
 
 
 def _check(rules: AddressRules, name: str, url: str) -> None:

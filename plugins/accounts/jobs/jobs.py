@@ -6,7 +6,7 @@ import logging
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import IO, Any, TypeVar
 from uuid import uuid4
 
@@ -18,6 +18,7 @@ from tutti_server.plugins.accounts.database.seals import NO_SEALS, Seals
 from tutti_server.plugins.accounts.jobs import job_store
 from tutti_server.plugins.accounts.jobs.job_store import CountUsage
 from tutti_server.plugins.accounts.jobs.spool import PIECE_BYTES, Spool, SpoolAway, try_out
+from tutti_server.plugins.accounts.settings import AccountSettings
 
 logger = logging.getLogger(__name__)
 
@@ -25,9 +26,8 @@ _Result = TypeVar("_Result")
 
 MAX_FORGOTTEN = 200
 """How many jobs one transaction forgets."""
-FETCHERS_PER_WORKER = 4
-"""Fetching mostly waits for other servers. So several owners with slow ones do not keep each other waiting."""
-ORPHAN_S = 86_400.0
+DAY_S = 86_400.0
+ORPHAN_S = DAY_S
 """A recording that belongs to no job is deleted after this time, in seconds: its upload was cut short."""
 
 N_SPOOL_THREADS = 16
@@ -42,26 +42,6 @@ SPOOL_COPY_S = 3600.0
 """How long the longest may take, in seconds: a store that is far away is copied from, or has many recordings."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JobsConfig:
-    """What the operator has set."""
-
-    n_workers: int
-    """Jobs that one gateway decodes at the same time."""
-    lease_s: float
-    """How long a gateway that has died keeps its jobs, in seconds."""
-    max_attempts: int
-    keep_audio_s: float
-    """How long the recording of a job that has ended is kept, in seconds."""
-    keep_results_s: float
-    """How long a job that has ended is kept, with its result."""
-
-    @property
-    def n_fetchers(self) -> int:
-        """Recordings that one gateway fetches at the same time; of one owner at most `n_workers`."""
-        return self.n_workers * FETCHERS_PER_WORKER
-
-
 class Jobs:
     """All jobs of a service, whichever gateway took them in."""
 
@@ -69,7 +49,7 @@ class Jobs:
         self,
         database: Database,
         spool: Spool,
-        config: JobsConfig,
+        settings: AccountSettings,
         count_usage: CountUsage | None = None,
         seals: Seals = NO_SEALS,
     ) -> None:
@@ -78,13 +58,13 @@ class Jobs:
         Args:
             database: has the jobs and their results.
             spool: has the recordings.
-            config: the operator's settings.
+            settings: the operator's.
             count_usage: called in the transaction that ends a job which is done.
             seals: seals the addresses of jobs, which may hold passwords.
         """
         self.database = database
         self.spool = spool
-        self.config = config
+        self.settings = settings
         self.count_usage = count_usage
         self.seals = seals
         # Threads of their own: a store that hangs takes none from decoders or from the look-up of names.
@@ -176,7 +156,7 @@ class Jobs:
 
     async def note_ended(self, job: Job) -> None:
         """Delete the recording of a job that has ended, if it is not to be kept."""
-        if job.may_have_audio and not self.config.keep_audio_s:
+        if job.may_have_audio and not self.settings.job_audio_days:
             try:
                 await self._delete_audio([job.id])
             except SpoolAway as error:
@@ -184,10 +164,10 @@ class Jobs:
 
     async def sweep(self) -> None:
         """Delete recordings and results that are old enough, and recordings that belong to no job."""
-        keep_s = self.config.keep_audio_s
+        keep_s, results_s = self.settings.job_audio_days * DAY_S, self.settings.job_result_days * DAY_S
         while ids := await self.database.run(lambda each: job_store.with_old_audio(each, keep_s, MAX_FORGOTTEN)):
             await self._delete_audio(ids)
-        n = await self.database.run(lambda connection: job_store.remove_old(connection, self.config.keep_results_s))
+        n = await self.database.run(lambda connection: job_store.remove_old(connection, results_s))
         if n:
             logger.info("%d old jobs are forgotten", n)
         names = await self.on_spool(lambda spool: list(spool.older_than(ORPHAN_S)), SPOOL_COPY_S)

@@ -25,6 +25,8 @@ logger = logging.getLogger(__name__)
 
 POLL_S = 1.0
 """How often a gateway without work asks for jobs that other gateways took in, in seconds."""
+FETCHERS_PER_WORKER = 4
+"""Fetching mostly waits for other servers. So several owners with slow ones do not keep each other waiting."""
 RENEWALS = 3
 """How often a lease is renewed before it ends."""
 FIRST_WAIT_S = 5.0
@@ -87,8 +89,8 @@ class JobWorker:
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         """Work while the context is open. Jobs that are not done at its end are given back."""
-        config = self._jobs.config
-        works = [self._decode_one] * config.n_workers + [self._fetch_one] * config.n_fetchers
+        n_workers = self._jobs.settings.job_workers
+        works = [self._decode_one] * n_workers + [self._fetch_one] * (n_workers * FETCHERS_PER_WORKER)
         async with in_background(*map(self._keep_working, works)):
             yield
 
@@ -137,7 +139,7 @@ class JobWorker:
 
     def _without_share(self) -> list[str]:
         """The owners that fetch at present as many recordings as they may."""
-        return [owner for owner, n in self._n_fetched.items() if n >= self._jobs.config.n_workers]
+        return [owner for owner, n in self._n_fetched.items() if n >= self._jobs.settings.job_workers]
 
     async def _claim(self, step: Step, but: Collection[str] = ()) -> tuple[Job, str] | None:
         """Take a job, with a new lease. Returns nothing when the database has been away, as soon as it is there again.
@@ -147,7 +149,7 @@ class JobWorker:
         """
         if not self._may_work() or not self._jobs.database.is_there:
             return None
-        config = self._jobs.config
+        settings = self._jobs.settings
         lease = token_hex(16)
         is_over = threading.Event()
         given_up: list[Job] = []
@@ -158,8 +160,8 @@ class JobWorker:
             job = job_store.claim(
                 connection,
                 lease,
-                config.lease_s,
-                config.max_attempts,
+                settings.job_lease_s,
+                settings.job_attempts,
                 step,
                 but,
                 given_up.append,
@@ -218,7 +220,7 @@ class JobWorker:
 
     async def _keep_lease(self, job: Job, lease: str) -> None:
         """Return when the lease is lost."""
-        lease_s = self._jobs.config.lease_s
+        lease_s = self._jobs.settings.job_lease_s
         while True:
             await asyncio.sleep(lease_s / RENEWALS)
             with suppress(DatabaseAway):

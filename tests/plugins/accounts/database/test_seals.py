@@ -25,7 +25,7 @@ from tutti_server.plugins.accounts.database.database import Database
 from tutti_server.plugins.accounts.database.seals import NO_SEALS, SealKeyMissing, Seals, key_id
 from tutti_server.plugins.accounts.jobs import job_store
 from tutti_server.plugins.accounts.jobs.callbacks import CallbackSender
-from tutti_server.plugins.accounts.jobs.jobs import Jobs, JobsConfig
+from tutti_server.plugins.accounts.jobs.jobs import Jobs
 from tutti_server.plugins.accounts.jobs.spool import FolderSpool
 from tutti_server.plugins.accounts.jobs.worker import JobWorker
 from tutti_server.plugins.accounts.keys import key_records
@@ -35,7 +35,7 @@ from tutti_server.plugins.accounts.storage import check_database
 
 OLD, NEW = bytes(32), bytes(range(32))
 URL, CALLBACK = "https://user:password@example.org/audio", "https://user:password@example.org/callback"
-CONFIG = JobsConfig(n_workers=1, lease_s=60.0, max_attempts=3, keep_audio_s=0.0, keep_results_s=60.0)
+SETTINGS = AccountSettings(job_workers=1)
 REQUEST = Request(kind="k", options={}, url=URL, callback_url=CALLBACK)
 
 
@@ -75,7 +75,7 @@ async def fetch_as_told(url: str, file: IO[bytes]) -> None:
 
 async def test_addresses_of_jobs_are_sealed(file_database: Database, tmp_path: Path) -> None:
     """The worker opens that of the recording, and the sender that of the callback. The same request is the same job."""
-    jobs = Jobs(file_database, FolderSpool(tmp_path), CONFIG, seals=Seals([NEW]))
+    jobs = Jobs(file_database, FolderSpool(tmp_path), SETTINGS, seals=Seals([NEW]))
     job, _ = await jobs.submit("o", "o", REQUEST, None, "key")
     assert (await jobs.submit("o", "o", REQUEST, None, "key"))[0].id == job.id
     assert "password" not in await file_database.run(everything)
@@ -109,9 +109,9 @@ class Rules:
 async def test_a_job_whose_key_is_missing_waits(file_database: Database, tmp_path: Path) -> None:
     """It is neither lost nor sent to an address that nobody gave."""
     database = file_database
-    sealing = Jobs(database, FolderSpool(tmp_path), CONFIG, seals=Seals([OLD]))
+    sealing = Jobs(database, FolderSpool(tmp_path), SETTINGS, seals=Seals([OLD]))
     job, _ = await sealing.submit("o", "o", REQUEST, None)
-    jobs = Jobs(database, FolderSpool(tmp_path), CONFIG, seals=Seals([NEW]))
+    jobs = Jobs(database, FolderSpool(tmp_path), SETTINGS, seals=Seals([NEW]))
     kinds = {"k": JobKind(work=None, callback=lambda job, result: CallbackMessage(body=b""))}  # type: ignore[arg-type]
     async with asyncio.timeout(20), JobWorker(jobs, kinds, fetch_as_told, lambda: True, print).running():
         while not (found := await database.run(lambda each: job_store.by_id(each, job.id))) or not found.error:
@@ -158,7 +158,7 @@ async def test_a_start_without_the_key_says_which_is_missing(tmp_path: Path) -> 
     file = tmp_path / "keys"
     file.write_text(line(OLD))
     database = Database(make_url(f"sqlite:///{tmp_path / 'tutti.db'}"))
-    jobs = Jobs(database, FolderSpool(tmp_path / "jobs"), CONFIG, seals=Seals([OLD]))
+    jobs = Jobs(database, FolderSpool(tmp_path / "jobs"), SETTINGS, seals=Seals([OLD]))
     await jobs.submit("o", "o", REQUEST, io.BytesIO(b"audio"))
     await database.close()
     settings = {"jobs": True, "data_folder": str(tmp_path)}
@@ -190,7 +190,7 @@ async def test_addresses_among_the_options_of_the_first_release_are_removed(data
     """The other options stay, and those of other protocols are left as they are."""
     assert job_store.DEEPGRAM == KIND
     options = {"query": [["callback", CALLBACK], ["callback_method", "put"], ["model", "é"], ["model", "b"]]}
-    jobs = Jobs(database, FolderSpool(tmp_path), CONFIG)
+    jobs = Jobs(database, FolderSpool(tmp_path), SETTINGS)
     kinds = (KIND, "k")
     ids = [
         (await jobs.submit("o", "o", Request(kind=kind, options=options, callback_url=CALLBACK), io.BytesIO()))[0].id

@@ -25,13 +25,14 @@ from tutti_server.plugins.accounts.database.database import Database
 from tutti_server.plugins.accounts.jobs import callbacks as module
 from tutti_server.plugins.accounts.jobs import job_store
 from tutti_server.plugins.accounts.jobs.callbacks import MAX_ATTEMPTS, MAX_OF_OWNER, N_SENDERS, CallbackSender
-from tutti_server.plugins.accounts.jobs.jobs import Jobs, JobsConfig
+from tutti_server.plugins.accounts.jobs.jobs import Jobs
 from tutti_server.plugins.accounts.jobs.spool import FolderSpool
 from tutti_server.plugins.accounts.jobs.wire import KIND, callback_message
+from tutti_server.plugins.accounts.settings import AccountSettings
 
 SECRET = "secret"
 RESULT = JobResult(content=b"text", media_type="text/plain", audio_s=1.5)
-CONFIG = JobsConfig(n_workers=0, lease_s=60.0, max_attempts=5, keep_audio_s=0.0, keep_results_s=60.0)
+SETTINGS = AccountSettings(job_workers=0)
 
 
 class Receiver:
@@ -69,7 +70,7 @@ class Sender:
     def __init__(self, database: Database, tmp_path: Any, hosts: tuple[str, ...] = ("127.0.0.1",)) -> None:
         self.database = database
         self.outcomes: list[str] = []
-        jobs = Jobs(database, FolderSpool(tmp_path), CONFIG)
+        jobs = Jobs(database, FolderSpool(tmp_path), SETTINGS)
         networks = [ipaddress.ip_network("127.0.0.0/8")]
         rules = AddressRules("callback_hosts", hosts, private_networks=networks)
         kinds = {KIND: JobKind(work=None, callback=callback_message)}  # type: ignore[arg-type]  # nothing is worked on

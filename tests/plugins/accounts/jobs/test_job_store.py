@@ -16,8 +16,9 @@ from tutti_server.app.jobs import Job, JobFailed, JobResult, Request
 from tutti_server.plugins.accounts.database.database import Database
 from tutti_server.plugins.accounts.jobs import job_store
 from tutti_server.plugins.accounts.jobs.job_store import KeyReused
-from tutti_server.plugins.accounts.jobs.jobs import Jobs, JobsConfig
+from tutti_server.plugins.accounts.jobs.jobs import Jobs
 from tutti_server.plugins.accounts.jobs.spool import FolderSpool
+from tutti_server.plugins.accounts.settings import AccountSettings
 
 RESULT = JobResult(content=b"text", media_type="text/plain", audio_s=1.5)
 REQUEST = Request(kind="openai", options={"task": "transcribe"}, callback_url="https://example.org/")
@@ -184,8 +185,7 @@ async def test_jobs_that_are_sent_at_the_same_time_with_one_idempotency_key_are_
 async def test_requests_at_the_same_time_exceed_no_limit_of_their_owner(database: Database, tmp_path: Path) -> None:
     """Each counts the jobs of those before it. Of what is refused no recording stays."""
     spool = FolderSpool(tmp_path / "jobs")
-    config = JobsConfig(n_workers=0, lease_s=LEASE_S, max_attempts=3, keep_audio_s=0.0, keep_results_s=60.0)
-    jobs = Jobs(database, spool, config)
+    jobs = Jobs(database, spool, AccountSettings())
 
     def check(n_open: int) -> None:
         if n_open:

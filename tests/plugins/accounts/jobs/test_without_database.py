@@ -20,9 +20,10 @@ from tutti_server.plugins.accounts.database import database as module
 from tutti_server.plugins.accounts.database.database import Database, DatabaseAway
 from tutti_server.plugins.accounts.jobs import callbacks, worker
 from tutti_server.plugins.accounts.jobs.callbacks import CallbackSender
-from tutti_server.plugins.accounts.jobs.jobs import Jobs, JobsConfig
+from tutti_server.plugins.accounts.jobs.jobs import Jobs
 from tutti_server.plugins.accounts.jobs.spool import FolderSpool
 from tutti_server.plugins.accounts.jobs.worker import JobWorker
+from tutti_server.plugins.accounts.settings import AccountSettings
 
 LOCK_TIMEOUT_S = 1
 """The least that PostgreSQL's setting takes here, in seconds."""
@@ -142,10 +143,9 @@ async def test_the_log_says_once_that_the_database_is_away(
     """However many ask for jobs and reports; and once more when it is away again."""
     monkeypatch.setattr(worker, "POLL_S", 0.001)
     monkeypatch.setattr(callbacks, "POLL_S", 0.001)
-    config = JobsConfig(n_workers=4, lease_s=60.0, max_attempts=3, keep_audio_s=0.0, keep_results_s=60.0)
     for is_worker in (True, False):
         database = AwayTwice(tmp_path / "tutti.db")
-        jobs = Jobs(database, FolderSpool(tmp_path), config)
+        jobs = Jobs(database, FolderSpool(tmp_path), AccountSettings(job_workers=4))
         workers = JobWorker(jobs, {}, cannot_fetch, lambda: True, print)
         senders = CallbackSender(jobs, {}, AddressRules("callback_hosts", ()), "", print)
         caplog.clear()

@@ -23,9 +23,9 @@ from tutti_server.app.jobs import CallbackMessage, Job, JobDelayed, JobFailed, J
 from tutti_server.plugins.accounts.database import database as database_module
 from tutti_server.plugins.accounts.database.database import Database, DatabaseAway
 from tutti_server.plugins.accounts.jobs import job_store, jobs, worker
-from tutti_server.plugins.accounts.jobs.jobs import Jobs, JobsConfig
+from tutti_server.plugins.accounts.jobs.jobs import Jobs
 from tutti_server.plugins.accounts.jobs.spool import MARK, PARTIAL, AllAway, FolderSpool, SpoolAway, recall_nothing
-from tutti_server.plugins.accounts.jobs.worker import Fetch, JobWorker
+from tutti_server.plugins.accounts.jobs.worker import FETCHERS_PER_WORKER, Fetch, JobWorker
 from tutti_server.plugins.accounts.settings import AccountSettings
 from tutti_server.plugins.accounts.storage import keep_data_private, recall_of, try_spool
 
@@ -60,16 +60,14 @@ class Place:
         database: Database,
         folder: Path,
         lease_s: float = 60.0,
-        keep_audio_s: float = 0.0,
+        audio_days: float = 0.0,
         *,
         recalls: bool = False,
     ) -> None:
-        config = JobsConfig(
-            n_workers=1, lease_s=lease_s, max_attempts=3, keep_audio_s=keep_audio_s, keep_results_s=60.0
-        )
+        settings = AccountSettings(job_workers=1, job_lease_s=lease_s, job_attempts=3, job_audio_days=audio_days)
         self.folder = folder
         recall = recall_of(database) if recalls else recall_nothing
-        self.jobs = Jobs(database, FolderSpool(folder, recall), config)
+        self.jobs = Jobs(database, FolderSpool(folder, recall), settings)
         self.ended: asyncio.Queue[Job] = asyncio.Queue()
 
     def worker(self, work: Work, fetch: Fetch = cannot_fetch) -> JobWorker:
@@ -206,7 +204,7 @@ async def test_a_slow_address_takes_no_place_of_decoding(database: Database, tmp
 
 async def test_an_owner_with_slow_addresses_keeps_nobody_else_waiting(database: Database, tmp_path: Path) -> None:
     place, server = Place(database, tmp_path), SlowServer()
-    for number in range(place.jobs.config.n_fetchers + 1):
+    for number in range(FETCHERS_PER_WORKER + 1):
         await place.submit(f"https://slow/{number}")
     async with place.worker(done, server.fetch).running():
         assert await server.asked.get() == "https://slow/0"
@@ -364,7 +362,7 @@ async def test_a_recording_that_is_noted_without_an_answer_is_kept(
 ) -> None:
     """For as long as those of jobs that have ended, although its lease is not found again."""
     database = LosesAnswers(url)
-    place = Place(database, tmp_path / "spool", keep_audio_s=60.0)
+    place = Place(database, tmp_path / "spool", audio_days=1.0)
     job = await place.submit("https://quick/")
     assert await database.run(lambda each: job_store.claim(each, "a", 60.0, 3, "fetch"))
     place.jobs.spool.put(job.id, io.BytesIO(b"audio"))
@@ -592,7 +590,7 @@ async def test_recordings_are_deleted_in_time(
     A file of somebody else stays, whoever's folder it is.
     """
     spool = tmp_path / "jobs"
-    place = Place(database, spool, keep_audio_s=60.0)
+    place = Place(database, spool, audio_days=1.0)
     async with place.worker(done).running():
         kept = (await place.submit()).id
         await place.ended.get()
