@@ -35,7 +35,6 @@ delivered: the receiver answered with a status from 200 to 299.
 refused: the receiver answered with a status that will not change, or its address is not allowed.
 expired: `MAX_ATTEMPTS` were in vain.
 """
-OUTCOMES: tuple[Outcome, ...] = ("delivered", "refused", "expired")
 MAX_ATTEMPTS = 12
 """How often a report is sent: over more than two hours, with these waits."""
 FIRST_WAIT_S = 5.0
@@ -202,10 +201,8 @@ def _outcome(answer: int | str, n_attempts: int) -> Outcome | None:
 def _claim(connection: Connection, kinds: Collection[str], but: Collection[str] = ()) -> _Taken | None:
     """Take the report that is due first, of jobs of these kinds and of other owners than these."""
     at = job_store.now(connection)
-    is_known = callbacks.c.job.in_(job_store.ids_of_kinds(kinds))
-    due = select(callbacks).where(callbacks.c.due <= at, is_known).order_by(callbacks.c.due).limit(1)
-    if but:
-        due = due.where(callbacks.c.job.not_in(job_store.ids_of(but)))
+    is_wanted = callbacks.c.job.in_(job_store.ids_of(kinds, but))
+    due = select(callbacks).where(callbacks.c.due <= at, is_wanted).order_by(callbacks.c.due).limit(1)
     row = connection.execute(due.with_for_update(skip_locked=True)).first()
     if row is None:
         return None

@@ -166,26 +166,24 @@ def add(
                 raise KeyReused
             return _job(row), False
     at = now(connection)
-    connection.execute(
-        insert(_jobs).values(
-            id=id_,
-            owner=owner,
-            account=account,
-            kind=request.kind,
-            options=request.options_json,
-            url=request.url,
-            callback_url=request.callback_url,
-            callback_method=request.callback_method,
-            idempotency_key=idempotency_key,
-            fingerprint=fingerprint,
-            state="queued",
-            created=at,
-            due=at,
-            n_attempts=0,
-            has_audio=has_audio,
-        )
+    added = insert(_jobs).values(
+        id=id_,
+        owner=owner,
+        account=account,
+        kind=request.kind,
+        options=request.options_json,
+        url=request.url,
+        callback_url=request.callback_url,
+        callback_method=request.callback_method,
+        idempotency_key=idempotency_key,
+        fingerprint=fingerprint,
+        state="queued",
+        created=at,
+        due=at,
+        n_attempts=0,
+        has_audio=has_audio,
     )
-    return found(connection, id_, owner), True
+    return _job(connection.execute(added.returning(_jobs)).one()), True
 
 
 def claim(
@@ -311,13 +309,6 @@ def find(connection: Connection, id_: str, owner: str) -> Job | None:
     return _job(row) if row is not None else None
 
 
-def found(connection: Connection, id_: str, owner: str) -> Job:
-    """Return the job, which must be there."""
-    job = find(connection, id_, owner)
-    assert job, "it was added in this transaction"
-    return job
-
-
 def by_id(connection: Connection, id_: str) -> Job | None:
     """The job with this id, whosever it is."""
     row = connection.execute(select(_jobs).where(_jobs.c.id == id_)).first()
@@ -347,14 +338,9 @@ def listed(
     return [_job(row) for row in connection.execute(query.order_by(_jobs.c.created.desc(), _jobs.c.id.desc()).limit(n))]
 
 
-def ids_of_kinds(kinds: Collection[str]) -> Select[Any]:
-    """A query for the ids of the jobs of these kinds."""
-    return select(_jobs.c.id).where(_jobs.c.kind.in_(kinds))
-
-
-def ids_of(owners: Collection[str]) -> Select[Any]:
-    """A query for the ids of the jobs of these owners."""
-    return select(_jobs.c.id).where(_jobs.c.owner.in_(owners))
+def ids_of(kinds: Collection[str], but: Collection[str]) -> Select[Any]:
+    """A query for the ids of the jobs of these kinds and of other owners than these."""
+    return select(_jobs.c.id).where(_jobs.c.kind.in_(kinds), _jobs.c.owner.not_in(but))
 
 
 def n_open(connection: Connection, owner: str) -> int:

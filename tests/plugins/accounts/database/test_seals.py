@@ -198,9 +198,9 @@ async def test_addresses_among_the_options_of_the_first_release_are_removed(data
     ]
     for n_changed in (2, 0):
         assert await database.run(lambda each: job_store.seal_again(each, Seals([NEW]))) == n_changed
-    deepgram, other = await database.run(lambda each: [job_store.found(each, id_, "o") for id_ in ids])
-    assert deepgram.request.options == {"query": [["model", "é"], ["model", "b"]]}
-    assert other.request.options == options
+    deepgram, other = await database.run(lambda each: [job_store.by_id(each, id_) for id_ in ids])
+    assert deepgram and deepgram.request.options == {"query": [["model", "é"], ["model", "b"]]}
+    assert other and other.request.options == options
 
 
 @pytest.mark.parametrize(
