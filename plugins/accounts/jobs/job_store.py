@@ -36,8 +36,7 @@ from sqlalchemy import (
 )
 
 from tutti_server.app.jobs import Job, JobFailed, JobResult, Request, State, Step
-from tutti_server.plugins.accounts.database.conflicts import insert_into
-from tutti_server.plugins.accounts.database.database import metadata
+from tutti_server.plugins.accounts.database.database import insert_into, metadata
 from tutti_server.plugins.accounts.database.seals import Seals, key_id
 
 _jobs = Table(

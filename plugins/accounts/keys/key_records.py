@@ -14,8 +14,7 @@ from sqlalchemy import Column, Connection, Float, Integer, Row, String, Table, f
 
 from tutti_server.app.service.api_keys import MAX_NAME_CHARS, ApiKey
 from tutti_server.app.service.scopes import SCOPES, Scope
-from tutti_server.plugins.accounts.database.conflicts import insert_into
-from tutti_server.plugins.accounts.database.database import metadata
+from tutti_server.plugins.accounts.database.database import insert_into, metadata
 from tutti_server.plugins.accounts.database.seals import NO_SEALS, Seals, key_id
 
 PREFIX = "tutti_"

@@ -25,8 +25,7 @@ from sqlalchemy import (
 )
 
 from tutti_server.app.service.account_service import Kind
-from tutti_server.plugins.accounts.database.conflicts import insert_into
-from tutti_server.plugins.accounts.database.database import metadata
+from tutti_server.plugins.accounts.database.database import insert_into, metadata
 
 KEEP_SOURCES = timedelta(days=2)
 """How long a source is remembered after its last report, or after the day on which it was known to be open.
