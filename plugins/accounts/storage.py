@@ -52,8 +52,6 @@ def keep_data_private(settings: AccountSettings) -> None:
     """
     from tutti_server.plugins.accounts.database.private_files import close_folder, is_open_to_everyone
 
-    if not settings.uses_database:
-        return
     own, named = ([], [settings.data_path]) if settings.data_folder else ([settings.data_path], [])
     if settings.jobs and isinstance(kept := spool(settings), FolderSpool):
         kept.keep_private()
@@ -71,8 +69,6 @@ async def check_database(settings: AccountSettings) -> None:
         SettingsError: its tables are those of a newer release, or some of them are missing; or it has secrets that were
             sealed with a key which is missing.
     """
-    if not settings.uses_database:
-        return
     from tutti_server.plugins.accounts.database.database import DatabaseAway, DatabaseUnfit
     from tutti_server.plugins.accounts.jobs import job_store
     from tutti_server.plugins.accounts.keys import key_records
