@@ -115,7 +115,7 @@ class FolderSpool:
             folder: where the recordings are.
             recall: remembers the folder over a restart.
         """
-        self._folder = folder
+        self.folder = folder
         self._recall = recall
         self._marking = threading.RLock()
         """Held while the mark is looked for or made, as recordings come in several threads."""
@@ -124,18 +124,13 @@ class FolderSpool:
         self._expected: str | None = None
         """The mark of the folder that has the recordings, once it is known."""
 
-    @property
-    def folder(self) -> Path:
-        """The folder or the object store of the recordings."""
-        return self._folder
-
     def keep_private(self) -> None:
         """Take the recordings of an older release, which let others read them, from others.
 
         Of a folder that cannot be listed `try_out` says so.
         """
         with suppress(OSError):
-            for path in self._folder.iterdir():
+            for path in self.folder.iterdir():
                 if is_ours(path.name) and not path.is_symlink():
                     take_from_others(path)
 
@@ -144,8 +139,8 @@ class FolderSpool:
         with self._marking:
             self._check_mark()
             if self._expected is None:
-                make_folder(self._folder)
-                keep_private(self._folder / MARK)
+                make_folder(self.folder)
+                keep_private(self.folder / MARK)
                 self._check_mark()
         try:
             self._write(id_, file)
@@ -153,17 +148,17 @@ class FolderSpool:
             raise SpoolAway(f"the folder has gone meanwhile: {error}") from error
 
     def _write(self, id_: str, file: IO[bytes]) -> None:
-        partial = self._folder / f"{PARTIAL}{token_hex(8)}"
+        partial = self.folder / f"{PARTIAL}{token_hex(8)}"
         try:
             with new_file(partial) as copy:
                 shutil.copyfileobj(file, copy, PIECE_BYTES)
                 copy.flush()
                 os.fsync(copy.fileno())
-            partial.rename(self._folder / id_)
+            partial.rename(self.folder / id_)
         except BaseException:
             partial.unlink(missing_ok=True)
             raise
-        folder = os.open(self._folder, os.O_RDONLY)
+        folder = os.open(self.folder, os.O_RDONLY)
         try:
             os.fsync(folder)
         finally:
@@ -172,7 +167,7 @@ class FolderSpool:
     def open(self, id_: str) -> IO[bytes]:
         """See `Spool`."""
         try:
-            return (self._folder / id_).open("rb")
+            return (self.folder / id_).open("rb")
         except FileNotFoundError:
             self._check_mark()
             raise
@@ -180,7 +175,7 @@ class FolderSpool:
     def delete(self, id_: str) -> None:
         """See `Spool`."""
         self._check_mark()
-        (self._folder / id_).unlink(missing_ok=True)
+        (self.folder / id_).unlink(missing_ok=True)
 
     def _check_mark(self) -> None:
         """Raise `WrongFolder` where another folder is in the place of the one that has the recordings."""
@@ -190,11 +185,11 @@ class FolderSpool:
                 self._expected = self._recall(self._found if mark is None else mark)
             if self._expected is None or mark == self._expected:
                 return
-            path = self._folder / MARK
+            path = self.folder / MARK
             if mark == "":
                 path.write_text(self._expected)
                 return
-            expected = f"expected the file {MARK} in {self._folder}"
+            expected = f"expected the file {MARK} in {self.folder}"
             got = "got none" if mark is None else f"got {mark} in it, not {self._expected}, the mark of the recordings"
             advice = "mount its disk, or make this file, empty, to go on without the recordings that are not there"
             raise WrongFolder(f"{expected}, {got}: {advice}")
@@ -202,7 +197,7 @@ class FolderSpool:
     def _mark(self) -> str | None:
         """The mark of the folder that is there; `None` for one without."""
         try:
-            return (self._folder / MARK).read_text().strip()
+            return (self.folder / MARK).read_text().strip()
         except (OSError, UnicodeDecodeError):
             # The folder may not be entered, or its disk has failed.
             return None
@@ -210,9 +205,9 @@ class FolderSpool:
     def older_than(self, age_s: float) -> Iterator[str]:
         """See `Spool`. Files that were never finished are among them."""
         self._check_mark()
-        if not self._folder.is_dir():
+        if not self.folder.is_dir():
             return
-        for path in self._folder.iterdir():
+        for path in self.folder.iterdir():
             with suppress(FileNotFoundError):
                 # The file system has the time of day, too.
                 if is_ours(path.name) and path.is_file() and time.time() - path.stat().st_mtime >= age_s:
