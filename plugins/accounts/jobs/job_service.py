@@ -2,8 +2,8 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from datetime import UTC, datetime
 from typing import IO, TypeVar
 
@@ -155,19 +155,18 @@ class JobService:
             KeyLimitExceeded: the key has as many jobs as it may have.
         """
         try:
-            return await self._jobs.submit(
-                owner,
-                usage_account(key),
-                request,
-                file,
-                idempotency_key,
-                lambda n_open: self._limits.check_jobs(key, n_open),
-            )
+            with _refusing_while_away():
+                return await self._jobs.submit(
+                    owner,
+                    usage_account(key),
+                    request,
+                    file,
+                    idempotency_key,
+                    lambda n_open: self._limits.check_jobs(key, n_open),
+                )
         except KeyReused:
             message = "Idempotency-Key: expected a new one for another recording or other options, got one used before"
             raise RequestError(409, message, "Idempotency-Key", "idempotency_key_reused") from None
-        except (DatabaseAway, SpoolAway) as error:
-            raise _away(error) from error
 
     async def find(self, id_: str, owner: str) -> Job | None:
         """The job with this id, if it is this owner's. All of these raise `RequestError` without the database."""
@@ -187,25 +186,19 @@ class JobService:
         """Cancel a job that has not ended, and return it; `None` if the owner has no such job."""
         if not is_job_id(id_):
             return None
-        try:
+        with _refusing_while_away():
             return await self._jobs.cancel(id_, owner)
-        except DatabaseAway as error:
-            raise _away(error) from error
 
     async def remove(self, id_: str, owner: str) -> bool:
         """Forget a job, its recording and its result, at once. Returns whether the owner had it."""
         if not is_job_id(id_):
             return False
-        try:
+        with _refusing_while_away():
             return await self._jobs.remove(id_, owner)
-        except (DatabaseAway, SpoolAway) as error:
-            raise _away(error) from error
 
     async def _there(self, work: Callable[[Connection], _Result]) -> _Result:
-        try:
+        with _refusing_while_away():
             return await self._jobs.database.run(work)
-        except DatabaseAway as error:
-            raise _away(error) from error
 
     def _note_ended(self, job: Job) -> None:
         """Note a job that this gateway has ended."""
@@ -253,8 +246,13 @@ def _check(rules: AddressRules, name: str, url: str) -> None:
         raise RequestError(400, f"{name}: {error}", name, "address_refused") from error
 
 
-def _away(error: DatabaseAway | SpoolAway) -> RequestError:
-    what = "database" if isinstance(error, DatabaseAway | FolderUnknown) else "store for the recordings"
-    logger.warning("a request about jobs is refused: %s", error)
-    message = f"the {what} of jobs cannot be reached; try again in {RETRY_AFTER_S} s"
-    return RequestError(503, message, code="jobs_away")
+@contextmanager
+def _refusing_while_away() -> Iterator[None]:
+    """Refuse what needs the database or the spool while it is away."""
+    try:
+        yield
+    except (DatabaseAway, SpoolAway) as error:
+        what = "database" if isinstance(error, DatabaseAway | FolderUnknown) else "store for the recordings"
+        logger.warning("a request about jobs is refused: %s", error)
+        message = f"the {what} of jobs cannot be reached; try again in {RETRY_AFTER_S} s"
+        raise RequestError(503, message, code="jobs_away") from error
