@@ -16,10 +16,5 @@ The `Supervisor` (`supervisor.py`) starts all processes and restarts those that 
 `restart_policy.py` decides when. It talks to each of them over a pipe (`control_messages.py`, `process.py`); what the
 processes do is in `roles.py`.
 
-This package knows nothing of sessions and models. Of the engine it imports:
-
-- `engine/api.py` and `engine/errors.py`: the interface that it offers on one side of the socket and uses on the other.
-- `engine/event_stream.py`: the stream of a window's events, which `submit` returns here as in the real engine.
-- `engine/validation.py`: checks the samples of a window in the gateway, before they are copied into shared memory.
-- `engine/process_environment.py`: settings of OpenMP that the engine process needs.
+This package knows nothing of sessions and models.
 """

@@ -316,17 +316,13 @@ class Supervisor:
                 memory = stack.enter_context(create_shared_memory(math.prod(shape) * COUNT_BYTES))
                 self._counts = SharedCounts(memory, shape, config.keep_counts, config.keep_counts_s)
                 stack.callback(self._counts.close)
-                n_blocks = pool_blocks(len(self._engines), len(self._gateways))
+                # Together the pools hold the windows of all engines.
+                n_blocks = POOL_BLOCKS * max(1, math.ceil(len(self._engines) / len(self._gateways)))
                 pools = [create_shared_memory(n_blocks * BLOCK_BYTES) for _ in self._gateways]
                 self._pools = tuple(stack.enter_context(pool) for pool in pools)
             except SharedMemoryTooSmall as error:
                 raise SupervisorError(str(error)) from error
             yield
-
-
-def pool_blocks(n_engines: int, n_gateways: int) -> int:
-    """The blocks in the audio pool of each gateway: together they hold the windows of all engines."""
-    return POOL_BLOCKS * max(1, math.ceil(n_engines / n_gateways))
 
 
 def _is_same_model(one: ModelInfo, other: ModelInfo) -> bool:

@@ -82,13 +82,8 @@ def bind(settings: Settings, engine_options: Mapping[str, Any] = {}, **options: 
     key = hashlib.sha256(repr(settings).encode()).hexdigest()
     drain_s = settings.drain_timeout_s + STOP_SLACK_S
     gateways = _deployment(GatewayReplica, GATEWAYS, GatewayRouter, 0.5, drain_s, options)
-    engines = bind_engines(settings, **{**options, **engine_options})
-    return gateways.bind(settings, key, engines, _fleet().bind())
-
-
-def bind_engines(settings: Settings, **options: Any) -> Application:
-    """The engines alone; see `bind`."""
-    return _deployment(EngineReplica, ENGINES, EngineRouter, 1.0, WINDOWS_S, options).bind(settings)
+    engines = _deployment(EngineReplica, ENGINES, EngineRouter, 1.0, WINDOWS_S, {**options, **engine_options})
+    return gateways.bind(settings, key, engines.bind(settings), _fleet().bind())
 
 
 def _deployment(
