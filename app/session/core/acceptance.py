@@ -4,7 +4,7 @@ This module holds no threshold: all thresholds are fields of `HallucinationFilte
 """
 
 from tutti_server.app.session.core.windows import EndedWindow, OpenWindow
-from tutti_server.app.session.speech.coverage import count_letters, repeats_neighbour
+from tutti_server.app.session.speech.coverage import repeats_neighbour
 from tutti_server.app.session.text.hallucination_filter import HallucinationFilter, has_words
 from tutti_server.engine import api
 
@@ -33,7 +33,7 @@ def accepts_segment(hallucination_filter: HallucinationFilter, window: EndedWind
     assert window.decoding
     return (
         hallucination_filter.is_speech(segment.text, segment.no_speech_prob, segment.text_logprob)
-        and not is_implausibly_dense(hallucination_filter, segment)
+        and not hallucination_filter.is_implausibly_dense(segment)
         and not goes_on_from_refused(hallucination_filter, segment, window.decoding.refused)
     )
 
@@ -45,10 +45,14 @@ def accepts_redecoded(
     text_before: str,
     following_text: str,
 ) -> bool:
-    """Whether a segment of missed speech that was decoded again is sent: it must say something new."""
+    """Whether a segment of missed speech that was decoded again is sent: it must say something new.
+
+    This is stricter than for other segments: a high probability of silence is enough to drop it.
+    """
     return (
-        hallucination_filter.is_redecoded_speech(segment.text, segment.no_speech_prob, segment.text_logprob)
-        and not is_implausibly_dense(hallucination_filter, segment)
+        not hallucination_filter.is_silence(segment.no_speech_prob)
+        and hallucination_filter.is_speech(segment.text, segment.no_speech_prob, segment.text_logprob)
+        and not hallucination_filter.is_implausibly_dense(segment)
         and not goes_on_from_refused(hallucination_filter, segment, refused)
         and not repeats_neighbour(segment.text, text_before, following_text)
     )
@@ -74,13 +78,5 @@ def goes_on_from_refused(hallucination_filter: HallucinationFilter, segment: api
     """
     if not refused:
         return False
-    is_trusted = hallucination_filter.is_trusted_after_refused(segment.text_logprob)
-    return not is_trusted or repeats_neighbour(segment.text, refused, "")
-
-
-def is_implausibly_dense(hallucination_filter: HallucinationFilter, segment: api.Segment) -> bool:
-    """Whether a segment has far too much text for its time."""
-    length_s = segment.end_s - segment.start_s
-    return hallucination_filter.is_implausibly_dense(
-        count_letters(segment.text), length_s, segment.text_logprob, segment.compression_ratio
-    )
+    logprob, threshold = segment.text_logprob, hallucination_filter.after_refused_logprob_threshold
+    return (logprob is not None and logprob < threshold) or repeats_neighbour(segment.text, refused, "")

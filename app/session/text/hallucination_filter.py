@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from tutti_server.app.session.speech.coverage import count_letters
 from tutti_server.app.session.text.stock_phrases import is_stock_phrase
-from tutti_server.engine.api import Piece
+from tutti_server.engine.api import Piece, Segment
 
 TIMESTAMP_SLACK_S = 0.3
 """Added to the length of a segment before its letters are counted, in seconds.
@@ -92,37 +92,25 @@ class HallucinationFilter:
         share = min((no_speech_prob - self.speech_threshold) / (self.no_speech_threshold - self.speech_threshold), 1.0)
         return self.text_logprob_threshold + share * (self.silent_logprob_threshold - self.text_logprob_threshold)
 
-    def is_trusted_after_refused(self, text_logprob: float | None) -> bool:
-        """Whether text may be shown after a segment of its window that was refused: the model makes up more of it."""
-        return text_logprob is None or text_logprob >= self.after_refused_logprob_threshold
-
     def may_begin(self, pieces: Sequence[Piece]) -> bool:
         """Whether the interims of an utterance may begin with these words."""
         first = next((piece.logprob for piece in pieces if piece.at_s is None), None)
         return first is None or first >= self.first_word_logprob_threshold
 
-    def is_redecoded_speech(self, text: str, no_speech_prob: float, text_logprob: float | None) -> bool:
-        """Whether text may be shown for audio in which the first decoding attempt found nothing.
-
-        This is stricter than `is_speech`: a high probability of silence is enough to drop it.
-        """
-        return not self.is_silence(no_speech_prob) and self.is_speech(text, no_speech_prob, text_logprob)
-
     def is_silence(self, no_speech_prob: float) -> bool:
         """Whether the model takes the audio for silence, whatever text it made."""
         return no_speech_prob > self.no_speech_threshold
 
-    def is_implausibly_dense(
-        self, n_letters: int, length_s: float, text_logprob: float | None, compression_ratio: float
-    ) -> bool:
+    def is_implausibly_dense(self, segment: Segment) -> bool:
         """Whether a segment has more letters than a person can say in its time, or repeats what is not trusted.
 
         Text that is dense, not repetitive and trusted is kept: a recording may be played faster.
         """
-        is_repetitive = compression_ratio > self.repeated_phrase_ratio
+        is_repetitive = segment.compression_ratio > self.repeated_phrase_ratio
         max_per_s = self.max_repeated_letters_per_s if is_repetitive else self.max_letters_per_s
-        is_dense = n_letters > max_per_s * (length_s + TIMESTAMP_SLACK_S)
-        is_trusted = text_logprob is None or text_logprob >= self.dense_logprob_threshold
+        most_letters = max_per_s * (segment.end_s - segment.start_s + TIMESTAMP_SLACK_S)
+        is_dense = count_letters(segment.text) > most_letters
+        is_trusted = segment.text_logprob is None or segment.text_logprob >= self.dense_logprob_threshold
         return (is_dense and (is_repetitive or not is_trusted)) or (is_repetitive and not is_trusted)
 
     def is_repetitive(self, compression_ratio: float) -> bool:

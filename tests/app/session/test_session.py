@@ -507,7 +507,8 @@ def test_text_denser_than_speech_and_repeated_text_are_dropped(
     n_letters: int, length_s: float, text_logprob: float, ratio: float, is_dropped: bool
 ) -> None:
     """Whisper says "cut it into pieces" three times for the noise of dishes; people who repeat themselves are clear."""
-    assert HallucinationFilter().is_implausibly_dense(n_letters, length_s, text_logprob, ratio) is is_dropped
+    said = segment("x" * n_letters, 0.0, length_s, text_logprob=text_logprob, compression_ratio=ratio)
+    assert HallucinationFilter().is_implausibly_dense(said) is is_dropped
 
 
 @pytest.mark.parametrize(
