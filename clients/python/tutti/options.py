@@ -54,7 +54,7 @@ class AudioOptions(TypedDict, total=False):
 
 
 class TranscriptionOptions(TypedDict, total=False):
-    """What the server recognises, and which events it sends."""
+    """What the server recognises and how, and which events it sends."""
 
     language: str | None
     """A code such as "en". Default: None, the server detects the language and follows its changes.
@@ -92,20 +92,10 @@ class TranscriptionOptions(TypedDict, total=False):
     """
     resume: Resume | None
     """The times at which to continue after a `ConnectionLost`. Default: None, a new session."""
-
-
-class DecodingOptions(TypedDict, total=False):
-    """By which model, and how carefully, the server decodes."""
-
     model: str
     """A name of the model, where the server has several. `/v1/models` lists them. Default: the first one."""
     beam_size: int
     """The beams of final text, 1 to 10: more make fewer mistakes and more work. Default: what the server has chosen."""
-
-
-class SpeakerOptions(TypedDict, total=False):
-    """Who speaks, beside the text."""
-
     channel_names: Sequence[str]
     """A name for each channel, which then is `speaker` of its text, such as ["agent", "caller"]. Default: none."""
     max_speakers: int | None
@@ -113,11 +103,6 @@ class SpeakerOptions(TypedDict, total=False):
 
     `speaker` of segments and words is a letter then, and `Speakers` events say who speaks when, and revise it.
     """
-
-
-class TextOptions(TypedDict, total=False):
-    """What is done with the text before it leaves the server."""
-
     text_rules: TextRules | None
     """Redaction, numerals, replacements and profanity. Default: None, the text is what the model writes."""
 
@@ -195,9 +180,6 @@ class ResumeOptions(TypedDict, total=False):
 
 class SessionOptions(
     TranscriptionOptions,
-    DecodingOptions,
-    SpeakerOptions,
-    TextOptions,
     EndpointingOptions,
     ConnectionOptions,
     ResumeOptions,
