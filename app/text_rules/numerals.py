@@ -36,25 +36,11 @@ LEAST_WITH_COMMAS = 10_000
 MIN_DIGITS = 3
 """The fewest digits said one by one that are a number: "one two" may be anything."""
 WORDS = frozenset(
-    {*SMALL, *DECADES, *PLURAL_DECADES, *SCALES, *ORDINALS, *MONTHS, *CURRENCIES, *REPEATS, *HALF_DAYS, *BEFORE_TIMES}
-    | {
-        "hundred",
-        "and",
-        "point",
-        "oh",
-        "o",
-        "percent",
-        "per",
-        "cent",
-        "cents",
-        "quarter",
-        "half",
-        "past",
-        "to",
-        "of",
-        "m",
-        "i",
-    }
+    (
+        *(*SMALL, *DECADES, *PLURAL_DECADES, *SCALES, *ORDINALS, *MONTHS, *CURRENCIES, *REPEATS, *HALF_DAYS),
+        *BEFORE_TIMES,
+        *"hundred and point oh o percent per cent cents quarter half past to of m i".split(),
+    )
 )
 """All words that a number may consist of."""
 _JOINED = re.compile(r"[\s\-‐‑]*")
