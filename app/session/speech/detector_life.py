@@ -7,8 +7,8 @@ and gives its detector the audio from the same sample on, makes the same decisio
 """
 
 from collections import deque
-from typing import Protocol
 
+from tutti_server.app.session.speech.endpointing import Endpointer, SpeechDetector
 from tutti_server.engine.api import SAMPLE_RATE
 
 RENEWAL_SAMPLES = 20 * SAMPLE_RATE
@@ -21,23 +21,10 @@ MAX_STARTS = 8
 """How many starts are remembered. Between the last utterance and the present there are fewer that still matter."""
 
 
-class Renewable(Protocol):
-    """What decides about frames: a detector, or an endpointer with its detector."""
-
-    @property
-    def memory_samples(self) -> int:
-        """The audio before a renewal that the decisions after it depend on, in samples."""
-        ...
-
-    def renew(self) -> None:
-        """Decide from now on as if the last `memory_samples` were the first ones."""
-        ...
-
-
 class DetectorLife:
     """The renewals of a channel's detector. Positions are in samples since the session began."""
 
-    def __init__(self, detector: Renewable, first: int, origin: int, is_exact: bool = True) -> None:
+    def __init__(self, detector: Endpointer | SpeechDetector, first: int, origin: int, is_exact: bool = True) -> None:
         """Begin the life of a new detector.
 
         Args:

@@ -139,7 +139,9 @@ class Endpointer:
             min_utterance_s: as in `configure`.
             first: position where the first frame begins.
         """
-        self._detector = detector
+        self.detector = detector
+        self.memory_samples = detector.memory_samples
+        """The audio before a renewal that the decisions after it depend on, in samples."""
         self.configure(silence_ms, min_utterance_s)
         self._pause_samples_required: int | None = None
         """The silence that ends speech in the present pause, in samples; `None` for the usual silence."""
@@ -158,19 +160,9 @@ class Endpointer:
         """Position after the last of these frames that was not quiet."""
         self._loudness = Loudness(detector.memory_samples // FRAME_SAMPLES)
 
-    @property
-    def detector(self) -> SpeechDetector:
-        """The detector that decides about the frames."""
-        return self._detector
-
-    @property
-    def memory_samples(self) -> int:
-        """The audio before a renewal that the decisions after it depend on, in samples."""
-        return self._detector.memory_samples
-
     def renew(self) -> None:
         """Decide about frames, from now on, as if the last `memory_samples` were the first ones."""
-        self._detector.renew()
+        self.detector.renew()
         self._loudness.renew()
 
     @property
@@ -180,7 +172,7 @@ class Endpointer:
 
     def push(self, frame: Samples) -> SpeechBegan | SpeechEnded | None:
         """Process the next frame."""
-        is_voiced, is_quiet = self._detector.is_speech(frame), self._loudness.is_quiet(frame)
+        is_voiced, is_quiet = self.detector.is_speech(frame), self._loudness.is_quiet(frame)
         self._recent = (self._recent << 1 | is_voiced) & ONSET_MASK
         self.position += FRAME_SAMPLES
         if is_voiced:
