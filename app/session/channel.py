@@ -4,7 +4,6 @@ It counts samples and does no I/O. Windows that have ended go to `decoding/final
 `decoding/interims.py` shows its text.
 """
 
-from collections.abc import Iterable, Iterator
 from itertools import chain
 from typing import assert_never
 
@@ -78,6 +77,7 @@ class Channel:
             start: where it begins. Only the detector receives audio before `start.done_until`.
         """
         language = ChannelLanguage(options.utterance.language, options.language_delay, start.language)
+        self.number = number
         self.finals = Finals(number, session, options.finals, language)
         """The queue of the ended windows: decodes them and sends their final texts, in order."""
         self._session = session
@@ -99,11 +99,6 @@ class Channel:
         """The prompt of the next utterance."""
         self.earlier = EarlierAudio(self.finals.translations, self._buffer)
         """The audio of a lost session's text that is still to be translated."""
-
-    @property
-    def number(self) -> int:
-        """The number of the channel within the session, from 0."""
-        return self.finals.channel
 
     # How far it has come.
 
@@ -147,7 +142,7 @@ class Channel:
         decoded_until = self._hypotheses.decoded_until
         if decoded_until is not None:
             speech = chain(self.finals.speech(), self._open.speech if self._open else ())
-            since += _speech_after(speech, decoded_until)
+            since += [max(start, decoded_until) for start, end in speech if end > decoded_until]
         return self.position - min(since) if since else 0
 
     # Audio.
@@ -417,11 +412,3 @@ def _find_cut(window: OpenWindow, options: ChannelOptions, endpointer: Endpointe
         stable_until=window.stabilizer.stable_until,
         view=buffer.view,
     )
-
-
-def _speech_after(speech: Iterable[Span], decoded_until: int) -> Iterator[int]:
-    """Yield the position where speech begins that no answered interim contains, if there is any."""
-    for start, end in speech:
-        if end > decoded_until:
-            yield max(start, decoded_until)
-            return
