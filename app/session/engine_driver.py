@@ -129,16 +129,16 @@ class SessionDriver:
                 case Submit(request_id):
                     self._windows[request_id] = self._tasks.create_task(self._run(effect))
                 case Cancel(request_id):
-                    self._cancel(request_id)
+                    _stop(self._windows, request_id)
                 case ScoreTurn(channel):
-                    self._stop_scoring(channel)
+                    _stop(self._listening, channel)
                     self._listening[channel] = self._tasks.create_task(self._score(effect))
                 case Translate(id=request_id):
                     self._windows[request_id] = self._tasks.create_task(self._translate(effect))
                 case EmbedSpeech():
                     self._listening[SPEAKERS] = self._tasks.create_task(self._find_speakers(effect))
                 case LimitSpeakers(seconds):
-                    self._stop_scoring(LAST_SPEAKERS)
+                    _stop(self._listening, LAST_SPEAKERS)
                     self._listening[LAST_SPEAKERS] = self._tasks.create_task(self._limit_speakers(seconds))
                 case Close():
                     self._on_close(effect)
@@ -153,15 +153,9 @@ class SessionDriver:
 
     def cancel_windows(self) -> None:
         """Withdraw all windows and translations that still run, and all audio that waits for a model of voices."""
-        for request_id in list(self._windows):
-            self._cancel(request_id)
-        for channel in list(self._listening):
-            self._stop_scoring(channel)
-
-    def _cancel(self, request_id: int) -> None:
-        task = self._windows.pop(request_id, None)
-        if task:
-            task.cancel()
+        for tasks in (self._windows, self._listening):
+            for number in list(tasks):
+                _stop(tasks, number)
 
     async def _run(self, submit: Submit) -> None:
         """Submit a window, and give its events to the session until the last one."""
@@ -196,11 +190,6 @@ class SessionDriver:
             self._windows.pop(asked.id, None)
         self.perform(self.session.translated(asked.id, text, failure))
 
-    def _stop_scoring(self, channel: int) -> None:
-        task = self._listening.pop(channel, None)
-        if task:
-            task.cancel()
-
     async def _score(self, pause: ScoreTurn) -> None:
         """Have the turn model score a pause, and tell the session. Where the model fails, it goes on without."""
         score_turn = self.session.config.score_turn
@@ -227,3 +216,9 @@ class SessionDriver:
         is_final = window.priority is api.Priority.FINAL
         if self._on_final_wait and is_final and isinstance(event, api.StartedEvent):
             self._on_final_wait(event.queued_s)
+
+
+def _stop(tasks: dict[int, asyncio.Task[None]], number: int) -> None:
+    """Cancel and forget a task, if there is one of this number."""
+    if task := tasks.pop(number, None):
+        task.cancel()
