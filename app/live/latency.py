@@ -4,6 +4,8 @@ from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from prometheus_client import Histogram
+
 from tutti_server.app.service.metrics import LatencyMetrics
 from tutti_server.app.session.messages import events
 
@@ -65,21 +67,17 @@ class LatencyRecorder:
                     self._awaiting_text[event.utterance] = arrived
             case events.Interim():
                 self._record_first_text(event.utterance)
-                arrived = self._arrivals.clock_at(event.end_s)
-                if arrived is not None:
-                    self._metrics.interim_lag_s.observe(self._clock() - arrived)
+                self._observe(self._metrics.interim_lag_s, self._arrivals.clock_at(event.end_s))
             case events.Segment():
                 self._record_first_text(event.utterance)
             case events.Utterance():
                 self._awaiting_text.pop(event.utterance, None)
-                ended = self._ended.pop(event.utterance, None)
-                if ended is not None:
-                    self._metrics.final_after_endpoint_s.observe(self._clock() - ended)
-                arrived = self._arrivals.clock_at(event.end_s)
-                if arrived is not None:
-                    self._metrics.final_latency_s.observe(self._clock() - arrived)
+                self._observe(self._metrics.final_after_endpoint_s, self._ended.pop(event.utterance, None))
+                self._observe(self._metrics.final_latency_s, self._arrivals.clock_at(event.end_s))
 
     def _record_first_text(self, utterance: int) -> None:
-        arrived = self._awaiting_text.pop(utterance, None)
-        if arrived is not None:
-            self._metrics.first_text_s.observe(self._clock() - arrived)
+        self._observe(self._metrics.first_text_s, self._awaiting_text.pop(utterance, None))
+
+    def _observe(self, delay_s: Histogram, since: float | None) -> None:
+        if since is not None:
+            delay_s.observe(self._clock() - since)
