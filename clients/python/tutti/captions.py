@@ -103,10 +103,6 @@ def _add_segment(caption: Caption, text: str) -> Caption:
         rest = shown[len(text) :]
         n_stable = max(len(caption.stable) - len(text), 0)
     else:
-        rest = _without_first_words(shown, len(text.split()))
+        rest = re.sub(rf"^(?:\s*\S+){{0,{len(text.split())}}}", "", shown)
         n_stable = 0
     return replace(caption, final=caption.final + text, stable=rest[:n_stable], tail=rest[n_stable:])
-
-
-def _without_first_words(text: str, n: int) -> str:
-    return re.sub(rf"^(?:\s*\S+){{0,{n}}}", "", text)

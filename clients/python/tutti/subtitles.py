@@ -6,6 +6,7 @@ srt`) cut long segments too. Source of the syntax: W3C, "WebVTT: The Web Video T
 
 from __future__ import annotations
 
+import html
 from collections.abc import Iterable, Iterator
 
 from tutti.messages import Segment
@@ -23,7 +24,7 @@ def to_srt(segments: Iterable[Segment]) -> str:
 def to_vtt(segments: Iterable[Segment]) -> str:
     """The segments as WebVTT."""
     return "WEBVTT\n\n" + "".join(
-        f"{_clock(start_ms, '.')} --> {_clock(end_ms, '.')}\n{_escape(text)}\n\n"
+        f"{_clock(start_ms, '.')} --> {_clock(end_ms, '.')}\n{html.escape(text, quote=False)}\n\n"
         for start_ms, end_ms, text in _cues(segments)
     )
 
@@ -39,7 +40,3 @@ def _cues(segments: Iterable[Segment]) -> Iterator[tuple[int, int, str]]:
 def _clock(time_ms: int, point: str) -> str:
     seconds, ms = divmod(time_ms, 1000)
     return f"{seconds // 3600:02d}:{seconds // 60 % 60:02d}:{seconds % 60:02d}{point}{ms:03d}"
-
-
-def _escape(text: str) -> str:
-    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")

@@ -87,7 +87,8 @@ async def upload_file(
                     address,
                     headers=key_headers(options.get("api_key")),
                     data=_form_fields(options),
-                    files={"file": (_file_name(path), cast("BinaryIO", progress))},
+                    # What is not UTF-8 in the name becomes question marks.
+                    files={"file": (Path(path).name.encode(errors="replace").decode(), cast("BinaryIO", progress))},
                 ) as response,
             ):
                 await answer.begin(response)
@@ -135,11 +136,6 @@ def _open(path: str | Path) -> tuple[BinaryIO, float | None]:
     except AudioError:
         audio_s = None
     return Path(path).open("rb"), audio_s
-
-
-def _file_name(path: str | Path) -> str:
-    """The name of a file for the form. What is not UTF-8 in it becomes question marks."""
-    return Path(path).name.encode(errors="replace").decode()
 
 
 def _open_client(options: SessionOptions) -> httpx.AsyncClient:
