@@ -105,17 +105,6 @@ class _ResumePoint:
     """The language before that time, if the server detected it."""
 
 
-@dataclass(slots=True)
-class _Totals:
-    """Numbers of what was delivered."""
-
-    n_segments: int = 0
-    n_words: int = 0
-    """Words of all segments."""
-    speech_s: float = 0.0
-    """The length of the utterances that ended in earlier connections, in seconds."""
-
-
 class Continuity:
     """The events of a session over all of its connections."""
 
@@ -138,8 +127,11 @@ class Continuity:
         """The open utterances by the numbers that they have in this connection."""
         self._unrepeated: dict[int, str] = {}
         """For each channel, text that was delivered although the connection has not sent it yet."""
-        self._numbers = count()
-        self._totals = _Totals()
+        self._numbers, self._segment_ids = count(), count()
+        self._n_words = 0
+        """Words of all segments that were delivered."""
+        self._speech_s = 0.0
+        """The length of the utterances that ended in earlier connections, in seconds."""
         self._eager_ends: dict[int, Turn] = {}
         """For each utterance, the eager end that was delivered and not taken back."""
         self.voices: str | None = None
@@ -244,11 +236,9 @@ class Continuity:
     def _deliver(self, segment: Segment | None) -> list[Event]:
         if segment is None:
             return []
-        number = self._totals.n_segments
-        self._totals.n_segments += 1
-        self._totals.n_words += len(segment.text.split())
+        self._n_words += len(segment.text.split())
         self.translations.add(segment)
-        return [replace(segment, id=number)]
+        return [replace(segment, id=next(self._segment_ids))]
 
     def _turn(self, event: Turn) -> Turn:
         utterance = self._find(event)
@@ -324,7 +314,7 @@ class Continuity:
     def _finish(self, utterance: _OpenUtterance, event: Utterance) -> list[Event]:
         self._open.remove(utterance)
         rest = self._deliver(utterance.pop_rest())
-        self._totals.speech_s += event.end_s - event.start_s
+        self._speech_s += event.end_s - event.start_s
         ended = replace(
             event,
             utterance=utterance.number,
@@ -346,7 +336,7 @@ class Continuity:
         end_s = self._audio_from_s + event.audio_s
         closed = [closing for each in list(self._open) for closing in self._close(each, end_s)]
         audio_s = round(end_s - self._began_s, 3)
-        return [*closed, Stopped(audio_s=audio_s, speech_s=round(self._totals.speech_s, 3), words=self._totals.n_words)]
+        return [*closed, Stopped(audio_s=audio_s, speech_s=round(self._speech_s, 3), words=self._n_words)]
 
 
 class _OpenUtterance:

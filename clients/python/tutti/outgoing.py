@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from dataclasses import dataclass
 
 from tutti.messages import AudioFormat, Flush, Stop
 
@@ -22,16 +21,6 @@ MAX_FLUSHES_WAITING = 64
 """The most flushes that a server lets wait for their answers (docs/protocol.md). Others are sent as answers come."""
 ROUNDING_S = 1e-6
 """Times of the server are rounded. A time that is this little before a sample, in seconds, means the sample."""
-
-
-@dataclass(frozen=True)
-class _Replay:
-    """What another connection would be sent."""
-
-    final: int
-    """The place before which the audio is final."""
-    needed: int
-    """The place from which on the server's speech detector needs the audio."""
 
 
 class Outgoing:
@@ -56,7 +45,10 @@ class Outgoing:
         """The place of the first byte that is kept."""
         self._sent = 0
         """The place up to which the present connection was sent the audio."""
-        self._replay = _Replay(final=0, needed=0)
+        self._final = 0
+        """The place before which the audio is final."""
+        self._needed = 0
+        """The place from which on another connection needs the audio, for the server's speech detector."""
         self._flushes: deque[tuple[int, Flush]] = deque()
         """The flushes without an answer, at their places."""
         self._n_flushes_sent = 0
@@ -157,14 +149,14 @@ class Outgoing:
             detector_from_s: for each channel, from when on the server's speech detector needs the audio, if known.
             needed_from_s: from when on the audio is needed for translations; None for none.
         """
-        final = max(self._replay.final, self._place(time_s))
+        self._final = max(self._final, self._place(time_s))
         needed = [self._place(each) for each in detector_from_s if each is not None]
         if not needed or len(needed) < len(detector_from_s):
-            needed.append(final - self.n_bytes(LEAD_IN_S))
+            needed.append(self._final - self.n_bytes(LEAD_IN_S))
         if needed_from_s is not None:
             needed.append(self._place(needed_from_s))
-        self._replay = _Replay(final, min(final, *needed) if self.is_kept else final)
-        self._drop_before(min(self._replay.needed, self._sent))
+        self._needed = min(self._final, *needed) if self.is_kept else self._final
+        self._drop_before(min(self._needed, self._sent))
 
     def limit(self, is_connected: bool) -> None:
         """Drop the oldest audio beyond the capacity; with a connection, only what was sent."""
@@ -182,13 +174,13 @@ class Outgoing:
             the time of the first sample that will be sent; and the same time if audio before it is lost that was not
             final, else None.
         """
-        self._drop_before(self._replay.needed if has_lead_in else self._replay.final)
+        self._drop_before(self._needed if has_lead_in else self._final)
         self._sent = self._start
         self._n_flushes_sent = 0
         self._stop = Stop() if self._has_end else None
         self._is_replaying = True
         from_s = self._began_s + self._start / self._format.bytes_per_s
-        return from_s, from_s if self._start > self._replay.final else None
+        return from_s, from_s if self._start > self._final else None
 
     def end_replay(self) -> None:
         """The connection is open, or could not be opened."""
