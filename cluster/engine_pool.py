@@ -159,11 +159,7 @@ class EnginePool:
         changed.set()
 
     def close(self, reason: str) -> None:
-        """Fail the waiting windows and every later one: there will be no engine any more. Open ones end with theirs.
-
-        Args:
-            reason: the message of their errors.
-        """
+        """Fail the waiting windows and every later one: there will be no engine any more. Open ones end with theirs."""
         self._failure = reason
         self.notify()
 

@@ -38,7 +38,6 @@ class EngineServer:
         """Open the socket.
 
         Args:
-            transcriber: the engine.
             address: the path of the socket to create.
             pools: the audio pool of each gateway, by the gateway's number.
         """

@@ -15,14 +15,7 @@ class GatewayEngines:
     """Keeps the links up to date with what the supervisor says of the engines."""
 
     def __init__(self, end: GatewayEnd, n_engines: int, *, gateway: int = 0, n_gateways: int = 1) -> None:
-        """Create the links, none of which has an engine yet.
-
-        Args:
-            end: this end of the links.
-            n_engines: how many engines there are.
-            gateway: the number of this gateway, from 0.
-            n_gateways: how many gateways there are.
-        """
+        """Create the links, none of which has an engine yet."""
         self._links = [LocalEngineLink(str(number), end, self._note_room) for number in range(n_engines)]
         self.transcriber = EnginePool(self._links, Balancer(gateway, n_gateways))
 
@@ -47,11 +40,7 @@ class GatewayEngines:
         self.transcriber.notify()
 
     def close(self, reason: str) -> None:
-        """Fail all windows and close all links.
-
-        Args:
-            reason: the message of the errors.
-        """
+        """Fail all windows and close all links."""
         self.transcriber.close(reason)
         for link in self._links:
             link.disconnect(reason)

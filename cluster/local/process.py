@@ -80,13 +80,7 @@ Work = Callable[[ControlPipe], Coroutine[Any, Any, None]]
 
 
 def run_process(connection: Connection, folder: Path, work: Work) -> NoReturn:
-    """The main function of a process: do its work on an event loop, then exit.
-
-    Args:
-        connection: the pipe to the supervisor.
-        folder: the supervisor's folder of sockets.
-        work: what the process does.
-    """
+    """The main function of a process: do its work on an event loop, then exit."""
     # A process group of its own: Ctrl-C in the terminal reaches only the supervisor, which ends the others in order.
     os.setpgid(0, 0)
     _drop_waiting_interrupts()

@@ -48,7 +48,6 @@ class CallFailed(Exception):
         """Create the error.
 
         Args:
-            reason: the message.
             was_killed: whether it is known that the engine did not end by itself.
         """
         super().__init__(reason)
@@ -99,7 +98,6 @@ class RayEngineLink:
         Args:
             name: Serve's id of the replica.
             node: Ray's id of its node.
-            calls: the calls to the replica.
             on_change: called after each change of `is_up`, and after each report.
         """
         self.name = name

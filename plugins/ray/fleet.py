@@ -44,8 +44,6 @@ class FleetReplica:
         """Leave the counts of a gateway, and return those of all.
 
         Args:
-            name: that of the gateway.
-            counts: its row of counts.
             metrics: its metrics; `None`: as before.
         """
         now_s = self._clock()

@@ -79,11 +79,7 @@ class FleetMember:
         """Finals of the others since this gateway has known each of them."""
 
     async def run(self, snapshot: Callable[[], Sequence[Metric]]) -> None:
-        """Exchange counts until cancelled.
-
-        Args:
-            snapshot: returns the metrics of this gateway.
-        """
+        """Exchange counts until cancelled."""
         n_exchanges, is_away = 0, False
         while True:
             metrics = None if n_exchanges % METRICS_EVERY else snapshot()

@@ -42,7 +42,6 @@ class GatewayReplica:
         """Called by Serve.
 
         Args:
-            settings: the operator's settings.
             key: signs client secrets; the same in all gateways.
             engines: a handle of the deployment of engines.
             fleet: a handle of the deployment where gateways learn of each other.

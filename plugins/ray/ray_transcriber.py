@@ -34,9 +34,7 @@ class RayTranscriber(EnginePool):
         """Create a transcriber.
 
         Args:
-            engines: a handle of the deployment of engines.
             node: Ray's id of the node of this process.
-            tasks: the task group of the gateway.
         """
         balancer = Balancer()
         super().__init__((), balancer)

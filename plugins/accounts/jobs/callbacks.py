@@ -67,7 +67,6 @@ class CallbackSender:
         """Prepare to send.
 
         Args:
-            jobs: those of the service.
             kinds: what each protocol reports.
             rules: which addresses may be called.
             secret: signs the reports; empty for none.

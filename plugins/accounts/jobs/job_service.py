@@ -60,10 +60,7 @@ class JobService:
         """Prepare the jobs of a service.
 
         Args:
-            settings: the operator's settings.
-            database: has the jobs.
             limits: count what keys may have.
-            metrics: of jobs.
             counter: counts what all keys use; `None` where that is not counted.
             named_keys: gives the keys with names that are in use now.
             may_work: whether this gateway may do jobs now.
@@ -83,11 +80,7 @@ class JobService:
 
     @asynccontextmanager
     async def running(self, kinds: Kinds) -> AsyncIterator[None]:
-        """Do jobs while the context is open.
-
-        Args:
-            kinds: what each protocol does with its jobs.
-        """
+        """Do jobs while the context is open."""
         metrics = self.metrics
         worker = JobWorker(self._jobs, kinds, self._fetcher.fetch, self._may_work, self._note_ended)
         sender = CallbackSender(

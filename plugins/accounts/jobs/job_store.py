@@ -239,7 +239,6 @@ def put_back(
 
     Args:
         connection: in a transaction.
-        id_: the id of the job.
         lease: the one with which it was taken.
         wait_s: when it is due again, in seconds.
         error: why it was not done.

@@ -56,9 +56,6 @@ class Jobs:
         """Prepare for the jobs of this database.
 
         Args:
-            database: has the jobs and their results.
-            spool: has the recordings.
-            settings: the operator's.
             count_usage: called in the transaction that ends a job which is done.
             seals: seals the addresses of jobs, which may hold passwords.
         """

@@ -109,12 +109,7 @@ class FolderSpool:
     """Recordings as files of a folder, which only this user may read."""
 
     def __init__(self, folder: Path, recall: Recall = recall_nothing) -> None:
-        """The folder is made when the first recording comes.
-
-        Args:
-            folder: where the recordings are.
-            recall: remembers the folder over a restart.
-        """
+        """The folder is made when the first recording comes."""
         self.folder = folder
         self._recall = recall
         self._marking = threading.RLock()

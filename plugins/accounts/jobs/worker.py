@@ -68,7 +68,6 @@ class JobWorker:
         """Prepare to work.
 
         Args:
-            jobs: those of the service.
             kinds: what each protocol does with its jobs.
             fetch: fetches the recordings of jobs that name an address.
             may_work: whether jobs may be taken at present.

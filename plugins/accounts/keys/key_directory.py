@@ -39,10 +39,8 @@ class KeyDirectory:
         """Prepare for the keys of this database; `running` loads them.
 
         Args:
-            database: has the records.
             clock: a time in seconds that only goes forward.
             now: the time in seconds since 1970.
-            seals: opens the signing keys.
         """
         self._database = database
         self._clock = clock

@@ -141,7 +141,6 @@ def rotate(
         connection: in a transaction.
         name: the name or the id of the record.
         keep_old_s: how long the old key is valid yet, in seconds.
-        seals: seals the new signing key.
 
     Returns:
         The new key, which is shown once, and the record.

@@ -32,13 +32,7 @@ class UsageCounter(MeteredUsage):
     def __init__(
         self, database: Database, note: NoteUsage, now: Callable[[], datetime] = lambda: datetime.now(UTC)
     ) -> None:
-        """Prepare to count for one gateway.
-
-        Args:
-            database: keeps the counts of all gateways.
-            note: called with what is new, for the metrics.
-            now: the time in UTC.
-        """
+        """Prepare to count for one gateway."""
         super().__init__(note)
         self._database = database
         self._now = now
