@@ -56,7 +56,6 @@ class AudioReceiver:
         """Prepare to receive the audio of one session.
 
         Args:
-            session: receives the audio.
             driver: carries out what the session asks for.
             on_audio: called after each piece, with its duration and the end of all audio, both in seconds.
             on_notice: receives what the client should know of its audio.

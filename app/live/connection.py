@@ -56,8 +56,6 @@ class Connection:
 
         Args:
             websocket: of the client; accepted before `serve`.
-            dialect: the wire format of the client.
-            session: a new session.
             service: gives the engine, the settings and the metrics.
             flush_after_s: see `TimeLimits`.
             on_disconnect: makes the last items when the client leaves, where other receivers still wait for its text.

@@ -51,8 +51,6 @@ class Reader:
         """Prepare to read; `run` reads.
 
         Args:
-            socket: of the client.
-            dialect: translates the messages.
             driver: receives the commands.
             audio: receives the audio; closed at the end of `run`.
             on_reply: sends an answer that the dialect gives by itself.

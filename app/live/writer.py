@@ -31,11 +31,9 @@ class Writer:
         """Prepare to write; `run` writes.
 
         Args:
-            socket: of the client.
             dialect: translates the events; that of a call also publishes them as it does.
             metrics: count the events.
             latency: receives each event.
-            log: of the session.
             others_wait: the dialect gets all events, even after the client has left: other receivers wait for them.
         """
         self._socket = socket

@@ -210,7 +210,6 @@ class Session:
         """Process the answer to a `ScoreTurn`; one for a pause that is over changes nothing.
 
         Args:
-            channel: that of the effect, as is `audio_end`.
             audio_end: position after the audio that was scored.
             probability: that the turn has ended, 0 to 1.
         """
@@ -220,13 +219,7 @@ class Session:
         return self._port.pop_effects()
 
     def translated(self, request_id: int, text: str, failure: str = "") -> list[Effect]:
-        """Process the answer to a `Translate`.
-
-        Args:
-            request_id: its id.
-            text: the translation.
-            failure: why there is none; empty if there is one.
-        """
+        """Process the answer to a `Translate`: the translation, or why there is none."""
         owner = self._port.translating.pop(request_id, None)
         if owner is not None:
             owner.translated(request_id, text, failure)

@@ -93,8 +93,6 @@ class Redaction:
         """What must not be written down of a text, which may go on.
 
         Args:
-            text: any text.
-            before: what is known of the text before it.
             changes_from: the index from which on the text may change, so that any number there may turn out to be
                 longer; `None` if none does.
         """

@@ -86,9 +86,7 @@ class Finals:
         """How the engine decodes the next window of this utterance for its final text.
 
         Args:
-            utterance: the utterance of the window.
             stable: the text of the window that the client was shown as stable.
-            speech_s: the seconds of speech in the window.
             n_before: how many windows before it are not done.
         """
         options = self.decode_options(utterance, stable.tokens, stable.draft)

@@ -18,7 +18,6 @@ class Hypotheses:
         """Make the hypotheses of a channel.
 
         Args:
-            parts: those of the channel.
             end_utterance: ends the utterance of the open window now; called when its speaker has finished.
         """
         self._parts = parts

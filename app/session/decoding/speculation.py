@@ -121,7 +121,6 @@ class Speculations:
         """Make the speculative decodings of a channel.
 
         Args:
-            parts: those of the channel.
             interims: shows the texts, if the client wants interims.
             on_text: called with each hypothesis of the open window while its pause goes on, and the position after the
                 audio that was decoded.
@@ -150,12 +149,7 @@ class Speculations:
         return self._current is not None and self._current.done is None
 
     def audio_end(self, window: OpenWindow, *, is_flushed: bool) -> int:
-        """Position after the audio that the text of the window is decoded from, if its utterance ends now.
-
-        Args:
-            window: the open window.
-            is_flushed: whether the client ends the utterance.
-        """
+        """Position after the audio that the text of the window is decoded from, if its utterance ends now."""
         pause_end = self._pause_end(window, is_flushed=is_flushed)
         return self._endpointer.position if pause_end is None else pause_end
 
@@ -238,7 +232,6 @@ class Speculations:
         """The open window has ended. It gets the speculative decoding of all audio of its final text, if there is one.
 
         Args:
-            window: the window as it ended.
             audio_end: position after the audio that its final text is decoded from.
             is_flushed: whether the client ended its utterance.
         """

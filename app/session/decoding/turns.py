@@ -58,7 +58,6 @@ class Turns:
         """Have the turn model score a pause, if there is a model and the client has a use for its answer.
 
         Args:
-            window: the open window.
             audio_end: position after the audio that the pause is judged by.
         """
         options, endpointing = self._parts.options, self._parts.options.endpointing

@@ -46,11 +46,6 @@ class Continuation:
 def find_start(resume: Resume | None, n_channels: int, translate: tuple[str, ...] = ()) -> Continuation:
     """Where a session with these channels begins.
 
-    Args:
-        resume: what the client wants to go on with, if anything.
-        n_channels: the channels of the session.
-        translate: the languages that the session translates to.
-
     Raises:
         BadStart: the client's times do not fit together.
     """

@@ -77,10 +77,8 @@ def find_cut_of_filled(start: int, end: int, speech: list[Span], view: Callable[
     Whisper hears 30 s at once, and understands words better by those around them.
 
     Args:
-        start: position of the window's first sample.
-        end: position after its last sample so far.
         speech: the speech detected in it, in order.
-        view: returns the samples between two positions of the window.
+        start, end, view: as for `find_cut`.
     """
     if end - start + FRAME_SAMPLES <= WINDOW_SAMPLES:
         return None

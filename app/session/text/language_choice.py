@@ -172,9 +172,7 @@ class ChannelLanguage:
         """The options of a final. The engine reports the probabilities even where the language is fixed.
 
         Args:
-            options: the other options.
-            speech_s: the seconds of speech in the window.
-            fixed: the language of the window's stable text; `None` if it has none.
+            options, speech_s, fixed: as for an interim.
             n_before: how many windows before it are not done.
         """
         if fixed is not None:

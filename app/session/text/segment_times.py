@@ -19,7 +19,7 @@ def heard_until(segment: api.Segment, origin: int, sent: Span, until: int) -> in
     In loud music the model may end it seconds before its words, which the alignment finds.
 
     Args:
-        segment: the segment, with words.
+        segment: has words.
         origin: the position from which its times count.
         sent: where it starts and ends by the model's timestamps, as positions.
         until: where the audio ends that the model has heard.
@@ -30,13 +30,7 @@ def heard_until(segment: api.Segment, origin: int, sent: Span, until: int) -> in
 
 
 def tightened(segment: api.Segment, origin: int, sent: Span) -> Span:
-    """The positions where a segment starts and ends.
-
-    Args:
-        segment: the segment, with words.
-        origin: the position from which its times count.
-        sent: where it starts and ends by the model's timestamps, as positions.
-    """
+    """The positions where a segment starts and ends; the arguments are those of `heard_until`."""
     assert segment.words
     start, end = sent
     first = min(max(origin + round(segment.words[0].start_s * SAMPLE_RATE), start), end)

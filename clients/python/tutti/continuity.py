@@ -109,12 +109,7 @@ class Continuity:
     """The events of a session over all of its connections."""
 
     def __init__(self, from_s: tuple[float, ...], translate: tuple[str, ...] = ()) -> None:
-        """Begin at `from_s`: one time for each channel, or one for all.
-
-        Args:
-            from_s: these times.
-            translate: the languages that final text is translated to.
-        """
+        """Begin at `from_s`: one time for each channel, or one for all; `translate` to these languages."""
         self.translations = PendingTranslations(translate)
         """Which translations are still to come."""
         self._points = tuple(map(_ResumePoint, from_s))

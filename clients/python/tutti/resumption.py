@@ -135,8 +135,6 @@ class Reconnector:
         """Prepare for losses.
 
         Args:
-            opener: opens a connection.
-            start: the first command of the session.
             timeout_s: the longest outage, in seconds.
             uniform: draws a number between two others.
         """

@@ -29,11 +29,7 @@ class PendingTranslations:
     """The final text whose translations have not all come, and the translations that were delivered."""
 
     def __init__(self, targets: tuple[str, ...]) -> None:
-        """Begin without text.
-
-        Args:
-            targets: the codes of the languages that the server was asked for.
-        """
+        """Begin without text."""
         self._targets = targets
         self._texts: deque[Segment] = deque(maxlen=MAX_TEXTS)
         """The segments that were delivered, but for those whose translations were sent, or do not come."""
