@@ -15,7 +15,7 @@ from tutti_server.app.live.audio_receiver import AudioReceiver
 from tutti_server.app.live.dialect import Dialect
 from tutti_server.app.live.latency import LatencyRecorder
 from tutti_server.app.live.reader import OnDisconnect, Reader, TakePlace
-from tutti_server.app.live.time_limits import TimedSocket, TimeLimits
+from tutti_server.app.live.time_limits import TimedSocket
 from tutti_server.app.live.writer import Writer
 from tutti_server.app.media.format_check import UNLIKELY_FORMAT
 from tutti_server.app.publish.outbox import Outgoing
@@ -57,26 +57,19 @@ class Connection:
         Args:
             websocket: of the client; accepted before `serve`.
             service: gives the engine, the settings and the metrics.
-            flush_after_s: see `TimeLimits`.
+            flush_after_s: see `TimedSocket`.
             on_disconnect: makes the last items when the client leaves, where other receivers still wait for its text.
                 `None`: the session ends when its client leaves.
             first_messages: messages of the client that were received already.
             clock: the time in seconds.
         """
-        settings = service.settings
-        self._limits = TimeLimits(
-            idle_timeout_s=settings.idle_timeout_s,
-            send_timeout_s=settings.send_timeout_s,
-            final_deadline_s=settings.final_deadline_s,
-            flush_after_s=flush_after_s,
-        )
         self._dialect = dialect
         self._session = session
         self._service = service
         self._on_disconnect = on_disconnect
         self._take_place: TakePlace | None = None
         self._clock = clock
-        self._socket = TimedSocket(websocket, self._limits, first_messages)
+        self._socket = TimedSocket(websocket, service.settings.send_timeout_s, flush_after_s, first_messages)
         self._latency = LatencyRecorder(service.metrics.latency, clock)
         self._log = _SessionLog(logger, {"session": session.id})
         self._writer = Writer(
@@ -158,7 +151,7 @@ class Connection:
             tasks,
             self._push,
             self._writer.finish,
-            self._limits.final_deadline_s,
+            self._service.settings.final_deadline_s,
             self._service.admission.note_final,
             trace,
         )
@@ -173,7 +166,7 @@ class Connection:
             self._driver,
             AudioReceiver(self._session, self._driver, self._on_audio, self._push, self._clock),
             self._push,
-            idle_timeout_s=self._limits.idle_timeout_s,
+            idle_timeout_s=self._service.settings.idle_timeout_s,
             on_disconnect=self._on_disconnect,
             take_place=take_place,
         )

@@ -1,10 +1,9 @@
-"""The wall-clock limits of one connection, and a WebSocket on which every wait obeys them."""
+"""A WebSocket on which every wait has a limit of wall-clock time."""
 
 import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 
 from starlette.types import Message
 from starlette.websockets import WebSocket, WebSocketDisconnect
@@ -17,50 +16,25 @@ CLOSE_CODE_MISSING = 1005
 """The code that stands for a close frame without a code (RFC 6455, section 7.4.1)."""
 
 
-@dataclass(frozen=True, slots=True)
-class TimeLimits:
-    """How long a connection waits for the client and for the engine, in seconds of wall-clock time."""
-
-    idle_timeout_s: float
-    """A client that sends no message for this long is disconnected.
-
-    Its audio becomes final text first, unless the client resumes.
-
-    A wire format may replace this limit by its own, `Dialect.idle_timeout_s`.
-    """
-    send_timeout_s: float
-    """A client that does not read a message for this long is disconnected."""
-    final_deadline_s: float
-    """How long the engine may take for one window, its time in the queue included.
-
-    A final that takes longer ends the session; an interim or a re-decode that takes longer is dropped.
-    """
-    flush_after_s: float | None = None
-    """Audio becomes final text once the client has sent no message for this long.
-
-    For wire formats without a flush message; `None` never flushes by itself.
-    """
-
-
 class TimedSocket:
     """One accepted WebSocket. Each method waits for a limited time only."""
 
-    def __init__(self, websocket: WebSocket, limits: TimeLimits, first_messages: Sequence[str] = ()) -> None:
+    def __init__(
+        self, websocket: WebSocket, send_timeout_s: float, flush_after_s: float | None, first_messages: Sequence[str]
+    ) -> None:
         """Wrap a WebSocket.
 
         Args:
             websocket: accepted before the first use.
-            limits: see `TimeLimits`.
+            send_timeout_s: a client that does not read a message for so many seconds is disconnected.
+            flush_after_s: audio becomes final text once the client has sent no message for so many seconds, for wire
+                formats without a flush message; `None` never flushes by itself.
             first_messages: messages of the client that were received already; `receive` returns them first.
         """
+        self.send_timeout_s = send_timeout_s
         self._websocket = websocket
-        self._limits = limits
+        self._flush_after_s = flush_after_s
         self._first_messages = deque(first_messages)
-
-    @property
-    def send_timeout_s(self) -> float:
-        """See `TimeLimits`."""
-        return self._limits.send_timeout_s
 
     async def receive(self, idle_timeout_s: float | None, on_flush_due: Callable[[], None] | None) -> str | bytes:
         """Return the client's next message.
@@ -92,7 +66,7 @@ class TimedSocket:
             TimeoutError: the client did not read for `send_timeout_s`.
             WebSocketDisconnect, RuntimeError: the client has left; Starlette raises either of them.
         """
-        async with asyncio.timeout(self._limits.send_timeout_s):
+        async with asyncio.timeout(self.send_timeout_s):
             await self._websocket.send_text(message)
 
     def cut(self) -> bool:
@@ -102,13 +76,13 @@ class TimedSocket:
     async def close(self, close: Close) -> None:
         """Close the WebSocket. A client that has left, or does not read, is not an error here."""
         with suppress(RuntimeError, WebSocketDisconnect, TimeoutError):
-            async with asyncio.timeout(self._limits.send_timeout_s):
+            async with asyncio.timeout(self.send_timeout_s):
                 await self._websocket.close(close.code, close.reason)
 
     async def _receive_or_flush(self, on_flush_due: Callable[[], None] | None) -> Message:
-        if on_flush_due is not None and self._limits.flush_after_s is not None:
+        if on_flush_due is not None and self._flush_after_s is not None:
             with suppress(TimeoutError):
-                async with asyncio.timeout(self._limits.flush_after_s):
+                async with asyncio.timeout(self._flush_after_s):
                     return await self._websocket.receive()
             on_flush_due()
         return await self._websocket.receive()
