@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from tutti_server.app.text_rules.edits import Edit, Found, cut_before, without_overlaps
+from tutti_server.app.text_rules.edits import Found, cut_before, without_overlaps
 from tutti_server.app.text_rules.numerals import Numerals
 from tutti_server.app.text_rules.redaction import Before, Kind, Redaction
 from tutti_server.app.text_rules.replacing import PROFANITIES, Masking, Replacing
@@ -53,32 +53,19 @@ class TextRules:
         """The rules that do not redact, in the order of their precedence where they overlap."""
         self._of_translations: Sequence[Masking | Replacing | Numerals] = masking
 
-    def find(self, text: str, before: Before, changes_from: int | None = None) -> Found:
+    def find(
+        self, text: str, before: Before, changes_from: int | None = None, *, is_translation: bool = False
+    ) -> Found:
         """The edits of a text that may go on.
 
         Args:
             text: any text.
             before: what is known of the text before it.
             changes_from: the index from which on the text may change; `None` if it does not.
+            is_translation: whether it is a translation, or a text that is translated elsewhere: it is redacted, and of
+                the other rules only masking is for it.
         """
-        return self._find(text, before, self._others, changes_from)
-
-    def find_in_translation(self, text: str, before: Before) -> Sequence[Edit]:
-        """The edits of a text that is not to leave unredacted, of which nothing follows; of the rules only masking.
-
-        Args:
-            text: a translation, or a text that is translated elsewhere.
-            before: what is known of the text before it.
-        """
-        return self._find(text, before, self._of_translations, None).edits
-
-    def _find(
-        self,
-        text: str,
-        before: Before,
-        others: Sequence[Masking | Replacing | Numerals],
-        changes_from: int | None,
-    ) -> Found:
+        others = self._of_translations if is_translation else self._others
         found = [self._redaction.find(text, before, changes_from)] if self._redaction else []
         found += [rule.find(text) for rule in others]
         edits = without_overlaps([edit for each in found for edit in each.edits])

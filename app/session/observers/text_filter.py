@@ -161,7 +161,8 @@ class TextFilter:
         """
         before = self._channel(channel).before
         has_card = before.words_since_card < WORDS_IN_MIND
-        return apply(text, self._rules.find_in_translation(text, Before(1, 0 if has_card else before.words_since_card)))
+        before = Before(1, 0 if has_card else before.words_since_card)
+        return apply(text, self._rules.find(text, before, is_translation=True).edits)
 
     def _channel(self, number: int) -> _Channel:
         if number not in self._channels:
