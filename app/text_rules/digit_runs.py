@@ -29,7 +29,8 @@ TENS = {
         ["twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety"], start=2
     )
 }
-ROUND = {"hundred": "00", "thousand": "000"}
+SPOKEN = UNITS | TEENS | {word: tens + "0" for word, tens in TENS.items()} | {"hundred": "00", "thousand": "000"}
+"""Words that are digits wherever they stand."""
 HOMOPHONES = {"for": "4", "fore": "4", "to": "2", "too": "2", "won": "1", "ate": "8"}
 """Words that sound like digits. They count where digits stand on both sides."""
 REPEATS = {"double": 2, "triple": 3, "treble": 3, "quadruple": 4}
@@ -184,14 +185,8 @@ def _skip(run: _Open, word: str) -> bool:
 
 def _digits(word: str) -> str | None:
     """The digits of a word; `None` if it has none."""
-    if word in UNITS:
-        return UNITS[word]
-    if word in TEENS:
-        return TEENS[word]
-    if word in TENS:
-        return TENS[word] + "0"
-    if word in ROUND:
-        return ROUND[word]
+    if word in SPOKEN:
+        return SPOKEN[word]
     if _NO_DIGITS.fullmatch(word):
         return None
     found = "".join(str(unicodedata.digit(each)) for each in word if each.isdigit())
