@@ -2,8 +2,8 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -40,11 +40,9 @@ class ChatTranslator:
         self._timeout_s = timeout_s
         self._on_outcome = on_outcome
 
-    @asynccontextmanager
-    async def running(self) -> AsyncIterator[None]:
+    def running(self) -> AbstractAsyncContextManager[None]:
         """Translate while the context is open."""
-        async with self._endpoint.running():
-            yield
+        return self._endpoint.running()
 
     def open(self) -> "ChatSession":
         """Begin a session."""

@@ -4,7 +4,7 @@ import asyncio
 import logging
 import threading
 from collections.abc import Iterator, Mapping, MutableMapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from os import getpid
 from socket import gethostname
 from typing import Any
@@ -50,19 +50,15 @@ class OpenTelemetry(Tracing):
         self._provider.add_span_processor(BatchSpanProcessor(exporter or OTLPSpanExporter()))
         self._tracer = self._provider.get_tracer("tutti", VERSION)
 
-    @contextmanager
     def session(
         self, scope: MutableMapping[str, Any], request: str, session: str, model: str
-    ) -> Iterator[Trace | None]:
+    ) -> AbstractContextManager[Trace | None]:
         """See `Tracing.session`."""
-        with self._follow("session", scope, {"tutti.request": request, "tutti.session": session}, model) as trace:
-            yield trace
+        return self._follow("session", scope, {"tutti.request": request, "tutti.session": session}, model)
 
-    @contextmanager
-    def upload(self, scope: MutableMapping[str, Any], request: str, model: str) -> Iterator[Trace | None]:
+    def upload(self, scope: MutableMapping[str, Any], request: str, model: str) -> AbstractContextManager[Trace | None]:
         """See `Tracing.upload`."""
-        with self._follow("upload", scope, {"tutti.request": request}, model) as trace:
-            yield trace
+        return self._follow("upload", scope, {"tutti.request": request}, model)
 
     @contextmanager
     def delivery(self, call_sid: str, created_s: float) -> Iterator[DeliveryTrace]:
