@@ -47,10 +47,8 @@ class RequestKind(Enum):
 class RequestOwner(Protocol):
     """A part of a channel that submits requests."""
 
-    @property
-    def channel(self) -> int:
-        """The number of the channel."""
-        ...
+    channel: int
+    """The number of the channel."""
 
     def on_engine_event(self, request: "DecodeRequest", event: api.EngineEvent) -> None:
         """Process an event of the request."""
@@ -77,10 +75,8 @@ class DecodeRequest:
 class TranslationOwner(Protocol):
     """A part of a channel that asks for translations of text."""
 
-    @property
-    def channel(self) -> int:
-        """The number of the channel."""
-        ...
+    channel: int
+    """The number of the channel."""
 
     def translated(self, id: int, text: str, failure: str) -> None:
         """Process the answer to a `Translate`: its translation, or why there is none."""
