@@ -522,11 +522,7 @@ class Settings:
         return tuple(kind for kind in KINDS if kind in listed(self.redact.lower()))
 
     def _check_proxies(self) -> None:
-        for name in listed(self.trusted_proxies):
-            try:
-                ipaddress.ip_network(name)
-            except ValueError as error:
-                raise SettingsError(f"trusted_proxies: expected addresses and networks, got {name!r}") from error
+        self.proxy_networks  # noqa: B018  # reads them
 
     def _check_origins(self) -> None:
         for name in self.origins - {ANY, "null"}:
@@ -618,7 +614,7 @@ class Settings:
     @property
     def proxy_networks(self) -> tuple[Network, ...]:
         """The networks of the trusted proxies."""
-        return tuple(map(ipaddress.ip_network, listed(self.trusted_proxies)))
+        return networks_in("trusted_proxies", self.trusted_proxies)
 
     @property
     def host_names(self) -> frozenset[str]:
@@ -736,6 +732,18 @@ def _check_names(names: Sequence[str]) -> None:
 def listed(text: str) -> tuple[str, ...]:
     """The values of a setting that are separated by commas."""
     return tuple(value.strip() for value in text.split(",") if value.strip())
+
+
+def networks_in(name: str, networks: str) -> tuple[Network, ...]:
+    """The networks of a setting.
+
+    Raises:
+        SettingsError: one of them is none.
+    """
+    try:
+        return tuple(map(ipaddress.ip_network, listed(networks)))
+    except ValueError as error:
+        raise SettingsError(f"{name}: expected addresses and networks, got {error}") from error
 
 
 def check_hosts(name: str, hosts: str) -> None:

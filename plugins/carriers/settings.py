@@ -2,13 +2,10 @@
 
 import base64
 import binascii
-import ipaddress
 from dataclasses import dataclass
 
 from tutti_server.app.errors import SettingsError
-from tutti_server.app.service.settings import PluginSettings, Settings, is_loopback, setting
-
-Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+from tutti_server.app.service.settings import Network, PluginSettings, Settings, is_loopback, networks_in, setting
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,13 +58,7 @@ class CarrierSettings(PluginSettings):
         Raises:
             SettingsError: one of them is no network.
         """
-        networks = []
-        for name in filter(None, (each.strip() for each in self.audiosocket_networks.split(","))):
-            try:
-                networks.append(ipaddress.ip_network(name))
-            except ValueError as error:
-                raise SettingsError(f"audiosocket_networks: expected addresses and networks, got {name!r}") from error
-        return tuple(networks)
+        return networks_in("audiosocket_networks", self.audiosocket_networks)
 
     @property
     def audiohook_key(self) -> bytes:

@@ -1,12 +1,11 @@
 """The plug-in of Wyoming: its port, and who may use it."""
 
-import ipaddress
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tutti_server.app.errors import SettingsError
 from tutti_server.app.server.plugins import Listener, Plugin
-from tutti_server.app.service.settings import PluginSettings, Settings, setting
+from tutti_server.app.service.settings import Network, PluginSettings, Settings, networks_in, setting
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,18 +34,13 @@ class WyomingSettings(PluginSettings):
             raise SettingsError("wyoming_port: expected wyoming_networks with it, as the server has API keys, got none")
 
     @property
-    def networks(self) -> tuple[ipaddress.IPv4Network | ipaddress.IPv6Network, ...]:
+    def networks(self) -> tuple[Network, ...]:
         """The networks whose clients are served.
 
         Raises:
             SettingsError: one of them is no network.
         """
-        try:
-            return tuple(
-                ipaddress.ip_network(each.strip()) for each in self.wyoming_networks.split(",") if each.strip()
-            )
-        except ValueError as error:
-            raise SettingsError(f"wyoming_networks: expected addresses and networks, got {error}") from error
+        return networks_in("wyoming_networks", self.wyoming_networks)
 
 
 class Wyoming(Plugin):
