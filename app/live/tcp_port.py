@@ -74,23 +74,29 @@ class TcpClient:
             "subprotocols": [],
         }
 
-    def websocket(self, read: Callable[[], Awaitable[str | bytes]], write: Callable[[str | None], None]) -> WebSocket:
+    def websocket(
+        self, first: str | bytes, read: Callable[[], Awaitable[str | bytes]], write: Callable[[str | None], None]
+    ) -> WebSocket:
         """The connection as a WebSocket that is not accepted yet.
 
         Args:
+            first: the first message of the client, which was read already.
             read: the next message of the client. Raises `IncompleteReadError` or `OSError` where it has left.
             write: puts a message of the server into `writer`; `None` where the session has ended or was refused.
         """
-        due: list[Message] = [{"type": "websocket.connect"}]
+
+        def received(message: str | bytes) -> Message:
+            return {"type": "websocket.receive", "text" if isinstance(message, str) else "bytes": message}
+
+        due: list[Message] = [received(first), {"type": "websocket.connect"}]
 
         async def receive() -> Message:
             if due:
                 return due.pop()
             try:
-                message = await read()
+                return received(await read())
             except (asyncio.IncompleteReadError, OSError):
                 return {"type": "websocket.disconnect", "code": ABNORMAL}
-            return {"type": "websocket.receive", "text" if isinstance(message, str) else "bytes": message}
 
         async def send(message: Message) -> None:
             if message["type"] == "websocket.accept":

@@ -137,12 +137,6 @@ class WyomingPort(TcpPort):
                 data["text"] = f"expected audio-start and then audio of its format, got {list(map(data.get, FORMAT))}"
             return write_object(event)
 
-        due: list[str | bytes] = []
-
-        async def read_next() -> str | bytes:
-            return due.pop() if due else await read()
-
-        websocket = client.websocket(read_next, lambda text: write(text.encode()) if text else None)
         try:
             while isinstance(first := await read(), str) and read_object(first)["type"] in ("describe", "ping"):
                 event = read_object(first)
@@ -151,7 +145,7 @@ class WyomingPort(TcpPort):
                 await client.writer.drain()
                 client.visitor.expect(client.service.settings.head_timeout_s)
             client.visitor.wait()
-            due.append(first)
+            websocket = client.websocket(first, read, lambda text: write(text.encode()) if text else None)
             await serve_session(websocket, WyomingDialect(models), None, client=access.client_without_key())
         except SessionError as error:
             write(line("error", text=str(error), code=error.code).encode())

@@ -59,10 +59,6 @@ class AudioSocketListener(TcpPort):
             return
         caller, parameters = found
         client.visitor.wait()
-        due = [first]
-
-        async def read() -> bytes:
-            return due.pop() if due else await _read_packet(client.reader)
 
         def write(text: str | None) -> None:
             # Asterisk is asked to hang up at the end. There is nothing else to send.
@@ -70,7 +66,7 @@ class AudioSocketListener(TcpPort):
                 client.writer.write(HANGUP_PACKET)
 
         opening = Opening(parameters=parameters)
-        websocket = client.websocket(read, write)
+        websocket = client.websocket(first, lambda: _read_packet(client.reader), write)
         await serve_call(websocket, lambda sink: AudioSocket(sink, opening), messages, client=caller)
 
 
