@@ -178,7 +178,7 @@ async def test_what_freeswitch_said_before_it_read_no_more_becomes_final(
             audio = linear([1, 2, 3])[:-16_000]
             await send_all(stream, audio, 640)
             await transcriber.opened.wait()
-            while server.metric("tutti_audio_seconds_total") < len(audio) / 32_000 - 0.001:
+            while server.metric("tutti_audio_seconds_total") < len(audio) / 32_000 - 0.001:  # noqa: ASYNC110
                 await asyncio.sleep(0)
             monkeypatch.setattr(TimedSocket, "send", not_read)
             transcriber.release()
