@@ -56,7 +56,7 @@ logger = logging.getLogger(__name__)
 WORTH_A_THREAD = 1.3
 """Steps with more threads are chosen where those with fewer take more than this many times as long."""
 _usual_threads = cache(torch.get_num_threads)
-"""The tensor threads of a process. Asked again, PyTorch would name those that another model's steps have set."""
+"""The tensor threads of the process, read once: the steps of a model change the number that PyTorch returns."""
 FEW_ROWS = 8
 """Steps of more rows, and prefills of more tokens, are products large enough for all threads."""
 

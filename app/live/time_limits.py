@@ -26,9 +26,9 @@ class TimedSocket:
 
         Args:
             websocket: accepted before the first use.
-            send_timeout_s: a client that does not read a message for so many seconds is disconnected.
-            flush_after_s: audio becomes final text once the client has sent no message for so many seconds, for wire
-                formats without a flush message; `None` never flushes by itself.
+            send_timeout_s: the seconds after which a client that does not read a message is disconnected.
+            flush_after_s: the seconds without a message after which audio becomes final text, for wire formats without
+                a flush message; `None` never flushes by itself.
             first_messages: messages of the client that were received already; `receive` returns them first.
         """
         self.send_timeout_s = send_timeout_s

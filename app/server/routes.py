@@ -177,12 +177,12 @@ async def refused(connection: HTTPConnection, error: Exception) -> Response:
 
 
 async def client_gone(request: Request, error: Exception) -> Response:
-    """The answer to a client that has disconnected, which nobody receives."""
+    """Make the answer for a request whose client has disconnected. It is only logged."""
     return Response(status_code=CLIENT_GONE)
 
 
 async def unknown_path(scope: Scope, receive: Receive, send: Send) -> None:
-    """Refuse what asks for a path that nobody serves: also a WebSocket, to which Starlette would answer 403."""
+    """Answer 404 for an unknown path, also to a WebSocket, which Starlette would refuse with 403."""
     raise HTTPException(404)
 
 

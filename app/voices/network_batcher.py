@@ -17,14 +17,14 @@ _Request = tuple[Samples, "asyncio.Future[Any]"]
 
 
 class NetworkBatcher:
-    """Gives stretches to a network. Those that come during a call share the next one."""
+    """Runs a network on stretches of audio. Stretches that arrive during a call are batched in the next one."""
 
     def __init__(self, run: Callable[[Sequence[Samples]], Iterable[Any]], name: str, max_batch: int) -> None:
         """Make a batcher.
 
         Args:
             run: the network; called in one thread.
-            name: that of the thread.
+            name: the name of the thread that runs the network.
             max_batch: the most stretches in one call, so that no session waits for many of others.
         """
         self._run = run
@@ -56,7 +56,7 @@ class NetworkBatcher:
             raise
 
     def _begin(self) -> None:
-        """Run the network for those that have waited longest, if any do: live ones, then others."""
+        """Run the network on the stretches that have waited longest, live ones first, if any wait."""
         batch: list[_Request] = []
         n_live = self._max_batch - min(len(self._waiting), MIN_FILE_SHARE)
         for waiting, most in ((self._waiting_live, n_live), (self._waiting, self._max_batch)):
@@ -69,7 +69,7 @@ class NetworkBatcher:
             call.add_done_callback(partial(self._end, [answer for _, answer in batch]))
 
     def _end(self, answers: "list[asyncio.Future[Any]]", call: "asyncio.Future[Iterable[Any]]") -> None:
-        """Give the answers to those that still wait, and go on with the next call."""
+        """Give each caller that still waits its answer, and begin the next call."""
         error = call.exception()
         for answer, found in zip(answers, answers if error else call.result(), strict=True):
             if answer.done():

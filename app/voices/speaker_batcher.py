@@ -13,7 +13,7 @@ MAX_BATCH = 8
 
 
 class EmbedderBatcher(NetworkBatcher):
-    """Gives stretches to a network that tells voices apart."""
+    """Runs a speaker network on stretches of speech, several in one call."""
 
     def __init__(self, embed: Callable[[Sequence[Samples]], NDArray[np.float32]]) -> None:
         """`embed` gives unit vectors, `(stretches, dimensions)`, of stretches of mono float32 audio at 16 kHz."""

@@ -303,7 +303,7 @@ async def _all_tracks(
 
 
 def _speakers(service: Service, options: FileOptions) -> TellsSpeakers | None:
-    """What knows who speaks in a file; `None` if nobody asks."""
+    """Make the object that tells the speakers of a file apart; `None` if the client did not ask for speakers."""
     model = service.speaker_model
     if model is None or not options.has_speakers:
         return None

@@ -441,7 +441,7 @@ async def test_leaving_early_closes() -> None:
 
 
 async def test_nothing_is_taken_after_leaving() -> None:
-    """Nobody would read audio and flushes that it took."""
+    """The session would accept audio and flushes that no server reads."""
     async with serve_script(Peer.begin) as server, tutti.connect(server.url) as session:
         pass
     for late in (session.send(bytes(2)), session.flush(), session.keepalive(), anext(session)):
