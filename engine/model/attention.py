@@ -145,6 +145,16 @@ class PrefillAttention:
             attended[row, :, :n] = own.cross_attention(layer, query[row, :, :n])
         return attended
 
+    def weights(self, layer: int, head: int, query: Tensor) -> Tensor:
+        """The cross-attention weights of one head; see `CrossAttention.weights`. Those of padding are zeros."""
+        if not self._alone:
+            return self.cross.weights(layer, head, query)
+        weights = torch.zeros(len(query), query.shape[2], self.cross.n_states)
+        for own, row, n in self._alone:
+            part = own.cross.weights(layer, head, query[row, :, :n])
+            weights[row, :n, : part.shape[2]] = part
+        return weights
+
 
 class DecodeAttention:
     """Attention for one new token in each of the first `n_rows` slots. No keys or values are copied.
@@ -199,6 +209,10 @@ class DecodeAttention:
         """Attend to the encoder states; see `DecoderAttention`."""
         return self.cross(layer, query)
 
+    def weights(self, layer: int, head: int, query: Tensor) -> Tensor:
+        """The cross-attention weights of one head; see `CrossAttention.weights`."""
+        return self.cross.weights(layer, head, query)
+
 
 class CrossAttention:
     """Attention to the encoder states of each row's slot. It needs a mask only if the slots hold different numbers.
@@ -209,13 +223,13 @@ class CrossAttention:
     def __init__(self, cache: KVCache, slots: Sequence[int]) -> None:
         self._cache = cache
         self._rows = cache.rows([cache.window_slot(slot) for slot in slots])
-        self._n_states = max(cache.encoder_lengths[slot] for slot in slots)
-        lengths = [cache.encoder_lengths[slot] or self._n_states for slot in slots]
+        self.n_states = max(cache.encoder_lengths[slot] for slot in slots)
+        lengths = [cache.encoder_lengths[slot] or self.n_states for slot in slots]
         self._last: tuple[int, Tensor] | None = None
         """The layer that was read last, and its keys and values: encoder states are projected for them."""
         self._mask: Tensor | None = None
-        if min(lengths) < self._n_states:
-            columns = torch.arange(self._n_states, device=cache.device)
+        if min(lengths) < self.n_states:
+            columns = torch.arange(self.n_states, device=cache.device)
             self._mask = (columns < torch.tensor(lengths, device=cache.device)[:, None])[:, None, None, :]
 
     def __call__(self, layer: int, query: Tensor) -> Tensor:
@@ -225,7 +239,7 @@ class CrossAttention:
 
     def _read(self, layer: int) -> Tensor:
         if self._last is None or self._last[0] != layer:
-            self._last = layer, self._cache.read_cross_attention(layer, self._rows, self._n_states)
+            self._last = layer, self._cache.read_cross_attention(layer, self._rows, self.n_states)
         return self._last[1]
 
     def weights(self, layer: int, head: int, query: Tensor) -> Tensor:
@@ -238,7 +252,7 @@ class CrossAttention:
         return weights
 
 
-class RowCrossAttention(CrossAttention):
+class RowCrossAttention:
     """Cross-attention on a CPU: two matrix products a row, over the states of its own window.
 
     The products of a row in a step have the same shapes, and so the same bits, whatever the other slots hold. Rows of
@@ -247,13 +261,14 @@ class RowCrossAttention(CrossAttention):
     """
 
     def __init__(self, cache: KVCache, slots: Sequence[int]) -> None:
-        super().__init__(cache, slots)
+        self.n_states = max(cache.encoder_lengths[slot] for slot in slots)
         rows: dict[int, list[int]] = {}
         for row, slot in enumerate(slots):
             if cache.encoder_lengths[slot]:
                 rows.setdefault(cache.window_slot(slot), []).append(row)
         self._single = [(own[0], cache.cross_views(slot)) for slot, own in rows.items() if len(own) == 1]
         self._shared = [(torch.tensor(own), cache.cross_views(slot)) for slot, own in rows.items() if len(own) > 1]
+        self._all = [(row, cache.cross_views(slot)) for slot, own in rows.items() for row in own]
 
     def __call__(self, layer: int, query: Tensor) -> Tensor:
         """`(rows, heads, tokens, head_dim)` to the same shape."""
@@ -270,8 +285,16 @@ class RowCrossAttention(CrossAttention):
             attended[rows, :, 0] = torch.bmm(weights, values).transpose(0, 1)
         return attended
 
+    def weights(self, layer: int, head: int, query: Tensor) -> Tensor:
+        """What `CrossAttention.weights` gives. After the states of a row's own window there are zeros."""
+        weights = torch.zeros(len(query), query.shape[2], self.n_states)
+        for row, layers in self._all:
+            scores = query[row : row + 1, head] @ layers[layer][0][None, head]
+            weights[row, :, : scores.shape[2]] = (scores[0] / query.shape[-1] ** 0.5).softmax(dim=-1)
+        return weights
 
-def cross_attention_of(cache: KVCache, slots: Sequence[int]) -> CrossAttention:
+
+def cross_attention_of(cache: KVCache, slots: Sequence[int]) -> CrossAttention | RowCrossAttention:
     """Cross-attention in the form that is faster for this cache."""
     return RowCrossAttention(cache, slots) if cache.is_read_by_row else CrossAttention(cache, slots)
 
@@ -302,5 +325,5 @@ class RecordingAttention:
     def cross_attention(self, layer: int, query: Tensor) -> Tensor:
         """Keep the weights of this layer's heads, and pass the call on; see `DecoderAttention`."""
         for head in (head for head_layer, head in self._heads if head_layer == layer):
-            self._weights.append(self._attention.cross.weights(layer, head, query))
+            self._weights.append(self._attention.weights(layer, head, query))
         return self._attention.cross_attention(layer, query)

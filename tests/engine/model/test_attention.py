@@ -117,11 +117,11 @@ def test_a_row_has_the_same_bits_beside_longer_ones() -> None:
 
 
 def test_a_prompt_has_the_same_bits_beside_longer_ones() -> None:
-    """Of the sizes of base, too. All are padded to the longest one."""
+    """Of the sizes of base, too. All are padded to the longest one. So have the weights from which times come."""
     heads, size = 8, 64
     sizes = replace(SIZES, d_model=heads * size, decoder_attention_heads=heads, max_target_positions=256)
     cache = KVCache(replace(sizes, max_source_positions=300), N_SLOTS, torch.device("cpu"), torch.float32)
-    slots, lengths = [2, 0, 3], [8, 226, 100]
+    slots, lengths = [2, 0, 3], [3, 226, 100]
     for slot in slots:
         write(cache, 0, slot, torch.randn(300, 2, heads, size), 300)
     query, keys_values = torch.randn(3, heads, 226, size), torch.randn(2, 3, heads, 226, size)
@@ -132,6 +132,7 @@ def test_a_prompt_has_the_same_bits_beside_longer_ones() -> None:
         assert torch.equal(together.self_attention(0, query, keys_values)[here, :, :n], attended)
         attended = own.cross_attention(0, query[here, :, :n])
         assert torch.equal(together.cross_attention(0, query)[here, :, :n], attended)
+        assert torch.equal(together.weights(0, 5, query)[here, :n], own.weights(0, 5, query[here, :, :n]))
 
 
 def test_cross_attention_reads_only_the_states_of_the_window(cache: KVCache) -> None:
@@ -147,22 +148,28 @@ def test_cross_attention_reads_only_the_states_of_the_window(cache: KVCache) -> 
             torch.testing.assert_close(out[row, :, token], attend(query[row, :, token], *states[slot]))
 
     query = torch.randn(4, HEADS, 1, HEAD_DIM)
-    out = DecodeAttention(cache, 4, torch.zeros(4, dtype=torch.long), 1, is_ragged=False).cross_attention(1, query)
+    out = step_over_states(cache, query)
     for slot in slots:
         torch.testing.assert_close(out[slot, :, 0], attend(query[slot, :, 0], *states[slot]))
 
 
+def step_of(cache: KVCache, n_rows: int) -> DecodeAttention:
+    return DecodeAttention(cache, n_rows, torch.zeros(n_rows, dtype=torch.long), 1, is_ragged=False)
+
+
 def step_over_states(cache: KVCache, query: Tensor) -> Tensor:
-    positions = torch.zeros(len(query), dtype=torch.long)
-    return DecodeAttention(cache, len(query), positions, 1, is_ragged=False).cross_attention(1, query)
+    return step_of(cache, len(query)).cross_attention(1, query)
 
 
 @pytest.mark.parametrize(("has_columns", "n_threads"), [(True, 1), (True, 3), (False, 1)])
-@pytest.mark.parametrize("n_states", [1500, 30])
+@pytest.mark.parametrize("n_states", [1500, 350])
 def test_a_row_of_a_step_has_the_same_bits_alone_and_among_others(
     threads: None, has_columns: bool, n_threads: int, n_states: int
 ) -> None:
-    """Also by column with another number of threads, in another slot, and among longer and larger neighbours."""
+    """Also by column with another number of threads, in another slot, and among longer and larger neighbours.
+
+    So have its weights, whose peaks tell where the model listens.
+    """
     n_heads, head_dim, n_slots = 8, 64, 5
     sizes = replace(SIZES, d_model=n_heads * head_dim, decoder_attention_heads=n_heads, max_source_positions=1500)
     keys_values = torch.randn(n_states, 2, n_heads, head_dim, generator=torch.Generator().manual_seed(0))
@@ -172,6 +179,7 @@ def test_a_row_of_a_step_has_the_same_bits_alone_and_among_others(
     cache = KVCache(sizes, 1, torch.device("cpu"), torch.float32, has_columns=has_columns)
     write(cache, 1, 0, keys_values, n_states)
     alone = step_over_states(cache, query[3:4])[0]
+    weights = step_of(cache, 1).weights(1, 6, query[3:4])[0]
 
     torch.set_num_threads(n_threads)
     cache = KVCache(sizes, n_slots, torch.device("cpu"), torch.float32, has_columns=has_columns)
@@ -181,6 +189,7 @@ def test_a_row_of_a_step_has_the_same_bits_alone_and_among_others(
     write(cache, 1, 3, keys_values, n_states)
     assert torch.equal(step_over_states(cache, query)[3], alone)
     assert torch.equal(step_over_states(cache, query[:4])[3], alone)
+    assert torch.equal(step_of(cache, n_slots).weights(1, 6, query)[3, :, :n_states], weights)
 
 
 def test_a_slot_is_read_anew_when_its_window_changes(cache: KVCache) -> None:
