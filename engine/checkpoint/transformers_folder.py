@@ -55,15 +55,16 @@ def unpickle(file: Path) -> Any:
     """
     import torch
 
-    is_archive = zipfile.is_zipfile(file)  # PyTorch before 1.6 wrote another form, which cannot be mapped into memory
     try:
+        # PyTorch before 1.6 wrote another form, which cannot be mapped into memory.
+        is_archive = zipfile.is_zipfile(file)
         return torch.load(file, map_location="cpu", weights_only=True, mmap=is_archive)
     except pickle.UnpicklingError as error:
         raise CheckpointError(
             f"{file}: expected weights only, got a file that is broken or holds other Python objects, which are not "
             "loaded because they may run code; convert it to model.safetensors where you trust it"
         ) from error
-    except (RuntimeError, ValueError, OSError, EOFError) as error:
+    except Exception as error:  # a broken pickle names objects, places and types that are not there
         raise unreadable(file, error) from error
 
 

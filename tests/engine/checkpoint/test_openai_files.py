@@ -157,6 +157,18 @@ def test_a_truncated_file_of_openai_is_refused(base: Path, tmp_path: Path) -> No
         read_checkpoint(str(file))
 
 
+@pytest.mark.parametrize(("right", "wrong"), [(b"dimsq", b"dimsu"), (b"q\6((", b"q\6h("), (b"tensor_v2", b"tensor_v3")])
+def test_a_damaged_pickle_is_refused(tmp_path: Path, right: bytes, wrong: bytes) -> None:
+    """It takes from an empty stack, names what it has not kept, or calls with too few arguments."""
+    file = tmp_path / "other.pt"
+    torch.save({"dims": {}, "model_state_dict": {"x": torch.ones(2)}}, file)
+    content = file.read_bytes()
+    assert right in content
+    file.write_bytes(content.replace(right, wrong))
+    with pytest.raises(CheckpointError, match=r"other\.pt: expected readable weights, .*broken"):
+        read_checkpoint(str(file))
+
+
 def patch(position: int, number: int) -> Callable[[bytes], bytes]:
     def change(content: bytes) -> bytes:
         return content[:position] + struct.pack("<i", number) + content[position + 4 :]
