@@ -28,6 +28,8 @@ FUSED_CAPABILITY = (8, 0)
 """The oldest compute capability that the fused kernels run on."""
 FUSED_TILE = 128
 """The tiles of the fused kernels must divide a model's sizes. Those of all published models are multiples of this."""
+FUSED_HEADS = (16, 32, 64, 128)
+"""The sizes of the decoder's heads that the fused kernels can have. Those of all published models are 64."""
 
 
 def pick_device_and_dtype(config: EngineConfig) -> tuple[torch.device, torch.dtype]:
@@ -111,7 +113,8 @@ def can_fuse(device: torch.device, dtype: torch.dtype, model: ModelConfig) -> bo
         return False
     sizes = (model.d_model, model.encoder_ffn_dim, model.decoder_ffn_dim)
     is_new_enough = torch.cuda.get_device_capability(device) >= FUSED_CAPABILITY
-    return is_new_enough and all(size % FUSED_TILE == 0 for size in sizes)
+    has_tiles = all(size % FUSED_TILE == 0 for size in sizes)
+    return is_new_enough and has_tiles and model.d_model // model.decoder_attention_heads in FUSED_HEADS
 
 
 def build_cuda_forward(

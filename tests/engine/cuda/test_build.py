@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 import torch
@@ -10,6 +11,7 @@ from tutti_server.engine.checkpoint.checkpoint import Checkpoint
 from tutti_server.engine.config import CrossCache, EngineConfig
 from tutti_server.engine.cuda import build
 from tutti_server.engine.errors import CheckpointError
+from tutti_server.engine.model.random_weights import SIZES
 from tutti_server.engine.model.slot_budget import SCRATCH_BYTES, slot_bytes
 
 CPU = torch.device("cpu")
@@ -47,6 +49,16 @@ def test_flashinfers_steps_are_refused(
     config = EngineConfig(cross_cache=cross_cache, kernels="flashinfer")
     with pytest.raises(CheckpointError, match=f"cross_cache {cross_cache}: expected kernels auto or triton, got fl"):
         build.uses_fused_kernels(config, small_checkpoint.model, CPU, torch.bfloat16)
+
+
+@pytest.mark.parametrize(("n_heads", "expected"), [(12, True), (6, True), (8, False), (96, False)])
+def test_heads_of_sizes_that_the_kernels_cannot_have_are_left_to_pytorch(
+    monkeypatch: pytest.MonkeyPatch, n_heads: int, expected: bool
+) -> None:
+    """Triton's blocks are powers of two."""
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
+    model = replace(SIZES["small"], decoder_attention_heads=n_heads)
+    assert build.uses_fused_kernels(EngineConfig(), model, torch.device("cuda"), torch.bfloat16) == expected
 
 
 def test_a_cpu_runs_the_plain_kernels(small_checkpoint: Checkpoint) -> None:
