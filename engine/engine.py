@@ -72,7 +72,7 @@ class Engine:
                 engine = cls(runner, config, loop, ended)
                 if engine.info.device == "cuda":
                     _prepare_interpreter()
-            except Exception as error:
+            except BaseException as error:  # such as a panic of a library in Rust: who starts the engine waits for it
                 _post(loop, loaded.set_exception, error)
             else:
                 if _post(loop, loaded.set_result, engine):

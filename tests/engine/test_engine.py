@@ -345,6 +345,21 @@ async def test_failing_to_load_is_raised_on_start(engines_before: set[threading.
     assert engine_threads() == engines_before
 
 
+async def test_a_start_that_panics_is_over(engines_before: set[threading.Thread]) -> None:
+    """What libraries in Rust raise then is no `Exception`."""
+
+    class PanicException(BaseException):
+        pass
+
+    def load(_: EngineConfig) -> Runner:
+        raise PanicException
+
+    with pytest.raises(PanicException):
+        async with Engine.start(EngineConfig(), load):
+            pytest.fail("started without a model")
+    assert engine_threads() == engines_before
+
+
 async def test_cancelled_while_loading_ends_the_thread(
     runner: FakeRunner, engines_before: set[threading.Thread]
 ) -> None:
