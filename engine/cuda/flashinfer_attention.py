@@ -15,7 +15,7 @@ from torch import Tensor
 from tutti_server.engine.cuda.kernels.attention import append_to_cache
 from tutti_server.engine.model.kv_cache import KVCache
 from tutti_server.engine.model.packing import Run, find_runs
-from tutti_server.engine.model.whisper import EncoderLayer, Whisper
+from tutti_server.engine.model.whisper import Whisper
 
 _WORKSPACE_BYTES = 128 << 20
 _SELF_PAGE_POSITIONS = 64
@@ -134,9 +134,7 @@ class FlashInfer:
 
     def __init__(self, model: Whisper, cache: KVCache) -> None:
         self._cache = cache
-        layer = model.encoder.layers[0]
-        assert isinstance(layer, EncoderLayer)
-        self._heads = layer.self_attn.n_heads
+        self._heads = next(iter(model.encoder.layers)).self_attn.n_heads
         self._head_dim = model.encoder.layer_norm.normalized_shape[0] // self._heads
         self._window_workspace = self._allocate_workspace()
 

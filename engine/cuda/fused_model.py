@@ -3,8 +3,7 @@
 cuBLAS computes matrix products of many rows, and cuDNN the attention over windows. The rest is in `kernels/`.
 """
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
@@ -22,7 +21,7 @@ from tutti_server.engine.model.attention import encoder_attention
 from tutti_server.engine.model.kv_cache import KVCache
 from tutti_server.engine.model.linear import Linear
 from tutti_server.engine.model.packing import Run, pack
-from tutti_server.engine.model.whisper import Decoder, DecoderLayer, Encoder, EncoderLayer
+from tutti_server.engine.model.whisper import Decoder, Encoder, EncoderLayer
 
 MAX_TRITON_ROWS = 256
 """Products of at most this many rows use our kernels, which read each weight once. cuBLAS is faster for more rows, and
@@ -33,6 +32,8 @@ _ATTENTION_BACKENDS = [SDPBackend.CUDNN_ATTENTION, SDPBackend.FLASH_ATTENTION, S
 
 Attend = Callable[[Tensor], Tensor]
 """The encoder's attention over the windows of one call: `(states, 3, heads, head_dim)` to `(states, d_model)`."""
+AttendIn = Callable[[Sequence[Run]], Attend | None]
+"""The attention over these windows in place of PyTorch's; `None` where PyTorch computes it."""
 
 
 class StepAttention(Protocol):
@@ -94,7 +95,7 @@ class HalfProducts:
         # What the biases of the layers add up to, after each layer that adds to the sum.
         self._shifts: dict[Linear, Tensor] = {}
         shift = torch.zeros_like(encoder.layer_norm.bias, dtype=torch.float32)
-        for layer in _encoder_layers(encoder):
+        for layer in encoder.layers:
             for own in (layer.self_attn.out_proj, layer.mlp.fc2):
                 self._shifts[own] = shift = shift + own.bias.float()
 
@@ -178,8 +179,8 @@ class FusedEncoder:
         """Run all layers over packed states, which are overwritten."""
         encoder = self._encoder
         total = self._products.begin(x)
-        with _fast_attention():
-            for layer in _encoder_layers(encoder):
+        with sdpa_kernel(_ATTENTION_BACKENDS, set_priority=True):
+            for layer in encoder.layers:
                 self._add_layer(layer, total, attend)
         return total.states(encoder.layer_norm)
 
@@ -255,7 +256,7 @@ class FusedDecoder:
         residual: _Residual | None = None
         windows = cache.window_slots[slots]
         sharers = cache.sharers if rows_are_slots else None
-        for index, layer in enumerate(_decoder_layers(decoder)):
+        for index, layer in enumerate(decoder.layers):
             own, cross, mlp = layer.self_attn, layer.encoder_attn, layer.mlp
             x, normed = _added(layer.self_attn_layer_norm, x, residual)
             qkv = _product(own.qkv_proj, normed)
@@ -295,7 +296,7 @@ class FusedDecoder:
             encoder_states[places] = states
             return
         operand = products.to_operand(states)
-        for index, layer in enumerate(_decoder_layers(self._decoder)):
+        for index, layer in enumerate(self._decoder.layers):
             projected = products.product(layer.encoder_attn.kv_proj, operand)
             store_cross_attention(projected, *cross_caches(self._cache, index), *places)
 
@@ -327,21 +328,3 @@ def _product(layer: Linear, x: Tensor, *, with_gelu: bool = False) -> Tensor:
         # cuBLASLt's GELU is the approximation with tanh. It differs by less than 16 bits can tell apart.
         return torch._addmm_activation(layer.bias, x, layer.weight.T, use_gelu=True)
     return F.linear(x, layer.weight, layer.bias)
-
-
-@contextmanager
-def _fast_attention() -> Iterator[None]:
-    with sdpa_kernel(_ATTENTION_BACKENDS, set_priority=True):
-        yield
-
-
-def _encoder_layers(encoder: Encoder) -> Iterator[EncoderLayer]:
-    for layer in encoder.layers:
-        assert isinstance(layer, EncoderLayer)
-        yield layer
-
-
-def _decoder_layers(decoder: Decoder) -> Iterator[DecoderLayer]:
-    for layer in decoder.layers:
-        assert isinstance(layer, DecoderLayer)
-        yield layer

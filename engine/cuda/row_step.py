@@ -6,7 +6,7 @@ kernels, so that a row has the same bits; that is compared at start, and the ker
 
 import ctypes
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
@@ -95,8 +95,7 @@ def has_same_bits(step: "RowStep", fused: FusedDecoder, cache: KVCache) -> bool:
     for part in (cache.self_attention, cache.cross_attention):
         for layer in part:
             layer[:, :rows].normal_(generator=generator)
-    lengths = [n_states, n_states // 2, SPLIT_STATES, 0]
-    cache.lengths[:rows] = torch.tensor((lengths * rows)[:rows], dtype=torch.int32, device=device)
+    cache.lengths[:rows] = torch.tensor([n_states, n_states // 2][:rows], dtype=torch.int32, device=device)
     slots = torch.arange(rows, device=device)
     positions = [min(at, n_positions - 1) for at in (0, 1, 63, 64, SPLIT_STATES - 1, SPLIT_STATES, n_positions)]
     is_same = True
@@ -128,7 +127,7 @@ def can_run(decoder: Decoder, cache: KVCache, capability: tuple[int, int]) -> bo
         and width % (64 * N_SPLITS) == 0
         and width <= _MAX_WIDTH
         and head_dim == _HEAD_DIM
-        and all(layer.mlp.fc1.out_features == 4 * width for layer in _layers(decoder))
+        and all(layer.mlp.fc1.out_features == 4 * width for layer in decoder.layers)
         and _N_CROSS_SPLITS // 2 * SPLIT_STATES < n_states <= _N_CROSS_SPLITS * SPLIT_STATES
         and len(decoder.layers) % 2 == 0
     )
@@ -161,7 +160,7 @@ class RowStep:
         self._kernel = Kernel(image, "row_step", n_threads=_N_THREADS, shared_bytes=shared_bytes)
         self.n_rows, self.n_tokens = n_rows, decoder.embed_tokens.num_embeddings
         self._decoder, self._cache, self._n_slots = decoder, cache, n_slots
-        self._layers = torch.tensor([_pointers(layer) for layer in _layers(decoder)], device=device)
+        self._layers = torch.tensor([_pointers(layer) for layer in decoder.layers], device=device)
         self._scratch = torch.full((scratch_bytes(width, n_heads, n_rows),), 255, dtype=torch.uint8, device=device)
         self._barrier = torch.zeros(2, dtype=torch.int32, device=device)
 
@@ -211,12 +210,6 @@ class RowStep:
             attribute=TOGETHER,
         )
         return logits
-
-
-def _layers(decoder: Decoder) -> Iterator[DecoderLayer]:
-    for layer in decoder.layers:
-        assert isinstance(layer, DecoderLayer)
-        yield layer
 
 
 def _pointers(layer: DecoderLayer) -> list[int]:

@@ -66,7 +66,7 @@ def struct(source: Path, name: str) -> list[str]:
 def test_arguments_are_in_the_order_of_the_kernels_source() -> None:
     assert [name for name, *_ in row_step._Model._fields_] == struct(row_step.SOURCE, "Model")
     model, _ = make()
-    layer = next(row_step._layers(model.decoder))
+    layer = next(iter(model.decoder.layers))
     weights = {
         "own_norm": layer.self_attn_layer_norm.weight,
         "qkv_bias": layer.self_attn.qkv_proj.bias,

@@ -19,7 +19,7 @@ from tests.engine.engines import read_clip
 from tutti_server.engine.api import DecodeOptions, SegmentEvent, Window
 from tutti_server.engine.config import EngineConfig
 from tutti_server.engine.cuda import cross_cache, states_attention
-from tutti_server.engine.cuda.fused_model import FusedDecoder, HalfProducts, _decoder_layers
+from tutti_server.engine.cuda.fused_model import FusedDecoder, HalfProducts
 from tutti_server.engine.cuda.kernels.int8_attention import LOG2_E
 from tutti_server.engine.cuda.nvrtc import CudaError
 from tutti_server.engine.cuda.states_attention import CrossAttentionToStates, StatesKernel, shared_memory
@@ -107,7 +107,7 @@ def test_many_tokens_are_cut_into_launches(
     model: Whisper, without_kernel: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _, cache = make_caches(model)
-    attend, layer = CrossAttentionToStates(cache), next(_decoder_layers(model.decoder)).encoder_attn
+    attend, layer = CrossAttentionToStates(cache), next(iter(model.decoder.layers)).encoder_attn
     query = torch.randn(3 * 5, SMALL.d_model, device=DEVICE)
     slots = numbers(2, 0, 2)
     launches: list[int] = []
