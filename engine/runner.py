@@ -443,8 +443,8 @@ class Runner:
         begun: dict[int, BeamSearch] = {}
         found: HostRows | None = None
         if cuda and is_plain and may_start:
-            sampled = cuda.sample_apart(logits, state)
-            cuda.start(sampled, state, drafted, starts)
+            sampled = cuda.sampler.sample_apart(logits, state)
+            cuda.sampler.start(sampled, state, drafted, starts)
             self.states.expect_running(slots, prompts)
             results = self._transfer.start_copy_to_host(torch.cat([sampled.flatten(), no_speech_probs])[None])
             if self._device_beams and self.states.searches:
@@ -452,7 +452,7 @@ class Runner:
                 found = self._device_beams.begin(slots, prompts, with_timestamps, logits[starts[1]], are_ruled=False)
         else:
             if cuda and is_plain:
-                columns = [*cuda.sample_apart(logits, state)]
+                columns = [*cuda.sampler.sample_apart(logits, state)]
             else:
                 columns = [*self.states.sample_apart(owner_rows, owners, state, logits)]
             if weights is not None:

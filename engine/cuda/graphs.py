@@ -7,7 +7,7 @@ never belongs to a window. All that changes from replay to replay is in tensors 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -15,14 +15,13 @@ from torch import Tensor
 from tutti_server.engine.config import EngineConfig
 from tutti_server.engine.cuda.device_beams import DeviceBeams
 from tutti_server.engine.cuda.flashinfer_loader import load_flashinfer
-from tutti_server.engine.cuda.fused_model import Attend, FusedDecoder, FusedEncoder, Products
+from tutti_server.engine.cuda.fused_model import Attend, AttendIn, FusedDecoder, FusedEncoder, Products
 from tutti_server.engine.cuda.fused_sampling import FusedSampler
 from tutti_server.engine.cuda.graph_capture import CapturedGraph, GraphPool
 from tutti_server.engine.cuda.graph_sizes import GRAPH_SIZES, LEAST_SHARED_ROWS, GraphSizes, PackedSize
 from tutti_server.engine.cuda.hopper_attention import load_hopper_attention
 from tutti_server.engine.cuda.packed_windows import PackedWindows, places_of
 from tutti_server.engine.cuda.row_step import RowStep, load_row_steps
-from tutti_server.engine.decoding.logit_rules import RuleState
 from tutti_server.engine.decoding.slot_states import SlotStates
 from tutti_server.engine.model.forward import n_rows_of, pad
 from tutti_server.engine.model.host_transfer import HostTransfer, to_device
@@ -33,14 +32,6 @@ from tutti_server.engine.model.whisper import Whisper
 
 if TYPE_CHECKING:
     from tutti_server.engine.cuda.flashinfer_attention import FlashInfer, FlashInferSteps
-
-
-class WindowAttention(Protocol):
-    """Computes the encoder's attention over windows in place of PyTorch."""
-
-    def attend(self, runs: Sequence[Run]) -> Attend | None:
-        """The attention over these windows; `None` if PyTorch computes it."""
-        ...
 
 
 class CudaGraphForward:
@@ -72,7 +63,8 @@ class CudaGraphForward:
         self._captures_graphs = config.cuda_graphs
         self._uses_row_steps = config.one_kernel_steps and config.kernels != "flashinfer"
         self._decoder = FusedDecoder(model.decoder, cache)
-        self._sampler = sampler
+        self.sampler = sampler
+        """Samples from the logits of the steps, and from those of rows that are no slots."""
         flashinfer = load_flashinfer(model, cache) if config.kernels == "flashinfer" else None
         self._encoding = _EncoderGraphs(
             FusedEncoder(model.encoder, products),
@@ -81,7 +73,7 @@ class CudaGraphForward:
             products,
             cache,
             sizes,
-            flashinfer or load_hopper_attention(cache),
+            flashinfer.attend if flashinfer else load_hopper_attention(cache),
         )
         self._prefills = _PrefillGraphs(self._decoder, cache, sizes)
         self._steps = _StepGraphs(self._decoder, cache, sampler, tokens, positions, sizes, flashinfer)
@@ -126,20 +118,12 @@ class CudaGraphForward:
 
     def beams(self, states: SlotStates, transfer: HostTransfer) -> DeviceBeams:
         """Return what decodes the beams of the slots whose states these are."""
-        return DeviceBeams(states, self._cache, self._sampler, transfer)
-
-    def sample_apart(self, logits: Tensor, state: RuleState) -> Tensor:
-        """Sample from logits of rows that are no slots; see `FusedSampler.sample_apart`."""
-        return self._sampler.sample_apart(logits, state)
+        return DeviceBeams(states, self._cache, self.sampler, transfer)
 
     @property
     def starts_slots(self) -> bool:
-        """Whether `start` may be used: steps read positions on the device alone."""
+        """Whether `FusedSampler.start` may be used: steps read positions on the device alone."""
         return self._steps.reads_device_alone
-
-    def start(self, sampled: Tensor, state: RuleState, drafted: Tensor, prompts: Tensor) -> None:
-        """Let slots run from what was sampled after their prompts; see `FusedSampler.start`."""
-        self._sampler.start(sampled, state, drafted, prompts)
 
     def logits(self, hidden: Tensor) -> Tensor:
         """`(rows, d_model)` to `(rows, vocab_size)` float32."""
@@ -241,8 +225,7 @@ class _PrefillGraphs:
         self._graphs: dict[tuple[int, int], _PrefillGraph] = {}
 
     def capture(self, pool: GraphPool) -> None:
-        n_slots = self._padding_slot
-        for rows, n_tokens in self._sizes.prefills(n_slots):
+        for rows, n_tokens in self._sizes.prefills(n_slots=self._padding_slot):
             tokens = torch.zeros((rows, n_tokens), dtype=torch.long, device=self._device)
             slots = torch.full((rows,), self._padding_slot, dtype=torch.long, device=self._device)
             hidden = pool.capture(partial(self._decoder, tokens, self._starts[:rows], slots))
@@ -258,7 +241,8 @@ class _PrefillGraphs:
             return self._decoder(padded, starts, to_device(slots, self._device))
         n_rows, width = graph.tokens.shape
         graph.tokens.copy_(to_device(pad([*tokens, *([()] * (n_rows - len(slots)))], width), self._device))
-        graph.slots.copy_(to_device(pad_slots(slots, n_rows, self._padding_slot), self._device))
+        padding = [self._padding_slot] * (n_rows - len(slots))
+        graph.slots.copy_(to_device([*slots, *padding], self._device))
         return graph.hidden.replay()[: len(slots), :n_tokens]
 
 
@@ -296,12 +280,12 @@ class _EncoderGraphs:
         products: Products[Any],
         cache: KVCache,
         sizes: GraphSizes,
-        attention: WindowAttention | None,
+        attend_in: AttendIn | None,
     ) -> None:
         """Keep the parts.
 
         Args:
-            attention: computes the attention over full windows; cuDNN does if it is `None`.
+            attend_in: the attention over full windows; cuDNN computes it if it is `None`.
         """
         self._encoder = encoder
         self._log_mel = log_mel
@@ -309,7 +293,7 @@ class _EncoderGraphs:
         self._products = products
         self._cache = cache
         self._sizes = sizes
-        self._attention = attention
+        self._attend_in = attend_in
         self._n_full_states = cache.cross_attention.shape[4]
         self._full: dict[int, _EncoderGraph] = {}
         """The graphs of full windows, by their number."""
@@ -387,9 +371,4 @@ class _EncoderGraphs:
 
     def _attend(self, runs: Sequence[Run]) -> Attend | None:
         """The attention over these windows; `None` if PyTorch computes it, with cuDNN."""
-        return self._attention.attend(runs) if self._attention else None
-
-
-def pad_slots(slots: Sequence[int], n_rows: int, padding: int) -> list[int]:
-    """The slots of a graph's rows: these, then the padding slot."""
-    return [*slots, *([padding] * (n_rows - len(slots)))]
+        return self._attend_in(runs) if self._attend_in else None

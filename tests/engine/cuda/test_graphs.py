@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 
-from tutti_server.engine.cuda import fused_model
+from tutti_server.engine.cuda import fused_model, hopper_attention
 
 pytest.importorskip("triton")
 
@@ -23,7 +23,7 @@ from tutti_server.engine.cuda.fused_sampling import FusedSampler
 from tutti_server.engine.cuda.graph_capture import CapturedGraph, GraphPool
 from tutti_server.engine.cuda.graph_sizes import GraphSizes, n_rows_held
 from tutti_server.engine.cuda.graphs import CudaGraphForward
-from tutti_server.engine.cuda.hopper_attention import HopperAttention, load_hopper_attention
+from tutti_server.engine.cuda.hopper_attention import load_hopper_attention
 from tutti_server.engine.errors import CheckpointError
 from tutti_server.engine.model.forward import EagerForward
 from tutti_server.engine.model.kv_cache import KVCache
@@ -172,10 +172,10 @@ def test_cudnn_serves_where_our_own_attention_does_not_work(
     cache = KVCache(TINY, 1, DEVICE, torch.float32)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
-    monkeypatch.setattr(HopperAttention, "check", fail)
+    monkeypatch.setattr(hopper_attention, "check", fail)
     assert load_hopper_attention(cache) is None
     assert "uses cuDNN, because our own kernel does not work here: no such layout" in caplog.messages[-1]
-    monkeypatch.setattr(HopperAttention, "check", lambda *args: None)
+    monkeypatch.setattr(hopper_attention, "check", lambda *args: None)
     assert load_hopper_attention(cache)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (8, 0))
     assert load_hopper_attention(cache) is None
