@@ -163,12 +163,6 @@ class DeviceBeams:
                 assert isinstance(search, FollowedSearch)
                 search.follow(decided, peaks_s)
 
-    def end(self, slot: int) -> None:
-        """Let the beams of a window's search give its window back, if it has one."""
-        search = self._states.searches.get(slot)
-        for other in search.slots[1:] if search else ():
-            self._cache.forget(other)
-
     def _find(self, slots: Tensor, logits: Tensor, n_wanted: int) -> None:
         """Find the likeliest next tokens in logits under all rules."""
         best = logits.topk(n_wanted, dim=-1)

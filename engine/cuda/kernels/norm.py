@@ -82,9 +82,7 @@ def _layer_norm(
     if QUANTIZES:
         largest = tl.max(tl.where(is_inside, tl.abs(normed), 0.0), 0)
         normed *= _inverse_scale(largest, SCALES + row)
-        tl.store(OUT + offsets, normed.to(OUT.dtype.element_ty), mask=is_inside)
-    else:
-        tl.store(OUT + offsets, normed.to(OUT.dtype.element_ty), mask=is_inside)
+    tl.store(OUT + offsets, normed.to(OUT.dtype.element_ty), mask=is_inside)
 
 
 def layer_norm(

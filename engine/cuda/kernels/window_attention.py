@@ -28,8 +28,6 @@ from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
 from tutti_server.engine.cuda.kernels.int8_attention import LOG2_E
 
-HEAD_DIM = 64
-"""The head size that the kernel is written for: that of all published models."""
 BLOCK_KEYS = 128
 """Keys of a block. A window must have more than one block."""
 _ROWS = 64
