@@ -29,7 +29,6 @@ from tutti_server.engine.cuda.build import (
 )
 from tutti_server.engine.cuda.graph_sizes import FILLING_WINDOWS, GRAPH_SIZES, LEAST_SHARE, n_rows_held
 from tutti_server.engine.decoding.beam_search import BeamSearch, SampledToken, SearchOptions
-from tutti_server.engine.decoding.draft import verify_draft
 from tutti_server.engine.decoding.followed_search import FollowedSearch
 from tutti_server.engine.decoding.prompt import Prompt
 from tutti_server.engine.decoding.sampling import Draw
@@ -410,7 +409,7 @@ class Runner:
     ) -> LaunchedPrefill:
         """Run the prompts of encoded slots in one call, with their draft tokens, and set the slots running.
 
-        One token is sampled after each prompt, and one after each of its draft tokens; `verify_draft` says which of
+        One token is sampled after each prompt, and one after each of its draft tokens; `_accept_drafts` says which of
         them count. A slot that is running begins anew. Steps may be launched before `collect_prefill` waits for the
         tokens: the device verifies drafts where the forward pass is fused and no slot has hotwords, a temperature
         or attention peaks. Otherwise, and with FlashInfer, which plans steps on the host, this call waits itself.
@@ -669,13 +668,17 @@ def _sampled_token(token: float, logprob: float, state: float = -1) -> SampledTo
 def _accept_drafts(
     prompts: Sequence[Prompt], sampled: Sequence[SampledToken], no_speech_probs: Sequence[float]
 ) -> list[Prefilled]:
-    """Keep of each prompt's sampled tokens those that its draft foresaw, and the one after them."""
+    """Keep of each prompt's sampled tokens those that its draft foresaw, up to the first that differs, and that one.
+
+    This is the checking half of speculative decoding.
+    """
     prefilled: list[Prefilled] = []
     begin = 0
     for prompt, no_speech_prob in zip(prompts, no_speech_probs, strict=True):
         own = sampled[begin : begin + len(prompt.draft) + 1]
         begin += len(own)
-        n_accepted = verify_draft(prompt.draft, [each.token for each in own])
+        right = itertools.takewhile(lambda pair: pair[0] == pair[1].token, zip(prompt.draft, own, strict=False))
+        n_accepted = sum(1 for _ in right)
         prefilled.append(Prefilled(tuple(own[: n_accepted + 1]), no_speech_prob))
     return prefilled
 

@@ -217,7 +217,7 @@ def _start(
     slot = tl.load(SLOTS + prompt)
     first = tl.load(FIRST_PLACES + prompt)
     n_drafted = tl.load(N_DRAFTED + prompt)
-    # As `verify_draft` in engine/decoding/draft.py: all before the first that differs from the sampled token count.
+    # As `_accept_drafts` in engine/runner.py: all before the first that differs from the sampled token count.
     n_accepted, is_same = tl.zeros([], tl.int64), n_drafted >= 0
     for index in range(0, n_drafted):
         place = first + index
