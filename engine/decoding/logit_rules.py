@@ -102,7 +102,7 @@ class Rule(Protocol):
 class SuppressAtBegin:
     """Forbids some tokens as the first one: a lone space, the end."""
 
-    def __init__(self, tokens: Sequence[int], vocab_size: int, device: torch.device) -> None:
+    def __init__(self, tokens: Sequence[int], device: torch.device) -> None:
         self._ids = torch.tensor(sorted(set(tokens)), dtype=torch.long, device=device)
 
     def apply(self, logits: Tensor, state: RuleState) -> None:
@@ -114,7 +114,7 @@ class SuppressAtBegin:
 class Suppress:
     """Forbids some tokens everywhere: sounds in brackets, music, most control tokens."""
 
-    def __init__(self, tokens: Sequence[int], vocab_size: int, device: torch.device) -> None:
+    def __init__(self, tokens: Sequence[int], device: torch.device) -> None:
         self._ids = torch.tensor(sorted(set(tokens)), dtype=torch.long, device=device)
 
     def apply(self, logits: Tensor, state: RuleState) -> None:
@@ -193,9 +193,9 @@ def make_rules(checkpoint: Checkpoint, device: torch.device) -> list[Rule]:
     vocab_size, generation = checkpoint.model.vocab_size, checkpoint.generation
     rules: list[Rule] = []
     if generation.begin_suppress_tokens:
-        rules.append(SuppressAtBegin(generation.begin_suppress_tokens, vocab_size, device))
+        rules.append(SuppressAtBegin(generation.begin_suppress_tokens, device))
     if generation.suppress_tokens:
-        rules.append(Suppress(generation.suppress_tokens, vocab_size, device))
+        rules.append(Suppress(generation.suppress_tokens, device))
     rules.append(
         Timestamps(
             eot=checkpoint.tokenizer.eot,

@@ -161,13 +161,11 @@ class SlotStates:
         """
         return RuleState.begin(written, with_timestamps, self.first_timestamp, self.tokens.device)
 
-    def sample_apart(
-        self, rows: Tensor, slots: Sequence[int], state: RuleState, logits: Tensor
-    ) -> tuple[Tensor, Tensor]:
+    def sample_apart(self, rows: Rows, slots: Sequence[int], state: RuleState, logits: Tensor) -> tuple[Tensor, Tensor]:
         """Sample one token for each row of logits. The state of the slots stays as it is.
 
         Args:
-            rows: `slots` on the device.
+            rows: `slots` as an index.
             slots: the slot of each row of logits; a slot may have several.
             state: what the rules know of each row.
             logits: `(rows, vocab_size)`.
@@ -175,7 +173,10 @@ class SlotStates:
         Returns:
             Tokens and log-probabilities, `(rows,)` each.
         """
-        return self._sample(rows, slots, state, logits)
+        self._hotwords.apply(rows, logits)
+        for rule in self.rules:
+            rule.apply(logits, state)
+        return self.sampler.sample(slots, logits)
 
     def sample_step(self, logits: Tensor) -> tuple[Tensor, Tensor]:
         """Sample one token for each of the first rows; the tokens become the rows' next input.
@@ -189,7 +190,7 @@ class SlotStates:
         n_rows = logits.shape[0]
         rows = slice(0, n_rows)
         state = self.rule_state.select(rows)
-        tokens, logprobs = self._sample(rows, range(n_rows), state, logits)
+        tokens, logprobs = self.sample_apart(rows, range(n_rows), state, logits)
         self.tokens[rows] = tokens
         beams = self._beam_rows
         before = None if beams is None else (state.select(beams), self._hotwords.written(beams))
@@ -221,9 +222,3 @@ class SlotStates:
         holds_audio = torch.arange(weights.shape[2], device=device) < n_states[:, None]
         peaks = weights.mean(dim=1).masked_fill(~holds_audio, -1.0).argmax(dim=-1)
         return torch.where(n_states > 0, peaks + 1, -1)
-
-    def _sample(self, rows: Rows, slots: Sequence[int], state: RuleState, logits: Tensor) -> tuple[Tensor, Tensor]:
-        self._hotwords.apply(rows, logits)
-        for rule in self.rules:
-            rule.apply(logits, state)
-        return self.sampler.sample(slots, logits)

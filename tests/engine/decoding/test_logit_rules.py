@@ -44,8 +44,8 @@ def test_all_rules_equal_transformers(history: list[int], row: list[float], max_
     logits = torch.tensor([row])
     state = RuleState.begin([history], [True], FIRST, CPU)
     for rule in (
-        SuppressAtBegin(begin_suppressed, VOCAB, CPU),
-        Suppress(suppressed, VOCAB, CPU),
+        SuppressAtBegin(begin_suppressed, CPU),
+        Suppress(suppressed, CPU),
         Timestamps(eot=EOT, no_timestamps=NO_TIMESTAMPS, max_initial_index=max_initial, vocab_size=VOCAB, device=CPU),
     ):
         rule.apply(logits, state)
