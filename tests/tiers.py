@@ -96,7 +96,6 @@ DEFAULT: tuple[str, ...] = (
     "engine/checkpoint/test_checkpoint.py",
     "engine/checkpoint/test_ctranslate2_folder.py",
     "engine/checkpoint/test_hub.py",
-    "engine/checkpoint/test_model_forms.py",
     "engine/checkpoint/test_openai_files.py",
     "engine/checkpoint/test_tokenizer.py",
     "engine/decoding/test_hotwords.py",

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from tokenizers import Tokenizer
 
 from tests.engine.checkpoint_kinds import KINDS, Kind
 from tests.engine.checkpoints import SHAPES, Shape, assert_same_weights, edit_json, make_checkpoint
@@ -264,6 +265,19 @@ def test_one_missing_or_left_over_weight_is_named(folder: Path) -> None:
     rewrite(folder, lambda weights: weights.update({"model.extra.weight": torch.ones(1)}))
     with pytest.raises(CheckpointError, match=r"weights left over: extra\.weight$"):
         load(folder)
+
+
+def test_tokens_after_the_times_are_left_alone(folder: Path) -> None:
+    """Some fine-tuned models have a larger vocabulary, whose last tokens were never trained."""
+    before = read_checkpoint(str(folder))
+    backend = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    backend.add_tokens(["<|filled_pause|>", "<|laughter|>"])
+    backend.save(str(folder / "tokenizer.json"))
+    name = "model.decoder.embed_tokens.weight"
+    rewrite(folder, lambda w: w.update({name: torch.cat([w[name], torch.zeros(2, MULTILINGUAL.d_model)])}))
+    edit_json(folder / "config.json", vocab_size=before.model.vocab_size + 2)
+    load(folder)
+    assert read_checkpoint(str(folder)).tokenizer.first_timestamp == before.tokenizer.first_timestamp
 
 
 def test_tied_projection_may_be_in_the_file(folder: Path) -> None:

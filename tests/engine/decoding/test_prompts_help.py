@@ -2,23 +2,18 @@
 
 import pytest
 
-from tests.engine.engines import Samples, collect, read_clip, start_engine
-from tutti_server.engine.api import DecodeOptions, DoneEvent, Window
+from tests.engine.engines import read_clip
+from tests.engine.test_parity import decode
+from tutti_server.engine.api import DecodeOptions
 from tutti_server.engine.runner import Runner
 
 NAMES = ("Vandermeer", "Bratislava")
 
 
-async def decode(runner: Runner, samples: Samples, options: DecodeOptions) -> DoneEvent:
-    async with start_engine(runner) as engine:
-        done = (await collect(engine, Window(samples=samples, session="w", options=options)))[-1]
-    assert isinstance(done, DoneEvent)
-    return done
-
-
 async def following_text(runner: Runner, previous_text: str) -> str:
     options = DecodeOptions(language="en", previous_text=previous_text)
-    return (await decode(runner, read_clip("names"), options)).text
+    (done,) = await decode(runner, (read_clip("names"), options))
+    return done.text
 
 
 async def test_names_of_the_prompt_are_written_as_there(short_runner: Runner) -> None:
@@ -40,5 +35,5 @@ async def test_a_prompt_adds_no_text_to_silence(short_runner: Runner, seconds: f
     """Silence gives no text after a list of names."""
     silence = read_clip("names")[: int(seconds * 16_000)] * 0
     options = DecodeOptions(language="en", previous_text="Hallstrom, Bratislava, Thaddeus, Beatrix Vandermeer")
-    done = await decode(short_runner, silence, options)
+    (done,) = await decode(short_runner, (silence, options))
     assert done.text.strip() == "" and done.no_speech_prob > 0.6

@@ -1,7 +1,9 @@
 """Tokens become events: segments and the result."""
 
 import math
+from dataclasses import replace
 from itertools import pairwise
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -21,17 +23,15 @@ def tokenizer(small_checkpoint: Checkpoint) -> Tokenizer:
     return small_checkpoint.tokenizer
 
 
-def run(
-    tokenizer: Tokenizer,
-    tokens: list[int],
-    *,
-    with_timestamps: bool = True,
-    n_forced: int = 0,
-    audio_s: float = AUDIO_S,
-) -> list[EngineEvent]:
+def begin(tokenizer: Tokenizer, **changes: Any) -> TokenTranscript:
+    """The transcript of a window, before its first token."""
+    info = TranscriptInfo(audio_s=AUDIO_S, language="en", with_timestamps=True, no_speech_prob=0.125)
+    return TokenTranscript(tokenizer, replace(info, **changes))
+
+
+def run(tokenizer: Tokenizer, tokens: list[int], *, n_forced: int = 0, **changes: Any) -> list[EngineEvent]:
     """All events of a window of these tokens, each with log-probability -1, the end token with -3."""
-    info = TranscriptInfo(audio_s=audio_s, language="en", with_timestamps=with_timestamps, no_speech_prob=0.125)
-    transcript = TokenTranscript(tokenizer, info)
+    transcript = begin(tokenizer, **changes)
     events: list[EngineEvent] = []
     for index, token in enumerate(tokens):
         events += transcript.push(token, None if index < n_forced else -1.0)
@@ -53,9 +53,7 @@ def test_segments_come_as_they_close(tokenizer: Tokenizer) -> None:
     first = tokenizer.first_timestamp
     one, two = tokenizer.encode(" one"), tokenizer.encode(" two")
     tokens = [first, *one, first + 50, first + 60, *two, first + 100]
-    transcript = TokenTranscript(
-        tokenizer, TranscriptInfo(audio_s=AUDIO_S, language="en", with_timestamps=True, no_speech_prob=0.125)
-    )
+    transcript = begin(tokenizer)
     emitting = [token for token in tokens if transcript.push(token, -1.0)]
     assert emitting == [first + 50, first + 100]
     events = run(tokenizer, tokens)
@@ -96,11 +94,8 @@ def test_a_word_has_the_time_that_timestamps_before_it_took(tokenizer: Tokenizer
     first = tokenizer.first_timestamp
     one, two = tokenizer.encode(" one")[0], tokenizer.encode(" two")[0]
     tokens = [first, one, first + 50, first + 50, two, first + 100]
-    info = TranscriptInfo(
-        audio_s=AUDIO_S, language="en", with_timestamps=True, no_speech_prob=0.125, with_word_times=True
-    )
     for begins_s, word_s in ((1.0, 1.0), (0.7, 0.87)):
-        transcript = TokenTranscript(tokenizer, info)
+        transcript = begin(tokenizer, with_word_times=True)
         for token in tokens:
             transcript.push(token, -1.0)
         alignment = Alignment((0.0, 0.2, begins_s, 1.1, 1.1, 1.1), ((0.0, 0.5), (0.7, 2.0)), (0.5,) * len(tokens))
@@ -127,8 +122,7 @@ def test_mean_log_probability_counts_what_was_sampled(tokenizer: Tokenizer) -> N
 
 def test_a_word_is_as_sure_as_its_tokens_and_its_punctuation_by_itself(tokenizer: Tokenizer) -> None:
     """What the prefix forced counts for neither."""
-    info = TranscriptInfo(audio_s=AUDIO_S, language="en", with_timestamps=True, no_speech_prob=0.0)
-    transcript = TokenTranscript(tokenizer, info)
+    transcript = begin(tokenizer)
     forced, tokens = tokenizer.encode(" and"), tokenizer.encode(" the one, -")
     for token in forced:
         transcript.push(token, None)
@@ -147,8 +141,7 @@ def test_a_word_is_as_sure_as_its_tokens_and_its_punctuation_by_itself(tokenizer
 
 def test_how_sure_the_end_is(tokenizer: Tokenizer) -> None:
     """The log-probabilities of the last text token and of the end token are kept, and those alone."""
-    info = TranscriptInfo(audio_s=AUDIO_S, language="en", with_timestamps=True, no_speech_prob=0.0)
-    transcript = TokenTranscript(tokenizer, info)
+    transcript = begin(tokenizer)
     first, (one, *_), (stop,) = tokenizer.first_timestamp, tokenizer.encode(" one"), tokenizer.encode(".")
     for token, logprob in ((first, -1.0), (one, -0.5), (stop, -0.25), (first + 50, -2.0), (tokenizer.eot, -0.125)):
         transcript.push(token, logprob)
@@ -158,8 +151,7 @@ def test_how_sure_the_end_is(tokenizer: Tokenizer) -> None:
 
 def test_an_end_that_was_not_sampled_is_not_sure(tokenizer: Tokenizer) -> None:
     """Forced text, the token limit and a cut repetition say nothing about the end."""
-    info = TranscriptInfo(audio_s=AUDIO_S, language="en", with_timestamps=True, no_speech_prob=0.0)
-    forced, cut = TokenTranscript(tokenizer, info), TokenTranscript(tokenizer, info)
+    forced, cut = begin(tokenizer), begin(tokenizer)
     for token in (tokenizer.first_timestamp, *tokenizer.encode(" one")):
         forced.push(token, None)
         cut.push(token, -1.0)
