@@ -11,7 +11,7 @@ from tutti_server.engine.config import EngineConfig
 from tutti_server.engine.cuda.build import pick_device_and_dtype, pick_int8_part
 from tutti_server.engine.model.int8 import Int8Part
 from tutti_server.engine.model.random_weights import open_checkpoint
-from tutti_server.engine.model.slot_budget import SCRATCH_BYTES, cross_format, slot_bytes
+from tutti_server.engine.model.slot_budget import SCRATCH_BYTES, slot_bytes
 
 CPU_WORK_BYTES = 300 << 20
 """Memory beside the weights on a CPU, in bytes: as much as eight windows of the embedded model were seen to take."""
@@ -54,7 +54,7 @@ def needed_bytes(config: EngineConfig) -> int:
     model = open_checkpoint(config.model).model
     device, dtype = pick_device_and_dtype(config)
     encoder, decoder = _n_weights(model)
-    slot = slot_bytes(model, dtype.itemsize, cross_format(config))
+    slot = slot_bytes(model, dtype.itemsize, config.cross_cache)
     if device.type == "cuda":
         return (encoder + decoder) * dtype.itemsize + int((slot + SCRATCH_BYTES) / config.gpu_memory_fraction)
     part = pick_int8_part(config, model, device)

@@ -40,7 +40,7 @@ from tutti_server.engine.model.host_transfer import HostRows, HostTransfer, to_d
 from tutti_server.engine.model.int8 import Int8Part
 from tutti_server.engine.model.kv_cache import KVCache, SlotAllocator
 from tutti_server.engine.model.random_weights import open_checkpoint
-from tutti_server.engine.model.slot_budget import cross_format, slot_bytes
+from tutti_server.engine.model.slot_budget import slot_bytes
 from tutti_server.engine.model.weights import load_model
 from tutti_server.engine.probe import PROBE_S, PROBE_STEPS, PROBE_WINDOWS, USUAL_UTTERANCE_SAMPLES, Speed, shortest_s
 from tutti_server.engine.process_memory import return_freed_memory
@@ -262,7 +262,7 @@ class Runner:
                 pool.n_graphs,
                 pool.seconds,
                 torch.cuda.memory_reserved(self.device) / (1 << 30),
-                n_slots * slot_bytes(model, self.cache.dtype.itemsize, cross_format(self._config)) / (1 << 30),
+                n_slots * slot_bytes(model, self.cache.dtype.itemsize, self._config.cross_cache) / (1 << 30),
                 n_slots,
             )
         self.return_free_memory()

@@ -15,7 +15,7 @@ from tutti_server.engine.model import int8
 from tutti_server.engine.model.int8 import Int8Part
 from tutti_server.engine.model.kv_cache import KVCache
 from tutti_server.engine.model.packing import find_runs
-from tutti_server.engine.model.slot_budget import CPU_SLOTS, choose_slots, cross_format, slot_bytes
+from tutti_server.engine.model.slot_budget import CPU_SLOTS, choose_slots, slot_bytes
 from tutti_server.engine.model.whisper import Whisper
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ def pick_n_slots(config: EngineConfig, model: ModelConfig, device: torch.device,
         return config.n_slots or CPU_SLOTS
     free_bytes, total_bytes = torch.cuda.mem_get_info(device)
     free_bytes = min(free_bytes, int(config.gpu_share * total_bytes) - torch.cuda.memory_reserved(device))
-    each = slot_bytes(model, dtype.itemsize, cross_format(config))
+    each = slot_bytes(model, dtype.itemsize, config.cross_cache)
     return choose_slots(each, config.n_slots, free_bytes, config.gpu_memory_fraction)
 
 
@@ -142,7 +142,7 @@ def build_cuda_forward(
     from tutti_server.engine.cuda.graphs import CudaGraphForward
 
     products = _encoder_products(checkpoint, config, model)
-    if cross_format(config) != "16 bits":
+    if config.cross_cache != "auto":
         from tutti_server.engine.cuda import cross_cache
 
         cross_cache.check(checkpoint, model, products, config)

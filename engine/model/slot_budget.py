@@ -1,9 +1,7 @@
 """Computes how many slots, and so how many sequences at the same time, fit into the device's memory."""
 
-from typing import Literal
-
 from tutti_server.engine.checkpoint.checkpoint import ModelConfig
-from tutti_server.engine.config import CrossCache, EngineConfig
+from tutti_server.engine.config import CrossCache
 from tutti_server.engine.errors import CheckpointError
 
 CPU_SLOTS = 32
@@ -15,29 +13,20 @@ SCRATCH_BYTES = 3 << 30
 _GIB = 1 << 30
 
 
-CrossFormat = Literal["16 bits", "8 bits", "states"]
-"""What a slot keeps of its encoder states: keys and values for every layer, or the states themselves."""
-
-
-def cross_format(config: EngineConfig) -> CrossFormat:
-    """The format that a configuration asks for."""
-    formats: dict[CrossCache, CrossFormat] = {"auto": "16 bits", "int8": "8 bits", "states": "states"}
-    return formats[config.cross_cache]
-
-
-def slot_bytes(model: ModelConfig, itemsize: int, cross: CrossFormat = "16 bits") -> int:
+def slot_bytes(model: ModelConfig, itemsize: int, cross: CrossCache = "auto") -> int:
     """Bytes of one slot: the keys and values of all its tokens, and what is kept of a full window's encoder states.
 
     Args:
         model: the sizes of the model.
         itemsize: bytes of one number of the caches.
-        cross: what is kept of encoder states. In 8 bits, keys and values have a scale for each head.
+        cross: what is kept of encoder states: see `EngineConfig.cross_cache`. In 8 bits, keys and values have a scale
+            for each head.
     """
     vector = model.d_model * itemsize
     own = 2 * model.decoder_layers * model.max_target_positions * vector
     if cross == "states":
         return own + model.max_source_positions * vector
-    key = model.d_model + model.decoder_attention_heads * itemsize if cross == "8 bits" else vector
+    key = model.d_model + model.decoder_attention_heads * itemsize if cross == "int8" else vector
     return own + 2 * model.decoder_layers * model.max_source_positions * key
 
 
