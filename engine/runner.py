@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from tutti_server.engine.api import WINDOW_SAMPLES
+from tutti_server.engine.api import WINDOW_SAMPLES, Sampling
 from tutti_server.engine.beam_slots import BeamSlots, peak_s
 from tutti_server.engine.checkpoint.checkpoint import Checkpoint
 from tutti_server.engine.config import EngineConfig
@@ -28,7 +28,7 @@ from tutti_server.engine.cuda.build import (
     uses_fused_kernels,
 )
 from tutti_server.engine.cuda.graph_sizes import FILLING_WINDOWS, GRAPH_SIZES, LEAST_SHARE, n_rows_held
-from tutti_server.engine.decoding.beam_search import BeamSearch, SampledToken, SearchOptions
+from tutti_server.engine.decoding.beam_search import BeamSearch, SampledToken
 from tutti_server.engine.decoding.followed_search import FollowedSearch
 from tutti_server.engine.decoding.prompt import Prompt
 from tutti_server.engine.decoding.sampling import Draw
@@ -270,7 +270,7 @@ class Runner:
 
     def _search_once(self, slots: Sequence[int], prompt: Prompt) -> None:
         """Run a step of a search, whose kernels nothing else runs, in slots of which the first holds a window."""
-        options, eot = SearchOptions(beam_size=len(slots)), self.checkpoint.tokenizer.eot
+        options, eot = Sampling(beam_size=len(slots)), self.checkpoint.tokenizer.eot
         search = self.search_type(options, eot=eot, max_tokens=2, slots=slots)
         self.collect_prefill(self.launch_prefill(slots[:1], [prompt], [True], [Draw(search=search)]))
         self.collect(self.launch())

@@ -87,17 +87,21 @@ class DeviceBeams:
         prompt_of = [prompt for search, prompt in zip(searches, prompts, strict=True) for _ in search.slots]
         begins = [len(prompt.tokens) for prompt in prompt_of]
         owners = [search for search in searches for _ in search.slots]
-        sums = [search.beams[0].logprob if beam == 0 else -np.inf for search in searches for beam in _beams_of(search)]
+        sums = [
+            search.beams[0].logprob if beam == 0 else -np.inf
+            for search in searches
+            for beam in range(len(search.slots))
+        ]
         columns = to_device(
             [
                 slots,
                 begins,
-                [search.options.n_wanted for search in owners],
+                [search.n_wanted for search in owners],
                 begins,
                 [search.max_new for search in owners],
                 # The bits of numbers with a fraction.
                 np.array(sums).view(np.int64).tolist(),
-                [search.slots[0] if beam else -1 for search in searches for beam in _beams_of(search)],
+                [search.slots[0] if beam else -1 for search in searches for beam in range(len(search.slots))],
             ],
             tensors.sums.device,
         )
@@ -144,12 +148,7 @@ class DeviceBeams:
         self._sampler.candidates.n_wanted.copy_(to_device(n_wanted, device))
         self._members = _members(searches, device)
 
-    def follow(
-        self,
-        searches: Iterable[BeamSearch],
-        found: HostRows,
-        peaks_s: PeaksS | None,
-    ) -> None:
+    def follow(self, searches: Iterable[BeamSearch], found: HostRows, peaks_s: PeaksS | None) -> None:
         """Take over on the host what a step has decided.
 
         Args:
@@ -185,10 +184,6 @@ class DeviceBeams:
             sources = tensors.sources[slots]
             states.move_hotwords(slots, torch.where(sources < 0, slots, sources), states.tokens[slots])
         return self._transfer.start_copy_to_host(decided)
-
-
-def _beams_of(search: BeamSearch) -> range:
-    return range(len(search.slots))
 
 
 def _members(searches: Iterable[BeamSearch], device: torch.device) -> Tensor:

@@ -8,8 +8,10 @@ search of which every beam repeats itself ends, as greedy decoding does.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import NamedTuple
 
+from tutti_server.engine.api import Sampling
 from tutti_server.engine.decoding.repetition import repeated_tokens
 
 
@@ -55,26 +57,12 @@ class Move:
     """The number of sampled tokens, from the first on, that both beams had in common already."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SearchOptions:
-    """What a search looks for; see the fields of the same names in `tutti_server.engine.api.Sampling`."""
-
-    beam_size: int
-    patience: float = 1.0
-    length_penalty: float | None = None
-
-    @property
-    def n_wanted(self) -> int:
-        """The number of hypotheses that must end before the search does."""
-        return round(self.beam_size * self.patience)
-
-
 class BeamSearch:
     """One search. `advance` gets the likeliest next tokens of every beam until `is_over`; `result` is what counts."""
 
     def __init__(
         self,
-        options: SearchOptions,
+        options: Sampling,
         *,
         eot: int,
         max_tokens: int,
@@ -85,7 +73,7 @@ class BeamSearch:
         """Begin with one beam.
 
         Args:
-            options: what it looks for.
+            options: how many beams it has, and what else it looks for.
             eot: the end token. Tokens below it are text.
             max_tokens: the most tokens of a hypothesis, the forced prefix included and the end token left out.
             prefix: the forced prefix.
@@ -93,6 +81,8 @@ class BeamSearch:
             begun: the tokens that were sampled after the prefix before the search began. All hypotheses have them.
         """
         self.options = options
+        self.n_wanted = round(options.beam_size * options.patience)
+        """The number of hypotheses that must end before the search does."""
         self.slots = tuple(slots)
         self.beams: list[Hypothesis] = [Hypothesis(tuple(begun), sum(each.logprob for each in begun))]
         """The hypotheses that go on, in the order of their slots. After the first `advance` there are `beam_size`."""
@@ -112,9 +102,9 @@ class BeamSearch:
     @property
     def is_over(self) -> bool:
         """Whether the search has found enough, cannot go on, or only repeats itself."""
-        if len(self.ended) >= self.options.n_wanted or len(self.beams[0].sampled) >= self._n_begun + self.max_new:
+        if len(self.ended) >= self.n_wanted or len(self.beams[0].sampled) >= self._n_begun + self.max_new:
             return True
-        return all(self._repeats(beam.tokens) for beam in sorted(self.beams, key=_logprob, reverse=True))
+        return all(self._repeats(beam.tokens) for beam in sorted(self.beams, key=attrgetter("logprob"), reverse=True))
 
     @property
     def result(self) -> tuple[SampledToken, ...]:
@@ -125,7 +115,7 @@ class BeamSearch:
         if not self.is_over:
             return ()
         n_missing = max(0, self.options.beam_size - len(self.ended))
-        unfinished = sorted(self.beams, key=_logprob, reverse=True)[:n_missing]
+        unfinished = sorted(self.beams, key=attrgetter("logprob"), reverse=True)[:n_missing]
         found = max([*self.ended, *unfinished], key=self._score_of).sampled[self._n_begun :]
         return self._with_end(found, len(self.ended))
 
@@ -134,7 +124,7 @@ class BeamSearch:
 
         Only with a patience below 1 are these fewer than the beams, so that an unfinished one may be the best.
         """
-        is_cut = n_ended < self.options.n_wanted or len(found) >= self.max_new
+        is_cut = n_ended < self.n_wanted or len(found) >= self.max_new
         is_whole = is_cut or (found and found[-1].token == self._eot)
         return found if is_whole else (*found, SampledToken(self._eot, 0.0))
 
@@ -156,7 +146,7 @@ class BeamSearch:
         for hypothesis, parent in sorted(extended, key=lambda each: each[0].logprob, reverse=True):
             if hypothesis.sampled[-1].token != self._eot:
                 chosen.append((hypothesis, parent))
-            elif len(self.ended) < self.options.n_wanted:
+            elif len(self.ended) < self.n_wanted:
                 self.ended.append(hypothesis)
             if len(chosen) == self.options.beam_size:
                 break
@@ -184,10 +174,6 @@ class BeamSearch:
         if not tokens or tokens[-1] >= self._eot:
             return False
         return bool(repeated_tokens([*self._prefix_text, *(token for token in tokens if token < self._eot)]))
-
-
-def _logprob(hypothesis: Hypothesis) -> float:
-    return hypothesis.logprob
 
 
 def _place(chosen: Sequence[tuple[Hypothesis, int]]) -> list[tuple[Hypothesis, int]]:

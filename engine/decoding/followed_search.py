@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tutti_server.engine.decoding.beam_search import BeamSearch, SampledToken, SearchOptions
+from tutti_server.engine.api import Sampling
+from tutti_server.engine.decoding.beam_search import BeamSearch, SampledToken
 from tutti_server.engine.decoding.repetition import MIN_TOKENS
 
 PeaksS = Sequence[float | None] | Mapping[int, float | None]
@@ -29,7 +30,7 @@ REPEAT_STEPS = 8
 class FollowedSearch(BeamSearch):
     """One search. `follow` gets what the GPU has decided after each step, until `is_over`; `result` is what counts."""
 
-    def __init__(self, options: SearchOptions, **others: Any) -> None:
+    def __init__(self, options: Sampling, **others: Any) -> None:
         """Begin with one beam; see `BeamSearch`."""
         super().__init__(options, **others)
         self._steps: list[tuple[NDArray[np.float32], Sequence[float | None] | None]] = []
@@ -45,9 +46,7 @@ class FollowedSearch(BeamSearch):
         """Whether the search has found enough, cannot go on, or only repeats itself."""
         return self._is_over
 
-    def follow(
-        self, decided: NDArray[np.float32], peaks_s: Sequence[float | None] | Mapping[int, float | None] | None = None
-    ) -> None:
+    def follow(self, decided: NDArray[np.float32], peaks_s: PeaksS | None = None) -> None:
         """Take over what was decided after a step.
 
         Args:

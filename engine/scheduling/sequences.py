@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import replace
 
 from tutti_server.engine.api import DecodeOptions, EngineEvent, SegmentEvent, is_punctuation
-from tutti_server.engine.decoding.beam_search import SampledToken, SearchOptions
+from tutti_server.engine.decoding.beam_search import SampledToken
 from tutti_server.engine.decoding.prompt import Prompt, build_prompt, max_output_tokens
 from tutti_server.engine.decoding.repetition import repeated_tokens
 from tutti_server.engine.decoding.sampling import Draw
@@ -196,11 +196,8 @@ class RunningSequences:
         window, attempt = request.window, request.fallback.current
         sampling, search = window.options.sampling, None
         if attempt.searches:
-            wanted = SearchOptions(
-                beam_size=sampling.beam_size, patience=sampling.patience, length_penalty=sampling.length_penalty
-            )
             search = self._runner.search_type(
-                wanted,
+                sampling,
                 eot=self._runner.checkpoint.tokenizer.eot,
                 max_tokens=request.max_tokens,
                 prefix=window.options.prefix,

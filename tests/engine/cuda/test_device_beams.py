@@ -6,8 +6,8 @@ import torch
 
 pytest.importorskip("triton")
 
+from tutti_server.engine.api import Sampling
 from tutti_server.engine.cuda.fused_sampling import FusedSampler
-from tutti_server.engine.decoding.beam_search import SearchOptions
 from tutti_server.engine.decoding.followed_search import N_LANES, NOT_ENDED, REPEAT_STEPS, FollowedSearch
 from tutti_server.engine.decoding.logit_rules import RuleState, make_rules
 from tutti_server.engine.model.random_weights import random_checkpoint
@@ -51,7 +51,7 @@ def test_the_likeliest_tokens_are_those_under_the_rules() -> None:
 
 def test_a_search_that_repeats_itself_is_over() -> None:
     """Both beams say the same word over and over; that is seen within a few tokens."""
-    search = FollowedSearch(SearchOptions(beam_size=2), eot=EOT, max_tokens=200, slots=(0, 1))
+    search = FollowedSearch(Sampling(beam_size=2), eot=EOT, max_tokens=200, slots=(0, 1))
     decided = np.zeros((1 + 4 * N_LANES,), np.float32)
     decided[1 : 1 + N_LANES] = range(N_LANES)
     decided[1 + N_LANES : 1 + 2 * N_LANES] = 5

@@ -14,10 +14,11 @@ pytest.importorskip("triton")
 
 from tests.engine.checkpoints import Shape, make_checkpoint
 from tests.engine.engines import noise
+from tutti_server.engine.api import Sampling
 from tutti_server.engine.checkpoint.checkpoint import read_checkpoint
 from tutti_server.engine.config import EngineConfig
 from tutti_server.engine.cuda import fused_model, fused_sampling
-from tutti_server.engine.decoding.beam_search import BeamSearch, SampledToken, SearchOptions
+from tutti_server.engine.decoding.beam_search import BeamSearch, SampledToken
 from tutti_server.engine.decoding.prompt import Prompt
 from tutti_server.engine.decoding.sampling import Draw
 from tutti_server.engine.runner import LaunchedStep, Runner
@@ -107,7 +108,7 @@ class Scheduler:
             search = None
             if case.n_beams > 1:
                 search = self.runner.search_type(
-                    SearchOptions(beam_size=case.n_beams, patience=case.patience),
+                    Sampling(beam_size=case.n_beams, patience=case.patience),
                     eot=tokenizer.eot,
                     max_tokens=case.max_tokens + len(case.prefix),
                     prefix=case.prefix,
