@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from tutti_server.engine.checkpoint.tokenizer import Tokenizer
@@ -66,9 +65,7 @@ class BinaryFile:
     def __enter__(self) -> "BinaryFile":
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._file.close()
 
     def skip(self, n_bytes: int, what: str) -> int:

@@ -3,9 +3,11 @@
 import json
 from collections.abc import Collection
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from tutti_server.engine.errors import CheckpointError
+
+T = TypeVar("T")
 
 CONFIGURATION_FILES = (
     "config.json",
@@ -96,10 +98,7 @@ def read_json(file: Path) -> dict[str, Any]:
     Raises:
         CheckpointError: the file is missing, or holds something else.
     """
-    content = _parse(file)
-    if not isinstance(content, dict):
-        raise CheckpointError(f"{file}: expected a JSON object, got {type(content).__name__}")
-    return content
+    return _parse(file, dict, "object")
 
 
 def read_json_list(file: Path) -> list[Any]:
@@ -108,16 +107,16 @@ def read_json_list(file: Path) -> list[Any]:
     Raises:
         CheckpointError: the file is missing, or holds something else.
     """
-    content = _parse(file)
-    if not isinstance(content, list):
-        raise CheckpointError(f"{file}: expected a JSON list, got {type(content).__name__}")
-    return content
+    return _parse(file, list, "list")
 
 
-def _parse(file: Path) -> Any:
+def _parse(file: Path, kind: type[T], name: str) -> T:
     try:
-        return json.loads(file.read_text(encoding="utf-8"))
+        content = json.loads(file.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
         raise CheckpointError(f"{file}: missing; the folder of a Whisper checkpoint needs it") from error
     except (ValueError, RecursionError) as error:
         raise CheckpointError(f"{file}: expected JSON, got: {error}") from error
+    if not isinstance(content, kind):
+        raise CheckpointError(f"{file}: expected a JSON {name}, got {type(content).__name__}")
+    return content
