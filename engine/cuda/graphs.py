@@ -4,6 +4,7 @@ A graph has fixed shapes: a smaller batch is padded with rows of the padding slo
 never belongs to a window. All that changes from replay to replay is in tensors on the device.
 """
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -14,7 +15,6 @@ from torch import Tensor
 
 from tutti_server.engine.config import EngineConfig
 from tutti_server.engine.cuda.device_beams import DeviceBeams
-from tutti_server.engine.cuda.flashinfer_loader import load_flashinfer
 from tutti_server.engine.cuda.fused_model import Attend, AttendIn, FusedDecoder, FusedEncoder, Products
 from tutti_server.engine.cuda.fused_sampling import FusedSampler
 from tutti_server.engine.cuda.graph_capture import CapturedGraph, GraphPool
@@ -23,6 +23,7 @@ from tutti_server.engine.cuda.hopper_attention import load_hopper_attention
 from tutti_server.engine.cuda.packed_windows import PackedWindows, places_of
 from tutti_server.engine.cuda.row_step import RowStep, load_row_steps
 from tutti_server.engine.decoding.slot_states import SlotStates
+from tutti_server.engine.errors import CheckpointError
 from tutti_server.engine.model.forward import n_rows_of, pad
 from tutti_server.engine.model.host_transfer import HostTransfer, to_device
 from tutti_server.engine.model.kv_cache import KVCache
@@ -32,6 +33,8 @@ from tutti_server.engine.model.whisper import Whisper
 
 if TYPE_CHECKING:
     from tutti_server.engine.cuda.flashinfer_attention import FlashInfer, FlashInferSteps
+
+logger = logging.getLogger(__name__)
 
 
 class CudaGraphForward:
@@ -372,3 +375,25 @@ class _EncoderGraphs:
     def _attend(self, runs: Sequence[Run]) -> Attend | None:
         """The attention over these windows; `None` if PyTorch computes it, with cuDNN."""
         return self._attend_in(runs) if self._attend_in else None
+
+
+def load_flashinfer(model: Whisper, cache: KVCache) -> "FlashInfer":
+    """Load and compile FlashInfer's attention.
+
+    Raises:
+        CheckpointError: FlashInfer is not installed or does not work here.
+    """
+    try:
+        from tutti_server.engine.cuda.flashinfer_attention import FlashInfer
+
+        flashinfer = FlashInfer(model, cache)
+        logger.info("attention uses FlashInfer, which compiles for a minute or two at the first start")
+        flashinfer.compile()
+        return flashinfer
+    except ImportError as error:
+        raise CheckpointError(
+            f"kernels flashinfer: expected the package flashinfer, which the extra cuda installs, got: {error}"
+        ) from error
+    except Exception as error:
+        # The compiler can fail in many ways.
+        raise CheckpointError(f"kernels flashinfer: expected it to work on this machine, got: {error}") from error

@@ -17,12 +17,11 @@ pytest.importorskip("triton")
 
 from tests.engine.cuda.test_fused_model import DEVICE, SMALL, assert_close
 from tutti_server.engine.config import EngineConfig
-from tutti_server.engine.cuda.flashinfer_loader import load_flashinfer
 from tutti_server.engine.cuda.fused_model import HalfProducts
 from tutti_server.engine.cuda.fused_sampling import FusedSampler
 from tutti_server.engine.cuda.graph_capture import CapturedGraph, GraphPool
 from tutti_server.engine.cuda.graph_sizes import GraphSizes, n_rows_held
-from tutti_server.engine.cuda.graphs import CudaGraphForward
+from tutti_server.engine.cuda.graphs import CudaGraphForward, load_flashinfer
 from tutti_server.engine.cuda.hopper_attention import load_hopper_attention
 from tutti_server.engine.errors import CheckpointError
 from tutti_server.engine.model.forward import EagerForward
