@@ -20,7 +20,7 @@ from tutti_server.engine.gpu_readings import GpuReadings, read_gpu
 from tutti_server.engine.model_card import card_of
 from tutti_server.engine.runner import Runner, load_runner
 from tutti_server.engine.scheduling.request import Item, Request
-from tutti_server.engine.scheduling.worker import EndedWorker, Worker
+from tutti_server.engine.scheduling.worker import Worker
 from tutti_server.engine.validation import check_options, check_samples
 
 _SWITCH_INTERVAL_S = 0.00005
@@ -42,7 +42,12 @@ class Engine:
         self._loop = loop
         self._ended = ended
         speed = runner.warm_up().shared(config.gpu_share)
-        self._worker: Worker | EndedWorker = Worker(runner, config, speed, self._deliver)
+        worker = Worker(runner, config, speed, self._deliver)
+        self._queue = worker.queue
+        self._worker: Worker | None = worker
+        """It holds the model and the slots; `None` once it has ended."""
+        self._last_stats = worker.snapshot()
+        """The counters at its end."""
         # After the warm-up, as another thread must not disturb the capture of graphs.
         self._gpu = GpuReadings(partial(read_gpu, runner.device)) if runner.device.type == "cuda" else None
 
@@ -101,7 +106,7 @@ class Engine:
     @property
     def is_alive(self) -> bool:
         """Whether the engine runs: false once it has failed or was closed."""
-        return not self._worker.is_closing
+        return not self._queue.is_closed
 
     @property
     def problems(self) -> tuple[str, ...]:
@@ -116,11 +121,12 @@ class Engine:
     async def ended(self) -> EngineFailed:
         """Wait until the engine has died or was closed. Returns the error with which all windows fail after that."""
         await self._ended.wait()
-        return self._worker.closed_error()
+        return self._queue.closed_error()
 
     def stats(self) -> EngineStats:
         """Return the engine's counters."""
-        stats = self._worker.snapshot()
+        worker = self._worker
+        stats = worker.snapshot() if worker else self._last_stats
         return replace(stats, gpu=self._gpu.latest) if self._gpu and self.is_alive else stats
 
     @asynccontextmanager
@@ -140,19 +146,22 @@ class Engine:
         if request.n_slots > self._info.n_slots:
             beam_size = window.options.sampling.beam_size
             raise InvalidWindow("beam_size", f"at most {self._info.n_slots}, the slots of this engine", beam_size)
-        self._worker.submit(request)
-        return partial(self._worker.cancel, request)
+        worker = self._worker
+        if worker is None:
+            raise self._queue.closed_error()
+        worker.submit(request)
+        return partial(worker.cancel, request)
 
     def _run(self) -> None:
         """Work until closed, then let go of the model and the slots. The engine itself may live on."""
         worker = self._worker
-        assert isinstance(worker, Worker)
+        assert worker
         try:
             worker.run()
         finally:
             if self._gpu:
                 self._gpu.close()
-        self._worker = worker.ended()
+        self._last_stats, self._worker = worker.snapshot(), None
 
     def _deliver(self, items: list[tuple[Request, Item]]) -> None:
         _post(self._loop, _dispatch, items)
@@ -193,7 +202,7 @@ def _post(loop: asyncio.AbstractEventLoop, callback: Callable[..., object], *arg
 
 def _close(loaded: "asyncio.Future[Engine]") -> None:
     if loaded.exception() is None:
-        loaded.result()._worker.close()
+        loaded.result()._queue.close()
 
 
 def _describe(runner: Runner, config: EngineConfig) -> ModelInfo:

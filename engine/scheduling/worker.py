@@ -86,39 +86,6 @@ class EncoderCall:
     """The part of the device that it has."""
 
 
-class EndedWorker:
-    """What is left of a worker that does not run any more: without the runner, whose memory is free then."""
-
-    is_closing = True
-
-    def __init__(self, queue: RequestQueue, stats: EngineStats) -> None:
-        """Keep the queue, which is closed, and the last counters."""
-        self._queue = queue
-        self._stats = stats
-
-    def submit(self, request: Request) -> None:
-        """Refuse a request.
-
-        Raises:
-            EngineFailed: always.
-        """
-        raise self.closed_error()
-
-    def cancel(self, request: Request) -> None:
-        """Do nothing: the request has failed."""
-
-    def close(self) -> None:
-        """Do nothing: it is closed."""
-
-    def closed_error(self) -> EngineFailed:
-        """Return the error with which requests fail."""
-        return self._queue.closed_error()
-
-    def snapshot(self) -> EngineStats:
-        """Return the counters at its end."""
-        return self._stats
-
-
 class Worker:
     """Owns a runner. `run` is the body of the engine's thread."""
 
@@ -135,7 +102,8 @@ class Worker:
         self._runner = runner
         self._deliver = deliver
         limits = _batch_limits(runner, config)
-        self._queue = RequestQueue(limits)
+        self.queue = RequestQueue(limits)
+        """The requests that wait. When it is closed, `run` returns after its current step, and what is open fails."""
         self._emitter = EventEmitter(deliver)
         self._sequences = RunningSequences(runner, self.stats, self._emitter, limits.n_reserved_slots)
         default_share = MIN_DECODE_SHARES[runner.device.type]
@@ -156,11 +124,6 @@ class Worker:
         self._n_done_before = 0
         """How many windows had been decoded when the last step failed."""
 
-    @property
-    def is_closing(self) -> bool:
-        """Whether the worker was closed or has failed. This is final: no request is accepted any more."""
-        return self._queue.is_closed
-
     def submit(self, request: Request) -> None:
         """Queue a request.
 
@@ -169,27 +132,15 @@ class Worker:
             EngineFailed: the engine has died or was closed.
         """
         window = request.window
-        superseded = self._queue.add(request, self._runner.encode_share(len(window.samples), window.is_interim))
+        superseded = self.queue.add(request, self._runner.encode_share(len(window.samples), window.is_interim))
         if superseded:
             self.stats.superseded()
             self._deliver([(superseded, SupersededEvent())])
 
     def cancel(self, request: Request) -> None:
         """Stop working on a request, at any stage; one that has ended already stays as it is."""
-        if self._queue.cancel(request):
+        if self.queue.cancel(request):
             self.stats.cancelled()
-
-    def close(self) -> None:
-        """Let `run` return after its current step. Requests that are open then fail."""
-        self._queue.close()
-
-    def closed_error(self) -> EngineFailed:
-        """Return the error with which requests fail once the worker is closing."""
-        return self._queue.closed_error()
-
-    def ended(self) -> EndedWorker:
-        """Return what is left of it. Call it after `run`."""
-        return EndedWorker(self._queue, self.snapshot())
 
     def snapshot(self) -> EngineStats:
         """Return the engine's counters as they are now."""
@@ -201,15 +152,15 @@ class Worker:
             window_decode_s=decode_s,
             work_waiting_s=final_s + self._waiting_s(Priority.FILE) + self._waiting_s(Priority.INTERIM),
             final_work_waiting_s=final_s,
-            n_waiting=self._queue.n_waiting,
+            n_waiting=self.queue.n_waiting,
             running=len(self._sequences),
             utterance_encode_s=self._window_s * self._runner.encode_share(USUAL_UTTERANCE_SAMPLES, False),
         )
 
     def _waiting_s(self, priority: Priority) -> float:
         """Return the seconds of work that the waiting windows of a priority need."""
-        encode_s = self._window_s * self._queue.encode_share(priority)
-        return encode_s + self._decode_s * self._queue.n_waiting(priority)
+        encode_s = self._window_s * self.queue.encode_share(priority)
+        return encode_s + self._decode_s * self.queue.n_waiting(priority)
 
     @property
     def _window_s(self) -> float:
@@ -225,7 +176,7 @@ class Worker:
         """Work until closed, or until steps fail again and again: then every open and every later request fails."""
         failure: Exception | None = None
         try:
-            while not self.is_closing:
+            while not self.queue.is_closed:
                 try:
                     self._step()
                 except Exception as error:
@@ -380,7 +331,7 @@ class Worker:
 
         # Finished windows are emitted before the worker sleeps for long.
         may_sleep = bool(self._sequences) or not self._emitter.n_finished
-        return self._queue.next_batch(measure_load, may_sleep=may_sleep, max_idle_s=self._memory.max_idle_s)
+        return self.queue.next_batch(measure_load, may_sleep=may_sleep, max_idle_s=self._memory.max_idle_s)
 
     def _encode_and_prefill(self, batch: list[Request]) -> None:
         """Encode a batch, and other batches that join it while the device encodes, then prefill all in one pass."""
@@ -444,11 +395,11 @@ class Worker:
 
     def _fail_open_requests(self, failure: Exception | None) -> None:
         self._forget_call()
-        waiting = self._queue.drain(failure)
+        waiting = self.queue.drain(failure)
         in_hand = (*self._emitter.forget_finished(), *self._sequences.requests, *self._suspects)
         for request in dict.fromkeys(each.caller for each in (*in_hand, *waiting)):
             if not request.is_cancelled:
-                self._emitter.put(request, self._queue.closed_error())
+                self._emitter.put(request, self.queue.closed_error())
         self._emitter.flush()
         # Releasing comes last, since it may be what failed: no caller may have to wait for it.
         with suppress(Exception):

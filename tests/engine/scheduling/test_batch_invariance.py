@@ -180,7 +180,7 @@ class Play:
         while self._to_come and (not self._open or self.asks[self._to_come[0]].at_step <= self.n_steps):
             self._submit(self._to_come.pop(0))
         if not self._open:
-            self._worker.close()
+            self._worker.queue.close()
 
     def _submit(self, index: int) -> None:
         ask = self.asks[index]

@@ -11,7 +11,6 @@ from tests.engine.fakes import PATIENCE_S, FakeRunner, Script
 from tutti_server.engine.api import DoneEvent, EngineEvent, Sampling, TranslatedEvent, Window
 from tutti_server.engine.checkpoint.checkpoint import Checkpoint
 from tutti_server.engine.engine import Engine
-from tutti_server.engine.scheduling.worker import Worker
 
 
 async def done(runner: FakeRunner, *windows: Window) -> list[DoneEvent]:
@@ -82,7 +81,7 @@ async def test_sequences_that_ended_early_leave_no_debt_to_the_next_call(
     async with start_engine(runner, min_decode_share=0.999, max_wait_ms=0.0) as engine:
 
         def spying_encode(*arguments: Any) -> None:
-            assert isinstance(engine._worker, Worker)
+            assert engine._worker
             owed.append(engine._worker._encoder_time.owed_fraction)
             encode(*arguments)
 
@@ -175,7 +174,7 @@ async def test_finished_windows_are_emitted_in_small_groups(small_checkpoint: Ch
     runner = FakeRunner(small_checkpoint, good_morning, n_slots=64, n_ahead=1)
     n_ended: list[int] = []
     async with start_engine(runner, max_encode_batch=64, max_wait_ms=1000 * PATIENCE_S) as engine:
-        assert isinstance(engine._worker, Worker)
+        assert engine._worker
         emitter = engine._worker._emitter
         deliver = emitter._deliver
 
