@@ -56,14 +56,6 @@ class _OpenSegment:
     text: str = ""
 
 
-@dataclass(slots=True)
-class _Ending:
-    """How sure the model was of the last tokens; see `DoneEvent`."""
-
-    last_text_logprob: float | None = None
-    end_logprob: float | None = None
-
-
 class TokenTranscript:
     """Collects the tokens of one window, one by one.
 
@@ -86,7 +78,8 @@ class TokenTranscript:
         self._closed: list[Piece] = []
         """The words and timestamps of all segments."""
         self._open = _OpenSegment()
-        self._ending = _Ending()
+        self._last_text_logprob: float | None = None
+        self._end_logprob: float | None = None
         self.is_repetitive = False
         """Whether the text was cut where it began to repeat itself."""
 
@@ -119,7 +112,7 @@ class TokenTranscript:
     @property
     def _avg_logprob(self) -> float:
         """The mean log-probability of the sampled tokens, the end token included."""
-        return _mean(_sampled([*self._token_logprobs, self._ending.end_logprob]))
+        return _mean(_sampled([*self._token_logprobs, self._end_logprob]))
 
     def push(self, token: int, logprob: float | None, attention_peak_s: float | None = None) -> list[EngineEvent]:
         """Add the next token and return the events that it causes.
@@ -130,7 +123,7 @@ class TokenTranscript:
             attention_peak_s: see `Piece`.
         """
         if token == self._tokenizer.eot:
-            self._ending.end_logprob = logprob
+            self._end_logprob = logprob
             return []
         self._tokens.append(token)
         self._token_logprobs.append(logprob)
@@ -144,7 +137,7 @@ class TokenTranscript:
             segment.text += text
         if not self._tokenizer.is_timestamp(token):
             self._text_tokens.append(token)
-            self._ending.last_text_logprob = logprob
+            self._last_text_logprob = logprob
             return []
         return self._mark(self._tokenizer.time_s(token)) if self._info.with_timestamps else []
 
@@ -159,7 +152,7 @@ class TokenTranscript:
             if not self._tokenizer.is_timestamp(token):
                 self._text_tokens.pop()
                 n_text_tokens -= 1
-        self._ending = _Ending()
+        self._last_text_logprob = self._end_logprob = None
         self._characters.flush()
         self._open.text = self._tokenizer.decode(self._open.tokens)
         self._text = "".join(segment.text for segment in self._segments) + self._open.text
@@ -206,8 +199,8 @@ class TokenTranscript:
             is_repetitive=self.is_repetitive,
             temperature=self._info.temperature,
             language_probabilities=self._info.language_probabilities,
-            last_text_logprob=self._ending.last_text_logprob,
-            end_logprob=self._ending.end_logprob,
+            last_text_logprob=self._last_text_logprob,
+            end_logprob=self._end_logprob,
             timing=timing,
         )
         return [*events, done]
