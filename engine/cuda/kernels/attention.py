@@ -347,7 +347,33 @@ def cross_attention(
     if scales is not None and n_tokens == 1:
         attend_in_8_bits(query, keys_values, scales, slots, lengths, partials, stats, SPLIT_STATES)
     else:
-        _attend_to_splits(query, keys_values, scales, slots, lengths, partials, stats, n_tokens, sharers)
+        block_q = 16 if n_tokens <= 16 else 32
+        n_blocks = triton.cdiv(n_tokens, block_q)
+        _cross_attention[(triton.cdiv(n_states, SPLIT_STATES), n_rows * n_heads, n_blocks)](
+            query,
+            *keys_values,
+            # Pointers that the kernel does not use still need a tensor.
+            *(keys_values if scales is None else scales),
+            partials,
+            stats,
+            slots,
+            lengths,
+            slots if sharers is None else sharers,
+            n_tokens,
+            n_heads,
+            n_states,
+            LOG2_E / head_dim**0.5,
+            SPLITS=n_splits,
+            SPLIT_STATES=SPLIT_STATES,
+            SCALED=scales is not None,
+            SHARED=sharers is not None,
+            BLOCK_Q=block_q,
+            BLOCK_K=_BLOCK_KEYS,
+            D=head_dim,
+            **launch_options(),
+            num_warps=4,
+            num_stages=3,
+        )
     _combine_splits[(n_entries,)](
         partials,
         stats,
@@ -363,51 +389,6 @@ def cross_attention(
         num_warps=1,
     )
     return out
-
-
-def _attend_to_splits(
-    query: Tensor,
-    keys_values: Tensor,
-    scales: Tensor | None,
-    slots: Tensor,
-    lengths: Tensor,
-    partials: Tensor,
-    stats: Tensor,
-    n_tokens: int,
-    sharers: Tensor | None,
-) -> None:
-    keys, values = keys_values
-    # Pointers that the kernel does not use still need a tensor.
-    key_scales, value_scales = keys_values if scales is None else scales
-    n_heads, n_states, head_dim = keys.shape[1:]
-    block_q = 16 if n_tokens <= 16 else 32
-    n_blocks = triton.cdiv(n_tokens, block_q)
-    _cross_attention[(triton.cdiv(n_states, SPLIT_STATES), slots.shape[0] * n_heads, n_blocks)](
-        query,
-        keys,
-        values,
-        key_scales,
-        value_scales,
-        partials,
-        stats,
-        slots,
-        lengths,
-        slots if sharers is None else sharers,
-        n_tokens,
-        n_heads,
-        n_states,
-        LOG2_E / head_dim**0.5,
-        SPLITS=partials.shape[1],
-        SPLIT_STATES=SPLIT_STATES,
-        SCALED=scales is not None,
-        SHARED=sharers is not None,
-        BLOCK_Q=block_q,
-        BLOCK_K=_BLOCK_KEYS,
-        D=head_dim,
-        **launch_options(),
-        num_warps=4,
-        num_stages=3,
-    )
 
 
 @triton.jit
@@ -469,15 +450,12 @@ def store_cross_attention(
         slots: `(states,)`: the slot of each state.
         positions: `(states,)`: its place among the states of its window.
     """
-    keys, values = keys_values
-    key_scales, value_scales = keys_values if scales is None else scales
-    n_heads, n_positions, head_dim = keys.shape[1:]
+    n_heads, n_positions, head_dim = keys_values.shape[2:]
     _store_cross_attention[(projected.shape[0],)](
         projected,
-        keys,
-        values,
-        key_scales,
-        value_scales,
+        *keys_values,
+        # Pointers that the kernel does not use still need a tensor.
+        *(keys_values if scales is None else scales),
         slots,
         positions,
         n_heads,
