@@ -67,24 +67,15 @@ def held_clips(recordings: Sequence[tuple[Samples, str | None]]) -> list[HeldCli
     return clips
 
 
-@dataclass(frozen=True, slots=True)
-class Transcripts:
-    """What the engine gives for every clip."""
-
-    done: list[DoneEvent]
-
-    def words(self) -> list[list[str]]:
-        """The words of each text, without case and punctuation."""
-        return [split_words(each.text) for each in self.done]
-
-
-def read(model: Path, clips: Sequence[HeldClip], device: str, audio_context: Literal["auto", "full"]) -> Transcripts:
+def read(
+    model: Path, clips: Sequence[HeldClip], device: str, audio_context: Literal["auto", "full"]
+) -> list[DoneEvent]:
     """Transcribe clips by a model, with the settings that users have by default."""
     config = EngineConfig(
         model=str(model), device=device, audio_context=audio_context, max_encode_batch=16, cuda_graphs=False,  # type: ignore[arg-type]  # checked by EngineConfig
         n_slots=_AT_ONCE if device == "cuda" else None, kernels="torch",
     )  # fmt: skip
-    return Transcripts(asyncio.run(_read(config, clips)))
+    return asyncio.run(_read(config, clips))
 
 
 async def _read(config: EngineConfig, clips: Sequence[HeldClip]) -> list[DoneEvent]:
@@ -106,7 +97,7 @@ def evaluate(
     """Compare two checkpoints. All figures but times, counts and differences of probabilities are per cent."""
     quiet = np.zeros(int(SHIFT_S * SAMPLE_RATE), np.float32)
     shifted = [replace(clip, samples=np.concatenate((quiet, clip.samples))[:WINDOW_SAMPLES]) for clip in clips]
-    transcripts: dict[str, Transcripts] = {}
+    transcripts: dict[str, list[DoneEvent]] = {}
     for name, model, these, context in (
         ("original_full", original, clips, "full"),
         ("original_shifted", original, shifted, "full"),
@@ -118,13 +109,14 @@ def evaluate(
     speech = [index for index, clip in enumerate(clips) if clip.is_speech]
     with_text = [index for index in speech if clips[index].text is not None]
     texts = [split_words(clip.text or "") for clip in clips]
-    original_words = transcripts["original_full"].words()
+    words_of = {name: [split_words(each.text) for each in done] for name, done in transcripts.items()}
+    original_words, reference = words_of["original_full"], transcripts["original_full"]
     report: dict[str, Any] = {
         "clips": len(speech), "clips_with_transcripts": len(with_text),
         "seconds": round(sum(len(clips[index].samples) for index in speech) / SAMPLE_RATE, 1),
     }  # fmt: skip
-    for name, these_texts in transcripts.items():
-        words, done, reference = these_texts.words(), these_texts.done, transcripts["original_full"].done
+    for name, done in transcripts.items():
+        words = words_of[name]
         report[name] = {
             "words_differing": _errors(original_words, words, speech),
             "word_errors": _errors(texts, words, with_text),

@@ -38,7 +38,7 @@ def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_worse_model_is_refused_and_its_work_stays(original: Path, tmp_path: Path) -> None:
     """A step at hardly any learning rate leaves a random model, which says other things in cut windows."""
     output = tmp_path / "adapted"
-    (own,) = read(original, held_clips([(noise(2), "")])[:1], "cpu", "full").done
+    (own,) = read(original, held_clips([(noise(2), "")])[:1], "cpu", "full")
     with pytest.raises(
         AdaptationError, match=r"word errors: expected at most 0\.30 % with cut windows.*candidate holds"
     ):
@@ -81,7 +81,7 @@ def test_the_written_checkpoint_has_the_types_of_the_original_and_cut_windows(or
     }
     generation = read_checkpoint(str(tmp_path / "new")).generation
     assert generation.audio_context == AudioContext(min_frames=300, margin_frames=50)
-    (event,) = read(tmp_path / "new", held_clips([(noise(2), "some words")])[:1], "cpu", "auto").done
+    (event,) = read(tmp_path / "new", held_clips([(noise(2), "some words")])[:1], "cpu", "auto")
     assert event.language in ("en", "de", "zh")
 
 
