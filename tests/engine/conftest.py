@@ -9,6 +9,7 @@ if find_spec("torch"):
         no_pauses,
         one_thread,
         patience,
+        plain_products,
         random_folder,
         random_reference,
         random_runner,
@@ -17,4 +18,5 @@ if find_spec("torch"):
         small_checkpoint,
         small_reference,
         small_runner,
+        threads,
     )

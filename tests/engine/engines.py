@@ -1,7 +1,7 @@
 """Checkpoints, speech and engines for the tests of the engine: helpers, and the fixtures of `conftest.py`."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from itertools import repeat
 from pathlib import Path
@@ -94,6 +94,20 @@ async def start_engine(runner: Runner | FakeRunner, **settings: object) -> Async
 def one_thread() -> None:
     """Threads of small models wait for each other more than they work, above all on a busy machine."""
     torch.set_num_threads(1)
+
+
+@pytest.fixture
+def threads() -> Iterator[None]:
+    """Brings the number of threads back."""
+    before = torch.get_num_threads()
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture
+def plain_products(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Our own products are slow in Triton's interpreter, and have tests of their own."""
+    monkeypatch.setattr("tutti_server.engine.cuda.fused_model.MAX_TRITON_ROWS", 0)
 
 
 @pytest.fixture(scope="session")

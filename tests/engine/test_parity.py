@@ -7,7 +7,7 @@ from itertools import takewhile
 
 import pytest
 
-from tests.engine.engines import Samples, collect, english_only_by_day, noise, read_clip, start_engine
+from tests.engine.engines import Samples, done_of, english_only_by_day, noise, read_clip, start_engine
 from tests.engine.reference import Reference
 from tutti_server.engine.api import DecodeOptions, DoneEvent, Window
 from tutti_server.engine.decoding.prompt import max_output_tokens
@@ -24,23 +24,20 @@ async def decode(runner: Runner, *windows: tuple[Samples, DecodeOptions]) -> lis
     """Decode windows in one encoder call, one session each."""
     async with start_engine(runner, max_encode_batch=len(windows), max_wait_ms=60_000) as engine:
         submitted = [
-            collect(engine, Window(samples=samples, session=f"session {index}", options=options))
+            done_of(engine, Window(samples=samples, session=f"session {index}", options=options))
             for index, (samples, options) in enumerate(windows)
         ]
-        ended = [events[-1] for events in await asyncio.gather(*submitted)]
+        ended = await asyncio.gather(*submitted)
         assert engine.stats().encode_batch.total == len(windows)
-    assert all(isinstance(event, DoneEvent) for event in ended)
-    return ended  # type: ignore[return-value]
+    return ended
 
 
 async def decode_alone(runner: Runner, *windows: tuple[Samples, DecodeOptions]) -> list[DoneEvent]:
     """Decode one window after the other."""
     async with start_engine(runner) as engine:
-        ended = [
-            (await collect(engine, Window(samples=samples, session="", options=options)))[-1]
-            for samples, options in windows
+        return [
+            await done_of(engine, Window(samples=samples, session="", options=options)) for samples, options in windows
         ]
-    return [done for done in ended if isinstance(done, DoneEvent)]
 
 
 def expected(

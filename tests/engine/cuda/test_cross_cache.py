@@ -49,13 +49,12 @@ def test_a_window_reads_the_same_keys_alone_and_in_a_batch(model: Whisper) -> No
 
 @torch.inference_mode()
 @pytest.mark.nightly
+@pytest.mark.usefixtures("plain_products")
 def test_a_checkpoint_is_compared_with_sixteen_bits(monkeypatch: pytest.MonkeyPatch) -> None:
     checkpoint = random_checkpoint("random:tiny")
     checkpoint = replace(checkpoint, model=replace(SIZES, vocab_size=checkpoint.model.vocab_size))
     model = build_model(checkpoint.model, DEVICE, torch.float32)
     fill(model)
-    # Our own products are slow in Triton's interpreter, and have tests of their own.
-    monkeypatch.setattr("tutti_server.engine.cuda.fused_model.MAX_TRITON_ROWS", 0)
     monkeypatch.setattr(cross_cache, "N_TOKENS", 4)
     monkeypatch.setattr(cross_cache, "sound", lambda: torch.randn(1, 24 * 320))
     error = cross_cache.check(checkpoint, model, HalfProducts(model.encoder), IN_8_BITS)

@@ -32,11 +32,9 @@ def multiply(x: Scaled, weight: Scaled, bias: Tensor | None, dtype: torch.dtype)
 
 
 @pytest.fixture
-def model(monkeypatch: pytest.MonkeyPatch, exact_eight_bits: None) -> Whisper:
+def model(monkeypatch: pytest.MonkeyPatch, exact_eight_bits: None, plain_products: None) -> Whisper:
     if DEVICE.type == "cpu":
         monkeypatch.setattr(fp8, "multiply", multiply)
-    # Our own products are slow in Triton's interpreter, and have tests of their own.
-    monkeypatch.setattr("tutti_server.engine.cuda.fused_model.MAX_TRITON_ROWS", 0)
     model = build(TINY, DEVICE, DTYPE)
     fill(model)
     return model

@@ -97,13 +97,10 @@ def test_windows_are_encoded_as_by_the_eager_model(model: Whisper, caches: tuple
     assert caches[1].lengths.tolist() == caches[0].encoder_lengths
 
 
+@pytest.mark.usefixtures("plain_products")
 @torch.inference_mode()
-def test_prompts_and_steps_are_decoded_as_by_the_eager_model(
-    model: Whisper, caches: tuple[KVCache, KVCache], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_prompts_and_steps_are_decoded_as_by_the_eager_model(model: Whisper, caches: tuple[KVCache, KVCache]) -> None:
     """Prompts of different lengths, then two steps of rows at different positions, one of them in no use."""
-    # Our own products are slow in Triton's interpreter, and have tests of their own.
-    monkeypatch.setattr("tutti_server.engine.cuda.fused_model.MAX_TRITON_ROWS", 0)
     slots, prompts = [2, 0], [[5, 6, 7], [8, 9, 10, 11, 12]]
     for cache in caches:
         encode(model, cache, [200, 150], slots, fused=False)

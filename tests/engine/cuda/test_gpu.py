@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.engine.engines import read_clip
+from tests.engine.engines import done_of, read_clip
 from tests.small_model import SMALL_MODEL
 from tutti_server.engine.api import DecodeOptions, DoneEvent, Priority, Sampling, Window
 from tutti_server.engine.config import AudioContext, Dtype, EngineConfig
@@ -33,7 +33,7 @@ async def transcribe(config: EngineConfig, names: list[str], priority: Priority 
         window = Window(
             samples=read_clip(name), session=f"s{index}", priority=priority, options=DecodeOptions(language="en")
         )
-        return await last(engine, window)
+        return await done_of(engine, window)
 
     async with Engine.start(config) as engine:
         done = await asyncio.gather(*(one(engine, index, name) for index, name in enumerate(names)))
@@ -80,7 +80,7 @@ async def test_options_mix_on_the_gpu() -> None:
     ]
 
     async def decode(engine: Engine, name: str, own: DecodeOptions) -> DoneEvent:
-        return await last(engine, Window(samples=read_clip(name), session=f"{name} {own}", options=own))
+        return await done_of(engine, Window(samples=read_clip(name), session=f"{name} {own}", options=own))
 
     async with Engine.start(config) as engine:
         jobs = [(name, own) for own in options for name in NAMES]
@@ -105,7 +105,7 @@ async def test_beams_find_what_they_find_on_the_cpu(config: EngineConfig) -> Non
         options = DecodeOptions(language="en", sampling=Sampling(beam_size=5))
         async with Engine.start(config) as engine:
             windows = [Window(samples=read_clip(name), session=name, options=options) for name in NAMES]
-            return [done.text for done in await asyncio.gather(*(last(engine, window) for window in windows))]
+            return [done.text for done in await asyncio.gather(*(done_of(engine, window) for window in windows))]
 
     assert await found(config) == await found(CPU)
 
@@ -192,10 +192,10 @@ async def test_drafts_change_nothing_in_half_precision() -> None:
     async with Engine.start(HALF) as engine:
         for name in NAMES:
             window = Window(samples=read_clip(name), session=name, options=DecodeOptions(language="en"))
-            done = await last(engine, window)
+            done = await done_of(engine, window)
             tokens = tuple(token for piece in done.pieces for token in piece.tokens)
             draft = DecodeOptions(language="en", draft=(*tokens[:6], 300, *tokens[6:]))
-            drafted = await last(engine, replace(window, options=draft))
+            drafted = await done_of(engine, replace(window, options=draft))
             assert drafted.pieces == done.pieces
             assert drafted.n_steps == done.n_steps - 6
 
@@ -204,7 +204,7 @@ async def test_cancelling_at_any_stage_frees_the_slot() -> None:
     """In the queue, after the first token, after a few more. Windows that are not cancelled decode as always."""
     async with Engine.start(HALF) as engine:
         window = Window(samples=read_clip("train"), session="kept", options=DecodeOptions(language="en"))
-        expected = (await last(engine, window)).pieces
+        expected = (await done_of(engine, window)).pieces
 
         async def cancel(index: int) -> None:
             async with engine.submit(replace(window, session=f"cancelled {index}")) as events:
@@ -216,7 +216,7 @@ async def test_cancelling_at_any_stage_frees_the_slot() -> None:
 
         for _ in range(5):
             cancelled = asyncio.gather(*(cancel(index) for index in range(60)))
-            kept = await asyncio.gather(*(last(engine, window) for _ in range(4)))
+            kept = await asyncio.gather(*(done_of(engine, window) for _ in range(4)))
             await cancelled
             assert all(done.pieces == expected for done in kept)
         assert_idle(engine)
@@ -229,7 +229,7 @@ async def test_ten_thousand_requests_leak_no_memory() -> None:
 
         async def many(number: int, count: int) -> None:
             for _ in range(count):
-                await last(engine, replace(window, session=f"s{number}"))
+                await done_of(engine, replace(window, session=f"s{number}"))
 
         await asyncio.gather(*(many(number, 4) for number in range(64)))
         before = allocated()
@@ -237,14 +237,6 @@ async def test_ten_thousand_requests_leak_no_memory() -> None:
         assert allocated() <= before + 2**20
         assert_idle(engine)
         assert engine.stats().windows_done >= 10_000
-
-
-async def last(engine: Engine, window: Window) -> DoneEvent:
-    """The event that ends a window."""
-    async with engine.submit(window) as events:
-        done = [event async for event in events][-1]
-    assert isinstance(done, DoneEvent)
-    return done
 
 
 def assert_idle(engine: Engine) -> None:
@@ -292,8 +284,8 @@ async def test_a_model_is_loaded_while_another_one_decodes() -> None:
     """What the thread of the other one asks of the GPU meanwhile does not end the capture of graphs."""
     window = Window(samples=read_clip("hello"), session="s", options=DecodeOptions(language="en"))
     async with Engine.start(HALF) as engine:
-        text = (await last(engine, window)).text
+        text = (await done_of(engine, window)).text
         second = asyncio.create_task(transcribe(HALF, ["hello"]))
         while not second.done():
-            assert (await last(engine, window)).text == text
+            assert (await done_of(engine, window)).text == text
         assert [done.text for done in await second] == [text]

@@ -38,11 +38,10 @@ def audio() -> torch.Tensor:
     return samples.to(DEVICE)
 
 
+@pytest.mark.usefixtures("plain_products")
 @torch.inference_mode()
-def test_windows_are_encoded_as_each_alone(model: Whisper, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_windows_are_encoded_as_each_alone(model: Whisper) -> None:
     """What is left over of the states is finite."""
-    # Our own products are slow in Triton's interpreter, and have tests of their own.
-    monkeypatch.setattr("tutti_server.engine.cuda.fused_model.MAX_TRITON_ROWS", 0)
     samples, encoder = audio(), FusedEncoder(model.encoder, HalfProducts(model.encoder))
     packed = PackedWindows(numbers(*LENGTHS, 0), 80, LONGEST)
     found = encoder.encode_packed(model.log_mel(samples), packed)

@@ -111,10 +111,10 @@ class FakeStep:
 
 @pytest.mark.parametrize(("change", "expected"), [(lambda x: x, True), (lambda x: x * (1 + 2**-23), False)])
 @pytest.mark.nightly
+@pytest.mark.usefixtures("plain_products")
 def test_all_bits_are_compared_and_the_cache_is_empty_afterwards(
-    monkeypatch: pytest.MonkeyPatch, change: Callable[[torch.Tensor], torch.Tensor], expected: bool
+    change: Callable[[torch.Tensor], torch.Tensor], expected: bool
 ) -> None:
-    monkeypatch.setattr("tutti_server.engine.cuda.fused_model.MAX_TRITON_ROWS", 0)  # slow in Triton's interpreter
     small = replace(SMALL, decoder_layers=1, max_source_positions=24)
     model = build(small, DEVICE, torch.float32)
     fill(model)

@@ -66,10 +66,8 @@ def model() -> Whisper:
 
 
 @pytest.fixture
-def without_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+def without_kernel(monkeypatch: pytest.MonkeyPatch, plain_products: None) -> None:
     """Small splits, so that windows of 60 states have several, and PyTorch in place of the kernel."""
-    # Our own products are slow in Triton's interpreter, and have tests of their own.
-    monkeypatch.setattr("tutti_server.engine.cuda.fused_model.MAX_TRITON_ROWS", 0)
     monkeypatch.setattr(states_attention, "SPLIT_STATES", 24)
     monkeypatch.setattr(states_attention, "StatesKernel", lambda cache: partial(attend_plainly, cache))
 
@@ -162,7 +160,6 @@ def test_the_refusal_names_the_option(model: Whisper, monkeypatch: pytest.Monkey
         raise CudaError("expected another GPU")
 
     checkpoint = replace(random_checkpoint("random:tiny"), model=replace(SMALL, max_source_positions=24))
-    monkeypatch.setattr("tutti_server.engine.cuda.fused_model.MAX_TRITON_ROWS", 0)
     monkeypatch.setattr(states_attention, "StatesKernel", refuse)
     monkeypatch.setattr(cross_cache, "sound", lambda: torch.zeros(1, 24 * 320))
     monkeypatch.setattr(cross_cache, "_logits", lambda *args: FusedDecoder(model.decoder, args[-1]))

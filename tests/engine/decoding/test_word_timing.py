@@ -7,7 +7,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from tests.engine.engines import collect, noise, read_clip, start_engine
+from tests.engine.engines import collect, done_of, noise, read_clip, start_engine
 from tests.engine.reference import Reference
 from tests.engine.test_parity import decode, tokens_of
 from tutti_server.engine.api import DecodeOptions, DoneEvent, EngineEvent, SegmentEvent, Window, Word
@@ -143,11 +143,7 @@ async def test_attention_peaks_show_roughly_when_a_word_begins(short_runner: Run
     async with start_engine(short_runner, max_encode_batch=4, max_wait_ms=60_000) as engine:
 
         async def decode_one(options: DecodeOptions, n_samples: int = len(samples)) -> DoneEvent:
-            done = (await collect(engine, Window(samples=samples[:n_samples], session=str(options), options=options)))[
-                -1
-            ]
-            assert isinstance(done, DoneEvent)
-            return done
+            return await done_of(engine, Window(samples=samples[:n_samples], session=str(options), options=options))
 
         alone, reference, _, cut = await asyncio.gather(
             decode_one(plain), decode_one(timed), decode_one(replace(plain, language=None)), decode_one(plain, 40_000)

@@ -1,7 +1,6 @@
 """Attention over slots, against a simple version that gets plain keys and values."""
 
 import math
-from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
@@ -44,14 +43,6 @@ def cache(request: pytest.FixtureRequest) -> KVCache:
     cache.self_attention.fill_(1e4)
     cache.cross_attention.fill_(1e4)
     return cache
-
-
-@pytest.fixture
-def threads() -> Iterator[None]:
-    """Brings the number of threads back."""
-    before = torch.get_num_threads()
-    yield
-    torch.set_num_threads(before)
 
 
 def write(cache: KVCache, layer: int, slot: int, keys_values: Tensor, n_states: int) -> None:

@@ -1,7 +1,6 @@
 """Products with weights of 8 bits: exact sums, the same bits in any batch, and the words of the model in float32."""
 
 import asyncio
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -35,14 +34,6 @@ Kind = type[Int8Weight] | type[ManyRowsInt8Weight]
 WEIGHTS = pytest.mark.parametrize("kind", [Int8Weight, ManyRowsInt8Weight])
 MAX_POINTS = 0.1
 """The largest difference of word errors from float32 that is accepted, in percentage points."""
-
-
-@pytest.fixture
-def threads() -> Iterator[None]:
-    """Brings the number of threads back."""
-    before = torch.get_num_threads()
-    yield
-    torch.set_num_threads(before)
 
 
 def random(*shape: int, seed: int = 0) -> torch.Tensor:
