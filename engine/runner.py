@@ -163,6 +163,7 @@ class Runner:
             build_cuda_forward(checkpoint, config, self.model, self.cache, self.states) if is_fused else None
         )
         """The fused forward pass; `None` where the plain one is used."""
+        self._forward: ForwardPass = self.cuda_forward or self._eager
         self._transfer = HostTransfer(self.device)
         self._encoder = WindowEncoder(
             self._forward,
@@ -180,10 +181,6 @@ class Runner:
         self._beside: ThreadedEncoder | None = None
         if self.device.type == "cpu":
             self._beside = ThreadedEncoder(self._encoder, self._eager, self.cache, self._transfer)
-
-    @property
-    def _forward(self) -> ForwardPass:
-        return self._eager if self.cuda_forward is None else self.cuda_forward
 
     @property
     def n_parameters(self) -> int:

@@ -141,19 +141,10 @@ def _changed(samples: Tensor, rng: np.random.Generator, generator: torch.Generat
         bins = torch.arange(spectrum.shape[1], device=samples.device)
         noise = torch.fft.irfft(spectrum / bins.clamp_min(LEVEL_BELOW_HZ * n_samples // SAMPLE_RATE), n=n_samples)
     is_noisy = uniform(0, 1) < NOISY_SHARE
-    samples = (
-        samples
-        + noise
-        / noise.square().mean(1, keepdim=True).sqrt()
-        * _rms(samples)
-        * 10 ** (-uniform(*SNR_DB) / 20)
-        * is_noisy
-    )
+    level = samples.square().mean(1, keepdim=True).sqrt().clamp_min(_LEAST_RMS)
+    noise = noise / noise.square().mean(1, keepdim=True).sqrt()
+    samples = samples + noise * level * 10 ** (-uniform(*SNR_DB) / 20) * is_noisy
     return (samples * 10 ** (uniform(*LEVELS_DB) / 20)).clamp(-1, 1)
-
-
-def _rms(samples: Tensor) -> Tensor:
-    return samples.square().mean(1, keepdim=True).sqrt().clamp_min(_LEAST_RMS)
 
 
 def _resampled(samples: Tensor, n_samples: int) -> Tensor:

@@ -180,7 +180,7 @@ class DeviceBeams:
             first_time=states.first_timestamp,
         )
         copy_tokens(self._cache.self_attention, members, tensors, states.positions)
-        if states.have_hotwords:
+        if states.hotwords.are_any:
             sources = tensors.sources[slots]
             states.move_hotwords(slots, torch.where(sources < 0, slots, sources), states.tokens[slots])
         return self._transfer.start_copy_to_host(decided)

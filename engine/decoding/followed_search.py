@@ -63,11 +63,8 @@ class FollowedSearch(BeamSearch):
     def _all_repeat(self) -> bool:
         """Return whether every beam repeats itself. Mostly the first one tells."""
         begun = [each.token for each in self.beams[0].sampled]
-        return all(self._repeats([*begun, *self._tokens_of(beam)]) for beam in range(self.options.beam_size))
-
-    def _tokens_of(self, beam: int) -> list[int]:
-        """Return the tokens that a beam has added since the search began."""
-        return [token for token, *_ in self._path(len(self._steps), beam)]
+        paths = (self._path(len(self._steps), beam) for beam in range(self.options.beam_size))
+        return all(self._repeats([*begun, *(token for token, *_ in path)]) for path in paths)
 
     def _path(self, n_steps: int, beam: int) -> list[tuple[int, float, float | None]]:
         """Return what a beam had added after some steps: tokens, log-probabilities and attention peaks."""

@@ -27,7 +27,8 @@ class Hotwords:
     def __init__(self, n_slots: int, device: torch.device) -> None:
         # One place more than the longest hotword needs, so that a -1 stands after every hotword.
         self._tokens = torch.full((n_slots, MAX_HOTWORDS, MAX_HOTWORD_TOKENS + 1), -1, device=device)
-        self._n_written = torch.zeros((n_slots, MAX_HOTWORDS), dtype=torch.long, device=device)
+        self.n_written = torch.zeros((n_slots, MAX_HOTWORDS), dtype=torch.long, device=device)
+        """How many tokens of each hotword the slots have written last, `(slots, hotwords)`."""
         self._slots: set[int] = set()
 
     def begin(self, slot: int, hotwords: Sequence[Sequence[int]], prefix: Sequence[int]) -> None:
@@ -39,7 +40,7 @@ class Hotwords:
         rows = [[*tokens, *(-1 for _ in range(MAX_HOTWORD_TOKENS + 1 - len(tokens)))] for tokens in hotwords]
         self._tokens[slot] = -1
         self._tokens[slot, : len(rows)] = torch.tensor(rows, device=self._tokens.device)
-        self._n_written[slot] = 0
+        self.n_written[slot] = 0
         for token in prefix[-MAX_HOTWORD_TOKENS:]:
             self.after(slice(slot, slot + 1), torch.tensor([token], device=self._tokens.device))
 
@@ -60,7 +61,7 @@ class Hotwords:
         if not self._slots:
             return
         expected = self._expected(rows)
-        bonus = torch.where(self._n_written[rows] > 0, NEXT_BONUS, FIRST_BONUS) * (expected >= 0)
+        bonus = torch.where(self.n_written[rows] > 0, NEXT_BONUS, FIRST_BONUS) * (expected >= 0)
         # Where two hotwords expect the same token, the larger bonus counts.
         bonuses = torch.zeros_like(logits).scatter_reduce_(1, expected.clamp_min(0), bonus.to(logits.dtype), "amax")
         logits += bonuses
@@ -71,16 +72,8 @@ class Hotwords:
             return
         is_begun = self._tokens[rows][:, :, 0] == tokens[:, None]
         is_next = self._expected(rows) == tokens[:, None]
-        self._n_written[rows] = torch.where(is_next, self._n_written[rows] + 1, is_begun.long())
-
-    def written(self, rows: Rows) -> Tensor:
-        """Return how many tokens of each hotword some rows have written last, `(rows, hotwords)`."""
-        return self._n_written[rows]
-
-    def restore(self, rows: Rows, n_written: Tensor) -> None:
-        """Set how many tokens of each hotword some rows have written last: what `written` returned."""
-        self._n_written[rows] = n_written
+        self.n_written[rows] = torch.where(is_next, self.n_written[rows] + 1, is_begun.long())
 
     def _expected(self, rows: Rows) -> Tensor:
         """Return the next token of each hotword, `(rows, hotwords)`; -1 where there is none."""
-        return self._tokens[rows].gather(2, self._n_written[rows][:, :, None])[:, :, 0]
+        return self._tokens[rows].gather(2, self.n_written[rows][:, :, None])[:, :, 0]

@@ -22,7 +22,7 @@ class SlotStates:
     def __init__(self, checkpoint: Checkpoint, n_rows: int, device: torch.device) -> None:
         self.rules = make_rules(checkpoint, device)
         self.sampler = Sampler(device)
-        self._hotwords = Hotwords(n_rows, device)
+        self.hotwords = Hotwords(n_rows, device)
         self.tokens = torch.zeros(n_rows, dtype=torch.long, device=device)
         """The last token of every slot."""
         self.positions = torch.zeros(n_rows, dtype=torch.long, device=device)
@@ -43,12 +43,7 @@ class SlotStates:
     @property
     def are_plain(self) -> bool:
         """Whether no slot has hotwords or a temperature above 0: the rules alone decide."""
-        return not (self._hotwords.are_any or self.sampler.draws_any)
-
-    @property
-    def have_hotwords(self) -> bool:
-        """Whether any slot has hotwords."""
-        return self._hotwords.are_any
+        return not (self.hotwords.are_any or self.sampler.draws_any)
 
     def want_attention(self, slots: Sequence[int] | dict[int, int]) -> bool:
         """Return whether any of these slots wants attention peaks."""
@@ -58,7 +53,7 @@ class SlotStates:
         """Prepare a slot for the prefill of a prompt. A slot that is running begins anew."""
         self._end_search(slot)
         for each in (slot,) if draw.search is None else draw.search.slots:
-            self._hotwords.begin(each, prompt.hotwords, prompt.prefix)
+            self.hotwords.begin(each, prompt.hotwords, prompt.prefix)
             self.sampler.begin(each, draw)
             self._attention_states.pop(each, None)
             if draw.n_attention_samples:
@@ -94,9 +89,9 @@ class SlotStates:
 
     def move_hotwords(self, rows: Tensor, sources: Tensor, tokens: Tensor) -> None:
         """Let the hotwords of slots go on with tokens, `(rows,)`, each from what its source has written."""
-        if self._hotwords.are_any:
-            self._hotwords.restore(rows, self._hotwords.written(sources))
-            self._hotwords.after(rows, tokens)
+        if self.hotwords.are_any:
+            self.hotwords.n_written[rows] = self.hotwords.n_written[sources]
+            self.hotwords.after(rows, tokens)
 
     def set_running(
         self,
@@ -113,7 +108,7 @@ class SlotStates:
         self.tokens[rows] = last
         self.positions[rows] = on_device
         self.rule_state.store(rows, RuleState.begin(written, with_timestamps, self.first_timestamp, device))
-        self._hotwords.after(rows, last)
+        self.hotwords.after(rows, last)
         self.running.update(zip(slots, positions, strict=True))
 
     def expect_running(self, slots: Sequence[int], prompts: Sequence[Prompt]) -> None:
@@ -149,7 +144,7 @@ class SlotStates:
     def _end(self, slot: int) -> None:
         self.running.pop(slot, None)
         self._attention_states.pop(slot, None)
-        self._hotwords.end(slot)
+        self.hotwords.end(slot)
         self.sampler.end(slot)
 
     def rules_after(self, written: Sequence[tuple[int, ...]], with_timestamps: Sequence[bool]) -> RuleState:
@@ -173,7 +168,7 @@ class SlotStates:
         Returns:
             Tokens and log-probabilities, `(rows,)` each.
         """
-        self._hotwords.apply(rows, logits)
+        self.hotwords.apply(rows, logits)
         for rule in self.rules:
             rule.apply(logits, state)
         return self.sampler.sample(slots, logits)
@@ -193,13 +188,13 @@ class SlotStates:
         tokens, logprobs = self.sample_apart(rows, range(n_rows), state, logits)
         self.tokens[rows] = tokens
         beams = self._beam_rows
-        before = None if beams is None else (state.select(beams), self._hotwords.written(beams))
-        self._hotwords.after(rows, tokens)
+        before = None if beams is None else (state.select(beams), self.hotwords.n_written[beams])
+        self.hotwords.after(rows, tokens)
         self.rule_state.store(rows, state.after(tokens, self.first_timestamp))
         if beams is not None and before is not None:
             # Beams stay as they are until it is known which of them go on, and how.
             self.rule_state.store(beams, before[0])
-            self._hotwords.restore(beams, before[1])
+            self.hotwords.n_written[beams] = before[1]
         # A row that no window uses advances with the others, up to the last position.
         self.positions[rows].add_(1).clamp_(max=self._last_position)
         return tokens, logprobs

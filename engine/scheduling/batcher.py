@@ -236,7 +236,7 @@ class Batcher:
 
     def _pop_batch(self, now_s: float, load: Load) -> list[int]:
         """Remove the windows to encode now from the queue and return their ids; none where waiting is better."""
-        n_places = self._n_places(now_s, load)
+        n_places = 0 if self._is_owed(now_s, load) else min(self._limits.max_batch, load.n_free_slots)
         if not self._by_id or n_places == 0:
             return []
         n_eligible = sum(self.n_waiting(priority) for priority in self._eligible(now_s, load))
@@ -293,11 +293,6 @@ class Batcher:
         queues = [self._queues[priority] for priority in self._eligible(now_s, load)]
         oldest_s = min((queue.oldest_s() for queue in queues if queue.n_waiting), default=now_s)
         return max(0.0, oldest_s + self._limits.max_wait_s - now_s)
-
-    def _n_places(self, now_s: float, load: Load) -> int:
-        """Return how many windows the next encoder call may have."""
-        n_places = min(self._limits.max_batch, load.n_free_slots)
-        return 0 if self._is_owed(now_s, load) else n_places
 
     def _is_owed(self, now_s: float, load: Load) -> bool:
         """Return whether the running sequences first get the decode time that they are owed for the last encoder call.
