@@ -69,6 +69,8 @@ class CudaGraphForward:
         self.sampler = sampler
         """Samples from the logits of the steps, and from those of rows that are no slots."""
         flashinfer = load_flashinfer(model, cache) if config.kernels == "flashinfer" else None
+        self.starts_slots = flashinfer is None
+        """Whether `FusedSampler.start` may be used. FlashInfer plans steps with the positions that the host knows."""
         self._encoding = _EncoderGraphs(
             FusedEncoder(model.encoder, products),
             model.log_mel,
@@ -123,11 +125,6 @@ class CudaGraphForward:
         """Return what decodes the beams of the slots whose states these are."""
         return DeviceBeams(states, self._cache, self.sampler, transfer)
 
-    @property
-    def starts_slots(self) -> bool:
-        """Whether `FusedSampler.start` may be used: steps read positions on the device alone."""
-        return self._steps.reads_device_alone
-
     def logits(self, hidden: Tensor) -> Tensor:
         """`(rows, d_model)` to `(rows, vocab_size)` float32."""
         return self._decoder.logits(hidden)
@@ -160,11 +157,6 @@ class _StepGraphs:
         """Kept because graphs read tensors that these objects hold."""
         self._steps: dict[int, CapturedGraph[Tensor]] = {}
         self._samplings: dict[int, CapturedGraph[Tensor]] = {}
-
-    @property
-    def reads_device_alone(self) -> bool:
-        """Whether `run` needs no positions but those on the device. FlashInfer plans its work with the host's."""
-        return self._flashinfer is None
 
     def capture(self, pool: GraphPool, row_steps: dict[int, RowStep]) -> None:
         """Capture the steps, with one kernel for those numbers of rows that have one."""
