@@ -43,10 +43,6 @@ class Kind:
         return folder
 
 
-def _keep(_: Path) -> None:
-    pass
-
-
 def _leave_only(folder: Path, **files: object) -> None:
     """Replace everything in a folder by these files. Underscores in names are for dots; values are JSON, or bytes."""
     for file in folder.iterdir():
@@ -180,7 +176,7 @@ def _flax(folder: Path) -> None:
 
 
 KINDS = (
-    Kind("plain", _keep),
+    Kind("plain", lambda _: None),
     Kind("sharded", _shard, files=("model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors")),
     Kind(
         "sharded-pytorch",

@@ -6,6 +6,7 @@
 import json
 import shutil
 import struct
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -100,6 +101,16 @@ def write_ctranslate2(base: Path, folder: Path, quantization: str = "float32", *
     }
     (folder / "config.json").write_text(json.dumps(listed))
     return folder
+
+
+def patch(position: int, form: str, number: int) -> Callable[[bytes], bytes]:
+    """Put another number into a file."""
+
+    def change(content: bytes) -> bytes:
+        packed = struct.pack(form, number)
+        return content[:position] + packed + content[position + len(packed) :]
+
+    return change
 
 
 def _ctranslate2_variables(weights: dict[str, Array]) -> dict[str, Array]:

@@ -1,13 +1,12 @@
 """Checkpoints of CTranslate2 give the model that the same checkpoint gives in transformers' form."""
 
 import json
-import struct
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tests.engine.checkpoint_writers import CTRANSLATE2_TYPES, write_ctranslate2
+from tests.engine.checkpoint_writers import CTRANSLATE2_TYPES, patch, write_ctranslate2
 from tests.engine.checkpoints import SHAPES, assert_same_weights, make_checkpoint, weights_of
 from tutti_server.engine.checkpoint.checkpoint import read_checkpoint
 from tutti_server.engine.errors import CheckpointError
@@ -57,14 +56,6 @@ def test_without_config_json_the_defaults_are_those_of_openai(base: Path, tmp_pa
     tokenizer, generation = checkpoint.tokenizer, checkpoint.generation
     assert {*tokenizer.encode("[("), tokenizer.sot, tokenizer.no_speech} <= {*generation.suppress_tokens}
     assert generation.begin_suppress_tokens == (*tokenizer.encode(" "), tokenizer.eot)
-
-
-def patch(position: int, form: str, number: int) -> Callable[[bytes], bytes]:
-    def change(content: bytes) -> bytes:
-        packed = struct.pack(form, number)
-        return content[:position] + packed + content[position + len(packed) :]
-
-    return change
 
 
 FIRST = 4 + 14 + 4 + 4

@@ -3,7 +3,6 @@
 import hashlib
 import lzma
 import re
-import struct
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -12,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from tests.engine.checkpoint_writers import GGML_TYPES, pack_blocks, write_ggml, write_openai
+from tests.engine.checkpoint_writers import GGML_TYPES, pack_blocks, patch, write_ggml, write_openai
 from tests.engine.checkpoints import Shape, assert_same_weights, make_checkpoint, weights_of
 from tutti_server.engine.checkpoint import ggml_file, openai
 from tutti_server.engine.checkpoint.checkpoint import read_checkpoint
@@ -161,19 +160,12 @@ def test_a_damaged_pickle_is_refused(tmp_path: Path, right: bytes, wrong: bytes)
         read_checkpoint(str(file))
 
 
-def patch(position: int, number: int) -> Callable[[bytes], bytes]:
-    def change(content: bytes) -> bytes:
-        return content[:position] + struct.pack("<i", number) + content[position + 4 :]
-
-    return change
-
-
 def patch_first_weight(offset: int, number: int) -> Callable[[bytes], bytes]:
     def change(content: bytes) -> bytes:
         found = re.search(rb"encoder\.[\w.]+", content)
         assert found
         n_dimensions = next(n for n in range(1, 5) if content[found.start() - 12 - 4 * n] == n)
-        return patch(found.start() - 12 - 4 * n_dimensions + offset, number)(content)
+        return patch(found.start() - 12 - 4 * n_dimensions + offset, "<i", number)(content)
 
     return change
 
@@ -193,17 +185,17 @@ FILTERS, VOCABULARY = 48, 48 + 8 + 24
         (lambda content: content[:100_000], r"expected \d+ bytes of .* at byte \d+, got \d+; the file is incomplete"),
         (lambda content: content[:20], r"expected 44 bytes of sizes at byte 4, got 16"),
         (lambda content: content[:-1], r"expected \d+ bytes of .*; the file is incomplete"),
-        (patch(4 + 40, 1_002), "expected blocks of version 2, got version 1; quantise the model again"),
+        (patch(4 + 40, "<i", 1_002), "expected blocks of version 2, got version 1; quantise the model again"),
         (
-            without_positions(patch(AUDIO_CONTEXT, 2_000_000_000)),
+            without_positions(patch(AUDIO_CONTEXT, "<i", 2_000_000_000)),
             "max_source_positions of at most 30000, got 2000000000",
         ),
-        (without_positions(patch(AUDIO_CONTEXT, -1)), "positive whole numbers, got max_source_positions -1"),
-        (without_positions(patch(AUDIO_STATE, 2_000_000_000)), r"expected shape .*, got \(\d+, 2000000000\)"),
-        (patch(FILTERS, 2**31 - 1), r"expected \d+ bytes of filters"),
-        (patch(FILTERS, -1), r"expected -\d+ bytes of filters"),
-        (patch(VOCABULARY, 2**31 - 1), "expected .* bytes of a token at byte"),
-        (patch(VOCABULARY + 4, -5), "expected -5 bytes of a token"),
+        (without_positions(patch(AUDIO_CONTEXT, "<i", -1)), "positive whole numbers, got max_source_positions -1"),
+        (without_positions(patch(AUDIO_STATE, "<i", 2_000_000_000)), r"expected shape .*, got \(\d+, 2000000000\)"),
+        (patch(FILTERS, "<i", 2**31 - 1), r"expected \d+ bytes of filters"),
+        (patch(FILTERS, "<i", -1), r"expected -\d+ bytes of filters"),
+        (patch(VOCABULARY, "<i", 2**31 - 1), "expected .* bytes of a token at byte"),
+        (patch(VOCABULARY + 4, "<i", -5), "expected -5 bytes of a token"),
         (patch_first_weight(0, 9), "expected a weight's number of dimensions and length of name, got 9 and"),
         (patch_first_weight(4, 2**31 - 1), "length of name, got . and 2147483647"),
         (patch_first_weight(8, 12), r"expected numbers as f32, f16, q4_0, .*, got ggml's type 12"),

@@ -28,15 +28,13 @@ CPU = EngineConfig(model=SMALL_MODEL, device="cpu")
 
 async def transcribe(config: EngineConfig, names: list[str], priority: Priority = Priority.FINAL) -> list[DoneEvent]:
     """The last event of each clip, if all are submitted at the same time."""
-
-    async def one(engine: Engine, index: int, name: str) -> DoneEvent:
-        window = Window(
-            samples=read_clip(name), session=f"s{index}", priority=priority, options=DecodeOptions(language="en")
-        )
-        return await done_of(engine, window)
-
+    options = DecodeOptions(language="en")
+    windows = [
+        Window(samples=read_clip(name), session=f"s{index}", priority=priority, options=options)
+        for index, name in enumerate(names)
+    ]
     async with Engine.start(config) as engine:
-        done = await asyncio.gather(*(one(engine, index, name) for index, name in enumerate(names)))
+        done = await asyncio.gather(*(done_of(engine, window) for window in windows))
         assert engine.stats().running == 0
         return done
 

@@ -6,9 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.engine.engines import read_clip
+from tests.engine.reference import HotwordBonus
 from tests.engine.test_parity import decode
 from tutti_server.engine.api import DecodeOptions
-from tutti_server.engine.decoding.hotwords import FIRST_BONUS, NEXT_BONUS, Hotwords
+from tutti_server.engine.decoding.hotwords import Hotwords
 from tutti_server.engine.runner import Runner
 
 CPU = torch.device("cpu")
@@ -17,18 +18,8 @@ VOCABULARY = 12
 
 def plain_bonuses(hotwords: list[list[int]], written: list[int]) -> list[float]:
     """The twin: goes through all tokens, hotword by hotword, place by place."""
-    bonuses = [0.0] * VOCABULARY
-    for hotword in hotwords:
-        n_written = 0
-        for token in written:
-            if n_written < len(hotword) and token == hotword[n_written]:
-                n_written += 1
-            else:
-                n_written = int(token == hotword[0])
-        if n_written < len(hotword):
-            token = hotword[n_written]
-            bonuses[token] = max(bonuses[token], NEXT_BONUS if n_written else FIRST_BONUS)
-    return bonuses
+    tokens = torch.tensor([written], dtype=torch.long)
+    return HotwordBonus(hotwords, 0)(tokens, torch.zeros(1, VOCABULARY))[0].tolist()
 
 
 HOTWORDS = st.lists(st.lists(st.integers(0, VOCABULARY - 1), min_size=1, max_size=4), max_size=5)
