@@ -185,7 +185,7 @@ class CallFollower:
             followed.feed.notify(MISSED)
         followed.next_number = entry.number + 1
         if entry.message is not None:
-            followed.feed.send(entry.message)
+            followed.feed.publish(entry.message)
         else:
             self._end(followed)
 

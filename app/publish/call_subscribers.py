@@ -1,13 +1,13 @@
 """The telephone calls that are active, and the clients that subscribe to their transcripts at this gateway."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from tutti_server.app.errors import CLOSE_DRAINING, CLOSE_OVERLOADED, CLOSE_POLICY, LimitExceeded, SessionError
-from tutti_server.app.publish.outbox import CallEvent, CallId, CallMessage, Outbox, WriteEvent
+from tutti_server.app.publish.outbox import CallId, CallMessage, Outbox
 from tutti_server.app.session.messages import events
 from tutti_server.app.shares import Share
 
@@ -25,16 +25,12 @@ Receipt = CallMessage | events.Notice | events.Failure
 class PublishedCall(Protocol):
     """Publishes the events of one call. The call's own connection owns it."""
 
-    def publish(self, event: CallEvent) -> None:
+    def publish(self, message: CallMessage) -> None:
         """Send an event to every subscriber. Never waits."""
         ...
 
     def end(self) -> None:
         """End the call and its subscriptions. A second call has no effect."""
-        ...
-
-    async def refusal(self) -> SessionError:
-        """Why the call cannot go on, as soon as that is known; waits for ever if it can."""
         ...
 
 
@@ -71,13 +67,15 @@ class Calls:
         """Deliver events while the context is open."""
         return nullcontext()
 
-    def begin(self, call_id: CallId, introduction: CallEvent, write_event: WriteEvent) -> PublishedCall:
+    def begin(
+        self, call_id: CallId, introduction: CallMessage, on_refusal: Callable[[SessionError], None]
+    ) -> PublishedCall:
         """Make a call active until its `end`, and publish its introduction.
 
         Args:
             call_id: the call and its account.
             introduction: what every subscriber receives first.
-            write_event: writes the events of the call for its subscribers.
+            on_refusal: called with the reason if the call turns out to be active at another gateway.
 
         Raises:
             SessionError: this call is active at this gateway already.
@@ -85,7 +83,9 @@ class Calls:
         topic = self._topics.get(call_id)
         if topic is not None and topic.is_active:
             raise call_is_on(call_id)
-        return ActiveCall(self.feed(call_id), introduction, write_event)
+        feed = self.feed(call_id)
+        feed.publish(introduction)
+        return feed
 
     def feed(self, call_id: CallId) -> "CallFeed":
         """Make a call active that no feed of this hub belongs to."""
@@ -174,7 +174,7 @@ class Calls:
 
 
 class CallFeed:
-    """Passes the messages of one active call to the subscribers of a hub."""
+    """A `PublishedCall` that passes its messages to the subscribers of this gateway alone."""
 
     def __init__(self, calls: Calls, call_id: CallId, topic: _Topic) -> None:
         self._calls = calls
@@ -187,8 +187,8 @@ class CallFeed:
         self._topic.n_published = 0
         self._topic.opening = []
 
-    def send(self, message: CallMessage) -> None:
-        """Send a message of the call to every subscriber."""
+    def publish(self, message: CallMessage) -> None:
+        """See `PublishedCall`."""
         if not self._topic.opening or message.is_opening:
             self._topic.opening.append(message)
         self.notify(message)
@@ -206,7 +206,7 @@ class CallFeed:
                 topic.subscribers.discard(outbox)
 
     def end(self) -> None:
-        """End the call and close the outboxes of its subscribers. A second call has no effect."""
+        """See `PublishedCall`."""
         if not self._topic.is_active:
             return
         self._topic.is_active = False
@@ -215,28 +215,6 @@ class CallFeed:
         # They still read what is queued; later subscribers wait for the next call with this id.
         self._topic.subscribers.clear()
         self._calls.drop_if_unused(self._call_id, self._topic)
-
-
-class ActiveCall:
-    """A `PublishedCall` whose subscribers are all at this gateway."""
-
-    def __init__(self, feed: CallFeed, introduction: CallEvent, write_event: WriteEvent) -> None:
-        self._feed = feed
-        self._write_event = write_event
-        self.publish(introduction)
-
-    def publish(self, event: CallEvent) -> None:
-        """See `PublishedCall`."""
-        self._feed.send(CallMessage.of(event, self._write_event))
-
-    def end(self) -> None:
-        """See `PublishedCall`."""
-        self._feed.end()
-
-    async def refusal(self) -> SessionError:
-        """See `PublishedCall`. What could refuse the call has been checked at its beginning."""
-        never: asyncio.Future[SessionError] = asyncio.get_running_loop().create_future()
-        return await never
 
 
 def call_is_on(call_id: CallId) -> SessionError:

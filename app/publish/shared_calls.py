@@ -17,7 +17,7 @@ from tutti_server.app.publish.call_entries import (
 )
 from tutti_server.app.publish.call_follower import CallFollower
 from tutti_server.app.publish.call_subscribers import LEAVE_S, Calls, Receipt, call_is_on
-from tutti_server.app.publish.outbox import CallEvent, CallId, CallMessage, Outbox, WriteEvent
+from tutti_server.app.publish.outbox import CallId, CallMessage, Outbox
 from tutti_server.app.sharing.emptied import EmptiedWatch
 from tutti_server.app.sharing.leases import Leases
 from tutti_server.app.sharing.store import LEASE_S, Lease, SharedStore, StoreAway
@@ -68,11 +68,13 @@ class SharedCalls(Calls):
                     task.cancel()
                 await asyncio.gather(following, *self._publishing, return_exceptions=True)
 
-    def begin(self, call_id: CallId, introduction: CallEvent, write_event: WriteEvent) -> "SharedCall":
-        """See `Calls`. Whether the call is active at another gateway is known a moment later: `refusal`."""
+    def begin(
+        self, call_id: CallId, introduction: CallMessage, on_refusal: Callable[[SessionError], None]
+    ) -> "SharedCall":
+        """See `Calls`."""
         if call_id in self._published:
             raise call_is_on(call_id)
-        call = SharedCall(call_id, self._store, self._leases, write_event, self._end)
+        call = SharedCall(call_id, self._store, self._leases, on_refusal, self._end)
         self._published[call_id] = call
         call.publish(introduction)
         publishing = asyncio.create_task(call.run(self._watch.settled))
@@ -120,26 +122,24 @@ class SharedCall:
         call_id: CallId,
         store: SharedStore,
         leases: Leases,
-        write_event: WriteEvent,
+        on_refusal: Callable[[SessionError], None],
         on_end: Callable[[CallId], None],
     ) -> None:
-        """Prepare a call; `on_end` is called once, with its id."""
+        """Prepare a call; `on_refusal` is as in `Calls.begin`, and `on_end` is called once, with the id."""
         self._call_id = call_id
         self._store = store
         self._leases = leases
-        self._write_event = write_event
+        self._on_refusal = on_refusal
         self._on_end = on_end
         self._id = token_hex(8)
         self._begun = 0
         self._outbox: Outbox[CallMessage] = Outbox()
         self._opening: list[CallEntry] = []
         self._next_number = 0
-        self._refusal: asyncio.Future[SessionError] = asyncio.get_running_loop().create_future()
         self._has_ended = asyncio.Event()
 
-    def publish(self, event: CallEvent) -> None:
+    def publish(self, message: CallMessage) -> None:
         """See `PublishedCall`. The oldest event is lost if too many wait."""
-        message = CallMessage.of(event, self._write_event)
         try:
             self._outbox.push(message)
         except LimitExceeded:
@@ -155,11 +155,6 @@ class SharedCall:
             self._on_end(self._call_id)
             self._outbox.close()
 
-    async def refusal(self) -> SessionError:
-        """See `PublishedCall`."""
-        # Who waits may go; `run` still sets it.
-        return await asyncio.shield(self._refusal)
-
     async def run(self, settled: Callable[[], Awaitable[None]]) -> None:
         """Write the log of the call until it has ended and everything is written.
 
@@ -173,7 +168,7 @@ class SharedCall:
                     await self._write(message)
                 await self._write(None)
             else:
-                self._refusal.set_result(call_is_on(self._call_id))
+                self._on_refusal(call_is_on(self._call_id))
         except TimeoutError:
             logger.warning("[%s] the last events of a call are not delivered: Redis cannot be reached", self._call_id)
         finally:

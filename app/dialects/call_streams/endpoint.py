@@ -18,7 +18,7 @@ from tutti_server.app.dialects.json_text import read_object, write_object
 from tutti_server.app.errors import CLOSE_POLICY, LimitExceeded, SessionError
 from tutti_server.app.live.accept import serve_session
 from tutti_server.app.publish.call_subscribers import PublishedCall
-from tutti_server.app.publish.outbox import CallEvent, CallId, WriteEvent
+from tutti_server.app.publish.outbox import CallEvent, CallId, CallMessage, WriteEvent
 from tutti_server.app.service.auth import Client, header_key
 from tutti_server.app.service.http_errors import error_response, invalid_key, no_room
 from tutti_server.app.service.request_ids import request_id
@@ -144,7 +144,7 @@ class CallPublisher:
         self._request = request
         self._call: Call | None = None
         self._active_call: PublishedCall | None = None
-        self._has_begun = asyncio.Event()
+        self._refusal: asyncio.Future[SessionError] = asyncio.get_running_loop().create_future()
         self._delivery: Delivery | None = None
 
     async def serve_until_refused(self, serving: Coroutine[Any, Any, None]) -> None:
@@ -154,24 +154,22 @@ class CallPublisher:
             SessionError: the call is refused, before the session or during it. The session has ended.
         """
         session = asyncio.ensure_future(serving)
-        refusal = asyncio.ensure_future(self._refusal())
         try:
-            await asyncio.wait((session, refusal), return_when=asyncio.FIRST_COMPLETED)
-            if session.done():
-                session.result()
-            else:
-                raise refusal.result()
+            await asyncio.wait((session, self._refusal), return_when=asyncio.FIRST_COMPLETED)
+            if not session.done():
+                raise self._refusal.result()
+            session.result()
         finally:
             session.cancel()
-            refusal.cancel()
-            await asyncio.gather(session, refusal, return_exceptions=True)
+            await asyncio.gather(session, return_exceptions=True)
 
     def begin(self, call: Call) -> None:
         """See `CallSink`."""
         self._write_event = partial(self._write_event, channel_names=call.tracks)
-        introduction = _message("call_started", call, tracks=list(call.tracks), parameters=dict(call.parameters))
-        self._active_call = self._service.calls.begin(CallId(self._account, call.sid), introduction, self._write_event)
-        self._has_begun.set()
+        event = _message("call_started", call, tracks=list(call.tracks), parameters=dict(call.parameters))
+        introduction = CallMessage.of(event, self._write_event)
+        call_id = CallId(self._account, call.sid)
+        self._active_call = self._service.calls.begin(call_id, introduction, self._refusal.set_result)
         self._call = call
         logger.info("[%s] call %r has begun, stream %r", self._request, call.sid, call.stream_sid)
         if self._service.webhook is not None:
@@ -185,8 +183,10 @@ class CallPublisher:
             if isinstance(event, events.Failure):
                 logger.info("[%s] a call is not taken: %s", self._request, event.message)
             return
-        self._active_call.publish(event)
-        self._put_to_webhook(event)
+        message = CallMessage.of(event, self._write_event)
+        self._active_call.publish(message)
+        if isinstance(event, WEBHOOK_EVENTS):
+            self._put_to_webhook(message)
 
     def end(self) -> None:
         """Publish the end of the call, if it had begun: the stream is over."""
@@ -197,15 +197,9 @@ class CallPublisher:
         if self._delivery is not None:
             self._delivery.close()
 
-    async def _refusal(self) -> SessionError:
-        """Why the call cannot go on, as soon as that is known."""
-        await self._has_begun.wait()
-        assert self._active_call
-        return await self._active_call.refusal()
-
-    def _put_to_webhook(self, event: CallEvent) -> None:
-        if self._delivery is not None and isinstance(event, WEBHOOK_EVENTS):
-            for text in self._write_event(event):
+    def _put_to_webhook(self, message: CallMessage) -> None:
+        if self._delivery is not None:
+            for text in message.texts:
                 self._delivery.push(read_object(text))
 
 

@@ -1,50 +1,20 @@
 """Subscribers receive the events of a call."""
 
-from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 
 import pytest
 
+from tests.app.publish.made_up_calls import CA1, CA2, CA3, INTRODUCTION, STARTED, begin, flushed, message, received
 from tutti_server.app.errors import LimitExceeded
-from tutti_server.app.publish.call_subscribers import MAX_SUBSCRIBERS_PER_CALL, Calls, PublishedCall, Receipt
-from tutti_server.app.publish.outbox import MAX_WAITING, CallEvent, CallId, CallMessage, Outbox
+from tutti_server.app.publish.call_subscribers import MAX_SUBSCRIBERS_PER_CALL, Calls
+from tutti_server.app.publish.outbox import MAX_WAITING, CallId
 from tutti_server.app.session.messages import events
-
-CA1, CA2, CA3 = (CallId("acme", sid) for sid in ("CA1", "CA2", "CA3"))
-INTRODUCTION = events.Reply('{"type":"call_started"}')
-STARTED = events.Started("s_0", "fake", events.Limits())
-
-
-def write(event: CallEvent, channel_names: Sequence[str] = ()) -> tuple[str, ...]:
-    """Stands for the protocol of the subscribers."""
-    return (repr(event),)
-
-
-def begin(calls: Calls, call_id: CallId) -> PublishedCall:
-    return calls.begin(call_id, INTRODUCTION, write)
-
-
-def messages(*call_events: CallEvent) -> list[Receipt]:
-    """What a subscriber receives of these events."""
-    return [CallMessage.of(event, write) for event in call_events]
-
-
-def flushed(number: int) -> events.Flushed:
-    return events.Flushed(number)
-
-
-async def received(outbox: Outbox[Receipt]) -> list[Receipt]:
-    """Everything of a call that has ended."""
-    popped = []
-    while (event := await outbox.pop()) is not None:
-        popped.append(event)
-    return popped
 
 
 async def test_a_late_subscriber_receives_a_notice() -> None:
     """It receives the introduction of the call, the notice, and later events."""
     calls = Calls(10)
-    call = begin(calls, CA1)
+    call = begin(calls)
     call.publish(STARTED)
     with calls.subscription(CA1) as in_time:
         call.publish(flushed(1))
@@ -53,21 +23,21 @@ async def test_a_late_subscriber_receives_a_notice() -> None:
             call.end()
             call.end()
             introduction, started, notice, last = await received(late)
-            assert [introduction, started, last] == messages(INTRODUCTION, STARTED, flushed(2))
+            assert [introduction, started, last] == [INTRODUCTION, STARTED, flushed(2)]
             assert isinstance(notice, events.Notice) and notice.code == "joined_late"
-        assert await received(in_time) == messages(INTRODUCTION, STARTED, flushed(1), flushed(2))
+        assert await received(in_time) == [INTRODUCTION, STARTED, flushed(1), flushed(2)]
 
 
 async def test_a_subscriber_that_does_not_read_is_dropped_alone() -> None:
     calls = Calls(10)
-    call = begin(calls, CA1)
+    call = begin(calls)
     with calls.subscription(CA1) as slow:
         for number in range(MAX_WAITING):
             call.publish(flushed(number))
         with calls.subscription(CA1) as other:
             call.publish(flushed(-1))
             call.end()
-            assert (await received(other))[-1:] == messages(flushed(-1))
+            assert (await received(other))[-1:] == [flushed(-1)]
         failure = (await received(slow))[-1]
         assert isinstance(failure, events.Failure) and failure.code == "slow_reader"
 
@@ -112,13 +82,13 @@ def test_one_account_leaves_places_of_subscribers_to_others() -> None:
 async def test_a_stopping_server_has_no_new_subscribers() -> None:
     """Those whose call has begun stay until its end; the others learn that they must go elsewhere."""
     calls = Calls(10)
-    call = begin(calls, CA1)
+    call = begin(calls)
     with calls.subscription(CA1) as busy, calls.subscription(CA2) as idle:
         calls.drain()
         for sid in (CA1, CA2):
             with pytest.raises(LimitExceeded, match="going down"), calls.subscription(sid):
                 pass
         assert [type(each) for each in await received(idle)] == [events.Failure]
-        call.publish(events.Notice("n", "n"))
+        call.publish(message(events.Notice("n", "n")))
         call.end()
-        assert await received(busy) == messages(INTRODUCTION, events.Notice("n", "n"))
+        assert await received(busy) == [INTRODUCTION, message(events.Notice("n", "n"))]

@@ -1,27 +1,24 @@
 """Calls whose subscribers are at another gateway, over both kinds of the shared store."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 
 import pytest
 
+from tests.app.publish.made_up_calls import CA1, CA2, CA3, INTRODUCTION, STARTED, begin, flushed, received
 from tests.redis_server import RedisServer, redis_server
 from tutti_server.app.errors import LimitExceeded, SessionError
 from tutti_server.app.publish.call_entries import MAX_CHARS, lease_name, log_name, opening_name
 from tutti_server.app.publish.call_follower import LOST, MISSED, OVER, PAUSED
 from tutti_server.app.publish.call_subscribers import JOINED_LATE, Receipt
-from tutti_server.app.publish.outbox import MAX_WAITING, CallEvent, CallId, CallMessage, Outbox
-from tutti_server.app.publish.shared_calls import SharedCall, SharedCalls
+from tutti_server.app.publish.outbox import MAX_WAITING, CallId, Outbox
+from tutti_server.app.publish.shared_calls import SharedCalls
 from tutti_server.app.session.messages import events
 from tutti_server.app.sharing.local_store import LocalStore
 from tutti_server.app.sharing.redis_store import RedisStore
 from tutti_server.app.sharing.store import Lease, SharedStore
-
-CA1, CA2, CA3 = (CallId("acme", sid) for sid in ("CA1", "CA2", "CA3"))
-INTRODUCTION = events.Reply('{"type":"call_started"}')
-STARTED = events.Started("s_0", "fake", events.Limits())
 
 
 @pytest.fixture(autouse=True)
@@ -68,30 +65,6 @@ async def gateways(request: pytest.FixtureRequest) -> AsyncIterator[Gateways]:
         yield Gateways(stack, stores)
 
 
-def write(event: CallEvent, channel_names: Sequence[str] = ()) -> tuple[str, ...]:
-    return (repr(event),)
-
-
-def begin(calls: SharedCalls, call_id: CallId = CA1) -> SharedCall:
-    return calls.begin(call_id, INTRODUCTION, write)
-
-
-def messages(*call_events: CallEvent) -> list[Receipt]:
-    return [CallMessage.of(event, write) for event in call_events]
-
-
-def flushed(number: int) -> events.Flushed:
-    return events.Flushed(number)
-
-
-async def received(outbox: Outbox[Receipt]) -> list[Receipt]:
-    """Everything of a call that has ended."""
-    popped = []
-    while (event := await outbox.pop()) is not None:
-        popped.append(event)
-    return popped
-
-
 async def next_of(outbox: Outbox[Receipt], n: int) -> list[Receipt | None]:
     return [await outbox.pop() for _ in range(n)]
 
@@ -106,12 +79,12 @@ async def test_subscribers_at_all_gateways_receive_a_call(gateways: Gateways) ->
             call.publish(flushed(number))
         call.end()
         call.end()
-        expected = messages(INTRODUCTION, STARTED, *map(flushed, range(100)))
+        expected = [INTRODUCTION, STARTED, *map(flushed, range(100))]
         assert await received(there) == expected
         assert await received(here) == expected
         second = begin(other, CA2)
         second.end()
-        assert await received(elsewhere) == messages(INTRODUCTION)
+        assert await received(elsewhere) == [INTRODUCTION]
 
 
 async def test_a_call_is_found_again_when_redis_was_emptied(server: RedisServer) -> None:
@@ -128,10 +101,10 @@ async def test_a_call_is_found_again_when_redis_was_emptied(server: RedisServer)
         while not await one._store.get(opening_name(CA1)):
             pass
         async with other.subscribe(CA1) as late:
-            assert await next_of(late, 2) == messages(INTRODUCTION, STARTED)
+            assert await next_of(late, 2) == [INTRODUCTION, STARTED]
             call.publish(flushed(1))
             call.end()
-            assert await received(late) == await received(in_time) == messages(flushed(1))
+            assert await received(late) == await received(in_time) == [flushed(1)]
 
 
 async def test_a_call_keeps_its_stream_when_redis_was_emptied(
@@ -147,11 +120,12 @@ async def test_a_call_keeps_its_stream_when_redis_was_emptied(
         one.subscribe(CA1) as outbox,
     ):
         first = begin(one)
-        assert await next_of(outbox, 1) == messages(INTRODUCTION)
+        assert await next_of(outbox, 1) == [INTRODUCTION]
         await one._store._call("FLUSHALL")  # type: ignore[attr-defined]  # it is Redis
-        second = begin(other)
+        refusal = asyncio.get_running_loop().create_future()
+        second = begin(other, on_refusal=refusal.set_result)
         async with asyncio.timeout(10):
-            assert (await second.refusal()).code == "call_is_on"
+            assert (await refusal).code == "call_is_on"
         second.end()
         first.end()
 
@@ -165,8 +139,8 @@ async def test_two_accounts_have_calls_with_the_same_id(gateways: Gateways) -> N
         for number, call in enumerate(calls):
             call.publish(flushed(number))
             call.end()
-        assert await received(own) == messages(INTRODUCTION, flushed(0))
-        assert await received(theirs) == messages(INTRODUCTION, flushed(1))
+        assert await received(own) == [INTRODUCTION, flushed(0)]
+        assert await received(theirs) == [INTRODUCTION, flushed(1)]
 
 
 async def test_a_late_subscriber_receives_the_opening_and_what_follows(gateways: Gateways) -> None:
@@ -177,13 +151,13 @@ async def test_a_late_subscriber_receives_the_opening_and_what_follows(gateways:
             call.publish(event)
         await next_of(in_time, 3)
         async with other.subscribe(CA1) as late:
-            opening = messages(INTRODUCTION, STARTED)
+            opening = [INTRODUCTION, STARTED]
             assert await next_of(late, 3) == [*opening, JOINED_LATE]
             async with other.subscribe(CA1) as later:
                 assert await next_of(later, 3) == [*opening, JOINED_LATE]
                 call.publish(flushed(2))
                 call.end()
-                assert await received(late) == await received(later) == messages(flushed(2))
+                assert await received(late) == await received(later) == [flushed(2)]
 
 
 async def test_a_subscriber_right_after_the_beginning_is_not_late(gateways: Gateways) -> None:
@@ -193,10 +167,10 @@ async def test_a_subscriber_right_after_the_beginning_is_not_late(gateways: Gate
         call.publish(STARTED)
         await next_of(in_time, 2)
         async with other.subscribe(CA1) as outbox:
-            assert await next_of(outbox, 2) == messages(INTRODUCTION, STARTED)
+            assert await next_of(outbox, 2) == [INTRODUCTION, STARTED]
             call.publish(flushed(1))
             call.end()
-            assert await received(outbox) == messages(flushed(1))
+            assert await received(outbox) == [flushed(1)]
 
 
 async def test_a_call_id_may_be_used_again(gateways: Gateways) -> None:
@@ -207,7 +181,7 @@ async def test_a_call_id_may_be_used_again(gateways: Gateways) -> None:
             call = begin(calls)
             call.publish(flushed(number))
             call.end()
-            assert await received(outbox) == messages(INTRODUCTION, flushed(number))
+            assert await received(outbox) == [INTRODUCTION, flushed(number)]
 
 
 async def test_a_call_has_one_stream_at_all_gateways(gateways: Gateways, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -216,16 +190,17 @@ async def test_a_call_has_one_stream_at_all_gateways(gateways: Gateways, monkeyp
     one, other = await gateways.start(), await gateways.start()
     async with one.subscribe(CA1) as outbox:
         first = begin(one)
-        assert await next_of(outbox, 1) == messages(INTRODUCTION)
+        assert await next_of(outbox, 1) == [INTRODUCTION]
         with pytest.raises(SessionError, match="another stream"):
             begin(one)
-        second = begin(other)
+        refusal = asyncio.get_running_loop().create_future()
+        second = begin(other, on_refusal=refusal.set_result)
         second.publish(flushed(-1))
-        assert (await second.refusal()).code == "call_is_on"
+        assert (await refusal).code == "call_is_on"
         second.end()
         first.publish(flushed(1))
         first.end()
-        assert await received(outbox) == messages(flushed(1))
+        assert await received(outbox) == [flushed(1)]
 
 
 async def test_a_call_may_be_lost_more_than_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -236,7 +211,7 @@ async def test_a_call_may_be_lost_more_than_once(monkeypatch: pytest.MonkeyPatch
     store = LocalStore()
     async with gateway(store) as one, one.subscribe(CA1) as outbox:
         call = begin(one)
-        assert await next_of(outbox, 1) == messages(INTRODUCTION)
+        assert await next_of(outbox, 1) == [INTRODUCTION]
         ((stream,),) = await store.holders([lease_name(CA1)])
         lease = Lease(lease_name(CA1), stream)
         for number in (2, 4):
@@ -246,7 +221,7 @@ async def test_a_call_may_be_lost_more_than_once(monkeypatch: pytest.MonkeyPatch
             # With the second one it is sure that the lease was looked up after the first one.
             for each in (number, number + 1):
                 call.publish(flushed(each))
-                assert await next_of(outbox, 1) == messages(flushed(each))
+                assert await next_of(outbox, 1) == [flushed(each)]
 
 
 async def test_a_call_goes_on_after_its_gateway_has_died(gateways: Gateways, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -259,14 +234,14 @@ async def test_a_call_goes_on_after_its_gateway_has_died(gateways: Gateways, mon
     async with other.subscribe(CA1) as outbox:
         async with gateway(gateways.stores.pop()) as dying:
             begin(dying)
-            assert await next_of(outbox, 1) == messages(INTRODUCTION)
+            assert await next_of(outbox, 1) == [INTRODUCTION]
         assert await next_of(outbox, 1) == [LOST]
         # The lease of a call that has ended may be gone before its last entry is read.
         monkeypatch.setattr("tutti_server.app.publish.call_follower.UNHELD_S", 60.0)
         call = begin(third)
         call.publish(flushed(1))
         call.end()
-        assert await received(outbox) == messages(INTRODUCTION, flushed(1))
+        assert await received(outbox) == [INTRODUCTION, flushed(1)]
 
 
 async def test_a_call_that_does_not_go_on_is_over(gateways: Gateways, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -278,7 +253,7 @@ async def test_a_call_that_does_not_go_on_is_over(gateways: Gateways, monkeypatc
     async with other.subscribe(CA1) as outbox:
         async with gateway(gateways.stores.pop()) as dying:
             begin(dying)
-            assert await next_of(outbox, 1) == messages(INTRODUCTION)
+            assert await next_of(outbox, 1) == [INTRODUCTION]
         assert await received(outbox) == [LOST, OVER]
 
 
@@ -287,7 +262,7 @@ async def test_subscribers_of_a_draining_gateway_are_sent_elsewhere(gateways: Ga
     one, other = await gateways.start(), await gateways.start()
     async with other.subscribe(CA1) as of_other, other.subscribe(CA2) as own, other.subscribe(CA3) as waiting:
         call, ending = begin(one), begin(other, CA2)
-        assert await next_of(of_other, 1) == await next_of(own, 1) == messages(INTRODUCTION)
+        assert await next_of(of_other, 1) == await next_of(own, 1) == [INTRODUCTION]
         other.drain()
         for outbox in (of_other, waiting):
             (failure,) = await received(outbox)
@@ -330,7 +305,7 @@ async def test_what_cannot_be_read_is_left_out(kind: str, request: pytest.Fixtur
             call = begin(calls)
             call.publish(flushed(1))
             call.end()
-            assert await received(outbox) == messages(INTRODUCTION, flushed(1))
+            assert await received(outbox) == [INTRODUCTION, flushed(1)]
         assert len(unread) == 2 + len(entries)
 
 
@@ -344,7 +319,7 @@ async def test_events_of_a_call_wait_for_redis() -> None:
         ):
             call = begin(one)
             call.publish(STARTED)
-            assert await next_of(outbox, 2) == messages(INTRODUCTION, STARTED)
+            assert await next_of(outbox, 2) == [INTRODUCTION, STARTED]
             server.kill()
             call.publish(flushed(1))
             assert await next_of(outbox, 1) == [PAUSED]
@@ -353,9 +328,9 @@ async def test_events_of_a_call_wait_for_redis() -> None:
                     pass
             call.publish(flushed(2))
             server.start()
-            assert await next_of(outbox, 2) == messages(flushed(1), flushed(2))
+            assert await next_of(outbox, 2) == [flushed(1), flushed(2)]
             async with other.subscribe(CA1) as late:
-                assert await next_of(late, 2) == messages(INTRODUCTION, STARTED)
+                assert await next_of(late, 2) == [INTRODUCTION, STARTED]
                 call.end()
                 assert await received(outbox) == []
 
@@ -376,5 +351,5 @@ async def test_a_call_begins_while_redis_is_away() -> None:
                 call.publish(flushed(-1))
                 call.end()
                 everything = await received(outbox)
-                assert everything[-1:] == messages(flushed(-1))
+                assert everything[-1:] == [flushed(-1)]
                 assert MISSED in everything or JOINED_LATE in everything

@@ -19,10 +19,11 @@ from sqlalchemy import Connection, make_url
 from websockets.asyncio.client import connect
 
 from tests.app.conftest import Serve
+from tests.app.publish.made_up_calls import begin, message, received
 from tutti_server.app.errors import SessionError
 from tutti_server.app.jobs import Job, Request
-from tutti_server.app.publish.call_subscribers import Calls, Receipt
-from tutti_server.app.publish.outbox import CallEvent, CallId, CallMessage, Outbox
+from tutti_server.app.publish.call_subscribers import Calls
+from tutti_server.app.publish.outbox import CallId
 from tutti_server.app.publish.room_follower import RoomConfig
 from tutti_server.app.publish.room_hub import Rooms
 from tutti_server.app.publish.room_speaker import Claim
@@ -91,20 +92,6 @@ async def hubs(is_shared: bool) -> AsyncIterator[tuple[Calls, Calls]]:
         yield made[0], made[1]
 
 
-def write(event: CallEvent, channel_names: Sequence[str] = ()) -> tuple[str, ...]:
-    assert isinstance(event, events.Reply)
-    return (event.text,)
-
-
-async def received(outbox: Outbox[Receipt]) -> list[Receipt]:
-    """Everything of a call that has ended."""
-    found = []
-    async with asyncio.timeout(10):
-        while (event := await outbox.pop()) is not None:
-            found.append(event)
-    return found
-
-
 async def may_speak(rooms: Rooms, client: Client, room: Claim) -> bool:
     try:
         return (await rooms.claim(client.account, room.name, room.token)).id == room.id
@@ -135,16 +122,16 @@ def test_a_call_is_found_by_its_own_account_alone(is_shared: bool, customers: Cu
                 for customer, client in clients
             ]
             calls = {
-                customer: here.begin(CallId(client.account, sid), events.Reply(str(customer)), write)
+                customer: begin(here, CallId(client.account, sid), message(events.Reply(str(customer))))
                 for customer, client in clients[::2]
             }
             for _, client in clients[::2]:
                 with pytest.raises(SessionError, match="another stream"):
-                    here.begin(CallId(client.account, sid), events.Reply("twice"), write)
+                    begin(here, CallId(client.account, sid))
             for call in calls.values():
                 call.end()
             for customer, outbox in outboxes:
-                assert await received(outbox) == [CallMessage.of(events.Reply(str(customer)), write)]
+                assert await received(outbox) == [message(events.Reply(str(customer)))]
 
     asyncio.run(check())
 
