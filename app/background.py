@@ -4,8 +4,11 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager
+from typing import TypeVar
 
 logger = logging.getLogger(__name__)
+
+_Result = TypeVar("_Result")
 
 
 @asynccontextmanager
@@ -18,6 +21,18 @@ async def in_background(*coroutines: Coroutine[None, None, None]) -> AsyncIterat
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def unless(event: Awaitable[object], work: Awaitable[_Result]) -> _Result | None:
+    """Do some work. If something else happens before it is done, it is cancelled, and the result is `None`."""
+    happening, working = asyncio.ensure_future(event), asyncio.ensure_future(work)
+    try:
+        await asyncio.wait((happening, working), return_when=asyncio.FIRST_COMPLETED)
+        return working.result() if working.done() else None
+    finally:
+        happening.cancel()
+        working.cancel()
+        await asyncio.gather(happening, working, return_exceptions=True)
 
 
 async def repeat(work: Callable[[], Awaitable[None]], every_s: float, failure: str) -> None:

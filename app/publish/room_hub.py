@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from contextlib import asynccontextmanager, suppress
 from secrets import token_hex, token_urlsafe
 
+from tutti_server.app.background import in_background
 from tutti_server.app.errors import CLOSE_OVERLOADED, CLOSE_POLICY, RETRY_AFTER_S, LimitExceeded, SessionError
 from tutti_server.app.publish.room_follower import Followed, RoomConfig, RoomFollower
 from tutti_server.app.publish.room_speaker import Claim, Speaker, name_key, read_record
@@ -58,14 +59,13 @@ class Rooms:
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         """Follow rooms while the context is open, and write what speakers have left at its end."""
-        async with self._leases.running(), self._watch.running():
-            following = asyncio.create_task(self._follower.run())
+        async with self._leases.running(), self._watch.running(), in_background(self._follower.run()):
             try:
                 yield
                 if self._speaking:
                     await asyncio.wait(self._speaking, timeout=LEAVE_S)
             finally:
-                tasks = (following, *self._speaking, *self._giving_up)
+                tasks = (*self._speaking, *self._giving_up)
                 for task in tasks:
                     task.cancel()
                 await asyncio.gather(*tasks, return_exceptions=True)

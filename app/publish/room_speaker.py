@@ -15,7 +15,7 @@ from tutti_server.app.publish.room_entries import Begun, Ended, Entry, Left, Pas
 from tutti_server.app.publish.room_follower import Followed, RoomConfig, RoomFollower, lease_name, log_name, text_name
 from tutti_server.app.sharing.leases import Leases
 from tutti_server.app.sharing.store import Lease, SharedStore, StoreAway
-from tutti_server.app.sharing.waiting import wait_until_up
+from tutti_server.app.sharing.waiting import LAST_WORDS_S, wait_until_up
 
 logger = logging.getLogger(__name__)
 
@@ -23,8 +23,6 @@ SAVE_EVERY = 200
 """A snapshot is made after this many entries: a log keeps more of them."""
 SAVE_EVERY_S = 120.0
 """A snapshot is made after this time, in seconds, if there is anything new."""
-LAST_WORDS_S = 60.0
-"""How long the last events of a session wait for a store that is away, in seconds."""
 FOLD_S = 5.0
 """How long a session that has left waits until its gateway has read its last events, in seconds."""
 
@@ -250,7 +248,7 @@ class Speaker:
                 return
             except StoreAway:
                 self._was_away = True
-                await wait_until_up(self._store, self._has_left, LAST_WORDS_S)
+                await wait_until_up(self._store, self._has_left)
 
 
 def name_key(name: str) -> str:

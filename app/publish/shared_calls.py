@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from secrets import token_hex
 
+from tutti_server.app.background import in_background
 from tutti_server.app.errors import CLOSE_OVERLOADED, RETRY_AFTER_S, LimitExceeded, SessionError
 from tutti_server.app.publish.call_entries import (
     KEEP_OPENING_S,
@@ -29,8 +30,6 @@ CLAIM_S = LEASE_S + 2.0
 """How long a stream waits until the stream before it has ended, in seconds: so long a dead gateway keeps its lease."""
 CLAIM_EVERY_S = 0.2
 """The time between two attempts, in seconds."""
-LAST_WORDS_S = 60.0
-"""How long the events of a call that has ended wait for a store that is away, in seconds."""
 
 
 class SharedCalls(Calls):
@@ -59,14 +58,13 @@ class SharedCalls(Calls):
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         """See `Calls`."""
-        async with self._leases.running(), self._watch.running():
-            following = asyncio.create_task(self._follower.run())
+        async with self._leases.running(), self._watch.running(), in_background(self._follower.run()):
             try:
                 yield
             finally:
-                for task in (following, *self._publishing):
+                for task in self._publishing:
                     task.cancel()
-                await asyncio.gather(following, *self._publishing, return_exceptions=True)
+                await asyncio.gather(*self._publishing, return_exceptions=True)
 
     def begin(
         self, call_id: CallId, introduction: CallMessage, on_refusal: Callable[[SessionError], None]
@@ -191,7 +189,7 @@ class SharedCall:
                     self._begun = await self._store.next_number(lease.name)
                     return True
             except StoreAway:
-                await self._wait_for_store()
+                await wait_until_up(self._store, self._has_ended)
                 # Until now no answer could tell of another stream.
                 deadline = loop.time() + CLAIM_S
                 continue
@@ -213,10 +211,6 @@ class SharedCall:
                 await self._store.append(log_name(self._call_id), entry.text())
                 return
             except StoreAway:
-                await self._wait_for_store()
+                await wait_until_up(self._store, self._has_ended)
                 # It may have lost what it had.
                 needs_opening = True
-
-    async def _wait_for_store(self) -> None:
-        """Wait until the store is back; see `wait_until_up`."""
-        await wait_until_up(self._store, self._has_ended, LAST_WORDS_S)

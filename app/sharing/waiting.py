@@ -4,12 +4,15 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 
+from tutti_server.app.background import unless
 from tutti_server.app.sharing.store import Entry, SharedStore, StoreAway
 
 logger = logging.getLogger(__name__)
 
 RETRY_S = 1.0
 """The wait after an unexpected failure, in seconds."""
+LAST_WORDS_S = 60.0
+"""How long the last events of what has ended wait for a store that is away, in seconds."""
 
 
 async def keep_following(
@@ -18,7 +21,7 @@ async def keep_following(
     is_needed: Callable[[], bool],
     changed: asyncio.Event,
     follow: Callable[[], Awaitable[None]],
-    on_away: Callable[[], None] = lambda: None,
+    on_away: Callable[[], None],
 ) -> None:
     """Follow logs of the store until cancelled, also after failures.
 
@@ -53,35 +56,19 @@ async def read_unless(
     Raises:
         StoreAway: the store cannot be reached.
     """
-    reading = asyncio.ensure_future(store.read(positions))
-    changing = asyncio.ensure_future(changed.wait())
-    try:
-        await asyncio.wait((reading, changing), return_when=asyncio.FIRST_COMPLETED)
-        return reading.result() if reading.done() else []
-    finally:
-        reading.cancel()
-        changing.cancel()
-        await asyncio.gather(reading, changing, return_exceptions=True)
+    return await unless(changed.wait(), store.read(positions)) or []
 
 
-async def wait_until_up(store: SharedStore, has_ended: asyncio.Event, last_words_s: float) -> None:
-    """Wait until the store is back: without limit for something that goes on, and for a limited time after its end.
+async def wait_until_up(store: SharedStore, has_ended: asyncio.Event) -> None:
+    """Wait until the store is back: without limit for something that goes on, and for `LAST_WORDS_S` after its end.
 
     Args:
         store: one that has just been away.
         has_ended: set when nothing follows what waits for the store.
-        last_words_s: the limit, in seconds.
 
     Raises:
-        TimeoutError: it has ended, and the store was away for `last_words_s` since.
+        TimeoutError: it has ended, and the store was away for so long since.
     """
-    coming_back = asyncio.ensure_future(store.wait_until_up())
-    ending = asyncio.ensure_future(has_ended.wait())
-    try:
-        await asyncio.wait((coming_back, ending), return_when=asyncio.FIRST_COMPLETED)
-        async with asyncio.timeout(last_words_s):
-            await coming_back
-    finally:
-        coming_back.cancel()
-        ending.cancel()
-        await asyncio.gather(coming_back, ending, return_exceptions=True)
+    await unless(has_ended.wait(), store.wait_until_up())
+    async with asyncio.timeout(LAST_WORDS_S):
+        await store.wait_until_up()

@@ -5,6 +5,7 @@ from contextlib import suppress
 
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
+from tutti_server.app.background import unless
 from tutti_server.app.dialects.native.room_endpoint import Publication
 from tutti_server.app.dialects.native.wire import SUBPROTOCOL, Native, messages
 from tutti_server.app.errors import CLOSE_DONE, CLOSE_DRAINING, CLOSE_OUR_FAULT, CLOSE_POLICY, RequestError
@@ -61,23 +62,14 @@ async def subscribe_to_call(websocket: WebSocket) -> None:
     async with service.calls.subscribe(call_id, holder) as outbox:
         admit(websocket.scope)
         await websocket.accept()
-        await _serve_subscriber(websocket, outbox, service.settings.send_timeout_s)
+        sending = _send_events(websocket, outbox, service.settings.send_timeout_s)
+        await unless(_wait_for_disconnect(websocket), sending)
 
 
 def _key(websocket: WebSocket, subprotocols: list[str]) -> str | None:
     if websocket.headers.get("authorization"):
         return header_key(websocket.headers)
     return prefixed_key(subprotocols, KEY_PREFIX)
-
-
-async def _serve_subscriber(websocket: WebSocket, outbox: Outbox[Receipt], send_timeout_s: float) -> None:
-    """Send the events of a call until the call ends or the subscriber disconnects."""
-    async with asyncio.TaskGroup() as tasks:
-        reader = tasks.create_task(_wait_for_disconnect(websocket))
-        writer = tasks.create_task(_send_events(websocket, outbox, send_timeout_s))
-        await asyncio.wait((reader, writer), return_when=asyncio.FIRST_COMPLETED)
-        reader.cancel()
-        writer.cancel()
 
 
 async def _wait_for_disconnect(websocket: WebSocket) -> None:
@@ -87,6 +79,7 @@ async def _wait_for_disconnect(websocket: WebSocket) -> None:
 
 
 async def _send_events(websocket: WebSocket, outbox: Outbox[Receipt], send_timeout_s: float) -> None:
+    """Send the events of a call until the call ends."""
     close = DONE
     with suppress(WebSocketDisconnect, RuntimeError, TimeoutError):
         while (event := await outbox.pop()) is not None:

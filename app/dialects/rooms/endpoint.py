@@ -14,6 +14,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import FileResponse, Response
 from starlette.types import Receive, Scope, Send
 
+from tutti_server.app.background import unless
 from tutti_server.app.dialects.rooms.hls_wire import N_SERVED, TrackOptions, playlist, track_segment, whole_track
 from tutti_server.app.errors import RETRY_AFTER_S, RequestError, shorten
 from tutti_server.app.numbers import read_integer
@@ -100,21 +101,13 @@ async def _serve_reader(request: Request, followed: Followed, seen: str, send: S
     """Send events until the room has ended, the server is going down, or the reader has left."""
     service: Service = request.app.state.service
     stream = EventStream(send, PUBLIC_HEADERS, service.settings.send_timeout_s)
-    sending = asyncio.create_task(_send_events(service, followed, seen, stream))
-    leaving = asyncio.create_task(_until_disconnect(request.receive))
     try:
-        await asyncio.wait((sending, leaving), return_when=asyncio.FIRST_COMPLETED)
-        if sending.done():
-            sending.result()
+        await unless(_until_disconnect(request.receive), _send_events(service, followed, seen, stream))
     except ClientDisconnect:
         # What it has not received waits for it: the events have ids.
         service.metrics.rooms.refused_total.labels("slow").inc()
         if cut_slow(request.scope):
-            await leaving
-    finally:
-        sending.cancel()
-        leaving.cancel()
-        await asyncio.gather(sending, leaving, return_exceptions=True)
+            await _until_disconnect(request.receive)
 
 
 async def _send_events(service: Service, followed: Followed, seen: str, stream: EventStream) -> None:
