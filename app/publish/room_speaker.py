@@ -166,7 +166,8 @@ class Speaker:
         await self._append(self._begun)
         due = loop.time() + SEGMENT_S
         while True:
-            if loop.time() >= due:
+            # In a room that has ended, no time passes: it would go on.
+            if loop.time() >= due and not self._has_left.is_set():
                 due = loop.time() + SEGMENT_S
                 await self._until_stored(self._keep_up)
             try:

@@ -62,6 +62,19 @@ async def test_a_session_whose_end_the_store_has_lost_leaves_the_room(monkeypatc
         assert not speaking
 
 
+async def test_a_room_that_has_ended_stays_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Though it is time to say that time passes in it."""
+    monkeypatch.setattr("tutti_server.app.publish.room_speaker.SEGMENT_S", 0.0)
+    rooms = Rooms(LocalStore(), CONFIG)
+    async with asyncio.timeout(10), rooms.running():
+        speaker = rooms.speak(await rooms.claim("own", "choir", None))
+        speaker.begin("Sunday", None)
+        async with rooms.follow("choir") as followed:
+            speaker.leave(is_over=True)
+            await asyncio.wait(rooms._speaking)
+            assert not followed.room.is_live
+
+
 @dataclass
 class Clocks:
     """The clocks of a machine."""
