@@ -29,7 +29,7 @@ Outcome = Literal["delivered", "refused", "expired", "dropped"]
 delivered: the receiver answered with a status from 200 to 299.
 refused: the receiver answered with a status that will not change.
 expired: the event became older than `MAX_AGE_S` between attempts.
-dropped: the queue was full, or had failed.
+dropped: the queue was full, or a defect prevented the delivery.
 """
 
 SIGNATURE_HEADER = "tutti-signature"
@@ -136,13 +136,13 @@ class Webhook:
         return delivery
 
     def push(self, delivery: "Delivery", event: dict[str, Any]) -> None:
-        """Queue one event of a call. If the queue is full, or has failed, the event is dropped and counted.
+        """Queue one event of a call. If the queue is full, the event is dropped and counted.
 
         Args:
             delivery: the queue of the call.
             event: a message of the native protocol.
         """
-        if delivery.has_failed or delivery.queue.full() or self._n_waiting >= MAX_WAITING_TOTAL:
+        if delivery.queue.qsize() >= MAX_WAITING or self._n_waiting >= MAX_WAITING_TOTAL:
             if not delivery.has_dropped:
                 logger.warning("[%s] events are dropped: too many wait for the webhook", delivery.call_sid)
             delivery.has_dropped = True
@@ -160,35 +160,23 @@ class Webhook:
         }
         delivery.n_pushed += 1
         self._n_waiting += 1
-        delivery.has_more.set()
         content = json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode()
         delivery.queue.put_nowait((created_s, self._clock() + MAX_AGE_S, content))
 
     async def _deliver(self, delivery: "Delivery") -> None:
-        try:
-            await self._deliver_all(delivery)
-        except Exception:
-            # A defect ends the delivery of this call only.
-            logger.exception("[%s] delivery failed", delivery.call_sid)
-            delivery.has_failed = delivery.has_dropped = True
-            self._n_waiting -= delivery.queue.qsize()
-
-    async def _deliver_all(self, delivery: "Delivery") -> None:
         """Deliver the events of one call in order, until it is closed and its queue is empty."""
-        while True:
-            await delivery.has_more.wait()
-            if delivery.queue.empty():
-                return
-            created_s, expires_s, body = delivery.queue.get_nowait()
-            if delivery.queue.empty() and not delivery.is_closed:
-                delivery.has_more.clear()
+        while (waiting := await delivery.queue.get()) is not None:
+            created_s, expires_s, body = waiting
             try:
                 with self._trace(delivery.call_sid, created_s) as trace:
                     outcome = await self._post(delivery.call_sid, expires_s, body, trace)
                     trace.ended(outcome)
-                self._on_outcome(outcome)
-            finally:
-                self._n_waiting -= 1
+            except Exception:
+                # A defect costs this event only.
+                logger.exception("[%s] delivery failed", delivery.call_sid)
+                outcome = "dropped"
+            self._n_waiting -= 1
+            self._on_outcome(outcome)
 
     async def _post(self, call_sid: str, expires_s: float, body: bytes, trace: DeliveryTrace) -> Outcome:
         """Retry one event until it is delivered, refused or too old."""
@@ -241,13 +229,11 @@ class Delivery:
         self.call_sid = call_sid
         self.stream_sid = stream_sid
         self.key = key
-        self.queue: asyncio.Queue[tuple[float, float, bytes]] = asyncio.Queue(MAX_WAITING)
-        """When each event was pushed, in seconds since 1970, when it expires, and the body of its request."""
-        self.has_more = asyncio.Event()
-        """Set while events wait, and after `close`."""
-        self.is_closed = False
-        self.has_failed = False
-        """A defect has ended the delivery: all that follows is dropped."""
+        self.queue: asyncio.Queue[tuple[float, float, bytes] | None] = asyncio.Queue()
+        """When each event was pushed, in seconds since 1970, when it expires, and the body of its request.
+
+        `None` after the last one. `Webhook.push` adds no more than `MAX_WAITING`.
+        """
         self.has_dropped = False
         """An event has been dropped, and the log has a line about it."""
         self.n_pushed = 0
@@ -260,5 +246,4 @@ class Delivery:
 
     def close(self) -> None:
         """End the queue. Events that wait are still delivered."""
-        self.is_closed = True
-        self.has_more.set()
+        self.queue.put_nowait(None)
