@@ -183,49 +183,49 @@ class RedisStore:
 
     async def release(self, leases: Collection[Lease]) -> None:
         """See `SharedStore`."""
-        await self._call_all([("ZREM", _lease_key(lease.name), lease.holder) for lease in leases])
+        await self._call_all([("ZREM", _key("lease", lease.name), lease.holder) for lease in leases])
 
     async def holders(self, names: Sequence[str]) -> list[frozenset[str]]:
         """See `SharedStore`."""
-        return list(map(frozenset, await self._call_all([("EVAL", HOLDERS, 1, _lease_key(name)) for name in names])))
+        return list(map(frozenset, await self._call_all([("EVAL", HOLDERS, 1, _key("lease", name)) for name in names])))
 
     async def add(self, amounts: Mapping[str, float], keep_s: float) -> None:
         """See `SharedStore`."""
-        keys = {_counter_key(counter): amount for counter, amount in amounts.items()}
+        keys = {_key("counter", counter): amount for counter, amount in amounts.items()}
         additions: list[Command] = [("INCRBYFLOAT", key, amount) for key, amount in keys.items()]
         # In one transaction: a part of it would be counted again with the next attempt.
         await self._call_all(additions + [("PEXPIRE", key, round(keep_s * 1000)) for key in keys], is_atomic=True)
 
     async def totals(self, counters: Sequence[str]) -> list[float]:
         """See `SharedStore`."""
-        found = await self._call("MGET", *map(_counter_key, counters))
+        found = await self._call("MGET", *(_key("counter", each) for each in counters))
         return [float(total or 0) if _is_number(total) else 0.0 for total in found]
 
     async def next_number(self, name: str) -> int:
         """See `SharedStore`."""
         keep_ms = round(KEEP_NUMBER_S * 1000)
-        return int(await self._call("EVAL", NEXT_NUMBER, 1, _number_key(name), keep_ms))
+        return int(await self._call("EVAL", NEXT_NUMBER, 1, _key("number", name), keep_ms))
 
     async def put(self, name: str, value: str, keep_s: float) -> None:
         """See `SharedStore`."""
-        await self._call("SET", _value_key(name), value, "PX", max(round(keep_s * 1000), 1))
+        await self._call("SET", _key("value", name), value, "PX", max(round(keep_s * 1000), 1))
 
     async def put_new(self, name: str, value: str, keep_s: float) -> bool:
         """See `SharedStore`."""
-        keys = (_value_key(name), f"{PREFIX}call:{token_hex(8)}")
+        keys = (_key("value", name), _key("call", token_hex(8)))
         keep_ms, keep_call_ms = max(round(keep_s * 1000), 1), round(2 * CALL_S * 1000)
         return bool(await self._call("EVAL", PUT_NEW, len(keys), *keys, value, keep_ms, keep_call_ms))
 
     async def keep(self, name: str, keep_s: float) -> None:
         """See `SharedStore`."""
-        await self._call("PEXPIRE", _value_key(name), max(round(keep_s * 1000), 1))
+        await self._call("PEXPIRE", _key("value", name), max(round(keep_s * 1000), 1))
 
     async def get(self, name: str) -> str | None:
         """See `SharedStore`."""
 
         async def work() -> str | None:
             try:
-                value: str | None = await self._client.execute_command("GET", _value_key(name))
+                value: str | None = await self._client.execute_command("GET", _key("value", name))
             except ResponseError as error:
                 if not str(error).startswith(WRONG_TYPE):
                     raise
@@ -239,7 +239,7 @@ class RedisStore:
 
     async def append(self, log: str, value: str) -> None:
         """See `SharedStore`."""
-        key = _log_key(log)
+        key = _key("log", log)
         await self._call_all(
             [
                 ("XADD", key, "MAXLEN", "~", MAX_ENTRIES, "*", "value", value),
@@ -249,23 +249,21 @@ class RedisStore:
 
     async def last(self, log: str) -> Entry | None:
         """See `SharedStore`."""
-        entries = await self._call("XREVRANGE", _log_key(log), "+", "-", "COUNT", 1)
+        entries = await self._call("XREVRANGE", _key("log", log), "+", "-", "COUNT", 1)
         return _entry(*entries[0]) if entries else None
 
     async def read(self, positions: Mapping[str, str]) -> list[tuple[str, Entry]]:
         """See `SharedStore`."""
-        logs = {_log_key(log): log for log in positions}
+        logs = {_key("log", log): log for log in positions}
         block: Command = ("COUNT", READ_COUNT, "BLOCK", round(READ_S * 1000))
         command: Command = ("XREAD", *block, "STREAMS", *logs, *positions.values())
         work = partial(self._client.execute_command, *command)
-        found = await self._limited(
-            partial(_cleaned, self._client, self._on_unreadable, work, [command]), READ_S + CALL_S
-        )
+        found = await self._limited(partial(self._cleaned, work, [command]), READ_S + CALL_S)
         return [(logs[key], _entry(*entry)) for key, entries in found or () for entry in entries]
 
     async def _call(self, *command: str | int | float) -> Any:
         work = partial(self._client.execute_command, *command)
-        return await self._in_turn(partial(_cleaned, self._client, self._on_unreadable, work, [command]))
+        return await self._in_turn(partial(self._cleaned, work, [command]))
 
     async def _call_all(self, commands: Sequence[Command], is_atomic: bool = False) -> list[Any]:
         """Send commands together; in one transaction if `is_atomic`."""
@@ -278,14 +276,29 @@ class RedisStore:
                     pipeline.execute_command(*command)
                 return list(await pipeline.execute())
 
-        answers: list[Any] = await self._in_turn(
-            partial(_cleaned, self._client, self._on_unreadable, work, commands, is_repeated=not is_atomic)
-        )
+        answers: list[Any] = await self._in_turn(partial(self._cleaned, work, commands, is_repeated=not is_atomic))
         return answers
+
+    async def _cleaned(
+        self, work: Callable[[], Awaitable[Any]], commands: Sequence[Command], *, is_repeated: bool = True
+    ) -> Any:
+        """The answer to these commands, after what another program has written under their names was removed.
+
+        One wrong value must not make the store count as away for everybody. What a transaction has done it does not
+        undo, so it is not sent again: it has no answer then.
+        """
+        try:
+            return await work()
+        except ResponseError as error:
+            if not any(each in str(error) for each in POISONED):
+                raise
+        for _ in range(await _remove_poison(self._client, commands)):
+            self._on_unreadable()
+        return await work() if is_repeated else []
 
     async def _in_turn(self, work: Callable[[], Awaitable[Any]]) -> Any:
         """The answer of the store to a call that waits for its turn. Raises like `_limited`."""
-        _check(self.is_up)
+        self._check_up()
         try:
             async with asyncio.timeout(CALL_S):
                 await self._turns.acquire()
@@ -303,7 +316,7 @@ class RedisStore:
         Raises:
             StoreAway: there is none; or there was none a moment ago, and no probe has found the store back.
         """
-        _check(self.is_up)
+        self._check_up()
         try:
             async with asyncio.timeout(limit_s):
                 return await work()
@@ -311,6 +324,10 @@ class RedisStore:
             # Whatever Redis' client raises, no session may fail for it.
             self._note_away(error)
             raise StoreAway("Redis cannot be reached") from error
+
+    def _check_up(self) -> None:
+        if not self.is_up:
+            raise StoreAway("Redis cannot be reached")
 
     def _note_away(self, error: Exception) -> None:
         if self.is_up:
@@ -343,11 +360,6 @@ class RedisStore:
         self._on_change(True)
 
 
-def _check(is_up: bool) -> None:
-    if not is_up:
-        raise StoreAway("Redis cannot be reached")
-
-
 def _client(url: str) -> Any:  # the method for all commands has no types
     pool = BlockingConnectionPool.from_url(
         url,
@@ -368,55 +380,17 @@ def _client(url: str) -> Any:  # the method for all commands has no types
 
 
 def _take(lease: Lease, limit: int) -> Command:
-    return ("EVAL", TAKE, 1, _lease_key(lease.name), lease.holder, limit, round(LEASE_S * 1000))
+    return ("EVAL", TAKE, 1, _key("lease", lease.name), lease.holder, limit, round(LEASE_S * 1000))
 
 
-def _lease_key(name: str) -> str:
-    return f"{PREFIX}lease:{name}"
-
-
-def _counter_key(name: str) -> str:
-    return f"{PREFIX}counter:{name}"
-
-
-def _number_key(name: str) -> str:
-    return f"{PREFIX}number:{name}"
-
-
-def _value_key(name: str) -> str:
-    return f"{PREFIX}value:{name}"
-
-
-def _log_key(name: str) -> str:
-    return f"{PREFIX}log:{name}"
+def _key(kind: str, name: str) -> str:
+    """What the store calls one of our names, of a kind in `TYPES`."""
+    return f"{PREFIX}{kind}:{name}"
 
 
 def _entry(position: str, fields: Mapping[str, str]) -> Entry:
     # Another program may have written other fields.
     return Entry(position, fields.get("value", ""))
-
-
-async def _cleaned(
-    client: Any,
-    on_unreadable: Callable[[], None],
-    work: Callable[[], Awaitable[Any]],
-    commands: Sequence[Command],
-    *,
-    is_repeated: bool = True,
-) -> Any:
-    """The answer to these commands, after what another program has written under their names was removed.
-
-    One wrong value must not make the store count as away for everybody. What a transaction has done it does not undo,
-    so it is not sent again: it has no answer then.
-    """
-    try:
-        return await work()
-    except ResponseError as error:
-        if not any(each in str(error) for each in POISONED):
-            raise
-    for _ in range(await _remove_poison(client, commands)):
-        on_unreadable()
-    return await work() if is_repeated else []
 
 
 async def _remove_poison(client: Any, commands: Sequence[Command]) -> int:
@@ -451,7 +425,7 @@ async def _answers(client: Any, commands: Sequence[Command]) -> list[Any]:
 
 
 def _kind(key: str) -> str:
-    """The kind of a name of ours, as in `TYPES`."""
+    """The kind of a name of ours."""
     return key.removeprefix(PREFIX).partition(":")[0]
 
 
