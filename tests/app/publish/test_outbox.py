@@ -4,8 +4,7 @@ import asyncio
 
 import pytest
 
-from tutti_server.app.errors import LimitExceeded
-from tutti_server.app.publish.outbox import MAX_WAITING, Outbox, Outgoing
+from tutti_server.app.publish.outbox import Outbox, Outgoing
 from tutti_server.app.session.messages import events
 
 
@@ -27,19 +26,6 @@ async def test_a_newer_interim_replaces_an_older_one_of_its_channel() -> None:
         outbox.push(event)
     outbox.close()
     assert await popped(outbox) == [interim(2, channel=1), events.Flushed(1), interim(3)]
-
-
-async def test_a_full_outbox_accepts_a_fatal_failure_only() -> None:
-    """The client then still learns why its session ended."""
-    outbox: Outbox[Outgoing] = Outbox()
-    for number in range(MAX_WAITING):
-        outbox.push(events.Flushed(number))
-    with pytest.raises(LimitExceeded):
-        outbox.push(events.Flushed(-1))
-    failure = events.Failure("slow_reader", "", is_fatal=True)
-    outbox.push(failure)
-    outbox.close()
-    assert (await popped(outbox))[-1] == failure
 
 
 async def test_a_cancelled_reader_loses_no_event() -> None:

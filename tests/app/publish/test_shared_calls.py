@@ -13,7 +13,7 @@ from tutti_server.app.errors import LimitExceeded, SessionError
 from tutti_server.app.publish.call_entries import MAX_CHARS, lease_name, log_name, opening_name
 from tutti_server.app.publish.call_follower import LOST, MISSED, OVER, PAUSED
 from tutti_server.app.publish.call_subscribers import JOINED_LATE, Receipt
-from tutti_server.app.publish.outbox import MAX_WAITING, CallId, Outbox
+from tutti_server.app.publish.outbox import MAX_WAITING, Outbox
 from tutti_server.app.publish.shared_calls import SharedCalls
 from tutti_server.app.session.messages import events
 from tutti_server.app.sharing.local_store import LocalStore
@@ -130,47 +130,25 @@ async def test_a_call_keeps_its_stream_when_redis_was_emptied(
         first.end()
 
 
-async def test_two_accounts_have_calls_with_the_same_id(gateways: Gateways) -> None:
-    """At any gateway, at the same time, and neither receives anything of the other's."""
-    one, other = await gateways.start(), await gateways.start()
-    foreign = CallId("other", CA1.sid)
-    async with one.subscribe(CA1) as own, one.subscribe(foreign) as theirs:
-        calls = [begin(one), begin(other, foreign)]
-        for number, call in enumerate(calls):
-            call.publish(flushed(number))
-            call.end()
-        assert await received(own) == [INTRODUCTION, flushed(0)]
-        assert await received(theirs) == [INTRODUCTION, flushed(1)]
-
-
 async def test_a_late_subscriber_receives_the_opening_and_what_follows(gateways: Gateways) -> None:
-    one, other = await gateways.start(), await gateways.start()
+    """And a notice, unless it has missed nothing."""
+    one, other, third = [await gateways.start() for _ in range(3)]
     async with one.subscribe(CA1) as in_time:
         call = begin(one)
-        for event in (STARTED, flushed(1)):
-            call.publish(event)
-        await next_of(in_time, 3)
+        call.publish(STARTED)
+        opening = [INTRODUCTION, STARTED]
+        assert await next_of(in_time, 2) == opening
+        async with third.subscribe(CA1) as early:
+            assert await next_of(early, 2) == opening
+            call.publish(flushed(1))
+            assert await next_of(early, 1) == await next_of(in_time, 1) == [flushed(1)]
         async with other.subscribe(CA1) as late:
-            opening = [INTRODUCTION, STARTED]
             assert await next_of(late, 3) == [*opening, JOINED_LATE]
             async with other.subscribe(CA1) as later:
                 assert await next_of(later, 3) == [*opening, JOINED_LATE]
                 call.publish(flushed(2))
                 call.end()
                 assert await received(late) == await received(later) == [flushed(2)]
-
-
-async def test_a_subscriber_right_after_the_beginning_is_not_late(gateways: Gateways) -> None:
-    one, other = await gateways.start(), await gateways.start()
-    async with one.subscribe(CA1) as in_time:
-        call = begin(one)
-        call.publish(STARTED)
-        await next_of(in_time, 2)
-        async with other.subscribe(CA1) as outbox:
-            assert await next_of(outbox, 2) == [INTRODUCTION, STARTED]
-            call.publish(flushed(1))
-            call.end()
-            assert await received(outbox) == [flushed(1)]
 
 
 async def test_a_call_id_may_be_used_again(gateways: Gateways) -> None:

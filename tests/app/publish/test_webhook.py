@@ -1,8 +1,6 @@
 """Delivers events of calls to a webhook that refuses, fails, is slow or is unreachable. The clock is a number."""
 
 import asyncio
-import hashlib
-import hmac
 import json
 import re
 import time
@@ -128,10 +126,7 @@ async def test_a_request_is_signed_with_its_time() -> None:
     receiver = Receiver([httpx.Response(500), httpx.Response(500)])
     await deliver(receiver)
     for request, at in zip(receiver.requests, (1_700_000_000, 1_700_000_000, 1_700_000_001), strict=True):
-        fields = dict(part.split("=") for part in request.headers[SIGNATURE_HEADER].split(","))
-        assert fields["t"] == str(at)
-        signed = fields["t"].encode() + b"." + request.content
-        assert hmac.compare_digest(fields["v1"], hmac.new(b"secret", signed, hashlib.sha256).hexdigest())
+        assert request.headers[SIGNATURE_HEADER] == signature("secret", at, request.content)
 
 
 @pytest.mark.parametrize(
