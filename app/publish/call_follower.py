@@ -62,18 +62,11 @@ class _Followed:
 class CallFollower:
     """Reads the logs of calls with subscribers here, and passes their messages to the hub of this gateway."""
 
-    def __init__(
-        self,
-        hub: Calls,
-        store: SharedStore,
-        on_unreadable: Callable[[], None] = lambda: None,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
+    def __init__(self, hub: Calls, store: SharedStore, on_unreadable: Callable[[], None]) -> None:
         """Prepare to follow calls; `on_unreadable` is called for each entry and opening that cannot be read."""
         self._hub = hub
         self._on_unreadable = on_unreadable
         self._store = store
-        self._clock = clock
         self._followed: dict[CallId, _Followed] = {}
         self._has_changed = asyncio.Event()
         """Set when a call id is new among the followed ones, or has gone."""
@@ -118,8 +111,8 @@ class CallFollower:
                 reader.position = entry.position
                 if (read := self._parse(entry.value)) is not None:
                     self._receive(call_id, reader, read)
-        if self._clock() - self._checked_at >= RENEW_S:
-            self._checked_at = self._clock()
+        if time.monotonic() - self._checked_at >= RENEW_S:
+            self._checked_at = time.monotonic()
             await self._check_streams()
 
     async def _read(self) -> list[tuple[CallId, Entry]]:
@@ -209,7 +202,7 @@ class CallFollower:
         """Say so where the gateway of a stream has died, and end calls that have not gone on since."""
         active = [(call_id, followed) for call_id, followed in self._followed.items() if followed.feed is not None]
         holders = await self._store.holders([lease_name(call_id) for call_id, _ in active])
-        now = self._clock()
+        now = time.monotonic()
         for (_, followed), streams in zip(active, holders, strict=True):
             if followed.stream in streams or followed.feed is None:
                 # Also after it was lost: its gateway has only been away for a while.
