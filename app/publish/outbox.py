@@ -82,6 +82,16 @@ class Outbox(Generic[Item]):
         self._events.append(event)
         self._changed.set()
 
+    def push_over(self, event: Item) -> bool:
+        """Queue an event, in place of the oldest one if too many wait. Returns whether that one is lost."""
+        try:
+            self.push(event)
+        except LimitExceeded:
+            self._events.popleft()
+            self.push(event)
+            return True
+        return False
+
     def close(self) -> None:
         """End the queue: no event follows."""
         self._is_closed = True
@@ -95,10 +105,6 @@ class Outbox(Generic[Item]):
             self._changed.clear()
             await self._changed.wait()
         return self._events.popleft()
-
-    def drop_oldest(self) -> None:
-        """Remove the event that has waited longest."""
-        self._events.popleft()
 
     def _drop_replaced(self, newer: Item) -> None:
         if (replaced := _replaced(newer)) is None:

@@ -8,7 +8,6 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from secrets import token_hex
 
-from tutti_server.app.errors import LimitExceeded
 from tutti_server.app.publish.hls_lines import SEGMENT_S
 from tutti_server.app.publish.outbox import CallMessage, Outbox
 from tutti_server.app.publish.room_entries import Begun, Ended, Entry, Left, Passed, write_entry
@@ -221,13 +220,8 @@ class Speaker:
         self._push(write_entry(entry))
 
     def _push(self, text: str, replaces: str | None = None) -> None:
-        message = CallMessage((text,), replaces)
-        try:
-            self._outbox.push(message)
-        except LimitExceeded:
-            # The number that is missing tells the readers.
-            self._outbox.drop_oldest()
-            self._outbox.push(message)
+        # If it takes the place of another one, the number that is missing tells the readers.
+        self._outbox.push_over(CallMessage((text,), replaces))
 
     async def _append(self, text: str) -> None:
         async def append() -> None:

@@ -138,13 +138,9 @@ class SharedCall:
 
     def publish(self, message: CallMessage) -> None:
         """See `PublishedCall`. The oldest event is lost if too many wait."""
-        try:
-            self._outbox.push(message)
-        except LimitExceeded:
-            self._outbox.drop_oldest()
+        if self._outbox.push_over(message):
             # The number that is left out tells the subscribers.
             self._next_number += 1
-            self._outbox.push(message)
 
     def end(self) -> None:
         """See `PublishedCall`."""
