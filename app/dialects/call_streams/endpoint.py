@@ -4,14 +4,15 @@ import asyncio
 import base64
 import binascii
 import logging
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 
+from tutti_server.app.background import unless
 from tutti_server.app.dialects.call_streams.call_stream import CallStream, Opening
 from tutti_server.app.dialects.call_streams.wire import Call, CallSink
 from tutti_server.app.dialects.json_text import read_object, write_object
@@ -88,16 +89,17 @@ async def serve_call(
     sink = CallPublisher(websocket.app.state.service, client, write_event, request_id(websocket.scope))
     dialect = make_dialect(sink)
     try:
-        await sink.serve_until_refused(
-            serve_session(
-                websocket,
-                dialect,
-                subprotocol,
-                client=client,
-                on_disconnect=dialect.leave,
-                first_messages=first_messages,
-            )
+        session = serve_session(
+            websocket,
+            dialect,
+            subprotocol,
+            client=client,
+            on_disconnect=dialect.leave,
+            first_messages=first_messages,
         )
+        await unless(asyncio.shield(sink.refusal), session)
+        if sink.refusal.done():
+            raise sink.refusal.result()
     except SessionError as error:
         if websocket.application_state is WebSocketState.CONNECTING and isinstance(error, LimitExceeded):
             await websocket.send_denial_response(error_response(no_room(error)))
@@ -144,24 +146,9 @@ class CallPublisher:
         self._request = request
         self._call: Call | None = None
         self._active_call: PublishedCall | None = None
-        self._refusal: asyncio.Future[SessionError] = asyncio.get_running_loop().create_future()
+        self.refusal: asyncio.Future[SessionError] = asyncio.get_running_loop().create_future()
+        """Why the call cannot go on, as soon as that is known."""
         self._delivery: Delivery | None = None
-
-    async def serve_until_refused(self, serving: Coroutine[Any, Any, None]) -> None:
-        """Serve the session of the call to its end.
-
-        Raises:
-            SessionError: the call is refused, before the session or during it. The session has ended.
-        """
-        session = asyncio.ensure_future(serving)
-        try:
-            await asyncio.wait((session, self._refusal), return_when=asyncio.FIRST_COMPLETED)
-            if not session.done():
-                raise self._refusal.result()
-            session.result()
-        finally:
-            session.cancel()
-            await asyncio.gather(session, return_exceptions=True)
 
     def begin(self, call: Call) -> None:
         """See `CallSink`."""
@@ -169,7 +156,7 @@ class CallPublisher:
         event = _message("call_started", call, tracks=list(call.tracks), parameters=dict(call.parameters))
         introduction = CallMessage.of(event, self._write_event)
         call_id = CallId(self._account, call.sid)
-        self._active_call = self._service.calls.begin(call_id, introduction, self._refusal.set_result)
+        self._active_call = self._service.calls.begin(call_id, introduction, self.refusal.set_result)
         self._call = call
         logger.info("[%s] call %r has begun, stream %r", self._request, call.sid, call.stream_sid)
         if self._service.webhook is not None:

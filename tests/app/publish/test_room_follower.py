@@ -33,18 +33,14 @@ async def test_a_room_with_a_snapshot_that_cannot_be_read_holds_up_no_other(snap
     store = LocalStore()
     await store.put(text_name("old"), snapshot, 60.0)
     follower = RoomFollower(store, RoomConfig(gone_s=60.0, keep_s=60.0, max_chars=1000))
-    running = asyncio.create_task(follower.run())
-    try:
-        async with (
-            asyncio.timeout(10),
-            follower.following("old", "choir") as old,
-            follower.following("new", "band") as new,
-        ):
-            assert (old.room.name, new.room.name) == ("choir", "band")
-            assert old.position is not None and new.position is not None
-    finally:
-        running.cancel()
-        await asyncio.gather(running, return_exceptions=True)
+    async with (
+        asyncio.timeout(10),
+        in_background(follower.run()),
+        follower.following("old", "choir") as old,
+        follower.following("new", "band") as new,
+    ):
+        assert (old.room.name, new.room.name) == ("choir", "band")
+        assert old.position is not None and new.position is not None
 
 
 class AwayStore(LocalStore):

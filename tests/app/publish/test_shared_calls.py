@@ -27,6 +27,15 @@ def quickly(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tutti_server.app.sharing.emptied.SETTLE_S", 0.05)
 
 
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Gateways look for lost streams all the time, and one without a lease is lost at once."""
+    for name in ("UNHELD_S", "RENEW_S"):
+        monkeypatch.setattr(f"tutti_server.app.publish.call_follower.{name}", 0.0)
+    for name in ("local_store", "redis_store"):
+        monkeypatch.setattr(f"tutti_server.app.sharing.{name}.READ_S", 0.01)
+
+
 @pytest.fixture(scope="module")
 def server() -> Iterator[RedisServer]:
     with redis_server() as server:
@@ -181,11 +190,9 @@ async def test_a_call_has_one_stream_at_all_gateways(gateways: Gateways, monkeyp
         assert await received(outbox) == [flushed(1)]
 
 
-async def test_a_call_may_be_lost_more_than_once(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.usefixtures("impatient")
+async def test_a_call_may_be_lost_more_than_once() -> None:
     """Its gateway was away from the store for a while, and came back."""
-    monkeypatch.setattr("tutti_server.app.publish.call_follower.UNHELD_S", 0.0)
-    monkeypatch.setattr("tutti_server.app.publish.call_follower.RENEW_S", 0.0)
-    monkeypatch.setattr("tutti_server.app.sharing.local_store.READ_S", 0.01)
     store = LocalStore()
     async with gateway(store) as one, one.subscribe(CA1) as outbox:
         call = begin(one)
@@ -202,12 +209,9 @@ async def test_a_call_may_be_lost_more_than_once(monkeypatch: pytest.MonkeyPatch
                 assert await next_of(outbox, 1) == [flushed(each)]
 
 
+@pytest.mark.usefixtures("impatient")
 async def test_a_call_goes_on_after_its_gateway_has_died(gateways: Gateways, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its subscribers learn it, and receive the stream that goes on at another gateway."""
-    monkeypatch.setattr("tutti_server.app.publish.call_follower.UNHELD_S", 0.0)
-    monkeypatch.setattr("tutti_server.app.publish.call_follower.RENEW_S", 0.0)
-    monkeypatch.setattr("tutti_server.app.sharing.local_store.READ_S", 0.01)
-    monkeypatch.setattr("tutti_server.app.sharing.redis_store.READ_S", 0.01)
     other, third = await gateways.start(), await gateways.start()
     async with other.subscribe(CA1) as outbox:
         async with gateway(gateways.stores.pop()) as dying:
@@ -222,11 +226,9 @@ async def test_a_call_goes_on_after_its_gateway_has_died(gateways: Gateways, mon
         assert await received(outbox) == [INTRODUCTION, flushed(1)]
 
 
+@pytest.mark.usefixtures("impatient")
 async def test_a_call_that_does_not_go_on_is_over(gateways: Gateways, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("UNHELD_S", "RENEW_S", "RESUME_S"):
-        monkeypatch.setattr(f"tutti_server.app.publish.call_follower.{name}", 0.0)
-    monkeypatch.setattr("tutti_server.app.sharing.local_store.READ_S", 0.01)
-    monkeypatch.setattr("tutti_server.app.sharing.redis_store.READ_S", 0.01)
+    monkeypatch.setattr("tutti_server.app.publish.call_follower.RESUME_S", 0.0)
     other = await gateways.start()
     async with other.subscribe(CA1) as outbox:
         async with gateway(gateways.stores.pop()) as dying:
