@@ -116,6 +116,8 @@ class LocalStore:
         """See `SharedStore`."""
         self._n_entries += 1
         kept = self._logs.setdefault(log, _Log(0.0))
+        if self._clock() >= kept.ends_at:
+            kept.entries.clear()
         kept.ends_at = self._clock() + KEEP_LOG_S
         kept.entries.append((self._n_entries, value))
         self._note_change()

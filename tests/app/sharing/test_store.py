@@ -154,6 +154,17 @@ async def test_a_log_keeps_its_newest_entries(store: SharedStore) -> None:
     assert [entry.value for entry in kept] == [str(number) for number in range(n - len(kept), n)]
 
 
+async def test_a_log_that_has_ended_begins_anew(store: SharedStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as shortly:
+        for module in ("local_store", "redis_store"):
+            shortly.setattr(f"tutti_server.app.sharing.{module}.KEEP_LOG_S", 0.05)
+        await store.append("a", "old")
+    while await store.last("a"):
+        pass
+    await store.append("a", "new")
+    assert [entry.value for _, entry in await store.read({"a": "0"})] == ["new"]
+
+
 async def test_numbers_rise(store: SharedStore) -> None:
     """Each is higher than those before, also in a store that has lost what it had."""
     numbers = [await store.next_number("call:1") for _ in range(3)]
