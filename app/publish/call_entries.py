@@ -48,8 +48,8 @@ class CallEntry:
         message = None
         if "texts" in fields:
             message = CallMessage(tuple(fields["texts"]), fields["replaces"], fields["is_opening"])
-            if not all(isinstance(each, str) for each in message.texts):
-                raise TypeError("texts: expected strings")
+            if not isinstance(fields["texts"], list) or not all(isinstance(each, str) for each in message.texts):
+                raise TypeError("texts: expected a list of strings")
             if not isinstance(message.replaces, str | None) or not isinstance(message.is_opening, bool):
                 raise TypeError("replaces, is_opening: expected a string or null, and a boolean")
         if not isinstance(fields["call"], str) or {type(fields["begun"]), type(fields["number"])} != {int}:

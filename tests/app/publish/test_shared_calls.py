@@ -270,6 +270,7 @@ async def test_what_cannot_be_read_is_left_out(kind: str, request: pytest.Fixtur
         ('"begun":1', '"begun":-1'),
         ('"number":0', f'"number":{1 << 60}'),
         ("null", "[]"),
+        ('["t"]', '"t"'),
         ("false", "1"),
     ):
         entries.append(begin_of_one.replace(old, new))
