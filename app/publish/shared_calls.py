@@ -72,7 +72,7 @@ class SharedCalls(Calls):
         """See `Calls`."""
         if call_id in self._published:
             raise call_is_on(call_id)
-        call = SharedCall(call_id, self._store, self._leases, on_refusal, self._end)
+        call = SharedCall(call_id, self._store, self._leases, on_refusal, self._published.pop)
         self._published[call_id] = call
         call.publish(introduction)
         publishing = asyncio.create_task(call.run(self._watch.settled))
@@ -108,9 +108,6 @@ class SharedCalls(Calls):
         for call in list(self._published.values()):
             await call.write_opening()
 
-    def _end(self, call_id: CallId) -> None:
-        del self._published[call_id]
-
 
 class SharedCall:
     """A `PublishedCall` whose subscribers may be at any gateway. `run` writes its log."""
@@ -121,7 +118,7 @@ class SharedCall:
         store: SharedStore,
         leases: Leases,
         on_refusal: Callable[[SessionError], None],
-        on_end: Callable[[CallId], None],
+        on_end: Callable[[CallId], object],
     ) -> None:
         """Prepare a call; `on_refusal` is as in `Calls.begin`, and `on_end` is called once, with the id."""
         self._call_id = call_id

@@ -249,22 +249,6 @@ async def test_the_number_of_readers_is_limited(serve: Serve) -> None:
     assert server.metric("tutti_rooms") == server.metric("tutti_room_readers") == 0
 
 
-async def test_readers_of_one_address_do_not_lock_others_out(serve: Serve) -> None:
-    """They have half of all places, and those who are here stay."""
-    server = await serve(max_room_readers=4, trusted_proxies="10.0.0.1")
-    async with speaker(server, {"name": "choir-7"}) as (socket, _), AsyncExitStack() as stack:
-        crowd = [await stack.enter_async_context(listener(server, "choir-7")) for _ in range(4)]
-        assert [each.response.status_code for each in crowd] == [200, 200, 503, 503]
-        host, port = server.address.split(":")
-        reader, writer = await asyncio.open_connection(host, int(port), local_addr=("127.0.0.2", 0))
-        writer.write(b"GET /captions/choir-7/events HTTP/1.1\r\nhost: localhost\r\n\r\n")
-        assert (await reader.readline()).split()[1] == b"200"
-        await say(socket, [1])
-        for each in crowd[:2]:
-            await each.until("utterance")
-        writer.close()
-
-
 async def test_readers_behind_a_proxy_are_told_apart(serve: Serve) -> None:
     """By the address that it forwards; blanks in the list of proxies mean nothing."""
     server = await serve(max_room_readers=4, trusted_proxies="10.0.0.1, 127.0.0.1")
