@@ -1,8 +1,8 @@
 """The telephone calls that are active, and the clients that subscribe to their transcripts at this gateway."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, nullcontext, suppress
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -95,12 +95,6 @@ class Calls:
 
     @asynccontextmanager
     async def subscribe(self, call_id: CallId, holder: str = "") -> AsyncIterator[Outbox[Receipt]]:
-        """The events of a call, as `subscription` gives them. Calls at other gateways may have to be looked for."""
-        with self.subscription(call_id, holder) as outbox:
-            yield outbox
-
-    @contextmanager
-    def subscription(self, call_id: CallId, holder: str = "") -> Iterator[Outbox[Receipt]]:
         """The events of a call that is active or has yet to begin. The outbox is closed when the call ends.
 
         A subscriber that arrives after events have been published receives the notice `joined_late`.

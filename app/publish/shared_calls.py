@@ -86,9 +86,8 @@ class SharedCalls(Calls):
         try:
             if not self._store.is_up:
                 raise StoreAway
-            with self.subscription(call_id, holder) as outbox:
-                async with self._follower.following(call_id):
-                    yield outbox
+            async with super().subscribe(call_id, holder) as outbox, self._follower.following(call_id):
+                yield outbox
         except StoreAway:
             message = f"calls cannot be followed while Redis cannot be reached; try again in {RETRY_AFTER_S} s"
             raise LimitExceeded("redis_away", message, CLOSE_OVERLOADED) from None

@@ -1,6 +1,6 @@
 """Subscribers receive the events of a call."""
 
-from contextlib import ExitStack
+from contextlib import AsyncExitStack
 
 import pytest
 
@@ -14,10 +14,10 @@ from tutti_server.app.session.messages import events
 async def test_a_subscriber_that_does_not_read_is_dropped_alone() -> None:
     calls = Calls(10)
     call = begin(calls)
-    with calls.subscription(CA1) as slow:
+    async with calls.subscribe(CA1) as slow:
         for number in range(MAX_WAITING):
             call.publish(flushed(number))
-        with calls.subscription(CA1) as other:
+        async with calls.subscribe(CA1) as other:
             call.publish(flushed(-1))
             call.end()
             call.end()
@@ -26,15 +26,15 @@ async def test_a_subscriber_that_does_not_read_is_dropped_alone() -> None:
         assert isinstance(failure, events.Failure) and failure.code == "slow_reader"
 
 
-def test_subscribers_are_limited_for_each_call_and_in_total() -> None:
+async def test_subscribers_are_limited_for_each_call_and_in_total() -> None:
     calls = Calls(MAX_SUBSCRIBERS_PER_CALL + 1)
-    with ExitStack() as stack:
+    async with AsyncExitStack() as stack:
         for _ in range(MAX_SUBSCRIBERS_PER_CALL):
-            stack.enter_context(calls.subscription(CA1))
+            await stack.enter_async_context(calls.subscribe(CA1))
         with pytest.raises(LimitExceeded):
-            stack.enter_context(calls.subscription(CA1))
-        stack.enter_context(calls.subscription(CA2))
+            await stack.enter_async_context(calls.subscribe(CA1))
+        await stack.enter_async_context(calls.subscribe(CA2))
         with pytest.raises(LimitExceeded):
-            stack.enter_context(calls.subscription(CA3))
-    with calls.subscription(CA3):
+            await stack.enter_async_context(calls.subscribe(CA3))
+    async with calls.subscribe(CA3):
         pass
