@@ -30,6 +30,7 @@ from tutti_server.app.dialects.deepgram.file_wire import Recording
 from tutti_server.app.dialects.deepgram.live_wire import Deepgram
 from tutti_server.app.dialects.deepgram.metadata import Request as RequestMetadata
 from tutti_server.app.dialects.deepgram.options import Options, parse
+from tutti_server.app.dialects.deepgram.query import Query
 from tutti_server.app.dialects.deepgram.recordings_endpoint import SPOOL_BYTES, receive_recording, take_job
 from tutti_server.app.dialects.deepgram.speakers_endpoint import RecordingSpeakers
 from tutti_server.app.dialects.http_answers import CLIENT_GONE
@@ -91,9 +92,9 @@ async def listen(request: Request) -> Response:
 async def _listen(request: Request, upload: Upload, id_: str) -> Response:
     service: Service = request.app.state.service
     try:
-        client = service.access.client(
-            request_key(request), "jobs" if request.query_params.get("callback") else "files"
-        )
+        # Read as the options are: else a key without this scope could have a callback under another spelling.
+        callback = Query(request.query_params.multi_items()).text("callback")
+        client = service.access.client(request_key(request), "jobs" if callback else "files")
         if client is None:
             raise invalid_key()
         options = options_of(service, request.query_params.multi_items())

@@ -10,6 +10,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from tutti_server.app.dialects.body_endpoint import json_body
+from tutti_server.app.dialects.checks import INDEX
 from tutti_server.app.dialects.deepgram.common_endpoint import Refusal, answer_headers
 from tutti_server.app.dialects.deepgram.options import Options
 from tutti_server.app.errors import shorten
@@ -80,7 +81,8 @@ async def take_job(request: Request, upload: Upload, options: Options, client: C
             url = await _url(upload) if _is_json(request) else ""
             if not url:
                 await service.admission.drain_limit.unless_over(_receive(upload, file))
-            query = [list(each) for each in request.query_params.multi_items() if each[0] not in CALLBACK_OPTIONS]
+            items = request.query_params.multi_items()
+            query = [[name, value] for name, value in items if INDEX.sub("", name) not in CALLBACK_OPTIONS]
             wanted = JobRequest(
                 kind=KIND,
                 options={"query": query},

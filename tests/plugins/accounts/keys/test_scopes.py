@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 import numpy as np
 import pytest
-from sqlalchemy import make_url
+from sqlalchemy import make_url, text
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
@@ -107,6 +107,21 @@ async def test_files_need_the_scope_files(serve: Serve, operator: Operator, tmp_
             assert expected != 403 or "the key speaks has live" in answer.json()["err_msg"]
             models = await client.get("/v1/models", headers=bearer(key))
             assert models.status_code == (401 if key == "x" else 200)
+
+
+@pytest.mark.parametrize("query", ["callback=https://h/", "callback[]=https://h/", "callback=https://h/&callback="])
+async def test_a_callback_needs_the_scope_jobs_however_it_is_written(
+    serve: Serve, operator: Operator, tmp_path: Path, query: str
+) -> None:
+    files, jobs = operator.create("uploads", "files"), operator.create("works", "jobs")
+    server = await serve(database_keys=True, data_folder=str(tmp_path), jobs=True, callback_hosts="h")
+    async with httpx.AsyncClient(base_url=server.http, timeout=30) as client:
+        answers = [
+            await client.post(f"/v1/listen?{query}", headers=bearer(key), content=AUDIO) for key in (files, jobs)
+        ]
+    assert [answer.status_code for answer in answers] == [403, 200]
+    stored = operator.database.run_here(lambda c: c.execute(text("SELECT options FROM tutti_jobs")).scalars().all())
+    assert [json.loads(each) for each in stored] == [{"query": []}], "the address may hold a password"
 
 
 async def test_rooms_need_the_scope_rooms(serve: Serve, operator: Operator, tmp_path: Path) -> None:
