@@ -1,7 +1,7 @@
 """What the clients of an API key may use together, counted over all gateways."""
 
 from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
+from contextlib import AbstractContextManager, asynccontextmanager, nullcontext, suppress
 from datetime import UTC, datetime, timedelta
 from secrets import token_hex
 
@@ -236,14 +236,13 @@ class KeyLimits:
 
     async def _count(self) -> None:
         """Give the store what it does not have yet. What it does not take is kept for the next time."""
-        uncounted_s, self._uncounted_s = self._uncounted_s, {}
-        if not uncounted_s:
+        given_s = dict(self._uncounted_s)
+        if not given_s:
             return
-        try:
-            await self._store.add(uncounted_s, KEEP_S)
-        except StoreAway:
-            for counter, seconds in uncounted_s.items():
-                self._uncounted_s[counter] = self._uncounted_s.get(counter, 0.0) + seconds
+        with suppress(StoreAway):
+            await self._store.add(given_s, KEEP_S)
+            left_s = {counter: seconds - given_s.get(counter, 0.0) for counter, seconds in self._uncounted_s.items()}
+            self._uncounted_s = {counter: seconds for counter, seconds in left_s.items() if seconds}
 
 
 def _day(key: ApiKey, now: datetime) -> str:

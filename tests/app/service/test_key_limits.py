@@ -1,6 +1,7 @@
 """Limits of keys: sessions at one time and minutes of audio, over all gateways."""
 
 import asyncio
+from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime, timedelta
 
@@ -99,6 +100,26 @@ async def test_audio_of_open_sessions_counts(monkeypatch: pytest.MonkeyPatch) ->
         audio_s = 61.0
         while await _is_admitted(limits, METERED):
             pass
+
+
+async def test_a_stop_while_audio_is_being_counted_loses_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tutti_server.app.service.key_limits.COUNT_EVERY_S", 0.0)
+    begun = asyncio.Event()
+
+    class SlowStore(LocalStore):
+        async def add(self, amounts: Mapping[str, float], keep_s: float) -> None:
+            if not begun.is_set():
+                begun.set()
+                await asyncio.Event().wait()
+            await super().add(amounts, keep_s)
+
+    gateways = Gateways(2, SlowStore())
+    one, other = gateways.limits
+    async with one.running():
+        async with one.session(METERED, lambda: 61.0):
+            pass
+        await begun.wait()
+    assert not await _is_admitted(other, METERED)
 
 
 async def test_audio_of_uploads_counts_and_their_number_does_not() -> None:
