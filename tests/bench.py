@@ -9,9 +9,10 @@ from tests.fakes import MODEL, LevelDetector, decode, done, pcm
 from tutti_server.app.media.pcm import AudioFormat, Samples
 from tutti_server.app.session.channel import Channel
 from tutti_server.app.session.core.effects import Cancel, Close, Effect, ScoreTurn, Send, Submit, Translate
+from tutti_server.app.session.core.options import SessionConfig
 from tutti_server.app.session.core.port import DecodeRequest
 from tutti_server.app.session.messages import commands, events
-from tutti_server.app.session.session import Session, SessionConfig
+from tutti_server.app.session.session import Session
 from tutti_server.engine import api
 from tutti_server.engine.api import SAMPLE_RATE, WINDOW_SAMPLES
 

@@ -7,8 +7,9 @@ from typing import Any
 from tests.fakes import MODEL, LevelDetector, decode
 from tutti_server.app.live.dialect import ClientMessage, Dialect, Preparation
 from tutti_server.app.session.core.effects import Cancel, Close, Effect, Send, Submit
+from tutti_server.app.session.core.options import SessionConfig
 from tutti_server.app.session.messages import commands, events
-from tutti_server.app.session.session import Session, SessionConfig
+from tutti_server.app.session.session import Session
 from tutti_server.engine import api
 
 CONFIG = SessionConfig(make_detector=LevelDetector)

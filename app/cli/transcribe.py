@@ -23,9 +23,9 @@ from tutti_server.app.files.transcription import session_config, transcribe
 from tutti_server.app.files.transcription_options import TranscriptionOptions
 from tutti_server.app.media.file_decoder import FileInfo, decode_file, languages_of_tracks, probe
 from tutti_server.app.media.pcm import AudioFormat
+from tutti_server.app.session.core.options import SessionConfig
 from tutti_server.app.session.engine_driver import MAX_BACKLOG
 from tutti_server.app.session.messages import events
-from tutti_server.app.session.session import SessionConfig
 from tutti_server.engine import api
 
 MAX_OPEN_WINDOWS = 64

@@ -9,9 +9,10 @@ from tutti_server.app.files.transcription_options import DEFAULT_OPTIONS, Transc
 from tutti_server.app.media.pcm import Samples
 from tutti_server.app.session.core.effects import Close
 from tutti_server.app.session.core.final_sampling import recording_beams
+from tutti_server.app.session.core.options import SessionConfig
 from tutti_server.app.session.engine_driver import MAX_BACKLOG, SessionDriver, SessionTrace
 from tutti_server.app.session.messages import commands, events
-from tutti_server.app.session.session import Session, SessionConfig
+from tutti_server.app.session.session import Session
 from tutti_server.engine import api
 
 PIECE_S = 1

@@ -31,7 +31,7 @@ from tutti_server.app.service.service import Service
 from tutti_server.app.service.settings import Settings, listed
 from tutti_server.app.service.shared_state import SharedState
 from tutti_server.app.service.tls import Certificate
-from tutti_server.app.session.session import SessionConfig
+from tutti_server.app.session.core.options import SessionConfig
 from tutti_server.engine import api
 
 MESSAGE_SLACK = 4

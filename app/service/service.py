@@ -25,7 +25,7 @@ from tutti_server.app.service.settings import Settings
 from tutti_server.app.service.shared_state import SharedState
 from tutti_server.app.service.strangers import Strangers
 from tutti_server.app.service.tracing import Tracing
-from tutti_server.app.session.session import SessionConfig
+from tutti_server.app.session.core.options import SessionConfig
 from tutti_server.app.sharing.local_store import LocalStore
 from tutti_server.app.sharing.store import SharedStore
 from tutti_server.app.voices.live_speakers import LiveSpeakers

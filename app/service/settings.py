@@ -19,7 +19,7 @@ from tutti_server.app.text_rules.redaction import KINDS, Kind
 from tutti_server.engine.api import MAX_BEAM_SIZE
 
 if TYPE_CHECKING:
-    from tutti_server.app.session.session import SessionConfig
+    from tutti_server.app.session.core.options import SessionConfig
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
@@ -653,7 +653,7 @@ class Settings:
             SettingsError: the file `turn_model` is no such model.
         """
         # Imported here because it brings NumPy and the speech detector, which `--help` and `--version` do not need.
-        from tutti_server.app.session.session import SessionConfig
+        from tutti_server.app.session.core.options import SessionConfig
         from tutti_server.app.session.speech.endpointing import WebRtcDetector
 
         config = SessionConfig(

@@ -76,13 +76,13 @@ class Channel:
             options: those of the session.
             start: where it begins. Only the detector receives audio before `start.done_until`.
         """
-        language = ChannelLanguage(options.utterance.language, options.language_delay, start.language)
+        language = ChannelLanguage(options.language, options.language_delay, start.language)
         self.number = number
-        self.finals = Finals(number, session, options.finals, language)
+        self.finals = Finals(number, session, options, language)
         """The queue of the ended windows: decodes them and sends their final texts, in order."""
         self._session = session
         self._options = options
-        endpointing = options.endpointing
+        endpointing = options.start.endpointing
         detector.set_threshold(endpointing.threshold)
         first = start.detector_from or 0
         origin = round(session.from_s * SAMPLE_RATE)
@@ -95,7 +95,7 @@ class Channel:
         self._done_until = start.done_until
         self._last_cut = start.done_until
         """Position where the last window ended, or before which all audio was discarded."""
-        self._prompt = options.first_prompt or options.prompt
+        self._prompt = start.prompt or options.start.prompt
         """The prompt of the next utterance."""
         self.earlier = EarlierAudio(self.finals.translations, self._buffer)
         """The audio of a lost session's text that is still to be translated."""
@@ -197,12 +197,12 @@ class Channel:
         if options.is_manual != self._options.is_manual:
             self.flush()
             self._last_cut = max(self._last_cut, self._buffer.start)
-        if options.utterance.language != self._options.utterance.language:
-            self.finals.language = ChannelLanguage(options.utterance.language, options.language_delay)
+        if options.language != self._options.language:
+            self.finals.language = ChannelLanguage(options.language, options.language_delay)
         self._options = options
-        self._prompt = options.prompt
-        self._endpointer.detector.set_threshold(options.endpointing.threshold)
-        self._endpointer.configure(options.endpointing.silence_ms, options.endpointing.min_utterance_s)
+        self._prompt, endpointing = options.start.prompt, options.start.endpointing
+        self._endpointer.detector.set_threshold(endpointing.threshold)
+        self._endpointer.configure(endpointing.silence_ms, endpointing.min_utterance_s)
         self._hypotheses.configure(options)
 
     def finish(self) -> None:
@@ -288,12 +288,12 @@ class Channel:
             number=next(self._session.utterance_numbers),
             start=start,
             prompt=self._prompt,
-            options=self._options.utterance,
+            options=self._options,
             language=UtteranceLanguage(self.finals.language),
             text_until=window_start,
             detector_from=self._detector_life.start_for(window_start),
         )
-        self._prompt = self._options.prompt
+        self._prompt = self._options.start.prompt
         self._session.send(
             events.SpeechStarted(
                 utterance=utterance.number,
@@ -307,7 +307,7 @@ class Channel:
             utterance=utterance,
             start=window_start,
             speech=speech,
-            stabilizer=Stabilizer(self._options.make_policy()),
+            stabilizer=Stabilizer(self._options.config.make_policy()),
         )
         self._hypotheses.begin_utterance(window)
         return window
@@ -348,7 +348,7 @@ class Channel:
     def _cut_window(self, window: OpenWindow, cut: int) -> None:
         """End the window at `cut`. The audio after it begins the next window, of this utterance or of a new one."""
         is_manual = self._options.is_manual
-        is_last = cut - window.utterance.start >= self._options.endpointing.max_utterance_s * SAMPLE_RATE
+        is_last = cut - window.utterance.start >= self._options.start.endpointing.max_utterance_s * SAMPLE_RATE
         speech_after = window.split_speech(cut)
         if not is_last:
             self._close_window(window, cut, self._kind, is_last=False)
@@ -356,7 +356,7 @@ class Channel:
                 utterance=window.utterance,
                 start=cut,
                 speech=speech_after,
-                stabilizer=Stabilizer(self._options.make_policy()),
+                stabilizer=Stabilizer(self._options.config.make_policy()),
             )
             self._hypotheses.continue_utterance(self._open)
             return
@@ -402,13 +402,13 @@ class Channel:
 def _find_cut(window: OpenWindow, options: ChannelOptions, endpointer: Endpointer, buffer: SampleBuffer) -> int | None:
     """The position at which the open window is cut now, if it is."""
     end = min(endpointer.position, buffer.end)
-    if options.fills_windows:
+    if options.config.fills_windows:
         return find_cut_of_filled(window.start, end, window.speech, buffer.view)
     return find_cut(
         start=window.start,
         end=end,
         pause_samples=endpointer.pause_samples,
-        silence_ms=options.endpointing.silence_ms,
+        silence_ms=options.start.endpointing.silence_ms,
         stable_until=window.stabilizer.stable_until,
         view=buffer.view,
     )

@@ -6,7 +6,7 @@ performs the effects.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import fields, replace
 from typing import assert_never
 
 from tutti_server.app.errors import (
@@ -27,12 +27,9 @@ from tutti_server.app.session.audio_intake import AudioIntake
 from tutti_server.app.session.channel import Channel
 from tutti_server.app.session.core.effects import Effect
 from tutti_server.app.session.core.final_sampling import FinalSampling, spare_beams, with_beams
-from tutti_server.app.session.core.options import ChannelOptions, FinalOptions, Targets
+from tutti_server.app.session.core.options import ChannelOptions, SessionConfig
 from tutti_server.app.session.core.port import OwnAudio, RequestKind, SessionPort
-from tutti_server.app.session.core.previous_text import Context
-from tutti_server.app.session.core.windows import UtteranceOptions
-from tutti_server.app.session.decoding.interim_schedule import no_extra_interval
-from tutti_server.app.session.decoding.translations import Translator, targets_of
+from tutti_server.app.session.decoding.translations import targets_of
 from tutti_server.app.session.flushes import PendingFlushes
 from tutti_server.app.session.messages import commands, events
 from tutti_server.app.session.messages.continuation import find_start
@@ -40,58 +37,13 @@ from tutti_server.app.session.messages.states import State, already_started, mus
 from tutti_server.app.session.observers.speaker_labels import SpeakerLabels
 from tutti_server.app.session.observers.speaker_stretches import SpeakersFound, SpeakerTeller
 from tutti_server.app.session.observers.text_filter import TextFilter
-from tutti_server.app.session.speech.endpointing import DetectAhead, SpeechDetector, UpcomingFrames, WebRtcDetector
-from tutti_server.app.session.speech.turn_taking import ADAPTIVE_MIN_SILENCE_MS, ADAPTIVE_SILENCE_MS, TurnScorer
-from tutti_server.app.session.text.hallucination_filter import HallucinationFilter
+from tutti_server.app.session.speech.endpointing import UpcomingFrames
+from tutti_server.app.session.speech.turn_taking import ADAPTIVE_MIN_SILENCE_MS, ADAPTIVE_SILENCE_MS
 from tutti_server.app.session.text.language_choice import LanguageRequest
-from tutti_server.app.session.text.stabilizer import Agreement, MakePolicy
 from tutti_server.app.text_rules.pipeline import TextRuleOptions
-from tutti_server.app.text_rules.redaction import Kind
 from tutti_server.engine import api
 from tutti_server.engine.api import SAMPLE_RATE
 from tutti_server.engine.errors import EngineError, EngineOverloaded
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SessionConfig:
-    """The operator's settings for sessions."""
-
-    limits: events.Limits = field(default_factory=events.Limits)
-    """The limits that clients receive at the start."""
-    interim_interval_ms: int = 350
-    """The least audio between two interims of an utterance, in milliseconds."""
-    extra_interval_s: Callable[[], float] = no_extra_interval
-    """Returns by how many seconds this interval is longer at present, because of the engine's load."""
-    speculates: bool = False
-    """Whether a pause is decoded as if the utterance ended there, so that the final text is ready when it does."""
-    final_priority: api.Priority = api.Priority.FINAL
-    """The priority of final texts and re-decodes in the engine's queue."""
-    max_finals_in_flight: int = 2
-    """The most ended windows of one channel that the engine is asked for at the same time."""
-    fills_windows: bool = False
-    """Whether a window goes on over pauses until it is full: for recordings, whose text no one waits for."""
-    context: Context = "utterance"
-    """How much of the text before a window the model is shown."""
-    sampling: api.Sampling = field(default_factory=api.Sampling)
-    """How the tokens of final texts are drawn, but for the beams; interims and re-decodes are greedy."""
-    beam_size: int | None = None
-    """The beams of final texts and of recordings; `None` chooses by the model, and live by the engine's time."""
-    hallucination_filter: HallucinationFilter = field(default_factory=HallucinationFilter)
-    """The thresholds that decoded text must pass before the client receives it."""
-    make_detector: Callable[[], SpeechDetector] = WebRtcDetector
-    """Makes the speech detector of a channel."""
-    detect_ahead: DetectAhead | None = None
-    """Prepares these detectors for audio; the shells of sessions call it. `None` if they need no preparation."""
-    score_turn: TurnScorer | None = None
-    """The operator's turn model, which scores the audio before a pause; the shells of sessions call it."""
-    translator: Translator | None = None
-    """The operator's service for translations; the shells of sessions call it."""
-    redact: tuple[Kind, ...] = ()
-    """What no text contains, whatever clients ask for."""
-    speaker_teller: SpeakerTeller | None = None
-    """Tells speakers apart; the shells of sessions call it. `None` if it cannot be asked for."""
-    make_policy: MakePolicy = Agreement
-    """Makes the policy that decides which text of an open window is stable."""
 
 
 class Session:
@@ -141,7 +93,7 @@ class Session:
     @property
     def max_utterance_s(self) -> float:
         """The longest utterance, in seconds; 0 before the start."""
-        return self._options.endpointing.max_utterance_s if self._options else 0.0
+        return self._options.start.endpointing.max_utterance_s if self._options else 0.0
 
     @property
     def audio_s(self) -> float:
@@ -201,7 +153,7 @@ class Session:
             self._port.requests[request_id] = replace(request, kind=RequestKind.TRANSLATION)
         if request.kind is RequestKind.INTERIM and isinstance(event, api.DoneEvent):
             assert self._options
-            self._options.finals.sampling.note_interim(event.timing)
+            self._options.sampling.note_interim(event.timing)
         request.owner.on_engine_event(request, event)
         self._answer()
         return self._port.pop_effects()
@@ -317,8 +269,8 @@ class Session:
                     channel.discard()
             case commands.Configure():
                 assert self._options
-                known = _notices(self._options.endpointing, self.config)
-                self._options = _changed_options(self._options, command, self._model, intake.audio_format, self.config)
+                known = _notices(self._options.start.endpointing, self.config)
+                self._options = _changed_options(self._options, command, self._model)
                 if self._port.text_filter:
                     self._port.text_filter.configure(wants_words=command.words)
                 intake.configure(command.audio, self._options)
@@ -345,11 +297,20 @@ class Session:
         self._port.from_s = begin.from_s
         self._port.own_audio = OwnAudio(begin.resumed_at_s, begin.resumed_at_s)
         self._port.speakers = _speaker_labels(start, self.config.speaker_teller, begin.from_s)
-        start = replace(start, text_rules=start.text_rules.with_redaction(self.config.redact))
+        start = replace(
+            start,
+            text_rules=start.text_rules.with_redaction(self.config.redact),
+            endpointing=_with_mode(start.endpointing, self._model, self.config),
+        )
         self._port.text_filter = _text_filter(start, language, self._model)
-        start = replace(start, endpointing=_with_mode(start.endpointing, self._model, self.config))
-        sampling = _final_sampling(start, self.config, self._model)
-        self._options = options = _channel_options(start, language, targets, self.config, sampling)
+        self._options = options = ChannelOptions(
+            # The text of a lost session need not stay in memory.
+            start=replace(start, resume=None),
+            config=self.config,
+            language=language,
+            targets=targets,
+            sampling=_final_sampling(start, self.config, self._model),
+        )
         channels = [
             Channel(number, self._port, self.config.make_detector(), options, channel_start)
             for number, channel_start in enumerate(begin.channels)
@@ -491,40 +452,6 @@ def _final_sampling(start: commands.Start, config: SessionConfig, model: api.Mod
     return FinalSampling(with_beams(config.sampling, min(beam_size, model.n_slots), model))
 
 
-def _channel_options(
-    start: commands.Start, language: LanguageRequest, targets: Targets, config: SessionConfig, sampling: FinalSampling
-) -> ChannelOptions:
-    interim_samples = config.interim_interval_ms * SAMPLE_RATE // 1000
-    return ChannelOptions(
-        endpointing=start.endpointing,
-        prompt=start.prompt,
-        first_prompt=start.resume.prompt if start.resume else "",
-        interim_samples=interim_samples if start.interim else None,
-        extra_interval_s=config.extra_interval_s,
-        fills_windows=config.fills_windows,
-        speculates=config.speculates,
-        scores_turns=config.score_turn is not None,
-        text_rules=start.text_rules,
-        make_policy=config.make_policy,
-        utterance=UtteranceOptions(
-            language=language,
-            task=start.task,
-            hotwords=start.hotwords,
-            words=start.words or bool(start.text_rules),
-            interim_words=start.interim_words,
-            translates=bool(targets.by_engine),
-        ),
-        finals=FinalOptions(
-            config.max_finals_in_flight,
-            # The text of a channel would keep what must not be written down.
-            "utterance" if config.context == "channel" and start.text_rules.redacts else config.context,
-            config.hallucination_filter,
-            sampling,
-            targets=targets,
-        ),
-    )
-
-
 def _with_mode(endpointing: commands.Endpointing, model: api.ModelInfo, config: SessionConfig) -> commands.Endpointing:
     """The endpointing with a mode, also where the client leaves it to the service."""
     if endpointing.mode is not None:
@@ -534,33 +461,18 @@ def _with_mode(endpointing: commands.Endpointing, model: api.ModelInfo, config: 
     return replace(endpointing, mode="adaptive", silence_ms=ADAPTIVE_SILENCE_MS, min_silence_ms=ADAPTIVE_MIN_SILENCE_MS)
 
 
-def _changed_options(
-    options: ChannelOptions,
-    change: commands.Configure,
-    model: api.ModelInfo,
-    audio_format: AudioFormat,
-    config: SessionConfig,
-) -> ChannelOptions:
-    """The options of a running session, changed as its client wants; `audio_format` is the present one."""
+def _changed_options(options: ChannelOptions, change: commands.Configure, model: api.ModelInfo) -> ChannelOptions:
+    """The options of a running session, changed as its client wants."""
     language = _language_request(change, model, _bad_option)
-    _require_english(options.text_rules, language, model, options.utterance.task, _bad_option)
-    if change.interim_words and not (options.interim_samples and change.words):
-        raise BadMessage("bad_message", "interim_words only with interim and words", change.interim_words)
-    if change.audio.n_transcribed != audio_format.n_transcribed:
-        raise BadMessage("bad_message", f"{audio_format.n_transcribed} channels, as before", change.audio.n_transcribed)
-    return replace(
-        options,
-        endpointing=_with_mode(change.endpointing, model, config),
-        prompt=change.prompt,
-        first_prompt="",
-        utterance=replace(
-            options.utterance,
-            language=language,
-            hotwords=change.hotwords,
-            words=change.words or bool(options.text_rules),
-            interim_words=change.interim_words,
-        ),
-    )
+    start = replace(options.start, **{each.name: getattr(change, each.name) for each in fields(change)})
+    _require_english(start.text_rules, language, model, start.task, _bad_option)
+    if start.interim_words and not (start.interim and start.words):
+        raise BadMessage("bad_message", "interim_words only with interim and words", start.interim_words)
+    n_channels, n_wanted = options.start.audio.n_transcribed, start.audio.n_transcribed
+    if n_wanted != n_channels:
+        raise BadMessage("bad_message", f"{n_channels} channels, as before", n_wanted)
+    start = replace(start, endpointing=_with_mode(start.endpointing, model, options.config))
+    return replace(options, start=start, language=language)
 
 
 def _notices(endpointing: commands.Endpointing, config: SessionConfig) -> tuple[events.Notice, ...]:

@@ -18,7 +18,7 @@ Outcome = Literal["translated", "failed"]
 
 
 class ChatTranslator:
-    """Translates for all sessions of this process. See `tutti_server.app.session.decoding.translations.Translator`."""
+    """Translates for all sessions of this process. See `tutti_server.app.session.core.effects.Translator`."""
 
     def __init__(
         self,
@@ -74,7 +74,7 @@ class _Line:
 
 
 class ChatSession:
-    """The translations of one session. See `tutti_server.app.session.decoding.translations.SessionTranslator`."""
+    """The translations of one session. See `tutti_server.app.session.core.effects.SessionTranslator`."""
 
     def __init__(self, translate: Callable[[Translate, _Line], Awaitable[str]]) -> None:
         self._translate = translate

@@ -56,7 +56,7 @@ def open_tutti(stack: ExitStack, job: Job, at_once: int = 1) -> Transcribe:
     from tutti_server.app.files.transcript import Transcript
     from tutti_server.app.files.transcription import transcribe
     from tutti_server.app.files.transcription_options import TranscriptionOptions
-    from tutti_server.app.session.session import SessionConfig
+    from tutti_server.app.session.core.options import SessionConfig
     from tutti_server.engine.config import EngineConfig
     from tutti_server.engine.engine import Engine
     from tutti_server.engine.process_environment import prepare_environment

@@ -26,8 +26,9 @@ from tutti_server.app.files.transcription_options import TranscriptionOptions
 from tutti_server.app.media.pcm import AudioFormat, Samples
 from tutti_server.app.service.settings import Settings
 from tutti_server.app.session.core.effects import Effect, Send, Submit
+from tutti_server.app.session.core.options import SessionConfig
 from tutti_server.app.session.messages import commands, events
-from tutti_server.app.session.session import Session, SessionConfig
+from tutti_server.app.session.session import Session
 from tutti_server.app.session.text.stabilizer import POLICIES, MakePolicy, SeenWord
 from tutti_server.engine.api import SAMPLE_RATE, Transcriber
 from tutti_server.engine.config import EngineConfig

@@ -19,7 +19,7 @@ from tutti_server.app.service.service import Service
 from tutti_server.app.service.settings import Settings
 from tutti_server.app.service.shared_state import SharedState
 from tutti_server.app.service.tls import load_tls
-from tutti_server.app.session.session import SessionConfig
+from tutti_server.app.session.core.options import SessionConfig
 from tutti_server.app.voices import speaker_model
 from tutti_server.app.voices.speaker_network import NumpyNetwork
 

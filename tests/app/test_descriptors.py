@@ -17,7 +17,7 @@ SCRIPT = """
 import asyncio, os, resource, uvloop
 from tutti_server.app.server.main import Server, bind, build_app
 from tutti_server.app.service.settings import Settings
-from tutti_server.app.session.session import SessionConfig
+from tutti_server.app.session.core.options import SessionConfig
 from tests.fakes import FakeTranscriber, LevelDetector
 
 async def main():

@@ -14,8 +14,9 @@ from tutti_server.app.files.transcription import transcribe
 from tutti_server.app.media.file_decoder import decode_file
 from tutti_server.app.media.pcm import Samples
 from tutti_server.app.session.core.effects import Effect, Send, Submit
+from tutti_server.app.session.core.options import SessionConfig
 from tutti_server.app.session.messages import commands, events
-from tutti_server.app.session.session import Session, SessionConfig
+from tutti_server.app.session.session import Session
 from tutti_server.engine.api import SAMPLE_RATE
 from tutti_server.engine.config import EngineConfig
 from tutti_server.engine.engine import Engine

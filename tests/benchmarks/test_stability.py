@@ -14,8 +14,8 @@ from benchmarks.files.labelled_clips import Clip
 from benchmarks.live.live_text import ReaderFigures
 from benchmarks.live.text_runs import Mode, ModeResult, run_clip
 from tests.fakes import FakeTranscriber, LevelDetector, said, silence, speech
+from tutti_server.app.session.core.options import SessionConfig
 from tutti_server.app.session.messages import commands
-from tutti_server.app.session.session import SessionConfig
 
 NUMBERS = [1, 2, 3, 4, 5, 6]
 SPEECH = np.concatenate((silence(0.3), speech(NUMBERS), silence(1.0)))

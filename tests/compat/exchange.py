@@ -19,8 +19,9 @@ from tutti_server.app.errors import LimitExceeded, SessionError
 from tutti_server.app.live.dialect import ClientMessage, Dialect, Preparation
 from tutti_server.app.media.pcm import Samples
 from tutti_server.app.session.core.effects import Cancel, Close, Effect, Send, Submit
+from tutti_server.app.session.core.options import SessionConfig
 from tutti_server.app.session.messages import commands, events
-from tutti_server.app.session.session import Session, SessionConfig
+from tutti_server.app.session.session import Session
 from tutti_server.engine import api
 
 GOLDEN = Path(__file__).parent / "golden"

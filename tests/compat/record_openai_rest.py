@@ -26,7 +26,7 @@ from tests.fakes import FakeTranscriber, LevelDetector, silence, speech
 from tutti_server.app.media.decoders import Decoders
 from tutti_server.app.server.main import build_app
 from tutti_server.app.service.settings import Settings
-from tutti_server.app.session.session import SessionConfig
+from tutti_server.app.session.core.options import SessionConfig
 
 FOLDER = GOLDEN / "openai-rest"
 JS = Path(__file__).parent / "js"

@@ -8,7 +8,7 @@ import numpy as np
 
 from tests.compat.exchange import Server
 from tests.fakes import LevelDetector, decode
-from tutti_server.app.session.session import SessionConfig
+from tutti_server.app.session.core.options import SessionConfig
 from tutti_server.engine import api
 
 

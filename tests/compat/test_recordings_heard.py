@@ -13,7 +13,7 @@ from tutti_server.app.files.transcript import Transcript
 from tutti_server.app.files.transcription import transcribe
 from tutti_server.app.files.transcription_options import TranscriptionOptions
 from tutti_server.app.media.file_decoder import decode_file
-from tutti_server.app.session.session import SessionConfig
+from tutti_server.app.session.core.options import SessionConfig
 from tutti_server.engine.config import EngineConfig
 from tutti_server.engine.engine import Engine
 

@@ -1,6 +1,8 @@
 """What a session asks its shell to do, in order. `app/session/engine_driver.py` does it."""
 
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
+from typing import Protocol
 
 from tutti_server.app.media.pcm import Samples
 from tutti_server.app.session.messages.events import Event
@@ -66,6 +68,35 @@ class Translate:
     source: str | None
     """The code of the language of the text; `None` if it is not known."""
     text: str
+
+
+class SessionTranslator(Protocol):
+    """Translates the texts of one session."""
+
+    async def translate(self, request: Translate) -> str:
+        """Return the translation of a text; texts of one channel and language are translated in order.
+
+        Raises:
+            TranslationFailed: there is none, or not in time.
+        """
+        ...
+
+
+class Translator(Protocol):
+    """Translates the texts of all sessions of this process."""
+
+    @property
+    def languages(self) -> tuple[str, ...]:
+        """The codes of the languages that it translates to."""
+        ...
+
+    def open(self) -> SessionTranslator:
+        """Begin a session."""
+        ...
+
+    def running(self) -> AbstractAsyncContextManager[None]:
+        """Translate while the context is open."""
+        ...
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -1,19 +1,12 @@
 """The text before a window that the model is shown, so that names and sentences go on across windows."""
 
-from typing import Literal, assert_never
+from typing import assert_never
 
+from tutti_server.app.session.core.options import Context
 from tutti_server.app.session.core.windows import EndedWindow, PendingUtterance
 
 MAX_PREVIOUS_CHARS = 1000
 """The most characters of previous text that are kept. The engine would cut off the beginning of a longer text."""
-
-Context = Literal["none", "utterance", "channel"]
-"""How much of the text before a window the model is shown. Where there is none, it is shown the client's prompt.
-
-- `none`: no text. Windows are decoded side by side.
-- `utterance`: the text of the window's own utterance. The windows of an utterance are decoded one after another.
-- `channel`: the text of the whole channel. All windows of a channel are decoded one after another.
-"""
 
 
 class PreviousText:

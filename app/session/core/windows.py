@@ -6,9 +6,10 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 
 from tutti_server.app.media.pcm import Samples
+from tutti_server.app.session.core.options import ChannelOptions
 from tutti_server.app.session.speech.coverage import Missed, Span, duration, find_missed
 from tutti_server.app.session.speech.endpointing import FRAME_SAMPLES
-from tutti_server.app.session.text.language_choice import LanguageRequest, UtteranceLanguage
+from tutti_server.app.session.text.language_choice import UtteranceLanguage
 from tutti_server.app.session.text.stabilizer import Stabilizer
 from tutti_server.app.session.text.stable_words import Words
 from tutti_server.engine import api
@@ -18,24 +19,6 @@ SPEECH_GAP_SAMPLES = SAMPLE_RATE // 5
 """A gap in the detected speech of at least this many samples is silence (0.2 s); shorter gaps lie between words."""
 MAX_REDECODES = 2
 """The most stretches of one window that are decoded again, so that its final text comes in bounded time."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UtteranceOptions:
-    """What the client asked for that the engine must know to decode an utterance."""
-
-    language: LanguageRequest
-    """The language, or what is left open of it."""
-    task: api.Task
-    """Whether speech is transcribed or translated."""
-    hotwords: tuple[str, ...] = ()
-    """Names and terms to expect."""
-    words: bool = False
-    """Whether every final word gets a start and an end."""
-    interim_words: bool = False
-    """Whether every word of an interim does, too."""
-    translates: bool = False
-    """Whether the engine translates final text to English, too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +59,7 @@ class PendingUtterance:
     In mode `none` that is always so, in mode `utterance` until the utterance has text, and in mode `channel` until the
     channel has text and after `PreviousText.clear`.
     """
-    options: UtteranceOptions
+    options: ChannelOptions
     """How the windows of the utterance are decoded."""
     detector_from: int | None = None
     """The position at which a detector must begin to find the same speech from the first window on that is not done.

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from tutti_server.app.session.core.acceptance import accepts_redecoded, accepts_segment, is_silent
-from tutti_server.app.session.core.options import FinalOptions
+from tutti_server.app.session.core.options import ChannelOptions
 from tutti_server.app.session.core.port import Acknowledged, DecodeRequest, RequestKind, SessionPort
 from tutti_server.app.session.core.previous_text import PreviousText
 from tutti_server.app.session.core.windows import Decoding, EndedWindow, PendingUtterance, StableText, WindowKind
@@ -28,14 +28,15 @@ class Finals:
     A window stays in the queue until all of its text was sent. Only the first window of the queue sends text.
     """
 
-    def __init__(self, channel: int, session: SessionPort, options: FinalOptions, language: ChannelLanguage) -> None:
+    def __init__(self, channel: int, session: SessionPort, options: ChannelOptions, language: ChannelLanguage) -> None:
         self.channel = channel
         self.language = language
         """Decides the language of the windows of utterances to come."""
-        self.translations = Translations(channel, session, options.targets, options.hallucination_filter)
+        self.translations = Translations(channel, session, options.targets, options.config.hallucination_filter)
         """The translations of the texts that were sent."""
         self._session = session
         self._options = options
+        self._filter = options.config.hallucination_filter
         self._windows: deque[EndedWindow] = deque()
         self._previous_text = PreviousText(options.context)
         self.n_added = 0
@@ -73,11 +74,11 @@ class Finals:
     ) -> api.DecodeOptions:
         """How the engine decodes the next window of this utterance, interim or final; its language is left open."""
         return api.DecodeOptions(
-            task=utterance.options.task,
+            task=utterance.options.start.task,
             previous_text=self._previous_text.of(utterance) or utterance.prompt,
             prefix=prefix,
             draft=draft,
-            hotwords=utterance.options.hotwords,
+            hotwords=utterance.options.start.hotwords,
         )
 
     def final_options(
@@ -93,7 +94,10 @@ class Finals:
         options = utterance.language.channel.for_final(options, speech_s, stable.language, n_before)
         asked = utterance.options
         return replace(
-            options, word_times=asked.words, sampling=self._options.sampling.now, translates=asked.translates
+            options,
+            word_times=asked.has_words,
+            sampling=self._options.sampling.now,
+            translates=bool(asked.targets.by_engine),
         )
 
     def add(self, window: EndedWindow) -> None:
@@ -123,7 +127,7 @@ class Finals:
             if not window.needs_decoding:
                 continue
             if window.decoding is None:
-                if n_in_flight >= self._options.max_in_flight:
+                if n_in_flight >= self._options.config.max_finals_in_flight:
                     return
                 if previous and self._previous_text.must_wait(window, previous):
                     return
@@ -160,7 +164,7 @@ class Finals:
         self.advance()
 
     def _is_repetitive(self, done: api.DoneEvent) -> bool:
-        return done.is_repetitive or self._options.hallucination_filter.is_repetitive(done.compression_ratio)
+        return done.is_repetitive or self._filter.is_repetitive(done.compression_ratio)
 
     def on_dropped(self, request: DecodeRequest) -> None:
         """Go on without the text of missed speech, or without a translation."""
@@ -180,13 +184,13 @@ class Finals:
             if isinstance(event, api.DoneEvent):
                 decoding.is_repetitive |= self._is_repetitive(event)
                 decoding.language_probabilities = event.language_probabilities
-                if is_silent(self._options.hallucination_filter, window, event):
+                if is_silent(self._filter, window, event):
                     return True
                 if not self._redecode_missed(window, window.end, "", event.language):
                     return True
                 continue
             segment, shown_until_s = with_stable_times(event.segment, window.stable.words, window.n_processed_chars)
-            if accepts_segment(self._options.hallucination_filter, window, segment):
+            if accepts_segment(self._filter, window, segment):
                 start = min(window.start + round(segment.start_s * SAMPLE_RATE), window.end)
                 if self._redecode_missed(window, start, segment.text, event.language):
                     continue
@@ -212,10 +216,10 @@ class Finals:
         asked = window.utterance.options
         options = api.DecodeOptions(
             language=language,
-            task=asked.task,
-            hotwords=asked.hotwords,
-            word_times=asked.words,
-            translates=asked.translates,
+            task=asked.start.task,
+            hotwords=asked.start.hotwords,
+            word_times=asked.has_words,
+            translates=bool(asked.targets.by_engine),
         )
         samples = window.samples[stretch.start - window.start : stretch.end - window.start]
         self._session.submit(self, RequestKind.REDECODE, samples, options, window.utterance.number, window)
@@ -228,12 +232,11 @@ class Finals:
         stretch, following_text = window.redecoding.stretch, window.redecoding.following_text
         assert stretch
         window.redecoding.finish()
-        hallucination_filter = self._options.hallucination_filter
-        if hallucination_filter.is_repetitive(done.compression_ratio):
+        if self._filter.is_repetitive(done.compression_ratio):
             return
         refused = ""
         for segment in done.segments:
-            if accepts_redecoded(hallucination_filter, segment, refused, window.utterance.text, following_text):
+            if accepts_redecoded(self._filter, segment, refused, window.utterance.text, following_text):
                 window.utterance.language.add(done.language, None, segment.text)
                 self._send_segment(window, segment, done.language, (stretch.start, stretch.end))
             else:
@@ -256,7 +259,7 @@ class Finals:
             return
         start = min(max(audio[0] + round(segment.start_s * SAMPLE_RATE), utterance.text_until), audio[1])
         end = max(min(audio[0] + round(segment.end_s * SAMPLE_RATE), audio[1]), start)
-        has_words = bool(segment.words) and utterance.options.task == "transcribe"
+        has_words = bool(segment.words) and utterance.options.start.task == "transcribe"
         if has_words:
             end = heard_until(segment, audio[0], (start, end), audio[1])
         shown = tightened(segment, audio[0], (start, end)) if has_words else (start, end)

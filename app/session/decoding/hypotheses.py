@@ -21,8 +21,7 @@ class Hypotheses:
             end_utterance: ends the utterance of the open window now; called when its speaker has finished.
         """
         self._parts = parts
-        interim_samples = parts.options.interim_samples
-        self._interims = Interims(interim_samples, parts) if interim_samples else None
+        self._interims = Interims(parts) if parts.options.start.interim else None
         self._speculations = Speculations(parts, self._interims, self._judge_pause)
         self._turns = Turns(parts)
         self._end_utterance = end_utterance

@@ -34,11 +34,6 @@ MAX_INTERVAL_SAMPLES = SAMPLE_RATE
 """The longest interval after an answer, in samples (1 s), however slow the answer was: the next one may be fast."""
 
 
-def no_extra_interval() -> float:
-    """The extra interval of an engine that has time for all interims."""
-    return 0.0
-
-
 class InterimSchedule:
     """The schedule of one channel. The interval grows when answers are slow, measured in audio that arrives meanwhile.
 
@@ -49,7 +44,7 @@ class InterimSchedule:
     """
 
     def __init__(
-        self, interval_samples: int, silence_samples: int, extra_interval_s: Callable[[], float] = no_extra_interval
+        self, interval_samples: int, silence_samples: int, extra_interval_s: Callable[[], float] = lambda: 0.0
     ) -> None:
         """Make a schedule.
 

@@ -32,18 +32,18 @@ class Interims:
     replaced in its turn.
     """
 
-    def __init__(self, interval_samples: int, parts: ChannelParts) -> None:
-        """Make the interims of a channel, with at least so much audio between two of them."""
+    def __init__(self, parts: ChannelParts) -> None:
         options = parts.options
         self.channel = parts.finals.channel
         self.decoded_until = 0
         """Position after the audio of the newest interim that was answered."""
-        self._hallucination_filter = options.finals.hallucination_filter
+        self._hallucination_filter = options.config.hallucination_filter
         self._session = parts.session
         self._finals = parts.finals
         self._endpointer = parts.endpointer
         self._buffer = parts.buffer
-        self._schedule = InterimSchedule(interval_samples, options.silence_samples, options.extra_interval_s)
+        interval_samples = options.config.interim_interval_ms * SAMPLE_RATE // 1000
+        self._schedule = InterimSchedule(interval_samples, options.silence_samples, options.config.extra_interval_s)
         self._window: OpenWindow | None = None
         self._newest: _Newest | None = None
         """What was asked for last, until it is answered."""
@@ -88,7 +88,7 @@ class Interims:
         stabilizer = window.stabilizer
         options = self._finals.decode_options(window.utterance, stabilizer.tokens, stabilizer.draft)
         options = window.utterance.language.channel.for_interim(options, window.speech_s, stabilizer.language)
-        has_words = window.utterance.options.interim_words
+        has_words = window.utterance.options.start.interim_words
         options = replace(options, attention_times=stabilizer.needs_attention, word_times=has_words)
         samples = self._buffer.view(window.start, position).copy()
         self._replaced = self._newest.request if self._newest else None
@@ -156,7 +156,7 @@ class Interims:
         # Stable text has fixed the language of the window, whatever the engine reports for a speculative final.
         is_fixed = window.stabilizer.language is not None
         is_certain = is_fixed or not window.utterance.language.channel.is_in_doubt(done, window.speech_s)
-        words = timed_words(done) if window.utterance.options.interim_words else ()
+        words = timed_words(done) if window.utterance.options.start.interim_words else ()
         audio_s = (end - window.start) / SAMPLE_RATE
         window.stabilizer.update(done.pieces, end, audio_s, words, language=done.language, is_certain=is_certain)
         stable, tail = window.stabilizer.stable, window.stabilizer.tail

@@ -191,7 +191,7 @@ class Speculations:
 
         Returns the position after the audio that the engine was asked to decode, if it was.
         """
-        if not self._parts.options.speculates:
+        if not self._parts.options.config.speculates:
             return None
         pause_end = self._pause_end(window, is_flushed=self._may_be_flushed)
         current = self._current

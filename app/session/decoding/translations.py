@@ -5,14 +5,12 @@ are translated by a service, from the text. What is translated is the text of on
 """
 
 from collections import deque
-from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from tutti_server.app.errors import BadStart
 from tutti_server.app.languages import WITHOUT_SPACES
 from tutti_server.app.media.pcm import Samples
-from tutti_server.app.session.core.effects import Translate
+from tutti_server.app.session.core.effects import Translator
 from tutti_server.app.session.core.options import Targets
 from tutti_server.app.session.core.port import DecodeRequest, RequestKind, SessionPort
 from tutti_server.app.session.core.windows import EndedWindow, EngineTranslation
@@ -27,35 +25,6 @@ MAX_OPEN = 64
 """The most translations of a channel to one language that are under way; the text after them is not translated."""
 MAX_OVERLAP = 0.5
 """A segment of missed speech is left out where the window's own translation covers more than this part of its time."""
-
-
-class SessionTranslator(Protocol):
-    """Translates the texts of one session."""
-
-    async def translate(self, request: Translate) -> str:
-        """Return the translation of a text; texts of one channel and language are translated in order.
-
-        Raises:
-            TranslationFailed: there is none, or not in time.
-        """
-        ...
-
-
-class Translator(Protocol):
-    """Translates the texts of all sessions of this process."""
-
-    @property
-    def languages(self) -> tuple[str, ...]:
-        """The codes of the languages that it translates to."""
-        ...
-
-    def open(self) -> SessionTranslator:
-        """Begin a session."""
-        ...
-
-    def running(self) -> AbstractAsyncContextManager[None]:
-        """Translate while the context is open."""
-        ...
 
 
 def languages_of(model: api.ModelInfo, translator: Translator | None) -> tuple[str, ...]:

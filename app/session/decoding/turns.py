@@ -44,6 +44,7 @@ class Turns:
         self._parts = parts
         self._session = parts.session
         self._endpointer = parts.endpointer
+        self._has_model = parts.options.config.score_turn is not None
         self._pause = _Pause(0)
         """The last pause that was judged or scored."""
         self._earlier = NO_SAMPLES
@@ -60,8 +61,8 @@ class Turns:
         Args:
             audio_end: position after the audio that the pause is judged by.
         """
-        options, endpointing = self._parts.options, self._parts.options.endpointing
-        if options.scores_turns and (endpointing.mode == "adaptive" or endpointing.eager_confidence is not None):
+        endpointing = self._parts.options.start.endpointing
+        if self._has_model and (endpointing.mode == "adaptive" or endpointing.eager_confidence is not None):
             start = max(window.start, audio_end - AUDIO_SAMPLES)
             samples = np.concatenate((self._earlier, self._parts.buffer.view(start, audio_end)))[-AUDIO_SAMPLES:]
             self._session.score_turn(self._channel, audio_end, samples)
@@ -79,7 +80,7 @@ class Turns:
         """The open window has ended, and its utterance if this was the last one."""
         if window.is_last:
             self._pause, self._earlier = _Pause(0), NO_SAMPLES
-        elif self._parts.options.scores_turns:
+        elif self._has_model:
             self._earlier = np.concatenate((self._earlier, window.samples))[-AUDIO_SAMPLES:].copy()
 
     def judge(self, window: OpenWindow, done: api.DoneEvent, audio_end: int) -> SpeechEnded | None:
@@ -88,11 +89,11 @@ class Turns:
         A hypothesis that is probably a hallucination is no evidence: the usual silence ends the utterance then.
         """
         options = self._parts.options
-        if options.is_manual or not accepts_interim(options.finals.hallucination_filter, window, done):
+        if options.is_manual or not accepts_interim(options.config.hallucination_filter, window, done):
             return None
         evidence = PauseEvidence(
             text=(window.utterance.text + done.text).strip(),
-            language="en" if window.utterance.options.task == "translate" else done.language,
+            language="en" if window.utterance.options.start.task == "translate" else done.language,
             last_text_logprob=done.last_text_logprob,
             avg_logprob=done.avg_logprob,
         )
@@ -106,7 +107,7 @@ class Turns:
 
     def _decide(self, window: OpenWindow, pause: _Pause, evidence: PauseEvidence) -> SpeechEnded | None:
         """Judge a pause by all that is known of it. Returns the end of speech if it is due."""
-        utterance, endpointing = window.utterance, self._parts.options.endpointing
+        utterance, endpointing = window.utterance, self._parts.options.start.endpointing
         evidence = replace(evidence, audio_probability=pause.probability)
         confidence = confidence_of(evidence)
         pause.evidence, pause.confidence = evidence, confidence

@@ -25,6 +25,8 @@ class ChannelStart:
     """
     language: str | None = None
     """The language of the channel in the lost session; `None` if it was not detected."""
+    prompt: str = ""
+    """The text before it, which the model is shown for its first utterance."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +61,8 @@ def find_start(resume: Resume | None, n_channels: int, translate: tuple[str, ...
     for each in resume.untranslated:
         _check_untranslated(each, from_s, translate)
     earlier = tuple(sorted(resume.untranslated, key=lambda each: each.start_s))
-    return Continuation(first_s, tuple(map(ChannelStart, done_until, detector_from, languages)), earlier)
+    channels = zip(done_until, detector_from, languages, strict=True)
+    return Continuation(first_s, tuple(ChannelStart(*channel, resume.prompt) for channel in channels), earlier)
 
 
 def _check_untranslated(earlier: Untranslated, from_s: tuple[float, ...], translate: tuple[str, ...]) -> None:

@@ -25,7 +25,7 @@ from tutti_server.app.errors import SessionError
 from tutti_server.app.files.formats import Layout
 from tutti_server.app.files.transcription_options import TranscriptionOptions
 from tutti_server.app.media.pcm import Samples
-from tutti_server.app.session.session import SessionConfig
+from tutti_server.app.session.core.options import SessionConfig
 
 TURNS = [range(10 * turn, 10 * turn + 20) for turn in range(4)]
 WORDS = [number for turn in TURNS for number in turn]

@@ -19,9 +19,9 @@ from tutti_server.app.files.transcription import session_config, transcribe
 from tutti_server.app.files.transcription_options import DEFAULT_OPTIONS, RISING_TEMPERATURES, TranscriptionOptions
 from tutti_server.app.media.pcm import Samples
 from tutti_server.app.session.core.final_sampling import RECORDING_BEAMS
+from tutti_server.app.session.core.options import SessionConfig
 from tutti_server.app.session.engine_driver import MAX_BACKLOG
 from tutti_server.app.session.messages import events
-from tutti_server.app.session.session import SessionConfig
 from tutti_server.app.session.speech.endpointing import SpeechDetector
 from tutti_server.engine import api
 from tutti_server.engine.api import SAMPLE_RATE, ModelInfo, Priority

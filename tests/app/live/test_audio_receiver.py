@@ -10,10 +10,11 @@ from tests.made_files import Track, made_file, tone
 from tutti_server.app.live.audio_receiver import MAX_PACE, PIECE_S, REPLAY_EXTRA_S, AudioReceiver, Pace
 from tutti_server.app.media.notices import Notice, drop
 from tutti_server.app.media.pcm import AudioFormat
+from tutti_server.app.session.core.options import SessionConfig
 from tutti_server.app.session.engine_driver import SessionDriver
 from tutti_server.app.session.messages import commands
 from tutti_server.app.session.messages.events import Limits
-from tutti_server.app.session.session import Session, SessionConfig
+from tutti_server.app.session.session import Session
 
 MAX_AHEAD_S = 10.0
 

@@ -13,7 +13,7 @@ from tutti_server.app.media.decoders import Decoders
 from tutti_server.app.service.service import Service
 from tutti_server.app.service.settings import Settings
 from tutti_server.app.service.shared_state import N_COUNTS, AdmissionCounter, SharedState
-from tutti_server.app.session.session import SessionConfig
+from tutti_server.app.session.core.options import SessionConfig
 
 
 class FakeConnection:

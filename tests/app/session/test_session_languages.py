@@ -7,8 +7,8 @@ import numpy as np
 
 from tests.bench import CONFIG, START, Bench, check_promises
 from tests.fakes import decode, detected, said, silence, speech
+from tutti_server.app.session.core.options import SessionConfig
 from tutti_server.app.session.messages import commands, events
-from tutti_server.app.session.session import SessionConfig
 from tutti_server.engine import api
 
 GERMAN = 50

@@ -10,9 +10,10 @@ import pytest
 from tests.app.voices.test_silero import LevelModel
 from tests.bench import START
 from tests.fakes import MODEL, FakeTranscriber, LevelDetector, pcm, said, speech
+from tutti_server.app.session.core.options import SessionConfig
 from tutti_server.app.session.engine_driver import SessionDriver
 from tutti_server.app.session.messages import events
-from tutti_server.app.session.session import Session, SessionConfig
+from tutti_server.app.session.session import Session
 from tutti_server.app.voices.detection_batcher import DetectionBatcher
 from tutti_server.app.voices.silero import Judgement, SileroDetector, SileroModel, Stretch
 

@@ -21,7 +21,7 @@ from tutti_server.app.service.held_places import KEEP_S  # noqa: E402
 from tutti_server.app.service.service import Service  # noqa: E402
 from tutti_server.app.service.settings import Settings  # noqa: E402
 from tutti_server.app.service.shared_state import AdmissionCounter, SharedState  # noqa: E402
-from tutti_server.app.session.session import SessionConfig  # noqa: E402
+from tutti_server.app.session.core.options import SessionConfig  # noqa: E402
 from tutti_server.plugins.ray.fleet import FORGET_S, Entry, FleetReplica  # noqa: E402
 from tutti_server.plugins.ray.fleet_member import OWN, SILENT_S, FleetMember  # noqa: E402
 

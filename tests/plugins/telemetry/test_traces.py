@@ -18,9 +18,10 @@ from tests.fakes import FakeTranscriber, pcm, said
 from tutti_server.app.errors import CLOSE_POLICY, LimitExceeded
 from tutti_server.app.publish.webhook import Webhook
 from tutti_server.app.server.plugins import Plugin, installed_plugins
+from tutti_server.app.session.core.options import SessionConfig
 from tutti_server.app.session.engine_driver import SessionDriver
 from tutti_server.app.session.messages import commands, events
-from tutti_server.app.session.session import Session, SessionConfig
+from tutti_server.app.session.session import Session
 from tutti_server.engine.api import Priority
 from tutti_server.engine.errors import EngineFailed
 from tutti_server.plugins.telemetry.log_ids import TraceIds

@@ -3,24 +3,26 @@
 import numpy as np
 import pytest
 
-from tutti_server.app.session.core.windows import (
-    EndedWindow,
-    OpenWindow,
-    PendingUtterance,
-    StableText,
-    UtteranceOptions,
-    WindowKind,
-)
+from tutti_server.app.session.core.final_sampling import FinalSampling
+from tutti_server.app.session.core.options import ChannelOptions, SessionConfig, Targets
+from tutti_server.app.session.core.windows import EndedWindow, OpenWindow, PendingUtterance, StableText, WindowKind
+from tutti_server.app.session.messages import commands
 from tutti_server.app.session.speech.coverage import Span
 from tutti_server.app.session.text.language_choice import ChannelLanguage, LanguageRequest, UtteranceLanguage
 from tutti_server.app.session.text.stabilizer import Agreement, Stabilizer
-from tutti_server.engine.api import SAMPLE_RATE
+from tutti_server.engine.api import SAMPLE_RATE, Sampling
 
 UTTERANCE = PendingUtterance(
     number=0,
     start=0,
     prompt="",
-    options=UtteranceOptions(language=LanguageRequest(), task="transcribe"),
+    options=ChannelOptions(
+        start=commands.Start(),
+        config=SessionConfig(),
+        language=LanguageRequest(),
+        targets=Targets(),
+        sampling=FinalSampling(Sampling()),
+    ),
     language=UtteranceLanguage(ChannelLanguage(LanguageRequest())),
 )
 

@@ -10,7 +10,8 @@ from tests.bench import CONFIG, START, Bench, check_promises
 from tests.fakes import MODEL, decode, silence, speech
 from tutti_server.app.errors import SessionError
 from tutti_server.app.media.pcm import Samples
-from tutti_server.app.session.decoding.translations import MAX_OPEN, SessionTranslator, languages_of
+from tutti_server.app.session.core.effects import SessionTranslator
+from tutti_server.app.session.decoding.translations import MAX_OPEN, languages_of
 from tutti_server.app.session.messages import commands, events
 from tutti_server.engine import api
 from tutti_server.engine.api import SAMPLE_RATE

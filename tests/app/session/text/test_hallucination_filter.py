@@ -20,8 +20,9 @@ from tutti_server.app.files.transcription import transcribe
 from tutti_server.app.files.transcription_options import TranscriptionOptions
 from tutti_server.app.media.pcm import AudioFormat, Samples
 from tutti_server.app.session.core.effects import Effect, Send, Submit
+from tutti_server.app.session.core.options import SessionConfig
 from tutti_server.app.session.messages import commands, events
-from tutti_server.app.session.session import Session, SessionConfig
+from tutti_server.app.session.session import Session
 from tutti_server.app.session.speech.coverage import MIN_UNCOVERED_SAMPLES
 from tutti_server.app.session.speech.endpointing import (
     FRAME_SAMPLES,
