@@ -28,7 +28,7 @@ def accepts_segment(hallucination_filter: HallucinationFilter, window: EndedWind
 
     Text that was shown as stable must not be taken back: after a forced prefix every segment is accepted.
     """
-    if window.stable.tokens:
+    if window.stabilizer.tokens:
         return True
     assert window.decoding
     return (

@@ -11,7 +11,6 @@ from tutti_server.app.session.speech.coverage import Missed, Span, duration, fin
 from tutti_server.app.session.speech.endpointing import FRAME_SAMPLES
 from tutti_server.app.session.text.language_choice import UtteranceLanguage
 from tutti_server.app.session.text.stabilizer import Stabilizer
-from tutti_server.app.session.text.stable_words import Words
 from tutti_server.engine import api
 from tutti_server.engine.api import SAMPLE_RATE
 
@@ -89,28 +88,6 @@ class WindowKind(Enum):
     """The client decides, in manual mode: the window is decoded even if no speech was detected in it."""
     DISCARDED = auto()
     """The client has discarded the audio: the window is not decoded, and only its stable text is sent."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StableText:
-    """The text of a window that the client was shown as stable; its final text begins with it."""
-
-    text: str = ""
-    tokens: tuple[int, ...] = ()
-    """The tokens of the text: the forced prefix of the final decoding."""
-    until: int = 0
-    """Position before which all of the text was spoken."""
-    language: str | None = None
-    """The language in which it was decoded, which the final decoding must not change; `None` if there is no text."""
-    draft: tuple[int, ...] = ()
-    """The tokens that followed in the last interim; the final text is likely to go on with them."""
-    words: Words = ()
-    """The words of the text with the times that the client was shown, if it was shown any."""
-
-    def begins(self, done: api.DoneEvent) -> bool:
-        """Whether a decoding begins with this text, in its language."""
-        tokens = tuple(token for piece in done.pieces for token in piece.tokens)
-        return tokens[: len(self.tokens)] == self.tokens and self.language in (None, done.language)
 
 
 @dataclass(slots=True)
@@ -197,7 +174,8 @@ class EndedWindow:
     """The audio of the window; empty if the client discarded it."""
     speech: list[Span]
     """The speech detected in it, in order."""
-    stable: StableText
+    stabilizer: Stabilizer
+    """Holds the text that the client was shown as stable; the final text begins with it."""
     is_last: bool
     """Whether its utterance ends with it."""
     decoding: Decoding | None = None
@@ -215,13 +193,13 @@ class EndedWindow:
     @property
     def unsent_stable(self) -> str:
         """The stable text that is still to be sent; no other text may be sent before it."""
-        return self.stable.text[self.n_processed_chars :]
+        return self.stabilizer.stable[self.n_processed_chars :]
 
     @property
     def needs_decoding(self) -> bool:
         """Whether the engine must decode it. A window that begins in a pause may end without any speech."""
         if self.kind is WindowKind.DETECTED:
-            return bool(self.speech or self.stable.tokens)
+            return bool(self.speech or self.stabilizer.tokens)
         return self.kind is WindowKind.FORCED
 
     @property
@@ -257,19 +235,6 @@ class OpenWindow:
         """Seconds of speech detected in it so far."""
         return duration(self.speech) / SAMPLE_RATE
 
-    @property
-    def stable(self) -> StableText:
-        """The text of the window that the client was shown as stable so far."""
-        stabilizer = self.stabilizer
-        return StableText(
-            text=stabilizer.stable,
-            tokens=stabilizer.tokens,
-            until=stabilizer.stable_until,
-            language=stabilizer.language,
-            draft=stabilizer.draft,
-            words=stabilizer.words,
-        )
-
     def extend_speech(self, speech_until: int) -> None:
         """Note that the detector has found speech up to the position `speech_until`."""
         if speech_until <= (self.speech[-1][1] if self.speech else self.start):
@@ -294,6 +259,6 @@ class OpenWindow:
             span=(self.start, end),
             samples=samples,
             speech=self.speech,
-            stable=self.stable,
+            stabilizer=self.stabilizer,
             is_last=is_last,
         )

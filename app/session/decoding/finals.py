@@ -11,7 +11,7 @@ from tutti_server.app.session.core.acceptance import accepts_redecoded, accepts_
 from tutti_server.app.session.core.options import ChannelOptions
 from tutti_server.app.session.core.port import Acknowledged, DecodeRequest, RequestKind, SessionPort
 from tutti_server.app.session.core.previous_text import PreviousText
-from tutti_server.app.session.core.windows import Decoding, EndedWindow, PendingUtterance, StableText, WindowKind
+from tutti_server.app.session.core.windows import Decoding, EndedWindow, OpenWindow, WindowKind
 from tutti_server.app.session.decoding.translations import Translations
 from tutti_server.app.session.messages import events
 from tutti_server.app.session.speech.coverage import MIN_UNCOVERED_SAMPLES, Span, duration, plausible_end, uncovered
@@ -69,30 +69,22 @@ class Finals:
         for window in self._windows:
             yield from window.speech
 
-    def decode_options(
-        self, utterance: PendingUtterance, prefix: tuple[int, ...], draft: tuple[int, ...]
-    ) -> api.DecodeOptions:
-        """How the engine decodes the next window of this utterance, interim or final; its language is left open."""
+    def decode_options(self, window: OpenWindow | EndedWindow) -> api.DecodeOptions:
+        """How the engine decodes a window, for an interim or its final text; its language is left open."""
+        utterance, start = window.utterance, window.utterance.options.start
         return api.DecodeOptions(
-            task=utterance.options.start.task,
+            task=start.task,
             previous_text=self._previous_text.of(utterance) or utterance.prompt,
-            prefix=prefix,
-            draft=draft,
-            hotwords=utterance.options.start.hotwords,
+            prefix=window.stabilizer.tokens,
+            draft=window.stabilizer.draft,
+            hotwords=start.hotwords,
         )
 
-    def final_options(
-        self, utterance: PendingUtterance, stable: StableText, speech_s: float, n_before: int = 0
-    ) -> api.DecodeOptions:
-        """How the engine decodes the next window of this utterance for its final text.
-
-        Args:
-            stable: the text of the window that the client was shown as stable.
-            n_before: how many windows before it are not done.
-        """
-        options = self.decode_options(utterance, stable.tokens, stable.draft)
-        options = utterance.language.channel.for_final(options, speech_s, stable.language, n_before)
-        asked = utterance.options
+    def final_options(self, window: OpenWindow | EndedWindow, n_before: int = 0) -> api.DecodeOptions:
+        """How the engine decodes a window for its final text; `n_before` windows before it are not done."""
+        options, asked = self.decode_options(window), window.utterance.options
+        language = window.utterance.language.channel
+        options = language.for_final(options, window.speech_s, window.stabilizer.language, n_before)
         return replace(
             options,
             word_times=asked.has_words,
@@ -138,7 +130,7 @@ class Finals:
             previous = window
 
     def _submit_window(self, window: EndedWindow, n_before: int) -> None:
-        options = self.final_options(window.utterance, window.stable, window.speech_s, n_before)
+        options = self.final_options(window, n_before)
         window.decoding = Decoding(had_context=bool(options.previous_text or options.prefix))
         self._session.submit(self, RequestKind.FINAL, window.samples, options, window.utterance.number, window)
 
@@ -189,7 +181,7 @@ class Finals:
                 if not self._redecode_missed(window, window.end, "", event.language):
                     return True
                 continue
-            segment, shown_until_s = with_stable_times(event.segment, window.stable.words, window.n_processed_chars)
+            segment, shown_until_s = with_stable_times(event.segment, window.stabilizer.words, window.n_processed_chars)
             if accepts_segment(self._filter, window, segment):
                 start = min(window.start + round(segment.start_s * SAMPLE_RATE), window.end)
                 if self._redecode_missed(window, start, segment.text, event.language):
@@ -300,8 +292,8 @@ class Finals:
 
     def _send_stable(self, window: EndedWindow) -> None:
         """Send the text that was shown as stable, because no final text of it comes."""
-        end_s = (window.stable.until - window.start) / SAMPLE_RATE
-        words = words_from(window.stable.words, window.n_processed_chars)
+        end_s = (window.stabilizer.stable_until - window.start) / SAMPLE_RATE
+        words = words_from(window.stabilizer.words, window.n_processed_chars)
         segment = api.Segment(
             start_s=0.0,
             end_s=end_s,
@@ -313,7 +305,7 @@ class Finals:
             words=words or None,
         )
         shown_until = window.start + round((words[-1].end_s if words else 0.0) * SAMPLE_RATE)
-        self._send_segment(window, segment, window.stable.language, window.span, shown_until)
+        self._send_segment(window, segment, window.stabilizer.language, window.span, shown_until)
 
     def _finish(self, window: EndedWindow) -> None:
         """Report speech without text, as all text of the window was sent; end its utterance if it is the last."""

@@ -86,7 +86,7 @@ class Interims:
             return
         self._schedule.note_submitted(position)
         stabilizer = window.stabilizer
-        options = self._finals.decode_options(window.utterance, stabilizer.tokens, stabilizer.draft)
+        options = self._finals.decode_options(window)
         options = window.utterance.language.channel.for_interim(options, window.speech_s, stabilizer.language)
         has_words = window.utterance.options.start.interim_words
         options = replace(options, attention_times=stabilizer.needs_attention, word_times=has_words)
@@ -147,7 +147,7 @@ class Interims:
         if end < self.decoded_until:
             # A speculative decoding has overtaken this interim.
             return
-        if not window.stable.begins(done):
+        if not window.stabilizer.begins(done):
             # More words have become stable since a speculative decoding was asked for, and it hears others.
             return
         self.decoded_until = end

@@ -83,7 +83,7 @@ class _Speculation:
         Returns whether it does.
         """
         assert self.done and self.window
-        if not self.window.stable.begins(self.done):
+        if not self.window.stabilizer.begins(self.done):
             return False
         self.decoding.events.extend([*self.events, self.done])
         return True
@@ -212,12 +212,11 @@ class Speculations:
         self._submitted_until = audio_end
         if not self._record.is_good:
             return False
-        stabilizer = window.stabilizer
-        options = self._finals.final_options(window.utterance, window.stable, window.speech_s)
+        options = self._finals.final_options(window)
         had_context = bool(options.previous_text or options.prefix)
         if self._interims:
             self._interims.give_way(self._endpointer.position)
-            options = replace(options, attention_times=stabilizer.needs_attention)
+            options = replace(options, attention_times=window.stabilizer.needs_attention)
         samples = self._buffer.view(window.start, audio_end).copy()
         if self._current:
             self._forget_translation(self._current)

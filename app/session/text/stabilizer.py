@@ -12,7 +12,7 @@ from typing import Protocol
 
 from tutti_server.app.session.text.stable_words import Words, grow, not_before, words_at_end, words_between
 from tutti_server.app.session.text.stock_phrases import is_stock_phrase, spoken
-from tutti_server.engine.api import SAMPLE_RATE, Piece, is_punctuation
+from tutti_server.engine.api import SAMPLE_RATE, DoneEvent, Piece, is_punctuation
 
 WORDS_KEPT_BACK = 1
 """How many of the last words of a hypothesis never become stable: the end of the audio may have cut them off."""
@@ -161,19 +161,19 @@ class Stabilizer:
 
     def __init__(self, policy: StabilityPolicy) -> None:
         self.tokens: tuple[int, ...] = ()
-        """The tokens of the stable text: the prefix of the next hypothesis."""
+        """The tokens of the stable text: the forced prefix of the next hypothesis, and of the final text."""
         self.stable = ""
         """The stable text."""
         self.tail = ""
         """The text that is shown after the stable text: words with enough evidence."""
         self.draft: tuple[int, ...] = ()
-        """The tokens of the last hypothesis after `tokens`; the next one is likely to go on with them."""
+        """The tokens of the last hypothesis after `tokens`; the next one, or the final text, is likely to have them."""
         self.stable_until = 0
         """Position before which all stable words were spoken."""
         self.language: str | None = None
-        """The language of the stable text; `None` if there is none, or if the model names no language."""
+        """The language of the stable text, which the final text keeps; `None` if there is none, or it has no name."""
         self.words: Words = ()
-        """The words of the stable text, if hypotheses have words with times."""
+        """The words of the stable text with the times that the client was shown, if it was shown any."""
         self.tail_words: Words = ()
         """The words of the tail, if hypotheses have words with times."""
         self._policy = policy
@@ -188,6 +188,11 @@ class Stabilizer:
     def needs_attention(self) -> bool:
         """Whether hypotheses need the peaks of the attention weights."""
         return self._policy.needs_attention
+
+    def begins(self, done: DoneEvent) -> bool:
+        """Whether a decoding begins with the stable text, in its language."""
+        tokens = tuple(token for piece in done.pieces for token in piece.tokens)
+        return tokens[: len(self.tokens)] == self.tokens and self.language in (None, done.language)
 
     def update(
         self,

@@ -5,7 +5,7 @@ import pytest
 
 from tutti_server.app.session.core.final_sampling import FinalSampling
 from tutti_server.app.session.core.options import ChannelOptions, SessionConfig, Targets
-from tutti_server.app.session.core.windows import EndedWindow, OpenWindow, PendingUtterance, StableText, WindowKind
+from tutti_server.app.session.core.windows import EndedWindow, OpenWindow, PendingUtterance, WindowKind
 from tutti_server.app.session.messages import commands
 from tutti_server.app.session.speech.coverage import Span
 from tutti_server.app.session.text.language_choice import ChannelLanguage, LanguageRequest, UtteranceLanguage
@@ -47,13 +47,15 @@ def test_a_cut_divides_speech() -> None:
 def test_the_kind_of_a_window_decides_whether_it_is_decoded(
     kind: WindowKind, speech: list[Span], tokens: tuple[int, ...], needs_decoding: bool
 ) -> None:
+    stabilizer = Stabilizer(Agreement())
+    stabilizer.tokens = tokens
     window = EndedWindow(
         utterance=UTTERANCE,
         kind=kind,
         span=(0, SAMPLE_RATE),
         samples=np.zeros(SAMPLE_RATE, dtype=np.float32),
         speech=speech,
-        stable=StableText(text="a b", tokens=tokens),
+        stabilizer=stabilizer,
         is_last=True,
     )
     assert window.needs_decoding is needs_decoding
