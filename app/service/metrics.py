@@ -122,11 +122,12 @@ class UtteranceMetrics:
 
     def count(self, utterance: events.Utterance) -> None:
         """Count one finished utterance, of live speech or of a file."""
+        counts = utterance.counts
         self._uncovered_s_total.inc(sum(end_s - start_s for start_s, end_s in utterance.uncovered))
-        self._redecodes_total.inc(utterance.n_redecodes)
-        self._recovered_s_total.inc(utterance.recovered_s)
-        self._speculative_total.labels("used").inc(utterance.is_speculative)
-        self._speculative_total.labels("unused").inc(utterance.n_speculative - utterance.is_speculative)
+        self._redecodes_total.inc(counts.n_redecodes)
+        self._recovered_s_total.inc(counts.recovered_s)
+        self._speculative_total.labels("used").inc(counts.is_speculative)
+        self._speculative_total.labels("unused").inc(counts.n_speculative - counts.is_speculative)
 
 
 class StrangerMetrics:

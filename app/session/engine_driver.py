@@ -209,7 +209,7 @@ class SessionDriver:
 
     def _note_speculative(self, event: events.Event) -> None:
         """A final whose text was ready, or nearly so, when it was due has not waited."""
-        if self._on_final_wait and isinstance(event, events.Utterance) and event.is_speculative:
+        if self._on_final_wait and isinstance(event, events.Utterance) and event.counts.is_speculative:
             self._on_final_wait(0.0)
 
     def _note_wait(self, window: api.Window, event: api.EngineEvent) -> None:

@@ -83,8 +83,8 @@ class SessionSpans:
             {
                 "tutti.end_s": event.end_s,
                 "tutti.uncovered_s": round(sum(end_s - start_s for start_s, end_s in event.uncovered), 3),
-                "tutti.redecodes": event.n_redecodes,
-                "tutti.is_speculative": event.is_speculative,
+                "tutti.redecodes": event.counts.n_redecodes,
+                "tutti.is_speculative": event.counts.is_speculative,
                 "tutti.is_complete": event.is_complete,
             }
         )

@@ -7,6 +7,7 @@ from enum import Enum, auto
 
 from tutti_server.app.media.pcm import Samples
 from tutti_server.app.session.core.options import ChannelOptions
+from tutti_server.app.session.messages.events import DecodingCounts
 from tutti_server.app.session.speech.coverage import Missed, Span, duration, find_missed
 from tutti_server.app.session.speech.endpointing import FRAME_SAMPLES
 from tutti_server.app.session.text.language_choice import UtteranceLanguage
@@ -28,20 +29,6 @@ class SentEagerEnd:
     """All text of the utterance before it."""
     speech_until: int
     """Position after the speech before it."""
-
-
-@dataclass(slots=True)
-class DecodingCounts:
-    """How the text of an utterance came about, for the operator."""
-
-    n_redecodes: int = 0
-    """How many stretches of missed speech were decoded again."""
-    recovered_samples: int = 0
-    """Samples of speech that have text thanks to these re-decodes."""
-    n_speculative: int = 0
-    """How many speculative decodings its windows had."""
-    is_speculative: bool = False
-    """Whether the text of its last window is that of a speculative decoding."""
 
 
 @dataclass(slots=True, kw_only=True)

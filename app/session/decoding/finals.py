@@ -234,7 +234,7 @@ class Finals:
             else:
                 refused = segment.text
         missed = uncovered(stretch.speech, window.covered, min_samples=1)
-        window.utterance.counts.recovered_samples += duration(stretch.speech) - duration(missed)
+        window.utterance.counts.recovered_s += (duration(stretch.speech) - duration(missed)) / SAMPLE_RATE
 
     # Send in order.
 
@@ -364,10 +364,7 @@ class Finals:
                 resume_from_s=acknowledged.until_s,
                 detector_from_s=acknowledged.detector_from_s,
                 translated_until_s=self._session.translated_until() if self._options.targets else (),
-                n_redecodes=utterance.counts.n_redecodes,
-                recovered_s=utterance.counts.recovered_samples / SAMPLE_RATE,
-                n_speculative=utterance.counts.n_speculative,
-                is_speculative=utterance.counts.is_speculative,
+                counts=utterance.counts,
                 is_complete=is_complete,
             )
         )

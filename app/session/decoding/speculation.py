@@ -9,9 +9,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from tutti_server.app.session.core.port import DecodeRequest, RequestKind
-from tutti_server.app.session.core.windows import Decoding, DecodingCounts, EndedWindow, OpenWindow, WindowKind
+from tutti_server.app.session.core.windows import Decoding, EndedWindow, OpenWindow, WindowKind
 from tutti_server.app.session.decoding.interims import Interims
 from tutti_server.app.session.decoding.parts import ChannelParts
+from tutti_server.app.session.messages.events import DecodingCounts
 from tutti_server.engine import api
 from tutti_server.engine.api import SAMPLE_RATE
 

@@ -191,6 +191,20 @@ class Segment:
         return confidence(self.source.avg_logprob)
 
 
+@dataclass(slots=True)
+class DecodingCounts:
+    """How the text of an utterance came about."""
+
+    n_redecodes: int = 0
+    """How many stretches of speech without text were decoded again."""
+    recovered_s: float = 0.0
+    """Seconds of speech that have text thanks to these re-decodes."""
+    n_speculative: int = 0
+    """How many times it was decoded at a pause as if it ended there."""
+    is_speculative: bool = False
+    """Whether the last of these decodings gave the text of its last window."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Utterance:
     """An utterance is final. The last event of the utterance."""
@@ -218,14 +232,8 @@ class Utterance:
     """
     translated_until_s: tuple[float, ...] = ()
     """For each channel the time before which no more translations come; empty if the client asked for none."""
-    n_redecodes: int = 0
-    """How many stretches of speech without text were decoded again. For the operator, not for the client."""
-    recovered_s: float = 0.0
-    """Seconds of speech that have text thanks to these re-decodes."""
-    n_speculative: int = 0
-    """How many times it was decoded at a pause as if it ended there. For the operator, too."""
-    is_speculative: bool = False
-    """Whether the last of these decodings gave its final text."""
+    counts: DecodingCounts = field(default_factory=DecodingCounts)
+    """How the text came about. For the operator, not for the client."""
     is_complete: bool = True
     """Whether all audio was decoded. False if the session ended, or the client discarded the audio, before that."""
     voices: str | None = None

@@ -45,7 +45,7 @@ def test_the_text_is_ready_when_the_utterance_ends() -> None:
     kinds = [type(event) for event in session.events]
     assert kinds[-3:] == [events.Endpoint, events.Segment, events.Utterance]
     (utterance,) = session.of(events.Utterance)
-    assert (utterance.text, utterance.is_speculative, utterance.n_speculative) == ("w1 w2 w3", True, 1)
+    assert (utterance.text, utterance.counts.is_speculative, utterance.counts.n_speculative) == ("w1 w2 w3", True, 1)
 
 
 def test_an_answer_that_comes_after_the_endpoint_is_waited_for() -> None:
@@ -59,7 +59,7 @@ def test_an_answer_that_comes_after_the_endpoint_is_waited_for() -> None:
     session.waiting.clear()
     for event in decode(window):
         session.perform(session.session.engine_event(job, event))
-    assert session.text() == "w1 w2 w3" and session.of(events.Utterance)[0].is_speculative
+    assert session.text() == "w1 w2 w3" and session.of(events.Utterance)[0].counts.is_speculative
 
 
 def test_what_waits_in_the_queue_gives_way_to_the_final() -> None:
@@ -71,7 +71,7 @@ def test_what_waits_in_the_queue_gives_way_to_the_final() -> None:
     assert [window.priority for _, window in session.waiting] == [Priority.FINAL]
     session.answer_all()
     (utterance,) = session.of(events.Utterance)
-    assert (utterance.text, utterance.is_speculative, utterance.n_speculative) == ("w1 w2 w3", False, 1)
+    assert (utterance.text, utterance.counts.is_speculative, utterance.counts.n_speculative) == ("w1 w2 w3", False, 1)
 
 
 @pytest.mark.parametrize("is_interim", [True, False])
@@ -146,7 +146,7 @@ def test_the_session_goes_on_without_it(end: str, has_ended: bool) -> None:
     session.feed(silence(0.5))
     assert priorities(session) == [Priority.SPECULATIVE, Priority.FINAL]
     (utterance,) = session.of(events.Utterance)
-    assert utterance.text == "w1 w2 w3" and not utterance.is_speculative
+    assert utterance.text == "w1 w2 w3" and not utterance.counts.is_speculative
     assert not session.jobs and not session.closes
 
 
@@ -187,7 +187,7 @@ def test_only_the_last_window_of_an_utterance_counts_as_speculative() -> None:
     session.answer_all()
     assert priorities(session)[-1] is Priority.FINAL
     (utterance,) = session.of(events.Utterance)
-    assert not utterance.is_speculative
+    assert not utterance.counts.is_speculative
 
 
 def test_a_slow_engine_is_spared() -> None:
@@ -259,9 +259,7 @@ def test_finals_are_those_without_speculation(
 
 def timeless(utterance: events.Utterance) -> events.Utterance:
     """An utterance without what depends on the moment at which it was sent."""
-    return replace(
-        utterance, n_speculative=0, is_speculative=False, final_until_s=0.0, resume_from_s=(), detector_from_s=()
-    )
+    return replace(utterance, counts=events.DecodingCounts(), final_until_s=0.0, resume_from_s=(), detector_from_s=())
 
 
 def test_the_final_is_decoded_from_the_same_audio_either_way() -> None:
@@ -295,7 +293,7 @@ def test_a_flush_before_the_detector_notices_the_end_is_answered_at_once(start: 
         session.answer_all()
     first, second = session.of(events.Utterance)
     assert first.text == second.text == "w61 w62 w63"
-    assert first.is_speculative and second.is_speculative
+    assert first.counts.is_speculative and second.counts.is_speculative
     n_samples = [len(window.samples) for window in session.windows]
     assert n_samples[0] == n_samples[-1], "both are decoded from the same audio"
 
@@ -311,7 +309,7 @@ def test_a_pause_that_its_client_flushes_is_decoded_once() -> None:
         session.give(commands.Flush("now"))
         session.answer_all()
     assert priorities(session) == [Priority.SPECULATIVE] * 2
-    assert [utterance.is_speculative for utterance in session.of(events.Utterance)] == [True, True]
+    assert [utterance.counts.is_speculative for utterance in session.of(events.Utterance)] == [True, True]
 
 
 def test_a_pause_that_its_client_does_not_flush_is_ready_for_the_endpoint() -> None:
@@ -327,7 +325,7 @@ def test_a_pause_that_its_client_does_not_flush_is_ready_for_the_endpoint() -> N
             session.answer_all()
     session.give(commands.Flush("late"))
     session.answer_all()
-    assert [utterance.is_speculative for utterance in session.of(events.Utterance)] == [False, True, True]
+    assert [utterance.counts.is_speculative for utterance in session.of(events.Utterance)] == [False, True, True]
 
 
 def test_soft_speech_is_no_quiet() -> None:

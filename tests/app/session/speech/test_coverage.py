@@ -54,8 +54,8 @@ def test_missed_speech_in_the_middle_is_decoded_before_the_text_after_it_is_sent
     assert segments(bench) == [said(range(5)), said(range(5, 10)), said(range(10, 15))]
     (utterance,) = bench.of(events.Utterance)
     assert utterance.uncovered == ()
-    assert utterance.n_redecodes == 1
-    assert utterance.recovered_s == pytest.approx(5 * WORD_S, abs=0.2)
+    assert utterance.counts.n_redecodes == 1
+    assert utterance.counts.recovered_s == pytest.approx(5 * WORD_S, abs=0.2)
     starts = [event.start_s for event in bench.of(events.Segment)]
     assert starts == pytest.approx([0.5, 0.5 + 5 * WORD_S, 0.5 + 10 * WORD_S], abs=0.05)
 
@@ -93,7 +93,7 @@ def test_missed_speech_is_decoded_again_once_and_then_reported() -> None:
     (utterance,) = bench.of(events.Utterance)
     ((start_s, end_s),) = utterance.uncovered
     assert (start_s, end_s) == pytest.approx((0.5 + 5 * WORD_S, 0.5 + 10 * WORD_S), abs=0.1)
-    assert (utterance.n_redecodes, utterance.recovered_s) == (1, 0.0)
+    assert (utterance.counts.n_redecodes, utterance.counts.recovered_s) == (1, 0.0)
 
 
 def test_short_speech_without_text_is_reported_and_not_decoded_again() -> None:
@@ -283,7 +283,7 @@ def test_words_are_sent_once_or_reported_whatever_is_missed(
     spans = [span for utterance in bench.of(events.Utterance) for span in utterance.uncovered]
     assert all(end_s <= after_s for (_, end_s), (after_s, _) in pairwise(spans))
     lost = set(range(words)) - set(numbers)
-    assert misses or (not lost and not any(each.n_redecodes for each in bench.of(events.Utterance)))
+    assert misses or (not lost and not any(each.counts.n_redecodes for each in bench.of(events.Utterance)))
     for word in lost:
         # Three words in a row without text are longer than what may go unreported.
         is_inside = {word - 1, word + 1} <= lost and places[word - 1][0] == places[word][0] == places[word + 1][0]

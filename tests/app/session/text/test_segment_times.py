@@ -43,7 +43,7 @@ def test_a_segment_begins_and_ends_near_its_words(first_s: float, last_s: float,
     made, utterance, begin_s = sent(of_words(0.0, 12.0, *words))
     assert (made.start_s - begin_s, made.end_s - begin_s) == pytest.approx(expected, abs=0.02)
     assert made.words[0].start_s - begin_s == pytest.approx(first_s, abs=0.02)
-    assert utterance.recovered_s < 3, "only the speech after the segment is decoded again"
+    assert utterance.counts.recovered_s < 3, "only the speech after the segment is decoded again"
     before = [(start_s, end_s) for start_s, end_s in utterance.uncovered if start_s < made.start_s]
     assert sum(end_s - start_s for start_s, end_s in before) == pytest.approx(expected[0], abs=1.0)
 
@@ -53,7 +53,7 @@ def test_a_segment_follows_its_words_beyond_its_end() -> None:
     made, utterance, begin_s = sent(of_words(0.8, 7.8, (" Congratulations,", 9.1, 9.6), (" everybody.", 9.6, 11.4)))
     assert (made.start_s - begin_s, made.end_s - begin_s) == pytest.approx((9.1, 11.4), abs=0.02)
     assert [word.start_s - begin_s for word in made.words] == pytest.approx([9.1, 9.6], abs=0.02)
-    assert utterance.recovered_s < 4, "only the speech after the segment is decoded again"
+    assert utterance.counts.recovered_s < 4, "only the speech after the segment is decoded again"
 
 
 def test_translated_segments_keep_the_times_of_the_model() -> None:
