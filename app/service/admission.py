@@ -108,15 +108,15 @@ class Admission:
                 if not (is_resumed and n_others < self._settings.max_sessions and self._lost.take()):
                     self._check_room(n_others + self._lost.n)
                 self._connections[connection] = True
-                self._metrics.sessions.n_open.inc()
-                self._metrics.sessions.opened_total.inc()
+                self._metrics.sessions_open.inc()
+                self._metrics.sessions_total.inc()
                 self._note_begun()
                 try:
                     yield
                 finally:
                     self._connections.pop(connection, None)
                     self._lost.forget(connection)
-                    self._metrics.sessions.n_open.dec()
+                    self._metrics.sessions_open.dec()
                     self._note_finished()
         finally:
             self._load.look()

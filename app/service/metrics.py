@@ -24,40 +24,14 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 LATENCY_BUCKETS = (0.05, 0.1, 0.2, 0.3, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 5.0, 10.0, 30.0)
 """Upper bounds of the buckets for what a client waits for, in seconds."""
 ENDPOINT_BUCKETS = (
-    0.001,
-    0.002,
-    0.005,
-    0.01,
-    0.015,
-    0.02,
-    0.03,
-    0.04,
-    0.06,
-    0.08,
-    0.1,
-    0.15,
-    0.2,
-    0.3,
-    0.5,
-    1.0,
-    2.0,
-    5.0,
+    *(0.001, 0.002, 0.005, 0.01, 0.015, 0.02, 0.03, 0.04, 0.06, 0.08),
+    *(0.1, 0.15, 0.2, 0.3, 0.5, 1.0, 2.0, 5.0),
 )
 """Upper bounds of the buckets for the time from an endpoint to its final text, in seconds."""
 LOOP_LAG_BUCKETS = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0)
 """Upper bounds of the buckets for the event loop's lag, in seconds."""
 LOOP_LAG_PERIOD_S = 0.5
 """Time between two measurements of the event loop's lag, in seconds."""
-
-
-class SessionMetrics:
-    """How many live sessions there are and were."""
-
-    def __init__(self, registry: CollectorRegistry) -> None:
-        self.n_open = Gauge(
-            "tutti_sessions_open", "Live sessions that are open now", registry=registry, multiprocess_mode="livesum"
-        )
-        self.opened_total = Counter("tutti_sessions", "Live sessions opened", registry=registry)
 
 
 class LatencyMetrics:
@@ -134,12 +108,7 @@ class StrangerMetrics:
     """Connections whose clients are not admitted."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        self.n_open = Gauge(
-            "tutti_strangers_open",
-            "Connections that are open now and not admitted yet",
-            registry=registry,
-            multiprocess_mode="livesum",
-        )
+        self.n_open = _gauge("tutti_strangers_open", "Connections that are open now and not admitted yet", registry)
         self.refused_total = _labelled_counter(
             "tutti_strangers_refused",
             "Connections that were refused or closed before they were admitted, by reason",
@@ -174,12 +143,7 @@ class OtherServerMetrics:
             ("embedded", "failed", "dropped"),
             registry,
         )
-        self.redis_is_away = Gauge(
-            "tutti_redis_away",
-            "Gateways that cannot reach Redis now",
-            registry=registry,
-            multiprocess_mode="livesum",
-        )
+        self.redis_is_away = _gauge("tutti_redis_away", "Gateways that cannot reach Redis now", registry)
         self.redis_losses_total = Counter(
             "tutti_redis_losses", "How often Redis stopped to answer a gateway", registry=registry
         )
@@ -197,12 +161,8 @@ class RoomMetrics:
     """Counts rooms and their readers."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        self.rooms = Gauge(
-            "tutti_rooms", "Rooms in which a session speaks now", registry=registry, multiprocess_mode="livesum"
-        )
-        self.readers = Gauge(
-            "tutti_room_readers", "Readers of rooms now", registry=registry, multiprocess_mode="livesum"
-        )
+        self.rooms = _gauge("tutti_rooms", "Rooms in which a session speaks now", registry)
+        self.readers = _gauge("tutti_room_readers", "Readers of rooms now", registry)
         self.sends_total = Counter(
             "tutti_room_sends", "How often readers of rooms were sent something new", registry=registry
         )
@@ -251,7 +211,8 @@ class Metrics:
         self._metrics_of_all = metrics_of_all
         if shared_folder:
             MultiProcessCollector(self._shown, shared_folder)  # type: ignore[no-untyped-call]  # it has no types
-        self.sessions = SessionMetrics(registry)
+        self.sessions_open = _gauge("tutti_sessions_open", "Live sessions that are open now", registry)
+        self.sessions_total = Counter("tutti_sessions", "Live sessions opened", registry=registry)
         self.refused_total = _labelled_counter(
             "tutti_refused",
             "Sessions and uploads refused, by reason",
@@ -294,7 +255,7 @@ class Metrics:
         if self._metrics_of_all is None:
             return self.render()
         registry = CollectorRegistry()
-        registry.register(_LabelledCollector("gateway", await self._metrics_of_all()))
+        registry.register(_GatewaysCollector(await self._metrics_of_all()))
         return generate_latest(registry) + self.render()
 
     def render(self) -> bytes:
@@ -309,6 +270,11 @@ class Metrics:
             self.latency.loop_lag_s.observe(max(time.monotonic() - due, 0.0))
 
 
+def _gauge(name: str, documentation: str, registry: CollectorRegistry) -> Gauge:
+    """A gauge that is added up over the gateways that run."""
+    return Gauge(name, documentation, registry=registry, multiprocess_mode="livesum")
+
+
 def _labelled_counter(
     name: str, documentation: str, label: str, values: tuple[str, ...], registry: CollectorRegistry
 ) -> Counter:
@@ -319,21 +285,20 @@ def _labelled_counter(
     return counter
 
 
-class _LabelledCollector(Collector):
+class _GatewaysCollector(Collector):
     """Collects the metrics of several gateways, told apart by a label."""
 
-    def __init__(self, label: str, metrics: Mapping[str, Sequence[Metric]]) -> None:
-        self._label = label
+    def __init__(self, metrics: Mapping[str, Sequence[Metric]]) -> None:
         self._metrics = metrics
 
     def collect(self) -> Iterator[Metric]:
         """The families of all, each once."""
         families: dict[str, Metric] = {}
-        for name, of_one in self._metrics.items():
+        for gateway, of_one in self._metrics.items():
             for metric in of_one:
                 family = families.setdefault(metric.name, Metric(metric.name, metric.documentation, metric.type))
                 for sample in metric.samples:
-                    family.samples.append(sample._replace(labels={self._label: name, **sample.labels}))
+                    family.samples.append(sample._replace(labels={"gateway": gateway, **sample.labels}))
         yield from families.values()
 
 
@@ -342,10 +307,6 @@ class _SessionLoadCollector(Collector):
 
     def __init__(self, session_load: Callable[[], float]) -> None:
         self._session_load = session_load
-
-    def describe(self) -> Iterator[Metric]:
-        """Describes nothing: `collect` alone names the family, and needs a running engine."""
-        return iter(())
 
     def collect(self) -> Iterator[Metric]:
         """The load as it is now."""
@@ -361,10 +322,6 @@ class _EngineCollector(Collector):
 
     def __init__(self, engines: Engines) -> None:
         self._engines = engines
-
-    def describe(self) -> Iterator[Metric]:
-        """Nothing: `collect` alone names the families, and needs a running engine."""
-        return iter(())
 
     def collect(self) -> Iterator[Metric]:
         """The engine's counters as they are now."""
