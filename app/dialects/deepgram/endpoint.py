@@ -173,6 +173,7 @@ async def transcribe_recording(
     Raises:
         Refusal: it is no audio, or the engine failed.
     """
+    assert isinstance(options.start, TranscriptionOptions), "options of a recording"
     audio_format, n_file_channels = options.audio, None
     if audio_format is None:
         if options.is_multichannel:
@@ -200,15 +201,7 @@ async def transcribe_recording(
                 push,
                 session_id=id_,
                 config=service.session_config,
-                options=TranscriptionOptions(
-                    language=options.language,
-                    languages=options.languages,
-                    locks_language=options.locks_language,
-                    words=True,
-                    hotwords=options.hotwords,
-                    text_rules=options.text_rules,
-                    audio=FLOAT_PCM if speakers else audio_format,
-                ),
+                options=replace(options.start, audio=FLOAT_PCM if speakers else audio_format),
                 on_progress=on_progress,
                 trace=trace,
             )
@@ -254,11 +247,13 @@ def options_of(service: Service, query: Sequence[tuple[str, str]], is_live: bool
     """
     card = service.models.meant(dict(query).get("model"))
     options = parse(query, card.languages, is_live, service.speaker_model is not None)
-    return replace(options, model=card.name) if service.models.are_several else options
+    if not service.models.are_several:
+        return options
+    return replace(options, start=replace(options.start, model=card.name))
 
 
 def _model_name(options: Options, service: Service) -> str:
-    return options.model or service.transcriber.info.name
+    return options.start.model or service.transcriber.info.name
 
 
 def _request_metadata(options: Options, service: Service, id_: str) -> RequestMetadata:

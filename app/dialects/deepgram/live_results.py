@@ -108,7 +108,7 @@ class LiveResults:
         """Send text that may change."""
         channel = self._channels[event.channel]
         yield from _release(channel)
-        if not self._options.interim:
+        if not self._options.start.interim:
             return
         text = (event.stable + event.tail).strip()
         transcript = text if self._is_formatted else plain(text)

@@ -16,10 +16,9 @@ from tutti_server.app.dialects.json_text import read_object, write_object
 from tutti_server.app.dialects.limits import MAX_NAME_CHARS, MAX_NOTICES, MAX_TEXT_CHARS
 from tutti_server.app.errors import CLOSE_OUR_FAULT, CLOSE_POLICY, BadMessage, shorten
 from tutti_server.app.live.dialect import ClientMessage
-from tutti_server.app.media.pcm import AudioFormat
 from tutti_server.app.session.core.effects import Close
 from tutti_server.app.session.messages import commands, events
-from tutti_server.engine.api import MAX_HOTWORD_BYTES, MAX_HOTWORDS, SAMPLE_RATE
+from tutti_server.engine.api import MAX_HOTWORD_BYTES, MAX_HOTWORDS
 
 IDLE_TIMEOUT_S = 10.0
 """How long a client may send nothing, in seconds, as Deepgram documents it."""
@@ -45,23 +44,7 @@ class Deepgram:
     def __init__(self, options: Options, request: Request) -> None:
         self._options = options
         self._request = request
-        audio = options.audio or AudioFormat("pcm_f32le", SAMPLE_RATE, options.channels or 1)
-        self._start = commands.Start(
-            audio=audio,
-            model=options.model,
-            language=options.language,
-            languages=options.languages,
-            locks_language=options.locks_language,
-            interim=options.interim,
-            endpointing=commands.Endpointing(silence_ms=options.silence_ms),
-            hotwords=options.hotwords,
-            words=True,
-            interim_words=options.interim,
-            max_speakers=options.max_speakers,
-            follows_speakers=False,
-            text_rules=options.text_rules,
-        )
-        self._results = LiveResults(options, audio.n_transcribed, request.result_metadata)
+        self._results = LiveResults(options, options.start.audio.n_transcribed, request.result_metadata)
         self._n_finalizes = 0
         self._is_closing = False
         self._has_reported_late_audio = False
@@ -72,7 +55,7 @@ class Deepgram:
 
     def open(self) -> Iterable[ClientMessage]:
         """The start of the session: the URL holds all options."""
-        return (self._start,)
+        return (self._options.start,)
 
     def read(self, message: str | bytes) -> Iterable[ClientMessage]:
         """A binary message is audio, and an empty one ends the stream; a text message is a command."""
@@ -149,7 +132,7 @@ class Deepgram:
         success = {"type": "ConfigureSuccess", "request_id": self._request.id}
         if keyterms is None:
             return (_reply(**success),)
-        configure = commands.Configure.of(replace(self._start, hotwords=usable_hotwords(keyterms)))
+        configure = commands.Configure.of(replace(self._options.start, hotwords=usable_hotwords(keyterms)))
         return (configure, _reply(**success, keyterms=configure.hotwords))
 
     def _configure_problem(self, keyterms: Any, features: Any) -> tuple[str, str] | None:

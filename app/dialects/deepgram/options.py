@@ -5,8 +5,8 @@ Sources: the query parameters of deepgram-sdk 7.17 (`listen/v1/client.py`, `list
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
-from typing import Literal
+from dataclasses import dataclass
+from typing import Any, Literal
 
 from tutti_server.app.dialects.checks import BOOLEANS, is_integer, understood, usable_hotwords
 from tutti_server.app.dialects.deepgram.query import Query
@@ -14,9 +14,10 @@ from tutti_server.app.dialects.deepgram.text_options import text_rules
 from tutti_server.app.dialects.limits import MAX_SILENCE_MS, MAX_SPEAKERS
 from tutti_server.app.dialects.text_rules import MAX_PHRASE_CHARS, MAX_PHRASES, is_phrase
 from tutti_server.app.errors import BadStart
+from tutti_server.app.files.transcription_options import TranscriptionOptions
 from tutti_server.app.languages import known_among, language_of
 from tutti_server.app.media.pcm import AudioFormat, Encoding
-from tutti_server.app.text_rules.pipeline import TextRuleOptions
+from tutti_server.app.session.messages import commands
 
 RAW: dict[str, Encoding] = {"linear16": "pcm_s16le", "linear32": "pcm_f32le", "mulaw": "mulaw", "alaw": "alaw"}
 """Deepgram's names of raw encodings."""
@@ -55,31 +56,20 @@ The endpoint chooses the model, text never waits for its formatting, and no audi
 class Options:
     """What the URL of a request asks for."""
 
-    model: str | None = None
-    """The name of the model that transcribes; `None` for the first one of the server."""
+    start: commands.Start
+    """What starts the session; `TranscriptionOptions` for a recording, without the format of its audio."""
     track: str | None = None
     """Which audio track of a recording: a number from 0, or a language; `None` for the default one."""
     audio: AudioFormat | None = None
     """The raw format; `None` for a container, which describes its own format."""
     is_multichannel: bool = False
     """Transcribe each channel on its own."""
-    channels: int | None = None
-    """How many channels there are; `None` if the audio itself says it."""
-    language: str | None = None
-    """A language code; `None` to detect the language."""
-    languages: tuple[str, ...] = ()
-    """The languages to detect one of; empty for all that the model knows."""
-    locks_language: bool = False
-    """Detect the language once, and keep it."""
     is_multilingual: bool = False
     """Report the language of each text."""
     detects_language: bool = False
     """Report the language of the recording."""
-    hotwords: tuple[str, ...] = ()
     punctuate: bool = False
     smart_format: bool = False
-    interim: bool = False
-    silence_ms: int = SILENCE_MS
     reports_endpoints: bool = True
     """Set `speech_final` in the last result of an utterance."""
     utterance_end_s: float | None = None
@@ -94,8 +84,6 @@ class Options:
     callback: str = ""
     """The address to which the answer of a recording is sent later; empty if it answers the request."""
     callback_method: Literal["POST", "PUT"] = "POST"
-    text_rules: TextRuleOptions = field(default_factory=TextRuleOptions)
-    """What is done with the text."""
     search: tuple[str, ...] = ()
     """Phrases that the answer tells the places of."""
     extra: tuple[tuple[str, str], ...] = ()
@@ -142,32 +130,47 @@ def parse(
         values.texts(name)
     is_multichannel = values.boolean("multichannel")
     audio, channels = _audio(values, is_multichannel, is_live)
-    language = _language(values, languages)
+    wanted = _language(values, languages)
     detects_language, candidates = _detects(values, languages)
     silence_ms, reports_endpoints = _endpointing(values) if is_live else (SILENCE_MS, False)
+    language = None if wanted == MULTI or detects_language else wanted
+    shared: dict[str, Any] = {
+        "language": language,
+        "languages": candidates,
+        "locks_language": detects_language and wanted != MULTI,
+        "hotwords": _hotwords(values),
+        "words": True,
+        "text_rules": text_rules(values, language),
+    }
+    interim = is_live and values.boolean("interim_results")
+    max_speakers = _max_speakers(values, is_live) if tells_speakers and not is_multichannel else None
+    start: commands.Start = TranscriptionOptions(**shared)
+    if is_live:
+        start = commands.Start(
+            **shared,
+            audio=audio or AudioFormat("pcm_f32le", channels=channels or 1),
+            interim=interim,
+            interim_words=interim,
+            endpointing=commands.Endpointing(silence_ms=silence_ms),
+            max_speakers=max_speakers,
+            follows_speakers=False,
+        )
     return Options(
+        start=start,
         track=None if is_live or audio else values.text("track"),
         audio=audio,
         is_multichannel=is_multichannel,
-        channels=channels,
-        language=None if language == MULTI or detects_language else language,
-        languages=candidates,
-        locks_language=detects_language and language != MULTI,
-        is_multilingual=language == MULTI or (is_live and detects_language),
+        is_multilingual=wanted == MULTI or (is_live and detects_language),
         detects_language=detects_language and not is_live,
-        hotwords=_hotwords(values),
         punctuate=values.boolean("punctuate"),
         smart_format=values.boolean("smart_format"),
-        interim=is_live and values.boolean("interim_results"),
-        silence_ms=silence_ms,
         reports_endpoints=reports_endpoints,
         utterance_end_s=_utterance_end(values) if is_live else None,
         vad_events=is_live and values.boolean("vad_events"),
         utterances=not is_live and values.boolean("utterances"),
         utterance_split_s=SPLIT_S if is_live else values.number("utt_split", SPLIT_S, MAX_SPLIT_S),
-        max_speakers=_max_speakers(values, is_live) if tells_speakers and not is_multichannel else None,
+        max_speakers=max_speakers,
         wants_paragraphs=not is_live and values.boolean("paragraphs"),
-        text_rules=text_rules(values, None if language == MULTI or detects_language else language),
         search=_search(values),
         callback=callback,
         callback_method=callback_method,

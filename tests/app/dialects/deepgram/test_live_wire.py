@@ -17,7 +17,7 @@ from tests.fakes import MODEL, pcm
 from tutti_server.app.dialects.deepgram.live_results import LiveResults
 from tutti_server.app.dialects.deepgram.live_wire import Deepgram
 from tutti_server.app.dialects.deepgram.metadata import Request
-from tutti_server.app.dialects.deepgram.options import Options, parse
+from tutti_server.app.dialects.deepgram.options import parse
 from tutti_server.app.dialects.deepgram.words import plain
 from tutti_server.app.media.pcm import AudioFormat, Samples
 from tutti_server.app.session.core.effects import Close
@@ -26,6 +26,7 @@ from tutti_server.app.session.messages.commands import MAX_PENDING_FLUSHES
 
 REQUEST = Request("a-request", "fake", "1.2.3", datetime(2026, 1, 2, tzinfo=UTC))
 RAW = [("encoding", "linear32"), ("sample_rate", "16000")]
+CONTAINER = parse([], MODEL.languages, is_live=True)
 LATE_SAMPLES = 4000
 
 
@@ -181,13 +182,13 @@ def test_an_unknown_channel_is_explained(content: dict[str, Any]) -> None:
 
 def test_the_silence_is_fixed_whatever_the_model() -> None:
     """A client that names no `endpointing` expects a silence that is always the same."""
-    (start,) = Deepgram(Options(), REQUEST).open()
+    (start,) = Deepgram(CONTAINER, REQUEST).open()
     assert isinstance(start, commands.Start) and start.endpointing.mode == "vad"
 
 
 def test_an_utterance_does_not_end_before_its_last_result() -> None:
     """A final result that waits for the answer to `Finalize` comes before the `UtteranceEnd` that is due already."""
-    results = LiveResults(replace(Options(), utterance_end_s=1.0), 1, {})
+    results = LiveResults(replace(CONTAINER, utterance_end_s=1.0), 1, {})
     list(results.speech_started(events.SpeechStarted(utterance=0, channel=0, at_s=0.0)))
     results.add_finalize(None)
     results.endpoint(events.Endpoint(utterance=0, channel=0, end_s=1.0, flush=0))
@@ -199,7 +200,7 @@ def test_an_utterance_does_not_end_before_its_last_result() -> None:
 
 def test_a_final_begins_no_later_than_its_words() -> None:
     """Padding may reach back before the answer to a `Finalize` that came just before the speech was noticed."""
-    results = LiveResults(Options(), 1, {})
+    results = LiveResults(CONTAINER, 1, {})
     list(results.audio_received(1.08))
     results.add_finalize(None)
     (empty,) = results.flushed()
@@ -211,7 +212,7 @@ def test_a_final_begins_no_later_than_its_words() -> None:
 
 
 def test_a_container_is_passed_on_unchanged() -> None:
-    dialect = Deepgram(Options(), REQUEST)
+    dialect = Deepgram(CONTAINER, REQUEST)
     (start,) = dialect.open()
     assert isinstance(start, commands.Start)
     assert start.audio == AudioFormat("pcm_f32le")

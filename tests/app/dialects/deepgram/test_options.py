@@ -90,13 +90,13 @@ REDACT = (
 @approximated(FILE, "redact", how=REDACT)
 @pytest.mark.parametrize("read", [live, recorded])
 def test_what_must_not_be_written_down(read: Callable[..., Options]) -> None:
-    assert read(("redact", "pci"), ("redact", "ssn, email_address,true")).text_rules.redact == (
+    assert read(("redact", "pci"), ("redact", "ssn, email_address,true")).start.text_rules.redact == (
         "card",
         "ssn",
         "email",
         "number",
     )
-    assert read(("redact", "false")).text_rules.redact == ()
+    assert read(("redact", "false")).start.text_rules.redact == ()
     for value in ("pii", "phi", "name", "pci,name"):
         with pytest.raises(BadStart, match=r"redact: expected one of pci, .* nothing else is redacted here"):
             read(("redact", value))
@@ -112,11 +112,11 @@ ENGLISH = "English only; elsewhere named in the header `x-tutti-ignored`"
 @pytest.mark.parametrize("read", [live, recorded])
 def test_numerals_and_profanity_in_english(read: Callable[..., Options]) -> None:
     wanted = (("numerals", "true"), ("profanity_filter", "true"))
-    assert read(*wanted).text_rules == TextRuleOptions(numerals=True, profanity="mask")
+    assert read(*wanted).start.text_rules == TextRuleOptions(numerals=True, profanity="mask")
     assert read(*wanted).ignored == ()
     for other in (("language", "de"), ("language", "multi"), ("detect_language", "true")):
         options = read(*wanted, other)
-        assert (bool(options.text_rules), options.ignored) == (False, ("numerals", "profanity_filter"))
+        assert (bool(options.start.text_rules), options.ignored) == (False, ("numerals", "profanity_filter"))
 
 
 SEARCH = "the same words are found, not similar sounds"
@@ -137,7 +137,7 @@ def test_phrases_that_are_looked_for(read: Callable[..., Options]) -> None:
 @pytest.mark.parametrize("read", [live, recorded])
 def test_words_that_are_replaced(read: Callable[..., Options]) -> None:
     options = read(("replace", "Cuba nets:Kubernetes: the second"), ("replace", "um"))
-    assert options.text_rules.replace == (("Cuba nets", "Kubernetes: the second"), ("um", ""))
+    assert options.start.text_rules.replace == (("Cuba nets", "Kubernetes: the second"), ("um", ""))
     for wrong in (":others", "?:!", "x" * 101):
         with pytest.raises(BadStart, match="replace: expected at most 200 of the form WORDS:OTHERS"):
             read(("replace", wrong))
@@ -215,8 +215,8 @@ def test_other_encodings_are_refused(encoding: str) -> None:
 )
 def test_languages_may_have_a_region(asked: str | None, code: str) -> None:
     query = [] if asked is None else [("language", asked)]
-    assert live(*query).language == code
-    assert recorded(*query).language == code
+    assert live(*query).start.language == code
+    assert recorded(*query).start.language == code
 
 
 MULTI_HOW = (
@@ -228,7 +228,7 @@ MULTI_HOW = (
 @approximated(FILE, "language=multi", how=MULTI_HOW)
 def test_any_of_the_models_languages_may_be_spoken() -> None:
     options = live(("language", "multi"))
-    assert (options.language, options.is_multilingual, options.locks_language) == (None, True, False)
+    assert (options.start.language, options.is_multilingual, options.start.locks_language) == (None, True, False)
     assert parse([("language", "multi")], ("en",), is_live=True).adjusted == ("language=en",)
 
 
@@ -238,19 +238,19 @@ def test_the_language_may_be_detected() -> None:
     """Once, as Deepgram does for recordings. Live, where it is our own parameter, every text has its language."""
     for parsed in (recorded, live):
         options = parsed(("detect_language", "true"))
-        assert (options.language, options.languages, options.locks_language) == (None, (), True)
+        assert (options.start.language, options.start.languages, options.start.locks_language) == (None, (), True)
         assert (options.detects_language, options.is_multilingual) == (parsed is recorded, parsed is live)
         off = parsed(("detect_language", "false"))
-        assert (off.language, off.locks_language) == ("en", False)
+        assert (off.start.language, off.start.locks_language) == ("en", False)
 
 
 def test_the_language_may_be_one_of_a_list() -> None:
     """Languages that the model does not know are left out, and this is reported."""
     for parsed in (recorded, live):
         options = parsed(("detect_language", "en"), ("detect_language", "de-CH"))
-        assert (options.languages, options.locks_language, options.adjusted) == (("en", "de"), True, ())
+        assert (options.start.languages, options.start.locks_language, options.adjusted) == (("en", "de"), True, ())
         options = parsed(("detect_language", "de"), ("detect_language", "xx"), ("language", "multi"))
-        assert (options.languages, options.locks_language, options.adjusted) == (
+        assert (options.start.languages, options.start.locks_language, options.adjusted) == (
             ("de",),
             False,
             ("detect_language=de",),
@@ -281,16 +281,17 @@ def test_the_language_may_be_one_of_a_list() -> None:
 )
 def test_endpointing(asked: str | None, silence_ms: int, tells: bool, adjusted: tuple[str, ...]) -> None:
     options = live(*([] if asked is None else [("endpointing", asked)]))
-    assert (options.silence_ms, options.reports_endpoints, options.adjusted) == (silence_ms, tells, adjusted)
+    assert options.start.endpointing.silence_ms == silence_ms
+    assert (options.reports_endpoints, options.adjusted) == (tells, adjusted)
 
 
 @approximated(LIVE, "keyterm", how=KEYTERMS)
 @approximated(FILE, "keyterm", how=KEYTERMS)
 def test_key_terms_are_hotwords() -> None:
     options = live(("keyterm", "customer service"), ("keyterm", " Kowalski:2 "))
-    assert (options.hotwords, options.adjusted) == (("customer service", "Kowalski:2"), ())
+    assert (options.start.hotwords, options.adjusted) == (("customer service", "Kowalski:2"), ())
     many = [("keyterm", f"term {number}") for number in range(100)]
-    assert len(recorded(*many).hotwords) == MAX_HOTWORDS
+    assert len(recorded(*many).start.hotwords) == MAX_HOTWORDS
     assert recorded(*many).adjusted == (f"keyterm={MAX_HOTWORDS} of 100",)
     assert live(("keyterm", "x" * 1000)).adjusted == ("keyterm=0 of 1",)
 
@@ -308,9 +309,9 @@ def test_key_terms_are_hotwords() -> None:
 def test_keywords_are_hotwords_without_weights() -> None:
     assert live(("keywords", "Kowalski")).adjusted == ()
     options = live(("keywords", "Kowalski:2.5"), ("keywords", "a:b"))
-    assert (options.hotwords, options.adjusted) == (("Kowalski", "a:b"), ("keywords=without weights",))
+    assert (options.start.hotwords, options.adjusted) == (("Kowalski", "a:b"), ("keywords=without weights",))
     options = live(("keywords", "Kowalski"), ("keywords", "tutti:-5"))
-    assert (options.hotwords, options.adjusted) == (("Kowalski",), ("keywords=1 of 2",))
+    assert (options.start.hotwords, options.adjusted) == (("Kowalski",), ("keywords=1 of 2",))
 
 
 def test_unknown_parameters_are_named_within_bounds() -> None:
@@ -383,21 +384,21 @@ def test_an_empty_parameter_is_not_given(is_live: bool) -> None:
 
 def test_names_of_lists_may_have_brackets() -> None:
     asked = live(("keyterm[]", "Kowalski"), ("keyterm[1]", "tutti"), ("keyterm", "Ada"), ("punctuate[0]", "true"))
-    assert (asked.hotwords, asked.punctuate, asked.ignored) == (("Kowalski", "tutti", "Ada"), True, ())
+    assert (asked.start.hotwords, asked.punctuate, asked.ignored) == (("Kowalski", "tutti", "Ada"), True, ())
 
 
 def test_norwegian_is_no_boolean() -> None:
     asked = parse([("detect_language", "no")], ["en", "no"], is_live=False)
-    assert (asked.detects_language, asked.languages) == (True, ("no",))
+    assert (asked.detects_language, asked.start.languages) == (True, ("no",))
 
 
 def test_a_language_may_have_any_spelling() -> None:
     for text in ("English", "EN", "en_us", "eng"):
-        assert live(("language", text)).language == "en"
+        assert live(("language", text)).start.language == "en"
     for text in ("English", "eng"):
         assert live(("language", text)).adjusted == recorded(("language", text)).adjusted == ("language=en",)
     for text in ("en", "EN", "en-US", "en_us"):
         assert live(("language", text)).adjusted == ()
     assert live(("language", "auto")) == live(("language", "multi"))
     asked = parse([("detect_language", "Norwegian"), ("detect_language", "en-GB")], ["en", "no"], is_live=False)
-    assert asked.languages == ("no", "en")
+    assert asked.start.languages == ("no", "en")
