@@ -9,7 +9,7 @@ from typing import Any
 
 from tutti_server.app.dialects.checks import are_texts, is_boolean, number_from, understood, usable_hotwords
 from tutti_server.app.dialects.deepgram import text_options
-from tutti_server.app.dialects.deepgram.options import RAW
+from tutti_server.app.dialects.deepgram.options import raw_audio
 from tutti_server.app.dialects.deepgram.query import Query
 from tutti_server.app.errors import BadStart
 from tutti_server.app.languages import code_of
@@ -126,8 +126,12 @@ def parse(query: Iterable[tuple[str, str]], languages: Sequence[str]) -> FluxOpt
     keyterms = usable_hotwords(wanted_terms)
     if len(keyterms) < len(wanted_terms):
         values.adjust("keyterm", f"{len(keyterms)} of {len(wanted_terms)}")
+    audio = raw_audio(values, CONTAINER_ENCODINGS)
+    if audio is None:
+        # The container says which rate it has.
+        values.integer("sample_rate", 8000, 48_000)
     return FluxOptions(
-        audio=_audio(values),
+        audio=audio,
         is_multilingual=is_multilingual,
         languages=tuple(languages),
         language_hints=hints,
@@ -168,22 +172,6 @@ def configured(options: FluxOptions, message: Mapping[str, Any]) -> FluxOptions:
         if understood(message.get(name), is_boolean) not in (None, is_on):
             raise BadStart(name, f"{str(is_on).lower()}, as at the start", message[name])
     return options
-
-
-def _audio(values: Query) -> AudioFormat | None:
-    """The raw format, or `None` for a container."""
-    encoding = values.text("encoding")
-    if encoding in RAW:
-        sample_rate = values.integer("sample_rate", 8000, 48_000)
-        if sample_rate is None:
-            raise BadStart("sample_rate", f"an integer from 8000 to 48000 with encoding={encoding}", None)
-        return AudioFormat(RAW[encoding], sample_rate)
-    if encoding is not None and encoding not in CONTAINER_ENCODINGS:
-        known = ", ".join((*RAW, *CONTAINER_ENCODINGS))
-        raise BadStart("encoding", f"one of {known}, or none for what is in a container", encoding)
-    # The container says which rate it has.
-    values.integer("sample_rate", 8000, 48_000)
-    return None
 
 
 def _thresholds(before: FluxThresholds, wanted: Mapping[str, object]) -> FluxThresholds:

@@ -5,7 +5,7 @@ Sources: the query parameters of deepgram-sdk 7.17 (`listen/v1/client.py`, `list
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from tutti_server.app.dialects.checks import BOOLEANS, is_integer, understood, usable_hotwords
@@ -194,18 +194,25 @@ def _callback(values: Query, is_live: bool) -> tuple[str, Literal["POST", "PUT"]
     return callback, "PUT" if method and method.upper() == "PUT" else "POST"
 
 
-def _audio(values: Query, is_multichannel: bool, is_live: bool) -> tuple[AudioFormat | None, int | None]:
-    """The raw format, or `None` for a container; and the number of channels, or `None` if the audio itself says it."""
+def raw_audio(values: Query, containers: Sequence[str]) -> AudioFormat | None:
+    """The format of raw audio of one channel; `None` for a container, whose encoding is none or one of `containers`."""
     encoding = values.text("encoding")
     if encoding in RAW:
         sample_rate = values.integer("sample_rate", 8000, 48_000)
         if sample_rate is None:
             raise BadStart("sample_rate", f"an integer from 8000 to 48000 with encoding={encoding}", None)
-        n_channels = values.integer("channels", 1, 8) or 1
-        return AudioFormat(RAW[encoding], sample_rate, n_channels, is_mixed=not is_multichannel), n_channels
-    if encoding is not None and encoding not in CONTAINER_ENCODINGS:
-        known = ", ".join((*RAW, *CONTAINER_ENCODINGS))
+        return AudioFormat(RAW[encoding], sample_rate)
+    if encoding is not None and encoding not in containers:
+        known = ", ".join((*RAW, *containers))
         raise BadStart("encoding", f"one of {known}, or none for what is in a container", encoding)
+    return None
+
+
+def _audio(values: Query, is_multichannel: bool, is_live: bool) -> tuple[AudioFormat | None, int | None]:
+    """The raw format, or `None` for a container; and the number of channels, or `None` if the audio itself says it."""
+    if raw := raw_audio(values, CONTAINER_ENCODINGS):
+        n_channels = values.integer("channels", 1, 8) or 1
+        return replace(raw, channels=n_channels, is_mixed=not is_multichannel), n_channels
     if not (is_live and is_multichannel):
         # The container says how many channels it holds.
         return None, None
