@@ -10,7 +10,7 @@ from tutti_server.app.live.connection import Connection
 from tutti_server.app.live.dialect import Dialect
 from tutti_server.app.live.reader import OnDisconnect
 from tutti_server.app.service.auth import Client
-from tutti_server.app.service.key_limits import TakeKeyPlace
+from tutti_server.app.service.key_limits import TakePlace
 from tutti_server.app.service.request_ids import request_id
 from tutti_server.app.service.service import Service
 from tutti_server.app.service.strangers import admit, let_wait
@@ -72,10 +72,11 @@ async def _serve_admitted(
     session_id: str,
     subprotocol: str | None,
     headers: Mapping[str, str],
-    take_key_place: TakeKeyPlace,
+    take_key_place: TakePlace,
 ) -> None:
     """Take a place, accept the WebSocket unless it is accepted, and serve it."""
     service: Service = websocket.app.state.service
+    take_later: TakePlace | None = None
     with ExitStack() as place:
 
         def take_place(is_resumed: bool) -> None:
@@ -87,11 +88,11 @@ async def _serve_admitted(
         if service.access.is_open or service.admission.expects_returns:
             place.enter_context(service.admission.guest(connection))
             let_wait(websocket.scope)
-            connection.admit_by(take_place)
+            take_later = take_place
         else:
             take_place(False)
         if websocket.application_state is WebSocketState.CONNECTING:
             await websocket.accept(subprotocol, [(name.encode(), value.encode()) for name, value in headers.items()])
         request = request_id(websocket.scope)
         with service.tracing.session(websocket.scope, request, session_id, service.transcriber.info.name) as trace:
-            await connection.serve(request, trace)
+            await connection.serve(request, trace, take_later)

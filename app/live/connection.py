@@ -14,11 +14,12 @@ from tutti_server.app.errors import CLOSE_OUR_FAULT, IDLE, RESUMABLE_CLOSE_CODES
 from tutti_server.app.live.audio_receiver import AudioReceiver
 from tutti_server.app.live.dialect import Dialect
 from tutti_server.app.live.latency import LatencyRecorder
-from tutti_server.app.live.reader import OnDisconnect, Reader, TakePlace
+from tutti_server.app.live.reader import OnDisconnect, Reader
 from tutti_server.app.live.time_limits import TimedSocket
 from tutti_server.app.live.writer import Writer
 from tutti_server.app.media.format_check import UNLIKELY_FORMAT
 from tutti_server.app.publish.outbox import Outgoing
+from tutti_server.app.service.key_limits import TakePlace
 from tutti_server.app.service.models import LIVE_WAIT_S, Lease
 from tutti_server.app.service.service import Service
 from tutti_server.app.service.tracing import Trace
@@ -67,7 +68,6 @@ class Connection:
         self._session = session
         self._service = service
         self._on_disconnect = on_disconnect
-        self._take_place: TakePlace | None = None
         self._clock = clock
         self._socket = TimedSocket(websocket, service.settings.send_timeout_s, flush_after_s, first_messages)
         self._latency = LatencyRecorder(service.metrics.latency, clock)
@@ -79,22 +79,19 @@ class Connection:
         self._lease: Lease | None = None
         """The engine of the session, where there are several."""
 
-    def admit_by(self, take_place: TakePlace) -> None:
-        """Call this at the first valid message of the client; before, the session has no place."""
-        self._take_place = take_place
-
-    async def serve(self, request: str, trace: Trace | None) -> None:
+    async def serve(self, request: str, trace: Trace | None, take_place: TakePlace | None = None) -> None:
         """Read and write until either side ends the session. No task and no engine window outlives this call.
 
         Args:
             request: the id of the client's request, which some clients know and name to people.
             trace: follows the session; `None` for a session that is not traced.
+            take_place: called at the first valid message of the client; `None` for a session that has its place.
         """
         started = self._clock()
         self._log.info("opened for %s", request)
         code, reason = "client", "left"
         try:
-            await self._run(trace)
+            await self._run(trace, take_place)
             if close := self._writer.close:
                 code, reason = str(close.code), close.reason
         except* Exception as errors:
@@ -133,10 +130,10 @@ class Connection:
         if self._driver:
             self._driver.perform(self._session.drain(at_once=True))
 
-    async def _run(self, trace: Trace | None) -> None:
+    async def _run(self, trace: Trace | None, take_place: TakePlace | None) -> None:
         try:
             async with asyncio.TaskGroup() as tasks:
-                await self._serve_with(tasks, trace)
+                await self._serve_with(tasks, trace, take_place)
         finally:
             if self._lease:
                 self._lease.release()
@@ -144,7 +141,7 @@ class Connection:
             # the next full collection of garbage, which may be hundreds of sessions later.
             self._driver = None
 
-    async def _serve_with(self, tasks: asyncio.TaskGroup, trace: Trace | None) -> None:
+    async def _serve_with(self, tasks: asyncio.TaskGroup, trace: Trace | None, take_place: TakePlace | None) -> None:
         self._driver = SessionDriver(
             self._session,
             self._service.transcriber,
@@ -158,8 +155,6 @@ class Connection:
         if self._service.admission.is_draining:
             # The drain began while the client was being accepted.
             self.drain()
-        # Not kept: it may refer to this connection, and such a cycle would keep the audio, too.
-        take_place, self._take_place = self._take_place, None
         reader = Reader(
             self._socket,
             self._dialect,

@@ -10,6 +10,7 @@ from tutti_server.app.errors import CLOSE_TOO_BIG, IdleTimeout, LimitExceeded, S
 from tutti_server.app.live.audio_receiver import AudioReceiver
 from tutti_server.app.live.dialect import ClientMessage, Dialect, Preparation
 from tutti_server.app.live.time_limits import TimedSocket
+from tutti_server.app.service.key_limits import TakePlace
 from tutti_server.app.session.core.effects import Send
 from tutti_server.app.session.engine_driver import SessionDriver
 from tutti_server.app.session.messages import commands, events
@@ -19,12 +20,6 @@ IDLE_FLUSH_ID = "quiet"
 
 OnDisconnect = Callable[[], Iterable[ClientMessage]]
 """Makes the last items of a client that has left, in place of the messages that it cannot send any more."""
-
-TakePlace = Callable[[bool], None]
-"""Takes the place of a session for a client of which nothing was known before. Raises `LimitExceeded` without room.
-
-The argument tells whether the client goes on with a session that it lost.
-"""
 
 TakeModel = Callable[[str | None], Awaitable[None]]
 """Gives the session the engine of the model with this name, or of the first model without a name.

@@ -18,8 +18,11 @@ KEEP_S = 40 * 86_400.0
 """A count is kept for this time after its last change, in seconds: longer than a month."""
 
 
-TakeKeyPlace = Callable[[bool], None]
-"""Takes the place of a session with a key. The argument tells whether its client goes on with a lost session."""
+TakePlace = Callable[[bool], None]
+"""Takes the place of a session. The argument tells whether its client goes on with one that it lost.
+
+Raises `LimitExceeded` where there is none.
+"""
 
 
 def _take_nothing(is_resumed: bool) -> None:
@@ -87,7 +90,7 @@ class KeyLimits:
     @asynccontextmanager
     async def session(
         self, key: ApiKey | None, audio_s: Callable[[], float], *, may_return: bool = False
-    ) -> AsyncIterator[TakeKeyPlace]:
+    ) -> AsyncIterator[TakePlace]:
         """Count one live session for as long as the context is open.
 
         Args:
@@ -145,7 +148,7 @@ class KeyLimits:
         return self.meters.counting(key, kind, audio_s) if self.meters else nullcontext()
 
     @asynccontextmanager
-    async def _place(self, key: ApiKey, may_return: bool) -> AsyncIterator[TakeKeyPlace]:
+    async def _place(self, key: ApiKey, may_return: bool) -> AsyncIterator[TakePlace]:
         """Take the place of one session among those that the key may have."""
         if key.sessions is None:
             yield _take_nothing
