@@ -4,10 +4,13 @@ Checks the times of the client, and turns them into positions.
 """
 
 from dataclasses import dataclass
+from typing import TypeVar
 
 from tutti_server.app.errors import BadStart
 from tutti_server.app.session.messages.commands import Resume, Untranslated
 from tutti_server.engine.api import SAMPLE_RATE, WINDOW_S
+
+_Given = TypeVar("_Given")
 
 ROUNDING_S = 0.01
 """By how many seconds a time may differ from another that is the same: both are rounded."""
@@ -53,11 +56,11 @@ def find_start(resume: Resume | None, n_channels: int, translate: tuple[str, ...
     """
     if resume is None:
         return Continuation(0.0, (ChannelStart(),) * n_channels)
-    from_s = _one_each(resume.from_s, n_channels)
+    from_s = _one_each("from_s", resume.from_s, n_channels, "a number", "one")
     first_s = _audio_from_s(resume, min(from_s))
     done_until = [round((time_s - first_s) * SAMPLE_RATE) for time_s in from_s]
     detector_from = _detector_from(resume, first_s, done_until)
-    languages = _languages(resume, n_channels)
+    languages = _one_each("language", resume.language or (None,), n_channels, "a language code", "one or null")
     for each in resume.untranslated:
         _check_untranslated(each, from_s, translate)
     earlier = tuple(sorted(resume.untranslated, key=lambda each: each.start_s))
@@ -79,10 +82,11 @@ def _check_untranslated(earlier: Untranslated, from_s: tuple[float, ...], transl
             raise BadStart(f"{name}.targets", "languages of translate", language)
 
 
-def _one_each(from_s: tuple[float, ...], n_channels: int) -> tuple[float, ...]:
-    if len(from_s) not in (1, n_channels):
-        raise BadStart("resume.from_s", f"a number, or a list of {n_channels}, one for each channel", list(from_s))
-    return from_s * n_channels if len(from_s) == 1 else from_s
+def _one_each(name: str, given: tuple[_Given, ...], n_channels: int, one: str, each: str) -> tuple[_Given, ...]:
+    """What was given for all channels, or for each of them, for each channel."""
+    if len(given) not in (1, n_channels):
+        raise BadStart(f"resume.{name}", f"{one}, or a list of {n_channels}, {each} for each channel", list(given))
+    return given * n_channels if len(given) == 1 else given
 
 
 def _audio_from_s(resume: Resume, from_s: float) -> float:
@@ -92,14 +96,6 @@ def _audio_from_s(resume: Resume, from_s: float) -> float:
     if resume.audio_from_s > from_s:
         raise BadStart("resume.audio_from_s", f"at most the least of resume.from_s, {from_s:g}", resume.audio_from_s)
     return resume.audio_from_s
-
-
-def _languages(resume: Resume, n_channels: int) -> tuple[str | None, ...]:
-    languages = resume.language or (None,)
-    if len(languages) not in (1, n_channels):
-        expected = f"a language code, or a list of {n_channels}, one or null for each channel"
-        raise BadStart("resume.language", expected, list(languages))
-    return languages * n_channels if len(languages) == 1 else languages
 
 
 def _detector_from(resume: Resume, first_s: float, done_until: list[int]) -> list[int | None]:
