@@ -144,30 +144,25 @@ class TcpPort(ABC):
 
     async def serve(self, listener: socket.socket, app: Starlette) -> "_Server":
         """See `Listener.serve`."""
-        return await _Server.start(self, listener, app)
+        server = _Server(self, app)
+        server.accepting = await asyncio.start_server(server.connected, sock=listener, backlog=BACKLOG)
+        return server
 
 
 class _Server:
     """Serves the connections of one listening socket. Has the methods of `asyncio.Server` that uvicorn calls."""
 
     def __init__(self, port: TcpPort, app: Starlette) -> None:
-        """Prepare; `start` accepts connections."""
+        self.accepting: asyncio.Server
+        """Calls `connected` until `close`."""
         self._port = port
         self._app = app
         self._service: Service = app.state.service
-        self._server: asyncio.Server
         self._tasks: set[asyncio.Task[None]] = set()
-
-    @classmethod
-    async def start(cls, port: TcpPort, listener: socket.socket, app: Starlette) -> "_Server":
-        """Accept connections until `close`."""
-        self = cls(port, app)
-        self._server = await asyncio.start_server(self._connected, sock=listener, backlog=BACKLOG)
-        return self
 
     def close(self) -> None:
         """Accept no more connections, and end those that are left. Sessions have been drained before."""
-        self._server.close()
+        self.accepting.close()
         for task in self._tasks:
             task.cancel()
 
@@ -175,7 +170,7 @@ class _Server:
         """Wait until all connections have ended."""
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Called by asyncio for each connection."""
         peer = writer.get_extra_info("peername")
         visitor = self._service.strangers.arrive(peer[0] if peer else None, lambda reason: writer.transport.abort())
