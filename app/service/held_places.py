@@ -49,12 +49,11 @@ class HeldPlaces:
         """Take one of the places for a client that comes back. Returns false where there is none."""
         if not self.n:
             return False
+        self._counter.change("lost", -1)
         if self._timers:
             self._timers.popleft().cancel()
-            self._counter.change("lost", -1)
         else:
             # It is another gateway's, which counts it until its time is over.
-            self._counter.change("lost", -1)
             asyncio.get_running_loop().call_later(KEEP_S, self._counter.change, "lost", 1)
         return True
 

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from secrets import token_hex
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,14 +20,7 @@ GatherMetrics = Callable[[], Awaitable[Mapping[str, Sequence[Metric]]]]
 Kind = Literal["sessions", "uploads", "lost", "readers", "resumable", "finals"]
 """What is counted: see `COLUMNS`."""
 
-COLUMNS: dict[Kind, int] = {
-    "sessions": 0,
-    "uploads": 1,
-    "lost": 2,
-    "readers": 3,
-    "resumable": 4,
-    "finals": 5,
-}
+COLUMNS: dict[Kind, int] = {kind: column for column, kind in enumerate(get_args(Kind))}
 """The column of each kind in the array of counts, which has a row for each gateway.
 
 They are live sessions; file transcriptions; places that are kept of sessions that were lost; readers of rooms; live
