@@ -450,11 +450,12 @@ class Settings:
         for name in listed(self.redact.lower()):
             _require(name in KINDS, "redact", f"some of {', '.join(KINDS)}", name)
         self._check_translation()
-        self._check_proxies()
+        self.proxy_networks  # noqa: B018  # reads them
         self._check_origins()
         self._check_access()
         self._check_redis()
-        self._check_addresses()
+        self.networks_of_clients  # noqa: B018  # reads them, too
+        check_hosts("url_hosts", self.url_hosts)
 
     def of(self, kind: type[_OfPlugin]) -> _OfPlugin:
         """The settings of a plug-in, by their class. Where they were not given, they are its defaults."""
@@ -521,9 +522,6 @@ class Settings:
         """The kinds in `redact`."""
         return tuple(kind for kind in KINDS if kind in listed(self.redact.lower()))
 
-    def _check_proxies(self) -> None:
-        self.proxy_networks  # noqa: B018  # reads them
-
     def _check_origins(self) -> None:
         for name in self.origins - {ANY, "null"}:
             expected = "addresses such as https://app.example.org, without a path"
@@ -548,10 +546,6 @@ class Settings:
             _check_redis_url(self.redis_url)
         self.check_key_limits(self.gateways, self.named_keys)
 
-    def _check_addresses(self) -> None:
-        self.networks_of_clients  # noqa: B018  # reads them
-        check_hosts("url_hosts", self.url_hosts)
-
     @property
     def networks_of_clients(self) -> tuple[Network, ...]:
         """The private networks that addresses of clients may lead to.
@@ -559,10 +553,7 @@ class Settings:
         Raises:
             SettingsError: one of them is no network.
         """
-        try:
-            return tuple(map(ipaddress.ip_network, listed(self.private_networks)))
-        except ValueError as error:
-            raise SettingsError(f"private_networks: expected networks such as 10.1.0.0/16, got {error}") from error
+        return networks_in("private_networks", self.private_networks, "networks such as 10.1.0.0/16")
 
     @property
     def setting_of_keys(self) -> str:
@@ -734,7 +725,7 @@ def listed(text: str) -> tuple[str, ...]:
     return tuple(value.strip() for value in text.split(",") if value.strip())
 
 
-def networks_in(name: str, networks: str) -> tuple[Network, ...]:
+def networks_in(name: str, networks: str, expected: str = "addresses and networks") -> tuple[Network, ...]:
     """The networks of a setting.
 
     Raises:
@@ -743,7 +734,7 @@ def networks_in(name: str, networks: str) -> tuple[Network, ...]:
     try:
         return tuple(map(ipaddress.ip_network, listed(networks)))
     except ValueError as error:
-        raise SettingsError(f"{name}: expected addresses and networks, got {error}") from error
+        raise SettingsError(f"{name}: expected {expected}, got {error}") from error
 
 
 def check_hosts(name: str, hosts: str) -> None:
