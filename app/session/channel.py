@@ -303,13 +303,14 @@ class Channel:
                 from_s=self._session.seconds(window_start),
             )
         )
-        window = OpenWindow(
-            utterance=utterance,
-            start=window_start,
-            speech=speech,
-            stabilizer=Stabilizer(self._options.config.make_policy()),
-        )
-        self._hypotheses.begin_utterance(window)
+        return self._open_window(utterance, window_start, speech, is_first=True)
+
+    def _open_window(
+        self, utterance: PendingUtterance, start: int, speech: list[Span], *, is_first: bool
+    ) -> OpenWindow:
+        stabilizer = Stabilizer(self._options.config.make_policy())
+        window = OpenWindow(utterance=utterance, start=start, speech=speech, stabilizer=stabilizer)
+        self._hypotheses.open_window(window, is_first=is_first)
         return window
 
     def _end_here(
@@ -352,13 +353,7 @@ class Channel:
         speech_after = window.split_speech(cut)
         if not is_last:
             self._close_window(window, cut, self._kind, is_last=False)
-            self._open = OpenWindow(
-                utterance=window.utterance,
-                start=cut,
-                speech=speech_after,
-                stabilizer=Stabilizer(self._options.config.make_policy()),
-            )
-            self._hypotheses.continue_utterance(self._open)
+            self._open = self._open_window(window.utterance, cut, speech_after, is_first=False)
             return
         self._detector_life.cut(cut)
         self._send_endpoint(window, cut)

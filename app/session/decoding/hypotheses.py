@@ -38,17 +38,11 @@ class Hypotheses:
         if self._interims:
             self._interims.set_silence(options.silence_samples)
 
-    def begin_utterance(self, window: OpenWindow) -> None:
-        """The first window of an utterance opens."""
+    def open_window(self, window: OpenWindow, *, is_first: bool) -> None:
+        """A window opens; it may be the first one of its utterance."""
         self._window = window
         if self._interims:
-            self._interims.begin_utterance(window)
-
-    def continue_utterance(self, window: OpenWindow) -> None:
-        """A later window of the utterance opens."""
-        self._window = window
-        if self._interims:
-            self._interims.continue_utterance(window)
+            self._interims.open_window(window, is_first=is_first)
 
     def update(self, window: OpenWindow) -> None:
         """Ask for the hypothesis that is due after a frame, if any."""

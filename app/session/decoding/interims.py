@@ -54,15 +54,13 @@ class Interims:
         """Change the silence that ends an utterance."""
         self._schedule.set_silence(silence_samples)
 
-    def begin_utterance(self, window: OpenWindow) -> None:
-        """Begin the interims of a new utterance with its first window."""
+    def open_window(self, window: OpenWindow, *, is_first: bool) -> None:
+        """Begin the interims of a window, which may be the first one of its utterance."""
         self._window = window
-        self._schedule.begin_utterance(window.utterance.start)
-
-    def continue_utterance(self, window: OpenWindow) -> None:
-        """Go on with the interims of the utterance in its next window."""
-        self._window = window
-        self._schedule.continue_utterance(self._endpointer.position)
+        if is_first:
+            self._schedule.begin_utterance(window.utterance.start)
+        else:
+            self._schedule.continue_utterance(self._endpointer.position)
 
     def cancel(self) -> None:
         """Withdraw the requests of the open window, because it has ended or is about to end."""
