@@ -150,7 +150,9 @@ class Session:
         if api.is_terminal(event):
             del self._port.requests[request_id]
         elif isinstance(event, api.DoneEvent):
-            self._port.requests[request_id] = replace(request, kind=RequestKind.TRANSLATION)
+            assert self._intake
+            translations = self._intake.channels[request.owner.channel].finals.translations
+            self._port.requests[request_id] = replace(request, kind=RequestKind.TRANSLATION, owner=translations)
         if request.kind is RequestKind.INTERIM and isinstance(event, api.DoneEvent):
             assert self._options
             self._options.sampling.note_interim(event.timing)
@@ -172,9 +174,9 @@ class Session:
 
     def translated(self, request_id: int, text: str, failure: str = "") -> list[Effect]:
         """Process the answer to a `Translate`: the translation, or why there is none."""
-        owner = self._port.translating.pop(request_id, None)
-        if owner is not None:
-            owner.translated(request_id, text, failure)
+        on_translated = self._port.translating.pop(request_id, None)
+        if on_translated:
+            on_translated(request_id, text, failure)
             self._answer()
         return self._port.pop_effects()
 

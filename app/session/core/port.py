@@ -4,6 +4,7 @@ Nothing here acts at once. `SessionPort.submit`, `cancel`, `send` and `close` ap
 returns the list to its shell, which performs the effects in order.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum, auto
 from itertools import count
@@ -72,15 +73,8 @@ class DecodeRequest:
     """The ended window that its text belongs to; `None` for the open window."""
 
 
-class TranslationOwner(Protocol):
-    """A part of a channel that asks for translations of text."""
-
-    channel: int
-    """The number of the channel."""
-
-    def translated(self, id: int, text: str, failure: str) -> None:
-        """Process the answer to a `Translate`: its translation, or why there is none."""
-        ...
+OnTranslated = Callable[[int, str, str], None]
+"""Receives the answer to a `Translate`: its id, the translation, and why there is none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,8 +128,8 @@ class SessionPort:
         """All channels, once the session has started."""
         self.requests: dict[int, DecodeRequest] = {}
         """The requests that the engine has not finished, by their ids."""
-        self.translating: dict[int, TranslationOwner] = {}
-        """Who has asked for the translations of text that are under way, by the ids of the requests."""
+        self.translating: dict[int, OnTranslated] = {}
+        """Who receives the translations of text that are under way, by the ids of the requests."""
         self._troubled: set[str] = set()
         """The languages whose last translation failed."""
         self._session_id = session_id
@@ -246,14 +240,12 @@ class SessionPort:
             self._effects.append(LimitSpeakers(LAST_WAIT_S))
         return True
 
-    def translate(self, owner: TranslationOwner, language: str, source: str | None, text: str) -> int:
-        """Append the effect that has a text translated. `owner` will receive the answer, under the id returned."""
+    def translate(self, channel: int, language: str, source: str | None, text: str, on_translated: OnTranslated) -> int:
+        """Append the effect that has a text translated. Returns its id."""
         id = next(self.request_ids)
-        self.translating[id] = owner
-        text = self.text_filter.redacted(owner.channel, text) if self.text_filter else text
-        self._effects.append(
-            Translate(id=id, channel=owner.channel, language=language, source=source, text=text),
-        )
+        self.translating[id] = on_translated
+        text = self.text_filter.redacted(channel, text) if self.text_filter else text
+        self._effects.append(Translate(id=id, channel=channel, language=language, source=source, text=text))
         return id
 
     def note_trouble(self, language: str, reason: str) -> None:

@@ -138,9 +138,6 @@ class Finals:
 
     def on_engine_event(self, request: DecodeRequest, event: api.EngineEvent) -> None:
         """Process an event of a window, or of missed speech in it."""
-        if request.kind is RequestKind.TRANSLATION:
-            self.translations.on_engine_event(request, event)
-            return
         window = request.window
         assert window and window.decoding
         if isinstance(event, api.DoneEvent) and event.translation_follows:
@@ -159,10 +156,7 @@ class Finals:
         return done.is_repetitive or self._filter.is_repetitive(done.compression_ratio)
 
     def on_dropped(self, request: DecodeRequest) -> None:
-        """Go on without the text of missed speech, or without a translation."""
-        if request.kind is RequestKind.TRANSLATION:
-            self.translations.on_dropped(request)
-            return
+        """Go on without the text of missed speech."""
         assert request.kind is RequestKind.REDECODE and request.window
         request.window.redecoding.finish()
         self.advance()

@@ -268,9 +268,6 @@ class Speculations:
 
     def on_engine_event(self, request: DecodeRequest, event: api.EngineEvent) -> None:
         """Process an event of a speculative decoding."""
-        if request.kind is RequestKind.TRANSLATION:
-            self._finals.translations.on_engine_event(request, event)
-            return
         speculation = self._find(request)
         if speculation is None:
             return
@@ -304,9 +301,6 @@ class Speculations:
 
     def on_dropped(self, request: DecodeRequest) -> None:
         """Go on without a speculative decoding: the engine had no room or no time for it."""
-        if request.kind is RequestKind.TRANSLATION:
-            self._finals.translations.on_dropped(request)
-            return
         speculation = self._find(request)
         if speculation is None:
             return

@@ -156,7 +156,8 @@ class Translations:
         return not piece.failure
 
     def _ask_service(self, piece: _Piece, text: str, source: str | None) -> None:
-        self._asked[self._session.translate(self, piece.language, source, text)] = piece
+        id = self._session.translate(self.channel, piece.language, source, text, self._translated)
+        self._asked[id] = piece
 
     def add_earlier(self, earlier: commands.Untranslated) -> list[int]:
         """Translate text of the session that this one goes on with.
@@ -271,7 +272,7 @@ class Translations:
 
     # What a service answers.
 
-    def translated(self, id: int, text: str, failure: str) -> None:
+    def _translated(self, id: int, text: str, failure: str) -> None:
         """Process the answer to a `Translate`; see `Session.translated`."""
         piece = self._asked.pop(id)
         piece.text = text.strip()
