@@ -50,7 +50,6 @@ class Never:
     """No word is stable before its utterance is final."""
 
     needs_attention = False
-    needs_agreement = True
 
     def is_stable(self, word: SeenWord, audio_s: float) -> bool:
         """As in `StabilityPolicy`."""

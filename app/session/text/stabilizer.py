@@ -101,9 +101,10 @@ class StabilityPolicy(Protocol):
     """Decides, with each hypothesis, how much of the text that is not stable yet becomes stable."""
 
     needs_attention: bool
-    """Whether hypotheses need the peaks of the attention weights (`DecodeOptions.attention_times`)."""
-    needs_agreement: bool
-    """Whether stable words were in the hypothesis before, too."""
+    """Whether hypotheses need the peaks of the attention weights (`DecodeOptions.attention_times`).
+
+    If not, a word that becomes stable was in the hypothesis before, too.
+    """
 
     def is_stable(self, word: SeenWord, audio_s: float) -> bool:
         """Whether a word becomes stable if all words before it do.
@@ -123,7 +124,6 @@ class Agreement:
     """
 
     needs_attention = False
-    needs_agreement = True
 
     def is_stable(self, word: SeenWord, audio_s: float) -> bool:
         """As in `StabilityPolicy`."""
@@ -139,7 +139,6 @@ class Attention:
     """
 
     needs_attention = True
-    needs_agreement = False
 
     def __init__(self, distance_s: float = ATTENTION_DISTANCE_S) -> None:
         self._distance_s = distance_s
@@ -225,7 +224,7 @@ class Stabilizer:
         if is_stock_phrase(self.stable + "".join(texts[:n_stable])):
             # What follows it may change, and then it would stand alone.
             n_stable = 0
-        stable_until = self._seen_end if self._policy.needs_agreement else audio_end
+        stable_until = audio_end if self._policy.needs_attention else self._seen_end
         stable, self._seen = _divide(seen, n_stable)
         self._seen_end = audio_end
         n_tokens = sum(len(piece.tokens) for piece in stable)
