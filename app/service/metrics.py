@@ -343,14 +343,17 @@ class _EngineFamilies:
         gauge = partial(GaugeMetricFamily, labels=labels)
         histogram = partial(HistogramMetricFamily, labels=labels)
         counter = partial(CounterMetricFamily, labels=labels)
-        self._gauges: dict[str, GaugeMetricFamily] = {
+        self._plain: dict[str, GaugeMetricFamily | CounterMetricFamily] = {
             "n_engines": gauge("tutti_engine_up", "Whether the engine accepts windows now: 1 or 0"),
             "work_waiting_s": gauge(
                 "tutti_engine_work_seconds",
                 "Encoder and decode time that all windows which wait or are being decoded still need, in seconds",
             ),
             "running": gauge("tutti_engine_running", "Sequences that are being decoded now"),
+            "tokens_decoded": counter("tutti_engine_tokens", "Tokens decoded"),
+            "audio_s": counter("tutti_engine_audio_seconds", "Seconds of audio encoded"),
         }
+        """Families that show one field of an engine's counters each, by the name of the field."""
         self._histograms: dict[str, HistogramMetricFamily] = {
             "encode_batch": histogram("tutti_engine_encode_batch", "Windows in one encoder call"),
             "decode_batch": histogram("tutti_engine_decode_batch", "Sequences in one decode step"),
@@ -371,10 +374,6 @@ class _EngineFamilies:
             "power_w": gauge("tutti_engine_gpu_power_watts", "Power that the GPU draws"),
             "temperature_c": gauge("tutti_engine_gpu_temperature_celsius", "Temperature of the GPU"),
         }
-        self._counters: dict[str, CounterMetricFamily] = {
-            "tokens_decoded": counter("tutti_engine_tokens", "Tokens decoded"),
-            "audio_s": counter("tutti_engine_audio_seconds", "Seconds of audio encoded"),
-        }
         self._waiting = GaugeMetricFamily(
             "tutti_engine_waiting", "Windows in the engine's queue now", labels=[*labels, "priority"]
         )
@@ -394,15 +393,13 @@ class _EngineFamilies:
 
     def add(self, labels: list[str], stats: api.EngineStats) -> None:
         """Add the counters of one engine."""
-        for name, gauge in self._gauges.items():
-            gauge.add_metric(labels, getattr(stats, name))
+        for name, family in self._plain.items():
+            family.add_metric(labels, getattr(stats, name))
+        for name, histogram in self._histograms.items():
+            histogram.add_metric(labels, *_buckets(getattr(stats, name)))
         for name, gauge in self._gpu.items():
             if (value := getattr(stats.gpu, name, None)) is not None:
                 gauge.add_metric(labels, value)
-        for name, histogram in self._histograms.items():
-            histogram.add_metric(labels, *_buckets(getattr(stats, name)))
-        for name, counter in self._counters.items():
-            counter.add_metric(labels, getattr(stats, name))
         for priority, n_waiting, queued in (
             ("final", stats.waiting_finals, stats.final_queue_s),
             ("speculative", stats.waiting_speculative, stats.speculative_queue_s),
@@ -419,17 +416,12 @@ class _EngineFamilies:
 
     def add_down(self, name: str) -> None:
         """Add an engine that is down. Counters of 0 would look like another engine in its place."""
-        self._gauges["n_engines"].add_metric([name], 0)
+        self._plain["n_engines"].add_metric([name], 0)
 
     def all(self) -> Iterator[Metric]:
         """Return all families. Those of GPUs are left out where they have no value."""
-        yield from self._gauges.values()
-        yield self._waiting
-        yield from self._histograms.values()
-        yield self._queue
-        yield self._windows
-        yield from self._counters.values()
-        yield self._drafts
+        yield from (*self._plain.values(), *self._histograms.values())
+        yield from (self._waiting, self._queue, self._windows, self._drafts)
         yield from (each for each in self._gpu.values() if each.samples)
 
 
