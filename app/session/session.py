@@ -28,7 +28,7 @@ from tutti_server.app.session.channel import Channel
 from tutti_server.app.session.core.effects import Effect
 from tutti_server.app.session.core.final_sampling import FinalSampling, spare_beams, with_beams
 from tutti_server.app.session.core.options import ChannelOptions, SessionConfig
-from tutti_server.app.session.core.port import OwnAudio, RequestKind, SessionPort
+from tutti_server.app.session.core.port import RequestKind, SessionPort
 from tutti_server.app.session.decoding.translations import targets_of
 from tutti_server.app.session.flushes import PendingFlushes
 from tutti_server.app.session.messages import commands, events
@@ -297,7 +297,7 @@ class Session:
         targets = targets_of(start, self._model, self.config.translator)
         begin = find_start(start.resume, start.audio.n_transcribed, (*targets.by_engine, *targets.by_service))
         self._port.from_s = begin.from_s
-        self._port.own_audio = OwnAudio(begin.resumed_at_s, begin.resumed_at_s)
+        self._port.own_from_s = self._port.own_until_s = begin.resumed_at_s
         self._port.speakers = _speaker_labels(start, self.config.speaker_teller, begin.from_s)
         start = replace(
             start,
@@ -378,8 +378,8 @@ def used_audio_s(session: Session, *, is_lost: bool) -> float:
         session: in any state.
         is_lost: whether another session goes on with this one, from the newest time that its client was sent.
     """
-    own = session._port.own_audio
-    return max((own.until_s if is_lost else session.now_s) - own.from_s, 0.0)
+    port = session._port
+    return max((port.own_until_s if is_lost else session.now_s) - port.own_from_s, 0.0)
 
 
 def speakers_found(session: Session, found: SpeakersFound | None) -> list[Effect]:

@@ -106,24 +106,16 @@ class HasFinalUntil(Protocol):
         ...
 
 
-@dataclass(slots=True)
-class OwnAudio:
-    """The audio of a session that may have been resumed, and may be. Times are in seconds on its timeline."""
-
-    from_s: float = 0.0
-    """All channels had their final text before this time in the lost session."""
-    until_s: float = 0.0
-    """A session that goes on with this one begins here: the newest time that the client was sent."""
-
-
 class SessionPort:
     """What the channels of a session see of it: its numbers, its timeline, its requests and its effects."""
 
     def __init__(self, session_id: str, final_priority: api.Priority = api.Priority.FINAL) -> None:
         self.from_s = 0.0
         """The time of the session's first sample on its timeline, in seconds; above 0 if the session was resumed."""
-        self.own_audio = OwnAudio()
-        """Which audio is this session's, and of no session before or after it."""
+        self.own_from_s = 0.0
+        """All channels had their final text before this time in the lost session, if it was resumed."""
+        self.own_until_s = 0.0
+        """A session that goes on with this one begins here: the newest time that the client was sent."""
         self.channels: list[HasFinalUntil] = []
         """All channels, once the session has started."""
         self.requests: dict[int, DecodeRequest] = {}
@@ -206,7 +198,7 @@ class SessionPort:
         """Append the effect that sends an event to the client."""
         for each in self.text_filter.applied(event) if self.text_filter else (event,):
             if isinstance(each, events.Utterance):
-                self.own_audio.until_s = min(each.resume_from_s)
+                self.own_until_s = min(each.resume_from_s)
             self._effects.append(Send(self.speakers.labelled(each) if self.speakers else each))
 
     def score_turn(self, channel: int, audio_end: int, samples: Samples) -> None:
