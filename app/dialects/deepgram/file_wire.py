@@ -64,7 +64,7 @@ class Recording:
                 language = event.language if self._options.is_multilingual else None
                 channel.words += wire_words(event.words, self._options.is_formatted, language)
                 channel.confidences.append(event.confidence)
-                self.words += event.words if self._options.diarizes else ()
+                self.words += event.words if self._options.max_speakers else ()
                 if event.language:
                     channel.languages[event.language] += max(len(event.words), 1)
                 if event.language and event.language_probability is not None:

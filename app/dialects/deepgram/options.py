@@ -94,11 +94,6 @@ class Options:
     """Parameters whose value was replaced, as `name=value`."""
 
     @property
-    def diarizes(self) -> bool:
-        """Whether the client wants to know who speaks."""
-        return self.max_speakers is not None
-
-    @property
     def is_formatted(self) -> bool:
         """Whether the client wants punctuation and case."""
         return self.punctuate or self.smart_format
