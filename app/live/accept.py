@@ -1,7 +1,7 @@
 """Admits a WebSocket, accepts it and serves a session on it: the same steps for every dialect."""
 
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import AsyncExitStack
 from secrets import token_hex
 
 from starlette.websockets import WebSocket, WebSocketState
@@ -57,42 +57,31 @@ async def serve_session(
         on_disconnect=on_disconnect,
         first_messages=first_messages,
     )
-    limits, may_return = service.access.limits, service.admission.expects_returns
-
-    def used_s() -> float:
-        return used_audio_s(session, is_lost=connection.is_lost)
-
-    async with limits.session(client.key, used_s, may_return=may_return) as take_key_place:
-        await _serve_admitted(websocket, connection, session.id, subprotocol, headers or {}, take_key_place)
-
-
-async def _serve_admitted(
-    websocket: WebSocket,
-    connection: Connection,
-    session_id: str,
-    subprotocol: str | None,
-    headers: Mapping[str, str],
-    take_key_place: TakePlace,
-) -> None:
-    """Take a place, accept the WebSocket unless it is accepted, and serve it."""
-    service: Service = websocket.app.state.service
     take_later: TakePlace | None = None
-    with ExitStack() as place:
+    async with AsyncExitStack() as places:
+        take_key_place = await places.enter_async_context(
+            service.access.limits.session(
+                client.key,
+                lambda: used_audio_s(session, is_lost=connection.is_lost),
+                may_return=service.admission.expects_returns,
+            )
+        )
 
         def take_place(is_resumed: bool) -> None:
             # With the place of a lost session its client may have that session's share of the key, too.
             take_key_place(is_resumed and service.admission.expects_returns)
-            place.enter_context(service.admission.session(connection, is_resumed=is_resumed))
+            places.enter_context(service.admission.session(connection, is_resumed=is_resumed))
             admit(websocket.scope)
 
         if service.access.is_open or service.admission.expects_returns:
-            place.enter_context(service.admission.guest(connection))
+            places.enter_context(service.admission.guest(connection))
             let_wait(websocket.scope)
             take_later = take_place
         else:
             take_place(False)
         if websocket.application_state is WebSocketState.CONNECTING:
-            await websocket.accept(subprotocol, [(name.encode(), value.encode()) for name, value in headers.items()])
+            sent = [(name.encode(), value.encode()) for name, value in (headers or {}).items()]
+            await websocket.accept(subprotocol, sent)
         request = request_id(websocket.scope)
-        with service.tracing.session(websocket.scope, request, session_id, service.transcriber.info.name) as trace:
+        with service.tracing.session(websocket.scope, request, session.id, service.transcriber.info.name) as trace:
             await connection.serve(request, trace, take_later)
