@@ -657,8 +657,18 @@ class Settings:
             make_detector=partial(WebRtcDetector, self.speech_threshold),
         )
         if self.detector == "silero":
-            config = _with_silero(config, self.speech_threshold)
-        return _with_turn_model(config, Path(self.turn_model)) if self.turn_model else config
+            from tutti_server.app.voices.detection_batcher import DetectionBatcher
+            from tutti_server.app.voices.silero import SileroDetector, SileroModel
+
+            model = SileroModel()
+            make_detector = partial(SileroDetector, model, self.speech_threshold)
+            config = replace(config, make_detector=make_detector, detect_ahead=DetectionBatcher(model).detect)
+        if self.turn_model:
+            from tutti_server.app.voices.turn_batcher import TurnBatcher
+            from tutti_server.app.voices.turn_model import AudioTurnModel
+
+            config = replace(config, score_turn=TurnBatcher(AudioTurnModel(Path(self.turn_model)).score).score)
+        return config
 
 
 def _check_speaker_model(settings: Settings) -> None:
@@ -674,24 +684,6 @@ def _check_speaker_model(settings: Settings) -> None:
     # Without this ending it may be a name on the hub, whose file is fetched before the server starts.
     is_there = is_file(settings.speaker_model) or not settings.speaker_model.endswith(".onnx")
     _require(is_there, "speaker_model", "an ONNX file", settings.speaker_model)
-
-
-def _with_silero(config: "SessionConfig", threshold: float) -> "SessionConfig":
-    """The configuration with Silero's speech detector, whose network is loaded here."""
-    from tutti_server.app.voices.detection_batcher import DetectionBatcher
-    from tutti_server.app.voices.silero import SileroDetector, SileroModel
-
-    model = SileroModel()
-    make_detector = partial(SileroDetector, model, threshold)
-    return replace(config, make_detector=make_detector, detect_ahead=DetectionBatcher(model).detect)
-
-
-def _with_turn_model(config: "SessionConfig", path: Path) -> "SessionConfig":
-    """The configuration with the operator's turn model, which is loaded here."""
-    from tutti_server.app.voices.turn_batcher import TurnBatcher
-    from tutti_server.app.voices.turn_model import AudioTurnModel
-
-    return replace(config, score_turn=TurnBatcher(AudioTurnModel(path).score).score)
 
 
 def is_file(name: str) -> bool:
