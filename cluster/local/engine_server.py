@@ -52,11 +52,6 @@ class EngineServer:
         self._loop = asyncio.get_running_loop()
         self._socket = MessageServer(address)
 
-    @property
-    def n_open(self) -> int:
-        """The number of windows that are not finished."""
-        return len(self._windows)
-
     def disconnect(self, route: bytes) -> None:
         """Cancel the windows of a gateway that has died, and ignore its messages that still wait."""
         self._gone.add(route)

@@ -111,11 +111,6 @@ class Supervisor:
         self._counts: SharedCounts
         """The sessions and uploads of each gateway. It exists while `run` does, as do the pools."""
 
-    @property
-    def engine_processes(self) -> list[int]:
-        """The ids of the engine processes that run."""
-        return [engine.process.id for engine in self._engines if engine.process]
-
     async def run(self) -> None:
         """Run the processes until `stop` has been called and all of them have ended.
 

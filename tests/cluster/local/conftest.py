@@ -44,6 +44,11 @@ class RecordingServer(EngineServer):
 
     replies: list[Reply]
 
+    @property
+    def n_open(self) -> int:
+        """The number of windows that are not finished."""
+        return len(self._windows)
+
     def _send(self, route: bytes, reply: Reply) -> None:
         self.replies.append(reply)
         super()._send(route, reply)

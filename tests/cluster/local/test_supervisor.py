@@ -58,9 +58,13 @@ class RunningService:
         self.models.append(model)
         self.ready.set()
 
+    def engines(self) -> list[int]:
+        """The process ids of the engines that run."""
+        return [engine.process.id for engine in self.supervisor._engines if engine.process]
+
     def gateways(self) -> list[int]:
         """The process ids of the gateways: the children that are neither engines nor Python's resource tracker."""
-        engines = self.supervisor.engine_processes
+        engines = self.engines()
         return [pid for pid in children(os.getpid()) if pid not in engines and _is_spawned(pid)]
 
     async def ask(self, number: int, *words: int) -> dict[str, Any]:
@@ -124,11 +128,11 @@ async def test_dead_gateways_and_engines_are_replaced(tmp_path: Path, monkeypatc
         again = await service.ask(0, 4)
         assert again["pid"] != first["pid"] and again["text"] == [f" {said([4])}"]
         assert again["admission_counts"] == [1, 1, 12], "what is kept of the dead one"
-        (engine,) = service.supervisor.engine_processes
+        (engine,) = service.engines()
         monkeypatch.setattr(ChildProcess, "__init__", fail)
         os.kill(engine, signal.SIGKILL)
         assert (await service.ask(0, 4))["pid"] == again["pid"]
-        assert service.supervisor.engine_processes not in ([], [engine])
+        assert service.engines() not in ([], [engine])
         assert len(service.models) == 1
         assert shared_memory(os.getpid())
         pids = [again["pid"], second["pid"]]
@@ -157,7 +161,7 @@ async def test_an_engine_that_is_given_up_does_not_end_the_others(
     engines = (partial(processes.start_other_unless, is_same), processes.start_fake)
     async with running(tmp_path, start_engines=engines) as service:
         is_same.unlink()
-        os.kill(service.supervisor.engine_processes[0], signal.SIGKILL)
+        os.kill(service.engines()[0], signal.SIGKILL)
         while "; the others go on" not in caplog.text:  # noqa: ASYNC110
             await asyncio.sleep(0)
         answer = await service.ask(0, 3)
@@ -191,11 +195,11 @@ async def test_what_cannot_start_stops_the_service(tmp_path: Path, values: dict[
 async def test_an_engine_that_is_killed_while_gateways_drain_is_replaced(tmp_path: Path) -> None:
     """They still need an engine, for the last finals."""
     async with running(tmp_path, serve=processes.serve_forever, stop_timeout_s=1000.0) as service:
-        (engine,) = service.supervisor.engine_processes
+        (engine,) = service.engines()
         service.supervisor.stop()
         os.kill(engine, signal.SIGKILL)
         async with asyncio.timeout(PATIENCE_S):
-            while service.supervisor.engine_processes in ([], [engine]):  # noqa: ASYNC110
+            while service.engines() in ([], [engine]):  # noqa: ASYNC110
                 await asyncio.sleep(0)
         for gateway in service.gateways():
             os.kill(gateway, signal.SIGKILL)
@@ -205,7 +209,7 @@ async def test_an_engine_that_is_killed_while_gateways_drain_is_replaced(tmp_pat
 async def test_processes_that_do_not_end_are_killed(tmp_path: Path) -> None:
     """Gateways that ignore SIGTERM, and an engine that hangs."""
     async with running(tmp_path, serve=processes.serve_forever, stop_timeout_s=0.1) as service:
-        (engine,) = service.supervisor.engine_processes
+        (engine,) = service.engines()
         os.kill(engine, signal.SIGSTOP)
     assert service.gone.qsize() == 2
 
