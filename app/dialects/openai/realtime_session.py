@@ -64,7 +64,8 @@ class RealtimeSession:
         if self.is_started and name != before_name:
             raise BadField("transcription.model", f"{before_name}, with which the session has started,", name)
         self.settings = settings
-        if self.settings.wants_speakers and not before.wants_speakers and not self._can_begin_to_tell_speakers:
+        wants_them_now = settings.wants_speakers and not before.wants_speakers
+        if wants_them_now and (self.is_started or not self._tells_speakers()):
             why = "the session has started without it" if self.is_started else "this server cannot do it"
             message = f"speakers are not told apart: {why}"
             warnings = [*warnings, {"param": "transcription.model", "message": message}]
@@ -72,10 +73,6 @@ class RealtimeSession:
         if is_flat is not None:
             self.is_flat = is_flat
         return warnings
-
-    @property
-    def _can_begin_to_tell_speakers(self) -> bool:
-        return not self.is_started and self._tells_speakers()
 
     def describe(self) -> dict[str, Any]:
         """The session as an object, in the client's shape."""
