@@ -245,7 +245,7 @@ def options_of(service: Service, query: Sequence[tuple[str, str]], is_live: bool
     Raises:
         BadStart: this service cannot follow them.
     """
-    card = service.models.meant(dict(query).get("model"))
+    card = service.models.meant(Query(query).text("model"))
     options = parse(query, card.languages, is_live, service.speaker_model is not None)
     if not service.models.are_several:
         return options

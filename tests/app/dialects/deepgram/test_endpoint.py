@@ -5,6 +5,7 @@ import hashlib
 import json
 import threading
 import time
+from types import SimpleNamespace
 from typing import Any
 from urllib.parse import urlencode
 
@@ -18,11 +19,14 @@ from websockets.typing import Subprotocol
 from tests.app.conftest import Running, Serve
 from tests.app.dialects.openai.test_files_endpoint import wav
 from tests.app.media.test_file_decoder import encode
+from tests.app.service.test_models import Shelf
 from tests.compat.conformance import approximated, supported
 from tests.fakes import FakeTranscriber, pcm, said, silence, speech
 from tests.made_files import Track, damaged, made_file
+from tutti_server.app.dialects.deepgram.endpoint import options_of
 from tutti_server.app.dialects.deepgram.live_wire import Deepgram
 from tutti_server.app.files import uploads
+from tutti_server.app.service.models import Models
 from tutti_server.engine.errors import EngineError, EngineFailed, EngineOverloaded
 
 LIVE, FILE = "deepgram-live", "deepgram-prerecorded"
@@ -518,3 +522,10 @@ def check_error(response: httpx.Response, status: int, code: str) -> None:
     assert body["err_code"] == code
     assert response.headers["dg-error"] == body["err_msg"]
     assert response.headers["dg-request-id"] == body["request_id"] == response.headers["x-request-id"]
+
+
+@pytest.mark.parametrize("query", [[("model[]", "large")], [("model", "large"), ("model", "")]])
+async def test_the_model_is_read_as_other_options_are(query: list[tuple[str, str]]) -> None:
+    """A client that names one of several models must not get another one without a word."""
+    service: Any = SimpleNamespace(models=Models(FakeTranscriber(), [Shelf().model]), speaker_model=None)
+    assert options_of(service, query).start.model == "large"
