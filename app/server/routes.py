@@ -31,7 +31,7 @@ from tutti_server.app.server.asyncapi import asyncapi
 from tutti_server.app.server.openapi import openapi
 from tutti_server.app.service import metrics
 from tutti_server.app.service.auth import header_key
-from tutti_server.app.service.http_errors import error_response, invalid_key, no_room
+from tutti_server.app.service.http_errors import authorized, error_response, no_room
 from tutti_server.app.service.service import Service
 from tutti_server.app.session.decoding.translations import languages_of
 
@@ -165,8 +165,8 @@ async def readyz(request: Request) -> Response:
 async def show_metrics(request: Request) -> Response:
     """The metrics in Prometheus's text format."""
     service: Service = request.app.state.service
-    if service.settings.metrics_need_key and not service.access.admits(header_key(request.headers), "metrics"):
-        raise invalid_key()
+    if service.settings.metrics_need_key:
+        authorized(service.access.client(header_key(request.headers), "metrics"))
     return Response(await service.metrics.page(), media_type=metrics.CONTENT_TYPE)
 
 

@@ -94,10 +94,6 @@ class Access:
         """Who holds the places of a client, which it shares with other keys; empty where there is one key at most."""
         return "" if self._directory is None and len(self._keys) <= 1 else client.account
 
-    def admits(self, key: str | None, scope: Scope = "live") -> bool:
-        """Whether this API key may use the service; counts a refusal. Raises like `client`."""
-        return self.client(key, scope) is not None
-
     def client(self, key: str | None, scope: Scope = "live") -> Client | None:
         """The client with this API key; `None` if the key may not use the service. Counts a refusal.
 

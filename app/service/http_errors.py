@@ -3,6 +3,7 @@
 from starlette.responses import JSONResponse, Response
 
 from tutti_server.app.errors import KeyLimitExceeded, LimitExceeded, RequestError
+from tutti_server.app.service.auth import Client
 
 RETRYABLE = (429, 503)
 """Statuses after which a client may try again. OpenAI's clients do so by themselves when `Retry-After` is set."""
@@ -27,9 +28,15 @@ def error_response(error: RequestError) -> Response:
     return JSONResponse(error_body(error), error.status, headers)
 
 
-def invalid_key() -> RequestError:
-    """The refusal of a client that shows no valid API key."""
-    return RequestError(401, "a valid API key is needed: Authorization: Bearer KEY", code="invalid_api_key")
+def authorized(client: Client | None) -> Client:
+    """The client of a request.
+
+    Raises:
+        RequestError: there is none, as the request shows no valid API key.
+    """
+    if client is None:
+        raise RequestError(401, "a valid API key is needed: Authorization: Bearer KEY", code="invalid_api_key")
+    return client
 
 
 def no_room(error: LimitExceeded) -> RequestError:

@@ -21,7 +21,7 @@ from tutti_server.app.live.accept import serve_session
 from tutti_server.app.publish.call_subscribers import PublishedCall
 from tutti_server.app.publish.outbox import CallEvent, CallId, CallMessage, WriteEvent
 from tutti_server.app.service.auth import Client, header_key
-from tutti_server.app.service.http_errors import error_response, invalid_key, no_room
+from tutti_server.app.service.http_errors import authorized, error_response, no_room
 from tutti_server.app.service.request_ids import request_id
 from tutti_server.app.service.service import Service
 from tutti_server.app.session.messages import events
@@ -48,9 +48,7 @@ class CallEndpoint:
         service: Service = websocket.app.state.service
         header = self.stream.KEY_HEADER
         key = stream_key(websocket) or (websocket.headers.get(header) if header else None)
-        client = service.access.client(key)
-        if client is None:
-            raise invalid_key()
+        client = authorized(service.access.client(key))
         offered = websocket.scope.get("subprotocols", ())
         opening = Opening(
             parameters=dict(websocket.query_params),

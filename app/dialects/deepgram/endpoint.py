@@ -135,7 +135,7 @@ async def grant_token(request: Request) -> Response:
     upload = Upload(request, service.settings)
     key = request_key(request)
     try:
-        if not service.access.admits(key):
+        if service.access.client(key) is None:
             raise invalid_key()
         token_s = _token_s(await json_body(upload))
     except ClientDisconnect:

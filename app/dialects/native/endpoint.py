@@ -13,7 +13,7 @@ from tutti_server.app.live.accept import serve_session
 from tutti_server.app.publish.call_subscribers import Receipt
 from tutti_server.app.publish.outbox import CallId, CallMessage, Outbox
 from tutti_server.app.service.auth import header_key, prefixed_key
-from tutti_server.app.service.http_errors import invalid_key
+from tutti_server.app.service.http_errors import authorized
 from tutti_server.app.service.service import Service
 from tutti_server.app.service.strangers import address_of, admit
 from tutti_server.app.session.core.effects import Close
@@ -34,9 +34,7 @@ async def stream(websocket: WebSocket) -> None:
     """Serve a live session at `/v1/stream`. A refusal is an HTTP answer before the upgrade."""
     service: Service = websocket.app.state.service
     subprotocols: list[str] = websocket.scope.get("subprotocols", [])
-    client = await service.access.live_client(_key(websocket, subprotocols))
-    if client is None:
-        raise invalid_key()
+    client = authorized(await service.access.live_client(_key(websocket, subprotocols)))
     if subprotocols and SUBPROTOCOL not in subprotocols:
         named = [each for each in subprotocols if not each.startswith(KEY_PREFIX)]
         raise RequestError(400, f"subprotocol: expected {SUBPROTOCOL}, got {', '.join(named) or 'a key alone'}")
@@ -50,9 +48,7 @@ async def stream(websocket: WebSocket) -> None:
 async def subscribe_to_call(websocket: WebSocket) -> None:
     """Send the events of a telephone call at `/v1/calls/{call_sid}`: one of its own account. It may begin later."""
     service: Service = websocket.app.state.service
-    client = service.access.client(header_key(websocket.headers))
-    if client is None:
-        raise invalid_key()
+    client = authorized(service.access.client(header_key(websocket.headers)))
     if not service.is_known_everywhere:
         # The call may be at another gateway. The subscriber would then wait for ever, without an error.
         message = "with more than one gateway, subscribers of calls need TUTTI_REDIS_URL; or use a webhook"

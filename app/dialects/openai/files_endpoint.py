@@ -34,7 +34,7 @@ from tutti_server.app.files.uploads import Upload, refusing_without_resources
 from tutti_server.app.jobs import JobResult
 from tutti_server.app.publish.server_sent_events import PING, PING_EVERY_S, EventStream
 from tutti_server.app.service.auth import Client, header_key
-from tutti_server.app.service.http_errors import error_body, error_response, invalid_key, key_limit
+from tutti_server.app.service.http_errors import authorized, error_body, error_response, key_limit
 from tutti_server.app.service.request_ids import request_id
 from tutti_server.app.service.service import Service
 from tutti_server.app.service.strangers import admit
@@ -96,9 +96,7 @@ class FileEndpoint:
 
     def _check(self, service: Service, request: Request) -> Client:
         """The client of a request. Refuses the request for reasons that do not depend on its body."""
-        client = service.access.client(header_key(request.headers), "files")
-        if client is None:
-            raise invalid_key()
+        client = authorized(service.access.client(header_key(request.headers), "files"))
         cards = service.models.cards
         if not any(self.task in card.tasks for card in cards):
             _check_task(cards[0], self.task)

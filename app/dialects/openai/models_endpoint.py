@@ -7,7 +7,7 @@ from starlette.responses import JSONResponse, Response
 
 from tutti_server.app.errors import RequestError, shorten
 from tutti_server.app.service.auth import header_key
-from tutti_server.app.service.http_errors import invalid_key
+from tutti_server.app.service.http_errors import authorized
 from tutti_server.app.service.service import Service
 from tutti_server.engine import api
 
@@ -18,16 +18,14 @@ OPENAI_NAME = "whisper-1"
 async def list_models(request: Request) -> Response:
     """The list of models: an entry for each name of each model, its own first; the first model is the default."""
     service: Service = request.app.state.service
-    if service.access.known_client(header_key(request.headers)) is None:
-        raise invalid_key()
+    authorized(service.access.known_client(header_key(request.headers)))
     return JSONResponse({"object": "list", "data": [_model(service, *each) for each in _names(service).items()]})
 
 
 async def retrieve_model(request: Request) -> Response:
     """A model, by a name in the list."""
     service: Service = request.app.state.service
-    if service.access.known_client(header_key(request.headers)) is None:
-        raise invalid_key()
+    authorized(service.access.known_client(header_key(request.headers)))
     name = request.path_params["name"]
     names = _names(service)
     if name not in names:

@@ -21,7 +21,7 @@ from tutti_server.app.files.uploads import Upload
 from tutti_server.app.live.accept import serve_session
 from tutti_server.app.service.auth import header_key, prefixed_key
 from tutti_server.app.service.client_secrets import ClientSecret
-from tutti_server.app.service.http_errors import invalid_key
+from tutti_server.app.service.http_errors import authorized
 from tutti_server.app.service.service import Service
 from tutti_server.app.sharing.store import StoreAway
 
@@ -43,9 +43,8 @@ async def realtime(websocket: WebSocket) -> None:
     """Serve a live session. A refusal is an HTTP answer before the upgrade."""
     service: Service = websocket.app.state.service
     offered: list[str] = websocket.scope.get("subprotocols", [])
-    client = await service.access.live_client(header_key(websocket.headers) or prefixed_key(offered, KEY_PREFIX))
-    if client is None:
-        raise invalid_key()
+    key = header_key(websocket.headers) or prefixed_key(offered, KEY_PREFIX)
+    client = authorized(await service.access.live_client(key))
     if offered and SUBPROTOCOL not in offered:
         known = [each for each in offered if not each.startswith(KEY_PREFIX)]
         raise RequestError(400, f"subprotocol: expected {SUBPROTOCOL}, got {', '.join(known) or 'a key alone'}")
@@ -93,8 +92,7 @@ async def withdraw_client_secret(request: Request) -> Response:
     """Let a secret open no more sessions, for the owner of the key that made it. Sessions that are open go on."""
     service: Service = request.app.state.service
     key = header_key(request.headers)
-    if not service.access.admits(key):
-        raise invalid_key()
+    authorized(service.access.client(key))
     value = (await json_body(Upload(request, service.settings))).get("value")
     if not isinstance(value, str):
         raise RequestError(400, "value: expected the client secret as text", "value")
@@ -146,9 +144,7 @@ def _sign(
         RequestError: the key is not valid, or the settings are wrong or too long.
     """
     key = header_key(request.headers)
-    client = service.access.client(key)
-    if client is None:
-        raise invalid_key()
+    client = authorized(service.access.client(key))
     if rooms and not client.may_open_rooms:
         raise RequestError(400, "rooms: expected false, as this API key may publish no rooms", "rooms")
     settings, _ = _updated(service, RealtimeSettings(), session)

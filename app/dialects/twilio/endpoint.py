@@ -11,7 +11,7 @@ from tutti_server.app.dialects.twilio.wire import Twilio, shown_key
 from tutti_server.app.errors import CLOSE_OVERLOADED, CLOSE_POLICY, RequestError, SessionError
 from tutti_server.app.publish.outbox import WriteEvent
 from tutti_server.app.service.auth import Client
-from tutti_server.app.service.http_errors import invalid_key
+from tutti_server.app.service.http_errors import authorized
 from tutti_server.app.service.service import Service
 
 N_INTRODUCTION = 2
@@ -30,8 +30,8 @@ class TwilioEndpoint:
         key = websocket.path_params.get("token")
         first_messages: list[str] = []
         client = service.access.client(key) if key is not None or service.access.is_open else None
-        if client is None and key is not None:
-            raise invalid_key()
+        if key is not None:
+            authorized(client)
         if client is None:
             await websocket.accept()
             try:

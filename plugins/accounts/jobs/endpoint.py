@@ -11,7 +11,7 @@ from tutti_server.app.errors import LimitExceeded, RequestError
 from tutti_server.app.files.uploads import Upload, refusing_without_resources
 from tutti_server.app.jobs import Job
 from tutti_server.app.service.auth import Client, header_key
-from tutti_server.app.service.http_errors import invalid_key
+from tutti_server.app.service.http_errors import authorized
 from tutti_server.app.service.service import Service
 from tutti_server.app.service.strangers import admit
 from tutti_server.plugins.accounts.accounts import accounts_of
@@ -110,9 +110,7 @@ async def delete_job(request: HttpRequest) -> Response:
 def _admitted(request: HttpRequest) -> "tuple[Service, JobService, Client]":
     """The service, its jobs and the client. Refuses what does not depend on the body."""
     service: Service = request.app.state.service
-    client = service.access.client(header_key(request.headers), "jobs")
-    if client is None:
-        raise invalid_key()
+    client = authorized(service.access.client(header_key(request.headers), "jobs"))
     jobs = accounts_of(request).jobs
     if jobs is None:
         message = "this server takes in no jobs; its operator can set TUTTI_JOBS"

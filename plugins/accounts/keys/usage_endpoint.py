@@ -9,7 +9,7 @@ from starlette.responses import JSONResponse, Response
 from tutti_server.app.errors import RETRY_AFTER_S, RequestError, shorten
 from tutti_server.app.service.accounts import readable_usage
 from tutti_server.app.service.auth import Client, header_key
-from tutti_server.app.service.http_errors import invalid_key
+from tutti_server.app.service.http_errors import authorized
 from tutti_server.app.service.service import Service
 from tutti_server.plugins.accounts.accounts import Accounts, accounts_of
 
@@ -25,9 +25,7 @@ async def show_usage(request: Request) -> Response:
     """The usage of the key that asks; with the scope `usage` of any key, or of all."""
     service: Service = request.app.state.service
     accounts = accounts_of(request)
-    client = service.access.known_client(header_key(request.headers))
-    if client is None:
-        raise invalid_key()
+    client = authorized(service.access.known_client(header_key(request.headers)))
     if accounts.usage is None:
         needed = "TUTTI_DATABASE_KEYS, or TUTTI_KEYS_FILE with TUTTI_JOBS"
         raise RequestError(404, f"usage is not kept here: it needs {needed}", code="not_counted")

@@ -13,7 +13,7 @@ from tutti_server.app.errors import RETRY_AFTER_S, BadStart, RequestError
 from tutti_server.app.files.uploads import Upload
 from tutti_server.app.media.pcm import AudioFormat
 from tutti_server.app.service.auth import header_key
-from tutti_server.app.service.http_errors import invalid_key
+from tutti_server.app.service.http_errors import authorized
 from tutti_server.app.service.service import Service
 from tutti_server.app.sharing.store import StoreAway
 from tutti_server.plugins.carriers.audiosocket.announcements import VALID_S, Announcement, Announcements
@@ -24,8 +24,7 @@ async def announce_call(request: Request) -> Response:
     """Expect a call for some minutes. The answer has the id with which Asterisk must connect."""
     service: Service = request.app.state.service
     key = header_key(request.headers)
-    if not service.access.admits(key):
-        raise invalid_key()
+    authorized(service.access.client(key))
     _check_service(service)
     call, parameters = read_announcement(await json_body(Upload(request, service.settings)))
     secret = service.access.sign_client_secret(key, int(time.time()) + VALID_S, {})

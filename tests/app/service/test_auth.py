@@ -27,14 +27,14 @@ async def test_any_credential_is_valid_without_keys() -> None:
     """None as well."""
     open_to_all, refusals = access()
     for key in (None, "", "k"):
-        assert open_to_all.admits(key) and await open_to_all.live_client(key) == Client()
+        assert open_to_all.client(key) and await open_to_all.live_client(key) == Client()
     assert not refusals
 
 
 @pytest.mark.parametrize("key", [None, "", "k", "k11", "é"])
 async def test_other_keys_are_refused_and_counted(key: str | None) -> None:
     closed, refusals = access("k1", "k2")
-    assert not closed.admits(key)
+    assert not closed.client(key)
     assert await closed.live_client(key) is None
     assert refusals == ["unauthorized", "unauthorized"]
 
@@ -49,7 +49,7 @@ async def test_a_client_secret_opens_live_sessions_only() -> None:
     closed, _ = access("k1", "k2")
     secret = closed.sign_client_secret("k2", int(time.time()) + 60, {"type": "transcription"})
     assert await closed.live_client(secret.value) == Client(None, secret, False, account_of(None, "k2"))
-    assert not closed.admits(secret.value)
+    assert not closed.client(secret.value)
     assert closed.client_secret(secret.value) == secret
     without_its_key, _ = access("k1")
     assert await without_its_key.live_client(secret.value) is None
