@@ -24,6 +24,7 @@ from tutti_server.app.dialects.openai.files_wire import (
     sse_frame,
     tracks_body,
 )
+from tutti_server.app.dialects.openai.form import Form
 from tutti_server.app.dialects.openai.speakers_endpoint import ChannelSpeakers, FileSpeakers, TellsSpeakers
 from tutti_server.app.dialects.openai.speakers_wire import Spoken
 from tutti_server.app.errors import KeyLimitExceeded, LimitExceeded, MediaError, RequestError, SessionError
@@ -114,7 +115,7 @@ class FileEndpoint:
         service: Service = scope["app"].state.service
         file, name = _file(form), request_id(scope)
         fields = [(name, value) for name, value in form.multi_items() if isinstance(value, str) and name != "file"]
-        card = service.models.requested(dict(fields).get("model"))
+        card = service.models.requested(Form(fields).text("model"))
         _check_task(card, self.task)
         tells_speakers = service.speaker_model is not None
         options = replace(parse_options(fields, self.task, card.languages, tells_speakers), model=card.name)

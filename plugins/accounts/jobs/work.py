@@ -7,6 +7,7 @@ from typing import IO
 
 from tutti_server.app.dialects.openai.files_endpoint import whole_answer
 from tutti_server.app.dialects.openai.files_wire import FileOptions, parse_options
+from tutti_server.app.dialects.openai.form import Form
 from tutti_server.app.errors import RequestError, shorten
 from tutti_server.app.jobs import Job, JobDelayed, JobFailed, JobKind, JobResult
 from tutti_server.app.service.service import Service
@@ -36,7 +37,7 @@ def options_of(service: Service, task: api.Task, fields: list[tuple[str, str]]) 
     Raises:
         RequestError: it cannot.
     """
-    info = service.models.requested(dict(fields).get("model"))
+    info = service.models.requested(Form(fields).text("model"))
     if task not in info.tasks:
         message = f"task: expected one that {info.name} can do, got {task}"
         raise RequestError(400, message, "task", "unsupported_task")

@@ -66,6 +66,13 @@ async def test_a_file_is_transcribed_by_the_model_of_its_form(serve: Serve) -> N
     assert (await posted(server, model="large")).headers["x-tutti-model"] == "large" and shelf.n_loads == 2
 
 
+async def test_the_model_of_a_form_is_read_as_its_other_fields(serve: Serve) -> None:
+    """A client that names a model in a list must not get another one without a word."""
+    server = await serving(serve, Shelf())
+    answer = await posted(server, **{"model[]": "large"})
+    assert answer.headers["x-tutti-model"] == "large"
+
+
 async def test_a_file_whose_model_has_no_room_is_refused_for_now(serve: Serve) -> None:
     answer = await posted(await serving(serve, Shelf(needed_bytes=1)), model="large")
     assert answer.status_code == 503 and answer.json()["error"]["code"] == "overloaded"
