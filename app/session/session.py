@@ -40,7 +40,6 @@ from tutti_server.app.session.observers.text_filter import TextFilter
 from tutti_server.app.session.speech.endpointing import UpcomingFrames
 from tutti_server.app.session.speech.turn_taking import ADAPTIVE_MIN_SILENCE_MS, ADAPTIVE_SILENCE_MS
 from tutti_server.app.session.text.language_choice import LanguageRequest
-from tutti_server.app.text_rules.pipeline import TextRuleOptions
 from tutti_server.engine import api
 from tutti_server.engine.api import SAMPLE_RATE
 from tutti_server.engine.errors import EngineError, EngineOverloaded
@@ -426,20 +425,19 @@ def _speaker_labels(start: commands.Start, teller: SpeakerTeller | None, from_s:
 def _text_filter(start: commands.Start, language: LanguageRequest, model: api.ModelInfo) -> TextFilter | None:
     """What applies the text rules of a session, if its client has any."""
     rules = start.text_rules
-    _require_english(rules, language, model, start.task, BadStart)
+    _require_english(start, language, model, BadStart)
     return TextFilter(rules, is_resumed=start.resume is not None, wants_words=start.words) if rules else None
 
 
 def _require_english(
-    rules: TextRuleOptions,
+    start: commands.Start,
     language: LanguageRequest,
     model: api.ModelInfo,
-    task: api.Task,
     error: Callable[[str, str, object], SessionError],
 ) -> None:
     """Refuse rules that know English words only, where the text may be in another language."""
-    is_english = language.named == "en" or not model.is_multilingual or task == "translate"
-    for name, is_wanted in (("numerals", rules.numerals), ("profanity", rules.profanity)):
+    is_english = language.named == "en" or not model.is_multilingual or start.task == "translate"
+    for name, is_wanted in (("numerals", start.text_rules.numerals), ("profanity", start.text_rules.profanity)):
         if is_wanted and not is_english:
             raise error(name, "left out unless the language is en, as its words are English", is_wanted)
 
@@ -465,9 +463,9 @@ def _with_mode(endpointing: commands.Endpointing, model: api.ModelInfo, config: 
 
 def _changed_options(options: ChannelOptions, change: commands.Configure, model: api.ModelInfo) -> ChannelOptions:
     """The options of a running session, changed as its client wants."""
-    language = _language_request(change, model, _bad_option)
     start = replace(options.start, **{each.name: getattr(change, each.name) for each in fields(change)})
-    _require_english(start.text_rules, language, model, start.task, _bad_option)
+    language = _language_request(start, model, _bad_option)
+    _require_english(start, language, model, _bad_option)
     if start.interim_words and not (start.interim and start.words):
         raise BadMessage("bad_message", "interim_words only with interim and words", start.interim_words)
     n_channels, n_wanted = options.start.audio.n_transcribed, start.audio.n_transcribed
@@ -491,32 +489,27 @@ def _notices(endpointing: commands.Endpointing, config: SessionConfig) -> tuple[
 
 
 def _language_request(
-    options: commands.Start | commands.Configure,
-    model: api.ModelInfo,
-    error: Callable[[str, str, object], SessionError],
+    start: commands.Start, model: api.ModelInfo, error: Callable[[str, str, object], SessionError]
 ) -> LanguageRequest:
     """What a client leaves open of the language. A model that knows one language needs no detection.
 
-    Args:
-        options: the client's options.
-        model: the one that the server runs.
-        error: makes the error for an option, from its name, what was expected and what came.
+    `error` makes the error for an option, from its name, what was expected and what came.
     """
     known = ", ".join(model.languages) or "none: this model knows one language only"
-    named = language_of(options.language, model.languages)
+    named = language_of(start.language, model.languages)
     if named is not None and named not in model.languages:
-        raise error("language", f"null or one of the model's languages ({known})", options.language)
-    if named is not None and (options.languages or options.locks_language):
-        raise error("languages", "none beside a language: they are for the detection", list(options.languages))
-    for language in options.languages:
+        raise error("language", f"null or one of the model's languages ({known})", start.language)
+    if named is not None and (start.languages or start.locks_language):
+        raise error("languages", "none beside a language: they are for the detection", list(start.languages))
+    for language in start.languages:
         if language_of(language, model.languages) not in model.languages:
             raise error("languages", f"a list of the model's languages ({known})", language)
-    candidates = known_among(options.languages or model.languages, model.languages)
+    candidates = known_among(start.languages or model.languages, model.languages)
     if named is not None or not model.is_multilingual:
         return LanguageRequest(named=named)
     if len(candidates) == 1:
         return LanguageRequest(named=candidates[0])
-    return LanguageRequest(candidates=candidates, locks=options.locks_language)
+    return LanguageRequest(candidates=candidates, locks=start.locks_language)
 
 
 def _bad_option(name: str, expected: str, got: object) -> BadMessage:
