@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests import fakes
+from tests.app.dialects import made_events
 from tutti_server.app.files.subtitles import (
     DEFAULT_LAYOUT,
     MAX_CUE_S,
@@ -23,8 +23,6 @@ from tutti_server.app.files.subtitles import (
 )
 from tutti_server.app.session.messages import events
 
-SOURCE = fakes.segment("")
-
 
 def without_spaces(text: str) -> str:
     return "".join(text.split())
@@ -38,18 +36,7 @@ def segment(
     language: str | None = "en",
 ) -> events.Segment:
     timed = tuple(events.Word(*word, 0.9) for word in words)
-    return events.Segment(
-        utterance=0,
-        id=0,
-        channel=0,
-        start_s=start_s,
-        end_s=end_s,
-        text=text,
-        language=language,
-        source=SOURCE,
-        window_start_s=0.0,
-        words=timed,
-    )
+    return made_events.segment(text, start_s, end_s, language=language, words=timed)
 
 
 @given(n_words=st.integers(1, 30), speaker=st.text("ab \u4e2d", max_size=20))

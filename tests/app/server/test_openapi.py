@@ -28,6 +28,7 @@ from starlette.routing import Route
 from tests.app.conftest import Serve
 from tests.app.dialects.openai.test_files_endpoint import TALK, sse, wav
 from tests.app.dialects.test_file_speakers import embed
+from tests.app.server.test_asyncapi import strict
 from tests.app.service.test_models import Shelf, models
 from tests.fakes import FakeTranscriber, silence, speech
 from tests.made_files import Track, made_file
@@ -113,16 +114,6 @@ def send_requests(address: str, cases: SearchStrategy[Case[Any]]) -> None:
         case.call_and_validate(base_url=address, checks=CHECKS)
 
     check()
-
-
-def strict(schema: Any) -> Any:
-    """The schema without room for fields that it does not describe."""
-    if isinstance(schema, list):
-        return [strict(each) for each in schema]
-    if not isinstance(schema, dict):
-        return schema
-    closed = {"additionalProperties": False} if "properties" in schema else {}
-    return {name: strict(each) for name, each in schema.items()} | closed
 
 
 COMPONENTS = {"components": strict(DOCUMENT["components"])}

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.app.service.test_held_places import FakeConnection
 from tests.fakes import FakeTranscriber
 from tutti_server.app.errors import KeyLimitExceeded, LimitExceeded
 from tutti_server.app.media.decoders import Decoders
@@ -14,12 +15,6 @@ from tutti_server.app.service.service import Service
 from tutti_server.app.service.settings import Settings
 from tutti_server.app.service.shared_state import N_COUNTS, AdmissionCounter, SharedState
 from tutti_server.app.session.core.options import SessionConfig
-
-
-class FakeConnection:
-    def drain(self) -> None: ...
-
-    def abandon(self) -> None: ...
 
 
 def gateways(n: int, **values: Any) -> list[Service]:

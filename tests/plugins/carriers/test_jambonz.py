@@ -2,11 +2,14 @@
 
 import json
 import math
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from tests.app.dialects import made_events
 from tests.app.dialects.call_streams.sinks import FakeSink
+from tests.app.dialects.made_events import SOURCE
 from tests.call_start import call_start
 from tests.compat.conformance import approximated, supported
 from tutti_server.app.dialects.call_streams.wire import START_TIMEOUT_S
@@ -14,7 +17,6 @@ from tutti_server.app.errors import SessionError
 from tutti_server.app.media.pcm import AudioFormat
 from tutti_server.app.session.core.effects import Close
 from tutti_server.app.session.messages import commands, events
-from tutti_server.engine import api
 from tutti_server.plugins.carriers.jambonz import Jambonz
 
 START = {"type": "start", "language": "en-US", "format": "raw", "encoding": "LINEAR16", "sampleRateHz": 8000}
@@ -37,39 +39,11 @@ def answers(dialect: Jambonz, *all_events: events.Event) -> list[dict[str, Any]]
 
 
 def segment(number: int, text: str, confidence: float) -> events.Segment:
-    source = api.Segment(
-        start_s=0.0,
-        end_s=1.0,
-        text=text,
-        tokens=(),
-        avg_logprob=math.log(confidence),
-        compression_ratio=1.0,
-        no_speech_prob=0.0,
-    )
-    return events.Segment(
-        utterance=0,
-        id=number,
-        channel=0,
-        start_s=0.0,
-        end_s=1.0,
-        text=text,
-        language="en",
-        source=source,
-        window_start_s=0.0,
-    )
+    return made_events.segment(text, 0.0, 1.0, id=number, source=replace(SOURCE, avg_logprob=math.log(confidence)))
 
 
 def utterance(text: str) -> events.Utterance:
-    return events.Utterance(
-        utterance=0,
-        channel=0,
-        start_s=0.0,
-        end_s=1.0,
-        text=text,
-        uncovered=(),
-        final_until_s=1.0,
-        resume_from_s=(1.0,),
-    )
+    return made_events.utterance(text, 0.0, 1.0)
 
 
 def interim(stable: str, tail: str) -> events.Interim:
