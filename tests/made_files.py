@@ -1,8 +1,8 @@
 """Small recordings of any container and codec, with the faults that files of people have."""
 
 import io
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
 
@@ -24,13 +24,14 @@ class Track:
     """One audio track of a file."""
 
     samples: Samples
-    """Without any the track has no packets."""
+    """Those of every channel, or a row for each channel. Without any the track has no packets."""
     offset_s: float = 0.0
     """When it begins."""
     gap: tuple[float, float] = (0.0, 0.0)
     """At which second of the samples the times of packets jump, and how far."""
     language: str = ""
     is_default: bool = False
+    tags: Mapping[str, str] = field(default_factory=dict)
 
     def moved_s(self, at_s: float) -> float:
         """How much later than its samples say a packet comes."""
@@ -47,17 +48,19 @@ def made_file(
     *,
     layout: str = "mono",
     is_inverted: bool = False,
+    options: dict[str, str] | None = None,
 ) -> bytes:
     """A file of these tracks, with a black picture of some seconds where `picture_s` says so.
 
-    Each channel of the layout has the samples; with `is_inverted` the second one has them upside down.
+    With `is_inverted` the second channel has its samples upside down. `options` are FFmpeg's for the container.
     """
     file = io.BytesIO()
-    with av.open(file, "w", format=container) as output:
+    with av.open(file, "w", format=container, options=options or {}) as output:
         picture = _picture(output, "libvpx" if container == "webm" else "mpeg4") if picture_s else None
         streams = [output.add_stream(codec, rate=rate, layout=layout) for _ in tracks]
         for stream, track in zip(streams, tracks, strict=True):
             stream.disposition = Disposition.default if track.is_default else Disposition(0)
+            stream.metadata.update(track.tags)
             if track.language:
                 stream.metadata["language"] = track.language
         packets: list[av.Packet[Any]] = []
@@ -86,12 +89,13 @@ def _picture(output: av.container.OutputContainer, codec: str) -> av.VideoStream
 def _packets(stream: object, track: Track, *, is_inverted: bool) -> Iterator["av.Packet[av.AudioStream]"]:
     """The packets of a track, at the times that it says."""
     assert isinstance(stream, av.AudioStream)
-    if not len(track.samples):
+    if not track.samples.size:
         return
     context = stream.codec_context
-    channels = np.stack([track.samples] * context.layout.nb_channels)
+    shape = context.layout.nb_channels, track.samples.shape[-1]
+    channels = np.array(np.broadcast_to(track.samples, shape), order="C")
     channels[1::2] *= -1 if is_inverted else 1
-    whole = av.AudioFrame.from_ndarray(np.ascontiguousarray(channels), "fltp", context.layout.name)
+    whole = av.AudioFrame.from_ndarray(channels, "fltp", context.layout.name)
     whole.sample_rate = SAMPLE_RATE
     # Frames of 20 ms for a codec that takes any, so that there is a packet where a gap begins.
     resampler = av.AudioResampler(

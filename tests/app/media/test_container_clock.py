@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from tests.app.media.test_file_decoder import encode
+from tests.app.media.test_stream_decoder import decoded_in_pieces
 from tests.made_files import Track, damaged, loud_stretches, made_file, tone
 from tutti_server.app.media import container_clock
 from tutti_server.app.media.decoders import Decoders
@@ -48,13 +49,7 @@ def decoded(content: bytes) -> tuple[Samples, list[Notice]]:
 async def decoded_live(content: bytes) -> tuple[Samples, list[Notice]]:
     """As `decoded`, from a container that arrives in messages of 1000 bytes."""
     notices: list[Notice] = []
-    decoder = ContainerDecoder(on_notice=notices.append)
-    pieces: list[Samples] = []
-    for at in range(0, len(content), 1000):
-        pieces += [piece async for piece in decoder.decode(content[at : at + 1000])]
-    pieces += [piece async for piece in decoder.finish()]
-    decoder.close()
-    return np.concatenate(pieces), notices
+    return await decoded_in_pieces(ContainerDecoder(on_notice=notices.append), content, 1000), notices
 
 
 def stretches(*expected: tuple[float, float]) -> list[object]:

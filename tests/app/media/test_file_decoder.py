@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 from tests.app.dialects.openai.test_files_endpoint import wav
+from tests.made_files import Track, made_file, tone
 from tutti_server.app.errors import MediaError
 from tutti_server.app.media import file_decoder
 from tutti_server.app.media.file_decoder import (
@@ -29,7 +30,7 @@ from tutti_server.app.media.file_decoder import (
 )
 from tutti_server.app.media.file_decoder import n_channels as count_channels
 
-TONE = (np.sin(2 * np.pi * 440 * np.arange(16_000 * 12) / 16_000) * 0.5).astype(np.float32)
+TONE = tone(12.0)
 
 
 def encode(
@@ -39,20 +40,9 @@ def encode(
     samples: np.ndarray = TONE,
     *,
     options: dict[str, str] | None = None,
-    **tags: str,
 ) -> bytes:
-    file = io.BytesIO()
-    with av.open(file, "w", format=container, options=options or {}) as output:
-        stream = output.add_stream(codec, rate=sample_rate)
-        assert isinstance(stream, av.AudioStream)
-        stream.metadata.update(tags)
-        frame = av.AudioFrame.from_ndarray(samples[None], "flt", "mono")
-        frame.sample_rate = 16_000
-        resampler = av.AudioResampler(stream.codec_context.format, "mono", sample_rate, stream.codec_context.frame_size)
-        stream.codec_context.layout = "mono"
-        for each in [*resampler.resample(frame), *resampler.resample(None), None]:
-            output.mux(stream.encode(each))
-    return file.getvalue()
+    """A file of one track, at 16 kHz before it is resampled."""
+    return made_file(container, codec, sample_rate, [Track(samples=samples)], options=options)
 
 
 async def decode(content: bytes) -> np.ndarray:
@@ -302,5 +292,6 @@ def test_a_file_of_floats_gives_numbers_that_the_models_can_use(rate: int) -> No
 
 def test_a_length_that_a_file_only_claims_is_not_believed() -> None:
     """A tag of any text may stand in a file, also one with more digits than a number may have."""
-    file = io.BytesIO(encode("ogg", "libopus", 48_000, TONE[:16_000], DURATION=f"{'9' * 5000}:00:00"))
+    track = Track(samples=TONE[:16_000], tags={"DURATION": f"{'9' * 5000}:00:00"})
+    file = io.BytesIO(made_file("ogg", "libopus", 48_000, [track]))
     assert probe(file).audio_s == pytest.approx(1.0, abs=0.1)

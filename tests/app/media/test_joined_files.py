@@ -6,6 +6,7 @@ import struct
 import numpy as np
 import pytest
 
+from tests.app.media.test_stream_decoder import decoded_in_pieces
 from tests.made_files import Track, loud_stretches, made_file, tone
 from tutti_server.app.media import joined_files
 from tutti_server.app.media.file_decoder import decode_frames, decode_pieces
@@ -54,13 +55,7 @@ def chunk(name: bytes, content: bytes) -> bytes:
 
 async def decoded_live(content: bytes, n_message: int) -> Samples:
     """As `decoded`, from messages of this many bytes."""
-    decoder = ContainerDecoder()
-    pieces: list[Samples] = []
-    for at in range(0, len(content), n_message):
-        pieces += [piece async for piece in decoder.decode(content[at : at + n_message])]
-    pieces += [piece async for piece in decoder.finish()]
-    decoder.close()
-    return np.concatenate(pieces)
+    return await decoded_in_pieces(ContainerDecoder(), content, n_message)
 
 
 PAIRS = [

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from tests.made_files import tone
+from tests.app.media.test_stream_decoder import decoded_in_pieces
+from tests.made_files import Track, made_file, tone
 from tutti_server.app.media.file_decoder import decode_pieces
 from tutti_server.app.media.mixing import ChannelMixer
 from tutti_server.app.media.notices import Notice
@@ -25,16 +26,7 @@ LATE = 640
 
 
 def stereo(container: str, codec: str, rate: int, left: Samples, right: Samples) -> bytes:
-    file = io.BytesIO()
-    with av.open(file, "w", format=container) as output:
-        stream = output.add_stream(codec, rate=rate, layout="stereo")
-        assert isinstance(stream, av.AudioStream)
-        frame = av.AudioFrame.from_ndarray(np.stack((left, right), axis=1).reshape(1, -1), "flt", "stereo")
-        frame.sample_rate = 16_000
-        resampler = av.AudioResampler(stream.codec_context.format, "stereo", rate, stream.codec_context.frame_size)
-        for each in [*resampler.resample(frame), *resampler.resample(None), None]:
-            output.mux(stream.encode(each))
-    return file.getvalue()
+    return made_file(container, codec, rate, [Track(samples=np.stack((left, right)))], layout="stereo")
 
 
 def mixed(left: Samples, right: Samples) -> tuple[Samples, list[Notice]]:
@@ -106,12 +98,10 @@ def test_the_result_does_not_depend_on_how_the_audio_was_cut(cuts: list[int], n_
 async def test_files_and_live_containers_keep_a_side(container: str, codec: str, rate: int) -> None:
     content = stereo(container, codec, rate, LOW, -LOW)
     notices: list[Notice] = []
-    file = list(decode_pieces(io.BytesIO(content), None, notices.append))
-    decoder = ContainerDecoder(on_notice=notices.append)
-    live = [piece async for piece in decoder.decode(content)] + [piece async for piece in decoder.finish()]
-    decoder.close()
-    for pieces in (file, live):
-        assert np.abs(np.concatenate(pieces)[8000:]).max() == pytest.approx(0.5, abs=0.05)
+    file = np.concatenate(list(decode_pieces(io.BytesIO(content), None, notices.append)))
+    live = await decoded_in_pieces(ContainerDecoder(on_notice=notices.append), content, len(content))
+    for samples in (file, live):
+        assert np.abs(samples[8000:]).max() == pytest.approx(0.5, abs=0.05)
     assert [each.code for each in notices] == ["channels_cancel"] * 2
 
 
@@ -125,14 +115,9 @@ async def test_sides_of_more_channels_may_cancel_too(layout: str) -> None:
     """With nothing in the others."""
     channels = np.zeros((av.AudioLayout(layout).nb_channels, len(LOW)), np.float32)
     channels[:2] = LOW, -LOW
-    file = io.BytesIO()
-    with av.open(file, "w", format="wav") as output:
-        stream = output.add_stream("pcm_f32le", rate=16_000, layout=layout)
-        frame = av.AudioFrame.from_ndarray(channels.T.reshape(1, -1), "flt", layout)
-        frame.sample_rate = 16_000
-        output.mux([*stream.encode(frame), *stream.encode(None)])
+    content = made_file("wav", "pcm_f32le", 16_000, [Track(samples=channels)], layout=layout)
     notices: list[Notice] = []
-    samples = np.concatenate(list(decode_pieces(io.BytesIO(file.getvalue()), None, notices.append)))
+    samples = np.concatenate(list(decode_pieces(io.BytesIO(content), None, notices.append)))
     assert np.allclose(samples[LATE:], LOW[LATE:], atol=1e-6)
     assert [each.code for each in notices] == ["channels_cancel"]
 

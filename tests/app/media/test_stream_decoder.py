@@ -13,7 +13,7 @@ from tutti_server.app.media.notices import Notice
 from tutti_server.app.media.stream_decoder import MAX_HELD_SAMPLES, ContainerDecoder
 
 
-async def decode(decoder: ContainerDecoder, content: bytes, n_step: int) -> np.ndarray:
+async def decoded_in_pieces(decoder: ContainerDecoder, content: bytes, n_step: int) -> np.ndarray:
     """All samples of a container that arrives in pieces of `n_step` bytes."""
     pieces = []
     for at in range(0, len(content), n_step):
@@ -35,7 +35,7 @@ async def decode(decoder: ContainerDecoder, content: bytes, n_step: int) -> np.n
 )
 async def test_containers_are_decoded_though_they_are_cut(container: str, codec: str, sample_rate: int) -> None:
     """A tone keeps its length and pitch."""
-    samples = await decode(ContainerDecoder(), encode(container, codec, sample_rate, TONE[:64_000]), 997)
+    samples = await decoded_in_pieces(ContainerDecoder(), encode(container, codec, sample_rate, TONE[:64_000]), 997)
     assert len(samples) == pytest.approx(64_000, rel=0.02)
     assert np.argmax(np.abs(np.fft.rfft(samples[16_000:32_000]))) == 440
 
@@ -49,7 +49,7 @@ async def test_each_of_many_recordings_of_a_recorder_that_begins_again_is_decode
     joined = b"".join(
         encode(container, codec, rate, TONE[: 16_000 * n], options=options) for n, rate in enumerate(rates, 1)
     )
-    samples = await decode(ContainerDecoder(), joined, 397)
+    samples = await decoded_in_pieces(ContainerDecoder(), joined, 397)
     assert len(samples) == pytest.approx(16_000 * (1 + 2 + 3 + 4), rel=0.01 if codec == "libopus" else 0.02)
 
 
@@ -68,18 +68,18 @@ async def test_channels_are_kept_apart_or_mixed() -> None:
     content = bytearray(wav(np.stack((left, right), axis=1).reshape(-1)))
     # `wav` writes one channel; the header says two from here on.
     content[22:24], content[32:34] = b"\2\0", b"\4\0"
-    apart = (await decode(ContainerDecoder(2), bytes(content), 4000)).reshape(-1, 2)
+    apart = (await decoded_in_pieces(ContainerDecoder(2), bytes(content), 4000)).reshape(-1, 2)
     assert apart[8000] == pytest.approx([0.5, -0.25], abs=0.001)
-    mixed = await decode(ContainerDecoder(), bytes(content), 4000)
+    mixed = await decoded_in_pieces(ContainerDecoder(), bytes(content), 4000)
     # FFmpeg keeps the power of sounds that are not alike, not their mean.
     assert mixed[8000] == pytest.approx(0.25 / 2**0.5, abs=0.001)
     with pytest.raises(MediaError, match="expected 3 channels, got 2"):
-        await decode(ContainerDecoder(3), bytes(content), 4000)
+        await decoded_in_pieces(ContainerDecoder(3), bytes(content), 4000)
 
 
 async def test_bytes_that_are_no_audio_are_an_error() -> None:
     with pytest.raises(MediaError, match="FFmpeg"):
-        await decode(ContainerDecoder(), b"this is no audio at all " * 1000, 1000)
+        await decoded_in_pieces(ContainerDecoder(), b"this is no audio at all " * 1000, 1000)
 
 
 async def test_a_few_bytes_that_expand_to_minutes_are_decoded_piece_by_piece() -> None:
@@ -100,7 +100,7 @@ async def test_a_few_bytes_that_expand_to_minutes_are_decoded_piece_by_piece() -
 
 async def test_an_empty_container_is_an_error() -> None:
     with pytest.raises(MediaError):
-        await decode(ContainerDecoder(), b"", 1)
+        await decoded_in_pieces(ContainerDecoder(), b"", 1)
 
 
 @pytest.mark.parametrize("n_step", [20_000, 10_000_000])
@@ -108,7 +108,8 @@ async def test_what_follows_a_container_that_has_ended_is_not_kept_and_is_named_
     """Whether it comes with the container or later. An AIFF states its length."""
     notices: list[Notice] = []
     decoder = ContainerDecoder(1, notices.append)
-    samples = await decode(decoder, encode("aiff", "pcm_s16be", 16_000, TONE[:16_000]) + bytes(1_000_000), n_step)
+    content = encode("aiff", "pcm_s16be", 16_000, TONE[:16_000]) + bytes(1_000_000)
+    samples = await decoded_in_pieces(decoder, content, n_step)
     assert len(samples) == 16_000
     assert not decoder._data
     assert [each.code for each in notices] == ["after_end"]

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.app.media.test_stream_decoder import decoded_in_pieces
 from tests.made_files import Track, made_file, tone
 from tutti_server.app.errors import MediaError
 from tutti_server.app.media.decoders import Decoders
@@ -64,11 +65,8 @@ async def test_without_a_choice_the_default_track_is_decoded_and_the_others_are_
 
 async def test_a_live_container_names_its_other_tracks() -> None:
     notices: list[Notice] = []
-    decoder = ContainerDecoder(on_notice=notices.append)
-    pieces = [piece async for piece in decoder.decode(film("matroska", "aac", 48_000))]
-    pieces += [piece async for piece in decoder.finish()]
-    decoder.close()
-    assert pitch(np.concatenate(pieces)) == 300
+    content = film("matroska", "aac", 48_000)
+    assert pitch(await decoded_in_pieces(ContainerDecoder(on_notice=notices.append), content, len(content))) == 300
     assert [each.code for each in notices] == ["other_tracks"]
 
 
