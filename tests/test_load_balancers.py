@@ -19,13 +19,13 @@ import yaml
 
 import tutti
 from tests.app.conftest import Running, running
+from tests.app.dialects.openai.test_files_endpoint import wav
 from tests.fakes import FakeTranscriber, said, silence, speech
 from tutti_server.app.media.decoders import Decoders
 from tutti_server.app.server.http_protocols import MAX_HEAD_BYTES
 from tutti_server.app.server.main import PING_INTERVAL_S
 from tutti_server.app.server.routes import routes
 from tutti_server.app.service.settings import Settings
-from tutti_server.engine.api import SAMPLE_RATE
 
 DEPLOY = Path(__file__).parents[1] / "deploy"
 NGINX = (DEPLOY / "nginx/tutti.conf").read_text()
@@ -167,10 +167,8 @@ async def test_sessions_and_files_pass(name: str, tmp_path: Path, decoders: Deco
             assert await text_of(session) == said(range(10, 13))
         response = await http.get("/v1/models", params={"keyterms": "x" * (MAX_HEAD_BYTES - 2000)})
         assert response.status_code == 200
-        silent = bytes(2 * 70 * SAMPLE_RATE)
-        header = b"RIFF" + (36 + len(silent)).to_bytes(4, "little") + b"WAVEfmt " + (16).to_bytes(4, "little")
-        header += bytes.fromhex("01000100803e0000007d000002001000") + b"data" + len(silent).to_bytes(4, "little")
-        response = await http.post("/v1/audio/transcriptions", files={"file": ("silence.wav", header + silent)})
+        files = {"file": ("silence.wav", wav(silence(70.0)))}
+        response = await http.post("/v1/audio/transcriptions", files=files)
         assert (response.status_code, response.json()["text"]) == (200, "")
 
 

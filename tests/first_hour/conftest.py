@@ -49,12 +49,7 @@ def _two_sides(left: Samples, right: Samples) -> bytes:
     sides = np.zeros((len(left) + len(right), 2), np.float32)
     sides[: len(left), 0] = left
     sides[len(left) :, 1] = right
-    content = bytearray(wav(sides.reshape(-1)))
-    # The number of channels, the bytes of a second and of a sample group.
-    content[22:24] = (2).to_bytes(2, "little")
-    content[28:32] = (4 * SAMPLE_RATE).to_bytes(4, "little")
-    content[32:34] = (4).to_bytes(2, "little")
-    return bytes(content)
+    return wav(sides, n_channels=2)
 
 
 @pytest.fixture(scope="session")

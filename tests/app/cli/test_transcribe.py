@@ -276,12 +276,7 @@ def two_sides() -> bytes:
 
 
 def stereo(left: Samples, right: Samples) -> bytes:
-    content = bytearray(wav(np.stack((left, right), axis=1).reshape(-1)))
-    # Two channels, and the bytes of a second and of a sample group.
-    content[22:24] = (2).to_bytes(2, "little")
-    content[28:32] = (64_000).to_bytes(4, "little")
-    content[32:34] = (4).to_bytes(2, "little")
-    return bytes(content)
+    return wav(np.stack((left, right), axis=1), n_channels=2)
 
 
 @pytest.mark.parametrize(

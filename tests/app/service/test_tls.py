@@ -6,7 +6,6 @@ import os
 import shutil
 import ssl
 import sys
-import wave
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ from websockets.asyncio.client import connect
 
 import tutti
 from tests.app.conftest import Serve
+from tests.app.dialects.openai.test_files_endpoint import wav
 from tests.fakes import pcm, said, silence, speech
 from tutti_server.app.errors import SettingsError
 from tutti_server.app.service import tls
@@ -181,9 +181,7 @@ async def test_the_clients_command_line_trusts_the_given_authority(
     serve: Serve, files: dict[str, str], tmp_path: Path
 ) -> None:
     server = await serve(tls_cert=files["one.pem"], tls_key=files["one.key"])
-    with wave.open(str(tmp_path / "speech.wav"), "wb") as writer:
-        writer.setparams((1, 2, 16_000, 0, "NONE", ""))
-        writer.writeframes((speech([1, 2, 3]) * 32767).astype("<i2").tobytes())
+    (tmp_path / "speech.wav").write_bytes(wav(speech([1, 2, 3])))
     arguments = (str(tmp_path / "speech.wav"), "--url", f"wss://{server.address}", "--ca-file", files["ca.pem"])
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "tutti", *arguments),

@@ -15,6 +15,7 @@ import pytest
 
 import tutti
 from tests.app.conftest import running
+from tests.app.dialects.openai.test_files_endpoint import wav as wav_file
 from tests.clients.python.client_fakes import SPOKEN, serve_answer, serve_nothing, sse
 from tests.fakes import FakeTranscriber, silence, speech
 from tutti.upload import read_lines, upload_url
@@ -27,11 +28,7 @@ SEGMENT = {"type": "transcript.text.segment", "utterance": 0, "id": 0, "start": 
 def wav(tmp_path: Path) -> Path:
     samples = np.concatenate((silence(0.3), speech([1, 2, 3]), silence(4.0), speech([5, 6]), silence(0.5)))
     path = tmp_path / "speech.wav"
-    with wave.open(str(path), "wb") as writer:
-        writer.setnchannels(1)
-        writer.setsampwidth(2)
-        writer.setframerate(16000)
-        writer.writeframes((samples * 32768).astype("<i2").tobytes())
+    path.write_bytes(wav_file(samples))
     return path
 
 
