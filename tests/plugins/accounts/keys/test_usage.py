@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TypeVar
 
 import pytest
-from sqlalchemy import URL, Connection, func, make_url, select
+from sqlalchemy import URL, Connection, make_url, select
 
 from tutti_server.app.service.account_service import Kind
 from tutti_server.app.service.api_keys import ApiKey
@@ -93,7 +93,10 @@ async def test_gateways_that_save_at_the_same_time_lose_and_double_nothing(datab
 
 
 async def test_open_sources_are_remembered(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
-    """However many they are. They are old again as long after that day as others after their last report."""
+    """However many they are. They are old again as long after that day as others after their last report.
+
+    Their audio is never forgotten.
+    """
     monkeypatch.setattr(usage, "MAX_IN_STATEMENT", 2)
     names = ["a", "b", "c", "d", "e"]
     later = TODAY + 2 * usage.KEEP_SOURCES
@@ -106,18 +109,7 @@ async def test_open_sources_are_remembered(database: Database, monkeypatch: pyte
     after = later + usage.KEEP_SOURCES + timedelta(days=1)
     await database.run(lambda connection: usage.forget_sources(connection, after))
     assert await database.run(lambda connection: list(connection.scalars(ids))) == []
-
-
-async def test_old_sources_are_forgotten_and_their_audio_is_not(database: Database) -> None:
-    await database.run(lambda connection: usage.save(connection, [report("a", 3.0), report("b", 4.0)]))
-    await database.run(lambda connection: usage.forget_sources(connection, TODAY + usage.KEEP_SOURCES))
-    n_sources = select(func.count()).select_from(usage._sources)
-    assert await database.run(lambda connection: connection.scalar(n_sources)) == 2
-    await database.run(
-        lambda connection: usage.forget_sources(connection, TODAY + usage.KEEP_SOURCES + timedelta(days=1))
-    )
-    assert await database.run(lambda connection: connection.scalar(n_sources)) == 0
-    assert await totals(database) == {("key_1", "live"): (7.0, 2)}
+    assert await totals(database) == {("key_1", "live"): (15.0, 5)}
 
 
 class Unsteady(Database):
@@ -214,15 +206,6 @@ async def test_audio_never_becomes_less(unsteady: Unsteady) -> None:
         await counter.save()
     await counter.save()
     assert await totals(unsteady) == {("key_1", "live"): (3.0, 1)}
-
-
-async def test_it_saves_by_itself(unsteady: Unsteady, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tutti_server.plugins.accounts.keys.usage_counter.SAVE_EVERY_S", 0.0)
-    counter = UsageCounter(unsteady, Notes(), lambda: NOON)
-    async with asyncio.timeout(30), counter.running():
-        with counter.counting(ACME, "job", lambda: 3.0):
-            while await totals(unsteady) != {("key_1", "job"): (3.0, 1)}:
-                pass
 
 
 async def test_it_saves_after_an_unexpected_failure(
