@@ -39,20 +39,6 @@ def replace_with(path: Path, text: str | None) -> None:
     new.replace(path)
 
 
-async def test_a_change_is_known_without_a_restart(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tutti_server.app.service.followed_files.POLL_S", 0.01)
-    keys = FileKeys(file)
-    async with asyncio.timeout(30), keys.running():
-        assert list(keys.by_key) == ["a"]
-        replace_with(file, ACME + ZETA)
-        while "z" not in keys.by_key:
-            await asyncio.to_thread(lambda: None)
-        replace_with(file, ZETA)
-        while "a" in keys.by_key:
-            await asyncio.to_thread(lambda: None)
-        assert keys.keys == (ApiKey(name="zeta", key="z", sessions=1),)
-
-
 async def test_a_change_is_known_after_an_unexpected_failure(
     file: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
