@@ -3,7 +3,6 @@
 import contextlib
 import json
 import math
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args
@@ -13,13 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.app.dialects.made_events import segment, utterance
-from tests.compat.exchange import Step, exchange
-from tests.compat.sentences import SENTENCES, spoken
-from tests.fakes import pcm
 from tutti_server.app.dialects.native import wire
 from tutti_server.app.errors import SessionError
 from tutti_server.app.live.dialect import Preparation
-from tutti_server.app.media.pcm import AudioFormat, Samples
+from tutti_server.app.media.pcm import AudioFormat
 from tutti_server.app.session.messages import commands, events
 from tutti_server.app.text_rules.pipeline import TextRuleOptions
 from tutti_server.engine import api
@@ -321,38 +317,6 @@ def test_turns_are_sent_to_clients_that_ask(case: dict[str, Any]) -> None:
         dialect = wire.Native(RecordingPublisher())
         list(dialect.read(start))
         assert [json.loads(text) for text in dialect.write(TURNS[case["name"]])] == expected
-
-
-def test_a_conversation_with_turns() -> None:
-    """After an eager end comes what takes it back, or the utterance with the same text."""
-
-    def in_pieces(samples: Samples) -> Iterator[bytes]:
-        for at in range(0, len(samples), 1600):
-            yield pcm(samples[at : at + 1600])
-
-    endpointing = {"mode": "adaptive", "end_confidence": 0.9}
-    client: list[Step] = [
-        {"text": {"type": "start", "turns": True, "audio": {"encoding": "pcm_f32le"}, "endpointing": endpointing}},
-        {"speech": [1, 2, 3], "silence_s": 0.24},
-        {"speech": [4, 5], "silence_s": 0.6},
-        {"text": {"type": "stop"}},
-    ]
-    told = [
-        step["answer"]
-        for step in exchange(client, wire.Native(RecordingPublisher()), in_pieces, server=SENTENCES)
-        if "answer" in step
-    ]
-    first, second = " ".join(map(spoken, (1, 2, 3))), " ".join(map(spoken, (1, 2, 3, 4, 5)))
-    news = [(each.get("event", "utterance"), each["text"]) for each in told if each["type"] in ("turn", "utterance")]
-    assert news == [
-        ("eager_end", f"{first}."),
-        ("resumed", None),
-        ("eager_end", f"{second}."),
-        ("end", None),
-        ("utterance", f"{second}."),
-    ]
-    (end,) = (each for each in told if each.get("event") == "end")
-    assert end["confidence"] > 0.5
 
 
 async def test_a_room_is_open_before_its_session_starts() -> None:
