@@ -392,17 +392,6 @@ async def test_a_refusal_that_would_come_again_is_an_error() -> None:
     await wait_for_other_tasks()
 
 
-async def test_an_outage_may_not_last_longer_than_allowed() -> None:
-    """The error of the last attempt is raised."""
-    unavailable = refuse_with(HTTPStatus.SERVICE_UNAVAILABLE)
-    async with (
-        serve_script(cut, process_request=but_first(unavailable)) as server,
-        tutti.connect(server.url, resume_timeout_s=0.2) as session,
-    ):
-        with pytest.raises(tutti.Overloaded):
-            _ = [event async for event in session]
-
-
 async def test_leaving_during_an_outage_ends_everything() -> None:
     unavailable = refuse_with(HTTPStatus.SERVICE_UNAVAILABLE, {"Retry-After": "60"})
     async with (

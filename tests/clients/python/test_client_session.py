@@ -523,32 +523,6 @@ async def test_cancelling_leaves_no_task(stage: str) -> None:
     assert asyncio.all_tasks() == before
 
 
-async def test_stream_sends_while_it_receives() -> None:
-    """`stream` sends the source, then `stop`, and yields the events at the same time."""
-
-    async def reply(peer: Peer) -> None:
-        await peer.begin()
-        await peer.receive()
-        await peer.send(SPEECH)
-        await peer.finish()
-
-    has_event = asyncio.Event()
-
-    async def source() -> AsyncIterator[bytes]:
-        yield b"\x00\x01"
-        # The rest comes only after the first event.
-        await has_event.wait()
-        yield b"\x02\x03"
-
-    async with serve_script(reply) as server, tutti.connect(server.url) as session:
-        events = []
-        async for event in session.stream(source()):
-            events.append(event)
-            has_event.set()
-    assert [event.type for event in events] == ["speech_started", "stopped"]
-    assert server.peer.audio == [b"\x00\x01", b"\x02\x03"]
-
-
 @pytest.mark.parametrize("when", ["before", "while"])
 async def test_the_audio_of_a_stream_can_be_ended_early(when: str) -> None:
     """`end_audio` interrupts a source that has nothing to give; the last finals still come."""
