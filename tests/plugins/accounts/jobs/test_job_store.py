@@ -80,21 +80,6 @@ async def test_a_job_that_has_ended_is_held_by_no_lease(store: Store) -> None:
     assert await store(job_store.find, id_, "o") == ended
 
 
-async def test_owners_take_turns_whoever_came_first(store: Store) -> None:
-    """One who sends many recordings at once does not keep the others waiting until all of them are done."""
-    for _ in range(16):
-        await store.add("many")
-    for owner in ("few", "one", "few"):
-        await store.add(owner)
-    taken = []
-    for _ in range(6):
-        job = await store.claim("a")
-        assert job
-        taken.append(job.owner)
-        await store(job_store.finish, job.id, "a", RESULT)
-    assert taken == ["many", "few", "one", "many", "few", "many"]
-
-
 async def test_of_many_owners_nobody_waits_longer_than_their_share(store: Store) -> None:
     """With four workers and jobs of one length, each other owner has begun at most n jobs when one begins its n-th."""
     numbers = random.Random(5)
@@ -197,17 +182,6 @@ async def test_requests_at_the_same_time_exceed_no_limit_of_their_owner(database
         outcomes = await asyncio.gather(*requests, return_exceptions=True)
         assert sum(isinstance(each, KeyLimitExceeded) for each in outcomes) == 3, outcomes
     assert len(list(spool.older_than(0.0))) == 4
-
-
-async def test_a_cancelled_job_is_nobodys(store: Store) -> None:
-    job = await store.add()
-    await store.claim("a")
-    assert await store(job_store.cancel, job.id, "other") is None
-    cancelled = await store(job_store.cancel, job.id, "o")
-    assert cancelled and cancelled.state == "cancelled"
-    assert not await store(job_store.renew, job.id, "a", LEASE_S)
-    assert await store(job_store.finish, job.id, "a", RESULT) is None
-    assert await store.claim("b") is None
 
 
 async def test_old_jobs_are_forgotten_after_their_recordings(store: Store) -> None:
