@@ -119,15 +119,6 @@ async def test_without_a_key_there_is_no_call(serve: Serve) -> None:
     assert server.metric("tutti_refused_total", reason="unauthorized") == len(paths) + 1
 
 
-async def test_a_full_server_refuses_the_upgrade(serve: Serve) -> None:
-    server = await serve(api_keys="k", max_sessions=1)
-    async with connect(f"ws://{server.address}/v1/freeswitch/k") as first:
-        await first.send(b"\0\0")
-        with pytest.raises(InvalidStatus) as refused:
-            await connect(f"ws://{server.address}/v1/asterisk/k")
-    assert refused.value.response.status_code == 503
-
-
 async def test_both_sides_of_a_stream_of_freeswitch_are_transcribed(serve: Serve) -> None:
     """The module receives the same events as a subscriber; `mod_audio_fork` receives them in its own envelope."""
     server = await serve()
@@ -249,22 +240,6 @@ async def test_a_conversation_of_genesys_receives_transcripts_of_both_sides(serv
     assert messages[-1]["type"] == "closed"
     assert [each["seq"] for each in messages] == list(range(2, len(messages) + 2))
     assert heard[0]["tracks"] == ["external", "internal"]
-
-
-async def test_what_was_said_before_genesys_left_becomes_final(serve: Serve) -> None:
-    """The socket closes without a `close` of Genesys. Subscribers receive the text of both sides, and `stopped`."""
-    transcriber = FakeTranscriber(holds=True)
-    server = await serve(transcriber, api_keys="k", audiohook_secret=base64.b64encode(SECRET).decode())
-    async with subscriber(server.address, additional_headers=KEY) as listener:
-        async with hook(server) as send:
-            socket = await send("open", **opening("CA1"))
-            sides = [np.frombuffer(slowly(words)[:-8000], np.uint8) for words in ([1, 2], [3, 4])]
-            await send_all(socket, np.stack(sides, axis=1).tobytes(), 1600)
-            await transcriber.opened.wait()
-        transcriber.release()
-        heard = await hear_all(listener)
-    assert (texts(heard, 0), texts(heard, 1)) == ([said([1, 2])], [said([3, 4])])
-    assert [each["type"] for each in heard[-2:]] == ["stopped", "call_ended"]
 
 
 async def test_text_before_a_pause_of_genesys_ends_before_it(serve: Serve) -> None:

@@ -165,13 +165,6 @@ def test_what_happens_on_the_call_goes_to_subscribers() -> None:
     ]
 
 
-def test_the_stream_ends_once() -> None:
-    dialect = started(FakeSink(), tracks=["inbound", "outbound"])
-    read(dialect, media(0, b"\1" * 160))
-    assert read(dialect, {"event": "stop"}) == (commands.Audio(b"\1\xff" * 160), commands.Stop())
-    assert tuple(dialect.leave()) == ()
-
-
 @pytest.mark.parametrize(
     ("first", "expected"),
     [
