@@ -139,14 +139,3 @@ async def test_a_client_that_comes_back_is_within_the_limit_of_its_key(serve: Se
         with pytest.raises(InvalidStatus) as refused:
             await connect(server.stream, additional_headers=KEY)
         assert refused.value.response.status_code == 429
-
-
-async def test_a_session_that_its_client_has_finished_leaves_its_place(serve: Serve) -> None:
-    """Also to a newcomer, at once."""
-    server = await serve(max_sessions=1)
-    async with connect(server.stream) as socket:
-        assert await started(socket, resumes=True) == "started"
-        assert await ask(socket, type="stop") == "stopped"
-    await server.service.admission.all_finished.wait()
-    async with connect(server.stream) as newcomer:
-        assert await started(newcomer) == "started"

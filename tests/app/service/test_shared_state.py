@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.app.service.test_held_places import FakeConnection
 from tests.fakes import FakeTranscriber
 from tutti_server.app.errors import KeyLimitExceeded, LimitExceeded
 from tutti_server.app.media.decoders import Decoders
@@ -31,18 +30,6 @@ def gateways(n: int, **values: Any) -> list[Service]:
         )
         for gateway in range(n)
     ]
-
-
-def test_limits_count_the_sessions_of_all_gateways() -> None:
-    """Any gateway may accept a session after another one has ended."""
-    one, other = gateways(2, max_sessions=2)
-    with one.admission.session(FakeConnection()):
-        with one.admission.session(FakeConnection()), pytest.raises(LimitExceeded, match="2 sessions of 2"):
-            other.admission.session(FakeConnection()).__enter__()
-        with other.admission.session(FakeConnection()), pytest.raises(LimitExceeded):
-            one.admission.session(FakeConnection()).__enter__()
-    assert one.shared.counter.total("sessions") == 0
-    assert one.metrics.registry.get_sample_value("tutti_refused_total", {"reason": "overloaded"}) == 1
 
 
 def test_an_uploader_has_no_more_places_than_are_free() -> None:
