@@ -125,19 +125,6 @@ async def test_a_model_is_found_by_its_name(serve: Serve) -> None:
     assert (await get(f"{server.http}/v1/models/whisper-1")).status_code == 401
 
 
-async def test_a_model_is_found_by_each_of_its_names(serve: Serve) -> None:
-    """Programs written for OpenAI look for `whisper-1`. `root` says that all are one model."""
-    server = await serve(FakeTranscriber(info=replace(MODEL, name="calls", aliases=("legal", "whisper-large"))))
-    listed = (await get(f"{server.http}/v1/models")).json()["data"]
-    assert [(each["id"], each["root"]) for each in listed] == [
-        (name, "calls") for name in ("calls", "legal", "whisper-large", "whisper-1")
-    ]
-    for each in listed:
-        assert (await get(f"{server.http}/v1/models/{each['id']}")).json() == each
-    missing = await get(f"{server.http}/v1/models/large-v3")
-    assert "expected calls or legal or whisper-large or whisper-1" in missing.json()["error"]["message"]
-
-
 async def test_a_route_that_fails_is_answered(serve: Serve) -> None:
     """The error names the request and nothing of the server's insides, and the server continues."""
     page = "https://app.example"
