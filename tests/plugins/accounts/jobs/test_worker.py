@@ -85,21 +85,6 @@ async def done(job: Job, file: IO[bytes], on_progress: Callable[[float], None]) 
     return RESULT
 
 
-async def test_what_may_pass_is_tried_again(database: Database, tmp_path: Path) -> None:
-    attempts = iter([JobDelayed("away"), JobDelayed("away")])
-
-    async def work(job: Job, file: IO[bytes], on_progress: Callable[[float], None]) -> JobResult:
-        for error in attempts:
-            raise error
-        return await done(job, file, on_progress)
-
-    place = Place(database, tmp_path)
-    async with place.worker(work).running():
-        id_ = (await place.submit()).id
-        job = await place.ended.get()
-    assert (job.id, job.state, job.n_attempts, job.error) == (id_, "done", 3, None)
-
-
 async def test_it_is_tried_so_often_only(database: Database, tmp_path: Path) -> None:
     """The reason of the last attempt is that of the job, which counts as ended."""
     place = Place(database, tmp_path)
