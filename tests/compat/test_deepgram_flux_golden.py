@@ -1,7 +1,6 @@
 """Flux messages, as they were recorded. `python -m tests.compat.test_deepgram_flux_golden` records anew."""
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl
@@ -14,14 +13,12 @@ from tests.compat.asyncapi import flux_problems
 from tests.compat.conformance import approximated, supported
 from tests.compat.exchange import golden, record, replay
 from tests.compat.sentences import SENTENCES
-from tests.fakes import MODEL, pcm
+from tests.compat.test_deepgram_golden import in_pieces
+from tests.fakes import MODEL
 from tutti_server.app.dialects.deepgram.flux_options import parse
 from tutti_server.app.dialects.deepgram.flux_wire import Flux
-from tutti_server.app.media.pcm import Samples
-from tutti_server.engine.api import SAMPLE_RATE
 
 FLUX = "deepgram-flux"
-PIECE_SAMPLES = SAMPLE_RATE // 10
 PATHS = golden(FLUX)
 REQUEST_ID = "8f0e3d0e-1b1a-4d0c-9c59-3f1f1c0f5a11"
 RAW = "encoding=linear32&sample_rate=16000&"
@@ -59,11 +56,6 @@ SDK: dict[str, type[BaseModel]] = {
 def dialect(name: str) -> Flux:
     query = RAW + QUERIES.get(name, "model=flux-general-en")
     return Flux(parse(parse_qsl(query), MODEL.languages), REQUEST_ID)
-
-
-def in_pieces(samples: Samples) -> Iterator[bytes]:
-    for at in range(0, len(samples), PIECE_SAMPLES):
-        yield pcm(samples[at : at + PIECE_SAMPLES])
 
 
 def answers(path: Path) -> list[dict[str, Any]]:
