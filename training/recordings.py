@@ -1,12 +1,11 @@
 """Collects the recordings that the embedded model was trained on: `python -m training.recordings OUTPUT`.
 
 People's voices come from packages of Debian 12, which must be installed: asterisk-core-sounds-{en,es,fr,it,ru}-g722,
-asterisk-prompt-{es-co,fr-armelle,it-menardi-wav}, tuxpaint-stamps-default and ktuberling. Prompts of one voice are
-joined into recordings of up to 28 s.
+asterisk-prompt-{es-co,fr-armelle,it-menardi-wav} and tuxpaint-stamps-default. Prompts of one voice are joined into
+recordings of up to 28 s.
 """
 
 import re
-import subprocess
 import sys
 import wave
 from collections import defaultdict
@@ -20,7 +19,7 @@ from numpy.typing import NDArray
 from tutti_server.engine.api import SAMPLE_RATE
 
 PROMPTS = Path("/usr/share/asterisk/sounds")
-PACKAGES = ("tuxpaint-stamps-default", "ktuberling")
+STAMPS = Path("/usr/share/tuxpaint/stamps")
 MAX_MINUTES = defaultdict(
     lambda: 7, en_US_f_Allison=99, es_MX_f_Allison=10, fr_CA_f_June=10, fr=8, es=5, it_IT_f_Menardi=8,
     ru_RU_f_IvrvoiceRU=8,
@@ -48,19 +47,15 @@ def main() -> None:
 
 
 def voices() -> dict[str, list[Path]]:
-    """The files of each voice of Asterisk, and of each language of the other packages."""
+    """The files of each voice of Asterisk, and of each language of Tux Paint."""
     found: dict[str, dict[Path, Path]] = defaultdict(dict)
     for file in sorted(PROMPTS.rglob("*")):
         voice, *rest = file.relative_to(PROMPTS).parts
         if rest and "silence" not in rest and file.suffix in {".g722", ".wav", ".gsm"} and not file.is_symlink():
             found[voice].setdefault(file.with_suffix(""), file)
-    for package in PACKAGES:
-        listed = subprocess.run(["dpkg", "-L", package], capture_output=True, text=True, check=True).stdout.split("\n")
-        for file in (Path(line) for line in listed if line.endswith((".ogg", ".wav"))):
-            spoken = re.search(r"_desc(?:_([a-z]{2}(?:_[A-Z]{2})?))?$", file.stem)
-            if package == "ktuberling" or spoken:
-                language = (spoken[1] or "en") if spoken else file.parent.name
-                found[f"{package[:4]}-{language}"][file] = file
+    for file in sorted(STAMPS.rglob("*.ogg")):
+        if spoken := re.search(r"_desc(?:_([a-z]{2}(?:_[A-Z]{2})?))?$", file.stem):
+            found[f"tuxp-{spoken[1] or 'en'}"][file] = file
     return {voice: list(files.values()) for voice, files in found.items()}
 
 
@@ -68,7 +63,7 @@ def decode(file: Path) -> Samples | None:
     """A recording at 16 kHz; `None` if it is too short, silent or broken."""
     resampler = av.AudioResampler(format="flt", layout="mono", rate=SAMPLE_RATE)
     try:
-        with av.open(file, format="g722" if file.suffix == ".g722" else None) as opened:
+        with av.open(file, format="g722" if file.suffix == ".g722" else None, metadata_errors="ignore") as opened:
             frames = [frame for each in opened.decode(audio=0) for frame in resampler.resample(each)]
     except (av.error.FFmpegError, IndexError):
         return None
