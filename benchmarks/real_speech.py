@@ -32,7 +32,7 @@ from benchmarks.files.clip_scores import (
     score,
     start_differences,
 )
-from benchmarks.files.labelled_clips import DETECTED_KIND, Clip, choose_clips
+from benchmarks.files.labelled_clips import DETECTED_KIND, Clip, choose_clips, in_versions
 from benchmarks.files.speech_tables import tables
 from benchmarks.files.systems import (
     DEFAULT_SYSTEMS,
@@ -88,6 +88,12 @@ class Turns:
     help="Kinds whose language is not named, so that systems detect it.",
 )
 @click.option("--peer-python", default=sys.executable, help="Python that has faster-whisper. Default: this one.")
+@click.option(
+    "--versions",
+    default=1,
+    show_default=True,
+    help="How often each clip is transcribed: as it is, then later, quieter or in a little noise.",
+)
 @click.option("--threads", default=2, show_default=True, help="CPU threads of each system.")
 @click.option("--streams", default=4, show_default=True, help="Live sessions at a time, and clips in a turn.")
 @click.option("--pace", default=1.0, show_default=True, help="Speed of live audio, as a multiple of real time.")
@@ -101,6 +107,7 @@ def main(
     systems: str,
     detect: str,
     peer_python: str,
+    versions: int,
     threads: int,
     streams: int,
     pace: float,
@@ -110,13 +117,14 @@ def main(
 ) -> None:
     """Transcribe clips with each system in turn, and compare errors, invented words, times, languages and CPU time."""
     chosen = {name: parse_system(name) for name in systems.split(",")}
-    clips = choose_clips(manifest, kinds)
+    clips = [each for clip in choose_clips(manifest, kinds) for each in in_versions(clip, versions)]
     checkpoint = str(find_checkpoint(model))
     result: dict[str, Any] = {
         "benchmark": "real_speech",
         "schema": SCHEMA,
         **machine.describe(),
         "model": Path(model).name,
+        "n_versions": versions,
         "threads": threads,
         "streams": streams,
         "pace": pace,
@@ -246,7 +254,14 @@ def differences(
         if group not in (ALL_HUMAN, ALL_SYNTHETIC):
             continue
         for ours, theirs in _pairs(measured, has_words=False):
-            both = [[errors[name][clip.name] for clip in members] for name in (ours, theirs)]
+            # All versions of a clip stay together in each resample: they are no further clips.
+            both = [
+                [
+                    sum((errors[name][each.name] for each in versions), WordErrors())
+                    for _, versions in itertools.groupby(members, lambda clip: clip.original or clip.name)
+                ]
+                for name in (ours, theirs)
+            ]
             if difference := paired_difference(*both):
                 found.append({"group": group, "ours": ours, "theirs": theirs, **asdict(difference)})
     return found

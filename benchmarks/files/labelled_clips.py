@@ -3,8 +3,8 @@
 import io
 import json
 import wave
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,11 @@ DETECTED_KIND = "human-multilingual"
 """The kind whose language is not named, so that it is detected."""
 NOT_SUMMED = ("human-nonnative",)
 """Human kinds that are not part of the sum: their transcripts leave hesitations out."""
+LEAD_S = 0.09
+"""Each further version of a clip begins this much later: the words lie elsewhere in the model's frames."""
+GAINS = (0.7, 1.0, 0.5)
+NOISE_DB = -35.0
+"""Noise, beside the level of the clip, in the versions that are not quieter."""
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -41,6 +46,8 @@ class Clip:
     texts: tuple[str, ...]
     """The transcript of each channel; empty for a channel without speech."""
     language: str = "en"
+    original: str = ""
+    """The name of the clip that this is another version of; empty if it is none."""
 
     @property
     def audio_s(self) -> float:
@@ -129,6 +136,24 @@ def choose_clips(manifest: Path | None, kinds: str) -> list[Clip]:
         return bundled_clips()
     named = [kind for kind in kinds.split(",") if kind]
     return load_clips(manifest, named or headline_kinds(manifest))
+
+
+def in_versions(clip: Clip, n: int) -> Iterator[Clip]:
+    """The clip, and versions of it that people hear as the same: later, quieter, or in a little noise.
+
+    A model's errors on a few words change by chance with each of them, so that more versions show what is not chance.
+    """
+    yield clip
+    for version in range(1, n):
+        gain = GAINS[(version - 1) % len(GAINS)]
+        lead = np.zeros(round(version * LEAD_S * SAMPLE_RATE))
+        random = np.random.default_rng(version)
+        channels = []
+        for channel in clip.channels:
+            noise_level = np.sqrt(np.mean(np.square(channel, dtype=np.float64))) * 10 ** (NOISE_DB / 20) * (gain == 1)
+            changed = np.concatenate([lead, gain * channel + noise_level * random.standard_normal(len(channel))])
+            channels.append(np.rint(changed).clip(-32_768, 32_767).astype(np.int16))
+        yield replace(clip, name=f"{clip.name}, version {version + 1}", channels=tuple(channels), original=clip.name)
 
 
 def bundled_clips() -> list[Clip]:

@@ -57,7 +57,8 @@ class FakeSystem:
         return [self._result(each) for each in clips]
 
     def _result(self, clip: Clip) -> ClipResult:
-        texts = (self._texts[clip.name],) if clip.name in self._texts else clip.texts
+        name = clip.original or clip.name
+        texts = (self._texts[name],) if name in self._texts else clip.texts
         start_s = 1.0 if self._name == "ours" else 0.75
         channels = [ChannelResult(text, language="es", words=(TimedWord(text, start_s, 2.0),)) for text in texts]
         return ClipResult(clip, tuple(channels), failure="lost" if "lost" in texts else None)
@@ -116,6 +117,10 @@ def test_systems_stand_side_by_side(monkeypatch: pytest.MonkeyPatch, tmp_path: P
     assert result["versions"]["theirs"] == "1.0"
     assert result["systems"]["ours"]["cpu_s"] >= 0.0
     assert (tmp_path / "a.md").read_text() in ran.output
+    # Two versions of each clip are twice the words, and say no more about other clips.
+    ran, result = run([ours, theirs], monkeypatch, tmp_path / "a.json", "--versions", "2")
+    assert "| human-read | 4 | 14 | 14.3 | 28.6 |" in ran.output
+    assert result["differences"] == [difference]
 
 
 def test_the_small_model_transcribes_a_clip(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,7 @@ import click
 import numpy as np
 import pytest
 
-from benchmarks.files.labelled_clips import load_clips
+from benchmarks.files.labelled_clips import Clip, in_versions, load_clips
 
 
 def write_manifest(folder: Path, *lines: dict[str, Any]) -> None:
@@ -50,3 +50,18 @@ def test_a_manifest_is_read_by_kind_and_channel(tmp_path: Path) -> None:
     assert [each.name for each in load_clips(tmp_path, ["b"])] == ["4.wav", "5.wav"]
     with pytest.raises(click.ClickException, match="kinds in the manifest: a, b; got c"):
         load_clips(tmp_path, ["c"])
+
+
+def test_versions_of_a_clip_are_later_quieter_or_noisy() -> None:
+    """They are the same each time, and say which clip they are of."""
+    channel = np.full(1600, 10_000, np.int16)
+    clip = Clip(name="1.wav", kind="a", channels=(channel, channel), texts=("one", "two"))
+    plain, quieter, noisy, _ = versions = list(in_versions(clip, 4))
+    assert plain is clip
+    assert [each.original for each in versions] == ["", *["1.wav"] * 3]
+    assert len({each.name for each in versions}) == 4
+    assert [len(each.channels[1]) for each in versions] == [1600, 1600 + 1440, 1600 + 2880, 1600 + 4320]
+    assert not quieter.channels[0][:1440].any()
+    assert set(quieter.channels[0][1440:]) == {7000}
+    assert noisy.channels[0][2880:].std() == pytest.approx(10_000 * 10 ** (-35 / 20), rel=0.1)
+    assert (noisy.channels[0] == list(in_versions(clip, 3))[2].channels[0]).all()
