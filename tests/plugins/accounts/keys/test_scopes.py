@@ -109,6 +109,7 @@ async def test_files_need_the_scope_files(serve: Serve, operator: Operator, tmp_
             assert models.status_code == (401 if key == "x" else 200)
 
 
+@pytest.mark.default
 @pytest.mark.parametrize("query", ["callback=https://h/", "callback[]=https://h/", "callback=https://h/&callback="])
 async def test_a_callback_needs_the_scope_jobs_however_it_is_written(
     serve: Serve, operator: Operator, tmp_path: Path, query: str
