@@ -163,10 +163,11 @@ class CallPublisher:
 
     def publish(self, event: CallEvent) -> None:
         """See `CallSink`."""
-        if self._active_call is None:
+        if isinstance(event, events.Failure):
             # Not every client shows the reason to people, so the log does.
-            if isinstance(event, events.Failure):
-                logger.info("[%s] a call is not taken: %s", self._request, event.message)
+            taken = "has an error" if self._active_call else "is not taken"
+            logger.info("[%s] a call %s: %s", self._request, taken, event.message)
+        if self._active_call is None:
             return
         message = CallMessage.of(event, self._write_event)
         self._active_call.publish(message)

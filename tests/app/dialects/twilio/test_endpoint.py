@@ -146,6 +146,10 @@ async def test_the_log_has_the_reason_for_a_wrong_parameter_without_the_key(
         assert await hear_all(socket) == []
         assert (socket.close_code, socket.close_reason) == (1008, "bad_start")
     assert "customParameters: expected an object with values of text, got 'other values of attempt'" in caplog.text
+    # The start of this one is understood, and its session cannot begin.
+    async with call(server.address, customParameters={"token": "sk-secret", "silence_ms": "9"}) as socket:
+        assert await hear_all(socket) == []
+    assert "a call has an error: silence_ms: expected" in caplog.text
     assert "sk-secret" not in caplog.text
 
 
