@@ -665,7 +665,7 @@ def _sampled_token(token: float, logprob: float, state: float = -1) -> SampledTo
 def _accept_drafts(
     prompts: Sequence[Prompt], sampled: Sequence[SampledToken], no_speech_probs: Sequence[float]
 ) -> list[Prefilled]:
-    """Keep of each prompt's sampled tokens those that its draft foresaw, up to the first that differs, and that one.
+    """Accept the tokens of each prompt that equal its draft, up to and with the first that differs.
 
     This is the checking half of speculative decoding.
     """

@@ -24,9 +24,8 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 LATENCY_BUCKETS = (0.05, 0.1, 0.2, 0.3, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 5.0, 10.0, 30.0)
 """Upper bounds of the buckets for what a client waits for, in seconds."""
 ENDPOINT_BUCKETS = (
-    *(0.001, 0.002, 0.005, 0.01, 0.015, 0.02, 0.03, 0.04, 0.06, 0.08),
-    *(0.1, 0.15, 0.2, 0.3, 0.5, 1.0, 2.0, 5.0),
-)
+    0.001, 0.002, 0.005, 0.01, 0.015, 0.02, 0.03, 0.04, 0.06, 0.08, 0.1, 0.15, 0.2, 0.3, 0.5, 1.0, 2.0, 5.0,
+)  # fmt: skip
 """Upper bounds of the buckets for the time from an endpoint to its final text, in seconds."""
 LOOP_LAG_BUCKETS = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0)
 """Upper bounds of the buckets for the event loop's lag, in seconds."""

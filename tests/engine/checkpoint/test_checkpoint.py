@@ -4,7 +4,7 @@ import json
 import os
 import shutil
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
@@ -15,7 +15,7 @@ from tokenizers import Tokenizer
 from tests.engine.checkpoint_kinds import KINDS, Kind
 from tests.engine.checkpoints import SHAPES, Shape, assert_same_weights, edit_json, make_checkpoint
 from tests.small_model import SMALL_MODEL
-from tutti_server.engine.checkpoint import checkpoint
+from tutti_server.engine.checkpoint import checkpoint, openai
 from tutti_server.engine.checkpoint.catalog import EMBEDDED_MODEL
 from tutti_server.engine.checkpoint.checkpoint import (
     MOST,
@@ -27,6 +27,11 @@ from tutti_server.engine.errors import CheckpointError
 from tutti_server.engine.model.weights import load_model
 
 MULTILINGUAL, _, ENGLISH_ONLY, _ = SHAPES
+LARGE_V3 = Shape("large-v3", languages=tuple(openai.LANGUAGES), n_mels=128, decoder_layers=2)
+LARGE_V3_HEADS = ((7, 0), (10, 17), (12, 18), (13, 12), (16, 1), (17, 14), (19, 11), (21, 4), (24, 1), (25, 6))
+"""Kotoba-Whisper lists the heads of the model that it was distilled from, of which its decoder has none."""
+CRISPER_HEADS = ((0, 1), (1, 0), (1, 1))
+"""CrisperWhisper lists heads of its own, which were chosen after it was trained for word times."""
 CPU = torch.device("cpu")
 FORMS = ("sharded", "pytorch", "sharded-pytorch", "old-pytorch", "half-precision")
 
@@ -64,6 +69,31 @@ def test_listed_alignment_heads_are_kept() -> None:
     listed = json.loads((Path(SMALL_MODEL) / "generation_config.json").read_text())["alignment_heads"]
     assert read_checkpoint(SMALL_MODEL).generation.alignment_heads == tuple(map(tuple, listed))
     assert 0 < len(listed) < 16
+
+
+@pytest.mark.parametrize(
+    ("shape", "heads"),
+    [
+        (replace(LARGE_V3, name="distil-whisper", encoder_layers=6), ((1, 0), (1, 1))),
+        (
+            replace(
+                LARGE_V3, name="kotoba-whisper", encoder_layers=4, suppress=(), begin_suppress=(220,),
+                alignment_heads=LARGE_V3_HEADS,
+            ),
+            ((1, 0), (1, 1)),
+        ),
+        (replace(LARGE_V3, name="crisper-whisper", alignment_heads=CRISPER_HEADS), CRISPER_HEADS),
+    ],
+    ids=["distil-whisper", "kotoba-whisper", "crisper-whisper"],
+)  # fmt: skip
+def test_published_shapes_are_loaded(tmp_path: Path, shape: Shape, heads: tuple[tuple[int, int], ...]) -> None:
+    """Two decoder layers below many of the encoder, 128 mel bands, and other heads for word times."""
+    folder = make_checkpoint(tmp_path / "model", shape)
+    load(folder)
+    checkpoint = read_checkpoint(str(folder))
+    assert (checkpoint.model.encoder_layers, checkpoint.model.decoder_layers) == (shape.encoder_layers, 2)
+    assert checkpoint.generation.alignment_heads == heads
+    assert len(checkpoint.generation.languages) == 100
 
 
 def test_languages_come_from_the_tokenizer_where_not_listed(folder: Path) -> None:

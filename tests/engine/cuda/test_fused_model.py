@@ -183,7 +183,7 @@ def test_sampler_keeps_the_rules(rows: list[tuple[list[int], bool, dict[int, int
 @pytest.mark.parametrize("n_right", [1, *(pytest.param(each, marks=pytest.mark.nightly) for each in (0, 3))])
 @torch.inference_mode()
 def test_slots_start_after_the_draft_tokens_that_are_right(n_right: int) -> None:
-    """The device does what the host does with the tokens: it takes those that are right, and rules begin with them."""
+    """The device accepts the same draft tokens as the host, and the rules begin with these tokens."""
     first = TOKENIZER.first_timestamp
     draft, prefix = (17, first + 8, first + 8), (first,)
     prefixes = [(), *(prefix + draft[:n_drafted] for n_drafted in range(4))]
