@@ -90,6 +90,7 @@ class Turns:
 @click.option("--peer-python", default=sys.executable, help="Python that has faster-whisper. Default: this one.")
 @click.option(
     "--versions",
+    type=click.IntRange(min=1),
     default=1,
     show_default=True,
     help="How often each clip is transcribed: as it is, then later, quieter or in a little noise.",
