@@ -141,22 +141,39 @@ class Calls:
             return
         raise LimitExceeded("overloaded", message, CLOSE_OVERLOADED)
 
-    def drain(self) -> None:
-        """Send the subscribers elsewhere whose calls do not end with this server. The others receive these ends."""
+    def drain(self, *, others_stop: bool = False) -> None:
+        """Send the subscribers elsewhere whose calls do not end with this server. The others receive these ends.
+
+        Args:
+            others_stop: the other gateways of this service stop, too: the calls that are active are likely theirs.
+        """
         self._is_draining = True
         for call_id, topic in self._topics.items():
-            if not (topic.is_active and self._ends_here(call_id)):
-                for outbox in topic.subscribers:
-                    outbox.push(events.Failure("draining", GOING_DOWN, is_fatal=True))
-                    outbox.close()
-                topic.subscribers.clear()
+            if not (topic.is_active and (others_stop or self._ends_here(call_id))):
+                self._send_elsewhere(topic)
+
+    def _send_elsewhere(self, topic: _Topic) -> None:
+        for outbox in topic.subscribers:
+            outbox.push(events.Failure("draining", GOING_DOWN, is_fatal=True))
+            outbox.close()
+        topic.subscribers.clear()
 
     def _ends_here(self, call_id: CallId) -> bool:
         """Whether an active call ends with this server."""
         return True
 
     async def wait_until_unused(self) -> None:
-        """Wait until the last subscriber has received what was left, for a limited time."""
+        """Wait until the last subscriber has received what was left, for a limited time.
+
+        Those whose calls have not ended in this time are sent elsewhere.
+        """
+        await self._wait_for_subscribers()
+        if unended := [topic for topic in self._topics.values() if topic.subscribers]:
+            for topic in unended:
+                self._send_elsewhere(topic)
+            await self._wait_for_subscribers()
+
+    async def _wait_for_subscribers(self) -> None:
         with suppress(TimeoutError):
             async with asyncio.timeout(LEAVE_S):
                 await self._is_unused.wait()

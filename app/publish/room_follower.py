@@ -130,6 +130,12 @@ class RoomFollower:
         followed = self._followed.get(id_)
         return followed.room.stream if followed is not None else ""
 
+    async def wait_until_left(self) -> None:
+        """Wait until the sessions have left that speak in rooms which are used here: their last texts have come."""
+        for followed in list(self._followed.values()):
+            while followed.n_users and followed.room.is_live and followed.room.left_at is None:
+                await followed.changed.wait()
+
     def wake_all(self) -> None:
         """Wake everyone who waits for a change of any room."""
         for followed in self._followed.values():

@@ -156,13 +156,19 @@ class Rooms:
                 if not self._n_readers:
                     self._has_no_reader.set()
 
-    def drain(self) -> None:
-        """Send all readers elsewhere."""
+    async def drain(self, *, others_stop: bool = False) -> None:
+        """Send all readers elsewhere, and wait until the last one has gone, for a limited time.
+
+        Args:
+            others_stop: the sessions of the other gateways of this service have ended, too. Their last texts may still
+                be on their way, and readers receive them first.
+        """
+        if others_stop:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(LEAVE_S):
+                    await self._follower.wait_until_left()
         self.is_draining = True
         self._follower.wake_all()
-
-    async def wait_until_unused(self) -> None:
-        """Wait until the last reader has gone, for a limited time."""
         with suppress(TimeoutError):
             async with asyncio.timeout(LEAVE_S):
                 await self._has_no_reader.wait()

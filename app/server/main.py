@@ -188,11 +188,11 @@ async def drain(service: Service) -> None:
 
     Readers of rooms receive the last texts of the sessions before they are sent elsewhere.
     """
-    service.calls.drain()
+    service.calls.drain(others_stop=service.others_stop)
     await service.admission.drain()
-    service.rooms.drain()
-    await service.calls.wait_until_unused()
-    await service.rooms.wait_until_unused()
+    if service.others_stop:
+        await service.admission.wait_for_others()
+    await asyncio.gather(service.calls.wait_until_unused(), service.rooms.drain(others_stop=service.others_stop))
 
 
 class Server(uvicorn.Server):

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import NoReturn, Protocol
 
+from tutti_server.app.background import in_background
 from tutti_server.app.errors import CLOSE_OVERLOADED, RETRY_AFTER_S, KeyLimitExceeded, LimitExceeded
 from tutti_server.app.service.drain_limit import DrainLimit, draining
 from tutti_server.app.service.held_places import HeldPlaces
@@ -21,6 +22,8 @@ logger = logging.getLogger(__name__)
 
 WATCH_PERIOD_S = 1.0
 """How often a gateway looks at the load while it has nothing to decide, in seconds."""
+OTHERS_PERIOD_S = 0.1
+"""How often a gateway that stops looks whether others have sessions, in seconds."""
 ABANDON_S = 1.0
 """How long abandoned sessions and uploads have to send their last messages, in seconds."""
 
@@ -67,6 +70,9 @@ class Admission:
         self._uploads = Share()
         """The uploads of this gateway, by whose they are."""
         self.drain_limit = DrainLimit()
+        self._clock = clock
+        self._drain_until = 0.0
+        """When the last session of any gateway that stops now has ended or was abandoned, by this clock."""
         metrics.show_session_load(self.session_load)
 
     @property
@@ -211,6 +217,7 @@ class Admission:
         learn that the server is going down, and those of sessions lose only text that was not final.
         """
         self.is_draining = True
+        self._drain_until = self._clock() + self._settings.drain_timeout_s + ABANDON_S
         logger.info("draining %d sessions and %d uploads", len(self.sessions), self._uploads.total())
         for connection in list(self._connections):
             connection.drain()
@@ -224,6 +231,18 @@ class Admission:
         with suppress(TimeoutError):
             async with asyncio.timeout(ABANDON_S):
                 await self.all_finished.wait()
+
+    async def wait_for_others(self) -> None:
+        """Wait until the other gateways, which stop as well, have no session: for as long as their drain may take."""
+        finished = asyncio.Event()
+
+        async def watch() -> None:
+            while self._counter.total("sessions") > 0:  # noqa: ASYNC110  # shared memory wakes nobody
+                await asyncio.sleep(OTHERS_PERIOD_S)
+            finished.set()
+
+        async with in_background(watch()):
+            await self.drain_limit.wait_for(finished, max(self._drain_until - self._clock(), 0.0))
 
     def _totals(self) -> Totals:
         """The figures of all gateways. Places that are kept count as sessions."""

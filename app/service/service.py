@@ -112,6 +112,12 @@ class Service:
         """Whether all gateways know what is in the store."""
         return bool(self.settings.redis_url) or self.shared.n_gateways == 1
 
+    @property
+    def others_stop(self) -> bool:
+        """Whether the calls and rooms that are followed here may be at gateways that stop with this one."""
+        is_one_of_several = bool(self.settings.redis_url) and self.shared.n_gateways > 1
+        return is_one_of_several and not self.shared.counter.outlives_gateway
+
     def note_unreadable(self) -> None:
         """Count a value of the shared store that could not be read."""
         self.metrics.others.redis_unreadable_total.inc()

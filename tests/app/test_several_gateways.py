@@ -1,5 +1,6 @@
 """Two servers with one Redis, as clients see them: calls, keys and secrets; and Redis killed and started again."""
 
+import asyncio
 import json
 import time
 from collections.abc import Iterator
@@ -7,16 +8,19 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import numpy as np
 import pytest
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import InvalidStatus
 
 from tests.app.conftest import Running, Serve
 from tests.app.dialects.twilio.test_endpoint import call, hear_all, messages, slowly, subscriber, texts
-from tests.fakes import pcm, said, speech
+from tests.app.publish.serving_rooms import listener as reader
+from tests.app.publish.serving_rooms import speaker
+from tests.fakes import FakeTranscriber, pcm, said, speech
 from tests.redis_server import RedisServer, redis_server
 from tutti_server.app.service.client_secrets import sign
-from tutti_server.app.service.shared_state import SharedState
+from tutti_server.app.service.shared_state import N_COUNTS, AdmissionCounter, SharedState
 
 KEY = {"Authorization": "Bearer k"}
 KEYS_FILE = """
@@ -81,6 +85,44 @@ async def test_a_second_stream_at_another_gateway_is_refused(
         await first.send('{"event":"stop"}')
         await hear_all(first)
         assert (await hear_all(listener))[-1]["type"] == "call_ended"
+
+
+async def test_a_stop_of_all_gateways_delivers_the_last_texts_at_each(
+    serve: Serve, redis: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The gateway of a subscriber and of a reader has no session of its own, and waits for the others all the same."""
+    for name in ("call_subscribers", "room_hub"):
+        monkeypatch.setattr(f"tutti_server.app.publish.{name}.LEAVE_S", 0.3)
+    counts = np.zeros((2, N_COUNTS), np.int64)
+    shares = [SharedState(n_gateways=2, counter=AdmissionCounter(counts, number)) for number in range(2)]
+    transcriber = FakeTranscriber(holds=True)
+    one = await serve(transcriber, redis_url=redis.url, shared=shares[0])
+    other = await serve(redis_url=redis.url, shared=shares[1])
+    async with (
+        subscriber(other.address) as listener,
+        call(one.address, tracks=["inbound"]) as socket,
+        speaker(one, {"name": "stopping"}) as (speaking, _),
+        reader(other, "stopping") as reading,
+    ):
+        assert json.loads(await listener.recv())["type"] == "call_started"
+        of_call, of_room = slowly([1, 2]), speech([3, 4])
+        for message in messages(of_call):
+            await socket.send(message)
+        await speaking.send(pcm(of_room))
+        sent_s = len(of_call) / 8000 + len(of_room) / 16_000
+        while one.metric("tutti_audio_seconds_total") < sent_s - 0.001:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+        for server in (other, one):
+            server.server.stop()
+            while not server.service.admission.is_draining:  # noqa: ASYNC110
+                await asyncio.sleep(0)
+        # Longer than the gateway of the listeners would wait if it knew of no session elsewhere.
+        await asyncio.sleep(0.7)
+        transcriber.release()
+        assert texts(heard := await hear_all(listener), 0) == [said([1, 2])]
+        assert heard[-1]["type"] == "call_ended"
+        await reading.rest()
+        assert reading.reader.text(0) == said([3, 4])
 
 
 async def test_limits_of_a_key_hold_over_all_gateways(serve: Serve, redis: RedisServer, keys_file: str) -> None:

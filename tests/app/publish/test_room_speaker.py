@@ -118,3 +118,23 @@ async def test_a_room_lasts_as_long_as_it_does_though_the_time_of_day_is_set(
                 await followed.changed.wait()
             assert room.left_at == clocks.now()
         following.cancel()
+
+
+async def test_readers_of_stopping_gateways_are_sent_away_when_they_have_the_last_text() -> None:
+    """Its session has ended at another gateway, which has not written it yet."""
+    store = LocalStore()
+    one, other = Rooms(store, CONFIG), Rooms(store, CONFIG)
+    async with asyncio.timeout(10), one.running(), other.running():
+        speaker = one.speak(await one.claim("own", "choir", None))
+        speaker.begin("Sunday", None)
+        async with other.follow("choir") as followed:
+            draining = asyncio.create_task(other.drain(others_stop=True))
+            for _ in range(100):
+                await asyncio.sleep(0)
+            assert not other.is_draining
+            speaker.publish(segment(1))
+            speaker.leave(is_over=False)
+            while not other.is_draining:
+                await followed.changed.wait()
+            assert b"Text 1." in followed.room.frames.after(0)
+        await draining

@@ -256,6 +256,25 @@ async def test_subscribers_of_a_draining_gateway_are_sent_elsewhere(gateways: Ga
     await other.wait_until_unused()
 
 
+async def test_where_others_stop_too_subscribers_wait_for_the_ends_of_their_calls(
+    gateways: Gateways, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """For a limited time: a call may be at another server, which goes on."""
+    monkeypatch.setattr("tutti_server.app.publish.call_subscribers.LEAVE_S", 0.05)
+    one, other = await gateways.start(), await gateways.start()
+    async with other.subscribe(CA1) as ending, other.subscribe(CA2) as going_on, other.subscribe(CA3) as waiting:
+        call, longer = begin(one), begin(one, CA2)
+        assert await next_of(ending, 1) == await next_of(going_on, 1) == [INTRODUCTION]
+        other.drain(others_stop=True)
+        (failure,) = await received(waiting)
+        call.publish(flushed(1))
+        call.end()
+        assert await received(ending) == [flushed(1)]
+        await other.wait_until_unused()
+        assert await received(going_on) == [failure]
+        longer.end()
+
+
 @pytest.mark.parametrize("kind", ["local", "redis"])
 async def test_what_cannot_be_read_is_left_out(kind: str, request: pytest.FixtureRequest) -> None:
     """Another version or another program may have written it. Each is counted, and all others arrive."""

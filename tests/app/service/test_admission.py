@@ -1,7 +1,11 @@
-"""How full the service is, as the metric shows it."""
+"""How full the service is, as the metric shows it, and how long a drain waits."""
 
+import asyncio
 from contextlib import ExitStack
 from dataclasses import replace
+
+import numpy as np
+import pytest
 
 from tests.fakes import FakeTranscriber
 from tutti_server.app.service.admission import Admission
@@ -9,7 +13,7 @@ from tutti_server.app.service.final_waits import MIN_WAITS
 from tutti_server.app.service.live_load import FIRST_PART, usual_sessions
 from tutti_server.app.service.metrics import Metrics
 from tutti_server.app.service.settings import Settings
-from tutti_server.app.service.shared_state import AdmissionCounter
+from tutti_server.app.service.shared_state import N_COUNTS, AdmissionCounter
 from tutti_server.engine import api
 
 
@@ -64,3 +68,32 @@ def test_an_operator_may_leave_out_the_limits_of_the_engine() -> None:
     """As when sessions are accepted: a limit above the deadline is none."""
     n_sessions, settings = 11, {"max_sessions": 12, "max_final_wait_s": 40.0}
     assert shown_load(SlowTranscriber(), n_sessions, late_s=50.0, **settings) == n_sessions / 12
+
+
+async def test_a_drain_waits_for_gateways_that_hang_no_longer_than_for_its_own_sessions(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("tutti_server.app.service.admission.ABANDON_S", 0.0)
+    transcriber = FakeTranscriber()
+    counts = np.zeros((2, N_COUNTS), np.int64)
+    own, hanging = (AdmissionCounter(counts, number) for number in range(2))
+    admission = Admission(Settings(drain_timeout_s=0.05), Metrics(transcriber), own, transcriber)
+    with hanging.one_more("sessions"):
+        await admission.drain()
+        async with asyncio.timeout(5):
+            await admission.wait_for_others()
+
+
+async def test_a_drain_waits_for_the_sessions_of_other_gateways(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tutti_server.app.service.admission.OTHERS_PERIOD_S", 0.001)
+    transcriber = FakeTranscriber()
+    counts = np.zeros((2, N_COUNTS), np.int64)
+    own, other = (AdmissionCounter(counts, number) for number in range(2))
+    admission = Admission(Settings(), Metrics(transcriber), own, transcriber)
+    async with asyncio.timeout(5):
+        with other.one_more("sessions"):
+            await admission.drain()
+            waiting = asyncio.create_task(admission.wait_for_others())
+            await asyncio.sleep(0.01)
+            assert not waiting.done()
+        await waiting
