@@ -17,6 +17,7 @@ from tutti_server.app.session.messages import events
 from tutti_server.app.session.speech.coverage import MIN_UNCOVERED_SAMPLES, Span, duration, plausible_end, uncovered
 from tutti_server.app.session.text.language_choice import ChannelLanguage
 from tutti_server.app.session.text.segment_times import heard_until, tightened
+from tutti_server.app.session.text.stable_trust import with_stable_trust
 from tutti_server.app.session.text.stable_words import on_timeline, with_stable_times, words_from
 from tutti_server.engine import api
 from tutti_server.engine.api import SAMPLE_RATE
@@ -182,6 +183,7 @@ class Finals:
                     continue
                 window.utterance.language.add(event.language, event.language_probability, segment.text)
                 shown_until = window.start + round(shown_until_s * SAMPLE_RATE)
+                segment = with_stable_trust(segment, window.stabilizer.judged, window.n_processed_chars)
                 self._send_segment(window, segment, event.language, window.span, shown_until)
             else:
                 decoding.refused = segment.text
@@ -298,6 +300,7 @@ class Finals:
             no_speech_prob=0.0,
             words=words or None,
         )
+        segment = with_stable_trust(segment, window.stabilizer.judged, window.n_processed_chars)
         shown_until = window.start + round((words[-1].end_s if words else 0.0) * SAMPLE_RATE)
         self._send_segment(window, segment, window.stabilizer.language, window.span, shown_until)
 

@@ -157,6 +157,8 @@ class Interims:
         words = timed_words(done) if window.utterance.options.start.interim_words else ()
         audio_s = (end - window.start) / SAMPLE_RATE
         window.stabilizer.update(done.pieces, end, audio_s, words, language=done.language, is_certain=is_certain)
+        # The engine judges only what follows the stable text.
+        logprob = window.stabilizer.logprob if window.stabilizer.stable else None
         stable, tail = window.stabilizer.stable, window.stabilizer.tail
         if not window.utterance.text:
             stable, tail = stable.lstrip(), tail if stable.strip() else tail.lstrip()
@@ -170,7 +172,7 @@ class Interims:
                 end_s=self._session.seconds(end),
                 stable=stable,
                 tail=tail,
-                avg_logprob=done.avg_logprob,
+                avg_logprob=done.avg_logprob if logprob is None else logprob,
                 stable_words=self._on_timeline(window, window.stabilizer.words),
                 tail_words=self._on_timeline(window, window.stabilizer.tail_words),
             )

@@ -143,7 +143,7 @@ class Interim:
     tail: str
     """The part of the text that may still change."""
     avg_logprob: float = 0.0
-    """The mean log-probability of the tokens of the whole hypothesis."""
+    """The mean log-probability of the whole hypothesis: of its tokens, or, once it has stable text, of its words."""
     stable_words: tuple[Word, ...] = ()
     """The words of `stable`, if the client asked for them. Their times and confidences do not change any more.
 
@@ -173,7 +173,10 @@ class Segment:
     language_probability: float | None = None
     """The probability of the language that the detector found in the audio, 0 to 1; `None` if it was not asked."""
     source: api.Segment
-    """The segment as the engine decoded it. Its times count from `window_start_s`."""
+    """The segment as the engine decoded it. Its times count from `window_start_s`.
+
+    Words that were stable before have the times and the log-probabilities of the interims.
+    """
     window_start_s: float
     """The time at which the decoded audio begins."""
     words: tuple[Word, ...] = ()

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from itertools import takewhile
 from typing import Protocol
 
+from tutti_server.app.session.text.stable_trust import Judged, judged, mean_logprob
 from tutti_server.app.session.text.stable_words import Words, grow, not_before, words_at_end, words_between
 from tutti_server.app.session.text.stock_phrases import is_stock_phrase, spoken
 from tutti_server.engine.api import SAMPLE_RATE, DoneEvent, Piece, is_punctuation
@@ -173,6 +174,8 @@ class Stabilizer:
         """The language of the stable text, which the final text keeps; `None` if there is none, or it has no name."""
         self.words: Words = ()
         """The words of the stable text with the times that the client was shown, if it was shown any."""
+        self.judged: list[Judged] = []
+        """How sure the model was of the parts of the stable text, in the hypotheses in which they became stable."""
         self.tail_words: Words = ()
         """The words of the tail, if hypotheses have words with times."""
         self._policy = policy
@@ -187,6 +190,11 @@ class Stabilizer:
     def needs_attention(self) -> bool:
         """Whether hypotheses need the peaks of the attention weights."""
         return self._policy.needs_attention
+
+    @property
+    def logprob(self) -> float | None:
+        """The mean log-probability of the stable text and of the last hypothesis after it; `None` if none is known."""
+        return mean_logprob([*self.judged, *judged(piece for word in self._seen for piece in word.pieces)])
 
     def begins(self, done: DoneEvent) -> bool:
         """Whether a decoding begins with the stable text, in its language."""
@@ -233,6 +241,7 @@ class Stabilizer:
         if stable:
             self.tokens += new_tokens[:n_tokens]
             self.stable += "".join(piece.text for piece in stable)
+            self.judged += judged(stable)
             self.stable_until = stable_until
             self.language = language
         n_stable_chars = len(self.stable)

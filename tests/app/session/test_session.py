@@ -2,6 +2,7 @@
 
 import gc
 import itertools
+import math
 from collections import Counter, deque
 from dataclasses import replace
 from types import BuiltinFunctionType, FunctionType, ModuleType
@@ -533,6 +534,23 @@ def test_words_are_shown_up_to_the_first_without_evidence(
     answer = done(" In fact", pieces=pieces, no_speech_prob=no_speech_prob)
     bench.perform(bench.session.engine_event(job, answer))
     assert [interim.tail for interim in bench.of(events.Interim)] == ([shown.strip()] if shown else [])
+
+
+def test_text_that_became_stable_keeps_the_confidence_of_its_interims() -> None:
+    """The engine chooses only what follows it: here an uncertain timestamp, and "yes." in the final text."""
+    bench = Bench()
+    words = {" In": -0.05, " fact": -0.1, " yes": -0.2}
+    pieces = tuple(api.Piece((n,), word, logprob=logprob) for n, (word, logprob) in enumerate(words.items(), start=1))
+    for _ in range(2):
+        bench.feed(speech([1] * 3), answer=False)
+        job, _ = bench.waiting.pop()
+        bench.perform(bench.session.engine_event(job, done("".join(words), pieces=pieces)))
+    assert [interim.stable for interim in bench.of(events.Interim)] == ["", "In fact"]
+    assert bench.of(events.Interim)[-1].avg_logprob == pytest.approx(-(3 * 0.05 + 5 * 0.1 + 4 * 0.2) / 12)
+    bench.give(commands.Stop())
+    bench.answer_with(segment(" In fact yes.", logprob=-1.9, text_logprob=-0.4))
+    (final,) = bench.of(events.Segment)
+    assert final.confidence == pytest.approx(math.exp(-(3 * 0.05 + 5 * 0.1 + 5 * 0.4) / 13), abs=0.001)
 
 
 def test_a_client_is_notified_when_final_text_is_late() -> None:
