@@ -36,6 +36,15 @@ RETRY_AFTER_S = 5
 """How long a client that was refused for lack of room should wait before it tries again, in seconds."""
 
 
+class _Nothing:
+    def __repr__(self) -> str:
+        return "nothing"
+
+
+NOTHING = _Nothing()
+"""What came, for messages, in place of a value that was needed and not sent."""
+
+
 class SessionError(Exception):
     """Raised for an error that the client gets: a stable code, a sentence, and a close code if the session must end."""
 

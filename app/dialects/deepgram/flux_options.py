@@ -11,7 +11,7 @@ from tutti_server.app.dialects.checks import are_texts, is_boolean, number_from,
 from tutti_server.app.dialects.deepgram import text_options
 from tutti_server.app.dialects.deepgram.options import raw_audio
 from tutti_server.app.dialects.deepgram.query import Query
-from tutti_server.app.errors import BadStart
+from tutti_server.app.errors import NOTHING, BadStart
 from tutti_server.app.languages import code_of
 from tutti_server.app.media.pcm import AudioFormat
 from tutti_server.app.numbers import read_number
@@ -117,7 +117,7 @@ def parse(query: Iterable[tuple[str, str]], languages: Sequence[str]) -> FluxOpt
         values.texts(name)
     model = values.text("model")
     if model not in (ENGLISH, MULTILINGUAL):
-        raise BadStart("model", f"{ENGLISH} or {MULTILINGUAL}", model)
+        raise BadStart("model", f"{ENGLISH} or {MULTILINGUAL}", model or NOTHING)
     is_multilingual = model == MULTILINGUAL
     if is_multilingual and len(languages) <= 1:
         values.adjust("model", ENGLISH)

@@ -13,7 +13,7 @@ from tutti_server.app.dialects.deepgram.query import Query
 from tutti_server.app.dialects.deepgram.text_options import text_rules
 from tutti_server.app.dialects.limits import MAX_SILENCE_MS, MAX_SPEAKERS
 from tutti_server.app.dialects.text_rules import MAX_PHRASE_CHARS, MAX_PHRASES, is_phrase
-from tutti_server.app.errors import BadStart
+from tutti_server.app.errors import NOTHING, BadStart
 from tutti_server.app.files.transcription_options import TranscriptionOptions
 from tutti_server.app.languages import known_among, language_of
 from tutti_server.app.media.pcm import AudioFormat, Encoding
@@ -195,7 +195,7 @@ def raw_audio(values: Query, containers: Sequence[str]) -> AudioFormat | None:
     if encoding in RAW:
         sample_rate = values.integer("sample_rate", 8000, 48_000)
         if sample_rate is None:
-            raise BadStart("sample_rate", f"an integer from 8000 to 48000 with encoding={encoding}", None)
+            raise BadStart("sample_rate", f"an integer from 8000 to 48000 with encoding={encoding}", NOTHING)
         return AudioFormat(RAW[encoding], sample_rate)
     if encoding is not None and encoding not in containers:
         known = ", ".join((*RAW, *containers))
@@ -213,7 +213,7 @@ def _audio(values: Query, is_multichannel: bool, is_live: bool) -> tuple[AudioFo
         return None, None
     channels = values.integer("channels", 1, 8)
     if channels is None:
-        raise BadStart("channels", "how many there are, with multichannel and a live container", None)
+        raise BadStart("channels", "how many there are, with multichannel and a live container", NOTHING)
     return None, channels
 
 

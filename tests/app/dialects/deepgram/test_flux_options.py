@@ -28,8 +28,8 @@ def test_the_model_says_which_languages() -> None:
     assert options().language == "en"
     assert options(MULTI).language is None
     assert options(MULTI).is_multilingual and not options().is_multilingual
-    for query in ([], [("model", "nova-3")]):
-        with pytest.raises(BadStart, match="model: expected flux-general-en or flux-general-multi, got"):
+    for query, got in (([], "nothing"), ([("model", "nova-3")], "'nova-3'")):
+        with pytest.raises(BadStart, match=f"model: expected flux-general-en or flux-general-multi, got {got}$"):
             parse(query, LANGUAGES)
 
 

@@ -344,6 +344,12 @@ def test_wrong_values_are_explained(query: list[tuple[str, str]], field: str) ->
     assert "expected" in caught.value.message and "got" in caught.value.message
 
 
+@pytest.mark.parametrize("query", [[("encoding", "linear16")], [("multichannel", "true")]])
+def test_what_is_missing_is_said_in_words(query: list[tuple[str, str]]) -> None:
+    with pytest.raises(BadStart, match=r", got nothing$"):
+        live(*query)
+
+
 NAMES = st.sampled_from(
     [
         "encoding",
