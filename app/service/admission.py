@@ -287,12 +287,12 @@ class Admission:
             self._refuse(f"no room: finals wait {wait_s:.1f} s for the engine; try again in {RETRY_AFTER_S} s")
         if n_others + 1 > self._load.room():
             self._refuse(
-                f"no room: the engine has no time for more than {n_others} sessions; try again in {RETRY_AFTER_S} s"
+                f"no room: the engine has no time for one session more than {n_others}; try again in {RETRY_AFTER_S} s"
             )
 
     def _check_limit(self, n_open: int, limit: int, what: str) -> None:
         if n_open >= limit:
-            self._refuse(f"no room: {n_open} {what} of {limit} are taken; try again in {RETRY_AFTER_S} s")
+            self._refuse(f"no room: {n_open} of {limit} {what} are taken; try again in {RETRY_AFTER_S} s")
 
     def _refuse(self, message: str) -> NoReturn:
         self._metrics.refused_total.labels("overloaded").inc()

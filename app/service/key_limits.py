@@ -167,7 +167,7 @@ class KeyLimits:
                 self._leases.hold(lease)
             elif not is_free:
                 self._on_refused()
-                message = f"the key {key.name} has {key.sessions} sessions of {key.sessions} open"
+                message = f"the key {key.name} has {key.sessions} of {key.sessions} sessions open"
                 raise KeyLimitExceeded("session_limit", f"{message}; try again in {RETRY_AFTER_S} s", RETRY_AFTER_S)
 
         if not may_return:

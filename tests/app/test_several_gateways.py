@@ -133,7 +133,7 @@ async def test_limits_of_a_key_hold_over_all_gateways(serve: Serve, redis: Redis
         for path in ("v1/stream", "v1/realtime?intent=transcription", "v1/listen", "v1/twilio/k"):
             status, retry_after, body = await refusal(f"ws://{other.address}/{path}", KEY)
             assert (status, retry_after) == (429, "5")
-            assert "the key team has 1 sessions of 1 open" in body
+            assert "the key team has 1 of 1 sessions open" in body
         async with connect(f"ws://{other.address}/", additional_headers=KEY) as waiting:
             await waiting.send('{"uid": "u"}')
             assert json.loads(await waiting.recv())["status"] == "WAIT"

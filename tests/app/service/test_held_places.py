@@ -48,7 +48,7 @@ async def test_a_place_that_is_kept_is_refused_to_newcomers() -> None:
     with one.session(FakeConnection()):
         one.keep_place()
     for admission in one, other:
-        with pytest.raises(LimitExceeded, match="1 sessions of 1"):
+        with pytest.raises(LimitExceeded, match="1 of 1 sessions"):
             admission.session(FakeConnection()).__enter__()
     with other.session(FakeConnection(), is_resumed=True):
         with pytest.raises(LimitExceeded):

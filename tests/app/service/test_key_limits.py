@@ -44,7 +44,7 @@ async def test_sessions_count_at_all_gateways() -> None:
     async with one.running(), other.running(), one.session(TEAM, lambda: 0.0):
         async with other.session(TEAM, lambda: 0.0):
             for limits in (one, other):
-                with pytest.raises(KeyLimitExceeded, match="team has 2 sessions of 2 open") as refused:
+                with pytest.raises(KeyLimitExceeded, match="team has 2 of 2 sessions open") as refused:
                     await limits.session(TEAM, lambda: 0.0).__aenter__()
                 assert (refused.value.code, refused.value.retry_after_s) == ("session_limit", 5)
         while not await _is_admitted(one, TEAM):

@@ -44,7 +44,7 @@ def test_an_uploader_has_no_more_places_than_are_free() -> None:
                     uploads.enter_context(one.admission.upload(uploader))
                     n_places[uploader] += 1
         assert n_places == {"a": 4, "b": 2, "c": 1, "d": 1}
-        with pytest.raises(LimitExceeded, match="8 file transcriptions of 8"):
+        with pytest.raises(LimitExceeded, match="8 of 8 file transcriptions"):
             one.admission.upload("e").__enter__()
     assert one.metrics.registry.get_sample_value("tutti_refused_total", {"reason": "key_limit"}) == 3
     with one.admission.upload("a"):

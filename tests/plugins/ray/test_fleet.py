@@ -94,7 +94,7 @@ async def test_limits_count_the_sessions_of_all_gateways() -> None:
             await exchange(one, other)
             for gateway in (one, other):
                 assert gateway.admission.session_load() == 1.0
-                with pytest.raises(LimitExceeded, match="2 sessions of 2"):
+                with pytest.raises(LimitExceeded, match="2 of 2 sessions"):
                     gateway.admission.session(Connection()).__enter__()
         await exchange(one, other)
         with other.admission.session(Connection()):
@@ -114,7 +114,7 @@ async def test_a_gateway_that_dies_keeps_the_places_of_its_clients() -> None:
         # It dies: it exchanges nothing any more.
         await exchange(other, seconds=SILENT_S)
         with other.admission.session(Connection()):
-            with pytest.raises(LimitExceeded, match="2 sessions of 2"):
+            with pytest.raises(LimitExceeded, match="2 of 2 sessions"):
                 other.admission.session(Connection()).__enter__()
             with other.admission.session(Connection(), is_resumed=True):
                 pass
@@ -133,7 +133,7 @@ async def test_a_gateway_that_drains_keeps_the_places_of_its_clients() -> None:
         one.admission.is_draining = True
         one.admission.keep_place()
     await exchange(one, other)
-    with pytest.raises(LimitExceeded, match="1 sessions of 1"):
+    with pytest.raises(LimitExceeded, match="1 of 1 sessions"):
         other.admission.session(Connection()).__enter__()
     with other.admission.session(Connection(), is_resumed=True):
         pass
