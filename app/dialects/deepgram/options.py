@@ -238,14 +238,16 @@ def _detects(values: Query, languages: Sequence[str]) -> tuple[bool, tuple[str, 
     """Whether `detect_language` is on, and the languages that it names, as far as the model knows them."""
     wanted = values.texts("detect_language")
     # "no" is Norwegian.
-    if not wanted or (wanted[0].lower() in BOOLEANS and wanted[0].lower() not in languages):
-        return bool(wanted) and BOOLEANS[wanted[0].lower()], ()
-    candidates = known_among(wanted, languages)
-    if not candidates:
-        raise BadStart("detect_language", f"true, false, or some of {', '.join(languages)}", wanted[0])
-    if any(language_of(each, languages) not in languages for each in wanted):
-        values.adjust("detect_language", ",".join(candidates))
-    return True, candidates
+    switches = [each.lower() for each in wanted if each.lower() in BOOLEANS and each.lower() not in languages]
+    named = [each for each in wanted if each.lower() not in switches]
+    candidates = known_among(named, languages)
+    is_on = bool(candidates) or (bool(switches) and BOOLEANS[switches[0]])
+    if named and not is_on:
+        raise BadStart("detect_language", f"true, false, or some of {', '.join(languages)}", named[0])
+    is_contradicted = any(BOOLEANS[each] != is_on for each in switches)
+    if is_contradicted or any(language_of(each, languages) not in languages for each in named):
+        values.adjust("detect_language", ",".join(candidates) or str(is_on).lower())
+    return is_on, candidates
 
 
 def _max_speakers(values: Query, is_live: bool) -> int | None:

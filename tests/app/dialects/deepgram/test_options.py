@@ -259,6 +259,25 @@ def test_the_language_may_be_one_of_a_list() -> None:
             parsed(("detect_language", "xx"))
 
 
+@pytest.mark.parametrize(
+    ("values", "candidates", "adjusted"),
+    [
+        (["true", "de"], ("de",), ()),
+        (["de", "true", "en"], ("de", "en"), ()),
+        (["false", "de"], ("de",), ("detect_language=de",)),
+        (["true", "xx"], (), ("detect_language=true",)),
+        (["true", "false"], (), ("detect_language=true",)),
+    ],
+)
+def test_a_language_beside_a_boolean_counts(
+    values: list[str], candidates: tuple[str, ...], adjusted: tuple[str, ...]
+) -> None:
+    """What contradicts it is reported."""
+    for parsed in (recorded, live):
+        options = parsed(*(("detect_language", value) for value in values))
+        assert (options.start.languages, options.start.locks_language, options.adjusted) == (candidates, True, adjusted)
+
+
 @approximated(
     LIVE,
     "endpointing",
