@@ -19,6 +19,8 @@ class Leases:
         self._held: set[Lease] = set()
         self._dropped: set[Lease] = set()
         self._has_dropped = asyncio.Event()
+        self._one_at_a_time = asyncio.Lock()
+        """A renewal that arrives after a release would take back what was given back."""
 
     async def take(self, lease: Lease, limit: int) -> bool:
         """Take a lease and hold it until `drop`. False if `limit` others hold one of this name.
@@ -43,7 +45,8 @@ class Leases:
 
     async def renew(self) -> None:
         """Renew all leases that are held now, as a store that was emptied has none of them. Raises like `take`."""
-        await self._store.renew(tuple(self._held))
+        async with self._one_at_a_time:
+            await self._store.renew(tuple(self._held))
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -74,7 +77,8 @@ class Leases:
     async def _release(self) -> None:
         dropped, self._dropped = self._dropped, set()
         try:
-            await self._store.release(dropped)
+            async with self._one_at_a_time:
+                await self._store.release(dropped)
         except asyncio.CancelledError:
             # It is time for the next renewal, or for the end: they are given back after it.
             self._dropped |= dropped

@@ -33,3 +33,35 @@ async def test_a_lease_whose_release_is_cut_off_is_given_back_again() -> None:
         leases.drop(LEASE)
         await store.is_asked.wait()
     assert await store.holders([LEASE.name]) == [frozenset()]
+
+
+class LateStore(LocalStore):
+    """Is slow to renew leases, once it is told to be, and quick to release them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_late = False
+        self.renews, self.may_renew = asyncio.Event(), asyncio.Event()
+
+    async def renew(self, leases: Collection[Lease]) -> None:
+        if self.is_late:
+            self.renews.set()
+            await self.may_renew.wait()
+        await super().renew(leases)
+
+
+async def test_a_renewal_does_not_take_back_what_was_given_back_meanwhile() -> None:
+    """A gateway renews beside the usual renewals when the store was emptied."""
+    store = LateStore()
+    leases = Leases(store)
+    async with asyncio.timeout(30), leases.running():
+        assert await leases.take(LEASE, 1)
+        store.is_late = True
+        renewing = asyncio.create_task(leases.renew())
+        await store.renews.wait()
+        leases.drop(LEASE)
+        for _ in range(10):
+            await asyncio.sleep(0)
+        store.may_renew.set()
+        await renewing
+    assert await store.holders([LEASE.name]) == [frozenset()]
