@@ -20,6 +20,8 @@ class _Log:
 
     ends_at: float
     entries: deque[tuple[int, str]] = field(default_factory=lambda: deque(maxlen=MAX_ENTRIES))
+    newest: int = 0
+    """The number of the newest entry."""
 
 
 class LocalStore:
@@ -120,6 +122,7 @@ class LocalStore:
             kept.entries.clear()
         kept.ends_at = self._clock() + KEEP_LOG_S
         kept.entries.append((self._n_entries, value))
+        kept.newest = self._n_entries
         self._note_change()
         async with self._has_news:
             self._has_news.notify_all()
@@ -131,9 +134,12 @@ class LocalStore:
 
     async def read(self, positions: Mapping[str, str]) -> list[tuple[str, Entry]]:
         """See `SharedStore`."""
+        after = {log: int(position) for log, position in positions.items()}
 
         def entries() -> list[tuple[str, Entry]]:
-            return [(log, entry) for log, position in positions.items() for entry in self._entries(log, int(position))]
+            # Each entry of any log wakes all readers, and most of their logs have nothing new.
+            logs = [log for log, number in after.items() if log in self._logs and self._logs[log].newest > number]
+            return [(log, entry) for log in logs for entry in self._entries(log, after[log])]
 
         try:
             async with asyncio.timeout(READ_S), self._has_news:
