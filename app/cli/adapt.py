@@ -13,6 +13,7 @@ import click
 import numpy as np
 
 from tutti_server.app.cli.recordings import find_recordings
+from tutti_server.app.cli.running import fetch_model
 from tutti_server.app.errors import MediaError
 from tutti_server.app.media.file_decoder import decode_pieces
 from tutti_server.app.media.pcm import Samples
@@ -64,17 +65,11 @@ def run_adaptation(options: AdaptOptions) -> None:
     if held_folder is not None and Path(held_folder).resolve().is_relative_to(Path(options.audio).resolve()):
         raise click.ClickException("--held-out-audio: expected a folder outside --audio, got one inside it")
     texts = _read_transcripts(options.transcripts, options.audio, held_folder)
-    recordings = read_folder(options.audio, texts)
-    if held_folder is not None:
-        held = read_folder(held_folder, texts)
-    else:
-        recordings, held = hold_back(recordings, options.held_out, options.seed)
-    if texts and not any(each.text is not None for each in held):
-        raise click.ClickException("--transcripts: expected the text of a held-back recording, got none")
-    click.echo(
-        f"Training on {_minutes(recordings):.1f} minutes of audio; {_minutes(held):.1f} are held back.", err=True
-    )
-    from tutti_server.engine.adaptation.adaptation import Adaptation, Training, adapt
+    for folder in (options.audio, held_folder):
+        if folder is not None and not Path(folder).is_dir():
+            raise click.ClickException(f"{folder}: expected a folder with recordings, found none of this name")
+    fetch_model(options.model)
+    from tutti_server.engine.adaptation.adaptation import Adaptation, Training, adapt, check
 
     training = Training(
         steps=options.steps,
@@ -92,6 +87,18 @@ def run_adaptation(options: AdaptOptions) -> None:
         resumes=options.resume,
     )
     try:
+        # Before hours of audio are read.
+        check(adaptation)
+        recordings = read_folder(options.audio, texts)
+        if held_folder is not None:
+            held = read_folder(held_folder, texts)
+        else:
+            recordings, held = hold_back(recordings, options.held_out, options.seed)
+        if texts and not any(each.text is not None for each in held):
+            raise click.ClickException("--transcripts: expected the text of a held-back recording, got none")
+        click.echo(
+            f"Training on {_minutes(recordings):.1f} minutes of audio; {_minutes(held):.1f} are held back.", err=True
+        )
         result = adapt(
             adaptation,
             [each.samples for each in recordings],
@@ -114,8 +121,6 @@ def read_folder(folder: str, texts: Mapping[Path, str]) -> list[Recorded]:
     Raises:
         click.ClickException: there is none.
     """
-    if not Path(folder).is_dir():
-        raise click.ClickException(f"{folder}: expected a folder with recordings, found none of this name")
     found, problems = find_recordings([folder])
     n_files = sum(len(files) for _, _, files in os.walk(folder))
     recordings: list[Recorded] = []

@@ -438,9 +438,7 @@ def adapt(minutes: float | None, steps: int | None, **values: Any) -> None:
     if minutes is not None and steps is not None:
         raise click.UsageError("--steps: expected no --minutes with it, as each says how long to train")
     from tutti_server.app.cli.adapt import AdaptOptions, run_adaptation
-    from tutti_server.app.cli.running import fetch_model
 
-    fetch_model(values["model"])
     run_adaptation(AdaptOptions(minutes=5.0 if minutes is None else minutes, steps=steps, **values))
 
 

@@ -2,7 +2,7 @@
 
 import json
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from importlib.metadata import version
 from pathlib import Path
@@ -15,7 +15,7 @@ from torch import Tensor
 
 from tutti_server.engine.adaptation.clips import Clips, Samples
 from tutti_server.engine.adaptation.evaluation import evaluate, held_clips, objection
-from tutti_server.engine.adaptation.reader import AdaptationError, Reader, load_whisper
+from tutti_server.engine.adaptation.reader import AdaptationError, Reader, check_languages, find_whisper, load_whisper
 from tutti_server.engine.adaptation.training import EncoderStudent, Progress, Trainer, Training
 from tutti_server.engine.api import SAMPLE_RATE
 from tutti_server.engine.checkpoint.checkpoint import ADAPTED_AUDIO_CONTEXT, Checkpoint, read_checkpoint
@@ -24,10 +24,11 @@ from tutti_server.engine.checkpoint.transformers_folder import read_tensors
 
 MIN_MINUTES = 10.0
 """The least audio to train on: with less, a model learns the voices and not the short windows."""
-__all__ = ["Adaptation", "AdaptationError", "Progress", "Training", "adapt", "write_checkpoint"]
+__all__ = ["Adaptation", "AdaptationError", "Progress", "Training", "adapt", "check", "write_checkpoint"]
 
 WORK = "work"
 """The folder, in the output, of what is needed to go on: deleted when the checkpoint is written."""
+SETTINGS_FILE = "settings.json"
 REPORT_FILE = "adaptation.json"
 LOSSES_REPORTED = 200
 _COPIED = {".json", ".txt", ".md"}
@@ -53,6 +54,27 @@ class Adaptation:
     """Whether the output holds the work of a run that was interrupted."""
 
 
+def check(adaptation: Adaptation) -> Checkpoint:
+    """Check everything that needs no audio, and write nothing. Returns what is known of the model.
+
+    Raises:
+        AdaptationError: an option is wrong, or transformers is not installed.
+        CheckpointError: the checkpoint cannot be read.
+    """
+    _device(adaptation.device)
+    _check_output(adaptation)
+    checkpoint = read_checkpoint(adaptation.model)
+    if (
+        checkpoint.path is None
+        or not (checkpoint.path / "config.json").exists()
+        or (checkpoint.path / "model.bin").exists()
+    ):
+        raise AdaptationError(f"model: expected a folder in the form of transformers, got {adaptation.model}")
+    check_languages(checkpoint, adaptation.languages)
+    find_whisper()
+    return checkpoint
+
+
 def adapt(
     adaptation: Adaptation,
     recordings: Sequence[Samples],
@@ -74,18 +96,13 @@ def adapt(
 
     Raises:
         AdaptationError: there is too little audio, or the result is worse than the original. The work folder stays.
+            Or as `check`.
         CheckpointError: the checkpoint cannot be read.
     """
+    checkpoint = check(adaptation)
     minutes = sum(map(len, recordings)) / SAMPLE_RATE / 60
     if minutes < MIN_MINUTES:
         raise AdaptationError(f"audio: expected at least {MIN_MINUTES:.0f} minutes to train on, got {minutes:.1f}")
-    checkpoint = read_checkpoint(adaptation.model)
-    if (
-        checkpoint.path is None
-        or not (checkpoint.path / "config.json").exists()
-        or (checkpoint.path / "model.bin").exists()
-    ):
-        raise AdaptationError(f"model: expected a folder in the form of transformers, got {adaptation.model}")
     clips = held_clips(held)
     if not any(clip.is_speech for clip in clips):
         raise AdaptationError(
@@ -122,29 +139,42 @@ def _device(name: str) -> torch.device:
     return torch.device("cuda" if has_cuda and name != "cpu" else "cpu")
 
 
-def _work_folder(adaptation: Adaptation, recordings: Sequence[Samples]) -> Path:
-    """Return the work folder. With `resumes` it is that of the interrupted run, whose options must be the same."""
-    work, training = adaptation.output / WORK, adaptation.training
-    settings = {
+def _options(adaptation: Adaptation) -> dict[str, Any]:
+    """What must be the same when an interrupted run goes on."""
+    training = adaptation.training
+    return {
         "model": adaptation.model, "languages": list(adaptation.languages), "batch": training.batch,
         "learning_rate": training.learning_rate, "seed": training.seed,
-        "audio": [len(recordings), sum(map(len, recordings))],
     }  # fmt: skip
-    file = work / "settings.json"
+
+
+def _check_output(adaptation: Adaptation) -> None:
+    """Check that the output is empty, or with `resumes` that it holds a run with the same options."""
     if adaptation.resumes:
-        if not file.exists():
-            raise AdaptationError(f"{work}: expected the work of an interrupted run to go on with, got none")
-        earlier = read_json(file)
-        if changed := [key for key in settings if earlier.get(key) != settings[key]]:
-            key = changed[0]
-            raise AdaptationError(
-                f"{key}: expected {earlier.get(key)!r} as in the interrupted run, got {settings[key]!r}"
-            )
+        _check_same(adaptation, _options(adaptation))
     elif adaptation.output.exists() and (not adaptation.output.is_dir() or any(adaptation.output.iterdir())):
         raise AdaptationError(f"{adaptation.output}: expected no such folder, or an empty one; it exists")
+
+
+def _check_same(adaptation: Adaptation, options: Mapping[str, Any]) -> None:
+    work = adaptation.output / WORK
+    if not (file := work / SETTINGS_FILE).exists():
+        raise AdaptationError(f"{work}: expected the work of an interrupted run to go on with, got none")
+    earlier = read_json(file)
+    for key, value in options.items():
+        if earlier.get(key) != value:
+            raise AdaptationError(f"{key}: expected {earlier.get(key)!r} as in the interrupted run, got {value!r}")
+
+
+def _work_folder(adaptation: Adaptation, recordings: Sequence[Samples]) -> Path:
+    """Return the work folder. With `resumes` it is that of the interrupted run, whose audio must be the same."""
+    work = adaptation.output / WORK
+    audio = {"audio": [len(recordings), sum(map(len, recordings))]}
+    if adaptation.resumes:
+        _check_same(adaptation, audio)
     else:
         work.mkdir(parents=True)
-        file.write_text(json.dumps(settings), encoding="utf-8")
+        (work / SETTINGS_FILE).write_text(json.dumps(_options(adaptation) | audio), encoding="utf-8")
     return work
 
 

@@ -26,8 +26,8 @@ class AdaptationError(EngineError):
     code = "not_adapted"
 
 
-def load_whisper(folder: Path, device: torch.device) -> Any:
-    """Load a checkpoint as transformers' Whisper, in float32, for passes without dropout.
+def find_whisper() -> Any:
+    """Import transformers' Whisper.
 
     Raises:
         AdaptationError: transformers is not installed.
@@ -40,10 +40,20 @@ def load_whisper(folder: Path, device: torch.device) -> Any:
             "transformers: expected at least version 4.57 to train with, got none; install tutti-asr[adapt]"
         ) from error
     logging.disable_progress_bar()
-    model: Any = WhisperForConditionalGeneration.from_pretrained(
-        folder, dtype=torch.float32, attn_implementation="sdpa"
-    )
+    return WhisperForConditionalGeneration
+
+
+def load_whisper(folder: Path, device: torch.device) -> Any:
+    """Load a checkpoint as transformers' Whisper, in float32, for passes without dropout. Raises as `find_whisper`."""
+    model = find_whisper().from_pretrained(folder, dtype=torch.float32, attn_implementation="sdpa")
     return model.to(device).eval().requires_grad_(False)
+
+
+def check_languages(checkpoint: Checkpoint, languages: Sequence[str]) -> None:
+    """Raise an `AdaptationError` if the model does not know one of these languages."""
+    known = checkpoint.generation.languages
+    if unknown := [each for each in languages if each not in known]:
+        raise AdaptationError(f"languages: expected some of {', '.join(known) or 'none'}, got {', '.join(unknown)}")
 
 
 def encode(encoder: nn.Module, features: Tensor, n_states: int) -> Tensor:
@@ -88,9 +98,8 @@ class Reader:
         Raises:
             AdaptationError: the model does not know one of the languages.
         """
+        check_languages(checkpoint, languages)
         known = checkpoint.generation.languages
-        if unknown := [each for each in languages if each not in known]:
-            raise AdaptationError(f"languages: expected some of {', '.join(known) or 'none'}, got {', '.join(unknown)}")
         self.model = model
         self.device: torch.device = model.device
         self._checkpoint = checkpoint
