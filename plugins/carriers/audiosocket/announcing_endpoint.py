@@ -11,6 +11,7 @@ from tutti_server.app.dialects.body_endpoint import json_body
 from tutti_server.app.dialects.call_streams.wire import TRACK, own_parameters, side_of, start_command
 from tutti_server.app.errors import RETRY_AFTER_S, BadStart, RequestError
 from tutti_server.app.files.uploads import Upload
+from tutti_server.app.languages import language_of
 from tutti_server.app.media.pcm import AudioFormat
 from tutti_server.app.service.auth import header_key
 from tutti_server.app.service.http_errors import authorized
@@ -18,6 +19,9 @@ from tutti_server.app.service.service import Service
 from tutti_server.app.sharing.store import StoreAway
 from tutti_server.plugins.carriers.audiosocket.announcements import VALID_S, Announcement, Announcements
 from tutti_server.plugins.carriers.settings import CarrierSettings
+
+AUDIO = AudioFormat("pcm_s16le", 8000)
+"""For the check of the options: the format that the call will have is not known yet."""
 
 
 async def announce_call(request: Request) -> Response:
@@ -27,6 +31,7 @@ async def announce_call(request: Request) -> Response:
     authorized(service.access.client(key))
     _check_service(service)
     call, parameters = read_announcement(await json_body(Upload(request, service.settings)))
+    _check_model(service, parameters)
     secret = service.access.sign_client_secret(key, int(time.time()) + VALID_S, {})
     try:
         is_new = await Announcements(service.store).add(call, Announcement(secret.value, parameters))
@@ -56,10 +61,27 @@ def read_announcement(fields: dict[str, Any]) -> tuple[uuid.UUID, dict[str, str]
     try:
         side_of(parameters)
         own_parameters(parameters, (TRACK,))
-        start_command(parameters, AudioFormat("pcm_s16le", 8000))
+        start_command(parameters, AUDIO)
     except BadStart as error:
         raise RequestError(400, error.message, error.field) from error
     return call, parameters
+
+
+def _check_model(service: Service, parameters: dict[str, str]) -> None:
+    """Check that the model is there and knows the languages, as the session will: Asterisk itself shows no error.
+
+    Raises:
+        RequestError: it is not, or does not.
+    """
+    start = start_command(parameters, AUDIO)
+    try:
+        known = service.models.named(start.model).languages
+        for name, languages in (("language", (start.language,)), ("languages", start.languages)):
+            for language in languages:
+                if language_of(language, known) not in (None, *known):
+                    raise BadStart(name, f"one of the model's languages ({', '.join(known)})", language)
+    except BadStart as error:
+        raise RequestError(400, error.message, error.field) from error
 
 
 def _check_service(service: Service) -> None:

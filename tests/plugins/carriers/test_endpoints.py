@@ -328,6 +328,13 @@ async def test_an_announced_call_of_audiosocket_is_transcribed(serve: Serve) -> 
         answer = await http.post("/v1/audiosocket/calls", json=body)
         assert (answer.status_code, answer.json()["id"]) == (201, str(CALL))
         assert (await http.post("/v1/audiosocket/calls", json=body)).status_code == 409
+        for parameters, message in (
+            ({"language": "xx"}, "language: expected one of the model's languages (en"),
+            ({"languages": "en,xx"}, "languages: expected one of the model's languages (en"),
+            ({"model": "nobody/knows"}, "model: expected "),
+        ):
+            unknown = await http.post("/v1/audiosocket/calls", json={"parameters": parameters})
+            assert unknown.status_code == 400 and unknown.json()["error"]["message"].startswith(message)
         bad = await http.post("/v1/audiosocket/calls", json={"parameters": {"words": "x"}})
         assert (bad.status_code, bad.json()["error"]["param"]) == (400, "words")
     async with (
