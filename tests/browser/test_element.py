@@ -266,7 +266,7 @@ async def test_an_element_that_is_moved_to_another_document_keeps_its_look(page:
 
 
 async def test_mistakes_are_explained(page: Page) -> None:
-    """Wrong events and attributes name what was expected and what came."""
+    """Wrong events and attributes name what was expected and what came. Of a wrong value this is said once."""
     said = """(() => { try { captions.apply(%s); } catch (error) { return `${error.name}: ${error.message}`; } })()"""
     assert "segment.utterance: expected a number" in await page.evaluate(said % "{type: 'segment'}")
     assert "event: expected an object" in await page.evaluate(said % "'hello'")
@@ -274,6 +274,11 @@ async def test_mistakes_are_explained(page: Page) -> None:
     await set_attributes(page, lines="two", show="all")
     assert 'lines: expected a positive number, got "two"' in (await page.evaluate("warnings.join()"))
     assert "expected original, translation or both" in (await page.evaluate("warnings.join()"))
+    await set_attributes(page, size="40")
+    await apply(page, *final("Hello."))
+    assert await page.evaluate("warnings.length") == 2
+    await set_attributes(page, lines="three")
+    assert await page.evaluate("warnings.length") == 3
     await set_attributes(page, room="choir")
     assert "without the attribute room" in await page.evaluate("captions.start().catch((error) => error.message)")
     await wait_inside(page, "captions.state === 'live'")

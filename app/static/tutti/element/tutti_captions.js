@@ -37,6 +37,7 @@ export class TuttiCaptions extends Base {
     static observedAttributes = [...PLACES, ...LOOKS];
     #transcript = new Transcript();
     #view;
+    #warned = new Set();
     #texts = TEXTS;
     #state = "idle";
     #microphone;
@@ -334,7 +335,12 @@ export class TuttiCaptions extends Base {
         this.#warn(name, "a positive number", value);
         return undefined;
     }
+    /** Says once that a value is wrong, though it is read again and again. */
     #warn(name, expected, got) {
-        console.warn(`<tutti-captions>: ${name}: expected ${expected}, got ${JSON.stringify(got)}`);
+        const warning = `<tutti-captions>: ${name}: expected ${expected}, got ${JSON.stringify(got)}`;
+        if (!this.#warned.has(warning)) {
+            this.#warned.add(warning);
+            console.warn(warning);
+        }
     }
 }

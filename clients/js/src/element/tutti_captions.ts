@@ -70,6 +70,7 @@ export class TuttiCaptions extends Base {
 
   readonly #transcript = new Transcript();
   readonly #view: CaptionsView;
+  readonly #warned = new Set<string>();
   #texts = TEXTS;
   #state: CaptionsState = "idle";
   #microphone: MicrophoneState | undefined;
@@ -386,7 +387,12 @@ export class TuttiCaptions extends Base {
     return undefined;
   }
 
+  /** Says once that a value is wrong, though it is read again and again. */
   #warn(name: string, expected: string, got: string): void {
-    console.warn(`<tutti-captions>: ${name}: expected ${expected}, got ${JSON.stringify(got)}`);
+    const warning = `<tutti-captions>: ${name}: expected ${expected}, got ${JSON.stringify(got)}`;
+    if (!this.#warned.has(warning)) {
+      this.#warned.add(warning);
+      console.warn(warning);
+    }
   }
 }
