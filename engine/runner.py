@@ -20,6 +20,7 @@ from tutti_server.engine.api import WINDOW_SAMPLES, Sampling
 from tutti_server.engine.beam_slots import BeamSlots, peak_s
 from tutti_server.engine.checkpoint.checkpoint import Checkpoint
 from tutti_server.engine.config import EngineConfig
+from tutti_server.engine.cores import n_usable_cores
 from tutti_server.engine.cuda.build import (
     build_cuda_forward,
     pick_device_and_dtype,
@@ -54,8 +55,11 @@ logger = logging.getLogger(__name__)
 
 WORTH_A_THREAD = 1.3
 """Steps with more threads are chosen where those with fewer take more than this many times as long."""
-_usual_threads = cache(torch.get_num_threads)
-"""The tensor threads of the process, read once: the steps of a model change the number that PyTorch returns."""
+_usual_threads = cache(lambda: min(torch.get_num_threads(), n_usable_cores()))
+"""The tensor threads of the process, read once: the steps of a model change the number that PyTorch returns.
+
+PyTorch itself knows no quota of a container.
+"""
 FEW_ROWS = 8
 """Steps of more rows, and prefills of more tokens, are products large enough for all threads."""
 

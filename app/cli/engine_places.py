@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from tutti_server.app.errors import SettingsError
 from tutti_server.app.service.settings import AUTO, Settings
+from tutti_server.engine.cores import n_usable_cores
 
 VISIBLE_GPUS = "CUDA_VISIBLE_DEVICES"
 """The environment variable that names the GPUs of a process, separated by commas."""
@@ -46,7 +47,7 @@ def place_engines(settings: Settings) -> tuple[EnginePlace, ...]:
     if n_engines == 1:
         return (EnginePlace(settings.threads),)
     if not gpus:
-        n_threads = settings.threads or max(1, _n_cores() // n_engines)
+        n_threads = settings.threads or max(1, n_usable_cores() // n_engines)
         return (EnginePlace(n_threads),) * n_engines
     if n_engines > len(gpus) and n_engines % len(gpus):
         raise SettingsError(
@@ -58,11 +59,6 @@ def place_engines(settings: Settings) -> tuple[EnginePlace, ...]:
     return tuple(
         EnginePlace(settings.threads, {VISIBLE_GPUS: gpu}, gpu_share=1 / n_each) for gpu in gpus[:n_engines] * n_each
     )
-
-
-def _n_cores() -> int:
-    """Return how many cores this process may use, as far as the system says."""
-    return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
 
 
 def visible_gpus(environment: Mapping[str, str]) -> tuple[str, ...]:
