@@ -138,6 +138,8 @@ def _check(parser: argparse.ArgumentParser, args: argparse.Namespace) -> None:
         parser.error("--encoding, --rate and --channels are for raw audio on standard input (-)")
     if args.source == "mic" and args.speed is not None:
         parser.error("--speed and --realtime are not for mic: it always records in real time")
+    if args.ca_file is not None and not args.url.lower().startswith(("wss:", "https:")):
+        parser.error(f"--ca-file is for wss:// and https://, not for {args.url}")
     if args.speed is not None and not args.speed > 0:
         parser.error(f"--speed: expected a number above 0, got {args.speed:g}")
     if (args.rate is not None and args.rate <= 0) or (args.channels is not None and args.channels <= 0):
