@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from multiprocessing.shared_memory import SharedMemory
 from pathlib import Path
-from socket import socket
+from socket import AF_UNIX, socket
 
 from tutti_server.cluster.local.control_messages import (
     ControlMessage,
@@ -42,6 +42,8 @@ POOL_BLOCKS = 2048
 """Blocks in the audio pool of a gateway, for each engine that it has to itself: 17 minutes of audio."""
 KILLED = (-signal.SIGKILL, -signal.SIGTERM)
 """The exit status of a process that was ended from outside."""
+LONGEST_NAME = "engine-99.9999"
+"""The longest name of an engine's socket that must fit into the folder."""
 LOST_ENGINE_PAUSE_S = 300.0
 """How often an engine that died again and again while it started is tried again, in seconds, while others run."""
 
@@ -115,9 +117,10 @@ class Supervisor:
         """Run the processes until `stop` has been called and all of them have ended.
 
         Raises:
-            SupervisorError: there is not enough shared memory, an engine or a gateway cannot start, or a process dies
-                again and again while it starts.
+            SupervisorError: there is not enough shared memory, the folder has no room for sockets, an engine or a
+                gateway cannot start, or a process dies again and again while it starts.
         """
+        self._check_folder()
         with self._shared_memory():
             try:
                 async with asyncio.TaskGroup() as tasks:
@@ -144,6 +147,17 @@ class Supervisor:
                 _signal_all([*self._engines, *self._gateways], signal.SIGKILL)
         if self._failure:
             raise self._failure
+
+    def _check_folder(self) -> None:
+        """Create a socket in the folder and remove it: a system limits the length of its path to about 100 bytes."""
+        path = self.config.folder / LONGEST_NAME
+        try:
+            with socket(AF_UNIX) as probe:
+                probe.bind(str(path))
+        except OSError as error:
+            message = f"{self.config.folder}: expected a folder for sockets, got: {error}; set TMPDIR to a shorter path"
+            raise SupervisorError(message) from error
+        path.unlink()
 
     def stop(self) -> None:
         """Let the gateways drain, then stop all processes. A second call makes the gateways end without draining."""

@@ -192,6 +192,17 @@ async def test_what_cannot_start_stops_the_service(tmp_path: Path, values: dict[
             await RunningService(tmp_path, **values).supervisor.run()
 
 
+async def test_a_folder_that_is_too_deep_for_sockets_is_named(tmp_path: Path) -> None:
+    """Before any process starts."""
+    deep = tmp_path / ("x" * 100)
+    deep.mkdir()
+    service = RunningService(deep)
+    with pytest.raises(SupervisorError, match=f"{deep}: expected a folder for sockets, got: .*set TMPDIR"):
+        await service.supervisor.run()
+    service.supervisor.stop()
+    assert not list(deep.iterdir())
+
+
 async def test_an_engine_that_is_killed_while_gateways_drain_is_replaced(tmp_path: Path) -> None:
     """They still need an engine, for the last finals."""
     async with running(tmp_path, serve=processes.serve_forever, stop_timeout_s=1000.0) as service:
