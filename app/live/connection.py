@@ -30,6 +30,12 @@ from tutti_server.app.session.session import Session
 
 logger = logging.getLogger(__name__)
 
+LAG_INTERVAL_S = 0.9
+"""The least time between two reports that the text is late, in seconds.
+
+Of a client in real time one report comes for each second of audio: none is left out because it came a little early.
+"""
+
 
 class _SessionLog(logging.LoggerAdapter[logging.Logger]):
     """Puts the session's id in front of every line."""
@@ -75,6 +81,8 @@ class Connection:
         self._writer = Writer(
             self._socket, dialect, service.metrics, self._latency, self._log, others_wait=on_disconnect is not None
         )
+        self._next_lag_s = float("-inf")
+        """When the client may be told again that its text is late, by the clock."""
         self._driver: SessionDriver | None = None
         self._lease: Lease | None = None
         """The engine of the session, where there are several."""
@@ -195,6 +203,11 @@ class Connection:
 
     def _push(self, event: Outgoing) -> None:
         assert self._driver
+        if isinstance(event, events.Lag):
+            # The session counts in audio, of which seconds may come in one moment.
+            if self._clock() < self._next_lag_s:
+                return
+            self._next_lag_s = self._clock() + LAG_INTERVAL_S
         if isinstance(event, events.Endpoint):
             self._latency.utterance_ended(event.utterance)
         if isinstance(event, events.Started) and self._session.resumes:

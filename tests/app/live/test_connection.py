@@ -5,6 +5,7 @@ import gc
 import json
 import logging
 import signal
+import time
 import weakref
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
@@ -385,6 +386,21 @@ async def test_an_unknown_subprotocol_is_refused(serve: Serve, offered: list[Any
     assert refused.value.response.status_code == 400
     message = json.loads(refused.value.response.body)["error"]["message"]
     assert message == f"subprotocol: expected tutti.v1, got {named}"
+
+
+async def test_audio_that_comes_in_a_burst_brings_one_lag_a_second(serve: Serve) -> None:
+    """The session counts in audio; people read in seconds."""
+    server = await serve(transcriber := FakeTranscriber(holds=True))
+    async with session(server.stream) as socket:
+        began_s = time.monotonic()
+        for samples in np.split(audio := speech([1] * 30), 30):
+            await socket.send(pcm(samples))
+        while server.metric("tutti_audio_seconds_total") < len(audio) / 16_000 - 0.001:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+        transcriber.release()
+        await send(socket, {"type": "stop"})
+        n_lags = [each["type"] for each in await receive_all(socket)].count("lag")
+    assert 1 <= n_lags <= 1 + time.monotonic() - began_s
 
 
 async def test_draining_delivers_finals_and_sends_clients_elsewhere(serve: Serve) -> None:
