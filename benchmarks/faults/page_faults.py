@@ -10,14 +10,12 @@ changed later.
 """
 
 import asyncio
-import os
 import random
 import signal
 import sys
 import tempfile
 import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, replace
 from difflib import SequenceMatcher
 from pathlib import Path
@@ -27,12 +25,13 @@ import click
 import numpy as np
 
 from benchmarks import machine, report
+from benchmarks.faults.service import DisturbedService, disturbed_service
 from benchmarks.live.faulty_proxy import faulty_proxy
 from benchmarks.options import benchmark_command, parse_numbers, result_options, serve_arguments_argument
 from benchmarks.recordings import Recording, load_bundled, with_silence
 from benchmarks.report import Table
 from benchmarks.scoring import count_errors, words
-from benchmarks.server import ADMIT_ALL, free_port, running_process, serve_command
+from benchmarks.server import ADMIT_ALL
 from tests.browser import chromium, exact_microphone, firefox
 from tests.browser.page import BrowserPage, OpenPage, PageError
 from tutti_server.engine.api import SAMPLE_RATE
@@ -85,38 +84,6 @@ class PageRun:
         return words(" ".join(self.lines))
 
 
-class RestartedServer:
-    """`tutti serve` in a process of its own, on one port."""
-
-    def __init__(self, arguments: tuple[str, ...]) -> None:
-        self._port = free_port()
-        self.url = f"http://127.0.0.1:{self._port}"
-        self._command = serve_command(self._port, arguments)
-        self._running = ExitStack()
-        self._pid: int | None = None
-
-    @contextmanager
-    def running(self) -> Iterator[None]:
-        """Run the server until the block is left."""
-        try:
-            self._start()
-            yield
-        finally:
-            self._running.close()
-
-    def restart(self, number: signal.Signals) -> float:
-        """End the process with a signal, and start it again. Returns the seconds without a server."""
-        began = time.monotonic()
-        assert self._pid is not None
-        os.kill(self._pid, number)
-        self._running.close()
-        self._start()
-        return time.monotonic() - began
-
-    def _start(self) -> None:
-        self._pid = self._running.enter_context(running_process(self._command, self._port, ready_path="/readyz")).pid
-
-
 @dataclass(frozen=True, kw_only=True)
 class Run:
     """One disturbed page, compared with an undisturbed one."""
@@ -156,14 +123,7 @@ def main(path: Path, markdown: bool, **options: Any) -> None:
     browsers = list(BROWSERS) if options["browser"] == BOTH else [options["browser"]]
     runs = []
     for browser in browsers:
-        campaign = Campaign(
-            server=RestartedServer((*ADMIT_ALL, *options["serve_arguments"])),
-            browser=browser,
-            n_pages=options["pages"],
-            # The same moments in each browser.
-            random=random.Random(options["seed"]),
-        )
-        runs += asyncio.run(campaign.run(cuts, options["runs"], options["restarts"], options["undisturbed"]))
+        runs += asyncio.run(run_campaign(browser, cuts, options, path.with_suffix(".log")))
     result = {**machine.describe(), "runs": [asdict(run) for run in runs]}
     report.show([table(runs)], result, as_markdown=markdown, path=path)
     wrong = [
@@ -175,11 +135,19 @@ def main(path: Path, markdown: bool, **options: Any) -> None:
     sys.exit(1 if wrong or not all(run.is_same for run in runs) else 0)
 
 
+async def run_campaign(browser: str, cuts: Sequence[int], options: dict[str, Any], log: Path) -> list[Run]:
+    """Run the pages of one browser against a server of their own, whose output is written to `log`."""
+    async with disturbed_service((*ADMIT_ALL, *options["serve_arguments"]), log) as service:
+        # The same moments in each browser.
+        campaign = Campaign(service, browser, options["pages"], random.Random(options["seed"]))
+        return await campaign.run(cuts, options["runs"], options["restarts"], options["undisturbed"])
+
+
 class Campaign:
     """Runs pages of one browser against one server, several at the same time."""
 
-    def __init__(self, server: RestartedServer, browser: str, n_pages: int, random: random.Random) -> None:
-        self._server = server
+    def __init__(self, service: DisturbedService, browser: str, n_pages: int, random: random.Random) -> None:
+        self._service = service
         self._browser = browser
         self._open_page = BROWSERS[browser]
         self._n_pages = n_pages
@@ -191,31 +159,24 @@ class Campaign:
         """All runs: first those with cuts and without a fault, then those with restarts."""
         lengths = [*cuts, 0]
         recordings = {length: await asyncio.to_thread(_recording, length) for length in lengths}
-        running = self._server.running()
-        # A thread, because starting a server blocks. The threads of the event loop live as long as the loop, and the
-        # server would end with its thread.
-        await asyncio.to_thread(running.__enter__)
-        try:
-            async with asyncio.TaskGroup() as tasks:
-                undisturbed = {
-                    length: tasks.create_task(self._caption(recording)) for length, recording in recordings.items()
-                }
-            expected = {length: task.result() for length, task in undisturbed.items()}
-            async with asyncio.TaskGroup() as tasks:
-                for _ in range(n_runs):
-                    for length in cuts:
-                        tasks.create_task(self._cut(length, recordings[length], expected[length]))
-                for _ in range(n_undisturbed):
-                    tasks.create_task(self._leave_alone(recordings[0], expected[0]))
-            for index, start in enumerate(range(0, n_restarts, self._n_pages)):
-                n_pages = min(self._n_pages, n_restarts - start)
-                await self._restart(index, n_pages, recordings[0], expected[0])
-        finally:
-            await asyncio.to_thread(running.__exit__, None, None, None)
+        async with asyncio.TaskGroup() as tasks:
+            undisturbed = {
+                length: tasks.create_task(self._caption(recording)) for length, recording in recordings.items()
+            }
+        expected = {length: task.result() for length, task in undisturbed.items()}
+        async with asyncio.TaskGroup() as tasks:
+            for _ in range(n_runs):
+                for length in cuts:
+                    tasks.create_task(self._cut(length, recordings[length], expected[length]))
+            for _ in range(n_undisturbed):
+                tasks.create_task(self._leave_alone(recordings[0], expected[0]))
+        for index, start in enumerate(range(0, n_restarts, self._n_pages)):
+            n_pages = min(self._n_pages, n_restarts - start)
+            await self._restart(SIGNALS[index % len(SIGNALS)], n_pages, recordings[0], expected[0])
         return self._runs
 
     async def _cut(self, length: int, recording: Recording, expected: PageRun) -> None:
-        async with self._free_pages, faulty_proxy(self._server.url) as proxy:
+        async with self._free_pages, faulty_proxy(self._service.url) as proxy:
             at_s = self._random.uniform(FIRST_S, recording.audio_s - length - REST_S)
 
             async def apply_fault(page: BrowserPage) -> None:
@@ -228,8 +189,8 @@ class Campaign:
     async def _leave_alone(self, recording: Recording, expected: PageRun) -> None:
         self._add(compared(UNDISTURBED, 0, expected, await self._caption(recording)))
 
-    async def _restart(self, index: int, n_pages: int, recording: Recording, expected: PageRun) -> None:
-        """Restart the server under some pages. Each is at another place of its recording then."""
+    async def _restart(self, sent: signal.Signals, n_pages: int, recording: Recording, expected: PageRun) -> None:
+        """End the server with a signal under some pages, each at another place of its recording, and start it again."""
         latest_s = recording.audio_s - REST_S
         first_s = self._random.uniform(FIRST_S + STAGGER_S * (n_pages - 1), latest_s)
         places = [first_s - STAGGER_S * number for number in range(n_pages)]
@@ -241,14 +202,17 @@ class Campaign:
             # A page that fails does not arrive.
             async with asyncio.timeout(GRACE_S):
                 if await arrived.wait() == 0:
-                    took_s = await asyncio.to_thread(self._server.restart, SIGNALS[index % len(SIGNALS)])
-                    print(f"{SIGNALS[index % len(SIGNALS)].name}: {took_s:.1f} s without a server", file=sys.stderr)
+                    began = time.monotonic()
+                    self._service.signal(sent)
+                    await self._service.wait_until_ended()
+                    await self._service.start()
+                    print(f"{sent.name}: {time.monotonic() - began:.1f} s without a server", file=sys.stderr)
                     restarted.set()
                 await restarted.wait()
 
         async def run_page(number: int, at_s: float) -> None:
             await asyncio.sleep(STAGGER_S * number)
-            page_run = await self._try_caption(self._server.url, recording, lambda page: apply_fault(page, at_s))
+            page_run = await self._try_caption(self._service.url, recording, lambda page: apply_fault(page, at_s))
             self._add(compared(RESTART, at_s, expected, page_run))
 
         async with asyncio.TaskGroup() as tasks:
@@ -257,7 +221,7 @@ class Campaign:
 
     async def _caption(self, recording: Recording) -> PageRun:
         async with self._free_pages:
-            return await self._try_caption(self._server.url, recording, _apply_nothing)
+            return await self._try_caption(self._service.url, recording, _apply_nothing)
 
     async def _try_caption(self, url: str, recording: Recording, apply_fault: PageFault) -> PageRun:
         """As `_caption_at`. A run that fails has no lines, and its error is among the changes."""
